@@ -1,0 +1,43 @@
+"""The command `earshot`: each module listed here registers its commands and imports what is heavy inside them."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Final
+
+import typer
+
+from topics.errors import EarshotError
+
+MODULES: Final = (
+    "infra.cli.serve",
+    "infra.cli.listen",
+    "infra.cli.detect",
+    "infra.cli.kafka",
+    "infra.cli.accounts",
+    "infra.cli.settings",
+)
+
+
+def build() -> typer.Typer:
+    """Return the application with all its commands."""
+    app = typer.Typer(
+        name="earshot",
+        help="Sound analysis on your own machines: live audio in, sound events out.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    for module in MODULES:
+        importlib.import_module(module).register(app)
+    return app
+
+
+def main() -> None:
+    """Run the command line; an error that has a name is one line on stderr and exit code 1."""
+    try:
+        build()()
+    except EarshotError as error:
+        print(f"earshot: {error}", file=sys.stderr)
+        raise SystemExit(1) from None

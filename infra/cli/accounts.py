@@ -1,0 +1,121 @@
+"""Commands for organizations, projects and keys: `earshot org`, `earshot project`, `earshot key`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from infra.cli.output import AsJson, Row, show, show_all
+
+if TYPE_CHECKING:
+    from infra.db.accounts import Accounts, Organization, Project
+
+T = TypeVar("T")
+
+Name = Annotated[str, typer.Argument(help="1 to 40 characters.")]
+OrganizationArgument = Annotated[str, typer.Argument(metavar="ORG", help="Id or name of an organization.")]
+ProjectArgument = Annotated[str, typer.Argument(metavar="PROJECT", help="Id or name of a project.")]
+InOrganization = Annotated[str | None, typer.Option("--org", help="Id or name of the organization.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+org = typer.Typer(help="Organizations and their keys.", no_args_is_help=True)
+project = typer.Typer(help="Projects.", no_args_is_help=True)
+key = typer.Typer(help="Project keys; a key is shown once, when it is issued.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.add_typer(org, name="org")
+    app.add_typer(project, name="project")
+    app.add_typer(key, name="key")
+
+
+@org.command("create")
+def create_organization(name: Name, as_json: AsJson = False) -> None:
+    """Make an organization and print its key."""
+    made, issued = _run(lambda accounts: accounts.create_organization(name))
+    show({**_row(made), "key": issued}, as_json)
+
+
+@org.command("list")
+def list_organizations(as_json: AsJson = False) -> None:
+    """List all organizations."""
+    show_all([_row(one) for one in _run(lambda accounts: accounts.organizations())], as_json)
+
+
+@org.command("rotate-key")
+def rotate_organization_key(organization: OrganizationArgument, as_json: AsJson = False) -> None:
+    """Revoke an organization's key and print its new one."""
+    issued = _run(lambda accounts: accounts.rotate_organization_key(organization))
+    show({"organization": organization, "key": issued}, as_json)
+
+
+@org.command("delete")
+def delete_organization(organization: OrganizationArgument, yes: Yes = False, as_json: AsJson = False) -> None:
+    """Delete an organization, its projects and their keys."""
+    _confirm(yes, f"Delete organization {organization}, its projects and their keys?")
+    _run(lambda accounts: accounts.delete_organization(organization))
+    show({"deleted": organization}, as_json)
+
+
+@project.command("create")
+def create_project(name: Name, organization: InOrganization = None, as_json: AsJson = False) -> None:
+    """Make a project, in the only organization unless --org names one, and print its key."""
+    made, issued = _run(lambda accounts: accounts.create_project(name, organization))
+    show({**_row(made), "key": issued}, as_json)
+
+
+@project.command("list")
+def list_projects(organization: InOrganization = None, as_json: AsJson = False) -> None:
+    """List projects, all of them or those of one organization."""
+    show_all([_row(one) for one in _run(lambda accounts: accounts.projects(organization))], as_json)
+
+
+@project.command("delete")
+def delete_project(name: ProjectArgument, yes: Yes = False, as_json: AsJson = False) -> None:
+    """Delete a project and its key."""
+    _confirm(yes, f"Delete project {name} and its key?")
+    _run(lambda accounts: accounts.delete_project(name))
+    show({"deleted": name}, as_json)
+
+
+@key.command("rotate")
+def rotate_project_key(name: ProjectArgument, as_json: AsJson = False) -> None:
+    """Revoke a project's key and print its new one; the old one may be remembered for up to ten minutes."""
+    issued = _run(lambda accounts: accounts.rotate_project_key(name))
+    show({"project": name, "key": issued}, as_json)
+
+
+def _run(story: Callable[[Accounts], Awaitable[T]]) -> T:
+    from infra.db.accounts import Accounts
+    from infra.db.database import Database
+    from infra.settings import load
+
+    database = Database(load().database)
+
+    async def told() -> T:
+        try:
+            await database.migrate()
+            return await story(Accounts(database))
+        finally:
+            await database.close()
+
+    return asyncio.run(told())
+
+
+def _row(one: Organization | Project) -> Row:
+    from msgspec import structs
+
+    created = datetime.fromtimestamp(one.created_at / 1000, UTC).isoformat(timespec="seconds")
+    row = structs.asdict(one) | {"created_at": created}
+    # What is shown of a key has another name than a key, so that a program cannot take one for the other.
+    return row | {"key_shown_as": row.pop("key")}
+
+
+def _confirm(yes: bool, question: str) -> None:
+    if not yes:
+        typer.confirm(question, abort=True, err=True)

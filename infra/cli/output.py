@@ -1,0 +1,38 @@
+"""What commands print: columns for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+import typer
+
+Value = str | int | float | bool | None
+Row = Mapping[str, Value]
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def show(row: Row, as_json: bool) -> None:
+    """Print one row, a line for each of its values."""
+    _print(row, as_json, [[name, _text(value)] for name, value in row.items()])
+
+
+def show_all(rows: Sequence[Row], as_json: bool) -> None:
+    """Print rows of the same names under a line of these names; nothing for people when there are none."""
+    names = [list(row) for row in rows[:1]]
+    _print(rows, as_json, names + [[_text(value) for value in row.values()] for row in rows])
+
+
+def _print(value: Row | Sequence[Row], as_json: bool, lines: list[list[str]]) -> None:
+    if as_json:
+        typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+        return
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _text(value: Value) -> str:
+    return "-" if value is None or value == "" else str(value)

@@ -1,0 +1,74 @@
+"""The command `earshot config`: every setting as it is, or what settings there are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from infra.cli.output import AsJson, Value, show, show_all
+
+if TYPE_CHECKING:
+    from infra.settings import Settings
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("config")(config)
+
+
+def config(
+    as_json: AsJson = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print a table of all settings.")] = False,
+) -> None:
+    """Print the settings in force, with keys and passwords redacted."""
+    from infra.settings import load, variable
+
+    if as_markdown:
+        typer.echo(markdown())
+        return
+    settings = load()
+    values = redacted(settings)
+    if as_json:
+        show(values, as_json)
+        return
+    set_here = {variable(field) for field in settings.model_fields_set}
+    rows = [
+        {"setting": name, "value": value, "from": "environment" if name in set_here else "default"}
+        for name, value in values.items()
+    ]
+    show_all(rows, as_json)
+
+
+def redacted(settings: Settings) -> dict[str, Value]:
+    """Return what is in force by environment variable, fit to be shown."""
+    from infra.settings import variable
+
+    in_force = dict(settings) | {"database_url": settings.database, "partitions": settings.partition_count}
+    return {variable(field): _plain(value) for field, value in in_force.items()}
+
+
+def markdown() -> str:
+    """Return the table of settings that the README shows."""
+    from infra.settings import Settings, variable
+
+    lines = ["| setting | default | meaning |", "| --- | --- | --- |"]
+    for field, about in Settings.model_fields.items():
+        default = "" if about.default_factory or about.default is None else f"`{about.default}`"
+        lines.append(f"| `{variable(field)}` | {default} | {about.description} |")
+    return "\n".join(lines)
+
+
+def _plain(value: object) -> Value:
+    from pydantic import SecretStr
+
+    from infra.urls import redact_url
+    from topics.apikeys import redact
+
+    match value:
+        case None | bool() | int() | float():
+            return value
+        case SecretStr():
+            return redact(value.get_secret_value())
+        case _:
+            return redact_url(str(value))

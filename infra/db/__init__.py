@@ -1,0 +1,1 @@
+"""The control plane: organizations, projects and keys in SQLite or PostgreSQL."""

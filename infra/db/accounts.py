@@ -1,0 +1,191 @@
+"""Organizations and projects: making, listing and deleting them, and rotating their keys."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import msgspec
+from sqlalchemy import Table, and_, delete, insert, or_, select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from infra.db import keyring
+from infra.db.database import Database
+from infra.db.keyring import Owner
+from infra.db.schema import keys, organizations, projects
+from topics import apikeys
+from topics.errors import BadRequest, NotFound
+from topics.keys import new_id
+from topics.ports import Principal
+
+LONGEST_NAME: Final = 40
+
+_NOUN: Final = {organizations: "organization", projects: "project"}
+
+
+class Organization(msgspec.Struct, frozen=True):
+    """An organization; `key` is what may be shown of its live key, None when it has none."""
+
+    id: str
+    name: str
+    #: Milliseconds since 1970, UTC.
+    created_at: int
+    key: str | None = None
+
+
+class Project(msgspec.Struct, frozen=True):
+    """A project; `organization` is an id, the rest as in `Organization`."""
+
+    id: str
+    name: str
+    organization: str
+    created_at: int
+    key: str | None = None
+
+
+class Accounts:
+    """Who may use the service. Arguments name an organization or a project by id or, where that is clear, by name.
+
+    Every call may raise DirectoryDown. Whoever is not there raises NotFound; a name that is ambiguous, taken, or not
+    1 to 40 printable characters raises BadRequest. Keys are returned once: only their digests are stored.
+    """
+
+    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def create_organization(self, name: str) -> tuple[Organization, str]:
+        """Make an organization; return it and its key."""
+        now = self.now()
+        async with self._database.writing() as connection:
+            owner = await add_organization(connection, name, now)
+            key = await keyring.issue(connection, owner, now)
+        return Organization(owner.organization, name, now, apikeys.redact(key)), key
+
+    async def organizations(self) -> list[Organization]:
+        """Return all organizations by name."""
+        query = (
+            select(organizations.c.id, organizations.c.name, organizations.c.created_at, keys.c.shown)
+            .outerjoin_from(
+                organizations,
+                keys,
+                and_(
+                    keys.c.organization_id == organizations.c.id,
+                    keys.c.project_id.is_(None),
+                    keys.c.revoked_at.is_(None),
+                ),
+            )
+            .order_by(organizations.c.name)
+        )
+        async with self._database.reading() as connection:
+            return [Organization(*row) for row in await connection.execute(query)]
+
+    async def rotate_organization_key(self, organization: str) -> str:
+        """Revoke an organization's key and return its new one."""
+        async with self._database.writing() as connection:
+            owner = Owner(await _find(connection, organizations, organization))
+            return await keyring.issue(connection, owner, self.now())
+
+    async def delete_organization(self, organization: str) -> None:
+        """Delete an organization, its projects and their keys."""
+        await self._delete(organizations, organization)
+
+    async def create_project(self, name: str, organization: str | None = None) -> tuple[Project, str]:
+        """Make a project, in the only organization there is unless one is named; return it and its key."""
+        now = self.now()
+        async with self._database.writing() as connection:
+            owner = await add_project(connection, await _find(connection, organizations, organization), name, now)
+            key = await keyring.issue(connection, owner, now)
+        return Project(str(owner.project), name, owner.organization, now, apikeys.redact(key)), key
+
+    async def projects(self, organization: str | None = None) -> list[Project]:
+        """Return the projects, all of them or an organization's, by name."""
+        query = (
+            select(projects.c.id, projects.c.name, projects.c.organization_id, projects.c.created_at, keys.c.shown)
+            .outerjoin_from(projects, keys, and_(keys.c.project_id == projects.c.id, keys.c.revoked_at.is_(None)))
+            .order_by(projects.c.name, projects.c.id)
+        )
+        async with self._database.reading() as connection:
+            if organization is not None:
+                query = query.where(projects.c.organization_id == await _find(connection, organizations, organization))
+            return [Project(*row) for row in await connection.execute(query)]
+
+    async def rotate_project_key(self, project: str) -> str:
+        """Revoke a project's key and return its new one."""
+        async with self._database.writing() as connection:
+            found = await _find(connection, projects, project)
+            organization = await connection.scalar(select(projects.c.organization_id).where(projects.c.id == found))
+            return await keyring.issue(connection, Owner(str(organization), found), self.now())
+
+    async def delete_project(self, project: str) -> None:
+        """Delete a project and its keys."""
+        await self._delete(projects, project)
+
+    async def project_of(self, key: str) -> Principal | None:
+        """Return whom a project key speaks for, None for an unknown or revoked one or one of another kind."""
+        async with self._database.reading() as connection:
+            owner = await keyring.owner_of(connection, key)
+        return Principal(owner.project, owner.organization) if owner and owner.project else None
+
+    async def organization_of(self, key: str) -> str | None:
+        """Return the organization that an organization key speaks for, otherwise as `project_of`."""
+        async with self._database.reading() as connection:
+            owner = await keyring.owner_of(connection, key)
+        return owner.organization if owner and not owner.project else None
+
+    def now(self) -> int:
+        """Return the time in milliseconds."""
+        return int(self._clock() * 1000)
+
+    async def _delete(self, table: Table, reference: str) -> None:
+        async with self._database.writing() as connection:
+            found = await _find(connection, table, reference)
+            await connection.execute(delete(table).where(table.c.id == found))
+
+
+async def add_organization(connection: AsyncConnection, name: str, at: int) -> Owner:
+    """Insert an organization without a key."""
+    owner = Owner(new_id())
+    with _taken(f"organization {_valid(name)!r}"):
+        await connection.execute(insert(organizations).values(id=owner.organization, name=name, created_at=at))
+    return owner
+
+
+async def add_project(connection: AsyncConnection, organization: str, name: str, at: int) -> Owner:
+    """Insert a project without a key into an organization, given by id."""
+    project = new_id()
+    row = {"id": project, "organization_id": organization, "name": name, "created_at": at}
+    with _taken(f"project {_valid(name)!r}"):
+        await connection.execute(insert(projects).values(row))
+    return Owner(organization, project)
+
+
+async def _find(connection: AsyncConnection, table: Table, reference: str | None) -> str:
+    """Return the id of what `reference` means; None means the only one."""
+    query = select(table.c.id)
+    if reference is not None:
+        query = query.where(or_(table.c.id == reference, table.c.name == reference))
+    found = [str(one) for one in await connection.scalars(query.limit(2))]
+    noun = _NOUN[table]
+    if not found:
+        raise NotFound(f"there is no {noun} {reference!r}" if reference else f"there is no {noun} yet")
+    if len(found) > 1:
+        raise BadRequest(f"there are several {noun}s {reference!r}: give the id" if reference else f"say which {noun}")
+    return found[0]
+
+
+def _valid(name: str) -> str:
+    if not 1 <= len(name) <= LONGEST_NAME or not name.isprintable() or name != name.strip():
+        raise BadRequest(f"a name has 1 to {LONGEST_NAME} printable characters and no space at either end")
+    return name
+
+
+@contextmanager
+def _taken(what: str) -> Iterator[None]:
+    try:
+        yield
+    except IntegrityError as error:
+        raise BadRequest(f"{what} exists already") from error

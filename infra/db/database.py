@@ -1,0 +1,157 @@
+"""The control plane's database: connections, transactions, and bringing its tables up to date."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from sqlalchemy import Connection, event, inspect, make_url, text
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from infra.db.schema import REVISION
+from topics.errors import DirectoryDown, ServiceError
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+MIGRATIONS: Final = Path(__file__).parent / "migrations"
+CONNECT_SECONDS: Final = 2
+BUSY_SECONDS: Final = 5
+COMMAND_SECONDS: Final = 30
+#: Advisory lock that writers take on PostgreSQL, so that they follow one another as they do on SQLite.
+LOCK: Final = 0x45415253
+
+
+class Database:
+    """SQLite (WAL, foreign keys) or PostgreSQL, by a URL that names the asynchronous driver."""
+
+    def __init__(self, url: str) -> None:
+        self._url = make_url(url)
+        self._sqlite = self._url.get_backend_name() == "sqlite"
+        self._engine = _sqlite(self._url.database or "", url) if self._sqlite else _postgresql(url)
+
+    def __repr__(self) -> str:
+        return f"<Database {self._url.render_as_string(hide_password=True)}>"
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[AsyncConnection]:
+        """Open a connection for reading; on SQLite it never waits for a writer.
+
+        Raises:
+            DirectoryDown: the database does not answer.
+        """
+        with _named():
+            async with self._engine.connect() as connection:
+                yield connection
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[AsyncConnection]:
+        """Open a connection whose statements are committed together or not at all; one writer at a time.
+
+        Raises:
+            DirectoryDown: the database does not answer.
+        """
+        with _named():
+            async with self._engine.connect() as connection:
+                await connection.execution_options(writes=True)
+                async with connection.begin():
+                    if not self._sqlite:
+                        await connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
+                    yield connection
+
+    async def migrate(self) -> None:
+        """Bring the tables up to date; when they are, this is one look at the revision.
+
+        Raises:
+            DirectoryDown: the database does not answer.
+            ServiceError: the database was made by a newer version.
+        """
+        async with self.reading() as connection:
+            found = await connection.run_sync(_revision)
+        if found == REVISION:
+            return
+        if found is not None and found > REVISION:
+            raise ServiceError(f"the database is at revision {found}, this version knows them up to {REVISION}")
+        async with self.writing() as connection:
+            await connection.run_sync(upgrade)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._engine.dispose()
+
+
+def alembic(connection: Connection) -> Config:
+    """Return what alembic needs to work on our revisions in the connection's transaction."""
+    # Not at the top: alembic takes a third of a second to import and is rarely needed.
+    from alembic.config import Config
+
+    config = Config(attributes={"connection": connection})
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    return config
+
+
+def upgrade(connection: Connection) -> None:
+    """Run the revisions that the database lacks, in the connection's transaction."""
+    from alembic import command
+
+    command.upgrade(alembic(connection), REVISION)
+
+
+def _revision(connection: Connection) -> str | None:
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    found = connection.scalar(text("SELECT version_num FROM alembic_version"))
+    return None if found is None else str(found)
+
+
+def _postgresql(url: str) -> AsyncEngine:
+    return create_async_engine(
+        url,
+        pool_pre_ping=True,
+        pool_timeout=CONNECT_SECONDS,
+        connect_args={"timeout": CONNECT_SECONDS, "command_timeout": COMMAND_SECONDS},
+    )
+
+
+def _sqlite(file: str, url: str) -> AsyncEngine:
+    with _named():
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+    # isolation_level None: the driver begins nothing by itself, `_begin` does, also before reads and before DDL.
+    engine = create_async_engine(url, connect_args={"isolation_level": None, "timeout": BUSY_SECONDS})
+    event.listen(engine.sync_engine, "connect", _prepare)
+    event.listen(engine.sync_engine, "begin", _begin)
+    return engine
+
+
+def _prepare(connection: DBAPIConnection, record: object) -> None:
+    cursor = connection.cursor()
+    for pragma in "journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON":
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin(connection: Connection) -> None:
+    # A transaction that reads first and writes later cannot wait for another writer; one that announces it can.
+    writes = connection.get_execution_options().get("writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+@contextmanager
+def _named() -> Iterator[None]:
+    """Turn the errors of drivers into ours, but for broken constraints, which have a meaning to the statement."""
+    try:
+        yield
+    except IntegrityError:
+        raise
+    except (DBAPIError, PoolTimeout, OSError) as error:
+        raise DirectoryDown(f"the database does not answer: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
+    return (str(cause) or type(cause).__name__).splitlines()[0]

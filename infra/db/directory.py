@@ -1,0 +1,50 @@
+"""Answers whose key this is, from the control plane's database, in bounded time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from infra.db.accounts import Accounts
+from infra.db.database import Database
+from topics import apikeys
+from topics.errors import DirectoryDown
+from topics.ports import Principal
+
+ANSWER_SECONDS: Final = 2.0
+
+
+class SqlDirectory:
+    """The port `topics.ports.Directory`; it remembers nothing, so a revoked key is refused at the next question."""
+
+    def __init__(self, database: Database, timeout: float = ANSWER_SECONDS) -> None:
+        self._accounts = Accounts(database)
+        self._timeout = timeout
+
+    async def project(self, key: str) -> Principal | None:
+        """Return whom a project key belongs to, None for an unknown or rotated one; a mistyped one is not looked up.
+
+        Raises:
+            DirectoryDown: the database failed, or gave no answer in time.
+        """
+        if apikeys.well_formed(key) is False:
+            return None
+        lookup = asyncio.create_task(self._accounts.project_of(key))
+        lookup.add_done_callback(_note)
+        try:
+            # Not `asyncio.timeout`, which waits for the cancelled driver to say goodbye to a server that is silent.
+            done, _ = await asyncio.wait({lookup}, timeout=self._timeout)
+            if not done:
+                raise TimeoutError
+            return lookup.result()
+        # Whatever went wrong down there, the caller can do nothing but answer that keys cannot be verified.
+        except Exception as error:
+            raise DirectoryDown("API key verification failed") from error
+        finally:
+            lookup.cancel()
+
+
+def _note(lookup: asyncio.Task[Principal | None]) -> None:
+    """Look at how a lookup ended, as nobody else does once it is late."""
+    if not lookup.cancelled():
+        lookup.exception()

@@ -1,0 +1,54 @@
+"""Keys in the database: issuing one revokes the one before, and only digests are stored."""
+
+from __future__ import annotations
+
+import hmac
+
+import msgspec
+from sqlalchemy import ColumnElement, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from infra.db.schema import keys
+from topics import apikeys
+from topics.apikeys import Kind
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """Whom a key belongs to: a project, or the organization itself."""
+
+    organization: str
+    project: str | None = None
+
+
+async def issue(connection: AsyncConnection, owner: Owner, at: int, chosen: str | None = None) -> str:
+    """Revoke the owner's live key and return the new one, fresh or `chosen`; `at` is the time in milliseconds."""
+    key = chosen or apikeys.new(Kind.PROJECT if owner.project else Kind.ORGANIZATION)
+    await connection.execute(update(keys).where(_live(owner)).values(revoked_at=at))
+    await connection.execute(
+        insert(keys).values(
+            organization_id=owner.organization,
+            project_id=owner.project,
+            digest=apikeys.digest(key),
+            shown=apikeys.redact(key),
+            created_at=at,
+        )
+    )
+    return key
+
+
+async def owner_of(connection: AsyncConnection, key: str) -> Owner | None:
+    """Return whom a live key belongs to, None for an unknown or revoked one."""
+    digest = apikeys.digest(key)
+    query = select(keys.c.digest, keys.c.organization_id, keys.c.project_id)
+    row = (await connection.execute(query.where(keys.c.digest == digest, keys.c.revoked_at.is_(None)))).one_or_none()
+    if row is None or not hmac.compare_digest(row.digest, digest):
+        return None
+    return Owner(row.organization_id, row.project_id)
+
+
+def _live(owner: Owner) -> ColumnElement[bool]:
+    return (
+        (keys.c.organization_id == owner.organization)
+        & (keys.c.project_id == owner.project)  # `IS NULL` for the organization's own key
+        & keys.c.revoked_at.is_(None)
+    )

@@ -1,0 +1,1 @@
+"""Changes of the control plane's tables, one after the other."""

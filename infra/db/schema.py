@@ -1,0 +1,73 @@
+"""Tables of the control plane: organizations, their projects, the keys of both, and what all nodes must share."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, LargeBinary, MetaData, String, Table
+from sqlalchemy import UniqueConstraint as Unique
+
+#: Revision that this code works with: the newest in `migrations/versions`.
+REVISION: Final = "0001"
+
+metadata: Final = MetaData(
+    naming_convention={
+        "ix": "ix_%(column_0_label)s",
+        "uq": "uq_%(table_name)s_%(column_0_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+#: Times are milliseconds since 1970 in UTC, the same number in every database.
+organizations: Final = Table(
+    "organizations",
+    metadata,
+    Column("id", String(24), primary_key=True),
+    Column("name", String(40), nullable=False, unique=True),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+projects: Final = Table(
+    "projects",
+    metadata,
+    Column("id", String(24), primary_key=True),
+    Column("organization_id", ForeignKey("organizations.id", ondelete="CASCADE"), nullable=False),
+    Column("name", String(40), nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Unique("organization_id", "name"),
+)
+
+#: A key without a project is the organization's. A revoked key stays: nobody can be given it again.
+keys: Final = Table(
+    "keys",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("organization_id", ForeignKey("organizations.id", ondelete="CASCADE"), nullable=False),
+    Column("project_id", ForeignKey("projects.id", ondelete="CASCADE"), index=True),
+    Column("digest", LargeBinary(32), nullable=False, unique=True),
+    Column("shown", String(16), nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("revoked_at", BigInteger),
+)
+
+#: Random bytes that all nodes use and that outlive them, such as what page tokens are signed with.
+secrets: Final = Table(
+    "secrets",
+    metadata,
+    Column("name", String(40), primary_key=True),
+    Column("value", LargeBinary, nullable=False),
+)
+
+_live = keys.c.revoked_at.is_(None)
+_of_project = _live & keys.c.project_id.is_not(None)
+_of_organization = _live & keys.c.project_id.is_(None)
+
+Index("one_live_project_key", keys.c.project_id, unique=True, sqlite_where=_of_project, postgresql_where=_of_project)
+Index(
+    "one_live_organization_key",
+    keys.c.organization_id,
+    unique=True,
+    sqlite_where=_of_organization,
+    postgresql_where=_of_organization,
+)

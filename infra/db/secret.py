@@ -1,0 +1,33 @@
+"""Secrets that every node of a deployment shares, made by the first one that needs them."""
+
+from __future__ import annotations
+
+import secrets as random
+from typing import Final
+
+from sqlalchemy import insert, select
+
+from infra.db.database import Database
+from infra.db.schema import secrets
+
+BYTES: Final = 32
+PAGE_TOKENS: Final = "page tokens"
+
+
+async def token_secret(database: Database) -> bytes:
+    """Return the 32 bytes that page tokens are signed with: the same on all nodes and after a restart.
+
+    Raises:
+        DirectoryDown: the database does not answer.
+    """
+    query = select(secrets.c.value).where(secrets.c.name == PAGE_TOKENS)
+    async with database.reading() as connection:
+        if found := await connection.scalar(query):
+            return bytes(found)
+    async with database.writing() as connection:
+        # Another node may have been first; writers follow one another, so what is there now is final.
+        if found := await connection.scalar(query):
+            return bytes(found)
+        made = random.token_bytes(BYTES)
+        await connection.execute(insert(secrets).values(name=PAGE_TOKENS, value=made))
+        return made

@@ -1,0 +1,114 @@
+"""Logging: one line an event, ours and the libraries' alike, with neither keys nor audio in it."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Final, TextIO
+
+import structlog
+from structlog.stdlib import ProcessorFormatter
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+from topics import apikeys
+
+#: Loggers of our own rooms; all others are kept to warnings.
+ROOMS: Final = ("app", "streams", "topics", "infra", "earshot")
+
+_HEADERS: Final = frozenset({"x-api-key", "x-org-key"})
+#: A key header and its value, as they look in a message or in the repr of a dict or of ASGI's pairs.
+_HEADER: Final = re.compile(r"(?i)(x[-_](?:api|org)[-_]key\b['\"]?\s*[:=,]\s*b?)('[^']*'|\"[^\"]*\"|[^\s,;)\]}]+)")
+#: Base64 of this length is audio, or nothing that a log needs.
+_BLOB: Final = re.compile(r"[A-Za-z0-9+/_=-]{256,}")
+
+
+def configure(
+    level: str = "info", form: str = "json", secrets: Iterable[str] = (), stream: TextIO | None = None
+) -> None:
+    """Send all logging of the process to `stream`, replacing what was set up before.
+
+    Args:
+        level: least severe event of ours; libraries log warnings and worse, unless it is `debug` or `error`.
+        form: `json` or `console`.
+        secrets: what must never be shown besides keys of our own form, such as keys that an operator chose.
+        stream: where lines go, stderr by default.
+    """
+    stream = stream or sys.stderr
+    ours = logging.getLevelNamesMapping()[level.upper()]
+    theirs = ours if ours == logging.DEBUG else max(ours, logging.WARNING)
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.PositionalArgumentsFormatter(),
+            ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+    )
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(ProcessorFormatter(foreign_pre_chain=shared, processors=_last(form, stream, secrets)))
+    logging.basicConfig(handlers=[handler], level=theirs, force=True)
+    for room in ROOMS:
+        logging.getLogger(room).setLevel(ours)
+    logging.captureWarnings(True)
+
+
+def _last(form: str, stream: TextIO, secrets: Iterable[str]) -> list[Processor]:
+    """Steps that events of both origins take once: tracebacks to text, then redaction, then the line."""
+    plain = structlog.dev.plain_traceback
+    renderer: Processor = (
+        structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=plain)
+        if form == "console"
+        else structlog.processors.JSONRenderer()
+    )
+    return [
+        ProcessorFormatter.remove_processors_meta,
+        structlog.processors.StackInfoRenderer(),
+        structlog.processors.format_exc_info,
+        Redactor(secrets),
+        renderer,
+    ]
+
+
+class Redactor:
+    """A processor that takes keys, given secrets and audio out of an event, however deep they sit in it."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._secrets = {secret: apikeys.redact(secret) for secret in secrets if secret}
+
+    def __call__(self, logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+        return {self._text(key): self._value(key, value) for key, value in event.items()}
+
+    def _value(self, name: object, value: object) -> object:
+        plain = name.decode("latin-1") if isinstance(name, bytes) else str(name)
+        return "[redacted]" if plain.lower().replace("_", "-") in _HEADERS else self._clean(value)
+
+    def _clean(self, value: object) -> object:
+        match value:
+            case None | bool() | int() | float():
+                return value
+            case bytes() | bytearray() | memoryview():
+                return f"<{len(value)} bytes>"
+            case Mapping():
+                return {self._text(str(key)): self._value(key, item) for key, item in value.items()}
+            case (str() | bytes() as name, item):
+                return [self._clean(name), self._value(name, item)]
+            case list() | tuple() | set() | frozenset():
+                return [self._clean(item) for item in value]
+            case _:
+                return self._text(str(value))
+
+    def _text(self, text: str) -> str:
+        for secret, shown in self._secrets.items():
+            text = text.replace(secret, shown)
+        text = _HEADER.sub(r"\1[redacted]", apikeys.redact_all(text))
+        return _BLOB.sub(lambda found: f"<{len(found.group())} characters>", text)

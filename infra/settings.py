@@ -1,0 +1,201 @@
+"""Settings of the service: read once from the environment, checked, and handed on as arguments."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from infra import urls
+from infra.urls import Broker
+from topics import apikeys, catalog
+
+PREFIX: Final = "EARSHOT_"
+#: Variables that tests read; no settings, and no typing errors either.
+_TESTS: Final = "EARSHOT_TEST_"
+
+MIB: Final = 1024 * 1024
+EMBEDDED_PARTITIONS: Final = 4
+KAFKA_PARTITIONS: Final = 64
+
+
+def _chosen_key(key: SecretStr) -> SecretStr:
+    if why := apikeys.fault(key.get_secret_value()):
+        raise ValueError(why)
+    return key
+
+
+def _broker(url: str) -> str:
+    urls.parse_broker(url, Path())
+    return url
+
+
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+def _cores() -> int:
+    """Cores that this process may use, where the system tells; else all."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+ChosenKey = Annotated[SecretStr, AfterValidator(_chosen_key)]
+
+
+class Settings(BaseSettings):
+    """Every setting, with its default; the variable is the field's name in capitals after EARSHOT_."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, env_ignore_empty=True, hide_input_in_errors=True)
+
+    host: str = Field(default="127.0.0.1", min_length=1, description="Address that the HTTP server listens on.")
+    port: int = Field(
+        default=8000, ge=0, le=65535, description="Port that the HTTP server listens on; 0 takes a free one."
+    )
+    data: Path = Field(default=Path("data"), description="Directory of everything that is kept on this machine.")
+    broker: Annotated[str, AfterValidator(_broker)] = Field(
+        default="embedded://",
+        description="The log: `embedded://` (under the data directory), `embedded://DIR`, either with `?sync=0` to "
+        "acknowledge before the disk has the bytes, or `kafka://a:9092,b:9092`.",
+    )
+    database_url: Annotated[str, AfterValidator(urls.database_url)] | None = Field(
+        default=None,
+        repr=False,
+        description="Database of organizations, projects and keys: `sqlite:///FILE` or "
+        "`postgresql://user:password@host/name`; by default a SQLite file in the data directory.",
+    )
+    partitions: int | None = Field(
+        default=None,
+        ge=1,
+        le=4096,
+        description=f"Partitions of every topic, fixed once they are made; by default {EMBEDDED_PARTITIONS} on the "
+        f"embedded log and {KAFKA_PARTITIONS} on Kafka.",
+    )
+    model: str = Field(
+        default="yamnet", min_length=1, description="Name of a bundled model, or the directory of another one."
+    )
+    chunk_limit: int = Field(
+        default=catalog.DEFAULT_CHUNK_LIMIT,
+        ge=catalog.DEFAULT_CHUNK_LIMIT,
+        le=64 * MIB,
+        description="Largest chunk under `/sense/api/v1` in bytes of audio (elsewhere it is 1 MiB).",
+    )
+    session_idle_seconds: int = Field(
+        default=3600, ge=1, description="A session that gets no chunk for longer than this is deleted."
+    )
+    audio_retention_seconds: int = Field(
+        default=86400,
+        ge=1,
+        description="How long audio and results are kept on the log; tables keep results of live sessions.",
+    )
+    bootstrap_project_key: ChosenKey | None = Field(
+        default=None, description="Key of the demo project made at the first start: 20 or more printable characters."
+    )
+    bootstrap_org_key: ChosenKey | None = Field(
+        default=None,
+        description="Key of the demo organization made at the first start: 20 or more printable characters.",
+    )
+    key_cache_seconds: int = Field(
+        default=600,
+        ge=0,
+        le=600,
+        description="How long the verdict on a key is remembered; 0 asks the database each time.",
+    )
+    queue_bytes: int = Field(
+        default=64 * MIB, ge=1, description="Bytes that may wait for the log before uploads are answered 503."
+    )
+    poll_seconds: float = Field(
+        default=9.0,
+        ge=0,
+        le=300,
+        description="How long a status read waits for a result before it answers without one.",
+    )
+    workers: int = Field(
+        default_factory=_cores,
+        ge=1,
+        le=1024,
+        description="Threads that run the model; by default one for each core.",
+    )
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = Field(
+        default="info", description="Least severe event that is logged: `debug`, `info`, `warning` or `error`."
+    )
+    log_format: Annotated[Literal["json", "console"], BeforeValidator(_lower)] = Field(
+        default="json", description="Form of the log: `json` lines, or `console` for people."
+    )
+    kafka_replication: int = Field(
+        default=1, ge=1, le=32767, description="Copies of each topic that Earshot makes on Kafka."
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Settings:
+        if self.queue_bytes < catalog.record_limit(self.chunk_limit):
+            raise ValueError(
+                f"{PREFIX}QUEUE_BYTES: must hold the largest chunk, {catalog.record_limit(self.chunk_limit)} bytes"
+            )
+        if self.bootstrap_org_key is not None and self.bootstrap_org_key == self.bootstrap_project_key:
+            raise ValueError(f"{PREFIX}BOOTSTRAP_ORG_KEY: must differ from {PREFIX}BOOTSTRAP_PROJECT_KEY")
+        return self
+
+    @property
+    def log(self) -> Broker:
+        """Where the log is; the embedded one is in `log` under the data directory by default."""
+        return urls.parse_broker(self.broker, self.data / "log")
+
+    @property
+    def database(self) -> str:
+        """URL of the control plane's database with its asynchronous driver."""
+        return self.database_url or f"sqlite+aiosqlite:///{self.data / 'earshot.db'}"
+
+    @property
+    def partition_count(self) -> int:
+        """Partitions of every topic."""
+        by_broker = EMBEDDED_PARTITIONS if self.log.kind == "embedded" else KAFKA_PARTITIONS
+        return self.partitions or by_broker
+
+
+def variable(field: str) -> str:
+    """Return the environment variable of a field."""
+    return PREFIX + field.upper()
+
+
+def load() -> Settings:
+    """Read the settings from the environment; warn on stderr of variables that are none.
+
+    Raises:
+        SystemExit: 2, after one line on stderr for each wrong setting.
+    """
+    for warning in typing_errors(os.environ):
+        print(f"earshot: {warning}", file=sys.stderr)
+    try:
+        return Settings()
+    except ValidationError as error:
+        for fault in faults(error):
+            print(f"earshot: {fault}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+def typing_errors(names: Iterable[str]) -> list[str]:
+    """Return a line for each of `names` that looks like a setting and is none."""
+    known = [variable(field) for field in Settings.model_fields]
+    lines = []
+    for name in sorted(names):
+        if name.upper() in known or not name.startswith(PREFIX) or name.startswith(_TESTS):
+            continue
+        near = difflib.get_close_matches(name.removeprefix(PREFIX), (one.removeprefix(PREFIX) for one in known), n=1)
+        lines.append(f"{name} is not a setting" + (f"; did you mean {PREFIX}{near[0]}?" if near else ""))
+    return lines
+
+
+def faults(error: ValidationError) -> list[str]:
+    """Return a line for each fault: the variable and what is wrong with it, never its value (it may be secret)."""
+    lines = []
+    for fault in error.errors(include_url=False, include_context=False, include_input=False):
+        message = fault["msg"].removeprefix("Value error, ").replace("Input should", "must")
+        name = f"{variable(str(fault['loc'][0]))}: " if fault["loc"] else ""
+        lines.append(name + message)
+    return lines

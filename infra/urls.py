@@ -1,0 +1,101 @@
+"""URLs of the outside: where the log is, where the control plane's database is, and how to show them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import ClassVar, Final, Literal
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
+
+import msgspec
+
+#: `scheme://user:password@`: the password, as far as the last @ before the path.
+_PASSWORD: Final = re.compile(r"(?<=://)([^/?#]*?):([^/?#]*)@")
+_SECRET_OPTION: Final = re.compile(r"(?i)([?&](?:password|sslpassword|passfile)=)[^&#]*")
+_HOST: Final = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(\d{1,5})")
+
+_DRIVERS: Final = {
+    "sqlite": "sqlite+aiosqlite",
+    "sqlite+aiosqlite": "sqlite+aiosqlite",
+    "postgres": "postgresql+asyncpg",
+    "postgresql": "postgresql+asyncpg",
+    "postgresql+asyncpg": "postgresql+asyncpg",
+}
+
+
+class Embedded(msgspec.Struct, frozen=True):
+    """The log in this process; `sync` False acknowledges before the disk has the bytes."""
+
+    kind: ClassVar[Literal["embedded"]] = "embedded"
+    directory: Path
+    sync: bool = True
+
+
+class Kafka(msgspec.Struct, frozen=True):
+    """The log on Apache Kafka; `hosts` are `host:port` pairs to start from."""
+
+    kind: ClassVar[Literal["kafka"]] = "kafka"
+    hosts: tuple[str, ...]
+
+
+Broker = Embedded | Kafka
+
+
+def parse_broker(url: str, default_directory: Path) -> Broker:
+    """Read `embedded://[DIR][?sync=0]` or `kafka://host:port,...`.
+
+    Raises:
+        ValueError: another scheme, a host without a port, an unknown option.
+    """
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme not in ("embedded", "kafka"):
+        raise ValueError("must begin with embedded:// or kafka://")
+    return _embedded(rest, default_directory) if scheme == "embedded" else _kafka(rest)
+
+
+def _embedded(rest: str, default_directory: Path) -> Embedded:
+    directory, _, query = rest.partition("?")
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    sync = options.pop("sync", "1")
+    if options or sync not in ("0", "1"):
+        raise ValueError("takes one option only: ?sync=0 or ?sync=1")
+    return Embedded(Path(directory).expanduser() if directory else default_directory, sync == "1")
+
+
+def _kafka(rest: str) -> Kafka:
+    hosts = tuple(host.strip() for host in rest.rstrip("/").split(","))
+    for host in hosts:
+        found = _HOST.fullmatch(host)
+        if not found or not 0 < int(found[1]) < 65536:
+            raise ValueError(f"{host!r} is not host:port")
+    return Kafka(hosts)
+
+
+def database_url(url: str) -> str:
+    """Return the URL with the asynchronous driver that it needs.
+
+    Raises:
+        ValueError: neither SQLite nor PostgreSQL.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in _DRIVERS or "://" not in url:
+        raise ValueError("must begin with sqlite:// or postgresql://")
+    driver = _DRIVERS[parts.scheme]
+    if driver.startswith("sqlite") and not parts.path.strip("/"):
+        raise ValueError("names no file")
+    # Not urlunsplit: it drops the empty host that SQLite URLs have.
+    query = _query(parts, driver)
+    return f"{driver}://{parts.netloc}{parts.path}{'?' + query if query else ''}"
+
+
+def _query(parts: SplitResult, driver: str) -> str:
+    if not driver.endswith("asyncpg"):
+        return parts.query
+    # What libpq calls sslmode, asyncpg calls ssl; the values are the same.
+    options = parse_qsl(parts.query, keep_blank_values=True)
+    return urlencode([("ssl" if name == "sslmode" else name, value) for name, value in options])
+
+
+def redact_url(url: str) -> str:
+    """Return the URL without its passwords."""
+    return _SECRET_OPTION.sub(r"\1***", _PASSWORD.sub(r"\1:***@", url))

@@ -1,0 +1,230 @@
+"""Organizations, projects, their keys, and the demo project of the first start."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError
+
+from infra.db.accounts import Accounts, Organization, Project
+from infra.db.bootstrap import Bootstrapped, bootstrap
+from infra.db.database import Database
+from tests.unit.infra.conftest import run
+from topics import apikeys
+from topics.apikeys import Kind
+from topics.errors import BadRequest, NotFound
+from topics.ports import Principal
+
+T = TypeVar("T")
+
+CHOSEN = "project key chosen by an operator"
+CHOSEN_ORG = "organization key, also chosen"
+
+
+def tell(url: str, story: Callable[[Accounts], Awaitable[T]]) -> T:
+    async def migrated(database: Database) -> T:
+        await database.migrate()
+        return await story(Accounts(database, clock=lambda: 1.5))
+
+    return run(url, migrated)
+
+
+def test_an_organization_with_projects(database_url: str) -> None:
+    async def story(accounts: Accounts) -> None:
+        organization, org_key = await accounts.create_organization("Zoo")
+        apes, apes_key = await accounts.create_project("apes", "Zoo")
+        bats, bats_key = await accounts.create_project("bats", organization.id)
+        assert await accounts.organizations() == [organization]
+        assert await accounts.projects() == await accounts.projects("Zoo") == [apes, bats]
+        assert organization == Organization(organization.id, "Zoo", 1500, f"eso_…{org_key[-4:]}")
+        assert apes == Project(apes.id, "apes", organization.id, 1500, f"esp_…{apes_key[-4:]}")
+        assert await accounts.project_of(bats_key) == Principal(bats.id, organization.id)
+        assert await accounts.organization_of(org_key) == organization.id
+
+    tell(database_url, story)
+
+
+def test_a_key_speaks_for_one_kind_only(database_url: str) -> None:
+    async def story(accounts: Accounts) -> None:
+        _, org_key = await accounts.create_organization("Zoo")
+        _, key = await accounts.create_project("apes")
+        assert await accounts.project_of(org_key) is None
+        assert await accounts.organization_of(key) is None
+        assert await accounts.project_of(apikeys.new(Kind.PROJECT)) is None
+
+    tell(database_url, story)
+
+
+def test_rotation_revokes_the_old_key(database_url: str) -> None:
+    async def story(accounts: Accounts) -> None:
+        organization, org_key = await accounts.create_organization("Zoo")
+        project, key = await accounts.create_project("apes")
+        rotated, org_rotated = await accounts.rotate_project_key("apes"), await accounts.rotate_organization_key("Zoo")
+        assert await accounts.project_of(key) is None
+        assert await accounts.organization_of(org_key) is None
+        assert await accounts.project_of(rotated) == Principal(project.id, organization.id)
+        assert await accounts.organization_of(org_rotated) == organization.id
+        assert [one.key for one in await accounts.projects()] == [apikeys.redact(rotated)]
+        assert [one.key for one in await accounts.organizations()] == [apikeys.redact(org_rotated)]
+
+    tell(database_url, story)
+
+
+def test_rotations_at_once_leave_one_live_key(database_url: str) -> None:
+    async def story(accounts: Accounts) -> None:
+        await accounts.create_organization("Zoo")
+        await accounts.create_project("apes")
+        keys = await asyncio.gather(*(accounts.rotate_project_key("apes") for _ in range(4)))
+        assert sum([await accounts.project_of(key) is not None for key in keys]) == 1
+
+    tell(database_url, story)
+
+
+@pytest.mark.parametrize("kind", ["project", "organization"])
+def test_the_database_itself_refuses_a_second_live_key(database_url: str, kind: str) -> None:
+    async def story(database: Database) -> None:
+        await database.migrate()
+        await bootstrap(database, 0, org_key=CHOSEN_ORG)
+        project = "project_id" if kind == "project" else "NULL"
+        statement = (
+            "INSERT INTO keys (id, organization_id, project_id, digest, shown, created_at)"
+            f" SELECT 99, organization_id, {project}, '\\x01', '', 0 FROM keys WHERE project_id IS NOT NULL"
+        )
+        async with database.writing() as connection:
+            await connection.execute(text(statement))
+
+    with pytest.raises(IntegrityError, match=r"live|UNIQUE"):
+        run(database_url, story)
+
+
+def test_no_key_is_stored(database_url: str) -> None:
+    async def story(database: Database) -> None:
+        await database.migrate()
+        found = await bootstrap(database, 0, org_key=CHOSEN_ORG)
+        async with database.reading() as connection:
+            stored = str((await connection.execute(text("SELECT * FROM keys"))).all())
+        assert str(found.fresh_key)[4:-4] not in stored
+        assert CHOSEN_ORG[:-4] not in stored
+
+    run(database_url, story)
+
+
+def test_deletion_takes_keys_along(database_url: str) -> None:
+    async def story(accounts: Accounts) -> None:
+        _, org_key = await accounts.create_organization("Zoo")
+        keys = [(await accounts.create_project(name))[1] for name in ("apes", "bats")]
+        await accounts.delete_project("apes")
+        assert [await accounts.project_of(key) is None for key in keys] == [True, False]
+        await accounts.delete_organization("Zoo")
+        assert [await accounts.project_of(key) is None for key in keys] == [True, True]
+        assert await accounts.organization_of(org_key) is None
+        assert (await accounts.projects(), await accounts.organizations()) == ([], [])
+
+    tell(database_url, story)
+
+
+def test_names_that_mean_several_or_none(database_url: str) -> None:
+    async def story(accounts: Accounts) -> None:
+        with pytest.raises(NotFound, match="no organization yet"):
+            await accounts.create_project("apes")
+        zoo, _ = await accounts.create_organization("Zoo")
+        await accounts.create_organization("Park")
+        for organization in "Zoo", "Park":
+            await accounts.create_project("apes", organization)
+        with pytest.raises(BadRequest, match="say which organization"):
+            await accounts.create_project("bats")
+        with pytest.raises(BadRequest, match=r"several projects 'apes': give the id"):
+            await accounts.delete_project("apes")
+        with pytest.raises(NotFound, match="no project 'bats'"):
+            await accounts.rotate_project_key("bats")
+        with pytest.raises(NotFound, match="no organization 'Farm'"):
+            await accounts.projects("Farm")
+        (mine,) = await accounts.projects(zoo.id)
+        await accounts.delete_project(mine.id)
+        assert await accounts.projects("Zoo") == []
+
+    tell(database_url, story)
+
+
+def test_a_name_is_taken_once(database_url: str) -> None:
+    async def story(accounts: Accounts) -> None:
+        await accounts.create_organization("Zoo")
+        await accounts.create_project("apes")
+        with pytest.raises(BadRequest, match="organization 'Zoo' exists already"):
+            await accounts.create_organization("Zoo")
+        with pytest.raises(BadRequest, match="project 'apes' exists already"):
+            await accounts.create_project("apes")
+        assert len(await accounts.organizations()) == len(await accounts.projects()) == 1
+
+    tell(database_url, story)
+
+
+@pytest.mark.parametrize("name", ["", "n" * 41, " apes", "apes\n", "a\x00b"])
+def test_names_that_are_none(database_url: str, name: str) -> None:
+    async def story(accounts: Accounts) -> None:
+        with pytest.raises(BadRequest, match="1 to 40 printable"):
+            await accounts.create_organization(name)
+        await accounts.create_organization("n" * 40)
+        with pytest.raises(BadRequest, match="1 to 40 printable"):
+            await accounts.create_project(name)
+
+    tell(database_url, story)
+
+
+def test_the_first_start_makes_a_key_and_says_it_once(database_url: str) -> None:
+    async def story(database: Database) -> None:
+        await database.migrate()
+        accounts = Accounts(database)
+        first = await bootstrap(database, 0)
+        assert apikeys.well_formed(str(first.fresh_key))
+        (project,) = await accounts.projects("demo")
+        assert await accounts.project_of(str(first.fresh_key)) == Principal(project.id, project.organization)
+        assert await bootstrap(database, 1) == Bootstrapped()
+        assert await accounts.projects() == [project]
+
+    run(database_url, story)
+
+
+def test_chosen_keys_are_taken_verbatim_and_only_once(database_url: str) -> None:
+    async def story(database: Database) -> None:
+        await database.migrate()
+        accounts = Accounts(database)
+        for _ in range(2):
+            assert await bootstrap(database, 0, CHOSEN, CHOSEN_ORG) == Bootstrapped()
+            (project,) = await accounts.projects("demo")
+            assert await accounts.project_of(CHOSEN) == Principal(project.id, project.organization)
+            assert await accounts.organization_of(CHOSEN_ORG) == project.organization
+
+    run(database_url, story)
+
+
+def test_chosen_keys_that_open_nothing_are_named(database_url: str) -> None:
+    async def story(database: Database) -> None:
+        await database.migrate()
+        accounts = Accounts(database)
+        await bootstrap(database, 0, CHOSEN, CHOSEN_ORG)
+        await accounts.rotate_project_key("demo")
+        rotated = await bootstrap(database, 1, CHOSEN, CHOSEN_ORG)
+        assert rotated == Bootstrapped(unused=("bootstrap_project_key",))
+        assert await accounts.project_of(CHOSEN) is None
+        other = await bootstrap(database, 2, None, "an organization key that came later")
+        assert other == Bootstrapped(unused=("bootstrap_org_key",))
+
+    run(database_url, story)
+
+
+def test_nodes_that_start_together_make_one_project(database_url: str) -> None:
+    async def story(database: Database) -> None:
+        await database.migrate()
+        others = [Database(database_url) for _ in range(3)]
+        started = await asyncio.gather(*(bootstrap(node, 0) for node in (database, *others)))
+        for other in others:
+            await other.close()
+        assert sum(one.fresh_key is not None for one in started) == 1
+        assert len(await Accounts(database).projects()) == 1
+
+    run(database_url, story)

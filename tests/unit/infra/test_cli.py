@@ -1,0 +1,137 @@
+"""The command line: accounts and settings, for people and as JSON; errors in one line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from infra import cli
+from infra.cli import accounts, settings
+from infra.settings import Settings, variable
+from topics import apikeys
+from topics.errors import BadRequest
+
+
+@pytest.fixture
+def app(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> typer.Typer:
+    monkeypatch.setenv("EARSHOT_DATA", str(tmp_path))
+    made = typer.Typer()
+    accounts.register(made)
+    settings.register(made)
+    return made
+
+
+def called(app: typer.Typer, *arguments: str) -> object:
+    """What a command prints with --json."""
+    result = CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def printed(app: typer.Typer, *arguments: str) -> list[str]:
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout.splitlines()
+
+
+def test_accounts_for_programs(app: typer.Typer) -> None:
+    zoo = called(app, "org", "create", "Zoo")
+    apes = called(app, "project", "create", "apes", "--org", "Zoo")
+    assert isinstance(zoo, dict)
+    assert isinstance(apes, dict)
+    assert apikeys.well_formed(zoo.pop("key"))
+    assert apikeys.well_formed(apes.pop("key"))
+    assert called(app, "org", "list") == [zoo]
+    assert called(app, "project", "list") == called(app, "project", "list", "--org", "Zoo") == [apes]
+    assert apes["organization"] == zoo["id"]
+    rotated = called(app, "key", "rotate", "apes")
+    assert isinstance(rotated, dict)
+    assert apikeys.well_formed(rotated["key"])
+    assert called(app, "project", "list") == [{**apes, "key_shown_as": apikeys.redact(rotated["key"])}]
+    assert isinstance(called(app, "org", "rotate-key", "Zoo"), dict)
+    assert called(app, "project", "delete", "apes", "--yes") == {"deleted": "apes"}
+    assert called(app, "org", "delete", "Zoo", "--yes") == {"deleted": "Zoo"}
+    assert called(app, "project", "list") == called(app, "org", "list") == []
+
+
+def test_accounts_for_people(app: typer.Typer) -> None:
+    assert printed(app, "org", "list") == []
+    made = dict(line.split(maxsplit=1) for line in printed(app, "org", "create", "Zoo"))
+    assert made["name"] == "Zoo"
+    assert apikeys.well_formed(made["key"])
+    names, row = printed(app, "org", "list")
+    assert names.split() == ["id", "name", "created_at", "key_shown_as"]
+    assert row.split()[:2] == [made["id"], "Zoo"]
+    assert made["key"] not in row
+
+
+def test_deletion_asks(app: typer.Typer) -> None:
+    called(app, "org", "create", "Zoo")
+    refused = CliRunner().invoke(app, ["org", "delete", "Zoo"], input="n\n")
+    assert refused.exit_code == 1
+    assert "Delete organization Zoo" in refused.output
+    assert len(printed(app, "org", "list")) == 2
+
+
+def test_settings_in_force(app: typer.Typer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("EARSHOT_DATABASE_URL", "postgres://u:secret-word@h/n")
+    monkeypatch.setenv("EARSHOT_BOOTSTRAP_ORG_KEY", "a secret-word of 20 letters")
+    monkeypatch.setenv("EARSHOT_PORT", "9000")
+    shown = called(app, "config")
+    assert isinstance(shown, dict)
+    assert list(shown) == [variable(field) for field in Settings.model_fields]
+    assert shown["EARSHOT_DATABASE_URL"] == "postgresql+asyncpg://u:***@h/n"
+    assert shown["EARSHOT_BOOTSTRAP_ORG_KEY"] == "…ters"
+    assert shown["EARSHOT_BOOTSTRAP_PROJECT_KEY"] is None
+    assert (shown["EARSHOT_PORT"], shown["EARSHOT_PARTITIONS"], shown["EARSHOT_DATA"]) == (9000, 4, str(tmp_path))
+    lines = printed(app, "config")
+    assert [line.split()[-1] for line in lines if line.startswith(("EARSHOT_PORT", "EARSHOT_HOST"))] == [
+        "default",
+        "environment",
+    ]
+    assert "secret-word" not in "".join(lines)
+
+
+def test_settings_as_a_table(app: typer.Typer) -> None:
+    lines = printed(app, "config", "--markdown")
+    assert len(lines) == 2 + len(Settings.model_fields)
+    assert all(line.count("|") == 4 for line in lines)
+    assert any(line.startswith("| `EARSHOT_PORT` | `8000` | ") for line in lines)
+
+
+def test_a_wrong_setting_stops_a_command(app: typer.Typer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EARSHOT_PORT", "x")
+    result = CliRunner().invoke(app, ["org", "list"])
+    assert result.exit_code == 2
+    assert result.stderr.startswith("earshot: EARSHOT_PORT: ")
+
+
+def test_an_error_with_a_name_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def failing() -> typer.Typer:
+        app = typer.Typer()
+
+        @app.command()
+        def fail() -> None:
+            raise BadRequest("not like this")
+
+        return app
+
+    monkeypatch.setattr(cli, "build", failing)
+    monkeypatch.setattr(sys, "argv", ["earshot"])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert stopped.value.code == 1
+    assert capsys.readouterr().err == "earshot: not like this\n"
+
+
+def test_help_imports_nothing_heavy() -> None:
+    heavy = ["sqlalchemy", "alembic", "pydantic", "numpy", "numba", "onnxruntime", "faust", "aiokafka", "rocksdict"]
+    program = f"import sys; from infra import cli; cli.build(); print(*sorted(set({heavy}) & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

@@ -1,0 +1,175 @@
+"""Migrations up and down, and what a database that does not answer turns into."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, inspect, text
+
+from infra.db import database
+from infra.db.database import Database
+from infra.db.schema import REVISION, metadata
+from tests.unit.infra.conftest import run
+from topics.errors import DirectoryDown, ServiceError
+
+
+async def migrate(opened: Database) -> None:
+    await opened.migrate()
+
+
+def test_the_newest_revision_is_the_one_that_the_code_knows() -> None:
+    assert ScriptDirectory(str(database.MIGRATIONS)).get_current_head() == REVISION
+
+
+def test_revisions_make_the_tables_that_the_code_uses(database_url: str) -> None:
+    def differences(connection: Connection) -> list[object]:
+        return list(compare_metadata(MigrationContext.configure(connection), metadata))
+
+    async def story(opened: Database) -> list[object]:
+        await opened.migrate()
+        async with opened.reading() as connection:
+            return await connection.run_sync(differences)
+
+    assert run(database_url, story) == []
+
+
+def test_revisions_can_be_taken_back(database_url: str) -> None:
+    def down(connection: Connection) -> None:
+        command.downgrade(database.alembic(connection), "base")
+
+    def tables(connection: Connection) -> set[str]:
+        return set(inspect(connection).get_table_names())
+
+    async def story(opened: Database) -> None:
+        for _ in range(2):
+            await opened.migrate()
+            async with opened.writing() as connection:
+                assert await connection.run_sync(tables) == {"alembic_version", *metadata.tables}
+                await connection.run_sync(down)
+            async with opened.reading() as connection:
+                assert await connection.run_sync(tables) == {"alembic_version"}
+
+    run(database_url, story)
+
+
+def test_nodes_that_start_together_migrate_once(database_url: str) -> None:
+    async def story(opened: Database) -> None:
+        others = [Database(database_url) for _ in range(3)]
+        await asyncio.gather(*(one.migrate() for one in (opened, *others)))
+        for other in others:
+            await other.close()
+        async with opened.reading() as connection:
+            assert await connection.scalar(text("SELECT count(*) FROM alembic_version")) == 1
+
+    run(database_url, story)
+
+
+def test_a_revision_that_fails_leaves_nothing_behind(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(connection: Connection) -> None:
+        upgrade(connection)
+        connection.execute(text("SELECT * FROM nowhere"))
+
+    upgrade = database.upgrade
+    monkeypatch.setattr(database, "upgrade", broken)
+    with pytest.raises(DirectoryDown, match="nowhere"):
+        run(database_url, migrate)
+
+    async def tables(opened: Database) -> list[str]:
+        async with opened.reading() as connection:
+            return await connection.run_sync(lambda sync: inspect(sync).get_table_names())
+
+    assert run(database_url, tables) == []
+
+
+def test_a_newer_database_is_refused(database_url: str) -> None:
+    async def story(opened: Database) -> None:
+        await opened.migrate()
+        async with opened.writing() as connection:
+            await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+        await opened.migrate()
+
+    with pytest.raises(ServiceError, match="revision 9999"):
+        run(database_url, story)
+
+
+def test_an_up_to_date_database_needs_no_alembic(tmp_path: Path) -> None:
+    url = f"sqlite+aiosqlite:///{tmp_path / 'earshot.db'}"
+    run(url, migrate)
+    program = (
+        "import asyncio, sys; from infra.db.database import Database; opened = Database(sys.argv[1])\n"
+        "async def main(): await opened.migrate(); await opened.close()\n"
+        "asyncio.run(main()); sys.exit('alembic' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program, url], check=False).returncode == 0
+
+
+def test_sqlite_is_set_up_for_many_readers_and_one_writer(tmp_path: Path) -> None:
+    async def story(opened: Database) -> list[object]:
+        async with opened.reading() as connection:
+            return [
+                await connection.scalar(text(f"PRAGMA {name}"))
+                for name in ("journal_mode", "foreign_keys", "synchronous")
+            ]
+
+    assert run(f"sqlite+aiosqlite:///{tmp_path / 'earshot.db'}", story) == ["wal", 1, 2]
+
+
+def test_an_error_undoes_the_whole_transaction(database_url: str) -> None:
+    async def story(opened: Database) -> object:
+        await opened.migrate()
+        with contextlib.suppress(KeyError):
+            async with opened.writing() as connection:
+                await connection.execute(text("INSERT INTO organizations VALUES ('1', 'one', 0)"))
+                raise KeyError
+        async with opened.reading() as connection:
+            return await connection.scalar(text("SELECT count(*) FROM organizations"))
+
+    assert run(database_url, story) == 0
+
+
+def test_a_file_that_is_no_database(tmp_path: Path) -> None:
+    (tmp_path / "earshot.db").write_bytes(b"not a database" * 100)
+    with pytest.raises(DirectoryDown, match="not a database"):
+        run(f"sqlite+aiosqlite:///{tmp_path / 'earshot.db'}", migrate)
+
+
+def test_a_writer_that_keeps_the_file_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.01)
+    url = f"sqlite+aiosqlite:///{tmp_path / 'earshot.db'}"
+    run(url, migrate)
+    other = sqlite3.connect(tmp_path / "earshot.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+
+    async def story(opened: Database) -> None:
+        await opened.migrate()
+        async with opened.writing():
+            raise AssertionError("two writers")
+
+    with pytest.raises(DirectoryDown, match="locked"):
+        run(url, story)
+    other.close()
+
+
+def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DirectoryDown, match="does not answer"):
+        Database(f"sqlite+aiosqlite:///{tmp_path / 'file' / 'earshot.db'}")
+
+
+def test_no_server_answers() -> None:
+    with pytest.raises(DirectoryDown, match="does not answer"):
+        run("postgresql+asyncpg://earshot:secret@127.0.0.1:9/earshot", migrate)
+
+
+def test_the_password_is_not_shown() -> None:
+    assert "secret" not in repr(Database("postgresql+asyncpg://earshot:secret@127.0.0.1:9/earshot"))

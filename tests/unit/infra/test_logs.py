@@ -1,0 +1,140 @@
+"""Logs: one line an event for every origin, and no key or audio in any of them."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from infra import logs
+from topics import apikeys
+from topics.apikeys import Kind
+
+KEY = apikeys.new(Kind.PROJECT)
+CHOSEN = "a key that somebody chose"
+
+
+@pytest.fixture
+def lines() -> Iterator[io.StringIO]:
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    stream = io.StringIO()
+    yield stream
+    logging.captureWarnings(False)
+    structlog.reset_defaults()
+    root.handlers[:], root.level = before
+    for room in logs.ROOMS:
+        logging.getLogger(room).setLevel(logging.NOTSET)
+
+
+def events(lines: io.StringIO) -> list[dict[str, object]]:
+    return [json.loads(line) for line in lines.getvalue().splitlines()]
+
+
+def test_an_event_is_one_json_line(lines: io.StringIO) -> None:
+    logs.configure(stream=lines)
+    structlog.get_logger("app.sessions").info("chunk accepted", session="s1", sequence=3)
+    (event,) = events(lines)
+    assert event.pop("timestamp")
+    assert event == {
+        "event": "chunk accepted",
+        "session": "s1",
+        "sequence": 3,
+        "level": "info",
+        "logger": "app.sessions",
+    }
+
+
+def test_bound_context_is_on_every_event(lines: io.StringIO) -> None:
+    logs.configure(stream=lines)
+    with structlog.contextvars.bound_contextvars(request="r1"):
+        structlog.get_logger("app").info("one")
+        logging.getLogger("uvicorn.error").warning("two")
+    assert [event["request"] for event in events(lines)] == ["r1", "r1"]
+
+
+def test_libraries_log_warnings_through_the_same_lines(lines: io.StringIO) -> None:
+    logs.configure(stream=lines)
+    logging.getLogger("aiokafka").info("not of interest")
+    logging.getLogger("aiokafka").warning("lost %s", "node 1")
+    (event,) = events(lines)
+    assert (event["event"], event["level"], event["logger"]) == ("lost node 1", "warning", "aiokafka")
+
+
+@pytest.mark.parametrize(
+    ("level", "shown"),
+    [
+        ("debug", ["ours debug", "ours warning", "ours error", "theirs debug", "theirs warning", "theirs error"]),
+        ("info", ["ours warning", "ours error", "theirs warning", "theirs error"]),
+        ("error", ["ours error", "theirs error"]),
+    ],
+)
+def test_levels(lines: io.StringIO, level: str, shown: list[str]) -> None:
+    logs.configure(level, stream=lines)
+    for logger, whose in (logging.getLogger("streams.agents"), "ours"), (logging.getLogger("faust.app"), "theirs"):
+        logger.debug("%s debug", whose)
+        logger.warning("%s warning", whose)
+        logger.error("%s error", whose)
+    assert [event["event"] for event in events(lines)] == shown
+
+
+def test_warnings_become_events(lines: io.StringIO) -> None:
+    logs.configure(stream=lines)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        logging.captureWarnings(False)
+        logging.captureWarnings(True)
+        warnings.warn("old call", stacklevel=1)
+        logging.captureWarnings(False)
+    assert "old call" in str(events(lines)[0]["event"])
+
+
+def test_a_traceback_stays_in_its_line_and_is_redacted(lines: io.StringIO) -> None:
+    logs.configure(stream=lines)
+    try:
+        raise ValueError(f"cannot use {KEY}")
+    except ValueError:
+        structlog.get_logger("app").exception("failed")
+        logging.getLogger("faust").exception("failed")
+    for event in events(lines):
+        assert "ValueError: cannot use esp_…" in str(event["exception"])
+    assert len(events(lines)) == 2
+    assert KEY not in lines.getvalue()
+
+
+@pytest.mark.parametrize("form", ["json", "console"])
+def test_no_key_and_no_audio_gets_through(lines: io.StringIO, form: str) -> None:
+    audio = b"\x01\x02\x03" * 400
+    logs.configure("debug", form, secrets=[CHOSEN], stream=lines)
+    log = structlog.get_logger("app")
+    log.info(f"key {KEY}", x_api_key="plain-secret", data=audio)
+    log.info("headers", headers={"X-Api-Key": "plain-secret", b"x-org-key": b"plain-secret", "Host": "h"})
+    log.info("headers", headers=[(b"x-api-key", b"plain-secret"), ("x-org-key", "plain-secret")])
+    log.info("text", body=base64.b64encode(audio).decode(), chosen=f"with {CHOSEN}.", nested=[{"deep": (KEY, CHOSEN)}])
+    logging.getLogger("h11").warning("got %r", [(b"x-api-key", b"plain-secret")])
+    logging.getLogger("h11").warning("got %s", {"X-Org-Key": "plain-secret"})
+    logging.getLogger("h11").warning("got x-api-key: plain-secret and %s", KEY)
+    written = lines.getvalue()
+    assert len(written.splitlines()) == 7
+    for secret in KEY, CHOSEN, "plain-secret", base64.b64encode(audio).decode()[:300], r"\x01\x02":
+        assert secret not in written
+
+
+def test_other_values_are_kept(lines: io.StringIO) -> None:
+    logs.configure(stream=lines)
+    structlog.get_logger("app").info("values", a=None, b=True, c=1.5, d=["x", 2], e={"f": "g"}, h=ValueError("bad"))
+    (event,) = events(lines)
+    assert {name: event[name] for name in "abcdeh"} == {
+        "a": None,
+        "b": True,
+        "c": 1.5,
+        "d": ["x", 2],
+        "e": {"f": "g"},
+        "h": "bad",
+    }

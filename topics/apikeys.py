@@ -1,0 +1,82 @@
+"""API keys: how they are made, told apart from typing errors, stored and shown.
+
+A key of our own form is a typed prefix, 30 base62 characters (178 random bits) and 6 base62 characters of CRC-32 over
+all that precedes them. The checksum proves nothing about who knows the key; it lets a mistyped one be refused without
+a look-up. Keys that an operator chooses have any form and always need the look-up.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+import zlib
+from enum import StrEnum
+from typing import Final
+
+from topics.keys import ALPHABET
+
+
+class Kind(StrEnum):
+    """What a key speaks for; the value is the prefix of its keys."""
+
+    PROJECT = "esp_"
+    ORGANIZATION = "eso_"
+
+
+RANDOM_LENGTH: Final = 30
+CHECK_LENGTH: Final = 6
+#: Shortest key that an operator may choose.
+SHORTEST: Final = 20
+SHOWN: Final = 4
+
+_OWN: Final = re.compile(rf"(?:{'|'.join(Kind)})[0-9A-Za-z]{{{RANDOM_LENGTH + CHECK_LENGTH}}}")
+
+
+def new(kind: Kind) -> str:
+    """Return a fresh key; show it once and keep only its `digest`."""
+    body = kind + "".join(secrets.choice(ALPHABET) for _ in range(RANDOM_LENGTH))
+    return body + _check(body)
+
+
+def well_formed(text: str) -> bool | None:
+    """Return True for a key of our own form, False for a mistyped one, None for another form: look it up."""
+    if not _OWN.fullmatch(text):
+        return None
+    return _check(text[:-CHECK_LENGTH]) == text[-CHECK_LENGTH:]
+
+
+def fault(text: str) -> str | None:
+    """Return why an operator may not choose `text` as a key, None when it is fine."""
+    if len(text) < SHORTEST:
+        return f"needs at least {SHORTEST} characters"
+    if not (text.isascii() and text.isprintable()) or text != text.strip():
+        return "must be printable ASCII characters without a space at either end, as in an HTTP header"
+    if well_formed(text) is False:
+        return "has the form of a generated key, but its checksum is wrong"
+    return None
+
+
+def digest(key: str) -> bytes:
+    """Return what is stored of a key: its SHA-256, 32 bytes (a slow hash is for guessable secrets, not for these)."""
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
+
+
+def redact(key: str) -> str:
+    """Return what may be shown of a key: our prefix, if it has one, and the last four characters."""
+    prefix = next((kind.value for kind in Kind if key.startswith(kind)), "")
+    return f"{prefix}…{key[-SHOWN:] if len(key) >= SHORTEST else ''}"
+
+
+def redact_all(text: str) -> str:
+    """Return `text` with everything that looks like one of our keys redacted."""
+    return _OWN.sub(lambda found: redact(found.group()), text)
+
+
+def _check(body: str) -> str:
+    number = zlib.crc32(body.encode("ascii"))
+    digits = []
+    for _ in range(CHECK_LENGTH):
+        number, digit = divmod(number, len(ALPHABET))
+        digits.append(ALPHABET[digit])
+    return "".join(reversed(digits))

@@ -1,0 +1,66 @@
+"""Every topic: its name, what it carries, how long it is kept, and limits that fit together.
+
+All topics have the same partition count and are keyed by session id, so that a session's commands, results and rows
+lie in partitions of the same number, owned by one node.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+#: Faust application id: consumer group and prefix of the changelog.
+APP: Final = "earshot"
+TABLE: Final = "rows"
+
+DEFAULT_CHUNK_LIMIT: Final = 1024 * 1024
+#: Room for key, header, msgpack framing and batch overhead around a chunk.
+RECORD_SLACK: Final = 64 * 1024
+KEEP_PARKED_MS: Final = 7 * 24 * 3600 * 1000
+
+
+class Topic(msgspec.Struct, frozen=True):
+    """One topic as it must exist on the broker."""
+
+    name: str
+    carries: str
+    producer: str
+    consumer: str
+    #: Milliseconds that records are kept, None for ever; a compacted topic keeps the last record of each key.
+    retention_ms: int | None = None
+    compact: bool = False
+    max_bytes: int = DEFAULT_CHUNK_LIMIT + RECORD_SLACK
+
+
+COMMANDS: Final = "earshot.session.command.v1"
+RESULTS: Final = "earshot.session.result.v1"
+COMMANDS_PARKED: Final = "earshot.session.command.dlq.v1"
+RESULTS_PARKED: Final = "earshot.session.result.dlq.v1"
+CHANGELOG: Final = f"{APP}-{TABLE}-changelog"
+
+PARKED: Final = {COMMANDS: COMMANDS_PARKED, RESULTS: RESULTS_PARKED}
+
+
+def record_limit(chunk_limit: int) -> int:
+    """Return the bytes that producer, consumer, topic and broker must let through for chunks of `chunk_limit`."""
+    return max(chunk_limit, DEFAULT_CHUNK_LIMIT) + RECORD_SLACK
+
+
+def topics(audio_retention_ms: int, chunk_limit: int = DEFAULT_CHUNK_LIMIT) -> tuple[Topic, ...]:
+    """Return the catalogue for a deployment that keeps audio for `audio_retention_ms`."""
+    limit = record_limit(chunk_limit)
+    return (
+        Topic(
+            COMMANDS,
+            "Opened Chunk Sealed Deleted Expired",
+            "edge, sweeper",
+            "intake",
+            audio_retention_ms,
+            max_bytes=limit,
+        ),
+        Topic(RESULTS, "Scored Failed", "analyser", "results", audio_retention_ms, max_bytes=limit),
+        Topic(COMMANDS_PARKED, "Parked", "intake", "people", KEEP_PARKED_MS, max_bytes=limit + RECORD_SLACK),
+        Topic(RESULTS_PARKED, "Parked", "results", "people", KEEP_PARKED_MS, max_bytes=limit + RECORD_SLACK),
+        Topic(CHANGELOG, "table rows", "intake, results", "recovery", compact=True, max_bytes=limit),
+    )

@@ -1,0 +1,57 @@
+"""Records to bytes and back: one version byte, then msgpack."""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+
+import msgspec
+
+from topics.errors import RecordError
+from topics.records import Chunk, Command, Deleted, Expired, Failed, Opened, Parked, Record, Result, Scored, Sealed
+
+T = TypeVar("T")
+
+VERSION: Final = b"\x01"
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_commands: Final = msgspec.msgpack.Decoder(Opened | Chunk | Sealed | Deleted | Expired)
+_results: Final = msgspec.msgpack.Decoder(Scored | Failed)
+_parked: Final = msgspec.msgpack.Decoder(Parked)
+
+
+def encode(record: Record) -> bytes:
+    """Return the record's bytes for a topic."""
+    return VERSION + _encoder.encode(record)
+
+
+def decode_command(value: bytes | None) -> Command:
+    """Read a record of the command topic.
+
+    Raises:
+        RecordError: no value, another version, or not a command.
+    """
+    command: Command = _decode(_commands, value)
+    return command
+
+
+def decode_result(value: bytes | None) -> Result:
+    """Read a record of the result topic; errors as `decode_command`."""
+    result: Result = _decode(_results, value)
+    return result
+
+
+def decode_parked(value: bytes | None) -> Parked:
+    """Read a record of a dead-letter topic; errors as `decode_command`."""
+    parked: Parked = _decode(_parked, value)
+    return parked
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[T], value: bytes | None) -> T:
+    if not value:
+        raise RecordError("the record has no value")
+    if value[:1] != VERSION:
+        raise RecordError(f"record version {value[0]} is not known (this is version {VERSION[0]})")
+    try:
+        return decoder.decode(memoryview(value)[1:])
+    except msgspec.MsgspecError as error:
+        raise RecordError(f"not a record: {error}") from error

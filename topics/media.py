@@ -1,0 +1,120 @@
+"""What a session's `content_type` says about its audio: one grammar for the edge, which refuses, and the decoder.
+
+    audio/<container>                                        a file, or chunks that are each a whole file
+    audio/x-raw; rate=<Hz>; format=<format>[; channels=<n>]  PCM without a header, channels interleaved
+    application/octet-stream                                 any container, told by its content
+
+`format` is s or u and 8, 16, 24 or 32 bits, or f16 or f32, then `le` or `be`; without either it is little-endian.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Literal
+
+import msgspec
+
+from topics.errors import BadRequest
+
+Container = Literal["wav", "mp3", "ogg", "flac", "aiff", "raw", "any"]
+
+MIN_RATE: Final = 1_000
+MAX_RATE: Final = 384_000
+MAX_CHANNELS: Final = 16
+
+RAW: Final = "audio/x-raw"
+CONTAINERS: Final[dict[str, Container]] = {
+    "audio/wav": "wav",
+    "audio/x-wav": "wav",
+    "audio/wave": "wav",
+    "audio/wavex": "wav",
+    "audio/rf64": "wav",
+    "audio/mp3": "mp3",
+    "audio/mpeg": "mp3",
+    "audio/ogg": "ogg",
+    "audio/opus": "ogg",
+    "audio/flac": "flac",
+    "audio/x-flac": "flac",
+    "audio/aiff": "aiff",
+    "audio/x-aiff": "aiff",
+    "application/octet-stream": "any",
+}
+_FORMAT: Final = re.compile(r"(?:[su](?:8|16|24|32)|f(?:16|32))(?:le|be)?")
+_NUMBER: Final = re.compile(r"[0-9]{1,9}")
+
+
+class Media(msgspec.Struct, frozen=True):
+    """A content type that was understood; the last three fields are set for raw PCM alone."""
+
+    #: Type without parameters, lower case: what messages call the declaration.
+    declared: str
+    container: Container
+    #: Frames a second.
+    rate: int = 0
+    #: With its endianness, for example "s16le".
+    sample_format: str = ""
+    channels: int = 1
+
+
+def parse(content_type: str) -> Media:
+    """Read a content type.
+
+    Raises:
+        BadRequest: it is not one of those above; the message names `content_type` and the fault.
+    """
+    declared, *rest = (part.strip() for part in content_type.lower().split(";"))
+    if declared in CONTAINERS:
+        return Media(declared, CONTAINERS[declared])
+    if declared != RAW:
+        raise _bad(f"{_shown(declared)} is not supported; use {', '.join(CONTAINERS)} or {RAW}")
+    return _raw(_parameters(rest))
+
+
+def _raw(given: dict[str, str]) -> Media:
+    unknown = sorted(given.keys() - {"rate", "format", "channels"})
+    if unknown:
+        raise _bad(f"{RAW} takes rate, format and channels, not {_shown(unknown[0])}")
+    return Media(
+        RAW,
+        "raw",
+        rate=_number(given, "rate", MIN_RATE, MAX_RATE, " Hz"),
+        sample_format=_sample_format(given),
+        channels=_number(given, "channels", 1, MAX_CHANNELS) if "channels" in given else 1,
+    )
+
+
+def _parameters(parts: list[str]) -> dict[str, str]:
+    given: dict[str, str] = {}
+    for part in filter(None, parts):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or not name:
+            raise _bad(f"{_shown(part)} is not of the form name=value")
+        if name in given:
+            raise _bad(f"{_shown(name)} is there twice")
+        given[name] = value.strip('"')
+    return given
+
+
+def _sample_format(given: dict[str, str]) -> str:
+    value = given.get("format", "")
+    if value.startswith("f24"):
+        # The vendor lists it, but no 24-bit float exists that two programs would agree on.
+        raise _bad("format f24 has no defined encoding; send f32, s24 or u24")
+    if not _FORMAT.fullmatch(value):
+        raise _bad(f"format must be one of s8 u8 s16 u16 s24 u24 s32 u32 f16 f32 with le or be, not {_shown(value)}")
+    return value if value.endswith(("le", "be")) else f"{value}le"
+
+
+def _number(given: dict[str, str], name: str, least: int, most: int, unit: str = "") -> int:
+    value = given.get(name, "")
+    if not _NUMBER.fullmatch(value) or not least <= int(value) <= most:
+        raise _bad(f"{name} must be a whole number from {least} to {most}{unit}, not {_shown(value)}")
+    return int(value)
+
+
+def _shown(value: str) -> str:
+    return repr(value[:40]) if value else "nothing"
+
+
+def _bad(fault: str) -> BadRequest:
+    return BadRequest(f"content_type: {fault}")

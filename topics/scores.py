@@ -1,0 +1,27 @@
+"""Scores as they are stored: one byte a tag, so that sensitivity and filters are applied when they are read.
+
+A tag's margin is m = logit(score) - logit(point), point being the tag's operating point. Stored is
+q = 128 + floor(m / 0.07), clamped to 0..255 (margins of -8.96 to 8.96). The step divides one sensitivity step
+(0.7 logit) by ten and zero is a whole step, so "m >= 0.7 s" is exactly "q >= 128 + 10 s": thresholds lose nothing.
+The probability shown is sigmoid of the middle of the step; it is at least 0.5 exactly when the tag is reported.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+STEP: Final = 0.07
+ZERO: Final = 128
+STEPS_PER_SENSITIVITY: Final = 10
+
+
+def threshold(sensitivity: int) -> int:
+    """Return the lowest stored value that is reported at `sensitivity` (-2..2; positive reports less)."""
+    return ZERO + STEPS_PER_SENSITIVITY * sensitivity
+
+
+def probability(stored: int, sensitivity: int = 0) -> float:
+    """Return p in (0, 1), rounded to four places, for a stored value (0..255) at a sensitivity (-2..2)."""
+    margin = STEP * (stored - threshold(sensitivity) + 0.5)
+    return round(1.0 / (1.0 + math.exp(-margin)), 4)

@@ -1,0 +1,1 @@
+"""The edge: HTTP in front of the audio sessions."""

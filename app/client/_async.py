@@ -1,0 +1,104 @@
+"""The client for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+import httpx2
+
+from app.client import _flows
+from app.client._client import TIMEOUT, answer, detection, lost
+from app.client._flows import Answer, Call, Flow, Lost, Pause
+from app.client._models import NORMAL, Event, Opening, Page, Sensitivity, Session, Status
+
+T = TypeVar("T")
+
+
+class AsyncClient:
+    """`Client` for asyncio; the methods mean the same."""
+
+    def __init__(
+        self,
+        url: str,
+        key: str = "",
+        *,
+        transport: httpx2.AsyncBaseTransport | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._key = key
+        self._http = httpx2.AsyncClient(base_url=url, timeout=TIMEOUT, transport=transport)
+        self._sleep = sleep
+
+    async def create_session(self, opening: Opening) -> Session:
+        return await self._run(_flows.create(self._key, opening))
+
+    async def put_chunk(self, session: str, sequence: int, data: bytes) -> int:
+        return await self._run(_flows.put_chunk(session, sequence, data))
+
+    async def seal(self, session: str) -> None:
+        await self._run(_flows.seal(session))
+
+    async def delete(self, session: str) -> None:
+        await self._run(_flows.delete(session))
+
+    async def status(self, session: str, token: str | None = None) -> Status:
+        return await self._run(_flows.read(session, token))
+
+    def events(self, session: str) -> AsyncIterator[Event]:
+        return self._iterate(_flows.follow(session))
+
+    def detect(self, path: Path, sensitivity: Sensitivity = NORMAL) -> AsyncIterator[Event]:
+        return self._iterate(detection(path, self._key, sensitivity))
+
+    async def official_tags(self) -> tuple[str, ...]:
+        return await self._run(_flows.official_tags())
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _run(self, flow: Flow[T]) -> T:
+        came: Answer | Lost | None = None
+        while True:
+            try:
+                step = flow.send(came)
+            except StopIteration as stop:
+                result: T = stop.value
+                return result
+            came = await self._perform(step)
+
+    async def _iterate(self, flow: Flow[None]) -> AsyncIterator[Event]:
+        came: Answer | Lost | None = None
+        while True:
+            try:
+                step = flow.send(came)
+            except StopIteration:
+                return
+            if isinstance(step, Page):
+                for event in step.events:
+                    yield event
+            came = await self._perform(step)
+
+    async def _perform(self, step: _flows.Step) -> Answer | Lost | None:
+        if isinstance(step, Pause):
+            await self._sleep(step.seconds)
+        if not isinstance(step, Call):
+            return None
+        try:
+            response = await self._http.request(
+                step.method, step.path, content=step.body, headers=step.headers, params=step.query
+            )
+        except httpx2.TransportError as error:
+            return lost(error)
+        return answer(response)

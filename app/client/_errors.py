@@ -1,0 +1,75 @@
+"""Everything that a call of the client can raise.
+
+EarshotClientError
+├── Unreachable              the service did not answer, also not when asked again
+├── UnknownFormat            a file that is no audio of a kind that the service decodes
+├── SessionFailed            the session's audio cannot be analysed
+└── Refused                  the service answered with an error status
+    ├── WrongKey       401
+    ├── SessionClosed  403   the session takes no more chunks
+    ├── NoSession      404   the session never was, was deleted or has expired
+    ├── WrongSequence  409   the chunk number is not the next one
+    └── Busy           503   the service was still busy after all retries
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+
+class EarshotClientError(Exception):
+    """The service could not be used."""
+
+
+class Unreachable(EarshotClientError):
+    """No answer came; whether the request was carried out is not known."""
+
+
+class UnknownFormat(EarshotClientError):
+    """The file is not audio of a kind that the service decodes."""
+
+
+class SessionFailed(EarshotClientError):
+    """The session became readonly because of an error, which is the message."""
+
+
+class Refused(EarshotClientError):
+    """The service answered with an error: `status` and the service's own words."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class WrongKey(Refused):
+    """The project key is missing or invalid."""
+
+
+class SessionClosed(Refused):
+    """The session takes no more chunks."""
+
+
+class NoSession(Refused):
+    """The session never was, was deleted or has expired."""
+
+
+class WrongSequence(Refused):
+    """The chunk number is not the next one."""
+
+
+class Busy(Refused):
+    """The service was still busy after all retries."""
+
+
+BY_STATUS: Final[dict[int, type[Refused]]] = {
+    401: WrongKey,
+    403: SessionClosed,
+    404: NoSession,
+    409: WrongSequence,
+    503: Busy,
+}
+
+
+def refused(status: int, message: str) -> Refused:
+    """Return the error of an answer."""
+    return BY_STATUS.get(status, Refused)(status, message)

@@ -1,0 +1,35 @@
+"""What every operation of the edge works with."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from itertools import count
+
+import msgspec
+
+from app.keys import KeyCache
+from app.metrics import Meters
+from app.options import EdgeOptions
+from app.rendering import Renderer
+from app.tokens import Tokens
+from topics.ports import Health, Sessions
+
+
+def command_ids() -> Iterator[str]:
+    """Yield ids that no other process and no later run gives out: 64 random bits, then a count."""
+    run = secrets.token_hex(8)
+    return (f"{run}-{number:x}" for number in count())
+
+
+class Edge(msgspec.Struct, frozen=True):
+    """The ports, and what the edge itself remembers."""
+
+    sessions: Sessions
+    health: Health
+    options: EdgeOptions
+    keys: KeyCache
+    tokens: Tokens
+    renderer: Renderer
+    meters: Meters
+    commands: Iterator[str]

@@ -1,0 +1,110 @@
+"""What the service tells a Prometheus: the closed list of the edge's metrics, counted with plain additions.
+
+The client library's own counters take a lock for every increment and are scraped rarely; here numbers are added up in
+the event loop's thread and turned into metric families when somebody asks.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
+from typing import Final
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+CHUNKS: Final = "earshot_chunks_accepted"
+AUDIO: Final = "earshot_audio_bytes_accepted"
+REFUSED: Final = "earshot_requests_refused"
+KEYS: Final = "earshot_key_failures"
+LATENCY: Final = "earshot_request_seconds"
+
+METRICS: Final = {
+    CHUNKS: "Chunks that were answered 200; falls to zero when clients stop or are refused.",
+    AUDIO: "Bytes of audio in accepted chunks, after base64.",
+    REFUSED: "Requests answered 4xx or 5xx, by status; 503 grows when queues are full or a partition has no owner.",
+    KEYS: "Session creations without a valid key, by reason: missing, invalid, or down when no verdict was to be had.",
+    LATENCY: "Seconds from a request's headers to its answer, by operation; reads include the time they waited.",
+}
+
+#: Upper bounds in seconds; the last ones are for reads that wait.
+BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+#: (name, help, value) of one number of another part of the service.
+Gauge = tuple[str, str, float]
+Gauges = Callable[[], Iterable[Gauge]]
+
+
+class Timing:
+    """Latencies of one operation."""
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS) + 1)
+        self.total = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Count one request."""
+        self.counts[bisect_left(BOUNDS, seconds)] += 1
+        self.total += seconds
+
+
+class Meters(Collector):
+    """The edge's counts, and the gauges of the others."""
+
+    def __init__(self, gauges: Gauges) -> None:
+        self._gauges = gauges
+        self._chunks = 0
+        self._audio = 0
+        self._refused: Counter[str] = Counter()
+        self._keys: Counter[str] = Counter()
+        self._timings: dict[str, Timing] = {}
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+
+    def accepted(self, size: int) -> None:
+        """Count a chunk of `size` bytes that was accepted."""
+        self._chunks += 1
+        self._audio += size
+
+    def refused(self, status: int) -> None:
+        """Count a request that was answered with an error."""
+        self._refused[str(status)] += 1
+
+    def key_failed(self, reason: str) -> None:
+        """Count a creation without a valid key; `reason` is missing, invalid or down."""
+        self._keys[reason] += 1
+
+    def timing(self, operation: str) -> Timing:
+        """Return the latencies of an operation, the same object for the same name."""
+        return self._timings.setdefault(operation, Timing())
+
+    def exposition(self) -> bytes:
+        """Return everything in the Prometheus text format."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metric families, as the client library asks for them."""
+        yield CounterMetricFamily(CHUNKS, METRICS[CHUNKS], self._chunks)
+        yield CounterMetricFamily(AUDIO, METRICS[AUDIO], self._audio)
+        yield _counter(REFUSED, "status", self._refused)
+        yield _counter(KEYS, "reason", self._keys)
+        yield self._latencies()
+        for name, sentence, value in self._gauges():
+            yield GaugeMetricFamily(name, sentence, value)
+
+    def _latencies(self) -> HistogramMetricFamily:
+        family = HistogramMetricFamily(LATENCY, METRICS[LATENCY], labels=["operation"])
+        bounds = [*map(str, BOUNDS), "+Inf"]
+        for operation, timing in self._timings.items():
+            family.add_metric([operation], list(zip(bounds, accumulate(timing.counts), strict=True)), timing.total)
+        return family
+
+
+def _counter(name: str, label: str, counts: Counter[str]) -> CounterMetricFamily:
+    family = CounterMetricFamily(name, METRICS[name], labels=[label])
+    for value, count in sorted(counts.items()):
+        family.add_metric([value], count)
+    return family

@@ -1,0 +1,135 @@
+"""One operation of the interface as an ASGI endpoint: call the handler, answer, measure, and log what failed.
+
+Endpoints are ASGI objects, which Starlette routes to without building a request or wrapping a response: chunk uploads
+and status reads are most of what the edge does.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Awaitable, Callable
+from time import perf_counter
+from typing import Final
+
+import msgspec
+import structlog
+from starlette.types import Receive, Scope, Send
+
+from app.bodies import ClientGone, Flood, read_body
+from app.edge import Edge
+from app.replies import CLOSE, Headers, Reply, generic_error
+from topics.errors import EarshotError, NotFound, Unavailable
+from topics.geometry import Geometry
+from topics.keys import is_id
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+class Generation(msgspec.Struct, frozen=True):
+    """What differs between the places where the audio sessions are served."""
+
+    prefix: str
+    geometry: Geometry
+    #: Bytes of decoded data in one chunk.
+    chunk_limit: int
+
+
+class Call:
+    """One request on its way through an operation."""
+
+    __slots__ = ("edge", "generation", "receive", "scope")
+
+    def __init__(self, edge: Edge, generation: Generation, scope: Scope, receive: Receive) -> None:
+        self.edge = edge
+        self.generation = generation
+        self.scope = scope
+        self.receive = receive
+
+    def header(self, name: bytes) -> bytes:
+        """Return a header's value by its lower-case name, b"" when absent."""
+        for candidate, value in self.scope["headers"]:
+            if candidate == name:
+                return bytes(value)
+        return b""
+
+    def path(self, parameter: str) -> str:
+        """Return a parameter of the route's path."""
+        return str(self.scope["path_params"][parameter])
+
+    @property
+    def session(self) -> str:
+        """The session id of the path.
+
+        Raises:
+            NotFound: it has not the form of an id, so there is no such session.
+        """
+        session = self.path("session_id")
+        if not is_id(session):
+            raise NotFound("the session does not exist or was deleted")
+        return session
+
+    async def body(self, limit: int) -> bytes:
+        """Read the body; errors as `bodies.read_body`."""
+        return await read_body(self.receive, self.header(b"content-length"), limit)
+
+
+Handler = Callable[[Call], Awaitable[Reply]]
+
+
+class Operation:
+    """The ASGI endpoint of one handler at one generation."""
+
+    def __init__(self, handler: Handler, edge: Edge, generation: Generation) -> None:
+        self.name = handler.__name__
+        self._handler = handler
+        self._edge = edge
+        self._generation = generation
+        self._timing = edge.meters.timing(self.name)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        started = perf_counter()
+        call = Call(self._edge, self._generation, scope, receive)
+        fault: Exception | None = None
+        try:
+            reply = await self._handler(call)
+        except ClientGone:
+            return
+        except EarshotError as error:
+            fault = error
+            reply = generic_error(error.status_hint, str(error), _hints(error))
+        except Exception as error:
+            # What broke is for the log; the client is told nothing about our inside.
+            fault = error
+            reply = generic_error(500)
+        if reply.status >= 400:
+            self._refused(call, reply, fault)
+        self._timing.observe(perf_counter() - started)
+        await send({"type": "http.response.start", "status": reply.status, "headers": reply.headers})
+        await send({"type": "http.response.body", "body": reply.body})
+
+    def _refused(self, call: Call, reply: Reply, fault: Exception | None) -> None:
+        self._edge.meters.refused(reply.status)
+        request = _request_id(call)
+        reply.headers.append((b"x-request-id", request.encode("ascii")))
+        line = log.bind(operation=self.name, status=reply.status, request=request)
+        if fault is not None and not isinstance(fault, EarshotError):
+            line.error("request failed", exc_info=fault)
+            return
+        write = line.warning if reply.status >= 500 else line.info
+        write("request refused", reason=str(fault.__cause__ or fault) if fault else "by verdict")
+
+
+def _hints(error: EarshotError) -> Headers:
+    if isinstance(error, Unavailable):
+        return [(b"retry-after", b"%d" % error.retry_after)]
+    return [CLOSE] if isinstance(error, Flood) else []
+
+
+def _request_id(call: Call) -> str:
+    """The caller's X-Request-Id where it is fit for a log, else a fresh one."""
+    given = call.header(b"x-request-id").decode("latin-1")
+    return given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)

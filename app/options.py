@@ -1,0 +1,24 @@
+"""What a deployment chooses about the edge."""
+
+from __future__ import annotations
+
+import msgspec
+
+from topics.catalog import DEFAULT_CHUNK_LIMIT
+
+
+class EdgeOptions(msgspec.Struct, frozen=True):
+    """Settings of the edge, read once."""
+
+    #: Signs page tokens (16 to 64 bytes). Nodes of a deployment share it, and it outlives restarts.
+    secret: bytes
+    #: Bytes of decoded data in a chunk at `/sense/api/v1`; `/audio_sessions` keeps the contract's 1 MiB.
+    chunk_limit: int = DEFAULT_CHUNK_LIMIT
+    #: A read that waits answers with the current state after this long; some clients give up at 10 s.
+    poll_seconds: float = 9.0
+    #: A verdict on a project key is believed for this long.
+    key_cache_seconds: float = 600.0
+    #: Memory for rendered windows.
+    page_cache_bytes: int = 16 * 1024 * 1024
+    #: One debug line for each accepted chunk.
+    log_chunks: bool = False

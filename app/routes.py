@@ -1,0 +1,80 @@
+"""The whole service as one table of routes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable, Mapping
+from typing import Final
+
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from app.catalogue import about, client_versions, latest_client, official_tags
+from app.commands import create_session, delete_session, update_session, upload_chunk
+from app.edge import Edge
+from app.operation import Call, Generation, Handler, Operation
+from app.probes import healthz, metrics, readyz
+from app.reads import predict, read_results, read_status
+from app.replies import Reply, generic_error
+from topics.catalog import DEFAULT_CHUNK_LIMIT
+from topics.geometry import SENSE, SESSIONS
+
+SENSE_PREFIX: Final = "/sense/api/v1"
+CHUNK_PATH: Final = "/audio_sessions/{session_id}/chunks/{chunk_sequence}"
+STATUS_PATH: Final = "/audio_sessions/{session_id}/status"
+
+Table = Mapping[str, Mapping[str, Handler]]
+
+SESSION_ROUTES: Final[Table] = {
+    "/audio_sessions/": {"POST": create_session},
+    "/audio_sessions": {"POST": create_session},
+    "/audio_sessions/{session_id}": {"PATCH": update_session, "DELETE": delete_session},
+    CHUNK_PATH: {"PUT": upload_chunk},
+    STATUS_PATH: {"GET": read_status},
+    "/audio_sessions/{session_id}/results": {"GET": read_results},
+    "/audio_sessions/{session_id}/predict": {"POST": predict},
+    "/tags/official": {"GET": official_tags},
+    "/client-libraries/versions": {"GET": client_versions},
+    "/client-libraries/latest": {"GET": latest_client},
+}
+
+SERVICE_ROUTES: Final[Table] = {
+    "/": {"GET": about},
+    "/healthz": {"GET": healthz},
+    "/readyz": {"GET": readyz},
+    "/metrics": {"GET": metrics},
+}
+
+
+class Resource:
+    """The ASGI endpoint of a path: one operation for each method."""
+
+    def __init__(self, handlers: Mapping[str, Handler], edge: Edge, generation: Generation) -> None:
+        self._operations = {method: Operation(handler, edge, generation) for method, handler in handlers.items()}
+        if "GET" in handlers:
+            self._operations["HEAD"] = self._operations["GET"]
+        self._other = Operation(_not_allowed(self._operations), edge, generation)
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Serve one request with the operation of its method."""
+        return self._operations.get(scope["method"], self._other)(scope, receive, send)
+
+
+def _not_allowed(methods: Iterable[str]) -> Handler:
+    allow = ", ".join(sorted(methods)).encode("ascii")
+
+    async def method_not_allowed(call: Call) -> Reply:
+        return generic_error(405, headers=[(b"allow", allow)])
+
+    return method_not_allowed
+
+
+def routes(edge: Edge) -> list[Route]:
+    """Return every route: the sessions of both generations, then the service's own."""
+    sessions = Generation("", SESSIONS, DEFAULT_CHUNK_LIMIT)
+    sense = Generation(SENSE_PREFIX, SENSE, edge.options.chunk_limit)
+    tables = ((sessions, SESSION_ROUTES), (sense, SESSION_ROUTES), (sessions, SERVICE_ROUTES))
+    return [route for generation, table in tables for route in _at(edge, generation, table)]
+
+
+def _at(edge: Edge, generation: Generation, table: Table) -> list[Route]:
+    return [Route(generation.prefix + path, Resource(handlers, edge, generation)) for path, handlers in table.items()]

@@ -1,0 +1,1 @@
+"""A durable, partitioned log in one RocksDB, inside this process: the default broker."""

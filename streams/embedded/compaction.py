@@ -1,0 +1,120 @@
+"""Compaction: of each key of a partition, keep the last record.
+
+As Kafka's cleaner: the last offset of each key of the dirty part is noted, as many keys as fit the map, then the
+partition is read from its start and what has a newer record is deleted. The deletions are not synced by themselves:
+those that power loss takes back are found again by the next pass.
+
+A tombstone outlives the records it shadows by some time, because a table kept elsewhere may have read those and must
+still learn of the deletion. The last record of a partition always stays, so that a reader can reach the end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Final
+
+from rocksdict import WriteBatch
+
+from streams.embedded import layout
+from streams.embedded.layout import Record
+from streams.embedded.partition import Partition
+from streams.embedded.store import Store
+
+#: Keys noted at a time, some 20 MB of memory.
+MAP_KEYS: Final = 100_000
+#: Records read at a time, 1 ms or so; then the thread sleeps, so that the event loop gets its turn.
+SLICE: Final = 256
+PAUSE: Final = 0.001
+
+
+class Compaction:
+    """One pass over one partition, up to the end that was durable when it began; runs in a thread of its own."""
+
+    def __init__(
+        self,
+        store: Store,
+        partition: Partition,
+        stopped: Callable[[], bool],
+        *,
+        tombstones_before_ms: int,
+        map_keys: int = MAP_KEYS,
+    ) -> None:
+        self._store = store
+        self._partition = partition
+        self._stopped = stopped
+        self._tombstones_before = tombstones_before_ms
+        self._map_keys = map_keys
+        self._end = partition.end
+
+    def run(self) -> int:
+        """Return how many records were removed; errors as `Store.write`."""
+        removed = 0
+        clean = max(self._partition.clean, self._partition.earliest)
+        while clean < self._end and not self._stopped():
+            newest, stop = self._newest(clean)
+            gone, kept, done = self._sweep(newest, stop)
+            removed += gone
+            if not done:
+                break
+            self._remember(stop, kept)
+            clean = stop
+        return removed
+
+    def _newest(self, start: int) -> tuple[dict[bytes, int], int]:
+        """Return the last offset of each key from `start` on, and where the map was full."""
+        newest: dict[bytes, int] = {}
+        for records in self._slices(start, self._end):
+            for record in records:
+                if record.key is not None:
+                    newest[record.key] = record.offset
+            if len(newest) >= self._map_keys:
+                return newest, records[-1].offset + 1
+        return newest, self._end
+
+    def _sweep(self, newest: dict[bytes, int], stop: int) -> tuple[int, int, bool]:
+        """Delete below `stop`; return records removed and kept, and whether it got through."""
+        removed = kept = 0
+        for records in self._slices(self._partition.earliest, stop):
+            stale = [record.offset for record in records if self._stale(record, newest)]
+            self._delete(stale)
+            removed += len(stale)
+            kept += len(records) - len(stale)
+        return removed, kept, not self._stopped()
+
+    def _stale(self, record: Record, newest: dict[bytes, int]) -> bool:
+        if record.key is None or record.offset == self._end - 1:
+            return False
+        if record.offset < newest.get(record.key, 0):
+            return True
+        return record.value is None and record.timestamp < self._tombstones_before
+
+    def _delete(self, offsets: list[int]) -> None:
+        if not offsets:
+            return
+        batch = WriteBatch(raw_mode=True)
+        for offset in offsets:
+            batch.delete(self._partition.key(offset))
+        self._store.write_patiently(batch)
+        for offset in offsets:
+            self._partition.recent.pop(offset, None)
+
+    def _slices(self, start: int, stop: int) -> Iterator[list[Record]]:
+        """Yield the records of [start, stop) by slices, until all are read or the log closes."""
+        key = self._partition.key
+        while start < stop and not self._stopped():
+            found = islice(self._store.scan(key(start), key(stop)), SLICE)
+            records = [layout.unpack_record(layout.record_offset(name), data) for name, data in found]
+            if not records:
+                return
+            yield records
+            start = records[-1].offset + 1
+            time.sleep(PAUSE)
+
+    def _remember(self, clean: int, kept: int) -> None:
+        partition = self._partition
+        batch = WriteBatch(raw_mode=True)
+        batch.put(layout.clean_key(partition.topic_id, partition.tp.partition), layout.pack_pair(clean, kept))
+        self._store.write_patiently(batch)
+        partition.clean, partition.kept = clean, kept

@@ -1,0 +1,167 @@
+"""What waits for the disk, and the group that is on its way there.
+
+While one group is being synced, the next gathers here. A group is one WriteBatch: all of it is on the disk, or nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from rocksdict import WriteBatch
+
+from streams.embedded import layout
+from streams.embedded.layout import Ack, Record
+from streams.embedded.partition import RECORD_COST, Partition
+
+#: A write holds the interpreter lock, some 30 us per 16 KiB record; this bounds it to about 2 ms.
+GROUP_BYTES: Final = 1024 * 1024
+
+
+class Append(NamedTuple):
+    """A record to be written."""
+
+    partition: Partition
+    key: bytes | None
+    value: bytes | None
+    future: asyncio.Future[Ack] | None
+    #: Kept and tried again when the disk is full; else its future fails.
+    lasting: bool
+
+
+class Commit(NamedTuple):
+    """Offsets of a group to be written; no offsets, but a future: a barrier that waits for what is before it."""
+
+    group: str
+    offsets: dict[Partition, int]
+    future: asyncio.Future[None]
+    lasting: bool = False
+
+
+class Trim(NamedTuple):
+    """Records of a partition to be removed, all below an offset."""
+
+    partition: Partition
+    before: int
+    future: None = None
+    lasting: bool = True
+
+
+Item = Append | Commit | Trim
+
+
+class Group:
+    """Items written together; `batch` is complete once all were added."""
+
+    def __init__(self, number: int, now_ms: int) -> None:
+        self.items: list[Item] = []
+        self.records: list[tuple[Partition, Record]] = []
+        self.bytes = 0
+        self.batch = WriteBatch(raw_mode=True)
+        self.batch.put(layout.MARKER_KEY, layout.pack_marker(number))
+        self._now = now_ms
+
+    def add(self, item: Item) -> None:
+        """Put an item into the batch; records get their offset and timestamp here."""
+        self.items.append(item)
+        if type(item) is Append:
+            self._append(item)
+        elif type(item) is Commit:
+            for partition, offset in item.offsets.items():
+                key = layout.commit_key(item.group, partition.topic_id, partition.tp.partition)
+                self.batch.put(key, layout.pack_offset(offset))
+        elif type(item) is Trim:
+            partition = item.partition
+            self.batch.delete_range(partition.key(0), partition.key(item.before))
+            mark = layout.earliest_key(partition.topic_id, partition.tp.partition)
+            self.batch.put(mark, layout.pack_pair(item.before, partition.timestamp))
+
+    def _append(self, item: Append) -> None:
+        partition, key, value, _, _ = item
+        offset = partition.next
+        partition.next = offset + 1
+        timestamp = partition.timestamp = max(self._now, partition.timestamp)
+        self.batch.put(partition.key(offset), layout.pack_record(timestamp, key, value))
+        self.records.append((partition, Record(offset, timestamp, key, value)))
+
+    def publish(self) -> None:
+        """Make the records visible and tell who waits; the group is durable."""
+        for partition, record in self.records:
+            partition.end = record.offset + 1
+        records = iter(self.records)
+        for item in self.items:
+            if type(item) is Append:
+                record = next(records)[1]
+                if item.future is not None and not item.future.done():
+                    item.future.set_result(Ack(record.offset, record.timestamp))
+            elif type(item) is Commit and not item.future.done():
+                item.future.set_result(None)
+
+    def withdraw(self) -> set[Partition]:
+        """Take the offsets back; return the partitions that may hold records of the group."""
+        touched = {partition for partition, _ in self.records}
+        for partition in touched:
+            partition.next = partition.end
+        return touched
+
+
+def cost(key: bytes | None, value: bytes | None) -> int:
+    """Return the bytes that a record counts for while it is in memory."""
+    return RECORD_COST + (len(key) if key else 0) + (len(value) if value else 0)
+
+
+def item_cost(item: Item) -> int:
+    """Return the bytes that an item counts for in the queue."""
+    return cost(item.key, item.value) if type(item) is Append else 0
+
+
+class Queue:
+    """Items that wait for the disk, oldest first."""
+
+    def __init__(self) -> None:
+        self._items: deque[Item] = deque()
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def put(self, item: Item, size: int) -> None:
+        """Add the newest item, of `size` bytes."""
+        self._items.append(item)
+        self.bytes += size
+
+    def fill(self, group: Group) -> None:
+        """Move items into a group until it is full or nothing waits."""
+        while self._items and group.bytes < GROUP_BYTES:
+            item = self._items.popleft()
+            size = item_cost(item)
+            self.bytes -= size
+            group.bytes += size
+            group.add(item)
+
+    def put_back(self, items: Iterable[Item]) -> None:
+        """Return items of a group that was not written to the head, in their order."""
+        kept = list(items)
+        self._items.extendleft(reversed(kept))
+        self.bytes += sum(map(item_cost, kept))
+
+    def fail_fleeting(self, error: Exception) -> None:
+        """Fail all that waits and is not lasting."""
+        fail((item for item in self._items if not item.lasting), error)
+        self._items = deque(item for item in self._items if item.lasting)
+        self.bytes = sum(map(item_cost, self._items))
+
+    def drop(self, error: Exception) -> None:
+        """Fail all that waits."""
+        fail(self._items, error)
+        self._items.clear()
+        self.bytes = 0
+
+
+def fail(items: Iterable[Item], error: Exception) -> None:
+    """Tell who waits for these items that they were not written."""
+    for item in items:
+        if item.future is not None and not item.future.done():
+            item.future.set_exception(error)

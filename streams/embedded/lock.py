@@ -1,0 +1,44 @@
+"""One process at a time in a data directory: a lock file that names its holder."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from streams.embedded.errors import LogError, LogLocked
+
+
+class DirectoryLock:
+    """An exclusive lock on a directory, created when missing; the kernel drops it when the process dies.
+
+    Raises:
+        LogLocked: another holder, named by its process id.
+        LogError: the directory cannot be created or written.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise LogError(
+                f"the data directory {directory} cannot be used ({error.strerror}): check path and owner"
+            ) from error
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(self._file, 32, 0).decode(errors="replace").strip() or "unknown"
+            os.close(self._file)
+            raise LogLocked(f"the data directory {directory} is in use by process {holder}") from error
+        try:
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+        except OSError:  # the name is a courtesy: a full disk must not keep the log from opening
+            pass
+
+    def release(self) -> None:
+        """Give the directory back; allowed twice."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1

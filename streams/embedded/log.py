@@ -1,0 +1,361 @@
+"""The embedded log: topics of partitions of records, durable, in one directory of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from rocksdict import WriteBatch
+
+from streams.embedded import layout
+from streams.embedded.compaction import Compaction
+from streams.embedded.errors import LogError
+from streams.embedded.groups import Append, Group, Trim
+from streams.embedded.layout import TP, Ack, Record
+from streams.embedded.lock import DirectoryLock
+from streams.embedded.partition import Partition, Recent
+from streams.embedded.store import MIB, Store
+from streams.embedded.writer import Stats, Writer
+from topics.errors import Unavailable
+
+log: Final = logging.getLogger(__name__)
+
+#: Milliseconds that a tombstone stays at least, counted from its writing and from the opening of the log.
+TOMBSTONE_MS: Final = 3600 * 1000
+
+
+class Declared(msgspec.Struct, frozen=True):
+    """A topic as this process declared it."""
+
+    partitions: int
+    compact: bool
+    retention_ms: int | None
+
+
+class EmbeddedLog:
+    """A partitioned log; one process has it open at a time.
+
+    Its methods belong to the thread of the event loop, but for `get` and `compact`. Readers see durable records only.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        lock: DirectoryLock,
+        store: Store,
+        *,
+        sync: bool,
+        queue_bytes: int,
+        cache_bytes: int,
+        clock: Callable[[], float],
+    ) -> None:
+        self.directory = directory
+        self.store = store
+        self.clock = clock
+        self.declared: dict[str, Declared] = {}
+        self._opened_ms = int(clock() * 1000)
+        self._lock = lock
+        self._recent = Recent(cache_bytes)
+        self._callbacks: list[Callable[[], None]] = []
+        self._closing = threading.Event()
+        self._compacting = threading.Lock()
+        self._topics: dict[str, tuple[int, int]] = {}
+        self._partitions: dict[TP, Partition] = {}
+        self._load_topics()
+        self._writer = Writer(
+            store, self._load_commits(), self._publish, sync=sync, queue_bytes=queue_bytes, clock=clock
+        )
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        *,
+        sync: bool = True,
+        queue_bytes: int = 64 * MIB,
+        cache_bytes: int = 64 * MIB,
+        clock: Callable[[], float] = time.time,
+        salvage: bool = False,
+    ) -> EmbeddedLog:
+        """Open the log of a directory, created when missing.
+
+        Args:
+            directory: where the log lives.
+            sync: a record is acknowledged after fdatasync and survives power loss; else after write(), and it
+                survives the end of the process.
+            queue_bytes: bound on what waits for the disk, for bounded appends.
+            cache_bytes: bound on recent records kept in memory.
+            clock: seconds since the epoch.
+            salvage: keep what precedes damage in the write-ahead log, lose what follows. Without `sync`, power loss
+                may make it necessary.
+
+        Raises:
+            LogLocked: another process has the directory.
+            LogError: damaged, unreadable, or of another format version.
+        """
+        lock = DirectoryLock(directory)
+        try:
+            store = Store.open(directory / "log", salvage)
+            try:
+                return cls(
+                    directory, lock, store, sync=sync, queue_bytes=queue_bytes, cache_bytes=cache_bytes, clock=clock
+                )
+            except BaseException:
+                store.close()
+                raise
+        except BaseException:
+            lock.release()
+            raise
+
+    def _load_topics(self) -> None:
+        for key, value in self.store.scan(layout.TOPIC_PREFIX, layout.after(layout.TOPIC_PREFIX)):
+            name = key[1:].decode()
+            self._topics[name] = layout.unpack_topic(value)
+            self._add_partitions(name)
+
+    def _add_partitions(self, topic: str) -> None:
+        topic_id, partitions = self._topics[topic]
+        for number in range(partitions):
+            partition = Partition(TP(topic, number), topic_id)
+            partition.restore(self.store)
+            self._partitions[partition.tp] = partition
+
+    def _load_commits(self) -> dict[tuple[str, Partition], int]:
+        names = {topic_id: name for name, (topic_id, _) in self._topics.items()}
+        commits = {}
+        for key, value in self.store.scan(layout.COMMIT_PREFIX, layout.after(layout.COMMIT_PREFIX)):
+            group, topic_id, number = layout.split_commit_key(key)
+            commits[group, self._partitions[TP(names[topic_id], number)]] = layout.unpack_offset(value)
+        return commits
+
+    def declare(self, topic: str, partitions: int, *, compact: bool = False, retention_ms: int | None = None) -> None:
+        """Create a topic, or state what is kept of it; allowed again with the same number of partitions.
+
+        Raises:
+            LogError: the topic exists with another number of partitions, or cannot be written.
+        """
+        if topic not in self._topics:
+            topic_id = 1 + max((known for known, _ in self._topics.values()), default=0)
+            self._create(topic, topic_id, partitions)
+        there = self._topics[topic][1]
+        if there != partitions:
+            raise LogError(
+                f"topic {topic} has {there} partitions in {self.directory}, {partitions} are asked for: keys would "
+                "change their partition; keep the number, or use another data directory"
+            )
+        self.declared[topic] = Declared(partitions, compact, retention_ms)
+        for number in range(partitions):
+            self._partitions[TP(topic, number)].sparse |= compact
+
+    def _create(self, topic: str, topic_id: int, partitions: int) -> None:
+        batch = WriteBatch(raw_mode=True)
+        batch.put(layout.topic_key(topic), layout.pack_topic(topic_id, partitions))
+        self.store.write_patiently(batch)
+        self.store.sync()
+        self._topics[topic] = topic_id, partitions
+        self._add_partitions(topic)
+
+    def topics(self) -> Mapping[str, int]:
+        """Return the number of partitions of each topic."""
+        return {topic: partitions for topic, (_, partitions) in self._topics.items()}
+
+    def append(
+        self, topic: str, partition: int, key: bytes | None, value: bytes | None, *, bounded: bool = True
+    ) -> asyncio.Future[Ack]:
+        """Queue a record; the future resolves with offset and timestamp once the record is durable and readable.
+
+        A bounded append is refused or fails while queue or disk are full; another waits for room without limit.
+
+        Raises:
+            Unavailable: nothing was queued. The future may raise it too; then nothing was written.
+            LogError: the log cannot go on.
+        """
+        return self._writer.append(self._partition(topic, partition), key, value, bounded=bounded)
+
+    def append_soon(self, topic: str, partition: int, key: bytes | None, value: bytes | None) -> None:
+        """Queue a record that nobody waits for, but `flush`; it is never dropped. Errors as `append`, unbounded."""
+        self._writer.put(Append(self._partition(topic, partition), key, value, None, True))
+
+    async def flush(self) -> None:
+        """Wait until all that was queued before is durable.
+
+        Raises:
+            Unavailable: the disk is full; `append_soon` records and unbounded appends stay queued.
+            LogError: the log cannot go on.
+        """
+        await self._writer.flush()
+
+    def commit(self, group: str, offsets: Mapping[TP, int]) -> asyncio.Future[None]:
+        """Queue a group's offsets behind all that was queued before; never durable before that is.
+
+        Raises:
+            LogError: unknown partition, or the log cannot go on. The future raises Unavailable when the disk is full.
+        """
+        return self._writer.commit(group, {self._partition(*tp): offset for tp, offset in offsets.items()})
+
+    def committed(self, group: str, tp: TP) -> int | None:
+        """Return the group's durable offset in a partition."""
+        return self._writer.committed.get((group, self._partition(*tp)))
+
+    def earliest(self, tp: TP) -> int:
+        """Return the lowest offset that may still be read."""
+        return self._partition(*tp).earliest
+
+    def end(self, tp: TP) -> int:
+        """Return the offset after the last durable record."""
+        return self._partition(*tp).end
+
+    def read(self, tp: TP, offset: int, max_records: int, max_bytes: int) -> list[Record]:
+        """Return durable records from `offset` on, or from the earliest one when that is higher.
+
+        At most `max_records`, and `max_bytes` of keys and values; but one record when there is any.
+
+        Raises:
+            LogError: unknown partition, or the log is damaged.
+        """
+        records: list[Record] = []
+        partition = self._partition(*tp)
+        for record in self._from(partition, max(offset, partition.earliest)):
+            max_bytes -= len(record.key or b"") + len(record.value or b"")
+            if len(records) >= max_records or (max_bytes < 0 and records):
+                break
+            records.append(record)
+        return records
+
+    def _from(self, partition: Partition, offset: int) -> Iterator[Record]:
+        while offset < partition.end:
+            record = partition.recent.get(offset)
+            if record is None:
+                yield from self._stored(partition, offset)
+                return
+            yield record
+            offset += 1
+
+    def _stored(self, partition: Partition, offset: int) -> Iterator[Record]:
+        for key, data in self.store.scan(partition.key(offset), partition.key(partition.end)):
+            record = layout.unpack_record(layout.record_offset(key), data)
+            if record.offset != offset and not partition.sparse:
+                raise _hole(partition, offset)
+            yield record
+            offset = record.offset + 1
+        if offset < partition.end and not partition.sparse:
+            raise _hole(partition, offset)
+
+    def get(self, tp: TP, offset: int) -> Record | None:
+        """Return one durable record, None when it was trimmed or compacted, or is not there yet; from any thread.
+
+        Raises:
+            LogError: unknown partition, or the log is damaged.
+        """
+        partition = self._partition(*tp)
+        if not partition.earliest <= offset < partition.end:
+            return None
+        if record := partition.recent.get(offset):
+            return record
+        data = self.store.get(partition.key(offset))
+        if data is not None:
+            return layout.unpack_record(offset, data)
+        if partition.sparse or offset < partition.earliest:
+            return None
+        raise _hole(partition, offset)
+
+    def on_append(self, callback: Callable[[], None]) -> None:
+        """Call `callback` in the event loop after each durable group."""
+        self._callbacks.append(callback)
+
+    def trim(self, tp: TP, before: int) -> None:
+        """Remove the records below `before` for good: unreadable at once, off the disk in time. Never restores any."""
+        partition = self._partition(*tp)
+        before = min(before, partition.end)
+        if before > partition.earliest:
+            partition.earliest = before
+            self._writer.put(Trim(partition, before))
+
+    def compact(self, tp: TP, *, tombstone_ms: int = TOMBSTONE_MS) -> int:
+        """Keep the last record of each key, and of those without value the younger ones; for a worker thread.
+
+        A tombstone is young until `tombstone_ms` have passed since it was written *and* since the log was opened, so
+        that a table which replays the log after a start still meets it. The last record of the partition stays.
+
+        Returns:
+            The number of records removed.
+
+        Raises:
+            LogError: unknown partition, or the log cannot be read or written.
+        """
+        partition = self._partition(*tp)
+        now = int(self.clock() * 1000)
+        before = now - tombstone_ms if now - self._opened_ms >= tombstone_ms else 0
+        with self._compacting:
+            partition.sparse = True
+            return Compaction(self.store, partition, self._closing.is_set, tombstones_before_ms=before).run()
+
+    def dirty(self, tp: TP) -> tuple[int, int]:
+        """Return the offsets appended since the last compaction, and the records it kept."""
+        partition = self._partition(*tp)
+        return partition.end - max(partition.clean, partition.earliest), partition.kept
+
+    def reclaim(self, tp: TP) -> None:
+        """Give the disk space of trimmed records back now; for a worker thread."""
+        partition = self._partition(*tp)
+        with self._compacting:
+            if not self._closing.is_set():
+                self.store.reclaim(partition.key(0), partition.key(partition.earliest))
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why the log cannot go on, None while it can."""
+        return self._writer.failure
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes accepted and not yet durable."""
+        return self._writer.queued_bytes
+
+    @property
+    def stats(self) -> Stats:
+        """Counters since the log was opened."""
+        return self._writer.stats
+
+    async def close(self) -> None:
+        """Make durable what is queued, wait for compaction to leave, and give the directory back; allowed twice."""
+        if self._closing.is_set():
+            return
+        self._closing.set()
+        await self._writer.close()
+        await asyncio.to_thread(self._close_store)
+
+    def _close_store(self) -> None:
+        with self._compacting:
+            try:
+                self.store.close()
+            except (LogError, Unavailable) as error:
+                log.warning("the log's database did not close well, nothing durable is lost: %s", error)
+            finally:
+                self._lock.release()
+
+    def _publish(self, group: Group) -> None:
+        if group.records:
+            self._recent.add(group.records, group.bytes)
+        for callback in self._callbacks:
+            callback()
+
+    def _partition(self, topic: str, number: int) -> Partition:
+        partition = self._partitions.get(TP(topic, number))
+        if partition is None:
+            raise LogError(f"the log has no partition {number} of topic {topic}: declare the topic first")
+        return partition
+
+
+def _hole(partition: Partition, offset: int) -> LogError:
+    topic, number = partition.tp
+    return LogError(
+        f"the log is damaged: record {offset} of {topic}/{number} is missing; stop, and restore "
+        "its directory from a backup"
+    )

@@ -1,0 +1,106 @@
+"""What the log does by the clock: trim what nobody may read any more, compact what is mostly superseded."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from streams.embedded.errors import LogError
+from streams.embedded.layout import TP
+from streams.embedded.log import EmbeddedLog
+from topics.errors import Unavailable
+
+log: Final = logging.getLogger(__name__)
+
+#: A compaction pays when this share of a partition's records was appended since the last one, and this many.
+DIRTY_SHARE: Final = 0.5
+DIRTY_RECORDS: Final = 10_000
+#: Rounds between two reclaims of the disk space of trimmed records: writing alone frees it, but later.
+RECLAIM_ROUNDS: Final = 30
+
+
+class Maintenance:
+    """Looks after a log until cancelled."""
+
+    def __init__(
+        self,
+        log_: EmbeddedLog,
+        *,
+        interval: float = 30.0,
+        floor: Callable[[TP], int | None] | None = None,
+        dirty_records: int = DIRTY_RECORDS,
+    ) -> None:
+        """Take the log and what to know about it.
+
+        Args:
+            log_: the log; topics that were not declared in this process are left alone.
+            interval: seconds between rounds.
+            floor: the lowest offset of a partition still needed, None where only time counts. Records below it go
+                even before their retention ends; those above it go when it ends.
+            dirty_records: fewer appended records than this make no compaction.
+        """
+        self._log = log_
+        self._interval = interval
+        self._floor = floor or (lambda tp: None)
+        self._dirty_records = dirty_records
+        self._trimmed: set[TP] = set()
+
+    async def run(self) -> None:
+        """Do a round every `interval` seconds; a full disk or a failed round is logged and tried again."""
+        rounds = 0
+        while True:
+            await asyncio.sleep(self._interval)
+            rounds += 1
+            try:
+                await self.round()
+                if rounds % RECLAIM_ROUNDS == 0:
+                    await self.reclaim()
+            except (LogError, Unavailable) as error:
+                log.warning("maintenance of the log waits: %s", error)
+
+    async def round(self) -> None:
+        """Trim and compact what is due; errors as `EmbeddedLog.trim` and `compact`."""
+        for topic, declared in list(self._log.declared.items()):
+            for number in range(declared.partitions):
+                tp = TP(topic, number)
+                if not declared.compact:
+                    self._trim(tp, declared.retention_ms)
+                elif self._worth_it(tp):
+                    removed = await asyncio.to_thread(self._log.compact, tp)
+                    log.info("compacted %s/%d: %d records removed", topic, number, removed)
+
+    async def reclaim(self) -> None:
+        """Give the disk space of trimmed records back."""
+        trimmed, self._trimmed = self._trimmed, set()
+        for tp in trimmed:
+            await asyncio.to_thread(self._log.reclaim, tp)
+
+    def _trim(self, tp: TP, retention_ms: int | None) -> None:
+        before = self._floor(tp) or 0
+        if retention_ms is not None:
+            before = max(before, first_since(self._log, tp, int(self._log.clock() * 1000) - retention_ms))
+        if before > self._log.earliest(tp):
+            self._log.trim(tp, before)
+            self._trimmed.add(tp)
+
+    def _worth_it(self, tp: TP) -> bool:
+        dirty, kept = self._log.dirty(tp)
+        return dirty >= self._dirty_records and dirty >= DIRTY_SHARE * (dirty + kept)
+
+
+def first_since(log_: EmbeddedLog, tp: TP, timestamp: int) -> int:
+    """Return the first offset whose record is not older than `timestamp` (ms), the end when all are.
+
+    A binary search: timestamps never fall within a partition. Not for compacted topics.
+    """
+    low, high = log_.earliest(tp), log_.end(tp)
+    while low < high:
+        middle = (low + high) // 2
+        record = log_.get(tp, middle)
+        if record is not None and record.timestamp >= timestamp:
+            high = middle
+        else:
+            low = middle + 1
+    return low

@@ -1,0 +1,76 @@
+"""One partition in memory: its offsets, and the recent records that consumers at the head read."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from streams.embedded import layout
+from streams.embedded.layout import TP, Record
+from streams.embedded.store import Store
+
+#: Bytes that a record costs in memory beside its key and value.
+RECORD_COST: Final = 300
+
+
+class Partition:
+    """Offsets and recent records of one partition; changed by the event loop's thread."""
+
+    __slots__ = ("clean", "earliest", "end", "kept", "next", "recent", "sparse", "timestamp", "topic_id", "tp")
+
+    def __init__(self, tp: TP, topic_id: int) -> None:
+        self.tp = tp
+        self.topic_id = topic_id
+        #: Offsets may be missing, because the partition is compacted.
+        self.sparse = False
+        #: Lowest offset that may be read.
+        self.earliest = 0
+        #: Offset after the last durable record.
+        self.end = 0
+        #: Offset after the last record handed to the database.
+        self.next = 0
+        #: Milliseconds of the last record.
+        self.timestamp = 0
+        #: Below this offset each key has one record, and `kept` counts them.
+        self.clean = 0
+        self.kept = 0
+        self.recent: dict[int, Record] = {}
+
+    def restore(self, store: Store) -> None:
+        """Read the offsets from the database; errors as `Store.get`."""
+        number = self.tp.partition
+        if mark := store.get(layout.earliest_key(self.topic_id, number)):
+            self.earliest, self.timestamp = layout.unpack_pair(mark)
+        if clean := store.get(layout.clean_key(self.topic_id, number)):
+            self.clean, self.kept = layout.unpack_pair(clean)
+            self.sparse = True
+        self.end = self.earliest
+        if last := store.last(self.key(self.earliest), self.key(layout.MAX_OFFSET)):
+            record = layout.unpack_record(layout.record_offset(last[0]), last[1])
+            self.end, self.timestamp = record.offset + 1, max(self.timestamp, record.timestamp)
+        self.next = self.end
+
+    def key(self, offset: int) -> bytes:
+        """Return the database key of an offset."""
+        return layout.record_key(self.topic_id, self.tp.partition, offset)
+
+
+class Recent:
+    """Keeps the newest records of all partitions readable from memory, up to a number of bytes together."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._bytes = 0
+        self._groups: deque[tuple[int, list[tuple[Partition, Record]]]] = deque()
+
+    def add(self, records: list[tuple[Partition, Record]], size: int) -> None:
+        """Take the records of one group, `size` bytes together, and let the oldest groups go."""
+        for partition, record in records:
+            partition.recent[record.offset] = record
+        self._groups.append((size, records))
+        self._bytes += size
+        while self._bytes > self._limit:
+            size, records = self._groups.popleft()
+            self._bytes -= size
+            for partition, record in records:
+                partition.recent.pop(record.offset, None)

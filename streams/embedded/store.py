@@ -1,0 +1,232 @@
+"""The RocksDB under the log: its options, how it opens after a crash, and its errors by name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from rocksdict import (
+    AccessType,
+    BlockBasedOptions,
+    Cache,
+    DBCompressionType,
+    DBRecoveryMode,
+    Options,
+    Rdict,
+    ReadOptions,
+    WriteBatch,
+    WriteOptions,
+)
+
+from streams.embedded import layout
+from streams.embedded.errors import LogError
+from topics.errors import Unavailable
+
+MIB: Final = 1024 * 1024
+
+
+class NoSpace(Unavailable):
+    """The disk is full, or the quota is used up."""
+
+
+class Stalled(Exception):
+    """RocksDB asks writers to wait for its background work."""
+
+
+def options(recovery: DBRecoveryMode) -> Options:
+    """Return how the database is laid out.
+
+    Values from 4 KiB live in blob files, which compaction does not rewrite: 2.2 bytes written per byte of 16 KiB
+    records, write-ahead log included, against 3.2 in plain tables.
+    """
+    opts = Options(raw_mode=True)
+    opts.create_if_missing(True)
+    opts.set_wal_recovery_mode(recovery)
+    opts.set_write_buffer_size(32 * MIB)
+    opts.set_max_write_buffer_number(3)
+    opts.set_max_background_jobs(2)
+    opts.set_compression_type(DBCompressionType.none())
+    opts.set_enable_blob_files(True)
+    opts.set_min_blob_size(4096)
+    opts.set_blob_file_size(32 * MIB)
+    opts.set_blob_compression_type(DBCompressionType.none())
+    opts.set_enable_blob_gc(True)
+    opts.set_max_open_files(256)
+    opts.set_keep_log_file_num(4)
+    opts.set_max_log_file_size(4 * MIB)
+    table = BlockBasedOptions()
+    table.set_block_cache(Cache(8 * MIB))
+    opts.set_block_based_table_factory(table)
+    return opts
+
+
+class Store:
+    """An open database. Every method may be called from any thread."""
+
+    def __init__(self, db: Rdict) -> None:
+        self._db = db
+        # A write holds the interpreter lock, so it must neither wait for the disk (that is `sync`) nor for RocksDB.
+        self._no_wait = WriteOptions()
+        self._no_wait.sync = False
+        self._no_wait.no_slowdown = True
+
+    @classmethod
+    def open(cls, path: Path, salvage: bool = False) -> Store:
+        """Open or create the database; a torn last group is dropped.
+
+        Raises:
+            LogError: damaged or unreadable, or written by a version this one does not know.
+        """
+        tolerant, prefix = DBRecoveryMode.tolerate_corrupted_tail_records(), DBRecoveryMode.point_in_time()
+        try:
+            db = Rdict(str(path), options(prefix if salvage else tolerant))
+        except Exception as error:
+            if "Corruption" not in str(error) or salvage or not _only_last_group_torn(path):
+                raise _unreadable(path, error) from error
+            try:
+                db = Rdict(str(path), options(prefix))
+            except Exception as again:
+                raise _unreadable(path, again) from again
+        store = cls(db)
+        try:
+            store._check_format(path)
+        except BaseException:
+            db.close()
+            raise
+        return store
+
+    def _check_format(self, path: Path) -> None:
+        found = self.get(layout.FORMAT_KEY)
+        if found is None:
+            batch = WriteBatch(raw_mode=True)
+            batch.put(layout.FORMAT_KEY, layout.FORMAT)
+            self.write_patiently(batch)
+            self.sync()
+        elif found != layout.FORMAT:
+            raise LogError(
+                f"the log in {path} has format {found.decode(errors='replace')}, this version reads format "
+                f"{layout.FORMAT.decode()}: use the version that wrote it, or another data directory"
+            )
+
+    def write(self, batch: WriteBatch) -> None:
+        """Apply a batch, whole or not at all; it survives the process, and the machine after the next `sync`.
+
+        Raises:
+            NoSpace: the disk is full.
+            Stalled: RocksDB is behind; nothing was written.
+            LogError: any other failure.
+        """
+        try:
+            self._db.write(batch, self._no_wait)
+        except Exception as error:
+            raise _named(error) from error
+
+    def write_patiently(self, batch: WriteBatch) -> None:
+        """As `write`, but wait while RocksDB is behind; not for the event loop."""
+        while True:
+            try:
+                return self.write(batch)
+            except Stalled:
+                time.sleep(0.005)
+
+    def sync(self) -> None:
+        """Wait until all that was written is on the disk (fdatasync of the write-ahead log); other threads run on.
+
+        Raises:
+            NoSpace: the disk is full.
+            LogError: any other failure.
+        """
+        try:
+            self._db.flush_wal(True)
+        except Exception as error:
+            raise _named(error) from error
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key.
+
+        Raises:
+            LogError: the database is damaged or closed.
+        """
+        try:
+            value: bytes | None = self._db.get(key)
+        except Exception as error:
+            raise _named(error) from error
+        return value
+
+    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield keys in [start, stop) with values, in order; errors as `get`."""
+        reading = ReadOptions()
+        reading.set_iterate_upper_bound(stop)
+        try:
+            cursor = self._db.iter(reading)
+            cursor.seek(start)
+            while cursor.valid():
+                yield cursor.key(), cursor.value()
+                cursor.next()
+            cursor.status()
+        except Exception as error:
+            raise _named(error) from error
+
+    def last(self, start: bytes, stop: bytes) -> tuple[bytes, bytes] | None:
+        """Return the highest key in [start, stop] with its value; errors as `get`."""
+        try:
+            cursor = self._db.iter()
+            cursor.seek_for_prev(stop)
+            cursor.status()
+            if cursor.valid() and cursor.key() >= start:
+                return cursor.key(), cursor.value()
+        except Exception as error:
+            raise _named(error) from error
+        return None
+
+    def reclaim(self, start: bytes, stop: bytes) -> None:
+        """Give the disk space of deleted keys in [start, stop) back; takes long, other threads run on."""
+        try:
+            self._db.compact_range(start, stop)
+        except Exception as error:
+            raise _named(error) from error
+
+    def close(self) -> None:
+        """Close the database; what was written is kept in the write-ahead log even when the last flush fails."""
+        try:
+            self._db.close()
+        except Exception as error:
+            raise _named(error) from error
+
+
+def _named(error: Exception) -> Exception:
+    text = str(error)
+    if "No space left on device" in text or "Disk quota exceeded" in text:
+        return NoSpace("the disk under the log is full", retry_after=5)
+    if text.startswith(("Operation timed out", "Result incomplete")):
+        return Stalled(text)
+    if "Corruption" in text:
+        return LogError(f"the log is damaged ({text}): stop, and restore its directory from a backup")
+    return LogError(f"the log's database failed: {text}")
+
+
+def _unreadable(path: Path, error: Exception) -> LogError:
+    if isinstance(_named(error), NoSpace):
+        return LogError(f"the log in {path} cannot be opened, its disk is full: make room and start again")
+    return LogError(
+        f"the log in {path} cannot be opened ({error}): restore the directory from a backup, open it with "
+        "salvage to keep what precedes the damage, or move it away to start with an empty log"
+    )
+
+
+def _only_last_group_torn(path: Path) -> bool:
+    """Tell a write cut short by power loss from damage to groups that had been acknowledged.
+
+    A group is written only after the one before it was synced. So when the readable prefix ends at group n and no
+    marker beyond n + 1 is on the disk, at most a group that nobody was told about is lost.
+    """
+    try:
+        db = Rdict(str(path), options(DBRecoveryMode.point_in_time()), access_type=AccessType.read_only(False))
+        marker = db.get(layout.MARKER_KEY)
+        db.close()
+        written = max((layout.last_marker(file.read_bytes()) for file in path.glob("*.log")), default=0)
+    except Exception:
+        return False
+    return written <= (layout.unpack_marker(marker) if marker else 0) + 1

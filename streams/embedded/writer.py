@@ -1,0 +1,265 @@
+"""Group commit: items gather while the group before them is synced; one write and one fdatasync a group.
+
+The write is made in the event loop, because the binding holds the interpreter lock during it whatever the thread; only
+the sync, which releases the lock, runs in a thread. So a lone append costs one fdatasync and two thread switches, and a
+busy loop writes larger groups.
+
+A full disk fails the group that meets it, and all that may be refused. RocksDB resumes by itself when there is room for
+its write buffers again (some 100 MB); the next group that it takes first removes what failed ones may have left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from streams.embedded import layout
+from streams.embedded.errors import LogError
+from streams.embedded.groups import Append, Commit, Group, Item, Queue, cost, fail
+from streams.embedded.layout import Ack
+from streams.embedded.partition import RECORD_COST, Partition
+from streams.embedded.store import NoSpace, Stalled, Store
+from topics.errors import Unavailable
+
+log: Final = logging.getLogger(__name__)
+
+#: Seconds until a write is tried again: RocksDB is behind, the disk is full.
+STALL_RETRY: Final = 0.005
+SPACE_RETRY: Final = 1.0
+
+
+class Stats:
+    """Counters since the log was opened."""
+
+    __slots__ = ("bytes", "groups", "records", "refused", "slowest_sync", "sync_seconds")
+
+    def __init__(self) -> None:
+        self.records = 0
+        #: Bytes of keys and values.
+        self.bytes = 0
+        self.groups = 0
+        #: Groups that found the disk full.
+        self.refused = 0
+        #: Seconds in fdatasync, all groups and the slowest of them.
+        self.sync_seconds = 0.0
+        self.slowest_sync = 0.0
+
+
+class Writer:
+    """The only way into the log. Its methods belong to the event loop's thread."""
+
+    def __init__(
+        self,
+        store: Store,
+        committed: dict[tuple[str, Partition], int],
+        published: Callable[[Group], None],
+        *,
+        sync: bool,
+        queue_bytes: int,
+        clock: Callable[[], float],
+    ) -> None:
+        self.committed = committed
+        self.stats = Stats()
+        self.failure: BaseException | None = None
+        self._store = store
+        self._published = published
+        self._sync = sync
+        self._limit = queue_bytes
+        self._clock = clock
+        self._syncer = ThreadPoolExecutor(1, thread_name_prefix="log-sync")
+        self._queue = Queue()
+        self._flying: Group | None = None
+        self._scheduled = False
+        #: Why nothing is taken for now.
+        self._full: NoSpace | None = None
+        #: Where failed groups may have left something in the database.
+        self._spoiled: set[Partition] = set()
+        self._spoiled_commits: set[tuple[str, Partition]] = set()
+        marker = store.get(layout.MARKER_KEY)
+        self._number = layout.unpack_marker(marker) if marker else 0
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes of records accepted into the queue and not yet durable."""
+        return self._queue.bytes + (self._flying.bytes if self._flying else 0)
+
+    def append(
+        self, partition: Partition, key: bytes | None, value: bytes | None, *, bounded: bool
+    ) -> asyncio.Future[Ack]:
+        """Queue a record; its future resolves once it is durable.
+
+        Raises:
+            Unavailable: `bounded`, and the queue or the disk is full; the record is not queued.
+            LogError: the log failed for good.
+        """
+        size = cost(key, value)
+        if bounded:
+            if self._full is not None:
+                raise _again(self._full)
+            if self.queued_bytes + size > self._limit:
+                raise Unavailable("the log's queue is full")
+        future: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
+        self._put(Append(partition, key, value, future, not bounded), size)
+        return future
+
+    def put(self, item: Item) -> None:
+        """Queue an item that nobody waits for.
+
+        Raises:
+            LogError: the log failed for good.
+        """
+        self._put(item, cost(item.key, item.value) if type(item) is Append else 0)
+
+    def commit(self, group: str, offsets: dict[Partition, int]) -> asyncio.Future[None]:
+        """Queue offsets behind all that was queued before; the future fails with Unavailable when the disk is full."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._full is not None:
+            future.set_exception(_again(self._full))
+        else:
+            self._put(Commit(group, offsets, future), 0)
+        return future
+
+    async def flush(self) -> None:
+        """Wait until all that was queued before is durable.
+
+        Raises:
+            Unavailable: the disk is full; records that nobody waits for stay queued.
+            LogError: the log failed for good.
+        """
+        if self.failure is not None:
+            raise LogError(str(self.failure)) from self.failure
+        if self._flying is not None and not self._queue:
+            barrier = Commit("", {}, asyncio.get_running_loop().create_future())
+            self._flying.items.append(barrier)
+            await barrier.future
+        elif self._queue:
+            await self.commit("", {})
+
+    def _put(self, item: Item, size: int) -> None:
+        if self.failure is not None:
+            raise LogError(str(self.failure)) from self.failure
+        self._queue.put(item, size)
+        if self._flying is None:
+            self._cut_soon()
+
+    def _cut_soon(self) -> None:
+        # Not at once, so that what the loop appends in this turn goes in one group.
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._cut)
+
+    def _cut(self) -> None:
+        """Write the next group and hand it to the sync thread."""
+        self._scheduled = False
+        if self.failure is not None:
+            return
+        group = Group(self._number + 1, int(self._clock() * 1000))
+        try:
+            self._undo(group)
+            self._queue.fill(group)
+            self._store.write(group.batch)
+        except Stalled:
+            group.withdraw()
+            self._queue.put_back(group.items)
+            self._cut_later(STALL_RETRY)
+            return
+        except Exception as error:
+            self._refused(group, error)
+            return
+        self._flying = group
+        if self._sync:
+            self._syncer.submit(self._sync_group, group, asyncio.get_running_loop())
+        else:
+            self._landed(group, None, 0.0)
+
+    def _cut_later(self, seconds: float) -> None:
+        self._scheduled = True
+        asyncio.get_running_loop().call_later(seconds, self._cut)
+
+    def _sync_group(self, group: Group, loop: asyncio.AbstractEventLoop) -> None:
+        started, error = time.perf_counter(), None
+        try:
+            self._store.sync()
+        except Exception as caught:
+            error = caught
+        loop.call_soon_threadsafe(self._landed, group, error, time.perf_counter() - started)
+
+    def _landed(self, group: Group, error: Exception | None, seconds: float) -> None:
+        self._flying = None
+        if error is not None:
+            self._refused(group, error)
+            return
+        if self._full is not None:
+            log.warning("the log has room again: %d bytes were waiting", self.queued_bytes)
+        self._full = None
+        self._spoiled.clear()
+        self._spoiled_commits.clear()
+        self._count(group, seconds)
+        for item in group.items:
+            if type(item) is Commit:
+                self.committed.update({(item.group, partition): offset for partition, offset in item.offsets.items()})
+        group.publish()
+        self._published(group)
+        if self._queue:
+            self._cut_soon()
+
+    def _refused(self, group: Group, error: Exception) -> None:
+        """Nothing of the group is visible: tell who waits, keep what has to be written."""
+        self._spoiled |= group.withdraw()
+        for item in group.items:
+            if type(item) is Commit:
+                self._spoiled_commits.update((item.group, partition) for partition in item.offsets)
+        if not isinstance(error, NoSpace):
+            self.failure = error
+            log.critical("the log cannot go on: %s", error)
+            fail(group.items, error)
+            self._queue.drop(error)
+            return
+        if self._full is None:
+            log.error("%s: %s", error, error.__cause__)
+        self._full = error
+        self.stats.refused += 1
+        self._queue.put_back(group.items)
+        self._queue.fail_fleeting(error)
+        self._cut_later(SPACE_RETRY)
+
+    def _undo(self, group: Group) -> None:
+        """Remove what failed groups may have left: a write can fail at the sync, when the database has taken it."""
+        for partition in self._spoiled:
+            group.batch.delete_range(partition.key(partition.end), partition.key(layout.MAX_OFFSET))
+        for name, partition in self._spoiled_commits:
+            key = layout.commit_key(name, partition.topic_id, partition.tp.partition)
+            offset = self.committed.get((name, partition))
+            if offset is None:
+                group.batch.delete(key)
+            else:
+                group.batch.put(key, layout.pack_offset(offset))
+
+    def _count(self, group: Group, seconds: float) -> None:
+        self._number += 1
+        stats = self.stats
+        stats.groups += 1
+        stats.records += len(group.records)
+        stats.bytes += group.bytes - len(group.records) * RECORD_COST
+        stats.sync_seconds += seconds
+        stats.slowest_sync = max(stats.slowest_sync, seconds)
+
+    async def close(self) -> None:
+        """Write what is queued, then refuse all else; what a full disk does not take is lost with LogError."""
+        try:
+            await self.flush()
+        except (Unavailable, LogError) as error:
+            log.warning("the log closes with %d bytes unwritten: %s", self.queued_bytes, error)
+        closed = LogError("the log is closed")
+        self.failure = self.failure or closed
+        self._queue.drop(closed)
+        await asyncio.to_thread(self._syncer.shutdown)
+
+
+def _again(error: NoSpace) -> NoSpace:
+    # An exception raised twice collects the frames of both.
+    return NoSpace(str(error), error.retry_after)

@@ -1,0 +1,126 @@
+"""A thin driver of the session interface, and the audio that the contract tests send."""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+import wave
+from array import array
+from typing import Any, Protocol
+
+import httpx2
+
+RATE = 16_000
+RAW = f"audio/x-raw; rate={RATE}; format=s16le"
+UNKNOWN = "0123456789abcdefghijABCD"
+
+
+class Service(Protocol):
+    """A running service under test."""
+
+    url: str
+    key: str
+
+
+def tone(seconds: float) -> bytes:
+    """Return a 440 Hz tone, 16-bit mono at `RATE`."""
+    count = round(seconds * RATE)
+    return array("h", (int(9000 * math.sin(2 * math.pi * 440 * n / RATE)) for n in range(count))).tobytes()
+
+
+def silence(seconds: float) -> bytes:
+    """Return zeros, 16-bit mono at `RATE`."""
+    return bytes(2 * round(seconds * RATE))
+
+
+def wav(pcm: bytes) -> bytes:
+    """Return 16-bit mono samples as a WAV file."""
+    file = io.BytesIO()
+    with wave.open(file, "wb") as audio:
+        audio.setnchannels(1)
+        audio.setsampwidth(2)
+        audio.setframerate(RATE)
+        audio.writeframes(pcm)
+    return file.getvalue()
+
+
+def b64(data: bytes) -> str:
+    """Return `data` as a chunk carries it."""
+    return base64.b64encode(data).decode("ascii")
+
+
+class Api:
+    """One generation of the interface at one service."""
+
+    def __init__(self, service: Service, prefix: str = "") -> None:
+        self.service = service
+        self.key = service.key
+        self.http = httpx2.Client(base_url=service.url + prefix, timeout=30)
+
+    def post(self, body: Any, key: str | None = None) -> httpx2.Response:
+        """Ask for a session with any body."""
+        return self.http.post("/audio_sessions/", json=body, headers={"X-Api-Key": self.key if key is None else key})
+
+    def create(self, type: str = "stream", content_type: str = RAW, **more: Any) -> str:
+        """Create a session and return its id."""
+        answer = self.post({"type": type, "content_type": content_type, **more})
+        assert answer.status_code == 200, answer.text
+        return str(answer.json()["session_id"])
+
+    def put(self, session: str, number: int | str, data: bytes, **headers: str) -> httpx2.Response:
+        """Upload a chunk."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.http.put(f"/audio_sessions/{session}/chunks/{number}", json={"data": b64(data)}, headers=named)
+
+    def send(self, session: str, *chunks: bytes) -> None:
+        """Upload chunks from number 0 on."""
+        for number, chunk in enumerate(chunks):
+            answer = self.put(session, number, chunk)
+            assert answer.status_code == 200, answer.text
+
+    def seal(self, session: str, value: bool = True) -> httpx2.Response:
+        """Make a session readonly."""
+        return self.http.patch(f"/audio_sessions/{session}", json={"make_readonly": value})
+
+    def delete(self, session: str) -> httpx2.Response:
+        """Delete a session."""
+        return self.http.delete(f"/audio_sessions/{session}")
+
+    def status(self, session: str, **query: Any) -> httpx2.Response:
+        """Read a page of the status."""
+        return self.http.get(f"/audio_sessions/{session}/status", params=query)
+
+    def results(self, session: str, **query: Any) -> httpx2.Response:
+        """Read results."""
+        return self.http.get(f"/audio_sessions/{session}/results", params=query)
+
+    def page(self, session: str, **query: Any) -> dict[str, Any]:
+        """Read a page that must be there."""
+        answer = self.status(session, **query)
+        assert answer.status_code == 200, answer.text
+        content: dict[str, Any] = answer.json()
+        return content
+
+    def follow(self, session: str, **query: Any) -> list[dict[str, Any]]:
+        """Read pages from token to token until one has none; return them all."""
+        pages = [self.page(session, **query)]
+        while token := pages[-1]["inference"]["page"].get("next_token"):
+            pages.append(self.page(session, next_token=token))
+        return pages
+
+
+def events(pages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the events of some pages in order."""
+    return [event for page in pages for event in page["inference"]["results"]]
+
+
+def generic(answer: httpx2.Response, status: int, naming: str = "") -> None:
+    """Check that an answer is exactly a GenericError of this status whose message names something."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/json"
+    content = answer.json()
+    assert content.keys() == {"error", "status_code"}
+    assert content["status_code"] == status
+    assert isinstance(content["error"], str)
+    assert naming in content["error"]

@@ -1,0 +1,140 @@
+"""Session creation: key first, then every field of the body."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.contract.api import RAW, Api, generic
+
+
+def test_create_answers_the_refs_and_the_window_geometry(api: Api, sense: Api) -> None:
+    first, second = (driver.post({"type": "stream", "content_type": RAW}) for driver in (api, sense))
+    for answer in (first, second):
+        assert answer.status_code == 200
+        assert answer.headers["content-type"] == "application/json"
+        assert answer.json()["chunk_sequence"] == 0
+    assert (first.json()["window_size"], first.json()["window_hop"]) == (1, 0.5)
+    # A Go client decodes these into int fields: whole seconds are written without a point.
+    assert '"window_size":2,"window_hop":1}' in second.text
+    assert first.json().keys() == {"session_id", "chunk_sequence", "window_size", "window_hop"}
+    assert first.json()["session_id"] != second.json()["session_id"]
+    assert len(first.json()["session_id"]) >= 22
+
+
+@pytest.mark.parametrize(("wanted", "hop"), [("0.5s", 0.5), ("1s", 1)])
+def test_the_body_chooses_the_hop_at_both_places(api: Api, sense: Api, wanted: str, hop: float) -> None:
+    for driver, size in ((api, 1), (sense, 2)):
+        answer = driver.post({"type": "file", "content_type": RAW, "window_hop": wanted}).json()
+        assert (answer["window_size"], answer["window_hop"]) == (size, hop)
+
+
+def test_creation_is_there_without_the_trailing_slash(api: Api) -> None:
+    body = {"type": "stream", "content_type": RAW}
+    answer = api.http.post("/audio_sessions", json=body, headers={"x-api-key": api.key})
+    assert answer.status_code == 200
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"type":"dance"}', b'{"type":"stream","content_type":"x"}'])
+@pytest.mark.parametrize(("headers", "wording"), [({}, "API key required"), ({"X-Api-Key": ""}, "API key required")])
+def test_a_missing_key_is_told_before_any_fault_of_the_body(
+    api: Api, body: bytes, headers: dict[str, str], wording: str
+) -> None:
+    answer = api.http.post("/audio_sessions/", content=body, headers=headers)
+    generic(answer, 401)
+    assert answer.json()["error"] == wording
+
+
+def test_a_wrong_key_is_told_before_any_fault_of_the_body(api: Api) -> None:
+    answer = api.http.post("/audio_sessions/", content=b"{", headers={"X-Api-Key": "x" * 30})
+    generic(answer, 401)
+    assert answer.json()["error"] == "Invalid API key"
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"content_type": None}, "content_type"),
+        ({"content_type": 5}, "content_type"),
+        ({"content_type": "video/mp4"}, "content_type"),
+        ({"content_type": "audio/x-raw; rate=0; format=s16le"}, "content_type"),
+        ({"content_type": "audio/x-raw; rate=16000; format=s17le"}, "content_type"),
+        ({"content_type": "audio/x-raw; format=s16le"}, "content_type"),
+        ({"type": "radio"}, "type"),
+        ({"type": 1}, "type"),
+        ({"total_size": 0}, "total_size"),
+        ({"total_size": -1}, "total_size"),
+        ({"total_size": "10"}, "total_size"),
+        ({"total_size": 1.5}, "total_size"),
+        ({"total_size": True}, "total_size"),
+        ({"default_sensitivity": 3}, "default_sensitivity"),
+        ({"default_sensitivity": -3}, "default_sensitivity"),
+        ({"default_sensitivity": 0.5}, "default_sensitivity"),
+        ({"tags_sensitivity": []}, "tags_sensitivity"),
+        ({"tags_sensitivity": {"No_such_tag": 1}}, "No_such_tag"),
+        ({"tags_sensitivity": {"Dog_bark": 3}}, "tags_sensitivity"),
+        ({"metadata": "note"}, "metadata"),
+        ({"metadata": {"note": 1}}, "metadata"),
+        ({"metadata": {"note": "x" * 5000}}, "metadata"),
+        ({"metadatas": {"note": "x" * 5000}}, "metadatas"),
+        ({"window_hop": "2s"}, "window_hop"),
+        ({"file_name": 1}, "file_name"),
+        ({"file_length": "1"}, "file_length"),
+    ],
+)
+def test_a_faulty_field_is_named(api: Api, change: dict[str, Any], field: str) -> None:
+    generic(api.post({"type": "stream", "content_type": RAW} | change), 400, naming=field)
+
+
+@pytest.mark.parametrize("field", ["type", "content_type"])
+def test_a_missing_field_is_named(api: Api, field: str) -> None:
+    body = {"type": "stream", "content_type": RAW}
+    del body[field]
+    generic(api.post(body), 400, naming=field)
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b"\xff", b"[" * 10_000])
+def test_a_body_that_is_no_json_object_is_refused(api: Api, body: bytes) -> None:
+    generic(api.http.post("/audio_sessions/", content=body, headers={"X-Api-Key": api.key}), 400, naming="body")
+
+
+def test_an_endless_creation_body_is_refused(api: Api) -> None:
+    generic(api.post({"type": "stream", "content_type": RAW, "metadata": {"note": "x" * 100_000}}), 413)
+
+
+def test_fields_of_every_generation_are_taken_together(api: Api) -> None:
+    answer = api.post(
+        {
+            "type": "file",
+            "content_type": "audio/wav",
+            "total_size": 44,
+            "default_sensitivity": 0,
+            "tags_sensitivity": {"Dog_bark": -2},
+            "metadata": {"room": "kitchen"},
+            "metadatas": None,
+            "window_hop": None,
+            "file_name": "a.wav",
+            "file_length": 1,
+            "service": "human-interaction",
+        }
+    )
+    assert answer.status_code == 200
+    assert "error" not in answer.json()
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        "audio/wav",
+        "audio/mp3",
+        "audio/ogg",
+        "audio/flac",
+        "audio/aiff",
+        "audio/wavex",
+        "audio/x-raw; rate=44100; format=f32",
+        "audio/x-raw;rate=8000;format=u24be;channels=2",
+    ],
+)
+def test_every_documented_content_type_is_taken(api: Api, content_type: str) -> None:
+    api.create(content_type=content_type)

@@ -1,0 +1,212 @@
+"""Reading results: pages, tokens, waiting, and the shapes that clients rely on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.contract.api import Api, events, generic, silence, tone
+
+
+def closed(api: Api, seconds: float, type: str = "file", **more: Any) -> str:
+    """Return a finished session of that much sound."""
+    session = api.create(type, **more)
+    api.send(session, tone(seconds))
+    api.seal(session)
+    api.follow(session)
+    return session
+
+
+def test_a_window_has_its_times_and_its_tags(api: Api) -> None:
+    session = api.create()
+    api.send(session, tone(1.5))
+    first, second = events([api.page(session)])
+    assert (first["start_time"], first["end_time"]) == (0, 1)
+    assert (second["start_time"], second["end_time"]) == (0.5, 1.5)
+    for event in (first, second):
+        assert event.keys() == {"start_time", "end_time", "tags"}
+        probabilities = [tag["probability"] for tag in event["tags"]]
+        assert probabilities == sorted(probabilities, reverse=True)
+        assert all(0 <= probability <= 1 for probability in probabilities)
+        assert all(isinstance(tag["name"], str) for tag in event["tags"])
+
+
+def test_silence_is_others_with_probability_zero(api: Api) -> None:
+    session = api.create()
+    api.send(session, silence(1))
+    assert events([api.page(session)])[0]["tags"] == [{"name": "Others", "probability": 0.0}]
+
+
+def test_whole_seconds_are_written_as_integers(sense: Api) -> None:
+    session = closed(sense, 4)
+    text = sense.status(session).text
+    assert '"start_time":1,"end_time":3,' in text
+    assert '.0,"tags"' not in text
+
+
+def test_a_read_waits_for_the_first_result_of_its_range(api: Api) -> None:
+    session = api.create()
+    api.send(session, tone(1))
+    assert api.page(session)["inference"]["page"]["count"] == 1
+    assert api.put(session, 1, tone(0.5)).status_code == 200
+    assert api.page(session, offset=1)["inference"]["page"] | {"next_token": ""} == {
+        "count": 1,
+        "offset": 1,
+        "total": 2,
+        "next_token": "",
+    }
+
+
+def test_a_read_with_nothing_in_progress_answers_at_once(api: Api) -> None:
+    began = time.monotonic()
+    page = api.page(api.create(), offset=5)["inference"]["page"]
+    assert (page["count"], page["offset"], page["total"]) == (0, 5, 0)
+    assert time.monotonic() - began < 5
+
+
+def test_tokens_lead_to_every_window_exactly_once_in_order(api: Api) -> None:
+    session = closed(api, 6)
+    pages = api.follow(session, count=4)
+    assert [page["inference"]["page"]["count"] for page in pages] == [4, 4, 3]
+    assert [page["inference"]["page"]["offset"] for page in pages] == [0, 4, 8]
+    assert [event["start_time"] for event in events(pages)] == [n / 2 for n in range(11)]
+    assert "next_token" not in pages[-1]["inference"]["page"]
+
+
+def test_the_last_page_is_not_empty_when_it_ends_on_a_boundary(api: Api) -> None:
+    session = closed(api, 4.5)
+    assert [page["inference"]["page"]["count"] for page in api.follow(session, count=4)] == [4, 4]
+
+
+def test_a_file_read_while_it_is_inferred_ends_with_a_page_that_holds_something(api: Api) -> None:
+    session = api.create("file")
+    api.send(session, tone(10))
+    api.seal(session)
+    pages = api.follow(session, next_token="")
+    assert len(events(pages)) == 19
+    assert pages[-1]["inference"]["results"]
+
+
+def test_a_live_session_is_followed_from_token_to_token(api: Api) -> None:
+    session = api.create()
+    with ThreadPoolExecutor(1) as pool:
+        pages = pool.submit(api.follow, session)
+        api.send(session, *[tone(0.5)] * 8)
+        api.seal(session)
+        starts = [event["start_time"] for event in events(pages.result())]
+    assert starts == [n / 2 for n in range(7)]
+
+
+def test_a_follower_at_the_end_of_a_live_session_waits(api: Api) -> None:
+    session = api.create()
+    api.send(session, tone(1))
+    token = api.page(session)["inference"]["page"]["next_token"]
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(api.page, session, next_token=token)
+        assert api.put(session, 1, tone(0.5)).status_code == 200
+        page = waiting.result()["inference"]
+    while not page["results"]:
+        page = api.page(session, next_token=page["page"]["next_token"])["inference"]
+    assert page["results"][0]["start_time"] == 0.5
+
+
+def test_a_token_outranks_offset_and_count(api: Api) -> None:
+    session = closed(api, 6)
+    token = api.page(session, count=3)["inference"]["page"]["next_token"]
+    page = api.page(session, next_token=token, offset=9, count=1)["inference"]["page"]
+    assert (page["offset"], page["count"]) == (3, 3)
+    assert api.status(session, next_token=token, offset="x", count=0).status_code == 200
+
+
+def test_an_empty_token_is_none(api: Api) -> None:
+    session = closed(api, 2)
+    page = api.page(session, next_token="", offset=1, count=1)["inference"]["page"]
+    assert (page["offset"], page["count"]) == (1, 1)
+
+
+def test_a_token_that_was_not_issued_for_the_session_is_refused(api: Api) -> None:
+    session, other = closed(api, 2), closed(api, 2)
+    token = api.page(other, count=1)["inference"]["page"]["next_token"]
+    changed = token[:-1] + ("A" if token[-1] != "A" else "B")
+    for forged in (token, changed, "AAAA", "é", token + token, "0"):
+        generic(api.status(session, next_token=forged), 400, naming="next_token")
+    generic(api.status(other, next_token=changed), 400, naming="next_token")
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ({"offset": -1}, "offset"),
+        ({"offset": "x"}, "offset"),
+        ({"offset": ""}, "offset"),
+        ({"offset": "1.5"}, "offset"),
+        ({"count": 0}, "count"),
+        ({"count": 1025}, "count"),
+        ({"count": -1}, "count"),
+        ({"count": "all"}, "count"),
+    ],
+)
+def test_a_faulty_range_is_refused(api: Api, query: dict[str, Any], field: str) -> None:
+    generic(api.status(api.create(), **query), 400, naming=field)
+    if field == "count":
+        query = {"limit": query["count"]}
+    generic(api.results(api.create(), **query), 400, naming="offset" if field == "offset" else "limit")
+
+
+def test_offsets_past_the_end_are_empty_pages(api: Api) -> None:
+    session = closed(api, 2)
+    page = api.page(session, offset=100)["inference"]["page"]
+    assert page == {"count": 0, "offset": 100, "total": 3}
+
+
+def test_a_page_holds_at_most_1024_windows(api: Api) -> None:
+    session = api.create("file", total_size=len(silence(600)))
+    audio = silence(600)
+    api.send(session, *[audio[at : at + 1024 * 1024] for at in range(0, len(audio), 1024 * 1024)])
+    pages = api.follow(session)
+    assert [event["start_time"] for event in events(pages)] == [n / 2 for n in range(1199)]
+    assert max(page["inference"]["page"]["count"] for page in pages) <= 1024
+
+
+def test_a_file_waits_for_its_end_and_deletion_ends_the_wait(api: Api) -> None:
+    session = api.create("file")
+    api.send(session, tone(1))
+    deleting = threading.Timer(0.1, api.delete, [session])
+    deleting.start()
+    generic(api.status(session), 404)
+    deleting.join()
+
+
+def test_results_tell_how_far_a_session_is(api: Api) -> None:
+    session = api.create("file")
+    pending = api.results(session)
+    assert pending.json() == {"state": "pending", "has_more": True, "data": []}
+    api.send(session, tone(3))
+    api.seal(session)
+    done = api.results(session).json()
+    while done["state"] == "in-progress":
+        assert isinstance(done["has_more"], bool)
+        done = api.results(session).json()
+    assert done.keys() == {"state", "data", "has_more"}
+    assert (done["state"], done["has_more"], len(done["data"])) == ("done", False, 5)
+
+
+def test_results_come_in_parts(api: Api) -> None:
+    session = closed(api, 3)
+    first, last = api.results(session, limit=3).json(), api.results(session, offset=3, limit=3).json()
+    assert (len(first["data"]), first["has_more"]) == (3, True)
+    assert (len(last["data"]), last["has_more"]) == (2, False)
+    assert first["data"] + last["data"] == events([api.page(session)])
+
+
+def test_sensitivity_is_applied_to_a_session(api: Api) -> None:
+    found = {}
+    for sensitivity in (-2, 0, 2):
+        session = closed(api, 3, default_sensitivity=sensitivity)
+        tags = [tag for event in events([api.page(session)]) for tag in event["tags"]]
+        found[sensitivity] = len([tag for tag in tags if tag["name"] != "Others"])
+    assert found[-2] >= found[0] >= found[2]

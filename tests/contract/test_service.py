@@ -1,0 +1,90 @@
+"""What is there besides sessions: predict, tags, client versions, probes, and errors of paths."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.contract.api import Api, b64, generic, silence, tone, wav
+
+
+def predict(api: Api, session: str, data: bytes, **more: Any) -> httpx2.Response:
+    """Send one window."""
+    return api.http.post(f"/audio_sessions/{session}/predict", json={"data": b64(data), **more})
+
+
+def test_predict_answers_its_own_window(sense: Api) -> None:
+    session = sense.create()
+    first, second = predict(sense, session, tone(2)), predict(sense, session, silence(2), sequence=1)
+    assert first.status_code == second.status_code == 200
+    assert first.json().keys() == {"data", "next_sequence"}
+    assert [answer.json()["next_sequence"] for answer in (first, second)] == [1, 2]
+    assert (first.json()["data"]["start_time"], first.json()["data"]["end_time"]) == (0, 2)
+    assert second.json()["data"]["tags"] == [{"name": "Others", "probability": 0.0}]
+
+
+def test_predict_refuses_what_an_upload_refuses(api: Api) -> None:
+    session = api.create()
+    generic(predict(api, session, tone(1), sequence=1), 409)
+    generic(predict(api, session, tone(1), sequence=-1), 400, naming="sequence")
+    generic(predict(api, session, tone(1), sequence="0"), 400, naming="sequence")
+    generic(predict(api, session, b""), 400, naming="data")
+    generic(predict(api, session, bytes(1024 * 1024 + 1)), 413)
+    generic(predict(api, api.create("file"), tone(1)), 400)
+    api.send(session, tone(1))
+    generic(predict(api, session, tone(1)), 400)
+    api.seal(session)
+    generic(predict(api, session, tone(1)), 403)
+
+
+def test_predict_of_other_audio_than_declared_says_so(api: Api) -> None:
+    session = api.create(content_type="audio/mp3")
+    generic(predict(api, session, wav(tone(1))), 400)
+    assert api.page(session)["state"] == "readonly"
+
+
+def test_predict_then_upload_is_refused(api: Api) -> None:
+    session = api.create()
+    assert predict(api, session, tone(1)).status_code == 200
+    generic(api.put(session, 1, tone(1)), 400)
+
+
+def test_the_official_tags_have_an_id_and_a_name(api: Api, sense: Api) -> None:
+    tags = api.http.get("/tags/official").json()
+    assert tags == sense.http.get("/tags/official", headers={"X-Api-Key": "any"}).json()
+    assert all(tag.keys() == {"id", "name"} for tag in tags)
+    assert len({tag["id"] for tag in tags}) == len(tags) > 0
+    assert "Dog_bark" in {tag["name"] for tag in tags}
+
+
+def test_client_library_versions(sense: Api) -> None:
+    assert "1.0.13" in sense.http.get("/client-libraries/versions").json()["supported_versions"]
+    latest = sense.http.get("/client-libraries/latest", params={"current_version": "0.2.11"})
+    assert isinstance(latest.json()["version"], str)
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/audio_sessions/a/b/c", "/sense/api/v1", "/audio_sessions//status"])
+def test_an_unknown_path_is_a_generic_error(api: Api, path: str) -> None:
+    generic(api.http.get(path), 404)
+
+
+def test_a_wrong_method_is_a_generic_error(api: Api) -> None:
+    answer = api.http.get(f"/audio_sessions/{api.create()}")
+    generic(answer, 405)
+    assert answer.headers["allow"] == "DELETE, PATCH"
+    assert answer.reason_phrase == "Method Not Allowed"
+
+
+def test_the_probes_answer(api: Api) -> None:
+    assert api.http.get("/healthz").json() == {"status": "ok"}
+    assert api.http.get("/readyz").json() == {"status": "ok"}
+    api.send(api.create(), silence(0.5))
+    metrics = api.http.get("/metrics")
+    assert metrics.headers["content-type"].startswith("text/plain")
+    assert "earshot_chunks_accepted_total" in metrics.text
+
+
+def test_the_root_says_what_this_is(api: Api) -> None:
+    assert api.http.get("/").json()["service"] == "Earshot"

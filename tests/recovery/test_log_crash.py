@@ -1,0 +1,264 @@
+"""The embedded log under kill -9, power loss, damage and a full disk.
+
+Run as a program it is the process that gets killed: it appends pairs of records and a commit in each turn, and prints
+what was acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from rocksdict import DBRecoveryMode, Options
+
+from streams.embedded import store
+from streams.embedded.errors import LogError
+from streams.embedded.layout import TP
+from streams.embedded.log import EmbeddedLog
+from topics.errors import Unavailable
+
+ROOT = Path(__file__).parents[2]
+LEFT, RIGHT = TP("t", 0), TP("t", 1)
+ALL = 1 << 40
+
+
+def value(number: int) -> bytes:
+    """Return a value that tells its number and has some length."""
+    return b"%d:" % number + bytes([number % 251]) * (number * 997 % 9000)
+
+
+async def append_pairs(log: EmbeddedLog, count: int) -> int:
+    """Append `count` pairs and a commit in one turn, so in one group; return the number acknowledged."""
+    start = log.end(LEFT)
+    futures: list[asyncio.Future[object]] = []
+    for number in range(start, start + count):
+        futures += [log.append(*tp, b"k", value(number)) for tp in (LEFT, RIGHT)]  # type: ignore[misc]
+    futures.append(log.commit("g", {LEFT: start + count}))  # type: ignore[arg-type]
+    await asyncio.gather(*futures)
+    return start + count
+
+
+async def append_until_refused(log: EmbeddedLog) -> None:
+    while True:
+        await append_pairs(log, 10)
+
+
+async def append_for_ever(directory: Path) -> None:
+    log = EmbeddedLog.open(directory)
+    log.declare("t", 2)
+    while True:
+        acked = await append_pairs(log, random.randint(1, 20))
+        os.write(1, b"%d\n" % acked)
+
+
+def check(directory: Path, acked: int) -> int:
+    """Open, and find a prefix of whole groups with all that was acknowledged; return its length."""
+
+    async def scenario() -> int:
+        log = EmbeddedLog.open(directory, cache_bytes=0)
+        try:
+            end = log.end(LEFT) if "t" in log.topics() else 0
+            assert end >= acked
+            if end:
+                assert log.end(RIGHT) == log.committed("g", LEFT) == end, "half a group"
+                for tp in (LEFT, RIGHT):
+                    records = log.read(tp, 0, ALL, ALL)
+                    assert [record.offset for record in records] == list(range(end))
+                    assert all(record.value == value(record.offset) for record in records)
+            return end
+        finally:
+            await log.close()
+
+    return asyncio.run(scenario())
+
+
+def kill_at_random(directory: Path, seconds: float) -> int:
+    """Let a process append, kill it; return the last acknowledged end."""
+    command = [sys.executable, "-m", "tests.recovery.test_log_crash", str(directory)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline()]
+        time.sleep(seconds)
+        process.send_signal(signal.SIGKILL)
+        lines += process.stdout.readlines()
+    return int([line for line in lines if line.endswith(b"\n")][-1])
+
+
+def test_kill_9_loses_nothing_acknowledged(tmp_path: Path) -> None:
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    chance, end = random.Random(seed), 0
+    for _ in range(6):
+        acked = kill_at_random(tmp_path, chance.uniform(0.0, 0.4))
+        assert acked > end
+        end = check(tmp_path, acked)
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Callable[[], Path]:
+    """Return a maker of copies of a log as a crash would leave it: 30 groups, all in the write-ahead log."""
+    source = tmp_path / "source"
+
+    async def scenario() -> None:
+        log = EmbeddedLog.open(source)
+        log.declare("t", 2)
+        for _ in range(30):
+            await append_pairs(log, 2)
+        shutil.copytree(source, tmp_path / "crashed")
+        await log.close()
+
+    asyncio.run(scenario())
+    copies = iter(range(1000))
+
+    def copy() -> Path:
+        return Path(shutil.copytree(tmp_path / "crashed", tmp_path / f"copy{next(copies)}"))
+
+    return copy
+
+
+def wal(directory: Path) -> Path:
+    return max((directory / "log").glob("*.log"), key=lambda file: file.stat().st_size)
+
+
+def damage(directory: Path, start: int, stop: int) -> None:
+    with wal(directory).open("r+b") as file:
+        file.seek(start)
+        old = file.read(stop - start)
+        file.seek(start)
+        file.write(bytes(len(old)) if any(old) else b"\x55" * len(old))
+
+
+def test_a_write_ahead_log_cut_anywhere_opens_to_whole_groups(written: Callable[[], Path]) -> None:
+    directory = written()
+    size = wal(directory).stat().st_size
+    assert check(directory, 60) == 60
+    ends = []
+    for cut in sorted(random.Random(1).sample(range(size), 12)):
+        directory = written()
+        os.truncate(wal(directory), cut)
+        ends.append(check(directory, 0))
+    assert ends == sorted(ends)
+    assert ends[0] < ends[-1] < 60
+
+
+@pytest.mark.parametrize("part", [0.1, 0.5, 0.9])
+def test_damage_in_the_middle_is_reported_and_can_be_salvaged(written: Callable[[], Path], part: float) -> None:
+    directory = written()
+    start = int(wal(directory).stat().st_size * part)
+    damage(directory, start, start + 100)
+    for _ in range(2):
+        with pytest.raises(LogError, match=r"cannot be opened .*Corruption.* salvage"):
+            EmbeddedLog.open(directory)
+    saved = EmbeddedLog.open(directory, salvage=True)
+    assert 0 < saved.end(LEFT) < 60
+    asyncio.run(saved.close())
+    check(directory, 0)
+
+
+def test_a_torn_last_group_is_dropped(written: Callable[[], Path]) -> None:
+    """Power loss may leave pages of the last write in any order: its start missing, its end there."""
+    for back in (50, 3000, 9000):
+        directory = written()
+        size = wal(directory).stat().st_size
+        damage(directory, size - back, size - back + 40)
+        assert check(directory, 0) == 58
+
+
+def test_damaged_tables_are_reported(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        log = EmbeddedLog.open(tmp_path)
+        log.declare("t", 2)
+        await append_pairs(log, 60)
+        await log.close()
+
+    asyncio.run(scenario())
+    for file in (tmp_path / "log").iterdir():
+        if file.suffix in (".sst", ".blob"):
+            data = bytearray(file.read_bytes())
+            data[len(data) // 3 : len(data) // 3 + 64] = bytes(64)
+            file.write_bytes(data)
+    with pytest.raises(LogError, match=r"damaged|cannot be opened"):
+        check(tmp_path, 60)
+
+
+def test_an_ack_means_a_sync_of_the_write_ahead_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[Options] = []
+    plain = store.options
+
+    def counting(recovery: DBRecoveryMode) -> Options:
+        opts = plain(recovery)
+        opts.enable_statistics()
+        counted.append(opts)
+        return opts
+
+    monkeypatch.setattr(store, "options", counting)
+
+    def syncs() -> int:
+        found = re.search(r"rocksdb\.wal\.synced COUNT : (\d+)", counted[0].get_statistics() or "")
+        return int(found[1]) if found else -1
+
+    async def scenario() -> None:
+        log = EmbeddedLog.open(tmp_path)
+        log.declare("t", 2)
+        for number in range(20):
+            before = syncs()
+            await log.append("t", 0, None, value(number))
+            assert syncs() == before + 1
+        await log.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "disk"
+    path.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=160m", "none", path], check=False).returncode:
+        pytest.skip("no right to mount a small file system")
+    yield path
+    subprocess.run(["umount", "--lazy", path], check=True)
+
+
+def test_a_full_disk_refuses_and_heals_alone(small_disk: Path) -> None:
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(140 << 20))
+
+    async def scenario() -> int:
+        log = EmbeddedLog.open(small_disk / "data")
+        log.declare("t", 2)
+        with pytest.raises(Unavailable) as refusal:
+            await append_until_refused(log)
+        acked = log.end(LEFT)
+        assert refusal.value.retry_after > 0
+        assert log.end(LEFT) == log.end(RIGHT) == log.committed("g", LEFT)
+        with pytest.raises(Unavailable):
+            log.append(*LEFT, b"k", b"refused at once")
+        assert log.read(LEFT, acked - 1, 1, ALL)[0].value == value(acked - 1)
+        waiting = [log.append(*tp, b"k", value(acked), bounded=False) for tp in (LEFT, RIGHT)]
+        ballast.unlink()
+        async with asyncio.timeout(60):
+            assert {ack.offset for ack in await asyncio.gather(*waiting)} == {acked}
+        await log.commit("g", {LEFT: acked + 1})
+        acked = await append_pairs(log, 3)
+        assert log.failure is None
+        shutil.copytree(small_disk / "data", small_disk.parent / "copy")
+        await log.close()
+        return acked
+
+    acked = asyncio.run(scenario())
+    assert check(small_disk / "data", acked) == acked
+    assert check(small_disk.parent / "copy", acked) == acked
+
+
+if __name__ == "__main__":
+    asyncio.run(append_for_ever(Path(sys.argv[1])))

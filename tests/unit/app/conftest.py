@@ -1,0 +1,73 @@
+"""An edge over the in-memory ports: in process for the unit tests, behind uvicorn for the contract."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+import uvicorn
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+
+from app.main import create_app
+from app.options import EdgeOptions
+from tests.contract.conftest import api, sense
+from tests.unit.app.double import MemoryDirectory, MemoryHealth, MemorySessions
+from topics.ports import Principal
+
+__all__ = ["api", "sense"]
+
+KEY = "a-key-of-the-double"
+OPTIONS = EdgeOptions(secret=b"s" * 32, poll_seconds=0.3, chunk_limit=2 * 1024 * 1024)
+
+
+class House:
+    """An edge, and the ports behind it for a test to turn."""
+
+    def __init__(self, options: EdgeOptions = OPTIONS) -> None:
+        self.sessions = MemorySessions()
+        self.directory = MemoryDirectory({KEY: Principal("project", "organization")})
+        self.health = MemoryHealth()
+        self.app: Starlette = create_app(
+            self.sessions, self.directory, self.health, options, lambda: [("earshot_queue_bytes", "Bytes queued.", 7.0)]
+        )
+
+
+@pytest.fixture
+def house() -> House:
+    """A fresh edge."""
+    return House()
+
+
+@pytest.fixture
+def http(house: House) -> Iterator[TestClient]:
+    """A client of the fresh edge that sends its key."""
+    with TestClient(house.app, headers={"X-Api-Key": KEY}, raise_server_exceptions=False) as client:
+        yield client
+
+
+class Running(msgspec.Struct, frozen=True):
+    """What the contract tests need to know of a service."""
+
+    url: str
+    key: str
+
+
+@pytest.fixture(scope="session")
+def service() -> Iterator[Running]:
+    """The double behind a real HTTP server."""
+    config = uvicorn.Config(
+        House().app, port=0, log_config=None, lifespan="off", ws="none", timeout_graceful_shutdown=1
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        thread.join(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    yield Running(f"http://127.0.0.1:{port}", KEY)
+    server.should_exit = True
+    thread.join()

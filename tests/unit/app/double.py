@@ -1,0 +1,238 @@
+"""The ports of the edge in memory: the laws of `topics`, over an analysis that anyone can follow.
+
+Audio is 16-bit mono, raw or in a WAV. A window that holds sound reports tag `window % 3` well above its operating point
+and the next tag a little above; a silent one reports nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import re
+import wave
+from collections.abc import Sequence
+from hashlib import blake2b
+
+import msgspec
+
+from topics.errors import AudioError, DirectoryDown, Unavailable
+from topics.lifecycle import Arrival, Effect, Head, Receipt, State, Verdict, fold
+from topics.outcome import fold_result
+from topics.ports import Principal, View, Windows
+from topics.records import Chunk, Command, Failed, Opened, Result, Scored
+
+TAGS = ("Dog_bark", "Siren", "Speech", "Baby_cry", "Knock")
+MODEL = "double@00000000"
+STRONG, WEAK, FAINT = 180, 135, 120
+
+
+class Follower:
+    """Waits on an event that every change of the session sets."""
+
+    def __init__(self, crowd: set[Follower]) -> None:
+        self._event = asyncio.Event()
+        self._crowd = crowd
+        crowd.add(self)
+
+    def wake(self) -> None:
+        self._event.set()
+
+    async def changed(self, timeout: float) -> bool:
+        try:
+            await asyncio.wait_for(self._event.wait(), timeout)
+        except TimeoutError:
+            return False
+        self._event.clear()
+        return True
+
+    def close(self) -> None:
+        self._crowd.discard(self)
+
+
+class Session(msgspec.Struct):
+    """Everything of one session."""
+
+    opened: Opened
+    head: Head
+    chunks: list[bytes] = []
+    receipts: dict[int, Receipt] = {}
+    scores: bytearray = msgspec.field(default_factory=bytearray)
+
+
+class MemorySessions:
+    """`topics.ports.Sessions` without a log; counts what would have been appended."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[str, Session] = {}
+        self.followers: dict[str, set[Follower]] = {}
+        self.appended: list[Command] = []
+        #: While True nothing is analysed.
+        self.paused = False
+        self.failure: Unavailable | None = None
+
+    async def submit(self, session: str, command: Command) -> Verdict:
+        await asyncio.sleep(0)
+        if self.failure is not None:
+            raise self.failure
+        self.appended.append(command)
+        known = self.sessions.get(session)
+        arrival = self._arrival(known, command)
+        step = fold(None if known is None else known.head, command, arrival)
+        if step.head is None:
+            self.sessions.pop(session, None)
+        elif isinstance(command, Opened):
+            self.sessions[session] = Session(command, step.head)
+        elif known is not None:
+            known.head = step.head
+            self._keep(known, command, arrival, step.effects)
+        if Effect.ANALYSE in step.effects and not self.paused:
+            asyncio.get_running_loop().call_soon(self.analyse, session)
+        self._wake(session)
+        return step.verdict
+
+    def view(self, session: str) -> View | None:
+        known = self.sessions.get(session)
+        return None if known is None else View(known.opened, known.head)
+
+    def windows(self, session: str, first: int, count: int) -> Sequence[Windows]:
+        width = len(TAGS)
+        scores = bytes(self.sessions[session].scores[first * width : (first + count) * width])
+        # Two blocks, so that a reader has to put them together.
+        middle = len(scores) // width // 2
+        blocks = (
+            Windows(first, MODEL, scores[: middle * width]),
+            Windows(first + middle, MODEL, scores[middle * width :]),
+        )
+        return [block for block in blocks if block.scores]
+
+    def follow(self, session: str) -> Follower:
+        return Follower(self.followers.setdefault(session, set()))
+
+    def tags(self, model: str) -> Sequence[str]:
+        assert model == MODEL
+        return TAGS
+
+    def official_tags(self) -> Sequence[str]:
+        return TAGS
+
+    def analyse(self, session: str) -> None:
+        """Do all the analysis that is due now."""
+        known = self.sessions.get(session)
+        if known is None or known.head.error is not None:
+            return
+        try:
+            result: Result = scored(known)
+        except AudioError as error:
+            result = Failed(str(error))
+        self.conclude(session, result)
+
+    def conclude(self, session: str, result: Result) -> None:
+        """Fold a result record in."""
+        known = self.sessions.get(session)
+        packed = result.scores if isinstance(result, Scored) else b""
+        outcome = fold_result(None if known is None else known.head, result, len(packed) // len(TAGS))
+        if known is not None and outcome.head is not None:
+            known.head = outcome.head
+            known.scores[outcome.fresh * len(TAGS) :] = packed
+        self._wake(session)
+
+    def _arrival(self, known: Session | None, command: Command) -> Arrival:
+        arrival = Arrival(len(self.appended), at=len(self.appended))
+        if known is None or not isinstance(command, Chunk):
+            return arrival
+        digest = blake2b(command.data, digest_size=16).digest()
+        receipt = None if command.sequence is None else known.receipts.get(command.sequence)
+        return msgspec.structs.replace(arrival, digest=digest, receipt=receipt)
+
+    def _keep(self, known: Session, command: Command, arrival: Arrival, effects: tuple[Effect, ...]) -> None:
+        if isinstance(command, Chunk) and Effect.KEEP_CHUNK in effects:
+            if Effect.KEEP_RECEIPT in effects:
+                known.receipts[len(known.chunks)] = Receipt(command.idempotency, arrival.digest)
+            known.chunks.append(command.data)
+
+    def _wake(self, session: str) -> None:
+        for follower in self.followers.get(session, ()):
+            follower.wake()
+
+
+def scored(known: Session) -> Scored:
+    """Analyse a session from its beginning; the record holds its windows from the first on."""
+    opened, head = known.opened, known.head
+    if head.predicts:
+        loudness = [any(samples(opened, chunk)[1]) for chunk in known.chunks]
+    else:
+        whole = [b"".join(known.chunks)] if opened.kind == "file" else known.chunks
+        loudness = windows(opened, [samples(opened, part) for part in whole], head.state is State.READONLY)
+    final = head.state is State.READONLY
+    packed = b"".join(window_scores(index, loud) for index, loud in enumerate(loudness))
+    cursor = msgspec.structs.replace(head.cursor, chunks=len(known.chunks))
+    return Scored(0, MODEL, packed, cursor, final=final)
+
+
+def windows(opened: Opened, parts: list[tuple[int, bytes]], final: bool) -> list[bool]:
+    """Tell for each window whether it holds sound."""
+    rate = parts[0][0] if parts else 16_000
+    pcm = b"".join(part for _, part in parts)
+    total = len(pcm) // 2
+    length, hop, tail = (rate * ms // 1000 for ms in (opened.window_ms, opened.hop_ms, 25))
+    found: list[bool] = []
+    while True:
+        start = len(found) * hop
+        exists = total >= 1 if not found else total - (start - hop + length) >= tail
+        if not exists or (start + length > total and not final):
+            return found
+        found.append(any(pcm[2 * start : 2 * (start + length)]))
+
+
+def window_scores(window: int, loud: bool) -> bytes:
+    """Return the packed scores of a window."""
+    scores = bytearray([0] * len(TAGS))
+    if loud:
+        scores[window % 3] = STRONG
+        scores[window % 3 + 1] = WEAK
+        scores[4] = FAINT
+    return bytes(scores)
+
+
+def samples(opened: Opened, data: bytes) -> tuple[int, bytes]:
+    """Return (rate, 16-bit samples) of stand-alone audio."""
+    declared = opened.content_type
+    if raw := re.fullmatch(r"audio/x-raw; *rate=(\d+); *format=s16(le)?", declared):
+        return int(raw[1]), data
+    if declared != "audio/wav":
+        raise AudioError(f"declared {declared}, but the data is something else")
+    try:
+        with wave.open(io.BytesIO(data)) as audio:
+            return audio.getframerate(), audio.readframes(audio.getnframes())
+    except (wave.Error, EOFError) as error:
+        raise AudioError(f"declared {declared}, but the data is not: {error}") from error
+
+
+class MemoryDirectory:
+    """`topics.ports.Directory` over a dictionary; can be down, and counts its questions."""
+
+    def __init__(self, keys: dict[str, Principal]) -> None:
+        self.keys = keys
+        self.down = False
+        self.questions = 0
+
+    async def project(self, key: str) -> Principal | None:
+        self.questions += 1
+        await asyncio.sleep(0)
+        if self.down:
+            raise DirectoryDown("the database does not answer")
+        return self.keys.get(key)
+
+
+class MemoryHealth:
+    """`topics.ports.Health` that says what it is told to say."""
+
+    def __init__(self) -> None:
+        self.dying: str | None = None
+        self.waiting: str | None = None
+
+    def alive(self) -> str | None:
+        return self.dying
+
+    def ready(self) -> str | None:
+        return self.waiting

@@ -1,0 +1,187 @@
+"""The edge around its operations: refusals, failures, probes, metrics, and what the log may say."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+from structlog.testing import capture_logs
+
+from app.edge import command_ids
+from app.metrics import METRICS
+from tests.contract.api import RAW, UNKNOWN, b64, generic, tone, wav
+from tests.unit.app.conftest import KEY, House
+from topics.errors import Unavailable
+from topics.geometry import SENSE
+from topics.records import Opened, Scored
+
+
+def create(http: TestClient, **more: Any) -> str:
+    answer = http.post("/audio_sessions/", json={"type": "stream", "content_type": RAW, **more})
+    return str(answer.json()["session_id"])
+
+
+def put(http: TestClient, session: str, number: int, data: bytes, **headers: str) -> Any:
+    return http.put(f"/audio_sessions/{session}/chunks/{number}", json={"data": b64(data)}, headers=headers)
+
+
+def test_the_opening_record_holds_what_was_asked_for(house: House, http: TestClient) -> None:
+    asked = {
+        "type": "file", "content_type": "audio/wav", "total_size": 9, "default_sensitivity": -1, "file_length": 2,
+        "tags_sensitivity": {"Siren": 2}, "metadatas": {"room": "hall"}, "file_name": "a.wav", "window_hop": "0.5s",
+    }  # fmt: skip
+    session = http.post("/sense/api/v1/audio_sessions/", json=asked).json()["session_id"]
+    opened = house.sessions.sessions[session].opened
+    assert opened == Opened(
+        opened.command, "file", "audio/wav", "project", SENSE.window_ms, 500, 9, -1, {"Siren": 2}, {"room": "hall"},
+        "a.wav", 2.0,
+    )  # fmt: skip
+
+
+def test_the_setting_raises_the_limit_of_the_alias_alone(http: TestClient) -> None:
+    session = create(http)
+    body = {"data": b64(bytes(1024 * 1024 + 1))}
+    generic(http.put(f"/audio_sessions/{session}/chunks/0", json=body), 413)
+    assert http.put(f"/sense/api/v1/audio_sessions/{session}/chunks/0", json=body).status_code == 200
+    body = {"data": b64(bytes(2 * 1024 * 1024 + 1))}
+    generic(http.put(f"/sense/api/v1/audio_sessions/{session}/chunks/1", json=body), 413)
+
+
+def test_certain_refusals_leave_the_log_alone(house: House, http: TestClient) -> None:
+    session = create(http)
+    assert put(http, session, 0, tone(0.5)).status_code == 200
+    http.patch(f"/audio_sessions/{session}", json={"make_readonly": True})
+    before = len(house.sessions.appended)
+    generic(put(http, session, 1, tone(0.5)), 403)
+    generic(put(http, session, 0, tone(0.5)), 403)
+    generic(put(http, UNKNOWN, 0, tone(0.5)), 404)
+    generic(http.delete(f"/audio_sessions/{UNKNOWN}"), 404)
+    http.patch(f"/audio_sessions/{session}", json={})
+    assert len(house.sessions.appended) == before
+
+
+def test_a_full_queue_is_503_with_a_time_to_come_back(house: House, http: TestClient) -> None:
+    session = create(http)
+    house.sessions.failure = Unavailable("the queue is full", retry_after=2)
+    for answer in (put(http, session, 0, tone(0.5)), http.delete(f"/audio_sessions/{session}")):
+        generic(answer, 503, naming="queue is full")
+        assert answer.headers["retry-after"] == "2"
+        assert answer.reason_phrase == "Service Unavailable"
+    creation = http.post("/audio_sessions/", json={"type": "stream", "content_type": RAW})
+    generic(creation, 503)
+
+
+def test_what_breaks_inside_is_logged_and_not_told(
+    house: House, http: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(session: str) -> None:
+        raise RuntimeError("secret table at /var/rows")
+
+    monkeypatch.setattr(house.sessions, "view", broken)
+    with capture_logs() as lines:
+        answer = http.get(f"/audio_sessions/{UNKNOWN}/status", headers={"X-Request-Id": "mine-1"})
+    generic(answer, 500)
+    assert answer.json()["error"] == "Internal Server Error"
+    assert answer.headers["x-request-id"] == "mine-1"
+    failed = next(line for line in lines if line["event"] == "request failed")
+    assert (failed["operation"], failed["request"]) == ("read_status", "mine-1")
+    assert isinstance(failed["exc_info"], RuntimeError)
+
+
+def test_a_directory_that_is_down_fails_creation_and_spares_known_keys(house: House) -> None:
+    body = {"type": "stream", "content_type": RAW}
+    with TestClient(house.app) as http:
+        assert http.post("/audio_sessions/", json=body, headers={"x-api-key": KEY}).status_code == 200
+        house.directory.down = True
+        assert http.post("/audio_sessions/", json=body, headers={"x-api-key": KEY}).status_code == 200
+        with capture_logs() as lines:
+            refused = http.post("/audio_sessions/", json=body, headers={"x-api-key": "another"})
+    generic(refused, 500)
+    assert [(line["log_level"], line["reason"]) for line in lines] == [("warning", "the database does not answer")]
+    assert refused.json()["error"] == "API key verification failed"
+
+
+def test_predict_that_is_not_analysed_in_time_is_503(house: House, http: TestClient) -> None:
+    session = create(http)
+    house.sessions.paused = True
+    answer = http.post(f"/audio_sessions/{session}/predict", json={"data": b64(tone(1))})
+    generic(answer, 503, naming="window 0")
+    assert answer.headers["retry-after"] == "1"
+
+
+def test_the_end_of_a_file_is_shown_once_it_is_known(house: House, http: TestClient) -> None:
+    session = create(http, type="file")
+    house.sessions.paused = True
+    put(http, session, 0, wav(tone(1)))
+    http.patch(f"/audio_sessions/{session}", json={"make_readonly": True})
+    cursor = house.sessions.sessions[session].head.cursor
+    house.sessions.conclude(session, Scored(0, "double@00000000", bytes(5 * 3), cursor))
+    page = http.get(f"/audio_sessions/{session}/status").json()["inference"]["page"]
+    assert (page["count"], page["total"]) == (2, 2)
+    house.sessions.conclude(session, Scored(3, "double@00000000", b"", cursor, final=True))
+    last = http.get(f"/audio_sessions/{session}/status", params={"next_token": page["next_token"]}).json()
+    assert last["inference"]["page"] == {"count": 1, "offset": 2, "total": 3}
+
+
+@pytest.mark.parametrize(("path", "field"), [("/healthz", "dying"), ("/readyz", "waiting")])
+def test_a_probe_says_why_not(house: House, http: TestClient, path: str, field: str) -> None:
+    setattr(house.health, field, "the changelog is being read")
+    generic(http.get(path), 503, naming="the changelog is being read")
+
+
+def test_metrics_are_the_closed_list_and_the_gauges_of_the_others(http: TestClient) -> None:
+    session = create(http)
+    audio = tone(0.5)
+    put(http, session, 0, audio)
+    put(http, session, 0, audio)
+    http.get("/nothing")
+    http.post("/audio_sessions/", headers={"X-Api-Key": "wrong"})
+    text = http.get("/metrics").text
+    samples = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    assert float(samples["earshot_chunks_accepted_total"]) == 1
+    assert float(samples["earshot_audio_bytes_accepted_total"]) == len(audio)
+    assert {samples[f'earshot_requests_refused_total{{status="{status}"}}'] for status in (401, 404, 409)} == {"1.0"}
+    assert float(samples['earshot_key_failures_total{reason="invalid"}']) == 1
+    assert float(samples['earshot_request_seconds_count{operation="upload_chunk"}']) == 2
+    assert float(samples['earshot_request_seconds_bucket{le="+Inf",operation="upload_chunk"}']) == 2
+    assert float(samples["earshot_queue_bytes"]) == 7
+    families = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
+    assert {family.removesuffix("_total") for family in families} == METRICS.keys() | {"earshot_queue_bytes"}
+
+
+def test_the_log_has_a_line_for_an_event_and_neither_key_nor_audio_nor_whole_id(http: TestClient) -> None:
+    with capture_logs() as lines:
+        session = create(http)
+        put(http, session, 0, tone(0.5))
+        put(http, session, 5, tone(0.5))
+        http.patch(f"/audio_sessions/{session}", json={"make_readonly": True})
+        http.delete(f"/audio_sessions/{session}")
+    assert [line["event"] for line in lines] == [
+        "session created",
+        "request refused",
+        "session sealed",
+        "session deleted",
+    ]
+    text = repr(lines)
+    assert session[:8] in text
+    for secret in (KEY, session, base64.b64encode(tone(0.5)).decode()[:40]):
+        assert secret not in text
+
+
+@pytest.mark.parametrize("given", ["", "with space", "x" * 65, "new\u00e9"])
+def test_a_request_id_that_is_not_fit_for_a_log_is_replaced(http: TestClient, given: str) -> None:
+    answer = http.get(f"/audio_sessions/{UNKNOWN}/status", headers=[(b"X-Request-Id", given.encode("latin-1"))])
+    assert len(answer.headers["x-request-id"]) == 16
+
+
+def test_command_ids_are_never_given_twice() -> None:
+    here, there = command_ids(), command_ids()
+    assert len({next(ids) for ids in (here, there) for _ in range(100)}) == 200
+
+
+def test_a_mounted_edge_serves_the_same(house: House) -> None:
+    with TestClient(house.app, root_path="/behind") as http:
+        generic(http.get(f"/behind/audio_sessions/{UNKNOWN}/status"), 404, naming="session")
+        generic(http.put(f"/behind/audio_sessions/{UNKNOWN}/status"), 405)

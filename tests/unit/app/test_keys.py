@@ -1,0 +1,127 @@
+"""Verdicts on keys: how long they are believed, who asks, and what holds while the directory is down."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from app.keys import GRACE_SECONDS, REMEMBERED, RETRY_SECONDS, KeyCache
+from tests.unit.app.double import MemoryDirectory
+from topics.errors import DirectoryDown, Unauthorized
+from topics.ports import Principal
+
+OURS = Principal("project", "organization")
+
+
+class Desk:
+    """A cache over a directory, and its clock."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.directory = MemoryDirectory({"good": OURS})
+        self.cache = KeyCache(self.directory, 600.0, clock=lambda: self.now)
+
+    def ask(self, key: str) -> Principal:
+        return asyncio.run(self.cache.principal(key))
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def test_no_key_is_not_looked_up(desk: Desk) -> None:
+    with pytest.raises(Unauthorized, match=r"^API key required$"):
+        desk.ask("")
+    assert desk.directory.questions == 0
+
+
+def test_a_good_verdict_is_believed_for_the_set_time(desk: Desk) -> None:
+    assert desk.ask("good") == OURS
+    del desk.directory.keys["good"]
+    desk.now = 599.0
+    assert desk.ask("good") == OURS
+    assert desk.directory.questions == 1
+    desk.now = 600.0
+    with pytest.raises(Unauthorized, match=r"^Invalid API key$"):
+        desk.ask("good")
+
+
+def test_a_bad_verdict_is_believed_for_the_set_time(desk: Desk) -> None:
+    for moment in (0.0, 599.0):
+        desk.now = moment
+        with pytest.raises(Unauthorized, match=r"^Invalid API key$"):
+            desk.ask("new")
+    assert desk.directory.questions == 1
+    desk.directory.keys["new"] = OURS
+    desk.now = 600.0
+    assert desk.ask("new") == OURS
+
+
+def test_calls_about_one_key_share_one_question(desk: Desk) -> None:
+    async def together() -> list[Principal]:
+        return await asyncio.gather(*(desk.cache.principal("good") for _ in range(20)))
+
+    assert asyncio.run(together()) == [OURS] * 20
+    assert desk.directory.questions == 1
+
+
+def test_a_caller_that_hangs_up_leaves_the_question_to_the_others(desk: Desk) -> None:
+    async def first_leaves() -> Principal:
+        first = asyncio.create_task(desk.cache.principal("good"))
+        second = asyncio.create_task(desk.cache.principal("good"))
+        await asyncio.sleep(0)
+        first.cancel()
+        return await second
+
+    assert asyncio.run(first_leaves()) == OURS
+    assert desk.directory.questions == 1
+
+
+def test_a_key_never_seen_cannot_be_judged_while_the_directory_is_down(desk: Desk) -> None:
+    desk.directory.down = True
+    with pytest.raises(DirectoryDown, match=r"^API key verification failed$"):
+        desk.ask("good")
+    desk.directory.down = False
+    assert desk.ask("good") == OURS
+
+
+def test_a_good_key_goes_on_working_while_the_directory_is_down(desk: Desk) -> None:
+    desk.ask("good")
+    desk.directory.down = True
+    desk.now = 600.0
+    assert desk.ask("good") == desk.ask("good") == OURS
+    assert desk.directory.questions == 2, "the second call must not wait for a directory that is known to be down"
+    desk.now = 600.0 + RETRY_SECONDS
+    desk.ask("good")
+    assert desk.directory.questions == 3
+    desk.now = 600.0 + GRACE_SECONDS
+    with pytest.raises(DirectoryDown):
+        desk.ask("good")
+
+
+def test_a_key_that_was_refused_is_not_excused(desk: Desk) -> None:
+    with pytest.raises(Unauthorized):
+        desk.ask("bad")
+    desk.directory.down = True
+    desk.now = 600.0
+    with pytest.raises(DirectoryDown):
+        desk.ask("bad")
+
+
+def test_a_flood_of_bad_keys_does_not_push_out_a_good_one(desk: Desk) -> None:
+    desk.ask("good")
+
+    async def flood() -> None:
+        for number in range(REMEMBERED + 1):
+            with pytest.raises(Unauthorized):
+                await desk.cache.principal(f"bad {number}")
+
+    asyncio.run(flood())
+    before = desk.directory.questions
+    desk.ask("good")
+    assert desk.directory.questions == before
+    with pytest.raises(Unauthorized):
+        desk.ask("bad 0")
+    assert desk.directory.questions == before + 1

@@ -78,6 +78,9 @@ class Call:
 
 Handler = Callable[[Call], Awaitable[Reply]]
 
+#: Asked every few seconds, and told apart by their status alone.
+PROBES: Final = frozenset({"healthz", "readyz"})
+
 
 class Operation:
     """The ASGI endpoint of one handler at one generation."""
@@ -119,7 +122,7 @@ class Operation:
         if fault is not None and not isinstance(fault, EarshotError):
             line.error("request failed", exc_info=fault)
             return
-        write = line.warning if reply.status >= 500 else line.info
+        write = line.debug if self.name in PROBES else line.warning if reply.status >= 500 else line.info
         write("request refused", reason=str(fault.__cause__ or fault) if fault else "by verdict")
 
 

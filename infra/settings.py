@@ -17,7 +17,8 @@ from infra.urls import Broker
 from topics import apikeys, catalog
 
 PREFIX: Final = "EARSHOT_"
-#: Variables that tests read; no settings, and no typing errors either.
+#: Variables that clients and tests read; no settings, and no typing errors either.
+_CLIENTS: Final = frozenset({"EARSHOT_URL", "EARSHOT_PROJECT_KEY", "EARSHOT_ORG_KEY"})
 _TESTS: Final = "EARSHOT_TEST_"
 
 MIB: Final = 1024 * 1024
@@ -184,7 +185,7 @@ def typing_errors(names: Iterable[str]) -> list[str]:
     known = [variable(field) for field in Settings.model_fields]
     lines = []
     for name in sorted(names):
-        if name.upper() in known or not name.startswith(PREFIX) or name.startswith(_TESTS):
+        if name.upper() in known or name in _CLIENTS or not name.startswith(PREFIX) or name.startswith(_TESTS):
             continue
         near = difflib.get_close_matches(name.removeprefix(PREFIX), (one.removeprefix(PREFIX) for one in known), n=1)
         lines.append(f"{name} is not a setting" + (f"; did you mean {PREFIX}{near[0]}?" if near else ""))

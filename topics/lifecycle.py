@@ -183,8 +183,13 @@ def _expire(head: Head, command: Expired, arrival: Arrival) -> Step:
     return Step(head, Verdict(409, head.next, "the session is in use"), (Effect.UNWATCH, Effect.WATCH))
 
 
+def _deleted_before(head: Head | None, command: Deleted, arrival: Arrival) -> Step:
+    # Erased once more: the command may be a redelivery whose deletions never reached the changelog.
+    return Step(None, ABSENT, (Effect.ERASE,))
+
+
 def _expired_before(head: Head | None, command: Expired, arrival: Arrival) -> Step:
-    return Step(None, ABSENT, (Effect.UNWATCH,))
+    return Step(None, ABSENT, (Effect.UNWATCH, Effect.ERASE))
 
 
 Rule = Callable[..., Step]
@@ -193,7 +198,7 @@ TABLE: Final[Mapping[tuple[State, type], Rule]] = {
     (State.ABSENT, Opened): _open,
     (State.ABSENT, Chunk): _absent,
     (State.ABSENT, Sealed): _absent,
-    (State.ABSENT, Deleted): _absent,
+    (State.ABSENT, Deleted): _deleted_before,
     (State.ABSENT, Expired): _expired_before,
     (State.WRITABLE, Opened): _opened_twice,
     (State.WRITABLE, Chunk): _chunk,
@@ -225,7 +230,7 @@ def foresee(head: Head | None, command: Command) -> Verdict | None:
     into acceptance while a command waits in the log, so the edge gives them without writing to the log.
     """
     if head is None:
-        return ABSENT
+        return None if isinstance(command, Opened) else ABSENT
     if not isinstance(command, Chunk) or command.idempotency:
         return None
     if head.state is State.READONLY:

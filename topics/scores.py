@@ -22,6 +22,6 @@ def threshold(sensitivity: int) -> int:
 
 
 def probability(stored: int, sensitivity: int = 0) -> float:
-    """Return p in (0, 1), rounded to four places, for a stored value (0..255) at a sensitivity (-2..2)."""
+    """Return p in [0, 1], rounded to four places, for a stored value (0..255) at a sensitivity (-2..2)."""
     margin = STEP * (stored - threshold(sensitivity) + 0.5)
     return round(1.0 / (1.0 + math.exp(-margin)), 4)

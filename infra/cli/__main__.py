@@ -1,0 +1,5 @@
+"""`python -m infra.cli` is `earshot`."""
+
+from infra.cli import main
+
+main()

@@ -1,0 +1,100 @@
+"""`earshot detect`: send whole files and print what is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from infra.cli import remote
+
+if TYPE_CHECKING:
+    from app.client import Client, Event, Sensitivity
+
+
+class Report(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of a file: its windows, or why there are none."""
+
+    file: str
+    events: tuple[Event, ...] | None = None
+    error: str | None = None
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(detect)
+
+
+def detect(
+    files: Annotated[list[Path], typer.Argument(help="WAV, MP3, Ogg, FLAC or AIFF files.")],
+    url: remote.Url = remote.LOCAL,
+    key: remote.Key = "",
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line for each file.")] = False,
+    jobs: Annotated[int, typer.Option(min=1, max=64, help="Files sent at the same time.")] = 4,
+    sensitivity: remote.DefaultSensitivity = 0,
+    tag_sensitivity: remote.TagSensitivity = None,
+) -> None:
+    """Send files and print the sounds in each, in the order given; exit status 1 when a file failed."""
+    wanted = remote.sensitivity(sensitivity, tag_sensitivity)
+    failed = False
+    with remote.connected(url, key) as client:
+        for report in _reports(client, files, wanted, jobs):
+            _print_json(report) if json else _print_table(report)
+            if report.error is not None:
+                failed = True
+                typer.echo(f"earshot: {report.file}: {report.error}", err=True)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _reports(client: Client, files: list[Path], sensitivity: Sensitivity, jobs: int) -> Iterator[Report]:
+    """Yield the report of each file, in order, while later files are under way."""
+    pool = ThreadPoolExecutor(jobs)
+    try:
+        yield from pool.map(lambda file: _report(client, file, sensitivity), files)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _report(client: Client, file: Path, sensitivity: Sensitivity) -> Report:
+    """Send a file. A service that is away or does not know the key is no fault of the file, and is raised."""
+    from app.client import EarshotClientError, Unreachable, WrongKey
+
+    try:
+        return Report(str(file), tuple(client.detect(file, sensitivity)))
+    except (Unreachable, WrongKey):
+        raise
+    except OSError as error:
+        return Report(str(file), error=error.strerror or str(error))
+    except EarshotClientError as error:
+        return Report(str(file), error=str(error))
+
+
+def _print_json(report: Report) -> None:
+    typer.echo(msgspec.json.encode(report).decode())
+
+
+def _print_table(report: Report) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from app.client import Runs
+
+    if report.events is None:
+        return
+    table = Table(title=Text(report.file), title_justify="left")
+    for name in ("from", "to", "probability"):
+        table.add_column(name, justify="right")
+    table.add_column("sound")
+    runs = Runs()
+    ended = [run for event in report.events for run in runs.add(event)] + runs.close()
+    for run in sorted(ended, key=lambda run: (run.start, -run.probability)):
+        table.add_row(f"{run.start:g} s", f"{run.end:g} s", f"{run.probability:.2f}", Text(run.name))
+    if not ended:
+        table.add_row("", "", "", "nothing recognised")
+    Console().print(table)

@@ -1,0 +1,49 @@
+"""`earshot kafka`: a real Kafka in the foreground, for development and for one machine."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Final
+
+import typer
+
+STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(kafka)
+
+
+def kafka(
+    nodes: Annotated[int, typer.Option(min=1, max=9, help="Nodes; three replicate and survive the loss of one.")] = 1,
+    data: Annotated[Path, typer.Option(help="Directory of the data; it survives a restart.")] = Path("data/kafka"),
+    port: Annotated[
+        int, typer.Option(min=1024, max=65000, help="Port of the first node; each node takes two.")
+    ] = 19092,
+) -> None:
+    """Run Apache Kafka from Maven Central's jars (needs java, and mvn once), until Ctrl-C."""
+    from infra.kafka.jars import cache_directory
+    from infra.kafka.launcher import KafkaCluster
+
+    for number in STOPPING:
+        signal.signal(number, _interrupt)
+    if not cache_directory().exists():
+        typer.echo(f"fetching Kafka (54 MB, once) into {cache_directory()}")
+    try:
+        with KafkaCluster(data, nodes, port) as cluster:
+            typer.echo(f"Kafka is ready at {cluster.bootstrap}, data in {data.absolute()}; Ctrl-C stops it")
+            typer.echo(f"EARSHOT_BROKER=kafka://{cluster.bootstrap} make run")
+            while True:
+                cluster.watch(1.0)
+    except KeyboardInterrupt:
+        typer.echo("Kafka is stopped")
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    # The first signal starts an orderly stop; another one must not break into it.
+    for stopping in STOPPING:
+        signal.signal(stopping, signal.SIG_IGN)
+    raise KeyboardInterrupt

@@ -1,0 +1,76 @@
+"""What the commands that talk to a running service share: options, and its failures in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from topics.errors import EarshotError
+
+if TYPE_CHECKING:
+    from app.client import Client, Sensitivity
+
+Url = Annotated[str, typer.Option(envvar="EARSHOT_URL", help="Where the service is.")]
+Key = Annotated[str, typer.Option(envvar="EARSHOT_PROJECT_KEY", help="Project key.", show_default=False)]
+DefaultSensitivity = Annotated[
+    int, typer.Option("--sensitivity", min=-2, max=2, help="2 reports the fewest sounds, -2 the most.")
+]
+TagSensitivity = Annotated[
+    list[str] | None,
+    typer.Option("--tag-sensitivity", metavar="TAG=N", help="Sensitivity of one tag; may be given again."),
+]
+
+LOCAL = "http://127.0.0.1:8000"
+
+
+@contextmanager
+def connected(url: str, key: str) -> Iterator[Client]:
+    """Yield a client of the service.
+
+    Raises:
+        EarshotError: no key was given, or whatever went wrong with the service, in words that name what to look at.
+    """
+    import httpx2
+
+    from app.client import Client, EarshotClientError
+
+    if not key:
+        raise EarshotError("no project key: give --key or set EARSHOT_PROJECT_KEY")
+    try:
+        with Client(url, key) as client:
+            yield client
+    except (EarshotClientError, OSError, httpx2.InvalidURL) as error:
+        raise EarshotError(_said(error, url)) from None
+
+
+def _said(error: Exception, url: str) -> str:
+    from app.client import Unreachable, WrongKey
+
+    if isinstance(error, Unreachable):
+        return f"no answer from {url}: {error}"
+    if isinstance(error, WrongKey):
+        return f"the service at {url} does not know this project key ({error})"
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
+
+
+def sensitivity(default: int, pairs: list[str] | None) -> Sensitivity:
+    """Read the sensitivity options.
+
+    Raises:
+        typer.BadParameter: a pair is not TAG=N with N from -2 to 2.
+    """
+    from app.client import Sensitivity
+
+    return Sensitivity(default, dict(_pair(text) for text in pairs or ()))
+
+
+def _pair(text: str) -> tuple[str, int]:
+    tag, _, number = text.rpartition("=")
+    if not tag or number not in {"-2", "-1", "0", "1", "2"}:
+        raise typer.BadParameter(f"{text!r} is not TAG=N with N from -2 to 2", param_hint="--tag-sensitivity")
+    return tag, int(number)

@@ -1,0 +1,54 @@
+"""`earshot serve`: start the service in this process."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+if TYPE_CHECKING:
+    from infra.db.bootstrap import Bootstrapped
+    from infra.service import Service
+
+WELCOME: Final = """
+Earshot is listening on {url}
+{key_line}
+Three lines to paste: create a session, send a recording, read what was heard.
+
+  ID=$(curl -s {url}/audio_sessions/ -H 'X-Api-Key: {key}' -d '{{"type":"file","content_type":"audio/flac"}}' | cut -d'"' -f4)
+  (printf '{{"data":"'; base64 {recording}; printf '"}}') | curl -s -X PUT {url}/audio_sessions/$ID/chunks/0 -d @-; curl -s -X PATCH {url}/audio_sessions/$ID -d '{{"make_readonly":true}}'
+  curl -s {url}/audio_sessions/$ID/status
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("serve")(serve)
+
+
+def serve() -> None:
+    """Start the service; settings come from EARSHOT_... variables (see `earshot config`)."""
+    from infra import settings
+
+    loaded = settings.load()
+    # Imported after the settings: a wrong one should be told at once, and these take a second.
+    from infra.service import run
+
+    raise typer.Exit(run(loaded, announce))
+
+
+def announce(service: Service, made: Bootstrapped) -> None:
+    """Print where the service is, the key it made, and three lines to paste."""
+    from infra.examples import RECORDING
+
+    chosen = service.settings.bootstrap_project_key
+    if made.fresh_key is not None:
+        key_line = f"Key of the demo project, shown this once and stored hashed: {made.fresh_key}\n"
+    elif chosen is not None:
+        key_line = "The demo project's key is EARSHOT_BOOTSTRAP_PROJECT_KEY.\n"
+    else:
+        key_line = "Keys were shown when they were made; `earshot key rotate PROJECT` makes a new one.\n"
+    key = made.fresh_key or ("'$EARSHOT_BOOTSTRAP_PROJECT_KEY'" if chosen is not None else "YOUR_PROJECT_KEY")
+    recording = os.path.relpath(RECORDING)
+    print(WELCOME.format(url=service.url, key_line=key_line, key=key, recording=recording), flush=True)

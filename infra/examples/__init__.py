@@ -1,0 +1,8 @@
+"""A recording to begin with: `smoke-alarm.flac`, made by `python -m infra.examples` and so free of anybody's rights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+RECORDING: Final = Path(__file__).parent / "smoke-alarm.flac"

@@ -1,0 +1,100 @@
+"""Kafka's jar files: fetched once from Maven Central into the user's cache, never into the project."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from topics.errors import EarshotError
+
+VERSION: Final = "4.1.1"
+POM: Final = Path(__file__).with_name("pom.xml")
+#: Names and sizes of the fetched files; written last, so that a folder with it was complete once.
+MANIFEST: Final = "MANIFEST"
+FETCH_SECONDS: Final = 600
+
+
+class LauncherError(EarshotError):
+    """Kafka cannot be fetched or started; the message says what is missing and what to do."""
+
+
+def cache_directory() -> Path:
+    """Return the folder of the jars: under XDG_CACHE_HOME, else under ~/.cache."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "earshot" / f"kafka-{VERSION}"
+
+
+def tool(name: str, package: str) -> str:
+    """Return the path of a program that has to be installed.
+
+    Raises:
+        LauncherError: it is not on the PATH.
+    """
+    path = shutil.which(name)
+    if path is None:
+        raise LauncherError(f"{name} is not on the PATH; Kafka needs it (Debian: apt-get install {package})")
+    return path
+
+
+def jars() -> Path:
+    """Return the folder with all jars, fetching them (54 MB) when this user has none.
+
+    Raises:
+        LauncherError: no mvn, no network, or a folder that lost files.
+    """
+    folder = cache_directory()
+    if not folder.exists():
+        _fetch(folder)
+    lost = [name for name, size in _manifest(folder) if not _has(folder / name, size)]
+    if lost:
+        raise LauncherError(f"{len(lost)} jar files in {folder} are missing or cut ({lost[0]}, ...); remove the folder")
+    return folder
+
+
+def _has(file: Path, size: int) -> bool:
+    return file.is_file() and file.stat().st_size == size
+
+
+def _manifest(folder: Path) -> list[tuple[str, int]]:
+    try:
+        lines = (folder / MANIFEST).read_text().splitlines()
+    except FileNotFoundError:
+        raise LauncherError(f"{folder} is not a folder of jars made here; remove it") from None
+    return [(name, int(size)) for name, size in (line.rsplit(" ", 1) for line in lines)]
+
+
+def _fetch(folder: Path) -> None:
+    maven = tool("mvn", "maven")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="fetching-") as scratch:
+        made = Path(scratch) / "jars"
+        _copy_dependencies(maven, made)
+        found = sorted(made.glob("*.jar"))
+        (made / MANIFEST).write_text("".join(f"{jar.name} {jar.stat().st_size}\n" for jar in found))
+        try:
+            made.rename(folder)
+        except OSError:
+            # Another process was faster: its folder is as good as ours.
+            if not folder.exists():
+                raise
+
+
+def _copy_dependencies(maven: str, target: Path) -> None:
+    arguments = ["-q", "-B", "-f", str(POM), "dependency:copy-dependencies", "-DincludeScope=runtime"]
+    try:
+        done = subprocess.run(
+            [maven, *arguments, f"-DoutputDirectory={target}"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=FETCH_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        raise LauncherError(f"mvn did not fetch Kafka's jars in {FETCH_SECONDS} s") from None
+    if done.returncode != 0:
+        said = [line for line in done.stdout.splitlines() + done.stderr.splitlines() if line.strip()]
+        raise LauncherError("mvn could not fetch Kafka's jars: " + (said[0] if said else f"exit {done.returncode}"))

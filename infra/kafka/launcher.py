@@ -1,0 +1,157 @@
+"""A real Kafka on one machine without Docker: one node, or several that replicate."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+import socket
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+
+from infra.kafka.jars import LauncherError
+from infra.kafka.node import Node
+
+PORT: Final = 19092
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """What a data directory belongs to: a cluster id and the number of nodes that were formatted."""
+
+    id: str
+    nodes: int
+
+
+class KafkaCluster:
+    """Nodes 1.. on 127.0.0.1, data under `directory`, which survives a restart.
+
+    Node n serves clients at port + 2 (n - 1) and its fellow controllers one above. With `port` None free ports are
+    taken. Nodes are counted from 1. A start that fails leaves nothing running.
+    """
+
+    def __init__(self, directory: Path, nodes: int = 1, port: int | None = PORT) -> None:
+        self._directory = directory.absolute()
+        numbers = range(1, nodes + 1)
+        self._ports = dict(zip(numbers, _ports(nodes, port), strict=True))
+        self._nodes = {n: Node(n, self._directory / f"node-{n}", self._ports) for n in numbers}
+
+    @property
+    def bootstrap(self) -> str:
+        """`host:port` of each node, joined by commas."""
+        return ",".join(f"127.0.0.1:{clients}" for clients, _ in self._ports.values())
+
+    def start(self) -> None:
+        """Format what is not formatted, start all nodes, return when clients can work.
+
+        Raises:
+            LauncherError: no java, no mvn, no jars, a port that is taken, data of another cluster size, or a node that
+                does not answer.
+        """
+        identity = self._identity()
+        for port in (port for pair in self._ports.values() for port in pair):
+            _require_free(port)
+        try:
+            self._format(identity.id)
+            for node in self._nodes.values():
+                node.start()
+            for node in self._nodes.values():
+                node.wait(len(self._nodes))
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Stop all nodes; allowed twice."""
+        for node in self._nodes.values():
+            node.terminate()
+        for node in self._nodes.values():
+            node.join()
+
+    def kill(self, number: int = 1) -> None:
+        """End a node by SIGKILL."""
+        self._nodes[number].kill()
+
+    def restart(self, number: int = 1) -> None:
+        """Start a node again, after `kill` or while it runs; return when it answers and knows all running nodes."""
+        node = self._nodes[number]
+        node.terminate()
+        node.join()
+        node.start()
+        node.wait(sum(other.running for other in self._nodes.values()))
+
+    def watch(self, seconds: float) -> None:
+        """Sleep, then look whether all nodes are alive.
+
+        Raises:
+            LauncherError: a node stopped by itself.
+        """
+        time.sleep(seconds)
+        for node in self._nodes.values():
+            if not node.running:
+                raise node.failure("stopped")
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _identity(self) -> Identity:
+        """Read whose data this is; a new directory gets a new id."""
+        file = self._directory / "cluster.json"
+        if file.exists():
+            known = _read_identity(file)
+            if known.nodes != len(self._nodes):
+                raise LauncherError(
+                    f"{self._directory} holds a cluster of {known.nodes} node(s), not {len(self._nodes)}; "
+                    "give another directory or the same number"
+                )
+            return known
+        self._directory.mkdir(parents=True, exist_ok=True)
+        fresh = Identity(_cluster_id(), len(self._nodes))
+        file.write_bytes(msgspec.json.encode(fresh))
+        return fresh
+
+    def _format(self, cluster: str) -> None:
+        # Side by side: each is a JVM that lives for a second.
+        running = {node: node.prepare(cluster) for node in self._nodes.values()}
+        for node, process in running.items():
+            if process is not None and process.wait() != 0:
+                raise node.failure("could not format its data directory")
+
+
+def _read_identity(file: Path) -> Identity:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Identity)
+    except msgspec.MsgspecError as error:
+        raise LauncherError(f"{file} cannot be read ({error}); is this a data directory of Kafka?") from None
+
+
+def _cluster_id() -> str:
+    """Return 16 random bytes as Kafka writes them; a leading dash would read as an option on its command line."""
+    while (text := base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")).startswith("-"):
+        pass
+    return text
+
+
+def _ports(nodes: int, port: int | None) -> list[tuple[int, int]]:
+    if port is not None:
+        return [(port + 2 * n, port + 2 * n + 1) for n in range(nodes)]
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(2 * nodes)]
+    free = [listener.getsockname()[1] for listener in held]
+    for listener in held:
+        listener.close()
+    return list(zip(free[::2], free[1::2], strict=True))
+
+
+def _require_free(port: int) -> None:
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError as error:
+        raise LauncherError(f"port {port} is not free: {error.strerror}; is another Kafka running?") from None

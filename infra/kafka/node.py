@@ -1,0 +1,149 @@
+"""One Kafka process, broker and controller at once, on 127.0.0.1."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from infra.kafka import jars, probe
+from infra.kafka.jars import LauncherError
+
+#: The largest record batch the brokers take. Topics set their own lower limit (`topics.catalog.record_limit`).
+MAX_BYTES: Final = 16 * 1024 * 1024
+READY_SECONDS: Final = 60.0
+STOP_SECONDS: Final = 15.0
+JVM: Final = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
+
+
+class Node:
+    """Node `number` (from 1) of a cluster whose nodes listen on `ports`, {number: (clients, controllers)}."""
+
+    def __init__(self, number: int, directory: Path, ports: Mapping[int, tuple[int, int]]) -> None:
+        self.number = number
+        self.port = ports[number][0]
+        self.data = directory / "data"
+        self.log = directory / "server.log"
+        self._directory = directory
+        self._properties = directory / "server.properties"
+        self._ports = ports
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def running(self) -> bool:
+        """True while the process lives."""
+        return self._process is not None and self._process.poll() is None
+
+    def prepare(self, cluster: str) -> subprocess.Popen[bytes] | None:
+        """Write the settings and start formatting the data directory; None when it is formatted already."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._properties.write_text(properties(self.number, self.data, self._ports))
+        if (self.data / "meta.properties").exists():
+            return None
+        return self._java("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._properties))
+
+    def start(self) -> None:
+        """Start the process; `wait` tells when it answers."""
+        self._process = self._java("kafka.Kafka", str(self._properties), options=JVM)
+
+    def wait(self, brokers: int, seconds: float = READY_SECONDS) -> None:
+        """Wait until this node answers and knows `brokers` live brokers.
+
+        Raises:
+            LauncherError: it stopped, or `seconds` passed; the message has the end of its log.
+        """
+        deadline = time.monotonic() + seconds
+        while probe.brokers(self.port) < brokers:
+            if not self.running:
+                raise self.failure("stopped while starting")
+            if time.monotonic() > deadline:
+                raise self.failure(f"did not answer on port {self.port} in {seconds:g} s")
+            time.sleep(0.1)
+
+    def failure(self, what: str) -> LauncherError:
+        """Return an error that shows the last lines of the node's log."""
+        tail = self.log.read_text(errors="replace").splitlines()[-8:] if self.log.exists() else []
+        return LauncherError("\n  ".join([f"Kafka node {self.number} {what}; the end of {self.log}:", *tail]))
+
+    def terminate(self) -> None:
+        """Ask the process to stop; `join` waits for it."""
+        if self._process is not None and self.running:
+            self._process.terminate()
+
+    def join(self) -> None:
+        """Wait for a process that was asked to stop, and kill it when it does not."""
+        if self._process is None:
+            return
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        self._process = None
+
+    def kill(self) -> None:
+        """SIGKILL: the process dies where it stands. Its page cache survives, so this is no power loss."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    def _java(self, main: str, *arguments: str, options: tuple[str, ...] = ()) -> subprocess.Popen[bytes]:
+        java = jars.tool("java", "default-jre-headless")
+        with self.log.open("ab") as log:
+            return subprocess.Popen(
+                [*_with_parent(), java, *options, "-cp", f"{jars.jars()}/*", main, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                # Ctrl-C in a terminal goes to the launcher alone, which stops the nodes in order.
+                start_new_session=True,
+            )
+
+
+def _with_parent() -> list[str]:
+    """Return what makes a process end with the one that started it, where there is such a program (util-linux)."""
+    setpriv = shutil.which("setpriv")
+    return [setpriv, "--pdeathsig", "TERM", "--"] if setpriv else []
+
+
+def properties(number: int, data: Path, ports: Mapping[int, tuple[int, int]]) -> str:
+    """Return the server.properties of a node."""
+    clients, controllers = ports[number]
+    listeners = f"PLAINTEXT://127.0.0.1:{clients},CONTROLLER://127.0.0.1:{controllers}"
+    copies = min(len(ports), 3)
+    insync = 2 if copies == 3 else 1
+    settings = {
+        "process.roles": "broker,controller",
+        "node.id": number,
+        # Static voters: unlike the dynamic quorum they are read at each start, so ports may change between starts.
+        "controller.quorum.voters": ",".join(f"{n}@127.0.0.1:{p}" for n, (_, p) in ports.items()),
+        "listeners": listeners,
+        "advertised.listeners": listeners,
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "log.dirs": data,
+        "default.replication.factor": copies,
+        "min.insync.replicas": insync,
+        "offsets.topic.replication.factor": copies,
+        "offsets.topic.num.partitions": 4,
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": insync,
+        "transaction.state.log.num.partitions": 4,
+        "share.coordinator.state.topic.replication.factor": copies,
+        "share.coordinator.state.topic.min.isr": insync,
+        "share.coordinator.state.topic.num.partitions": 4,
+        "group.initial.rebalance.delay.ms": 0,
+        "auto.create.topics.enable": "false",
+        "message.max.bytes": MAX_BYTES,
+        "replica.fetch.max.bytes": MAX_BYTES,
+        # A killed broker may come back only when its old registration has timed out (9 s by default).
+        "broker.session.timeout.ms": 5000,
+        "broker.heartbeat.interval.ms": 1000,
+        # The default takes 128 MiB of a heap that has 512.
+        "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,
+    }
+    return "".join(f"{name}={value}\n" for name, value in settings.items())

@@ -1,0 +1,1 @@
+"""The work: Faust agents and tables, audio framing, engines and the embedded log."""

@@ -1,0 +1,182 @@
+"""Bytes as they were declared to mono float samples, in bounded memory."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import BinaryIO, Final
+
+import msgspec
+import numpy as np
+import soundfile
+
+from streams.audio import container, pcm
+from streams.engines.protocol import Floats
+from topics.errors import AudioError
+from topics.media import MAX_CHANNELS, MAX_RATE, MIN_RATE, Media
+
+LONGEST_CHUNK_S: Final = 3600
+#: Frames of one decoded chunk, 128 MiB: a mebibyte of FLAC silence can hold gigabytes.
+MOST_CHUNK_FRAMES: Final = 1 << 25
+LONGEST_FILE_S: Final = 24 * 3600
+#: Samples of all channels that are decoded at a time.
+BLOCK_SAMPLES: Final = 1 << 19
+
+
+class Pcm(msgspec.Struct, frozen=True):
+    """Decoded audio: frames a second and float32[n], full scale -1 to 1."""
+
+    rate: int
+    samples: Floats
+
+
+class FileAudio:
+    """An opened file; `rate` is in Hz."""
+
+    def __init__(self, rate: int, blocks: Iterator[Floats], longest_s: int) -> None:
+        self.rate = rate
+        self._blocks = blocks
+        self._longest = rate * longest_s
+
+    def blocks(self) -> Iterator[Floats]:
+        """Yield the samples, float32[n] a block, once; memory stays bounded whatever the header claims.
+
+        Raises:
+            AudioError: the data is damaged (after the blocks before the damage), too long, or holds no audio.
+        """
+        decoded = 0
+        for block in self._blocks:
+            decoded += len(block)
+            if decoded > self._longest:
+                raise AudioError(f"the audio is longer than {self._longest // self.rate} s")
+            yield block
+        if not decoded:
+            raise AudioError("the data holds no audio")
+
+
+def decode_chunk(data: bytes, media: Media) -> Pcm:
+    """Decode one chunk that stands alone; channels are averaged.
+
+    Raises:
+        AudioError: it does not decode as declared, holds no audio, or breaks a cap.
+    """
+    audio = open_file(io.BytesIO(data), media, LONGEST_CHUNK_S)
+    blocks, frames = [], 0
+    for block in audio.blocks():
+        frames += len(block)
+        if frames > MOST_CHUNK_FRAMES:
+            raise AudioError(f"one chunk holds more than {MOST_CHUNK_FRAMES} frames; use shorter chunks")
+        blocks.append(block)
+    return Pcm(audio.rate, blocks[0] if len(blocks) == 1 else np.concatenate(blocks))
+
+
+def open_file(source: BinaryIO, media: Media, longest_s: int = LONGEST_FILE_S) -> FileAudio:
+    """Open a whole file; the source is seekable, stands at its beginning, and reads short at its end alone.
+
+    Errors of `source` itself pass through, here and from `FileAudio.blocks`.
+
+    Raises:
+        AudioError: not the declared container, a damaged header, or a header that breaks a cap.
+    """
+    if media.container == "raw":
+        return FileAudio(media.rate, _raw_blocks(source, media), longest_s)
+    container.check(source, media)
+    guarded = Guarded(source)
+    file = _opened(guarded)
+    _check_caps(file, longest_s)
+    return FileAudio(file.samplerate, _file_blocks(file, guarded), longest_s)
+
+
+class Guarded:
+    """Keeps an error of a source that C code asked for bytes, because it cannot pass through C, for `check`."""
+
+    def __init__(self, source: BinaryIO) -> None:
+        self._source = source
+        self._error: Exception | None = None
+        self._size = source.seek(0, io.SEEK_END)
+        source.seek(0)
+
+    def read(self, size: int) -> bytes:
+        """Read as a file does; nothing once an error was met."""
+        try:
+            return b"" if self._error else self._source.read(size)
+        except Exception as error:
+            self._error = error
+            return b""
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Seek as a file does; a damaged header may lead to nowhere, which is no error of the source."""
+        try:
+            place = offset + (0, self._source.tell(), self._size)[whence]
+            return self._source.seek(place) if 0 <= place < 2**62 else -1
+        except Exception as error:
+            self._error = error
+            return -1
+
+    def tell(self) -> int:
+        """Tell as a file does."""
+        return self._source.tell()
+
+    def check(self) -> None:
+        """Raise the error that was kept, if any."""
+        if self._error is not None:
+            raise self._error
+
+
+class Sequential(soundfile.SoundFile):  # type: ignore[misc]
+    """A file that is read from its beginning to its end: soundfile otherwise seeks after each read."""
+
+    def seekable(self) -> bool:
+        """Say no: in MP3 a seek is slow, and inexact."""
+        return False
+
+
+def _opened(guarded: Guarded) -> Sequential:
+    try:
+        file = Sequential(guarded)
+    except Exception as error:  # libsndfile reports damage by several types
+        guarded.check()
+        raise AudioError(f"the audio cannot be read: {_cause(error)}") from error
+    guarded.check()
+    return file
+
+
+def _check_caps(file: Sequential, longest_s: int) -> None:
+    if not MIN_RATE <= file.samplerate <= MAX_RATE:
+        raise AudioError(f"the sample rate is {file.samplerate} Hz, allowed are {MIN_RATE} to {MAX_RATE}")
+    if not 1 <= file.channels <= MAX_CHANNELS:
+        raise AudioError(f"the audio has {file.channels} channels, allowed are 1 to {MAX_CHANNELS}")
+    # A header that does not know the length has the largest number there is; then counting decides.
+    if longest_s * file.samplerate < file.frames < 2**62:
+        raise AudioError(f"the audio is longer than {longest_s} s")
+
+
+def _file_blocks(file: Sequential, guarded: Guarded) -> Iterator[Floats]:
+    most = max(1, BLOCK_SAMPLES // file.channels)
+    # A header's claim bounds what is asked for, because libsndfile clears what it cannot fill; a few frames more tell
+    # whether the claim is true. Not for FLAC, to whose decoder zeros after the end are damage.
+    more = 0 if file.format == "FLAC" else 64
+    left = file.frames
+    with file:
+        while left + more > 0:
+            try:
+                block: Floats = file.read(min(most, max(left, more)), dtype="float32", always_2d=True)
+            except Exception as error:  # as above
+                guarded.check()
+                raise AudioError(f"the audio is damaged: {_cause(error)}") from error
+            guarded.check()
+            if not len(block):
+                return
+            left = max(0, left - len(block))
+            yield pcm.mono(pcm.plausible(block))
+
+
+def _raw_blocks(source: BinaryIO, media: Media) -> Iterator[Floats]:
+    size = pcm.frame_bytes(media.sample_format, media.channels)
+    while data := source.read(max(1, BLOCK_SAMPLES // media.channels) * size):
+        yield pcm.mono(pcm.decode(data, media.sample_format, media.channels))
+
+
+def _cause(error: Exception) -> str:
+    text = getattr(error, "error_string", "") or str(error) or type(error).__name__
+    return str(text).removeprefix("Error : ").splitlines()[0].rstrip(".")

@@ -1,0 +1,121 @@
+"""The analysis of one stream or file: samples in, scored windows out.
+
+Let N be the length of the audio in samples of the model's rate. Window i covers [i * hop, i * hop + window). Window 0
+exists when there is audio; window i exists when 25 ms of audio or more lie after the end of window i - 1. So windows
+cover all audio, the last one filled up with zeros, for streams and files alike. A window is the mean of its patches,
+one a second; patches other than its first count only when they hold 25 ms of audio. A window whose patches are complete
+is given at once: the rule above is met by then, because its last patch reaches 25 ms past the end of the window before
+(`Analysis.__init__` checks it).
+"""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from streams.audio.decode import Pcm
+from streams.audio.framing import Framer
+from streams.engines.packing import pack
+from streams.engines.protocol import Engine, Floats
+from topics.errors import EngineError
+from topics.geometry import PATCH_MS, SHORTEST_TAIL_MS, Geometry
+
+#: Seconds of audio that are worked on at a time, however much is fed at once.
+BLOCK_S = 8
+
+
+class ScoredWindows(msgspec.Struct, frozen=True):
+    """Scored windows in order, as `topics.scores` packs them: `count` times one byte a tag."""
+
+    first: int
+    count: int
+    packed: bytes
+
+
+class Analysis:
+    """Scores the windows of one stream; the same windows bit for bit however the stream is cut or resumed.
+
+    To resume after window w - 1, construct with `first_window` = w and `at` = the position of a source sample that is
+    not after the `needed_from` of the interrupted run, then feed from there.
+    """
+
+    def __init__(self, engine: Engine, geometry: Geometry, rate: int, *, at: int = 0, first_window: int = 0) -> None:
+        """Begin with source sample `at` (of `rate` Hz) and window `first_window`.
+
+        Raises:
+            EngineError: the model's patches do not fit the geometry.
+            ValueError: the window needs samples before `at`.
+        """
+        front = engine.manifest.input
+        self._engine = engine
+        self._geometry = geometry
+        self._framer = Framer(front, geometry.hop_ms, rate, at=at, first_patch=first_window)
+        self._tail = front.sample_rate * SHORTEST_TAIL_MS // 1000
+        if front.samples < front.sample_rate * (PATCH_MS - geometry.hop_ms) // 1000 + self._tail:
+            raise EngineError(
+                f"patches of {front.samples} samples are too short for windows every {geometry.hop_ms} ms"
+            )
+        self._block = rate * BLOCK_S
+        self.next_window = first_window
+        #: Scores of patches that a later window uses too.
+        self._scored: dict[int, Floats] = {}
+
+    @property
+    def position(self) -> int:
+        """Source samples so far, counted from the stream's beginning."""
+        return self._framer.position
+
+    @property
+    def needed_from(self) -> int:
+        """Position of the first source sample that the next window depends on."""
+        return self._framer.needed(self.next_window)
+
+    def feed(self, samples: Floats) -> ScoredWindows:
+        """Take the next source samples, float32[n], and return the windows that they complete."""
+        ready = []
+        last = (self._geometry.patches - 1) * self._geometry.stride
+        for start in range(0, len(samples), self._block):
+            self._framer.feed(samples[start : start + self._block])
+            while self._framer.has(self.next_window + last):
+                ready.append(self._score_next(self._patches(self.next_window)))
+        return self._packed(ready)
+
+    def finish(self) -> ScoredWindows:
+        """End the stream and return the windows that are left; nothing may be fed afterwards."""
+        length = self._framer.finish()
+        ready = []
+        for window in range(self.next_window, self._count(length)):
+            first, *others = self._patches(window)
+            heard = [patch for patch in others if length - patch * self._framer.hop >= self._tail]
+            ready.append(self._score_next([first, *heard]))
+        return self._packed(ready)
+
+    def _count(self, length: int) -> int:
+        """Windows of a stream of `length` samples at the model's rate."""
+        hop = self._framer.hop
+        covered = hop * self._geometry.window_ms // self._geometry.hop_ms
+        return 0 if length == 0 else 1 + max(0, (length - covered - self._tail) // hop + 1)
+
+    def _patches(self, window: int) -> list[int]:
+        return [window + second * self._geometry.stride for second in range(self._geometry.patches)]
+
+    def _score_next(self, patches: list[int]) -> Floats:
+        for patch in patches:
+            if patch not in self._scored:
+                self._scored[patch] = self._engine.scores(self._framer.patch(patch))
+        scores = [self._scored[patch] for patch in patches]
+        self._scored.pop(self.next_window)
+        self.next_window += 1
+        self._framer.keep(self.next_window)
+        return scores[0] if len(scores) == 1 else np.mean(scores, axis=0, dtype=np.float32)
+
+    def _packed(self, ready: list[Floats]) -> ScoredWindows:
+        packed = pack(np.stack(ready), self._engine.manifest.points) if ready else b""
+        return ScoredWindows(self.next_window - len(ready), len(ready), packed)
+
+
+def score_alone(engine: Engine, geometry: Geometry, pcm: Pcm) -> bytes:
+    """Return the packed scores of audio that is one window by itself: its beginning counts, filled up with zeros."""
+    analysis = Analysis(engine, geometry, pcm.rate)
+    beginning = pcm.samples[: -(-pcm.rate * geometry.window_ms // 1000)]
+    return analysis.feed(beginning).packed + analysis.finish().packed

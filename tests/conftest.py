@@ -1,0 +1,46 @@
+"""What all tests share: a clean environment, and the running service on both logs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.kafka.broker import kafka_broker
+from tests.process import ServiceProcess
+
+ROOT = Path(__file__).parent.parent
+SHARED = ROOT.parent / "shared"
+
+BOTH_LOGS = ["embedded", pytest.param("kafka", marks=pytest.mark.kafka)]
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No setting of the developer's shell reaches a test."""
+    for name in os.environ:
+        if name.startswith("EARSHOT_") and not name.startswith("EARSHOT_TEST_"):
+            monkeypatch.delenv(name)
+
+
+@contextmanager
+def own_log(log: str) -> Iterator[dict[str, str]]:
+    """Yield the settings of a service on a log that nobody shares: services on one Kafka are nodes of one service."""
+    if log == "embedded":
+        yield {}
+        return
+    with kafka_broker() as broker:
+        yield {"broker": broker.url, "partitions": "4"}
+
+
+@pytest.fixture(scope="session", params=BOTH_LOGS)
+def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    """The service as a process of its own, on one log after the other."""
+    data = tmp_path_factory.mktemp(f"service-{request.param}") / "data"
+    with own_log(request.param) as settings:
+        process = ServiceProcess(data, **settings)
+        yield process.start()
+        assert process.stop() == 0, process.tail()

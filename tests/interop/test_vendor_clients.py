@@ -1,0 +1,104 @@
+"""The vendor's public clients work against this service by their host option alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+import soundfile
+
+from tests.interop.vendor import VendorClient
+
+pytestmark = pytest.mark.slow
+
+SOUND = Path(__file__).parents[3] / "shared" / "data" / "sound"
+#: A siren through all of 5 s.
+SIREN = SOUND / "4-102871-A-42.ogg"
+ALIAS = "/sense/api/v1"
+BAD_REQUEST = "BadRequestException 400"
+
+PREDICT = [VendorClient("cochl", version, "predict.py") for version in ("2.0.1", "1.0.13")]
+GENERATED = VendorClient("cochl-sense-api", "1.7.11", "operations.py")
+
+
+class Service(Protocol):
+    """Where the service runs."""
+
+    url: str
+    key: str
+
+
+@pytest.fixture
+def recording(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """The siren, in the format that the test asks for."""
+    if not SIREN.exists():
+        pytest.skip(f"no {SIREN.name}: the sound files are not beside this checkout")
+    if request.param == "ogg":
+        return SIREN
+    samples, rate = soundfile.read(SIREN, dtype="int16")
+    path = tmp_path / f"siren.{request.param}"
+    soundfile.write(path, samples, rate)
+    return path
+
+
+def tags(window: dict[str, Any], field: str) -> set[str]:
+    return {tag["name"] for tag in window[field]}
+
+
+@pytest.mark.parametrize("recording", ["wav", "ogg"], indirect=True)
+@pytest.mark.parametrize("client", PREDICT, ids=lambda client: client.version)
+def test_predict_names_the_sound(client: VendorClient, recording: Path, service: Service) -> None:
+    said = client.call(service.url + ALIAS, service.key, str(recording))
+    assert said.raised is None, said.message
+    value: dict[str, Any] = said.value
+    windows = value["windows"]
+    # The alias speaks the later interface: windows of 2 s every second.
+    assert [(window["start_time"], window["end_time"]) for window in windows] == [(n, n + 2) for n in range(4)]
+    assert all("Siren" in tags(window, "sound_tags") for window in windows)
+    assert "At 0-5s, [Siren] was detected" in value["summary"]
+    assert "Siren" in value["tags"]
+
+
+@pytest.mark.parametrize("recording", ["flac"], indirect=True)
+def test_predict_takes_more_than_it_promises(recording: Path, service: Service) -> None:
+    said = PREDICT[0].call(service.url + ALIAS, service.key, str(recording))
+    assert said.raised is None, said.message
+
+
+@pytest.mark.parametrize("recording", ["wav"], indirect=True)
+@pytest.mark.parametrize(
+    ("client", "error"),
+    [(PREDICT[0], "CochlSenseException"), (PREDICT[1], "UnauthorizedException")],
+    ids=["2.0.1", "1.0.13"],
+)
+def test_a_wrong_key_raises_the_client_s_exception(
+    client: VendorClient, error: str, recording: Path, service: Service
+) -> None:
+    said = client.call(service.url + ALIAS, "not-a-key-of-this-service", str(recording))
+    assert said.raised == error
+    assert "Unauthorized" in said.message
+
+
+@pytest.mark.parametrize("recording", ["ogg"], indirect=True)
+@pytest.mark.parametrize(("prefix", "window", "hop"), [("", 1, 0.5), (ALIAS, 2, 1)], ids=["root", "alias"])
+def test_every_operation(prefix: str, window: float, hop: float, recording: Path, service: Service) -> None:
+    value: dict[str, Any] = GENERATED.call(service.url + prefix, service.key, str(recording), "audio/ogg").value
+    file = value["file"]
+    count = int((5 - window) / hop) + 1
+    assert (file["created"]["window_size"], file["created"]["window_hop"]) == (window, hop)
+    assert [event["start_time"] for event in file["windows"]] == [n * hop for n in range(count)]
+    assert [event["end_time"] for event in file["windows"]] == [n * hop + window for n in range(count)]
+    assert all("Siren" in tags(event, "tags") for event in file["windows"])
+    assert file["pending"] == "pending"
+    assert file["states"] == ["readonly"] * len(file["pages"])
+    assert sum(page["count"] for page in file["pages"]) == count
+    assert all(page["count"] for page in file["pages"]), "an empty last page breaks older samples"
+    assert file["some"] == {"state": "done", "more": True, "data": file["windows"][1:3]}
+    refusals = [file[name] for name in ("skipped", "closed", "deleted", "forged")]
+    assert refusals == ["ConflictException 409", "ForbiddenException 403", "NotFoundException 404", BAD_REQUEST]
+    assert value["wrong_key"] == "UnauthorizedException 401"
+    assert value["bad_type"] == BAD_REQUEST
+    silence = [{"name": "Others", "probability": 0.0}]
+    assert [event["tags"] for event in value["predict"]["data"]] == [silence, silence]
+    assert (value["predict"]["next"], value["predict"]["again"]) == (2, "ConflictException 409")

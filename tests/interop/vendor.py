@@ -1,0 +1,77 @@
+"""The vendor's public clients, unmodified, each in a virtual environment of its own that is made once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pytest
+
+DRIVERS: Final = Path(__file__).with_name("drivers")
+INSTALL_SECONDS: Final = 240
+RUN_SECONDS: Final = 120
+
+
+class Said(msgspec.Struct, frozen=True):
+    """What a driver tells: the value that the client returned, or the exception that it raised."""
+
+    value: dict[str, object] = {}
+    raised: str | None = None
+    message: str = ""
+
+
+class VendorClient(msgspec.Struct, frozen=True):
+    """A release of a public client and the driver that calls it."""
+
+    package: str
+    version: str
+    driver: str
+
+    def call(self, *arguments: str) -> Said:
+        """Run the driver in the client's environment; skip where that cannot be made."""
+        done = subprocess.run(
+            [python(self.package, self.version), "-W", "ignore", DRIVERS / self.driver, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=RUN_SECONDS,
+        )
+        assert done.returncode == 0, done.stderr
+        return msgspec.convert(json.loads(done.stdout.splitlines()[-1]), Said)
+
+
+@cache
+def python(package: str, version: str) -> Path:
+    """Return the interpreter of an environment that has one release, made in the user's cache where it is missing."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "earshot" / "clients"
+    name = f"{package}-{version}-{hashlib.sha256(sys.executable.encode()).hexdigest()[:8]}"
+    made = base / name / "bin" / "python"
+    if not (base / name / "complete").exists():
+        shutil.rmtree(base / name, ignore_errors=True)
+        _install(base / name, made, f"{package}=={version}")
+    return made
+
+
+def _install(folder: Path, made: Path, requirement: str) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    uv = shutil.which("uv")
+    commands: list[list[str | Path]]
+    if uv is None:
+        commands = [[sys.executable, "-m", "venv", folder], [made, "-m", "pip", "install", "-q", requirement]]
+    else:
+        commands = [
+            [uv, "venv", "-q", "--python", sys.executable, folder],
+            [uv, "pip", "install", "-q", "--python", made, requirement],
+        ]
+    for command in commands:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_SECONDS)
+        if done.returncode != 0:
+            pytest.skip(f"{requirement} cannot be installed here: {' '.join(done.stderr.split())[-200:]}")
+    (folder / "complete").touch()

@@ -1,0 +1,121 @@
+"""Fetching and starting with programs that fail: nothing is left behind, and the message says what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from infra.kafka import jars
+from infra.kafka.jars import LauncherError
+from infra.kafka.launcher import KafkaCluster
+from infra.kafka.node import properties
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The jar folder of a user whose cache is empty."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "earshot" / f"kafka-{jars.VERSION}"
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only folder on the PATH."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    return folder
+
+
+def put(folder: Path, name: str, script: str) -> None:
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+
+
+MAVEN = r"""
+for argument in "$@"; do case $argument in -DoutputDirectory=*) out=${argument#*=} ;; esac; done
+mkdir -p "$out" && printf abc > "$out/kafka.jar"
+"""
+
+
+def started(tmp_path: Path) -> KafkaCluster:
+    cluster = KafkaCluster(tmp_path / "data", port=None)
+    cluster.start()
+    return cluster
+
+
+def test_fetched_once(cache: Path, programs: Path) -> None:
+    put(programs, "mvn", MAVEN)
+    assert jars.jars() == cache
+    assert (cache / "kafka.jar").read_text() == "abc"
+    put(programs, "mvn", "exit 1")
+    assert jars.jars() == cache
+
+
+def test_a_failed_fetch_leaves_no_folder(cache: Path, programs: Path) -> None:
+    put(programs, "mvn", MAVEN + "echo '[ERROR] no route to the repository'; exit 1")
+    with pytest.raises(LauncherError, match=r"could not fetch Kafka's jars: .*no route"):
+        jars.jars()
+    assert list(cache.parent.iterdir()) == []
+
+
+def test_a_cut_jar_is_named(cache: Path, programs: Path) -> None:
+    put(programs, "mvn", MAVEN)
+    jars.jars()
+    (cache / "kafka.jar").write_text("a")
+    with pytest.raises(LauncherError, match=r"missing or cut \(kafka.jar"):
+        jars.jars()
+
+
+def test_a_folder_that_was_not_fetched_is_refused(cache: Path) -> None:
+    cache.mkdir(parents=True)
+    with pytest.raises(LauncherError, match="not a folder of jars made here"):
+        jars.jars()
+
+
+def test_no_maven(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(LauncherError, match="mvn is not on the PATH"):
+        jars.jars()
+
+
+def test_the_pom_names_the_version() -> None:
+    assert f"<version>{jars.VERSION}</version>" in jars.POM.read_text()
+
+
+def test_no_java(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(LauncherError, match="java is not on the PATH"):
+        started(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("java", "failure"),
+    [
+        ("echo no space left; exit 1", "could not format its data directory; the end of .*no space left"),
+        ('case "$*" in *format*) ;; *) echo out of memory; exit 1 ;; esac', "stopped while starting; .*out of memory"),
+    ],
+    ids=["formatting", "starting"],
+)
+def test_the_end_of_the_log_is_shown(java: str, failure: str, cache: Path, programs: Path, tmp_path: Path) -> None:
+    put(programs, "mvn", MAVEN)
+    put(programs, "java", java)
+    with pytest.raises(LauncherError, match=f"(?s)Kafka node 1 {failure}"):
+        started(tmp_path)
+
+
+def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "cluster.json").write_text("{}")
+    with pytest.raises(LauncherError, match="is this a data directory of Kafka"):
+        started(tmp_path)
+
+
+@pytest.mark.parametrize(("nodes", "copies", "insync"), [(1, 1, 1), (2, 2, 1), (3, 3, 2), (5, 3, 2)])
+def test_three_nodes_keep_three_copies(nodes: int, copies: int, insync: int) -> None:
+    ports = {n: (9000 + n, 9100 + n) for n in range(1, nodes + 1)}
+    settings = dict(line.split("=", 1) for line in properties(1, Path("data"), ports).splitlines())
+    assert settings["default.replication.factor"] == settings["offsets.topic.replication.factor"] == str(copies)
+    assert settings["min.insync.replicas"] == str(insync)
+    assert settings["controller.quorum.voters"].count("@") == nodes

@@ -1,0 +1,98 @@
+"""Slow twins: what the kernels and packers must equal, written from the definitions with no tricks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from streams.audio.filters import BETA, CUTOFF, ZEROS
+from streams.engines.manifest import LogMel
+from topics.geometry import Geometry
+
+Doubles = npt.NDArray[np.float64]
+Floats = npt.NDArray[np.float32]
+
+
+def resample(inputs: Floats, rate_in: int, rate_out: int, outputs: npt.NDArray[np.intp]) -> Doubles:
+    """The named outputs, each as one sum over a filter made for its exact position, in doubles."""
+    scale = max(1.0, rate_in / rate_out)
+    radius = math.ceil(ZEROS * scale)
+    values = []
+    for output in outputs:
+        t = Fraction(int(output) * rate_in, rate_out)
+        places = math.floor(t) + np.arange(-radius + 1, radius + 1)
+        distance = places - float(t)
+        weights = np.sinc(distance * CUTOFF / scale) * np.i0(BETA * np.sqrt(1 - np.minimum(1, distance / radius) ** 2))
+        inside = (places >= 0) & (places < len(inputs))
+        values.append(float(weights[inside] @ inputs[places[inside]].astype(np.float64) / weights.sum()))
+    return np.array(values)
+
+
+def log_mel(front: LogMel, samples: Floats) -> Doubles:
+    """Every frame that lies wholly in `samples`, by a plain DFT, in doubles."""
+    bins = np.arange(front.fft // 2 + 1)
+    hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(front.window) / front.window)
+    dft = np.exp(-2j * np.pi * np.outer(np.arange(front.window), bins) / front.fft)
+    starts = range(0, len(samples) - front.window + 1, front.hop)
+    frames = [samples[start : start + front.window].astype(np.float64) * hann for start in starts]
+    logs: Doubles = np.log(np.abs(np.array(frames) @ dft) @ mel(front).T + front.offset)
+    return logs
+
+
+def mel(front: LogMel) -> Doubles:
+    """Triangles on the HTK mel scale, one weight at a time."""
+
+    def scale(hertz: float) -> float:
+        return 2595 * math.log10(1 + hertz / 700)
+
+    step = (scale(front.high_hz) - scale(front.low_hz)) / (front.bands + 1)
+    matrix = np.zeros((front.bands, front.fft // 2 + 1))
+    for band in range(front.bands):
+        for number in range(1, front.fft // 2 + 1):
+            off = abs(scale(number * front.sample_rate / front.fft) - (scale(front.low_hz) + (band + 1) * step))
+            matrix[band, number] = max(0.0, 1 - off / step)
+    return matrix
+
+
+def window_count(geometry: Geometry, length: int, rate: int) -> int:
+    """Windows of `length` samples, by asking for one window after the other."""
+    count = 1 if length else 0
+    while count and (length - ((count - 1) * geometry.hop_ms + geometry.window_ms) * rate // 1000) >= rate * 25 // 1000:
+        count += 1
+    return count
+
+
+def windows(
+    geometry: Geometry, samples: Floats, rate: int, patch_samples: int, score: Callable[[Floats], Floats]
+) -> Iterator[Floats]:
+    """Scores of all windows of a whole recording at the model's rate; `score` takes the samples of one patch."""
+    for window in range(window_count(geometry, len(samples), rate)):
+        scores = []
+        for second in range(geometry.window_ms // 1000):
+            start = (window * geometry.hop_ms + second * 1000) * rate // 1000
+            if second == 0 or len(samples) - start >= rate * 25 // 1000:
+                piece = samples[start : start + patch_samples]
+                scores.append(score(np.pad(piece, (0, patch_samples - len(piece)))))
+        yield np.mean(scores, axis=0, dtype=np.float32)
+
+
+def stored(score: float, point: float) -> int:
+    """The stored byte of one score, by the formula of `topics.scores`."""
+    inside = min(max(score, 1e-12), 1 - 1e-12)
+    margin = math.log(inside / (1 - inside)) - math.log(point / (1 - point))
+    step = 128 + math.floor(margin / 0.07)
+    step = max(step, 128) if score >= point else min(step, 127)
+    return min(max(step, 0), 255)
+
+
+def integer_sample(data: bytes, sample_format: str) -> float:
+    """One integer sample as a float between -1 and 1."""
+    half: int = 2 ** (len(data) * 8 - 1)
+    value = int.from_bytes(data[::-1] if sample_format.endswith("le") else data, "big")
+    if sample_format.startswith("u"):
+        return (value - half) / half
+    return (value - 2 * half if value >= half else value) / half

@@ -1,0 +1,92 @@
+"""The service as a process of its own, on either log: started as a user would, killed as an accident would."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx2
+
+KEY = "tests-project-key-0123456789"
+ORG_KEY = "tests-organization-key-0123456789"
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class ServiceProcess:
+    """`earshot serve` with its own port and data directory."""
+
+    def __init__(self, data: Path, **settings: str | int | float) -> None:
+        self.data = data
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.key = KEY
+        self.log = data.parent / f"{data.name}.log"
+        self.process: subprocess.Popen[bytes] | None = None
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("EARSHOT_")}
+        self.environment = {
+            **clean,
+            "EARSHOT_PORT": str(self.port),
+            "EARSHOT_DATA": str(data),
+            "EARSHOT_BOOTSTRAP_PROJECT_KEY": KEY,
+            "EARSHOT_BOOTSTRAP_ORG_KEY": ORG_KEY,
+            **{f"EARSHOT_{name.upper()}": str(value) for name, value in settings.items()},
+        }
+
+    def start(self, wait: float = 60.0) -> ServiceProcess:
+        """Start, and wait until requests are served; 0 does not wait."""
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "infra.cli", "serve"], env=self.environment, stdout=log, stderr=log
+            )
+        if wait:
+            self.wait_ready(wait)
+        return self
+
+    def wait_ready(self, timeout: float = 60.0) -> None:
+        """Wait for `/readyz`; a process that ended is an error with its last lines."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            assert self.process is not None
+            if self.process.poll() is not None:
+                raise AssertionError(f"ended with {self.process.returncode}:\n{self.tail()}")
+            try:
+                if httpx2.get(f"{self.url}/readyz", timeout=2).status_code == 200:
+                    return
+            except httpx2.TransportError:
+                pass
+            time.sleep(0.05)
+        raise AssertionError(f"not ready after {timeout} s:\n{self.tail()}")
+
+    def tail(self, lines: int = 25) -> str:
+        """Return the last lines of the log."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def kill(self) -> None:
+        """Kill the process as a crash would."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self) -> int:
+        """Ask the process to stop and return its exit status."""
+        if self.process is None:
+            return 0
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        return self.process.returncode

@@ -1,0 +1,17 @@
+"""A stub of the service that hears a dog, then a dog and speech, then nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.unit.client.stub import Stub, serving
+
+HEARD = [{}, {"Dog_bark": 0.6}, {"Dog_bark": 0.9, "Speech": 0.7}, {}, {"Speech": 0.8}]
+
+
+@pytest.fixture
+def stub() -> Iterator[Stub]:
+    with serving(Stub(HEARD)) as stub:
+        yield stub

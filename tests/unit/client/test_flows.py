@@ -1,0 +1,129 @@
+"""The flows, driven by hand: which calls they make, when they pause, and what they give up on."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from app.client import NoSession, Opening, Refused, SessionFailed, Unreachable, WrongKey, WrongSequence, _flows
+from app.client._flows import RETRIES, Answer, Call, Flow, Lost, Pause, Step, T
+from app.client._models import Page
+
+BUSY = Answer(503, b'{"error": "busy"}')
+REFS = Answer(200, b'{"session_id": "s", "chunk_sequence": 4}')
+
+
+def driven(flow: Flow[T], *answers: Answer | Lost) -> tuple[list[Step], T]:
+    """Answer the calls of a flow in turn; return what it asked for and what it returned."""
+    left = list(answers)
+    steps: list[Step] = []
+    came: Answer | Lost | None = None
+    while True:
+        try:
+            step = flow.send(came)
+        except StopIteration as stop:
+            assert left == []
+            return steps, stop.value
+        steps.append(step)
+        came = left.pop(0) if isinstance(step, Call) else None
+
+
+def calls(steps: list[Step]) -> list[Call]:
+    return [step for step in steps if isinstance(step, Call)]
+
+
+def status(results: int, token: str | None = None, error: str | None = None) -> Answer:
+    window = {"start_time": 0, "end_time": 1, "tags": [{"name": "Others", "probability": 0}]}
+    page = {"offset": 0, "count": results, "total": results} | ({"next_token": token} if token else {})
+    body = {"state": "readonly", "refs": {}, "inference": {"page": page, "results": [window] * results}}
+    return Answer(200, msgspec.json.encode(body | ({"error": error} if error else {})))
+
+
+def test_an_upload_is_the_same_call_each_time() -> None:
+    steps, number = driven(_flows.put_chunk("s", 3, b"pcm"), Lost("reset"), BUSY, REFS)
+    first, pause, second, longer, third = steps
+    assert first == second == third
+    assert isinstance(first, Call)
+    assert (first.method, first.path, first.body) == ("PUT", "/audio_sessions/s/chunks/3", b'{"data":"cGNt"}')
+    assert (pause, longer) == (Pause(RETRIES[0]), Pause(RETRIES[1]))
+    assert number == 4
+
+
+def test_another_upload_has_another_idempotency_key() -> None:
+    uploads = [("s", 0, b"a"), ("s", 1, b"a"), ("s", 0, b"b"), ("t", 0, b"a"), ("s", 10, b"a"), ("s", 1, b"0 a")]
+    keys = {calls(driven(_flows.put_chunk(*upload), REFS)[0])[0].headers["Idempotency-Key"] for upload in uploads}
+    assert len(keys) == len(uploads)
+
+
+@pytest.mark.parametrize(("asked", "waited"), [(7.0, 7.0), (0.0, RETRIES[0]), (3600.0, 30.0)])
+def test_retry_after_is_honoured_within_bounds(asked: float, waited: float) -> None:
+    steps, _ = driven(_flows.seal("s"), msgspec.structs.replace(BUSY, retry_after=asked), Answer(204))
+    assert steps[1] == Pause(waited)
+
+
+def test_a_service_that_stays_away_is_unreachable() -> None:
+    with pytest.raises(Unreachable, match="refused"):
+        driven(_flows.read("s", None), *[Lost("refused")] * (len(RETRIES) + 1))
+
+
+def test_a_service_that_stays_busy_says_so() -> None:
+    with pytest.raises(Refused, match="busy") as raised:
+        driven(_flows.read("s", None), *[BUSY] * (len(RETRIES) + 1))
+    assert raised.value.status == 503
+
+
+def test_an_opening_without_an_answer_is_not_repeated() -> None:
+    with pytest.raises(Unreachable):
+        driven(_flows.create("key", Opening("stream", "audio/wav")), Lost("reset"))
+
+
+def test_an_opening_waits_for_a_busy_service() -> None:
+    steps, session = driven(_flows.create("key", Opening("file", "audio/wav", total_size=5)), BUSY, REFS)
+    assert session.id == "s"
+    first = calls(steps)[0]
+    assert first.headers["X-Api-Key"] == "key"
+    assert msgspec.json.decode(first.body) == {
+        "type": "file",
+        "content_type": "audio/wav",
+        "default_sensitivity": 0,
+        "tags_sensitivity": {},
+        "total_size": 5,
+    }
+
+
+@pytest.mark.parametrize(("code", "error"), [(401, WrongKey), (404, NoSession), (409, WrongSequence), (500, Refused)])
+def test_refusals_have_names_and_the_words_of_the_service(code: int, error: type[Refused]) -> None:
+    with pytest.raises(error, match="because") as raised:
+        driven(_flows.seal("s"), Answer(code, b'{"error": "because", "status_code": 1}'))
+    assert raised.value.status == code
+
+
+def test_a_refusal_in_another_tongue_still_has_its_status() -> None:
+    with pytest.raises(Refused, match="answered 500"):
+        driven(_flows.seal("s"), Answer(500, b"Internal Server Error"))
+
+
+def test_what_is_no_earshot_is_named() -> None:
+    with pytest.raises(Unreachable, match="does not speak"):
+        driven(_flows.read("s", None), Answer(200, b"<html>"))
+
+
+def test_deleting_what_is_gone_is_no_error() -> None:
+    driven(_flows.delete("s"), Lost("reset"), Answer(404, b'{"error": "gone"}'))
+
+
+def test_following_takes_each_page_once_and_rests_after_an_empty_one() -> None:
+    steps, _ = driven(_flows.follow("s"), status(2, "a"), status(0, "a"), status(1))
+    assert [call.query for call in calls(steps)] == [{}, {"next_token": "a"}, {"next_token": "a"}]
+    assert [len(step.events) for step in steps if isinstance(step, Page)] == [2, 0, 1]
+    assert [step for step in steps if isinstance(step, Pause)] == [Pause(_flows.EMPTY_PAUSE)]
+
+
+def test_a_failed_session_gives_its_events_first() -> None:
+    flow = _flows.follow("s")
+    next(flow)
+    page = flow.send(status(2, error="not a WAV file"))
+    assert isinstance(page, Page)
+    assert len(page.events) == 2
+    with pytest.raises(SessionFailed, match="not a WAV file"):
+        next(flow)

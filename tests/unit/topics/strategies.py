@@ -1,0 +1,38 @@
+"""Hypothesis strategies for every record."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from topics.records import Chunk, Cursor, Deleted, Expired, Failed, Opened, Parked, Scored, Sealed
+
+text = st.text(max_size=12)
+count = st.integers(0, 2**62)
+short = st.binary(max_size=40)
+sensitivity = st.integers(-2, 2)
+
+opened = st.builds(
+    Opened,
+    text,
+    st.sampled_from(["stream", "file"]),
+    text,
+    text,
+    count,
+    count,
+    st.none() | count,
+    sensitivity,
+    st.dictionaries(text, sensitivity, max_size=3),
+    st.dictionaries(text, text, max_size=3),
+    st.none() | text,
+    st.none() | st.floats(allow_nan=False),
+)
+chunk = st.builds(Chunk, text, st.none() | count, short, st.binary(max_size=16), st.booleans())
+commands = st.one_of(
+    opened, chunk, st.builds(Sealed, text), st.builds(Deleted, text), st.builds(Expired, text, count, count)
+)
+cursors = st.builds(Cursor, count, count, count, count)
+results = st.one_of(
+    st.builds(Scored, count, text, short, cursors, count, st.booleans()),
+    st.builds(Failed, text),
+)
+parked = st.builds(Parked, text, count, count, text, short, short)

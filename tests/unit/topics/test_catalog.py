@@ -1,0 +1,49 @@
+"""The topic catalogue: names, and limits that fit together."""
+
+from __future__ import annotations
+
+import pytest
+
+from topics import catalog, codec, keys
+from topics.records import Chunk, Parked
+
+DAY_MS = 24 * 3600 * 1000
+
+
+def test_names_are_unique_and_carry_a_version() -> None:
+    names = [topic.name for topic in catalog.topics(DAY_MS)]
+    assert len(set(names)) == len(names) == 5
+    assert all(name.endswith(".v1") for name in names if name != catalog.CHANGELOG)
+
+
+def test_the_changelog_has_the_name_that_faust_gives_it() -> None:
+    assert f"{catalog.APP}-{catalog.TABLE}-changelog" == catalog.CHANGELOG
+
+
+def test_only_the_changelog_is_compacted_and_it_alone_is_kept_for_ever() -> None:
+    for topic in catalog.topics(DAY_MS):
+        assert topic.compact == (topic.name == catalog.CHANGELOG)
+        assert (topic.retention_ms is None) == topic.compact
+
+
+def test_audio_is_kept_as_long_as_asked() -> None:
+    kept = {topic.name: topic.retention_ms for topic in catalog.topics(DAY_MS)}
+    assert kept[catalog.COMMANDS] == kept[catalog.RESULTS] == DAY_MS
+
+
+def test_every_topic_that_is_folded_has_a_dead_letter_topic_in_the_catalogue() -> None:
+    names = {topic.name for topic in catalog.topics(DAY_MS)}
+    assert set(catalog.PARKED) == {catalog.COMMANDS, catalog.RESULTS}
+    assert set(catalog.PARKED.values()) <= names
+
+
+@pytest.mark.parametrize("chunk_limit", [1024, catalog.DEFAULT_CHUNK_LIMIT, 8 * 1024 * 1024])
+def test_the_largest_chunk_fits_everywhere(chunk_limit: int) -> None:
+    """The record of a chunk of the limit, the same record parked, and the metadata around both."""
+    topics = {topic.name: topic.max_bytes for topic in catalog.topics(DAY_MS, chunk_limit)}
+    headers = 1024
+    record = codec.encode(Chunk("c" * 64, 2**63, bytes(chunk_limit), bytes(16)))
+    assert len(record) + keys.ID_LENGTH + headers <= topics[catalog.COMMANDS] == catalog.record_limit(chunk_limit)
+    cause = "x" * 4096
+    parked = codec.encode(Parked(catalog.COMMANDS, 63, 2**63, cause, bytes(keys.ID_LENGTH), record))
+    assert len(parked) + keys.ID_LENGTH + headers <= topics[catalog.COMMANDS_PARKED]

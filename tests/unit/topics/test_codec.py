@@ -1,0 +1,151 @@
+"""Records to bytes and back: golden files, round trips, and everything that is no record."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.examples import golden
+from tests.unit.topics import strategies
+from topics import catalog, codec, rows
+from topics.errors import RecordError
+from topics.records import Chunk, Command, Failed, Opened, Parked, Record, Result, Scored, Sealed
+
+RECORD_FILES = [(topic, name) for topic, records in golden.RECORDS.items() for name in records]
+DECODERS = [codec.decode_command, codec.decode_result, codec.decode_parked]
+
+
+@pytest.mark.parametrize(("topic", "name"), RECORD_FILES)
+def test_a_golden_record_is_read_and_written_as_ever(topic: str, name: str) -> None:
+    expected = golden.RECORDS[topic][name]
+    data = (golden.folder(topic) / f"{name}.msgpack").read_bytes()
+    assert golden.READERS[topic](data) == expected
+    assert codec.encode(expected) == data
+
+
+@pytest.mark.parametrize("name", golden.ROWS)
+def test_a_golden_row_is_read_and_written_as_ever(name: str) -> None:
+    expected = golden.ROWS[name]
+    data = (golden.folder(catalog.CHANGELOG) / f"{name}.msgpack").read_bytes()
+    assert golden.ROW_READERS[name.split("-")[0]](data) == expected
+    assert rows.encode(expected) == data
+
+
+@pytest.mark.parametrize("path", golden.files(), ids=lambda path: f"{path.parts[-3]}/{path.name}")
+def test_the_readable_twin_says_the_same(path: Path) -> None:
+    record, _ = golden.files()[path]
+    assert path.with_suffix(".json").read_text() == golden.readable(record)
+
+
+def test_every_record_type_has_an_example() -> None:
+    shown = {type(record) for records in golden.RECORDS.values() for record in records.values()}
+    assert shown == set(Record.__subclasses__())
+
+
+def test_every_record_type_belongs_to_a_topic() -> None:
+    assert {*get_args(Command), *get_args(Result), Parked} == set(Record.__subclasses__())
+
+
+def test_every_golden_file_is_expected() -> None:
+    present = {path.with_suffix("") for path in golden.HERE.rglob("*.msgpack")}
+    assert present == set(golden.files())
+
+
+def test_a_record_of_before_a_field_was_added_gets_the_default() -> None:
+    body = msgspec.msgpack.decode(codec.encode(Scored(4, "m", b"s", golden.HEAD.cursor, 2, final=True))[1:])
+    older = codec.VERSION + msgspec.msgpack.encode(body[:-2])
+    assert codec.decode_result(older) == Scored(4, "m", b"s", golden.HEAD.cursor)
+
+
+@given(strategies.commands)
+def test_commands_come_back(command: Command) -> None:
+    assert codec.decode_command(codec.encode(command)) == command
+
+
+@given(strategies.results)
+def test_results_come_back(result: Result) -> None:
+    assert codec.decode_result(codec.encode(result)) == result
+
+
+@given(strategies.parked)
+def test_parked_records_come_back(parked: Parked) -> None:
+    assert codec.decode_parked(codec.encode(parked)) == parked
+
+
+@pytest.mark.parametrize("decode", DECODERS)
+@pytest.mark.parametrize("value", [None, b""])
+def test_no_value_is_no_record(decode: Callable[[bytes | None], object], value: bytes | None) -> None:
+    with pytest.raises(RecordError, match="no value"):
+        decode(value)
+
+
+@pytest.mark.parametrize("decode", DECODERS)
+@given(data=st.binary(max_size=60))
+def test_noise_is_no_record(decode: Callable[[bytes | None], object], data: bytes) -> None:
+    with pytest.raises(RecordError):
+        decode(b"\x02" + data)
+    try:
+        decode(codec.VERSION + data)
+    except RecordError:
+        return
+
+
+def test_an_unknown_version_is_named() -> None:
+    later = b"\x02" + codec.encode(Sealed("c"))[1:]
+    with pytest.raises(RecordError, match="version 2 is not known"):
+        codec.decode_command(later)
+
+
+@pytest.mark.parametrize(("topic", "name"), RECORD_FILES)
+def test_a_truncated_record_is_no_record(topic: str, name: str) -> None:
+    data = codec.encode(golden.RECORDS[topic][name])
+    for end in range(len(data)):
+        with pytest.raises(RecordError):
+            golden.READERS[topic](data[:end])
+
+
+@pytest.mark.parametrize(("topic", "other"), list(itertools.permutations([catalog.COMMANDS, catalog.RESULTS], 2)))
+def test_a_record_of_another_topic_is_no_record(topic: str, other: str) -> None:
+    for record in golden.RECORDS[other].values():
+        with pytest.raises(RecordError, match="not a record"):
+            golden.READERS[topic](codec.encode(record))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        ["chunk", 5, 0, b""],
+        ["chunk", "c", "0", b""],
+        ["chunk", "c", 0, 7],
+        ["chunk", "c"],
+        ["open", "c", "film", "audio/wav", "p", 1000, 500],
+        ["nothing"],
+        {"t": "seal", "command": "c"},
+        "seal",
+        [],
+    ],
+    ids=repr,
+)
+def test_wrong_types_are_no_record(body: object) -> None:
+    with pytest.raises(RecordError, match="not a record"):
+        codec.decode_command(codec.VERSION + msgspec.msgpack.encode(body))
+
+
+def test_deep_nesting_is_no_record() -> None:
+    with pytest.raises(RecordError):
+        codec.decode_command(codec.VERSION + b"\x91" * 100_000)
+
+
+@given(strategies.opened, strategies.chunk)
+def test_audio_is_carried_without_growing(opened: Opened, chunk: Chunk) -> None:
+    """The room left beside a chunk of the limit is enough for everything else in its record."""
+    overhead = len(codec.encode(chunk)) - len(chunk.data)
+    assert overhead < catalog.RECORD_SLACK // 8
+    assert len(codec.encode(Failed("x" * 1000))) < catalog.RECORD_SLACK

@@ -1,0 +1,67 @@
+"""Session ids and sortable keys."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topics import keys
+
+sessions = st.text(keys.ALPHABET, min_size=keys.ID_LENGTH, max_size=keys.ID_LENGTH)
+numbers = st.integers(0, 2**64 - 1)
+kinds = st.sampled_from([keys.OPENED, keys.HEAD, keys.CHUNK, keys.BLOCK, keys.RECEIPT])
+
+
+def test_ids_have_their_form_and_never_repeat() -> None:
+    made = {keys.new_id() for _ in range(200)}
+    assert len(made) == 200
+    assert all(keys.is_id(session) for session in made)
+    assert len(keys.ALPHABET) ** keys.ID_LENGTH > 2**128
+
+
+def test_what_is_no_id() -> None:
+    session = keys.new_id()
+    for wrong in ("", session[:-1], session + "0", session[:-1] + "/", session[:-1] + "é", session[:-1] + "٣"):
+        assert not keys.is_id(wrong)
+
+
+@given(sessions, kinds, numbers, numbers)
+def test_keys_sort_as_their_numbers(session: str, kind: bytes, one: int, other: int) -> None:
+    first, second = (keys.session_key(session, kind, number) for number in (one, other))
+    assert (first < second) == (one < other)
+    assert keys.number_of(first) == one
+
+
+@given(sessions, sessions, kinds, numbers)
+def test_a_session_is_one_contiguous_range(mine: str, other: str, kind: bytes, number: int) -> None:
+    prefix = keys.session_prefix(mine)
+    key = keys.session_key(other, kind, number)
+    assert keys.session_key(mine, kind, number).startswith(prefix)
+    assert key.startswith(prefix) == (mine == other)
+    # Keys of another session lie on one side of all keys of this one.
+    low, high = keys.session_key(mine, keys.OPENED), keys.session_key(mine, keys.RECEIPT, 2**64 - 1)
+    assert mine == other or not low <= key <= high
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**63), sessions), max_size=20))
+def test_due_keys_sort_by_time_and_come_back(entries: list[tuple[int, str]]) -> None:
+    made = sorted(keys.due_key(due, session) for due, session in entries)
+    assert [keys.parse_due(key)[0] for key in made] == sorted(due for due, _ in entries)
+    assert sorted(keys.parse_due(key) for key in made) == sorted(entries)
+
+
+@given(sessions, numbers)
+def test_rows_and_index_do_not_mix(session: str, number: int) -> None:
+    assert keys.session_key(session, keys.CHUNK, number) < keys.due_key(0, session)
+
+
+@given(sessions, st.integers(1, 64))
+def test_the_partition_is_stable_and_in_range(session: str, partitions: int) -> None:
+    assert keys.partition_of(session, partitions) in range(partitions)
+    assert keys.partition_of(session, partitions) == keys.partition_of(session, partitions)
+
+
+def test_the_partition_of_a_known_id_never_changes() -> None:
+    """Another hash would send a session that is being uploaded to another partition after an upgrade."""
+    assert [keys.partition_of("0" * 24, n) for n in (4, 16, 64)] == [3, 11, 43]
+    assert keys.partition_of("3TqZ0aLxPmV7cW9yB2nRkD4s", 64) == 15

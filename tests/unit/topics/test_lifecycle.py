@@ -1,0 +1,208 @@
+"""The law of a session against an independent model of the specification's table, through random histories."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tests.unit.topics.session_model import IDLE_MS, Model
+from topics.lifecycle import TABLE, Arrival, Effect, Head, Receipt, State, Step, fold, foresee, state_of
+from topics.records import Chunk, Command, Deleted, Expired, Failed, Kind, Opened, Sealed
+
+HOUR = st.sampled_from([0, 1, 500, IDLE_MS - 1, IDLE_MS, IDLE_MS + 1, 2 * IDLE_MS])
+PAYLOADS = st.sampled_from([b"", b"a", b"bb", b"cccc"])
+KEYS = st.sampled_from([b"", b"", b"k1", b"k2"])
+
+
+class Session(RuleBasedStateMachine):
+    """One session id through any history of commands and time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = Model()
+        self.head: Head | None = None
+        self.now = 1_000_000
+        self.offset = 0
+        self.receipts: dict[int, Receipt] = {}
+        #: Every head that the session has had: a command may have been judged by any of them before it was appended.
+        self.earlier: list[Head | None] = []
+
+    def apply(self, command: Command, expected: int, digest: bytes = b"", receipt: Receipt | None = None) -> Step:
+        before = self.head
+        step = fold(before, command, Arrival(self.offset, self.now, digest, receipt))
+        assert step.verdict.status == expected, (command, step.verdict)
+        assert (step.verdict.error is None) == (expected < 300)
+        self._no_refusal_was_rash(command, step)
+        self._head_is_sane(before, step)
+        self.head = step.head
+        self.offset += 1
+        if not isinstance(command, Opened):
+            self.earlier.append(step.head)
+        return step
+
+    def _no_refusal_was_rash(self, command: Command, step: Step) -> None:
+        """Whichever earlier head the edge looked at: what it would refuse, the fold refuses as well."""
+        for head in [*self.earlier, self.head] if self.earlier else [self.head]:
+            foreseen = foresee(head, command)
+            assert foreseen is None or step.verdict.error is not None, (head, command)
+        now = foresee(self.head, command)
+        assert now is None or now.status == step.verdict.status
+
+    def _head_is_sane(self, before: Head | None, step: Step) -> None:
+        if before is not None and step.head is not None:
+            assert step.head.next >= before.next
+            assert step.head.received >= before.received
+            assert not (before.state is State.READONLY and step.head.state is State.WRITABLE)
+            assert step.head.command in (before.command, self.offset)
+        if step.verdict.error is not None:
+            assert step.head is before
+
+    # --- commands ---------------------------------------------------------------------------------------------------
+
+    @initialize(kind=st.sampled_from(["stream", "file"]), total=st.sampled_from([None, 1, 4, 7]))
+    def first(self, kind: Kind, total: int | None) -> None:
+        # Unknown ids answer 404 to everything but their creation.
+        for command in (Chunk("c", 0, b"a"), Sealed("c"), Deleted("c"), Expired("c", IDLE_MS, 0)):
+            self.apply(command, 404)
+        self.earlier.clear()
+        step = self.apply(Opened("c", kind, "audio/wav", "p", 1000, 500, total), self.model.open(kind, total, self.now))
+        assert step.effects == (Effect.KEEP_OPENED, Effect.WATCH)
+
+    @precondition(lambda self: self.model.exists)
+    @rule(kind=st.sampled_from(["stream", "file"]))
+    def open_again(self, kind: Kind) -> None:
+        step = self.apply(Opened("c", kind, "audio/wav", "p", 1000, 500), self.model.open(kind, None, self.now))
+        assert step.effects == ()
+
+    @rule(milliseconds=HOUR)
+    def wait(self, milliseconds: int) -> None:
+        self.now += milliseconds
+
+    @rule(ahead=st.integers(-2, 2) | st.none(), data=PAYLOADS, key=KEYS, predict=st.booleans())
+    def chunk(self, ahead: int | None, data: bytes, key: bytes, predict: bool) -> None:
+        sequence = None if ahead is None else max(0, self.model.next + ahead)
+        self.upload(sequence, data, key, predict)
+
+    @rule(data=PAYLOADS)
+    def next_chunk(self, data: bytes) -> None:
+        self.upload(self.model.next, data, b"k1", self.model.uses == "predict")
+
+    @precondition(lambda self: self.model.keyed)
+    @rule(choice=st.randoms(use_true_random=False), other=st.booleans())
+    def repeat(self, choice: Any, other: bool) -> None:
+        """A client that lost an answer sends the same again, or other bytes under the same key."""
+        sequence = choice.choice(sorted(self.model.keyed))
+        key, data = self.model.keyed[sequence]
+        self.upload(sequence, data + b"!" if other else data, key, self.model.uses == "predict")
+
+    def upload(self, sequence: int | None, data: bytes, key: bytes, predict: bool) -> None:
+        model, before = self.model, self.head
+        writable, had = model.state == "writable", model.next
+        expected = model.chunk(sequence, data, key, predict, self.now)
+        known = self.receipts.get(sequence) if key and sequence is not None else None
+        step = self.apply(Chunk("c", sequence, data, key, predict), expected, data, known)
+        if model.next == had:
+            assert step.effects == ()
+            if expected == 200:
+                assert step.head is before
+                assert step.verdict.next == (sequence or 0) + 1
+            return
+        assert writable
+        assert step.verdict.next == model.next
+        assert step.effects[0] is Effect.KEEP_CHUNK
+        assert (Effect.KEEP_RECEIPT in step.effects) == bool(key)
+        # A stream is inferred as it comes, a file once it is complete.
+        assert (Effect.ANALYSE in step.effects) == (model.kind == "stream" or model.state == "readonly")
+        if key:
+            self.receipts[had] = Receipt(key, data)
+
+    @rule()
+    def seal(self) -> None:
+        was = self.model.state
+        step = self.apply(Sealed("c"), self.model.seal())
+        assert (step.effects == (Effect.ANALYSE,)) == (was == "writable")
+
+    @rule(really=st.sampled_from([False, False, False, True]))
+    def delete(self, really: bool) -> None:
+        if really:
+            step = self.apply(Deleted("c"), self.model.delete())
+            assert step.effects == (Effect.ERASE,)
+
+    @rule(due=st.integers(0, 10))
+    def expire(self, due: int) -> None:
+        existed = self.model.exists
+        step = self.apply(Expired("sweep", IDLE_MS, due), self.model.expire(self.now))
+        assert Effect.UNWATCH in step.effects
+        assert (Effect.ERASE in step.effects) == (not self.model.exists)
+        # A session that lives on stays under watch.
+        assert (Effect.WATCH in step.effects) == (existed and self.model.exists)
+
+    # --- what always holds ------------------------------------------------------------------------------------------
+
+    @invariant()
+    def the_law_and_the_model_agree(self) -> None:
+        names = {State.ABSENT: ("none", "deleted"), State.WRITABLE: ("writable",), State.READONLY: ("readonly",)}
+        assert self.model.state in names[state_of(self.head)]
+        if self.head is not None:
+            assert (self.head.next, self.head.received) == (self.model.next, self.model.received)
+            assert self.head.touched == self.model.last
+
+    @invariant()
+    def what_was_deleted_is_gone_for_ever(self) -> None:
+        if self.model.state == "deleted":
+            for command in (Chunk("c", 0, b"a"), Chunk("c", None, b"a"), Sealed("c"), Deleted("c")):
+                assert fold(self.head, command, Arrival(self.offset, self.now)).verdict.status == 404
+                assert foresee(self.head, command) is not None
+
+
+TestSession = Session.TestCase
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("command", get_args(Command))
+def test_every_command_has_a_rule_in_every_state(state: State, command: type) -> None:
+    assert (state, command) in TABLE
+
+
+def test_the_table_has_no_other_rules() -> None:
+    assert len(TABLE) == len(State) * len(get_args(Command))
+
+
+def test_the_creation_of_a_session_is_never_refused_beforehand() -> None:
+    assert foresee(None, Opened("c", "stream", "audio/wav", "p", 1000, 500)) is None
+
+
+def head_after(*commands: Command) -> Head:
+    head = None
+    for offset, command in enumerate(commands):
+        head = fold(head, command, Arrival(offset, 0)).head
+    assert head is not None
+    return head
+
+
+STREAM = Opened("c", "stream", "audio/wav", "p", 1000, 500)
+FILE = Opened("c", "file", "audio/wav", "p", 1000, 500)
+
+
+def test_a_file_is_in_progress_from_its_first_chunk_until_its_end() -> None:
+    assert not head_after(FILE).in_progress
+    assert head_after(FILE, Chunk("c", 0, b"a")).in_progress
+    assert head_after(FILE, Sealed("c")).in_progress
+
+
+def test_an_error_ends_progress() -> None:
+    failed = Head("stream", None, 0, 0, State.READONLY, next=3, error=Failed("damaged").error)
+    assert not failed.in_progress
+
+
+def test_sixteen_uploads_of_one_number_give_one_200() -> None:
+    head: Head | None = head_after(STREAM)
+    statuses = []
+    for offset in range(16):
+        step = fold(head, Chunk(f"c{offset}", 0, bytes([offset])), Arrival(offset + 1, 0))
+        head = step.head
+        statuses.append(step.verdict.status)
+    assert statuses == [200] + [409] * 15

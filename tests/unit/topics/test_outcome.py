@@ -1,0 +1,98 @@
+"""The law of results: duplicates, overlaps, gaps, failures, and results of sessions that are gone."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topics.errors import RecordError
+from topics.lifecycle import Head, State
+from topics.outcome import fold_result
+from topics.records import Cursor, Failed, Scored
+
+HEAD = Head("stream", None, touched=0, command=5, next=9)
+
+
+def scored(first: int, chunks: int, *, final: bool = False) -> Scored:
+    return Scored(first, "m", b"", Cursor(chunks, keep=max(0, chunks - 1)), final=final)
+
+
+def after(*results: tuple[Scored, int], head: Head = HEAD) -> Head:
+    for result, windows in results:
+        outcome = fold_result(head, result, windows)
+        assert outcome.head is not None
+        head = outcome.head
+    return head
+
+
+def test_windows_follow_windows() -> None:
+    head = after((scored(0, 1), 2), (scored(2, 2), 3))
+    assert (head.windows, head.cursor.chunks, head.finished) == (5, 2, False)
+
+
+def test_a_duplicate_changes_nothing_but_is_written_again() -> None:
+    head = after((scored(0, 1), 2), (scored(2, 2), 3))
+    again = fold_result(head, scored(0, 1), 2)
+    assert again.head == head
+    assert again.fresh == 0
+
+
+def test_an_overlap_brings_its_tail() -> None:
+    head = after((scored(0, 1), 2), (scored(1, 3), 4))
+    assert (head.windows, head.cursor.chunks) == (5, 3)
+
+
+def test_a_late_overlap_does_not_take_windows_back() -> None:
+    head = after((scored(0, 1), 2), (scored(2, 3), 4), (scored(1, 2), 3))
+    assert (head.windows, head.cursor) == (6, scored(2, 3).cursor)
+
+
+def test_a_gap_belongs_to_another_history() -> None:
+    with pytest.raises(RecordError, match=r"windows 3\.\. arrived, but only 2 are known"):
+        fold_result(after((scored(0, 1), 2)), scored(3, 2), 1)
+
+
+def test_a_record_without_windows_moves_the_cursor() -> None:
+    head = after((scored(0, 1), 0))
+    assert (head.windows, head.cursor.chunks) == (0, 1)
+
+
+def test_the_last_record_finishes_and_stays_last() -> None:
+    head = after((scored(0, 9, final=True), 2))
+    assert head.finished
+    assert after((scored(0, 9), 2), head=head).finished
+
+
+def test_a_failure_makes_the_session_readonly_and_keeps_what_was_analysed() -> None:
+    head = after((scored(0, 1), 2))
+    failed = fold_result(head, Failed("chunk 1: damaged"), 0).head
+    assert failed is not None
+    assert (failed.state, failed.error, failed.windows) == (State.READONLY, "chunk 1: damaged", 2)
+    assert failed.finished
+    assert not failed.in_progress
+
+
+def test_windows_after_a_failure_are_dropped() -> None:
+    failed = fold_result(HEAD, Failed("damaged"), 0).head
+    assert failed is not None
+    outcome = fold_result(failed, scored(0, 4), 7)
+    assert outcome.head == failed
+
+
+@pytest.mark.parametrize("result", [scored(0, 1), scored(40, 1), Failed("damaged")])
+def test_a_late_result_of_a_deleted_session_is_dropped(result: Scored | Failed) -> None:
+    assert fold_result(None, result, 3).head is None
+
+
+@given(st.data(), st.lists(st.integers(0, 4), min_size=1, max_size=8))
+def test_redelivery_of_any_part_ends_where_one_delivery_does(data: st.DataObject, sizes: list[int]) -> None:
+    records, first = [], 0
+    for chunks, windows in enumerate(sizes, 1):
+        records.append((scored(first, chunks, final=chunks == len(sizes)), windows))
+        first += windows
+    clean = after(*records)
+    cut = data.draw(st.integers(0, len(records)), "delivered before the crash")
+    back = data.draw(st.integers(0, cut), "committed")
+    assert after(*records[:cut], *records[back:]) == clean
+    assert clean.windows == sum(sizes)

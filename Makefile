@@ -43,4 +43,5 @@ clean: ## Remove what was installed and built, not ./data
 
 .venv/.installed: pyproject.toml uv.lock $(filter .uv/bin/uv,$(UV))
 	@$(UV) sync -q --locked
+	@$(PYTHON) -m infra.compile
 	@touch $@

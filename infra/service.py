@@ -8,7 +8,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 import structlog
@@ -215,5 +214,3 @@ def _loop() -> asyncio.AbstractEventLoop:
     import uvloop
 
     return uvloop.new_event_loop()
-
-

@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from infra.db.bootstrap import Bootstrapped
     from infra.service import Service
 
-WELCOME: Final = """
-Earshot is listening on {url}
-{key_line}
-Three lines to paste: create a session, send a recording, read what was heard.
-
-  ID=$(curl -s {url}/audio_sessions/ -H 'X-Api-Key: {key}' -d '{{"type":"file","content_type":"audio/flac"}}' | cut -d'"' -f4)
-  (printf '{{"data":"'; base64 {recording}; printf '"}}') | curl -s -X PUT {url}/audio_sessions/$ID/chunks/0 -d @-; curl -s -X PATCH {url}/audio_sessions/$ID -d '{{"make_readonly":true}}'
-  curl -s {url}/audio_sessions/$ID/status
-"""
+WELCOME: Final = (
+    "\nEarshot is listening on {url}\n{key_line}\n"
+    "Three lines to paste: create a session, send a recording, read what was heard.\n\n"
+    "  ID=$(curl -s {url}/audio_sessions/ -H 'X-Api-Key: {key}' "
+    """-d '{{"type":"stream","content_type":"audio/flac"}}' | cut -d'"' -f4)\n"""
+    """  (printf '{{"data":"'; base64 {recording}; printf '"}}') | """
+    "curl -s -X PUT {url}/audio_sessions/$ID/chunks/0 -d @-\n"
+    "  curl -s {url}/audio_sessions/$ID/status\n"
+)
 
 
 def register(app: typer.Typer) -> None:

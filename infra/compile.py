@@ -1,0 +1,10 @@
+"""`python -m infra.compile`: compiles the audio kernels into their cache, so that the first start need not."""
+
+from __future__ import annotations
+
+from infra import models
+from streams.audio.warm import warm
+from streams.engines.onnx import OnnxEngine
+
+if __name__ == "__main__":
+    warm(OnnxEngine(models.directory()))

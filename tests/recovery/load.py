@@ -1,0 +1,108 @@
+"""Clients that stream through crashes, and remember what was acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx2
+
+from tests.process import ServiceProcess
+
+#: 44.1 kHz, so that the resampler is part of what must come out the same.
+RATE = 44_100
+CONTENT_TYPE = f"audio/x-raw; rate={RATE}; format=s16le"
+CHUNK_BYTES = RATE  # 0.5 s of 16-bit mono
+#: Longest pause between two chunks of a client, so that a run is long enough to be killed several times.
+PAUSE_SECONDS = 0.3
+
+
+@dataclass
+class Stream:
+    """One session of a client."""
+
+    session: str
+    chunks: list[bytes] = field(default_factory=list)
+
+
+def noise(seed: int, number: int) -> bytes:
+    """Return half a second of audio that differs for every stream and chunk."""
+    generator = random.Random(f"{seed}-{number}")
+    period = generator.randrange(20, 400)
+    shape = bytes(generator.randrange(256) for _ in range(2 * period))
+    return (shape * (CHUNK_BYTES // len(shape) + 1))[:CHUNK_BYTES]
+
+
+class Client:
+    """Repeats what was not answered, with an Idempotency-Key, as the README tells clients to."""
+
+    def __init__(self, service: ServiceProcess, give_up: float = 90.0) -> None:
+        self.service = service
+        self.give_up = give_up
+        self.http = httpx2.AsyncClient(base_url=service.url, timeout=20)
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.http.aclose()
+
+    async def ask(self, method: str, path: str, **more: object) -> httpx2.Response:
+        """Send until something other than a 503 or a broken connection comes back."""
+        async with asyncio.timeout(self.give_up):
+            while True:
+                try:
+                    answer = await self.http.request(method, path, **more)  # type: ignore[arg-type]
+                except httpx2.TransportError:
+                    await asyncio.sleep(0.1)
+                    continue
+                if answer.status_code != 503:
+                    return answer
+                await asyncio.sleep(0.1)
+
+    async def open(self) -> Stream:
+        """Create a session that reports as much as it can."""
+        body = {"type": "stream", "content_type": CONTENT_TYPE, "default_sensitivity": -2}
+        answer = await self.ask("POST", "/audio_sessions/", json=body, headers={"X-Api-Key": self.service.key})
+        assert answer.status_code == 200, answer.text
+        return Stream(answer.json()["session_id"])
+
+    async def put(self, stream: Stream, seed: int) -> None:
+        """Upload the next chunk until it is acknowledged."""
+        number = len(stream.chunks)
+        data = noise(seed, number)
+        answer = await self.ask(
+            "PUT",
+            f"/audio_sessions/{stream.session}/chunks/{number}",
+            json={"data": base64.b64encode(data).decode()},
+            headers={"Idempotency-Key": f"{seed}-{number}"},
+        )
+        assert answer.status_code == 200, answer.text
+        assert answer.json() == {"session_id": stream.session, "chunk_sequence": number + 1}
+        stream.chunks.append(data)
+
+    async def stream(self, seed: int, chunks: int) -> Stream:
+        """Stream some chunks through whatever happens, and seal."""
+        stream = await self.open()
+        pause = random.Random(seed)
+        for _ in range(chunks):
+            await self.put(stream, seed)
+            await asyncio.sleep(pause.uniform(0, PAUSE_SECONDS))
+        sealed = await self.ask("PATCH", f"/audio_sessions/{stream.session}", json={"make_readonly": True})
+        assert sealed.status_code == 204, sealed.text
+        return stream
+
+    async def events(self, session: str, count: int = 7) -> list[dict[str, Any]]:
+        """Read every page of a session, from token to token."""
+        found, query = [], {"count": str(count)}
+        while True:
+            answer = await self.ask("GET", f"/audio_sessions/{session}/status", params=query)
+            assert answer.status_code == 200, answer.text
+            inference = answer.json()["inference"]
+            found.extend(inference["results"])
+            if (token := inference["page"].get("next_token")) is None:
+                return found
+            query = {"next_token": token}

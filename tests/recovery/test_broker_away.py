@@ -1,0 +1,71 @@
+"""A broker that goes away: refused in time, nothing acknowledged, and all well again by itself when it returns."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from infra.kafka.launcher import KafkaCluster
+from tests.kafka.broker import launched_kafka
+from tests.process import ServiceProcess
+from tests.recovery.load import CONTENT_TYPE, Client
+from tests.recovery.truth import expected_events
+from topics.records import Opened
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+AWAY_SECONDS = 8.0
+
+
+@pytest.fixture
+def cluster() -> Iterator[KafkaCluster]:
+    """A Kafka of our own launcher: this test kills it."""
+    with launched_kafka() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def process(cluster: KafkaCluster, tmp_path: Path) -> Iterator[ServiceProcess]:
+    """The service on that Kafka."""
+    process = ServiceProcess(tmp_path / "data", broker=f"kafka://{cluster.bootstrap}", partitions=4)
+    yield process.start()
+    process.stop()
+
+
+async def _refused(client: Client, session: str, number: int) -> float:
+    """Upload while the broker is away; return how long the refusal took."""
+    began = time.monotonic()
+    answer = await client.http.put(f"/audio_sessions/{session}/chunks/{number}", json={"data": "AAAA"})
+    assert answer.status_code == 503, answer.text
+    assert int(answer.headers["retry-after"]) >= 1
+    return time.monotonic() - began
+
+
+async def _through_an_absence(process: ServiceProcess, cluster: KafkaCluster) -> None:
+    async with Client(process) as client:
+        stream = await client.open()
+        for _ in range(4):
+            await client.put(stream, 1)
+        await asyncio.to_thread(cluster.kill)
+        away = time.monotonic()
+        while time.monotonic() - away < AWAY_SECONDS:
+            # Another number than the next: whatever becomes of it, it must not count as a chunk.
+            assert await _refused(client, stream.session, 99) < 5.5
+        await asyncio.to_thread(cluster.restart)
+        for _ in range(4):
+            await client.put(stream, 1)
+        sealed = await client.ask("PATCH", f"/audio_sessions/{stream.session}", json={"make_readonly": True})
+        assert sealed.status_code == 204
+        opened = Opened("", "stream", CONTENT_TYPE, "", 1000, 500, default_sensitivity=-2)
+        assert await client.events(stream.session) == expected_events(opened, stream.chunks)
+
+
+def test_a_broker_that_goes_away_and_returns(process: ServiceProcess, cluster: KafkaCluster) -> None:
+    """503 within five seconds while it is away; the same process goes on when it is back."""
+    asyncio.run(_through_an_absence(process, cluster))
+    assert process.process is not None
+    assert process.process.poll() is None, process.tail()

@@ -1,0 +1,101 @@
+"""Acknowledged chunks appear once, in order, with the scores of a run without faults, whatever died in between.
+
+`kill -9` of a process keeps what the kernel has: this proves the death of processes, not the loss of power.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import BOTH_LOGS, own_log
+from tests.process import ServiceProcess
+from tests.recovery.load import CONTENT_TYPE, Client, Stream
+from tests.recovery.truth import expected_events
+from topics.records import Opened
+
+SESSIONS = 32
+#: Acknowledged chunks in all; EARSHOT_TEST_CHUNKS asks for any number.
+CHUNKS = int(os.environ.get("EARSHOT_TEST_CHUNKS", "2000"))
+SEED = int(os.environ.get("EARSHOT_TEST_SEED", str(int(time.time()))))
+
+ZEROS = {"lost": 0, "twice": 0, "out of order": 0, "different": 0}
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(params=BOTH_LOGS)
+def victim(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServiceProcess]:
+    """A service to be killed, on a log of its own."""
+    with own_log(request.param) as settings:
+        process = ServiceProcess(tmp_path / "data", **settings)
+        yield process.start()
+        process.stop()
+
+
+async def _nemesis(victim: ServiceProcess, chance: random.Random, work: asyncio.Task[list[Stream]]) -> int:
+    """Kill and start the service at random until the work is done."""
+    kills = 0
+    while not work.done():
+        await asyncio.wait({work}, timeout=chance.uniform(0.5, 3.0))
+        if not work.done():
+            await asyncio.to_thread(victim.kill)
+            kills += 1
+            await asyncio.to_thread(victim.start)
+    return kills
+
+
+async def _stream_through_kills(victim: ServiceProcess, chance: random.Random) -> tuple[list[Stream], int]:
+    each = -(-CHUNKS // SESSIONS)
+
+    async def all_streams() -> list[Stream]:
+        async with Client(victim) as client:
+            return list(await asyncio.gather(*(client.stream(SEED + number, each) for number in range(SESSIONS))))
+
+    work = asyncio.create_task(all_streams())
+    kills = await _nemesis(victim, chance, work)
+    return await work, kills
+
+
+def _truth(streams: list[Stream]) -> list[list[dict[str, Any]]]:
+    opened = Opened("", "stream", CONTENT_TYPE, "", 1000, 500, default_sensitivity=-2)
+    return [expected_events(opened, stream.chunks) for stream in streams]
+
+
+async def _compare(victim: ServiceProcess, streams: list[Stream], truth: list[list[dict[str, Any]]]) -> dict[str, int]:
+    """Compare every page of every session with the truth."""
+    found = dict(ZEROS)
+    async with Client(victim) as client:
+        read = [await client.events(stream.session) for stream in streams]
+    for events, expected in zip(read, truth, strict=True):
+        starts = [event["start_time"] for event in events]
+        found["lost"] += len({event["start_time"] for event in expected} - set(starts))
+        found["twice"] += len(starts) - len(set(starts))
+        found["out of order"] += starts != sorted(starts)
+        found["different"] += sum(one != other for one, other in zip(events, expected, strict=False))
+    return found
+
+
+def test_acknowledged_chunks_survive_kill_9(victim: ServiceProcess) -> None:
+    """Kill at random while sessions stream, then compare; again after the local tables are deleted."""
+    print(f"seed {SEED}, {CHUNKS} chunks, {SESSIONS} sessions")
+    streams, kills = asyncio.run(_stream_through_kills(victim, random.Random(SEED)))
+    assert kills > 0
+    acked = sum(len(stream.chunks) for stream in streams)
+    assert acked >= CHUNKS
+    print(f"{acked} chunks acknowledged through {kills} kills")
+    truth = _truth(streams)
+    assert asyncio.run(_compare(victim, streams, truth)) == ZEROS
+    victim.kill()
+    for tables in victim.data.glob("tables*"):
+        shutil.rmtree(tables)
+    victim.start()
+    assert asyncio.run(_compare(victim, streams, truth)) == ZEROS

@@ -1,0 +1,54 @@
+"""What the pages of a session must hold, computed off line from its acknowledged chunks alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import orjson
+
+from app.rendering import Renderer
+from infra import models
+from streams.audio import decode
+from streams.audio.session import Analysis
+from streams.engines.onnx import OnnxEngine
+from topics import media
+from topics.geometry import Geometry
+from topics.ports import Windows
+from topics.records import Opened
+
+
+@cache
+def engine() -> OnnxEngine:
+    """The bundled model."""
+    return OnnxEngine(models.directory())
+
+
+class Stored:
+    """Just enough of `topics.ports.Sessions` to render windows with the edge's own renderer."""
+
+    def __init__(self, packed: bytes) -> None:
+        self.packed = packed
+
+    def windows(self, session: str, first: int, count: int) -> Sequence[Windows]:
+        """Return the windows asked for."""
+        tags = len(engine().manifest.tags)
+        return [Windows(first, "", self.packed[first * tags : (first + count) * tags])]
+
+    def tags(self, model: str) -> Sequence[str]:
+        """Return the model's tags."""
+        return [tag.name for tag in engine().manifest.tags]
+
+
+def expected_events(opened: Opened, chunks: Sequence[bytes]) -> list[dict[str, Any]]:
+    """Return the events of a sealed stream of chunks, analysed in one go."""
+    declared = media.parse(opened.content_type)
+    parts = [decode.decode_chunk(chunk, declared) for chunk in chunks]
+    analysis = Analysis(engine(), Geometry(opened.window_ms, opened.hop_ms), parts[0].rate)
+    packed = b"".join(analysis.feed(part.samples).packed for part in parts) + analysis.finish().packed
+    stored = Stored(packed)
+    renderer = Renderer(stored, 1)  # type: ignore[arg-type]
+    windows = len(packed) // len(engine().manifest.tags)
+    events: list[dict[str, Any]] = orjson.loads(b"[" + renderer.events("", opened, 0, windows) + b"]")
+    return events

@@ -19,7 +19,7 @@ from typing import Final
 
 from streams.embedded import layout
 from streams.embedded.errors import LogError
-from streams.embedded.groups import Append, Commit, Group, Item, Queue, cost, fail
+from streams.embedded.groups import GROUP_BYTES, Append, Commit, Group, Item, Queue, cost, fail
 from streams.embedded.layout import Ack
 from streams.embedded.partition import RECORD_COST, Partition
 from streams.embedded.store import NoSpace, Stalled, Store
@@ -29,6 +29,8 @@ log: Final = logging.getLogger(__name__)
 
 #: Seconds until a write is tried again: RocksDB is behind, the disk is full.
 STALL_RETRY: Final = 0.005
+#: Seconds that items for which nobody waits may wait for others: syncs are what a busy log spends most on.
+PATIENCE: Final = 0.02
 SPACE_RETRY: Final = 1.0
 
 
@@ -74,6 +76,9 @@ class Writer:
         self._queue = Queue()
         self._flying: Group | None = None
         self._scheduled = False
+        #: Somebody waits for an item of the queue.
+        self._awaited = False
+        self._patient: asyncio.TimerHandle | None = None
         #: Why nothing is taken for now.
         self._full: NoSpace | None = None
         #: Where failed groups may have left something in the database.
@@ -143,8 +148,15 @@ class Writer:
         if self.failure is not None:
             raise LogError(str(self.failure)) from self.failure
         self._queue.put(item, size)
+        self._awaited = self._awaited or item.future is not None
         if self._flying is None:
+            self._schedule()
+
+    def _schedule(self) -> None:
+        if self._awaited or self._queue.bytes >= GROUP_BYTES:
             self._cut_soon()
+        elif self._patient is None:
+            self._patient = asyncio.get_running_loop().call_later(PATIENCE, self._cut_soon)
 
     def _cut_soon(self) -> None:
         # Not at once, so that what the loop appends in this turn goes in one group.
@@ -177,7 +189,7 @@ class Writer:
             self._landed(group, None, 0.0)
 
     def _cut_later(self, seconds: float) -> None:
-        self._scheduled = True
+        self._scheduled = self._awaited = True
         asyncio.get_running_loop().call_later(seconds, self._cut)
 
     def _sync_group(self, group: Group, loop: asyncio.AbstractEventLoop) -> None:
@@ -205,7 +217,7 @@ class Writer:
         group.publish()
         self._published(group)
         if self._queue:
-            self._cut_soon()
+            self._schedule()
 
     def _refused(self, group: Group, error: Exception) -> None:
         """Nothing of the group is visible: tell who waits, keep what has to be written."""

@@ -1,0 +1,93 @@
+"""The audio of accepted chunks: from a bounded cache while it is fresh, else from the log at its offset."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from typing import Protocol
+
+import xxhash
+
+from topics import codec
+from topics.errors import AudioError, RecordError
+from topics.records import Chunk
+from topics.rows import ChunkRow
+
+
+class RecordReader(Protocol):
+    """Reads records of the command topic at known offsets."""
+
+    def read(self, partition: int, offsets: Sequence[int]) -> AsyncGenerator[bytes | None, None]:
+        """Yield the values at rising offsets of one partition, None where the log no longer has the record."""
+        ...
+
+
+class AudioCache:
+    """The newest audio in memory, bounded in bytes; the oldest goes first."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.size = 0
+        self._chunks: OrderedDict[tuple[int, int], bytes] = OrderedDict()
+
+    def put(self, partition: int, offset: int, data: bytes) -> None:
+        """Keep a chunk that was just folded."""
+        if (partition, offset) in self._chunks:
+            return
+        self._chunks[partition, offset] = data
+        self.size += len(data)
+        while self.size > self.limit:
+            self.size -= len(self._chunks.popitem(last=False)[1])
+
+    def get(self, partition: int, offset: int) -> bytes | None:
+        """Return a chunk that is still here."""
+        return self._chunks.get((partition, offset))
+
+    def drop(self, partition: int, offset: int) -> None:
+        """Forget a chunk that is analysed; allowed twice."""
+        data = self._chunks.pop((partition, offset), None)
+        if data is not None:
+            self.size -= len(data)
+
+
+class AudioSource:
+    """Chunks by reference."""
+
+    def __init__(self, cache: AudioCache, log: RecordReader) -> None:
+        self.cache = cache
+        self.log = log
+
+    async def read(self, partition: int, chunks: Sequence[ChunkRow]) -> AsyncIterator[bytes]:
+        """Yield the audio of chunk rows in order.
+
+        Raises:
+            AudioError: the log no longer has the record (older than the retention), or its bytes are others.
+        """
+        for start in range(len(chunks)):
+            data = self.cache.get(partition, chunks[start].offset)
+            if data is None:
+                async for data in self._read_log(partition, chunks[start:]):
+                    yield data
+                return
+            yield data
+
+    async def _read_log(self, partition: int, chunks: Sequence[ChunkRow]) -> AsyncIterator[bytes]:
+        # Closed at once also when a chunk is damaged: a reader may hold a lock until it is.
+        async with aclosing(self.log.read(partition, [row.offset for row in chunks])) as values:
+            index = 0
+            async for value in values:
+                yield _audio(chunks[index], value)
+                index += 1
+
+
+def _audio(row: ChunkRow, value: bytes | None) -> bytes:
+    if value is None:
+        raise AudioError("audio of this session is older than the retention time and was removed from the log")
+    try:
+        command = codec.decode_command(value)
+    except RecordError as error:
+        raise AudioError(f"audio of this session cannot be read from the log: {error}") from error
+    if not isinstance(command, Chunk) or xxhash.xxh3_128_digest(command.data) != row.digest:
+        raise AudioError("audio of this session was damaged in the log")
+    return command.data

@@ -1,0 +1,32 @@
+"""Verdicts on their way back: futures registered before a command is appended, resolved when it is folded."""
+
+from __future__ import annotations
+
+import asyncio
+
+from topics.lifecycle import Verdict
+
+
+class Verdicts:
+    """The commands of this process that wait for their fold."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, asyncio.Future[Verdict]] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def expect(self, command: str) -> asyncio.Future[Verdict]:
+        """Register a command; must be called before it is appended, so that no verdict overtakes it."""
+        future = self._waiting[command] = asyncio.get_running_loop().create_future()
+        return future
+
+    def forget(self, command: str) -> None:
+        """Stop waiting for a command; allowed twice."""
+        self._waiting.pop(command, None)
+
+    def resolve(self, command: str, verdict: Verdict) -> None:
+        """Give a verdict to whoever waits in this process; most replayed commands have nobody."""
+        future = self._waiting.pop(command, None)
+        if future is not None and not future.done():
+            future.set_result(verdict)

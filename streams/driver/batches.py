@@ -1,0 +1,155 @@
+"""One event per poll and partition: the drain loop, safe commits and acknowledgements on top of a Faust consumer.
+
+Stock Faust makes four tasks, an event and an acknowledgement for every record. Here the records of one poll reach the
+agent of a partition as one event whose value is the list of raw records. Changelog records keep the stock path, since
+Faust's own recovery reads them one by one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from faust.serializers.schemas import Schema
+from faust.transport.consumer import Consumer
+from faust.types import TP, ConsumerMessage
+from mode.utils.futures import notify
+
+from streams.driver.offsets import InWork
+
+
+class BatchSchema(Schema):  # type: ignore[misc]
+    """Hands the list of raw records through, undecoded: a record that does not decode is parked by the agent."""
+
+    def compile(self, app: Any, **kwargs: Any) -> Any:
+        """Return the function that makes an event of a message."""
+
+        async def decode(message: Any, *, propagate: bool = False) -> Any:
+            return app.create_event(None, message.value, None, message)
+
+        return decode
+
+
+class BatchConsumer(Consumer):  # type: ignore[misc]
+    """The hardened consumer, over whichever transport it is mixed into."""
+
+    #: Whether a delivery may be interrupted by a rebalance; costs two tasks a batch.
+    interruptible: ClassVar[bool] = True
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._in_work: defaultdict[TP, InWork] = defaultdict(InWork)
+        self._sought: dict[TP, int] = {}
+        super().__init__(*args, **kwargs)
+
+    # --- delivery ---------------------------------------------------------------------------------------------------
+
+    async def _drain_messages(self, fetcher: Any) -> None:
+        try:
+            while not (self.should_stop or fetcher.should_stop):
+                records, active = await self._wait_next_records(timeout=1.0)
+                # While the flow is stopped a rebalance is under way: it seeks again before the flow resumes.
+                if not self.flow_active:
+                    continue
+                for tp, batch in (records or {}).items():
+                    if not self.flow_active:
+                        break
+                    if active is None or tp in active or tp in self._buffered_partitions:
+                        await self._deliver(TP(tp.topic, tp.partition), batch)
+                if not records:
+                    await asyncio.sleep(0)
+        except (*self.consumer_stopped_errors, asyncio.CancelledError):
+            if not self.app.should_stop:
+                raise
+
+    async def _deliver(self, tp: TP, records: Sequence[Any]) -> None:
+        expected = self._read_offset[tp]
+        if expected is not None and records[0].offset < expected:
+            records = [record for record in records if record.offset >= expected]
+        if not records:
+            return
+        self._read_offset[tp] = records[-1].offset + 1
+        if self._is_changelog_tp(tp):
+            for record in records:
+                await self._hand_over(self._message(tp, record, record.key, record.value))
+        else:
+            self._in_work[tp].deliver(records[0].offset, records[-1].offset + 1)
+            await self._hand_over(self._message(tp, records[0], None, records))
+
+    async def _hand_over(self, message: ConsumerMessage) -> None:
+        if self.interruptible:
+            await self.wait_first(self.callback(message), self.suspend_flow.wait())
+        else:
+            await self.callback(message)
+
+    def _message(self, tp: TP, first: Any, key: bytes | None, value: Any) -> ConsumerMessage:
+        generation = self.app.consumer_generation_id
+        return ConsumerMessage(
+            tp.topic, tp.partition, first.offset, first.timestamp / 1000.0, 0, None, key, value, None, 0, 0, tp,
+            generation_id=generation,
+        )  # fmt: skip
+
+    # --- acknowledgement and commit ---------------------------------------------------------------------------------
+
+    def ack(self, message: Any) -> bool:
+        """Note that Faust let go of a message. Nothing becomes committable by it: Faust acknowledges also what an
+        agent raised on, and what it skipped because a rebalance had begun."""
+        message.acked = True
+        self._unacked_messages.discard(message)
+        notify(self._waiting_for_ack)
+        return False
+
+    def finish(self, message: Any) -> None:
+        """The agent did all of a batch; one of an earlier assignment counts for nothing."""
+        if message.generation_id == self.app.consumer_generation_id:
+            self._in_work[message.tp].done(message.offset)
+
+    async def perform_seek(self) -> None:
+        """Go back to the committed offsets; deliveries before count for nothing any more."""
+        self._in_work.clear()
+        await super().perform_seek()
+        self._sought = {tp: self._read_offset[tp] or 0 for tp in self.assignment()}
+
+    async def on_partitions_revoked(self, revoked: set[TP]) -> None:
+        """Forget the deliveries of partitions that went away."""
+        await super().on_partitions_revoked(revoked)
+        for tp in revoked:
+            self._in_work.pop(tp, None)
+
+    async def force_commit(self, topics: Any = None, start_new_transaction: bool = True) -> bool:
+        """Flush everything that was written, then commit below the lowest offset in work."""
+        offsets = self._committable()
+        if not offsets:
+            return False
+        await self.app.producer.flush()
+        self.app.persist_offsets()
+        assigned = self.assignment()
+        offsets = {tp: offset for tp, offset in offsets.items() if tp in assigned}
+        if not offsets or not await self._commit(offsets):
+            return False
+        self._committed_offset.update(offsets)
+        return True
+
+    def _committable(self) -> Mapping[TP, int]:
+        return {
+            tp: work.safe
+            for tp, work in self._in_work.items()
+            if work.safe is not None and work.safe != self._committed_offset[tp]
+        }
+
+    def committed_offset(self, tp: TP) -> int | None:
+        """Return the committed offset of a partition as far as this process knows it."""
+        offset: int | None = self._committed_offset[tp]
+        return offset
+
+    def sought(self, tp: TP) -> int:
+        """Return the offset at which reading began after the last rebalance, 0 where nothing was committed."""
+        return self._sought.get(tp, 0)
+
+    def unfinished(self) -> int:
+        """Return how many deliveries are in work."""
+        return sum(map(len, self._in_work.values()))
+
+    def verify_event_path(self, now: float, tp: TP) -> None:
+        """The stock detector reads a monitor that batches bypass; `Health` watches progress instead."""

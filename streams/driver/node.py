@@ -1,0 +1,332 @@
+"""A node: the Faust application, the agents and the analyser put together behind the ports of the edge."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import structlog
+from faust.types import TP
+
+from streams.agents.analyser import Analyser
+from streams.agents.audio import AudioCache, AudioSource
+from streams.agents.fold import Folder, LogRecord, fold_batch
+from streams.agents.followers import Follower, Followers
+from streams.agents.intake import Intake
+from streams.agents.references import References
+from streams.agents.results import Results
+from streams.agents.sweeper import sweep
+from streams.agents.verdicts import Verdicts
+from streams.driver.application import Application, Options
+from streams.driver.backend import Backend
+from streams.driver.owned import Owned
+from streams.engines.protocol import Engine
+from topics import codec, keys
+from topics.catalog import COMMANDS, PARKED, RESULTS
+from topics.errors import Unavailable
+from topics.keys import partition_of
+from topics.lifecycle import State, Verdict
+from topics.ports import View, Windows
+from topics.records import Command, Expired, Parked, Result
+from topics.rows import BLOCK_WINDOWS
+
+log = structlog.get_logger(__name__)
+
+VERDICT_SECONDS: Final = 4.5
+STUCK_SECONDS: Final = 60.0
+CHANNEL_EVENTS: Final = 4096
+AUDIO_CACHE_BYTES: Final = 64 * 1024 * 1024
+
+
+class NodeOptions(msgspec.Struct, frozen=True):
+    """What a node needs to know of its deployment."""
+
+    directory: Path
+    partitions: int
+    record_limit: int
+    idle_seconds: float = 3600.0
+    queue_bytes: int = 64 * 1024 * 1024
+    workers: int = 1
+    #: Seconds between looks at the expiry index.
+    sweep_seconds: float = 30.0
+
+
+class Node:
+    """Implements `topics.ports.Sessions` and `topics.ports.Health`."""
+
+    def __init__(self, options: NodeOptions, engine: Engine, backend: Backend, on_failure: Callable[[], None]) -> None:
+        self.options = options
+        self.engine = engine
+        self._tags = tuple(tag.name for tag in engine.manifest.tags)
+        self.backend = backend
+        self.failure: str | None = None
+        self.parked = 0
+        self._on_failure = on_failure
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._progress_at = time.monotonic()
+        #: Sessions that were found to have work before this node serves.
+        self._early: dict[str, None] = {}
+        self.verdicts = Verdicts()
+        self.followers = Followers()
+        self.references = References()
+        self.application = Application(
+            Options(
+                broker=backend.broker,
+                directory=options.directory,
+                partitions=options.partitions,
+                record_limit=options.record_limit,
+                queue_bytes=options.queue_bytes,
+                instance=_instance(options.directory),
+            ),
+            self._failed,
+            backend.embedded_log,
+        )
+        self.owned = Owned(self.application, options.partitions)
+        #: Set once, when this node first serves.
+        self.served = asyncio.Event()
+        cache = AudioCache(AUDIO_CACHE_BYTES)
+        idle_ms = int(options.idle_seconds * 1000)
+        self.intake = Intake(self.verdicts, cache, self.references, idle_ms, self._announce)
+        self.results = Results(self._tag_count, self.references, self.followers.notify)
+        self.analyser = Analyser(
+            engine,
+            AudioSource(cache, backend.reader),
+            self.owned.serving,
+            self._emit,
+            options.workers,
+            options.directory,
+        )
+        self.application.on_rebalance(self._lost, self._regained)
+        self._consume(COMMANDS, "intake", self.intake)
+        self._consume(RESULTS, "results", self.results)
+        self._kick = self.application.feed("analyser", self._take_work, CHANNEL_EVENTS)
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Prepare the log, start everything, and return; `ready` tells when requests are served."""
+        await self.backend.prepare(self.application, self.floor)
+        self.analyser.start(self._ended)
+        await self.application.start()
+        self._spawn(self._sweep(), "sweeper")
+
+    async def stop(self) -> None:
+        """Commit what is done and stop."""
+        self.owned.ready = False
+        self.followers.lose()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.analyser.stop()
+        await self.application.stop()
+        await self.backend.close()
+
+    def _spawn(self, work: Any, name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failed(error)
+
+    def _failed(self, error: BaseException) -> None:
+        if self.failure is None:
+            self.failure = f"{type(error).__name__}: {error}"
+            log.error("node.failed", error=self.failure, exc_info=error)
+            self._on_failure()
+
+    # --- partitions -------------------------------------------------------------------------------------------------
+
+    def _lost(self) -> None:
+        self.owned.lose()
+        self.followers.lose()
+        self.analyser.forget_all()
+
+    def _regained(self) -> None:
+        self._spawn(self._catch_up(), "catch-up")
+
+    async def _catch_up(self) -> None:
+        await self.owned.catch_up(self._survey)
+        if self.owned.ready:
+            early, self._early = self._early, {}
+            log.info("node.ready", unfinished_sessions=len(early))
+            self._take_work(early)
+            self.served.set()
+
+    async def _survey(self) -> None:
+        """Find in the rows what is still to be analysed, and which audio must stay in the log."""
+        for partition in {tp.partition for tp in self.application.consumer.assignment() if tp.topic == COMMANDS}:
+            store = self.owned.store(partition)
+            for session, head in store.sessions():
+                if head is None:
+                    store.erase(session)
+                    continue
+                for row in store.chunks(session, head.cursor.keep, head.next):
+                    self.references.add(partition, row.offset)
+                if head.in_progress and (head.kind == "stream" or head.state is State.READONLY):
+                    self._early[session] = None
+                await asyncio.sleep(0)
+
+    def floor(self, topic: str, partition: int) -> int | None:
+        """Return the offset below which nothing of a partition is needed, None while that is not known."""
+        committed: int | None = None
+        if self.owned.ready:
+            committed = self.application.consumer.committed_offset(TP(topic, partition))
+        lowest = self.references.lowest(partition) if topic == COMMANDS else None
+        if committed is None or lowest is None:
+            return committed
+        return min(committed, lowest)
+
+    # --- agents -----------------------------------------------------------------------------------------------------
+
+    def _consume(self, topic: str, name: str, folder: Folder) -> None:
+        async def park(partition: int, record: LogRecord, cause: str) -> None:
+            await self._park(topic, partition, record, cause)
+
+        async def handle(partition: int, records: Sequence[LogRecord]) -> None:
+            await fold_batch(lambda: self.owned.store(partition), records, folder, park)
+            self._progress_at = time.monotonic()
+            self.owned.folded(topic, partition, records[-1].offset + 1)
+
+        self.application.consume(topic, name, handle)
+
+    async def _park(self, topic: str, partition: int, record: LogRecord, cause: str) -> None:
+        self.parked += 1
+        log.warning("record.parked", topic=topic, partition=partition, offset=record.offset, cause=cause)
+        parked = Parked(topic, partition, record.offset, cause, record.key or b"", record.value or b"")
+        writer = self.application.producer.writer
+        await writer.append(PARKED[topic], partition, record.key, codec.encode(parked), bounded=False)
+
+    async def _announce(self, partition: int, work: list[str], gone: list[str]) -> None:
+        for session in gone:
+            self.analyser.forget(session)
+        self.followers.notify((*work, *gone))
+        if work:
+            await self._kick(work)
+
+    def _take_work(self, sessions: Iterable[str]) -> None:
+        if not self.owned.ready:
+            self._early.update(dict.fromkeys(sessions))
+            return
+        for session in sessions:
+            self.analyser.enqueue(session)
+
+    async def _emit(self, session: str, result: Result) -> None:
+        writer = self.application.producer.writer
+        partition = partition_of(session, self.options.partitions)
+        await writer.append(RESULTS, partition, session.encode(), codec.encode(result), bounded=False)
+
+    async def _sweep(self) -> None:
+        idle_ms = int(self.options.idle_seconds * 1000)
+        while True:
+            await asyncio.sleep(self.options.sweep_seconds)
+            await sweep(self.owned.stores(), self.backend.now_ms(), idle_ms, self._expire)
+
+    async def _expire(self, session: str, command: Expired) -> None:
+        partition = partition_of(session, self.options.partitions)
+        writer = self.application.producer.writer
+        await writer.append(COMMANDS, partition, session.encode(), codec.encode(command), bounded=False)
+
+    # --- the edge's port --------------------------------------------------------------------------------------------
+
+    async def submit(self, session: str, command: Command) -> Verdict:
+        """See `topics.ports.Sessions.submit`."""
+        self.owned.serving(session)
+        partition = partition_of(session, self.options.partitions)
+        verdict = self.verdicts.expect(command.command)
+        try:
+            appended = self.application.producer.writer.append(
+                COMMANDS, partition, session.encode(), codec.encode(command)
+            )
+            appended.add_done_callback(lambda done: _pass_on(done, verdict))
+            async with asyncio.timeout(VERDICT_SECONDS):
+                return await verdict
+        except TimeoutError:
+            raise Unavailable("the log did not take the command in time") from None
+        finally:
+            self.verdicts.forget(command.command)
+
+    def view(self, session: str) -> View | None:
+        """See `topics.ports.Sessions.view`."""
+        store = self.owned.serving(session)
+        head = store.head(session)
+        opened = None if head is None else store.opened(session)
+        return None if head is None or opened is None else View(opened, head)
+
+    def windows(self, session: str, first: int, count: int) -> Sequence[Windows]:
+        """See `topics.ports.Sessions.windows`."""
+        store = self.owned.serving(session)
+        start = first // BLOCK_WINDOWS
+        found: list[Windows] = []
+        position = start * BLOCK_WINDOWS
+        for block in store.blocks(session, start, (first + count - 1) // BLOCK_WINDOWS + 1):
+            tags = len(self.tags(block.model))
+            begin = max(first, position) - position
+            scores = block.scores[begin * tags : (first + count - position) * tags]
+            if scores:
+                found.append(Windows(position + begin, block.model, scores))
+            position += BLOCK_WINDOWS
+        return found
+
+    def follow(self, session: str) -> Follower:
+        """See `topics.ports.Sessions.follow`."""
+        return self.followers.follow(session)
+
+    def tags(self, model: str) -> Sequence[str]:
+        """See `topics.ports.Sessions.tags`."""
+        if model != self.engine.manifest.model_id:
+            raise KeyError(model)
+        return self._tags
+
+    def official_tags(self) -> Sequence[str]:
+        """See `topics.ports.Sessions.official_tags`."""
+        return self._tags
+
+    def _tag_count(self, model: str) -> int | None:
+        return len(self._tags) if model == self.engine.manifest.model_id else None
+
+    # --- health -----------------------------------------------------------------------------------------------------
+
+    def alive(self) -> str | None:
+        """See `topics.ports.Health.alive`."""
+        if self.failure is None and self.application.consumer.unfinished():
+            idle = time.monotonic() - self._progress_at
+            if idle > STUCK_SECONDS:
+                return f"records wait, and none was folded for {idle:.0f} s"
+        return self.failure
+
+    def ready(self) -> str | None:
+        """See `topics.ports.Health.ready`."""
+        if self.failure is not None:
+            return self.failure
+        return None if self.owned.ready else "the log is being read"
+
+    def gauges(self) -> list[tuple[str, str, float]]:
+        """Return (name, sentence, value) of what the metrics page shows of the streams."""
+        return [
+            ("earshot_windows", "Windows analysed and folded by this process.", self.results.windows),
+            ("earshot_lag_seconds", "Age of the oldest chunk that is not analysed.", self.analyser.lag()),
+            ("earshot_queue_bytes", "Bytes that wait for the log.", self.application.producer.writer.queued_bytes),
+            ("earshot_parked_records", "Records moved to a dead-letter topic; look there.", self.parked),
+            ("earshot_pending_commands", "Commands without a verdict yet.", len(self.verdicts)),
+        ]
+
+
+def _instance(directory: Path) -> str:
+    """Return the name of the node that has its tables here, made at its first start."""
+    file = directory / "node-id"
+    if not file.exists():
+        file.write_text(keys.new_id())
+    return file.read_text().strip()
+
+
+def _pass_on(appended: asyncio.Future[Any], verdict: asyncio.Future[Verdict]) -> None:
+    """A command that the log did not take has no verdict to wait for."""
+    if not appended.cancelled() and (error := appended.exception()) is not None and not verdict.done():
+        verdict.set_exception(error)

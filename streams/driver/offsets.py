@@ -1,0 +1,52 @@
+"""Which offset may be committed: never one above a record that is still in work.
+
+Stock Faust commits the first run of acknowledged offsets it sees, also when a record before that run is still being
+worked on. Here every delivery is remembered in order, and the committed offset stops below the oldest one not done.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class _Delivery:
+    first: int
+    next: int
+    done: bool = False
+
+
+class InWork:
+    """Deliveries of one partition, in offset order."""
+
+    def __init__(self) -> None:
+        self._deliveries: deque[_Delivery] = deque()
+        self._by_first: dict[int, _Delivery] = {}
+        self._safe: int | None = None
+
+    def deliver(self, first: int, following: int) -> None:
+        """Records [first, following) were handed to an agent."""
+        delivery = _Delivery(first, following)
+        self._deliveries.append(delivery)
+        self._by_first[first] = delivery
+
+    def done(self, first: int) -> bool:
+        """The delivery that began at `first` is done; False when it is not known (an older assignment's)."""
+        delivery = self._by_first.get(first)
+        if delivery is None:
+            return False
+        delivery.done = True
+        while self._deliveries and self._deliveries[0].done:
+            finished = self._deliveries.popleft()
+            del self._by_first[finished.first]
+            self._safe = finished.next
+        return True
+
+    @property
+    def safe(self) -> int | None:
+        """The offset that may be committed, None while nothing is done."""
+        return self._safe
+
+    def __len__(self) -> int:
+        return len(self._deliveries)

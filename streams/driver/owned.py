@@ -1,0 +1,83 @@
+"""The partitions this node owns: their stores, and whether they have caught up with the log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from faust.types import TP
+
+from streams.agents.store import SessionStore
+from topics.catalog import COMMANDS, RESULTS
+from topics.errors import Unavailable
+from topics.keys import partition_of
+
+
+class Owned:
+    """Stores of owned partitions; a partition serves once it has folded all that was in the log when it came.
+
+    Without that wait a session that was deleted just before a crash would be seen again while its deletion is still
+    to be replayed.
+    """
+
+    def __init__(self, application: Any, partitions: int) -> None:
+        self.application = application
+        self.partitions = partitions
+        self.ready = False
+        self._stores: dict[int, SessionStore] = {}
+        self._folded: dict[TP, int] = {}
+        self._moved = asyncio.Event()
+
+    def store(self, partition: int) -> SessionStore:
+        """Return the store of an owned partition, ready or not."""
+        store = self._stores.get(partition)
+        if store is None:
+            store = self._stores[partition] = SessionStore(self.application.rows.rows(partition))
+        return store
+
+    def serving(self, session: str) -> SessionStore:
+        """Return the store that serves a session.
+
+        Raises:
+            Unavailable: its partition has no ready owner here.
+        """
+        if not self.ready:
+            raise Unavailable("the partition has no ready owner yet")
+        return self.store(partition_of(session, self.partitions))
+
+    def stores(self) -> Iterable[SessionStore]:
+        """Return the stores of all owned partitions, none while they are not ready."""
+        return [self.store(partition) for partition in self._assigned()] if self.ready else []
+
+    def _assigned(self) -> list[int]:
+        return sorted(tp.partition for tp in self.application.consumer.assignment() if tp.topic == COMMANDS)
+
+    def folded(self, topic: str, partition: int, following: int) -> None:
+        """An agent has folded everything below `following`."""
+        self._folded[TP(topic, partition)] = following
+        if not self.ready:
+            self._moved.set()
+
+    def lose(self) -> None:
+        """A rebalance began: what is cached may be behind when the partitions come back."""
+        self.ready = False
+        self._stores.clear()
+        self._folded.clear()
+
+    async def catch_up(self, then: Callable[[], Awaitable[None]]) -> None:
+        """Wait until all that is in the log now is folded, run `then`, and begin to serve."""
+        consumer = self.application.consumer
+        generation = self.application.consumer_generation_id
+        tps = [tp for tp in consumer.assignment() if tp.topic in (COMMANDS, RESULTS)]
+        targets = await consumer.highwaters(*tps) if tps else {}
+        earliest = await consumer.earliest_offsets(*tps) if tps else {}
+        # A partition where nothing was committed begins at the first record that its retention has left.
+        begun = {TP(*tp): max(consumer.sought(TP(*tp)), earliest[tp] or 0) for tp in targets}
+        while generation == self.application.consumer_generation_id:
+            self._moved.clear()
+            if all(self._folded.get(TP(*tp), begun[TP(*tp)]) >= (end or 0) for tp, end in targets.items()):
+                await then()
+                self.ready = generation == self.application.consumer_generation_id
+                return
+            await self._moved.wait()

@@ -1,0 +1,159 @@
+"""How records reach a log: one small interface over the embedded log and over aiokafka's producer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, Protocol
+
+from aiokafka.errors import KafkaError
+
+from topics.errors import Unavailable
+
+
+class Position(NamedTuple):
+    """Where a record went."""
+
+    offset: int
+    timestamp: int
+
+
+class LogWriter(Protocol):
+    """Appends records; order within a partition is the order of the calls."""
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes that are enqueued and not yet durable."""
+        ...
+
+    def append(
+        self, topic: str, partition: int, key: bytes | None, value: bytes | None, *, bounded: bool = True
+    ) -> asyncio.Future[Any]:
+        """Enqueue a record at once; the future resolves when it is durable.
+
+        Raises:
+            Unavailable: the queue is full (only when `bounded`); nothing was enqueued.
+        """
+        ...
+
+    def append_soon(self, topic: str, partition: int, key: bytes | None, value: bytes | None) -> None:
+        """Enqueue a record that nobody waits for; `flush` does, and its failure stops the process."""
+        ...
+
+    async def flush(self) -> None:
+        """Return once everything enqueued before is durable; raise when something of it failed."""
+        ...
+
+    def durable_end(self, topic: str, partition: int) -> int | None:
+        """Return the offset after the last durable record this process wrote, None when it wrote none."""
+        ...
+
+
+class _Item(NamedTuple):
+    topic: str
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    future: asyncio.Future[Any] | None
+    size: int
+
+
+#: aiokafka's own bookkeeping for one record.
+OVERHEAD: Final = 100
+
+
+class KafkaWriter:
+    """Feeds an aiokafka producer from a queue, and knows the fate of every record."""
+
+    def __init__(self, limit: int, fail: Callable[[BaseException], None]) -> None:
+        self.limit = limit
+        self.queued_bytes = 0
+        self._fail = fail
+        self._queue: deque[_Item] = deque()
+        self._wake = asyncio.Event()
+        self._enqueued = 0
+        self._settled = 0
+        self._flushes: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._ends: dict[tuple[str, int], int] = {}
+        self._failure: BaseException | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, producer: Any) -> None:
+        """Begin to feed a started producer."""
+        self._task = asyncio.create_task(self._feed(producer), name="kafka-writer")
+
+    async def stop(self) -> None:
+        """Stop feeding."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def append(
+        self, topic: str, partition: int, key: bytes | None, value: bytes | None, *, bounded: bool = True
+    ) -> asyncio.Future[Any]:
+        """See `LogWriter.append`."""
+        size = OVERHEAD + len(key or b"") + len(value or b"")
+        if bounded and self.queued_bytes + size > self.limit:
+            raise Unavailable(f"{self.queued_bytes} bytes wait for the broker")
+        future = asyncio.get_running_loop().create_future()
+        self._put(_Item(topic, partition, key, value, future, size))
+        return future
+
+    def append_soon(self, topic: str, partition: int, key: bytes | None, value: bytes | None) -> None:
+        """See `LogWriter.append_soon`."""
+        self._put(_Item(topic, partition, key, value, None, OVERHEAD + len(key or b"") + len(value or b"")))
+
+    def _put(self, item: _Item) -> None:
+        self.queued_bytes += item.size
+        self._enqueued += 1
+        self._queue.append(item)
+        self._wake.set()
+
+    async def flush(self) -> None:
+        """See `LogWriter.flush`."""
+        if self._settled < self._enqueued:
+            done = asyncio.get_running_loop().create_future()
+            self._flushes.append((self._enqueued, done))
+            await done
+        if self._failure is not None:
+            raise self._failure
+
+    def durable_end(self, topic: str, partition: int) -> int | None:
+        """See `LogWriter.durable_end`."""
+        return self._ends.get((topic, partition))
+
+    async def _feed(self, producer: Any) -> None:
+        while True:
+            while not self._queue:
+                self._wake.clear()
+                await self._wake.wait()
+            item = self._queue.popleft()
+            try:
+                sent = await producer.send(item.topic, item.value, key=item.key, partition=item.partition)
+            except KafkaError as error:
+                self._settle(item, None, error)
+            else:
+                sent.add_done_callback(lambda done, item=item: self._on_sent(item, done))
+
+    def _on_sent(self, item: _Item, sent: asyncio.Future[Any]) -> None:
+        error = asyncio.CancelledError("the producer stopped") if sent.cancelled() else sent.exception()
+        self._settle(item, None if error else sent.result(), error)
+
+    def _settle(self, item: _Item, sent: Any, error: BaseException | None) -> None:
+        self.queued_bytes -= item.size
+        self._settled += 1
+        if error is None:
+            self._ends[item.topic, item.partition] = sent.offset + 1
+            if item.future is not None and not item.future.done():
+                item.future.set_result(Position(sent.offset, sent.timestamp))
+        elif item.future is not None:
+            if not item.future.done():
+                item.future.set_exception(Unavailable(f"the broker did not take the record: {error!r}"))
+        elif self._failure is None:
+            self._failure = error
+            self._fail(error)
+        while self._flushes and self._flushes[0][0] <= self._settled:
+            _, done = self._flushes.popleft()
+            if not done.done():
+                done.set_result(None)

@@ -32,7 +32,7 @@ def listen(
     url: remote.Url = remote.LOCAL,
     key: remote.Key = "",
     speed: Annotated[str, typer.Option(help="Times real time for a file, or max.")] = "1",
-    windows: Annotated[bool, typer.Option("--windows", help="Print every window instead of whole events.")] = False,
+    whole: Annotated[bool, typer.Option("--whole", help="Print whole events, each when it has ended.")] = False,
     rate: Annotated[int, typer.Option(min=1, help="Sample rate of a pipe, Hz.")] = 16000,
     sample_format: Annotated[str, typer.Option("--format", help="Sample format of a pipe.")] = "s16le",
     channels: Annotated[int, typer.Option(min=1, help="Channels of a pipe.")] = 1,
@@ -47,7 +47,7 @@ def listen(
     with remote.connected(url, key) as client:
         session = client.create_session(Opening("stream", source.content_type, wanted))
         with _screen(source.seconds) as (show, advance):
-            reader = _Reader(client, session.id, show, windows)
+            reader = _Reader(client, session.id, show, whole)
             try:
                 _send(client, session.id, source, reader, advance)
             finally:
@@ -97,9 +97,9 @@ def _send(client: Client, session: str, source: Source, reader: _Reader, advance
 class _Reader:
     """A thread that prints the events of a session while another one sends."""
 
-    def __init__(self, client: Client, session: str, show: Print, windows: bool) -> None:
+    def __init__(self, client: Client, session: str, show: Print, whole: bool) -> None:
         self._events = client.events(session)
-        self._print = (_print_windows if windows else _print_runs, show)
+        self._print = (_print_runs if whole else _print_windows, show)
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
@@ -124,9 +124,10 @@ class _Reader:
 
 
 def _print_windows(events: Iterator[Event], show: Print) -> None:
+    """Print each window in which something is heard, at once."""
     for event in events:
-        tags = ", ".join(f"{tag.name} ({tag.probability:.2f})" for tag in event.sounds)
-        show(f"At {event.start:g}-{event.end:g}s, {tags or 'nothing'}")
+        if tags := ", ".join(f"{tag.name} ({tag.probability:.2f})" for tag in event.sounds):
+            show(f"At {event.start:g}-{event.end:g}s, {tags}")
 
 
 def _print_runs(events: Iterator[Event], show: Print) -> None:

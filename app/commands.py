@@ -15,7 +15,6 @@ from app.waiting import current
 from topics import media
 from topics.errors import BadRequest, DirectoryDown, Unauthorized
 from topics.geometry import Geometry, seconds
-from topics.keys import new_id
 from topics.lifecycle import Verdict, foresee
 from topics.ports import Principal
 from topics.records import Chunk, Command, Deleted, Opened, Sealed
@@ -31,7 +30,7 @@ async def create_session(call: Call) -> Reply:
     """POST /audio_sessions/: open a session; the key is judged before the body is read."""
     principal = await _authenticated(call)
     wanted = decode(CREATE, await call.body(SMALL_BODY))
-    session = new_id()
+    session = call.edge.sessions.new_id()
     opened = _opened(call, principal, wanted)
     verdict = await call.edge.sessions.submit(session, opened)
     if verdict.status != 200:

@@ -8,6 +8,7 @@ from itertools import count
 
 import msgspec
 
+from app.forwarding import Forwarder
 from app.keys import KeyCache
 from app.metrics import Meters
 from app.options import EdgeOptions
@@ -33,3 +34,4 @@ class Edge(msgspec.Struct, frozen=True):
     renderer: Renderer
     meters: Meters
     commands: Iterator[str]
+    forwarder: Forwarder

@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.edge import Edge, command_ids
+from app.forwarding import Forwarder
 from app.keys import KeyCache
 from app.metrics import Gauges, Meters
 from app.options import EdgeOptions
@@ -31,6 +32,7 @@ def create_app(
         renderer=Renderer(sessions, options.page_cache_bytes),
         meters=Meters(gauges),
         commands=command_ids(),
+        forwarder=Forwarder(options.poll_seconds),
     )
 
     async def no_such_path(request: Request, error: Exception) -> Response:
@@ -40,4 +42,6 @@ def create_app(
 
     app = ShortCut(routes=routes(edge), exception_handlers={404: no_such_path})
     app.router.redirect_slashes = False
+    #: For whoever stops the service: it has connections to close.
+    app.state.forwarder = edge.forwarder
     return app

@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from app.bodies import ClientGone, Flood, read_body
 from app.edge import Edge
+from app.forwarding import FORWARDED
 from app.replies import CLOSE, Headers, Reply, generic_error
 from topics.errors import EarshotError, NotFound, Unavailable
 from topics.geometry import Geometry
@@ -25,6 +26,7 @@ from topics.keys import is_id
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
+_NOWHERE: Final[dict[str, str]] = {}
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -98,7 +100,8 @@ class Operation:
         call = Call(self._edge, self._generation, scope, receive)
         fault: Exception | None = None
         try:
-            reply = await self._handler(call)
+            owner = self._elsewhere(call)
+            reply = await (self._handler(call) if owner is None else self._edge.forwarder.forward(call, owner))
         except ClientGone:
             return
         except EarshotError as error:
@@ -113,6 +116,14 @@ class Operation:
         self._timing.observe(perf_counter() - started)
         await send({"type": "http.response.start", "status": reply.status, "headers": reply.headers})
         await send({"type": "http.response.body", "body": reply.body})
+
+    def _elsewhere(self, call: Call) -> str | None:
+        """Return the node to ask instead; a request is passed on once, so that nodes that disagree make no circle."""
+        session = call.scope.get("path_params", _NOWHERE).get("session_id")
+        if session is None:
+            return None
+        owner = self._edge.sessions.owner(session)
+        return None if owner is None or call.header(FORWARDED) else owner
 
     def _refused(self, call: Call, reply: Reply, fault: Exception | None) -> None:
         self._edge.meters.refused(reply.status)

@@ -13,6 +13,7 @@ from typing import Final
 import structlog
 import uvicorn
 
+from app.forwarding import Forwarder
 from app.main import create_app
 from app.options import EdgeOptions
 from infra import logs, models
@@ -47,6 +48,7 @@ class Service:
         self.database = Database(settings.database)
         self.node: Node | None = None
         self.server: uvicorn.Server | None = None
+        self.forwarder: Forwarder | None = None
 
     async def run(self, announce: Callable[[Service, Bootstrapped], None]) -> int:
         """Serve until a signal or a failure; return the exit status of the process."""
@@ -56,6 +58,7 @@ class Service:
         self.node = Node(self._node_options(), engine, self._backend(), self._fail)
         secret = await token_secret(self.database)
         app = create_app(self.node, SqlDirectory(self.database), self.node, self._edge_options(secret), self._gauges)
+        self.forwarder = app.state.forwarder
         self.server = _server(app, self.settings)
         serving = asyncio.create_task(self._serve(self.server), name="http")
         try:
@@ -115,6 +118,8 @@ class Service:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(STOP_SECONDS):
                     await self.node.stop()
+        if self.forwarder is not None:
+            await self.forwarder.close()
         await self.database.close()
         log.info("service.stopped", failed=self.failed)
 
@@ -153,6 +158,7 @@ class Service:
             idle_seconds=settings.session_idle_seconds,
             queue_bytes=settings.queue_bytes,
             workers=settings.workers,
+            url=settings.advertise or f"http://{settings.host}:{settings.port}",
             sweep_seconds=min(30.0, max(0.5, settings.session_idle_seconds / 20)),
         )
 

@@ -70,6 +70,11 @@ class Settings(BaseSettings):
         description="Database of organizations, projects and keys: `sqlite:///FILE` or "
         "`postgresql://user:password@host/name`; by default a SQLite file in the data directory.",
     )
+    advertise: str | None = Field(
+        default=None,
+        pattern=r"^https?://[^/]+$",
+        description="URL at which other nodes on the same Kafka reach this one; by default HOST and PORT.",
+    )
     partitions: int | None = Field(
         default=None,
         ge=1,

@@ -48,6 +48,14 @@ class Follower(Protocol):
 class Sessions(Protocol):
     """Audio sessions as the edge sees them. Every call may raise Unavailable; nothing was accepted then."""
 
+    def new_id(self) -> str:
+        """Return an id for a new session, one that this node owns."""
+        ...
+
+    def owner(self, session: str) -> str | None:
+        """Return the URL of the node that owns a session; None for this one, and while nobody is known to."""
+        ...
+
     async def submit(self, session: str, command: Command) -> Verdict:
         """Append the command to the log and return the verdict of the fold.
 

@@ -49,6 +49,8 @@ class Options(msgspec.Struct, frozen=True):
     #: Name of this node in the consumer group, the same after a restart: it takes its partitions back at once, where
     #: a new member would wait until the broker has given up on the old one.
     instance: str
+    #: Where other nodes reach this one.
+    url: str
 
 
 class Application(faust.App):  # type: ignore[misc]
@@ -67,6 +69,7 @@ class Application(faust.App):  # type: ignore[misc]
             datadir=str(options.directory),
             autodiscover=False,
             web_enabled=False,
+            canonical_url=options.url,
             cython_optimizations=True,
             topic_partitions=options.partitions,
             topic_disable_leader=True,

@@ -9,9 +9,9 @@ from typing import Any
 from faust.types import TP
 
 from streams.agents.store import SessionStore
-from topics.catalog import COMMANDS, RESULTS
+from topics.catalog import CHANGELOG, COMMANDS, RESULTS
 from topics.errors import Unavailable
-from topics.keys import partition_of
+from topics.keys import new_id, partition_of
 
 
 class Owned:
@@ -26,6 +26,9 @@ class Owned:
         self.partitions = partitions
         self.ready = False
         self._stores: dict[int, SessionStore] = {}
+        #: Partitions owned, once they serve.
+        self._mine: frozenset[int] = frozenset()
+        self._url = str(application.conf.canonical_url)
         self._folded: dict[TP, int] = {}
         self._moved = asyncio.Event()
 
@@ -46,6 +49,28 @@ class Owned:
             raise Unavailable("the partition has no ready owner yet")
         return self.store(partition_of(session, self.partitions))
 
+    def elsewhere(self, session: str) -> str | None:
+        """Return the URL of another node that has a session's partition, as the last assignment told all members."""
+        partition = partition_of(session, self.partitions)
+        if partition in self._mine:
+            return None
+        for url, topics in self.application.assignor.tables_metadata().items():
+            if partition in topics.get(CHANGELOG, ()):
+                return None if str(url) == self._url else str(url)
+        return None
+
+    def new_id(self) -> str:
+        """Return an id in a partition that this node owns, so that a session is opened where it is asked for.
+
+        Raises:
+            Unavailable: it owns none.
+        """
+        if not self._mine:
+            raise Unavailable("this node has no partitions yet")
+        while partition_of(session := new_id(), self.partitions) not in self._mine:
+            pass
+        return session
+
     def stores(self) -> Iterable[SessionStore]:
         """Return the stores of all owned partitions, none while they are not ready."""
         return [self.store(partition) for partition in self._assigned()] if self.ready else []
@@ -62,6 +87,7 @@ class Owned:
     def lose(self) -> None:
         """A rebalance began: what is cached may be behind when the partitions come back."""
         self.ready = False
+        self._mine = frozenset()
         self._stores.clear()
         self._folded.clear()
 
@@ -78,6 +104,7 @@ class Owned:
             self._moved.clear()
             if all(self._folded.get(TP(*tp), begun[TP(*tp)]) >= (end or 0) for tp, end in targets.items()):
                 await then()
+                self._mine = frozenset(self._assigned())
                 self.ready = generation == self.application.consumer_generation_id
                 return
             await self._moved.wait()

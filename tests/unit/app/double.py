@@ -16,6 +16,7 @@ from hashlib import blake2b
 import msgspec
 
 from topics.errors import AudioError, DirectoryDown, Unavailable
+from topics.keys import new_id
 from topics.lifecycle import Arrival, Effect, Head, Receipt, State, Verdict, fold
 from topics.outcome import fold_result
 from topics.ports import Principal, View, Windows
@@ -69,6 +70,14 @@ class MemorySessions:
         #: While True nothing is analysed.
         self.paused = False
         self.failure: Unavailable | None = None
+        #: Sessions of another node, and its URL.
+        self.elsewhere: dict[str, str] = {}
+
+    def new_id(self) -> str:
+        return new_id()
+
+    def owner(self, session: str) -> str | None:
+        return self.elsewhere.get(session)
 
     async def submit(self, session: str, command: Command) -> Verdict:
         await asyncio.sleep(0)

@@ -53,5 +53,5 @@ def _decode(decoder: msgspec.msgpack.Decoder[T], value: bytes | None) -> T:
         raise RecordError(f"record version {value[0]} is not known (this is version {VERSION[0]})")
     try:
         return decoder.decode(memoryview(value)[1:])
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RecordError(f"not a record: {error}") from error

@@ -145,7 +145,10 @@ class Analyser:
             job.failures = 0
         except Exception as error:
             more = await self._failed(session, job, error)
-        return more and self._jobs.get(session) is job
+        if self._jobs.get(session) is not job:
+            _close(job)
+            return False
+        return more
 
     async def _failed(self, session: str, job: Job, error: Exception) -> bool:
         """The audio's own faults end the session; faults of the service are tried again."""
@@ -229,20 +232,26 @@ class Analyser:
             await self._emit(session, job, Scores(0, b"", head.cursor), final=True)
             return False
         if job.progress is None:
-            spool = await self._fill_spool(store, session, head)
-            geometry = Geometry(opened.window_ms, opened.hop_ms)
-            declared = media.parse(opened.content_type)
-            job.progress = await self._in_thread(FileProgress, self.engine, geometry, declared, head, spool)
+            job.progress = await self._open_file(store, session, head, opened)
         progress = cast(FileProgress, job.progress)
         scores = await self._in_thread(progress.step, tags)
         if scores.packed or progress.ended:
             await self._emit(session, job, scores, final=progress.ended)
         return not progress.ended
 
-    async def _fill_spool(self, store: SessionStore, session: str, head: Head) -> BinaryIO:
-        """Gather a file's chunks: in memory while small, else in a file without a name."""
+    async def _open_file(self, store: SessionStore, session: str, head: Head, opened: Opened) -> FileProgress:
+        """Gather a file's chunks, in memory while small, else in a file without a name."""
         # Closed with the job, which outlives this call.
         spool = cast(BinaryIO, tempfile.SpooledTemporaryFile(SPOOL_IN_MEMORY, dir=str(self.spool)))  # noqa: SIM115
+        try:
+            await self._fill(spool, store, session, head)
+            geometry, declared = Geometry(opened.window_ms, opened.hop_ms), media.parse(opened.content_type)
+            return await self._in_thread(FileProgress, self.engine, geometry, declared, head, spool)
+        except BaseException:
+            spool.close()
+            raise
+
+    async def _fill(self, spool: BinaryIO, store: SessionStore, session: str, head: Head) -> None:
         chunks = store.chunks(session, 0, head.next)
         left = head.received if head.total_size is None else min(head.received, head.total_size)
         async for data in self.audio.read(store.partition.number, chunks):
@@ -251,13 +260,12 @@ class Analyser:
         for row in chunks:
             self.audio.cache.drop(store.partition.number, row.offset)
         spool.seek(0)
-        return spool
 
     async def _emit(self, session: str, job: Job, scores: Scores, final: bool = False) -> None:
         model = self.engine.manifest.model_id
         final = final and scores.error is None
-        dropped, job.dropped = job.dropped, scores.cursor.keep
-        await self.emit(session, Scored(scores.first, model, scores.packed, scores.cursor, dropped, final))
+        await self.emit(session, Scored(scores.first, model, scores.packed, scores.cursor, job.dropped, final))
+        job.dropped = scores.cursor.keep
         if scores.error is not None:
             raise AudioError(scores.error)
         if final:

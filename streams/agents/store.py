@@ -46,6 +46,8 @@ class SessionStore:
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.heads: OrderedDict[str, Head] = OrderedDict()
+        #: Openings of sessions in `heads`; they never change.
+        self._openings: dict[str, Opened] = {}
 
     def head(self, session: str) -> Head | None:
         """Return the head of a session, None where there is none."""
@@ -60,15 +62,21 @@ class SessionStore:
         """Keep a head decoded, or forget it."""
         if head is None:
             self.heads.pop(session, None)
+            self._openings.pop(session, None)
             return
         self.heads[session] = head
         self.heads.move_to_end(session)
         if len(self.heads) > HEADS_CACHED:
-            self.heads.popitem(last=False)
+            self._openings.pop(self.heads.popitem(last=False)[0], None)
 
     def opened(self, session: str) -> Opened | None:
         """Return what the session was opened with."""
-        return rows.opened(self.partition.get(keys.session_key(session, keys.OPENED)))
+        known = self._openings.get(session)
+        if known is None:
+            known = rows.opened(self.partition.get(keys.session_key(session, keys.OPENED)))
+            if known is not None and session in self.heads:
+                self._openings[session] = known
+        return known
 
     def receipt(self, session: str, sequence: int) -> Receipt | None:
         """Return the receipt of an upload that had an Idempotency-Key."""

@@ -148,7 +148,7 @@ class BatchConsumer(Consumer):  # type: ignore[misc]
         return self._sought.get(tp, 0)
 
     def unfinished(self) -> int:
-        """Return how many deliveries are in work."""
+        """Return how many deliveries are in work, or wait for an earlier one that is."""
         return sum(map(len, self._in_work.values()))
 
     def verify_event_path(self, now: float, tp: TP) -> None:

@@ -27,14 +27,17 @@ class TopicsDiffer(ServiceError):
     """The topics on the broker do not fit; the message lists every difference."""
 
 
-def configuration(topic: Topic) -> dict[str, str]:
-    """Return the settings that a topic must have on the broker."""
+def configuration(topic: Topic, replication: int = 1) -> dict[str, str]:
+    """Return the settings that a topic must have on the broker, with so many copies of each partition."""
     settings = {
         "cleanup.policy": "compact" if topic.compact else "delete",
         "max.message.bytes": str(topic.max_bytes),
     }
     if topic.retention_ms is not None:
         settings["retention.ms"] = str(topic.retention_ms)
+    if replication > 2:
+        # An answer means two copies at least; with two copies in all, one that is away would stop everything.
+        settings["min.insync.replicas"] = "2"
     return settings
 
 
@@ -52,7 +55,7 @@ async def ensure(bootstrap: Sequence[str], topics: Sequence[Topic], partitions: 
         missing = [topic for topic in topics if topic.name not in present]
         await _create(admin, missing, partitions, replication)
         await _wait_until_visible(admin, {topic.name for topic in topics})
-        differences = await _differences(admin, topics, partitions)
+        differences = await _differences(admin, topics, partitions, replication)
     except KafkaError as error:
         raise ServiceError(f"Kafka at {', '.join(bootstrap)}: {error!r}") from error
     finally:
@@ -64,7 +67,10 @@ async def ensure(bootstrap: Sequence[str], topics: Sequence[Topic], partitions: 
 async def _create(admin: Any, topics: Sequence[Topic], partitions: int, replication: int) -> None:
     if not topics:
         return
-    wanted = [NewTopic(topic.name, partitions, replication, topic_configs=configuration(topic)) for topic in topics]
+    wanted = [
+        NewTopic(topic.name, partitions, replication, topic_configs=configuration(topic, replication))
+        for topic in topics
+    ]
     response = await admin.create_topics(wanted)
     for name, code, *reason in response.topic_errors:
         if code not in (0, TopicAlreadyExistsError.errno):
@@ -78,7 +84,7 @@ async def _wait_until_visible(admin: Any, names: set[str]) -> None:
             await asyncio.sleep(0.1)
 
 
-async def _differences(admin: Any, topics: Sequence[Topic], partitions: int) -> list[str]:
+async def _differences(admin: Any, topics: Sequence[Topic], partitions: int, replication: int) -> list[str]:
     names = [topic.name for topic in topics]
     counts = {entry["topic"]: len(entry["partitions"]) for entry in await admin.describe_topics(names)}
     settings = await _settings(admin, names)
@@ -86,14 +92,14 @@ async def _differences(admin: Any, topics: Sequence[Topic], partitions: int) -> 
     for topic in topics:
         if counts[topic.name] != partitions:
             found.append(f"{topic.name} has {counts[topic.name]} partitions, EARSHOT_PARTITIONS is {partitions}")
-        found.extend(_compare(topic, settings.get(topic.name, {})))
+        found.extend(_compare(topic, settings.get(topic.name, {}), replication))
     return found
 
 
-def _compare(topic: Topic, actual: Mapping[str, str]) -> list[str]:
+def _compare(topic: Topic, actual: Mapping[str, str], replication: int = 1) -> list[str]:
     """Say what is not enough: another cleanup, a shorter retention, a smaller message size."""
     found = []
-    for name, wanted in configuration(topic).items():
+    for name, wanted in configuration(topic, replication).items():
         value = actual.get(name)
         if value is None or value == wanted:
             continue

@@ -57,6 +57,17 @@ class _Item(NamedTuple):
     value: bytes | None
     future: asyncio.Future[Any] | None
     size: int
+    span: _Span
+
+
+class _Span:
+    """The records enqueued between two flushes: how many are not settled, and the flush that ended the span."""
+
+    __slots__ = ("done", "left")
+
+    def __init__(self) -> None:
+        self.left = 0
+        self.done: asyncio.Future[None] | None = None
 
 
 #: aiokafka's own bookkeeping for one record.
@@ -72,9 +83,7 @@ class KafkaWriter:
         self._fail = fail
         self._queue: deque[_Item] = deque()
         self._wake = asyncio.Event()
-        self._enqueued = 0
-        self._settled = 0
-        self._flushes: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._spans = deque([_Span()])
         self._ends: dict[tuple[str, int], int] = {}
         self._failure: BaseException | None = None
         self._task: asyncio.Task[None] | None = None
@@ -84,10 +93,13 @@ class KafkaWriter:
         self._task = asyncio.create_task(self._feed(producer), name="kafka-writer")
 
     async def stop(self) -> None:
-        """Stop feeding."""
+        """Stop feeding; whoever waits for a record that was not sent, or for a flush, is told."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        for waiting in (*(item.future for item in self._queue), *(span.done for span in self._spans)):
+            if waiting is not None and not waiting.done():
+                waiting.set_exception(Unavailable("the writer stopped"))
 
     def append(
         self, topic: str, partition: int, key: bytes | None, value: bytes | None, *, bounded: bool = True
@@ -97,25 +109,28 @@ class KafkaWriter:
         if bounded and self.queued_bytes + size > self.limit:
             raise Unavailable(f"{self.queued_bytes} bytes wait for the broker")
         future = asyncio.get_running_loop().create_future()
-        self._put(_Item(topic, partition, key, value, future, size))
+        self._put(topic, partition, key, value, future, size)
         return future
 
     def append_soon(self, topic: str, partition: int, key: bytes | None, value: bytes | None) -> None:
         """See `LogWriter.append_soon`."""
-        self._put(_Item(topic, partition, key, value, None, OVERHEAD + len(key or b"") + len(value or b"")))
+        size = OVERHEAD + len(key or b"") + len(value or b"")
+        self._put(topic, partition, key, value, None, size)
 
-    def _put(self, item: _Item) -> None:
-        self.queued_bytes += item.size
-        self._enqueued += 1
-        self._queue.append(item)
+    def _put(self, topic: str, partition: int, key: bytes | None, value: bytes | None, future: Any, size: int) -> None:
+        span = self._spans[-1]
+        span.left += 1
+        self.queued_bytes += size
+        self._queue.append(_Item(topic, partition, key, value, future, size, span))
         self._wake.set()
 
     async def flush(self) -> None:
         """See `LogWriter.flush`."""
-        if self._settled < self._enqueued:
-            done = asyncio.get_running_loop().create_future()
-            self._flushes.append((self._enqueued, done))
-            await done
+        span = self._spans[-1]
+        if span.left or len(self._spans) > 1:
+            span.done = asyncio.get_running_loop().create_future()
+            self._spans.append(_Span())
+            await span.done
         if self._failure is not None:
             raise self._failure
 
@@ -133,6 +148,9 @@ class KafkaWriter:
                 sent = await producer.send(item.topic, item.value, key=item.key, partition=item.partition)
             except KafkaError as error:
                 self._settle(item, None, error)
+            except asyncio.CancelledError:
+                self._queue.appendleft(item)
+                raise
             else:
                 sent.add_done_callback(lambda done, item=item: self._on_sent(item, done))
 
@@ -142,7 +160,7 @@ class KafkaWriter:
 
     def _settle(self, item: _Item, sent: Any, error: BaseException | None) -> None:
         self.queued_bytes -= item.size
-        self._settled += 1
+        item.span.left -= 1
         if error is None:
             self._ends[item.topic, item.partition] = sent.offset + 1
             if item.future is not None and not item.future.done():
@@ -153,7 +171,7 @@ class KafkaWriter:
         elif self._failure is None:
             self._failure = error
             self._fail(error)
-        while self._flushes and self._flushes[0][0] <= self._settled:
-            _, done = self._flushes.popleft()
-            if not done.done():
+        while len(self._spans) > 1 and not self._spans[0].left:
+            done = self._spans.popleft().done
+            if done is not None and not done.done():
                 done.set_result(None)

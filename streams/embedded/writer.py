@@ -31,6 +31,10 @@ log: Final = logging.getLogger(__name__)
 STALL_RETRY: Final = 0.005
 #: Seconds that items for which nobody waits may wait for others: syncs are what a busy log spends most on.
 PATIENCE: Final = 0.02
+#: Seconds from one group to the next at least, for each record of it and at most: a lone client hardly waits, and a
+#: busy log writes few large groups.
+PACE: Final = 0.0005
+SLOWEST_PACE: Final = 0.005
 SPACE_RETRY: Final = 1.0
 
 
@@ -78,6 +82,7 @@ class Writer:
         self._scheduled = False
         #: Somebody waits for an item of the queue.
         self._awaited = False
+        self._paced_until = 0.0
         self._patient: asyncio.TimerHandle | None = None
         #: Why nothing is taken for now.
         self._full: NoSpace | None = None
@@ -162,17 +167,26 @@ class Writer:
         # Not at once, so that what the loop appends in this turn goes in one group.
         if not self._scheduled:
             self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._cut)
+            loop = asyncio.get_running_loop()
+            early = self._paced_until - loop.time()
+            if early > 0:
+                loop.call_later(early, self._cut)
+            else:
+                loop.call_soon(self._cut)
 
     def _cut(self) -> None:
         """Write the next group and hand it to the sync thread."""
         self._scheduled = False
+        if self._patient is not None:
+            self._patient.cancel()
+            self._patient = None
         if self.failure is not None:
             return
         group = Group(self._number + 1, int(self._clock() * 1000))
         try:
             self._undo(group)
             self._queue.fill(group)
+            self._awaited = self._awaited and bool(self._queue)
             self._store.write(group.batch)
         except Stalled:
             group.withdraw()
@@ -184,7 +198,9 @@ class Writer:
             return
         self._flying = group
         if self._sync:
-            self._syncer.submit(self._sync_group, group, asyncio.get_running_loop())
+            loop = asyncio.get_running_loop()
+            self._paced_until = loop.time() + min(SLOWEST_PACE, PACE * len(group.records))
+            self._syncer.submit(self._sync_group, group, loop)
         else:
             self._landed(group, None, 0.0)
 

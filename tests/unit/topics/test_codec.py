@@ -9,7 +9,7 @@ from typing import get_args
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.examples import golden
@@ -88,6 +88,7 @@ def test_no_value_is_no_record(decode: Callable[[bytes | None], object], value: 
 
 @pytest.mark.parametrize("decode", DECODERS)
 @given(data=st.binary(max_size=60))
+@example(data=b"\x91\xa1\x80")
 def test_noise_is_no_record(decode: Callable[[bytes | None], object], data: bytes) -> None:
     with pytest.raises(RecordError):
         decode(b"\x02" + data)
@@ -138,9 +139,10 @@ def test_wrong_types_are_no_record(body: object) -> None:
         codec.decode_command(codec.VERSION + msgspec.msgpack.encode(body))
 
 
-def test_deep_nesting_is_no_record() -> None:
-    with pytest.raises(RecordError):
-        codec.decode_command(codec.VERSION + b"\x91" * 100_000)
+@pytest.mark.parametrize("before", [b"", b"\x93\xa4seal\xa1c"])
+def test_deep_nesting_is_no_record(before: bytes) -> None:
+    with pytest.raises(RecordError, match="not a record"):
+        codec.decode_command(codec.VERSION + before + b"\x91" * 100_000)
 
 
 @given(strategies.opened, strategies.chunk)

@@ -1,0 +1,65 @@
+"""Doubles below the agents: a partition in a dict with its changelog, and records as a log delivers them."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from topics import codec
+from topics.records import Command, Result
+
+T = TypeVar("T")
+
+
+class Delivered(NamedTuple):
+    """One record of a log."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+
+
+def delivered(offset: int, session: str, record: Command | Result, at: int = 0) -> Delivered:
+    """Return a record as the log gives it."""
+    return Delivered(offset, at, session.encode(), codec.encode(record))
+
+
+class MemoryPartition:
+    """Rows in a dict; every write reaches the dict first and the changelog after it, as in the real table."""
+
+    def __init__(self, number: int = 0) -> None:
+        self.number = number
+        self.rows: dict[bytes, bytes] = {}
+        self.changelog: list[tuple[bytes, bytes | None]] = []
+
+    def get(self, key: bytes) -> bytes | None:
+        return self.rows.get(key)
+
+    def scan(self, lower: bytes, upper: bytes, limit: int | None = None) -> Iterator[tuple[bytes, bytes]]:
+        found = sorted(key for key in self.rows if lower <= key < upper)
+        return iter([(key, self.rows[key]) for key in found[:limit]])
+
+    def write(self, changes: Mapping[bytes, bytes | None]) -> None:
+        replay(self.rows, list(changes.items()))
+        self.changelog.extend(changes.items())
+
+
+def replay(rows: dict[bytes, bytes], changes: list[tuple[bytes, bytes | None]]) -> dict[bytes, bytes]:
+    """Apply a changelog to rows."""
+    for key, value in changes:
+        if value is None:
+            rows.pop(key, None)
+        else:
+            rows[key] = value
+    return rows
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never has to wait."""
+    try:
+        work.send(None)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    raise AssertionError("the coroutine waits for something")

@@ -1,0 +1,57 @@
+"""Which offset may be committed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from types import SimpleNamespace
+
+from faust.transport.consumer import Consumer as StockConsumer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.driver.offsets import InWork
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=12), st.data())
+def test_the_safe_offset_is_the_lowest_one_in_work(sizes: list[int], data: st.DataObject) -> None:
+    """Against a naive model: a set of offsets, and a walk from the first one."""
+    work, done = InWork(), set[int]()
+    firsts, following = [], 10
+    for size in sizes:
+        firsts.append((following, following + size))
+        work.deliver(following, following + size)
+        following += size
+    for first, after in data.draw(st.permutations(firsts)):
+        assert work.done(first)
+        done.update(range(first, after))
+        naive = next(offset for offset in range(10, following + 1) if offset not in done)
+        assert work.safe == (naive if naive > 10 else None)
+    assert len(work) == 0
+
+
+def test_a_batch_that_is_not_known_counts_for_nothing() -> None:
+    work = InWork()
+    work.deliver(5, 8)
+    assert not work.done(6)
+    assert work.safe is None
+    assert work.done(5)
+    assert not work.done(5)
+    assert work.safe == 8
+
+
+def test_stock_faust_commits_above_a_record_in_work() -> None:
+    """Record 0 is in work and 1 to 3 are acknowledged: stock commits 4, ours commits nothing."""
+    acked = [1, 2, 3]
+    consumer = SimpleNamespace(
+        _acked={"tp": list(acked)},
+        _gap=defaultdict(list),
+        _committed_offset={"tp": None},
+        _acked_index={"tp": {1, 2, 3}},
+    )
+    assert StockConsumer._new_offset(consumer, "tp") == 4
+    work = InWork()
+    for offset in range(4):
+        work.deliver(offset, offset + 1)
+    for offset in acked:
+        work.done(offset)
+    assert work.safe is None

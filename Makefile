@@ -11,11 +11,11 @@ run: .venv/.installed ## Start the service: embedded log, bundled model, data un
 	@$(EARSHOT) serve
 
 test: check ## Everything that this machine can run: unit, contract, recovery, interop; real Kafka when Java is there
-	@$(PYTHON) -m pytest tests/unit -q
+	@$(PYTHON) -m pytest tests/unit -q -n auto
 	@$(PYTHON) -m pytest tests -q --ignore=tests/unit
 
 unit: .venv/.installed ## The unit tier alone, under a minute
-	@$(PYTHON) -m pytest tests/unit -q
+	@$(PYTHON) -m pytest tests/unit -q -n auto
 
 check: .venv/.installed ## Lint, types, import rules
 	@.venv/bin/ruff check .

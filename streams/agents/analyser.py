@@ -28,7 +28,7 @@ from topics.errors import AudioError, EarshotError, Unavailable
 from topics.geometry import Geometry
 from topics.lifecycle import Head, State
 from topics.records import Failed, Opened, Result, Scored
-from topics.rows import ChunkRow
+from topics.rows import BLOCK_WINDOWS, Block, ChunkRow
 
 T = TypeVar("T")
 
@@ -69,12 +69,14 @@ class Analyser:
         self.emit = emit
         self.spool = spool
         self.pool = ThreadPoolExecutor(workers, thread_name_prefix="inference")
-        self.lanes = 2 * workers + 2
+        # More than threads: most of a step's time is spent waiting for the log.
+        self.lanes = 8 * workers
         self._jobs: OrderedDict[str, Job] = OrderedDict()
         #: Sessions with work, and since when (monotonic seconds).
         self._waiting: dict[str, float] = {}
         self._ready: deque[str] = deque()
-        self._running: set[str] = set()
+        #: Sessions in a lane, and since when they had the work that is being done.
+        self._running: dict[str, float] = {}
         self._wake = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -115,7 +117,8 @@ class Analyser:
 
     def lag(self) -> float:
         """Return for how many seconds the oldest unanalysed chunk has been waiting."""
-        return time.monotonic() - min(self._waiting.values()) if self._waiting else 0.0
+        since = min((*self._waiting.values(), *self._running.values()), default=None)
+        return 0.0 if since is None else time.monotonic() - since
 
     async def _lane(self) -> None:
         while True:
@@ -127,15 +130,16 @@ class Analyser:
             since = None if session in self._running else self._waiting.pop(session, None)
             if since is None:
                 continue
-            self._running.add(session)
+            self._running[session] = since
             try:
                 more = await self._attempt(session)
             finally:
-                self._running.discard(session)
+                del self._running[session]
             if more:
                 self._waiting[session] = since
             if session in self._waiting:
                 self._ready.append(session)
+                self._wake.set()
 
     async def _attempt(self, session: str) -> bool:
         """Do one step; True when the session has more work, and was not forgotten meanwhile."""
@@ -189,9 +193,16 @@ class Analyser:
         head, opened = store.head(session), store.opened(session)
         if head is None or opened is None or head.finished or head.error is not None or job.ended:
             return False
+        if job.progress is None and head.windows:
+            self._check_model(store.block(session, (head.windows - 1) // BLOCK_WINDOWS))
         if head.kind == "file":
             return head.state is State.READONLY and await self._file_step(session, job, store, head, opened)
         return await self._stream_step(session, job, store, head, opened)
+
+    def _check_model(self, last: Block | None) -> None:
+        """A session goes on only with the model that scored its first windows: their tags are in the same columns."""
+        if last is not None and last.model != self.engine.manifest.model_id:
+            raise AudioError(f"the model {last.model} was replaced while this session was analysed")
 
     async def _stream_step(self, session: str, job: Job, store: SessionStore, head: Head, opened: Opened) -> bool:
         if job.progress is None:
@@ -214,7 +225,10 @@ class Analyser:
         """Read the next chunks of a stream, as many as one step takes."""
         rows: list[ChunkRow] = []
         size = 0
-        for row in store.chunks(session, first, min(head.next, first + STEP_CHUNKS)):
+        found = store.chunks(session, first, min(head.next, first + STEP_CHUNKS))
+        if first < head.next and not found:
+            raise LookupError(f"chunk {first} of {head.next} has no row")
+        for row in found:
             if rows and size + row.length > STEP_BYTES:
                 break
             rows.append(row)
@@ -253,6 +267,8 @@ class Analyser:
 
     async def _fill(self, spool: BinaryIO, store: SessionStore, session: str, head: Head) -> None:
         chunks = store.chunks(session, 0, head.next)
+        if len(chunks) < head.next:
+            raise LookupError(f"chunk {len(chunks)} of {head.next} has no row")
         left = head.received if head.total_size is None else min(head.received, head.total_size)
         async for data in self.audio.read(store.partition.number, chunks):
             spool.write(data[:left])

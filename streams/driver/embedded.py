@@ -25,6 +25,7 @@ class Consumer(BatchConsumer):
     """Reads the embedded log; the whole group is this one member."""
 
     interruptible = False
+    pace = 0.0
     consumer_stopped_errors: ClassVar[tuple[type[BaseException], ...]] = ()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

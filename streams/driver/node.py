@@ -27,7 +27,7 @@ from streams.driver.owned import Owned
 from streams.engines.protocol import Engine
 from topics import codec, keys
 from topics.catalog import COMMANDS, PARKED, RESULTS
-from topics.errors import Unavailable
+from topics.errors import ServiceError, Unavailable
 from topics.keys import partition_of
 from topics.lifecycle import State, Verdict
 from topics.ports import View, Windows
@@ -69,7 +69,6 @@ class Node:
         self.parked = 0
         self._on_failure = on_failure
         self._tasks: set[asyncio.Task[None]] = set()
-        self._progress_at = time.monotonic()
         #: Sessions that were found to have work before this node serves.
         self._early: dict[str, None] = {}
         self.verdicts = Verdicts()
@@ -194,7 +193,6 @@ class Node:
 
         async def handle(partition: int, records: Sequence[LogRecord]) -> None:
             await fold_batch(lambda: self.owned.store(partition), records, folder, park)
-            self._progress_at = time.monotonic()
             self.owned.folded(topic, partition, records[-1].offset + 1)
 
         self.application.consume(topic, name, handle)
@@ -223,6 +221,10 @@ class Node:
     async def _emit(self, session: str, result: Result) -> None:
         writer = self.application.producer.writer
         partition = partition_of(session, self.options.partitions)
+        if self.backend.embedded_log is None:
+            # On Kafka results must not be durable before the rows they belong to, or a table that is rebuilt after a
+            # crash would meet results of sessions it does not have yet. The embedded log keeps the order by itself.
+            await writer.flush()
         await writer.append(RESULTS, partition, session.encode(), codec.encode(result), bounded=False)
 
     async def _sweep(self) -> None:
@@ -294,7 +296,7 @@ class Node:
     def tags(self, model: str) -> Sequence[str]:
         """See `topics.ports.Sessions.tags`."""
         if model != self.engine.manifest.model_id:
-            raise KeyError(model)
+            raise ServiceError(f"these windows were scored by {model}, which is not loaded here")
         return self._tags
 
     def official_tags(self) -> Sequence[str]:
@@ -308,10 +310,9 @@ class Node:
 
     def alive(self) -> str | None:
         """See `topics.ports.Health.alive`."""
-        if self.failure is None and self.application.consumer.unfinished():
-            idle = time.monotonic() - self._progress_at
-            if idle > STUCK_SECONDS:
-                return f"records wait, and none was folded for {idle:.0f} s"
+        since = self.application.consumer.working_since()
+        if self.failure is None and since is not None and time.monotonic() - since > STUCK_SECONDS:
+            return f"records of the log have been in work for {time.monotonic() - since:.0f} s"
         return self.failure
 
     def ready(self) -> str | None:

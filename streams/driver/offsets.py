@@ -6,6 +6,7 @@ worked on. Here every delivery is remembered in order, and the committed offset 
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from dataclasses import dataclass
 
@@ -14,6 +15,8 @@ from dataclasses import dataclass
 class _Delivery:
     first: int
     next: int
+    #: When it was handed over, in monotonic seconds.
+    at: float
     done: bool = False
 
 
@@ -27,7 +30,7 @@ class InWork:
 
     def deliver(self, first: int, following: int) -> None:
         """Records [first, following) were handed to an agent."""
-        delivery = _Delivery(first, following)
+        delivery = _Delivery(first, following, time.monotonic())
         self._deliveries.append(delivery)
         self._by_first[first] = delivery
 
@@ -47,6 +50,11 @@ class InWork:
     def safe(self) -> int | None:
         """The offset that may be committed, None while nothing is done."""
         return self._safe
+
+    @property
+    def since(self) -> float | None:
+        """When the oldest delivery that is not done was handed over (monotonic seconds), None when all are."""
+        return self._deliveries[0].at if self._deliveries else None
 
     def __len__(self) -> int:
         return len(self._deliveries)

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from faust.types import TP
 
 from streams.driver.application import Application
 from streams.driver.table import PartitionRows
@@ -61,19 +62,25 @@ def test_a_service_of_the_tree_that_crashes_turns_the_node_red_before_anything_s
     asyncio.run(scene())
 
 
+HELD = TP(COMMANDS, 0)
+
+
 def test_records_that_wait_too_long_turn_the_node_red(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Progress is watched, not life: an agent may hang without an error."""
     home = Home(tmp_path)
 
     async def scene() -> None:
         node = home.node()
-        waiting = 0
-        monkeypatch.setattr(node.application.consumer, "unfinished", lambda: waiting)
-        node._progress_at -= 61
+        consumer = node.application.consumer
+        now = 1000.0
+        monkeypatch.setattr("time.monotonic", lambda: now)
         assert node.alive() is None
-        waiting = 1
-        assert "none was folded for 61 s" in (node.alive() or "")
-        node._progress_at += 60
+        consumer._in_work[HELD].deliver(0, 5)
+        now += 59
+        assert node.alive() is None
+        now += 2
+        assert "in work for 61 s" in (node.alive() or "")
+        consumer._in_work[HELD].done(0)
         assert node.alive() is None
         await node.backend.close()
 

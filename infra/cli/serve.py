@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from typing import TYPE_CHECKING, Final
 
@@ -32,9 +33,13 @@ def serve() -> None:
     from infra import settings
 
     loaded = settings.load()
-    # Imported after the settings: a wrong one should be told at once, and these take a second.
+    # Imported after the settings: a wrong one should be told at once, and these take a second or two, a tenth of
+    # which would go into looking for garbage among what they make.
+    gc.disable()
     from infra.service import run
 
+    gc.enable()
+    gc.freeze()
     raise typer.Exit(run(loaded, announce))
 
 

@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from infra.db.schema import REVISION
+from infra.db.schema import REVISION, metadata
 from topics.errors import DirectoryDown, ServiceError
 
 if TYPE_CHECKING:
@@ -96,7 +96,18 @@ def alembic(connection: Connection) -> Config:
 
 
 def upgrade(connection: Connection) -> None:
-    """Run the revisions that the database lacks, in the connection's transaction."""
+    """Run the revisions that the database lacks, in the connection's transaction; an empty one gets all at once."""
+    if inspect(connection).get_table_names():
+        run_revisions(connection)
+        return
+    # The tables of the first start, without the third of a second that alembic takes; a test compares the two ways.
+    metadata.create_all(connection)
+    connection.execute(text("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY)"))
+    connection.execute(text("INSERT INTO alembic_version VALUES (:revision)"), {"revision": REVISION})
+
+
+def run_revisions(connection: Connection) -> None:
+    """Run the revisions that the database lacks, one by one."""
     from alembic import command
 
     command.upgrade(alembic(connection), REVISION)

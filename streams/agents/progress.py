@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import BinaryIO, Final, Protocol
 
 import msgspec
-from numpy import float32
+from numpy import concatenate, float32
 from numpy.typing import NDArray
 
 from streams.audio import decode
@@ -63,29 +63,34 @@ class StreamProgress:
         self._analysis: Analysis | None = None
 
     def take(self, chunks: Sequence[bytes]) -> Scores:
-        """Analyse the next chunks."""
-        first, packed = self._first, b""
+        """Analyse the next chunks, together: a front end works better on more samples at a time."""
+        first, error = self._first, None
+        pieces: list[NDArray[float32]] = []
         for data in chunks:
             try:
-                pcm = decode.decode_chunk(data, self.media)
-                packed += self._feed(pcm.rate, pcm.samples)
-            except AudioError as error:
-                return Scores(first, packed, self._moved(), f"chunk {self.taken}: {error}")
-        return Scores(first, packed, self._moved())
+                pieces.append(self._decoded(data, sum(map(len, pieces))))
+            except AudioError as cause:
+                error = f"chunk {self.taken}: {cause}"
+                break
+        if self._analysis is None or not pieces:
+            return Scores(first, b"", self._moved(), error)
+        windows = self._analysis.feed(pieces[0] if len(pieces) == 1 else concatenate(pieces))
+        self._first = self._analysis.next_window
+        return Scores(first, windows.packed, self._moved(), error)
 
-    def _feed(self, rate: int, samples: NDArray[float32]) -> bytes:
+    def _decoded(self, data: bytes, before: int) -> NDArray[float32]:
+        """Return the samples of the next chunk, which begins `before` samples after what was analysed."""
+        pcm = decode.decode_chunk(data, self.media)
         analysis = self._analysis
         if analysis is None:
             at = self.cursor.keep_at
-            analysis = self._analysis = Analysis(self.engine, self.geometry, rate, at=at, first_window=self._first)
-            self.cursor = msgspec.structs.replace(self.cursor, rate=self.cursor.rate or rate)
-        if rate != self.cursor.rate:
-            raise AudioError(f"the sample rate is {rate} Hz, the stream began with {self.cursor.rate} Hz")
-        self._starts.append((self.taken, analysis.position))
+            analysis = self._analysis = Analysis(self.engine, self.geometry, pcm.rate, at=at, first_window=self._first)
+            self.cursor = msgspec.structs.replace(self.cursor, rate=self.cursor.rate or pcm.rate)
+        if pcm.rate != self.cursor.rate:
+            raise AudioError(f"the sample rate is {pcm.rate} Hz, the stream began with {self.cursor.rate} Hz")
+        self._starts.append((self.taken, analysis.position + before))
         self.taken += 1
-        windows = analysis.feed(samples)
-        self._first = analysis.next_window
-        return windows.packed
+        return pcm.samples
 
     def _moved(self) -> Cursor:
         """The cursor after this step: the first chunk kept is the one that holds the first sample still needed."""

@@ -13,7 +13,7 @@ import msgspec
 from faust.transport.drivers import TRANSPORTS
 
 from streams.driver.batches import BatchSchema
-from streams.driver.table import RowTable
+from streams.driver.table import RowTable, Tables
 from topics import catalog
 
 # Faust logs under the module of the subclass: its services' comings and goings are no events of ours.
@@ -73,6 +73,7 @@ class Application(faust.App):  # type: ignore[misc]
             cython_optimizations=True,
             topic_partitions=options.partitions,
             topic_disable_leader=True,
+            TableManager=Tables,
             topic_allow_declare=False,
             reply_create_topic=False,
             key_serializer="raw",

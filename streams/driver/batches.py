@@ -35,8 +35,6 @@ class BatchSchema(Schema):  # type: ignore[misc]
 class BatchConsumer(Consumer):  # type: ignore[misc]
     """The hardened consumer, over whichever transport it is mixed into."""
 
-    #: Whether a delivery may be interrupted by a rebalance; costs two tasks a batch.
-    interruptible: ClassVar[bool] = True
     #: Seconds from one poll to the next at least: a poll costs more than a record, so a busy node takes larger ones.
     pace: ClassVar[float] = 0.005
 
@@ -78,16 +76,10 @@ class BatchConsumer(Consumer):  # type: ignore[misc]
         self._read_offset[tp] = records[-1].offset + 1
         if self._is_changelog_tp(tp):
             for record in records:
-                await self._hand_over(self._message(tp, record, record.key, record.value))
+                await self.callback(self._message(tp, record, record.key, record.value))
         else:
             self._in_work[tp].deliver(records[0].offset, records[-1].offset + 1)
-            await self._hand_over(self._message(tp, records[0], None, records))
-
-    async def _hand_over(self, message: ConsumerMessage) -> None:
-        if self.interruptible:
-            await self.wait_first(self.callback(message), self.suspend_flow.wait())
-        else:
-            await self.callback(message)
+            await self.callback(self._message(tp, records[0], None, records))
 
     def _message(self, tp: TP, first: Any, key: bytes | None, value: Any) -> ConsumerMessage:
         generation = self.app.consumer_generation_id

@@ -24,7 +24,6 @@ MEMBER: Final = "embedded"
 class Consumer(BatchConsumer):
     """Reads the embedded log; the whole group is this one member."""
 
-    interruptible = False
     pace = 0.0
     consumer_stopped_errors: ClassVar[tuple[type[BaseException], ...]] = ()
 

@@ -31,7 +31,7 @@ from topics.errors import ServiceError, Unavailable
 from topics.keys import partition_of
 from topics.lifecycle import State, Verdict
 from topics.ports import View, Windows
-from topics.records import Command, Expired, Parked, Result
+from topics.records import Command, Expired, Failed, Parked, Result
 from topics.rows import BLOCK_WINDOWS
 
 log = structlog.get_logger(__name__)
@@ -221,9 +221,10 @@ class Node:
     async def _emit(self, session: str, result: Result) -> None:
         writer = self.application.producer.writer
         partition = partition_of(session, self.options.partitions)
-        if self.backend.embedded_log is None:
-            # On Kafka results must not be durable before the rows they belong to, or a table that is rebuilt after a
-            # crash would meet results of sessions it does not have yet. The embedded log keeps the order by itself.
+        first = isinstance(result, Failed) or result.first == 0
+        if first and self.backend.embedded_log is None:
+            # On Kafka nothing of a session may be in the results before the session is in the changelog, or a table
+            # that is rebuilt after a crash would drop results as a deleted session's. The embedded log keeps order.
             await writer.flush()
         await writer.append(RESULTS, partition, session.encode(), codec.encode(result), bounded=False)
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 import faust
 import rocksdict
 from faust.stores.rocksdb import Store
+from faust.tables.manager import TableManager
 from faust.types import TP
 
 from streams.driver.writer import LogWriter
@@ -111,6 +112,15 @@ class PartitionRows:
         append, topic, number = self._writer.append_soon, self._changelog, self.number
         for key, value in changes.items():
             append(topic, number, key, value)
+
+
+class Tables(TableManager):  # type: ignore[misc]
+    """Faust's manager of tables, without the second that it sleeps before it starts."""
+
+    async def on_start(self) -> None:
+        """Register the changelogs and begin recovery."""
+        await self._update_channels()
+        await self.recovery.start()
 
 
 class RowTable(faust.Table):  # type: ignore[misc]

@@ -17,8 +17,10 @@ log: Final = logging.getLogger(__name__)
 #: A compaction pays when this share of a partition's records was appended since the last one, and this many.
 DIRTY_SHARE: Final = 0.5
 DIRTY_RECORDS: Final = 10_000
+#: Seconds between rounds: audio that is trimmed before the write buffer is full never reaches a second file.
+ROUND_SECONDS: Final = 5.0
 #: Rounds between two reclaims of the disk space of trimmed records: writing alone frees it, but later.
-RECLAIM_ROUNDS: Final = 30
+RECLAIM_ROUNDS: Final = 180
 
 
 class Maintenance:
@@ -28,7 +30,7 @@ class Maintenance:
         self,
         log_: EmbeddedLog,
         *,
-        interval: float = 30.0,
+        interval: float = ROUND_SECONDS,
         floor: Callable[[TP], int | None] | None = None,
         dirty_records: int = DIRTY_RECORDS,
     ) -> None:
@@ -96,11 +98,12 @@ def first_since(log_: EmbeddedLog, tp: TP, timestamp: int) -> int:
     A binary search: timestamps never fall within a partition. Not for compacted topics.
     """
     low, high = log_.earliest(tp), log_.end(tp)
+    middle = low  # where the answer mostly is
     while low < high:
-        middle = (low + high) // 2
         record = log_.get(tp, middle)
         if record is not None and record.timestamp >= timestamp:
             high = middle
         else:
             low = middle + 1
+        middle = (low + high) // 2
     return low

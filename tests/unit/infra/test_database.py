@@ -7,6 +7,7 @@ import contextlib
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,13 +32,16 @@ def test_the_newest_revision_is_the_one_that_the_code_knows() -> None:
     assert ScriptDirectory(str(database.MIGRATIONS)).get_current_head() == REVISION
 
 
-def test_revisions_make_the_tables_that_the_code_uses(database_url: str) -> None:
+@pytest.mark.parametrize("make", [database.upgrade, database.run_revisions])
+def test_both_ways_make_the_tables_that_the_code_uses(database_url: str, make: Callable[[Connection], None]) -> None:
     def differences(connection: Connection) -> list[object]:
         return list(compare_metadata(MigrationContext.configure(connection), metadata))
 
     async def story(opened: Database) -> list[object]:
-        await opened.migrate()
+        async with opened.writing() as connection:
+            await connection.run_sync(make)
         async with opened.reading() as connection:
+            assert await connection.scalar(text("SELECT version_num FROM alembic_version")) == REVISION
             return await connection.run_sync(differences)
 
     assert run(database_url, story) == []

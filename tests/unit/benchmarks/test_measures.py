@@ -1,0 +1,51 @@
+"""Ratios, percentiles, and what the table makes of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import table
+from benchmarks.measures import Row, Sample, alternate, percentile, ratio_row, value_row
+
+
+def test_a_ratio_is_of_work_by_cpu_second_and_the_wall_clock_stands_beside() -> None:
+    ours, bare = Sample(100, seconds=4.0, cpu=2.0, broker=1.0), Sample(300, seconds=3.0, cpu=3.0)
+    row = ratio_row("windows", [(ours, bare)] * 3, "windows", 0.6)
+    assert row.value == 0.5
+    assert row.met is False
+    assert row.beside["wall ratio"] == 0.25
+    assert row.beside["broker CPU-s per own"] == 0.5
+
+
+def test_the_median_of_pairs_counts_not_the_best() -> None:
+    bare = Sample(100, 1.0, 1.0)
+    row = ratio_row("x", [(Sample(done, 1.0, 1.0), bare) for done in (90, 10, 50)], "reads", 0.5)
+    assert (row.value, row.low, row.high, row.met) == (0.5, 0.1, 0.9, True)
+
+
+def test_contenders_take_turns_after_a_warm_up_that_does_not_count() -> None:
+    calls: list[str] = []
+
+    def contender(name: str) -> Sample:
+        calls.append(name)
+        return Sample(len(calls), 1.0, 1.0)
+
+    pairs = alternate(lambda: contender("a"), lambda: contender("b"), 2)
+    assert calls == ["a", "b"] * 3
+    assert [(ours.done, bare.done) for ours, bare in pairs] == [(3, 4), (5, 6)]
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.0, 1), (0.5, 3), (0.99, 5), (1.0, 5)])
+def test_percentiles(share: float, expected: float) -> None:
+    assert percentile([5, 3, 1, 4, 2], share) == expected
+
+
+def test_an_absolute_value_has_to_stay_under_its_bar() -> None:
+    assert value_row("start", [3.0, 5.0, 4.0], "s", 4.0).met is True
+    assert value_row("start", [4.1], "s", 4.0).met is False
+    assert value_row("start", [4.1], "s").met is None
+
+
+def test_a_line_of_the_table_says_what_was_missed() -> None:
+    row = Row("chunks", 0.5, 0.25, 1234.5, bar=0.6, beside={"chunks/s": 99.94})
+    assert table.line(row) == "| chunks | 0.50 | 0.25 - 1,234 | ratio | >= 0.60: MISSED | chunks/s 99.9 |"

@@ -1,0 +1,83 @@
+"""How groups are cut: what nobody waits for joins others, a busy log writes few large groups, a lone append goes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from streams.embedded import writer
+from streams.embedded.log import EmbeddedLog
+
+Scene = Callable[[EmbeddedLog], Awaitable[None]]
+
+
+def play(directory: Path, scene: Scene) -> None:
+    async def scenario() -> None:
+        log = EmbeddedLog.open(directory)
+        log.declare("t", 1)
+        await scene(log)
+        await log.close()
+
+    asyncio.run(scenario())
+
+
+def test_rows_that_nobody_waits_for_share_the_group_of_the_next_append(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "PATIENCE", 3600.0)
+
+    async def scene(log: EmbeddedLog) -> None:
+        for _ in range(3):
+            log.append_soon("t", 0, b"k", b"v")
+            await asyncio.sleep(0)
+        assert log.stats.groups == 0
+        await log.append("t", 0, b"k", b"v")
+        assert (log.stats.groups, log.stats.records) == (1, 4)
+
+    play(tmp_path, scene)
+
+
+def test_rows_that_nobody_waits_for_are_written_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "PATIENCE", 0.0)
+
+    async def scene(log: EmbeddedLog) -> None:
+        written = asyncio.Event()
+        log.on_append(written.set)
+        for expected in (1, 2):
+            log.append_soon("t", 0, b"k", b"v")
+            await asyncio.wait_for(written.wait(), 10)
+            written.clear()
+            assert log.stats.records == expected
+
+    play(tmp_path, scene)
+
+
+def test_a_flush_does_not_wait_for_patience(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "PATIENCE", 3600.0)
+
+    async def scene(log: EmbeddedLog) -> None:
+        log.append_soon("t", 0, b"k", b"v")
+        await asyncio.wait_for(log.flush(), 10)
+        assert log.stats.records == 1
+
+    play(tmp_path, scene)
+
+
+def test_what_comes_soon_after_a_group_waits_for_its_pace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "PACE", 0.2)
+    monkeypatch.setattr(writer, "SLOWEST_PACE", 0.2)
+
+    async def scene(log: EmbeddedLog) -> None:
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        await log.append("t", 0, b"k", b"v")
+        one = log.append("t", 0, b"k", b"v")
+        await asyncio.sleep(0)
+        await asyncio.gather(one, log.append("t", 0, b"k", b"v"))
+        assert clock() - began >= 0.19
+        assert (log.stats.groups, log.stats.records) == (2, 3)
+
+    play(tmp_path, scene)

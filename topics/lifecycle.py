@@ -142,7 +142,8 @@ def _chunk(head: Head, command: Chunk, arrival: Arrival) -> Step:
         predicts=command.predict,
     )
     effects = [Effect.KEEP_CHUNK]
-    if command.idempotency:
+    # An upload that names no number cannot be recognised when it is repeated.
+    if command.idempotency and command.sequence is not None:
         effects.append(Effect.KEEP_RECEIPT)
     if full or head.kind == "stream":
         effects.append(Effect.ANALYSE)

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import structlog
-import uvloop
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
@@ -38,8 +37,7 @@ class Consumer(BatchConsumer, driver.Consumer):  # type: ignore[misc]
     """Kafka consumer that delivers whole polls."""
 
     def _new_consumer_thread(self) -> ConsumerThread:
-        # Left to itself the thread takes asyncio's own loop, which spends more on every poll.
-        return ConsumerThread(self, loop=self.loop, beacon=self.beacon, thread_loop=uvloop.new_event_loop())
+        return ConsumerThread(self, loop=self.loop, beacon=self.beacon)
 
 
 class Producer(RecordProducer, driver.Producer):  # type: ignore[misc]

@@ -27,9 +27,7 @@ def nodes(tmp_path: Path) -> Iterator[Pair]:
     """Two nodes that share a Kafka and a control-plane database."""
     database = f"sqlite:///{tmp_path / 'control.db'}"
     with own_log("kafka") as settings:
-        first, second = (
-            ServiceProcess(tmp_path / name, database_url=database, **settings) for name in ("one", "two")
-        )
+        first, second = (ServiceProcess(tmp_path / name, database_url=database, **settings) for name in ("one", "two"))
         yield first.start(), second.start()
         for node in (first, second):
             node.stop()

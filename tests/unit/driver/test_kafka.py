@@ -104,6 +104,25 @@ def test_a_flush_waits_for_every_record_before_it_and_for_none_after() -> None:
     play(scene)
 
 
+def test_a_later_record_does_not_settle_for_an_earlier_one() -> None:
+    """Partitions answer in any order: a commit after the flush must not pass the record that is still on its way."""
+
+    async def scene(writer: KafkaWriter, broker: Broker, failures: list[BaseException]) -> None:
+        writer.append_soon("changelog", 0, None, b"slow")
+        flush = asyncio.create_task(writer.flush())
+        await turn()
+        writer.append_soon("changelog", 1, None, b"quick")
+        await turn()
+        broker.pending.reverse()
+        broker.acknowledge(1)
+        await turn()
+        assert not flush.done()
+        broker.acknowledge(1)
+        await flush
+
+    play(scene)
+
+
 def test_flushes_end_in_their_order() -> None:
     async def scene(writer: KafkaWriter, broker: Broker, failures: list[BaseException]) -> None:
         flushes = []

@@ -18,7 +18,7 @@ class Model:
     received: int = 0
     last: int = 0
     uses: str | None = None
-    #: Sequence -> (idempotency key, bytes) of accepted uploads that had a key.
+    #: Sequence -> (idempotency key, bytes) of accepted uploads that had a key and named their number.
     keyed: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
 
     @property
@@ -40,7 +40,7 @@ class Model:
             return 403
         if refusal := self._misuse(sequence, predict):
             return refusal
-        if key:
+        if key and sequence is not None:
             self.keyed[self.next] = key, data
         self.next += 1
         self.received += len(data)

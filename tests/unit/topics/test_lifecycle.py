@@ -113,10 +113,10 @@ class Session(RuleBasedStateMachine):
         assert writable
         assert step.verdict.next == model.next
         assert step.effects[0] is Effect.KEEP_CHUNK
-        assert (Effect.KEEP_RECEIPT in step.effects) == bool(key)
+        assert (Effect.KEEP_RECEIPT in step.effects) == (bool(key) and sequence is not None)
         # A stream is inferred as it comes, a file once it is complete.
         assert (Effect.ANALYSE in step.effects) == (model.kind == "stream" or model.state == "readonly")
-        if key:
+        if key and sequence is not None:
             self.receipts[had] = Receipt(key, data)
 
     @rule()

@@ -1,0 +1,26 @@
+"""Seeded audio: half seconds of raw PCM, the same for every contender."""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+import pybase64
+
+RATE: Final = 16_000
+CONTENT_TYPE: Final = f"audio/x-raw; rate={RATE}; format=s16le"
+#: 0.5 s of 16-bit mono: "a 16 KB chunk".
+CHUNK_BYTES: Final = RATE
+SECONDS: Final = 0.5
+#: Different chunks of a stream; they come round again.
+DISTINCT: Final = 4
+
+
+def chunk(stream: int, number: int, size: int = CHUNK_BYTES) -> bytes:
+    """Return a chunk of a stream: white noise, which costs a model what any audio costs it."""
+    return random.Random(f"{stream}-{number % DISTINCT}").randbytes(size)
+
+
+def body(stream: int, number: int, size: int = CHUNK_BYTES) -> bytes:
+    """Return the JSON body of the chunk's upload."""
+    return b'{"data":"%s"}' % pybase64.b64encode(chunk(stream, number, size))

@@ -1,0 +1,33 @@
+"""What the bare HTTP handlers share: Starlette on uvicorn, uvloop and httptools, no access log."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+async def ready(request: Request) -> Response:
+    """Answer the launcher."""
+    return Response()
+
+
+async def serve(port: int, *routes: tuple[str, str, Handler]) -> None:
+    """Serve (method, path, handler) until the process is ended."""
+    table = [Route(path, handler, methods=[method]) for method, path, handler in (("GET", "/readyz", ready), *routes)]
+    config = uvicorn.Config(
+        Starlette(routes=table),
+        port=port,
+        loop="none",
+        http="httptools",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+    )
+    await uvicorn.Server(config).serve()

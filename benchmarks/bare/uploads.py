@@ -1,0 +1,92 @@
+"""A bare handler that decodes uploads and appends them to a log: `python -m benchmarks.bare.uploads PORT LOG`.
+
+LOG is the directory of an embedded log, or `kafka://host:port`. Like the service it answers once the record is durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final
+
+import orjson
+import pybase64
+import uvloop
+from aiokafka import AIOKafkaProducer
+from starlette.requests import Request
+from starlette.responses import Response
+
+from benchmarks.bare.serving import serve
+from streams.driver.kafka_topics import ensure
+from streams.embedded.log import EmbeddedLog
+from topics.catalog import Topic
+from topics.keys import new_id, partition_of
+
+TOPIC: Final = "bare.uploads"
+EMBEDDED_PARTITIONS: Final = 4
+KAFKA_PARTITIONS: Final = 64
+
+Append = Callable[[int, bytes, bytes], Awaitable[object]]
+
+
+async def open_embedded(directory: Path, stack: AsyncExitStack) -> Append:
+    """Open an embedded log, synced as the service's own."""
+    log = EmbeddedLog.open(directory)
+    stack.push_async_callback(log.close)
+    log.declare(TOPIC, EMBEDDED_PARTITIONS)
+    return lambda partition, key, value: log.append(TOPIC, partition, key, value)
+
+
+async def open_kafka(bootstrap: str, stack: AsyncExitStack) -> Append:
+    """Start a producer with the batches and the linger of the service's own."""
+    await ensure([bootstrap], [Topic(TOPIC, "", "", "")], KAFKA_PARTITIONS, 1)
+    producer = AIOKafkaProducer(
+        bootstrap_servers=bootstrap, acks="all", enable_idempotence=True, linger_ms=2, max_batch_size=256 * 1024
+    )
+    await producer.start()
+    stack.push_async_callback(producer.stop)
+
+    async def append(partition: int, key: bytes, value: bytes) -> object:
+        return await producer.send_and_wait(TOPIC, value, key=key, partition=partition)
+
+    return append
+
+
+async def run(port: int, place: str) -> None:
+    """Serve until ended."""
+    async with AsyncExitStack() as stack:
+        kafka = place.startswith("kafka://")
+        partitions = KAFKA_PARTITIONS if kafka else EMBEDDED_PARTITIONS
+        append = await (
+            open_kafka(place.removeprefix("kafka://"), stack) if kafka else open_embedded(Path(place), stack)
+        )
+
+        async def create(request: Request) -> Response:
+            return _json({"session_id": new_id(), "chunk_sequence": 0})
+
+        async def upload(request: Request) -> Response:
+            session, sequence = request.path_params["session"], request.path_params["sequence"]
+            audio = pybase64.b64decode(orjson.loads(await request.body())["data"], validate=True)
+            await append(partition_of(session, partitions), session.encode(), audio)
+            return _json({"session_id": session, "chunk_sequence": int(sequence) + 1})
+
+        path = "/audio_sessions/{session}/chunks/{sequence}"
+        await serve(port, ("POST", "/audio_sessions/", create), ("PUT", path, upload))
+
+
+def _json(content: dict[str, object]) -> Response:
+    return Response(orjson.dumps(content), media_type="application/json")
+
+
+def main() -> None:
+    """Serve until ended."""
+    port, place = sys.argv[1:]
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run(int(port), place))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""ONNX Runtime with its front end in a plain loop, one thread: `python -m benchmarks.bare.windows STREAMS CHUNKS`.
+
+The same audio as the load sends, from decoded bytes to packed scores, streams taken in turn.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import msgspec
+
+from benchmarks import audio
+from benchmarks.measures import Sample
+from infra import models
+from streams.audio.decode import decode_chunk
+from streams.audio.session import Analysis
+from streams.audio.warm import warm
+from streams.engines.onnx import OnnxEngine
+from topics.geometry import SESSIONS
+from topics.media import Media, parse
+
+
+def run(engine: OnnxEngine, media: Media, chunks: list[list[bytes]], rounds: int) -> int:
+    """Analyse `rounds` chunks of every stream; return the windows."""
+    analyses = [Analysis(engine, SESSIONS, audio.RATE) for _ in chunks]
+    windows = 0
+    for number in range(rounds):
+        for analysis, stream in zip(analyses, chunks, strict=True):
+            windows += analysis.feed(decode_chunk(stream[number % len(stream)], media).samples).count
+    return windows
+
+
+def main() -> None:
+    """Warm up, measure, print a `Sample`."""
+    streams, rounds = map(int, sys.argv[1:])
+    engine, media = OnnxEngine(models.directory("yamnet")), parse(audio.CONTENT_TYPE)
+    chunks = [[audio.chunk(stream, number) for number in range(audio.DISTINCT)] for stream in range(streams)]
+    warm(engine)
+    run(engine, media, chunks, 8)
+    cpu, began = time.process_time(), time.perf_counter()
+    windows = run(engine, media, chunks, rounds)
+    sample = Sample(windows, time.perf_counter() - began, time.process_time() - cpu)
+    sys.stdout.buffer.write(msgspec.json.encode(sample))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,23 @@
+"""The measurements: each yields rows of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from benchmarks.cases import chunks, footprint, latency, pages, status, windows
+from benchmarks.cases.setup import Setup
+from benchmarks.measures import Row
+
+Case = Callable[[Setup], Iterator[Row]]
+
+CASES: Final[dict[str, Case]] = {
+    "windows": windows.measure,
+    "chunks": chunks.measure,
+    "status": status.measure,
+    "latency": latency.measure,
+    "pages": pages.measure,
+    "bytes": footprint.written,
+    "memory": footprint.memory,
+    "start": footprint.start,
+}

@@ -1,0 +1,33 @@
+"""Accepted chunks over a bare handler that decodes the same bodies and appends the same bytes to the same log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Final
+
+from benchmarks import processes
+from benchmarks.cases.setup import Setup, running
+from benchmarks.measures import Row, alternate, ratio_row
+from benchmarks.plans import Uploads
+
+CONNECTIONS: Final = 32
+CHUNKS: Final = 250
+BARS: Final = {"embedded": 0.60, "kafka": None}
+
+
+def measure(setup: Setup) -> Iterator[Row]:
+    """Yield a row for each log."""
+    chunks = setup.size(CHUNKS)
+    for log in setup.logs():
+        with processes.workplace() as directory, running(log) as beside:
+            place = beside.settings.get("broker", str(directory / "bare"))
+            with (
+                processes.service(directory / "data", **beside.settings) as server,
+                processes.bare("uploads", directory, place) as bare,
+            ):
+                ours, theirs = (
+                    partial(processes.run_load, Uploads(one.target(beside.brokers), CONNECTIONS, chunks))
+                    for one in (server, bare)
+                )
+                yield ratio_row(f"chunks, {log}", alternate(ours, theirs, setup.pairs), "chunks", BARS[log])

@@ -1,0 +1,54 @@
+"""How long after a chunk's acknowledgement its window reaches a reader that waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+from typing import Final
+
+from benchmarks import audio, processes
+from benchmarks.cases.setup import Setup, running
+from benchmarks.measures import Row, Sample, percentile, value_row
+from benchmarks.plans import Paced
+from benchmarks.processes import Server
+
+#: Cores times this is the CPU that "half load" leaves to the service.
+HALF: Final = 0.5
+CORES: Final = 2
+CALIBRATION_STREAMS: Final = 64
+BARS: Final = {"embedded": 50.0, "kafka": None}
+
+
+def measure(setup: Setup) -> Iterator[Row]:
+    """Yield rows for one stream on an idle machine, and for many at half load."""
+    seconds = setup.size(12, 4)
+    for log in setup.logs():
+        with (
+            processes.workplace() as directory,
+            running(log) as beside,
+            processes.service(directory / "data", **beside.settings) as server,
+        ):
+            run(server, beside.brokers, 1, 4)
+            alone = run(server, beside.brokers, 1, 2 * seconds)
+            yield from rows(f"latency, {log}, one stream", alone, BARS[log])
+            streams = half_load(run(server, beside.brokers, CALIBRATION_STREAMS, 6))
+            busy = run(server, beside.brokers, streams, seconds)
+            yield from rows(f"latency, {log}, {streams} streams", busy, None)
+
+
+def run(server: Server, brokers: tuple[int, ...], streams: int, seconds: float) -> Sample:
+    """Stream at the pace of real time."""
+    return processes.run_load(Paced(server.target(brokers), streams, seconds))
+
+
+def half_load(sample: Sample) -> int:
+    """Return how many streams take half of the machine, service and broker together, at the cost of the sample."""
+    per_window = (sample.cpu + sample.broker) / sample.done
+    return max(1, int(HALF * CORES * audio.SECONDS / per_window))
+
+
+def rows(name: str, sample: Sample, bar: float | None) -> Iterator[Row]:
+    """Yield p50 and p99."""
+    beside = {"CPU of the service, cores": sample.cpu / sample.seconds, "windows": float(sample.done)}
+    yield value_row(f"{name}, p50", [median(sample.latencies)], "ms", bar, beside)
+    yield value_row(f"{name}, p99", [percentile(sample.latencies, 0.99)], "ms")

@@ -1,0 +1,45 @@
+"""The last pages of a session of a million windows over those of a session of a thousand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from statistics import median
+from typing import Final
+
+from benchmarks import filling, processes
+from benchmarks.cases.setup import Setup
+from benchmarks.measures import Row, alternate
+from benchmarks.plans import Reads, Target
+
+SHORT: Final = 1_000
+LONG: Final = 1_000_000
+PAGE: Final = 100
+BAR: Final = 1.5
+
+
+def measure(setup: Setup) -> Iterator[Row]:
+    """Yield one row. The pages of a run begin all over the last thousand windows, so that few are rendered already."""
+    sizes = SHORT, setup.size(LONG)
+    with processes.workplace() as directory:
+        sessions = filling.fill(directory / "data", sizes)
+        with processes.service(directory / "data") as server:
+            small, large = (
+                partial(processes.run_load, last_pages(server.target(), session, windows))
+                for session, windows in zip(sessions, sizes, strict=True)
+            )
+            pairs = alternate(large, small, setup.pairs)
+    ratios = [small.per_cpu / large.per_cpu for large, small in pairs]
+    beside = {
+        "p50 ratio": median(median(large.latencies) / median(small.latencies) for large, small in pairs),
+        "p50 ms at 1,000,000": median(median(large.latencies) for large, _ in pairs),
+        "p50 ms at 1,000": median(median(small.latencies) for _, small in pairs),
+    }
+    yield Row("last page, CPU a read", median(ratios), min(ratios), max(ratios), bar=BAR, at_most=True, beside=beside)
+
+
+def last_pages(target: Target, session: str, windows: int) -> Reads:
+    """Return reads of pages within the last thousand windows."""
+    first = windows - SHORT
+    paths = (f"/audio_sessions/{session}/status?offset={first + at}&count={PAGE}" for at in range(SHORT - PAGE + 1))
+    return Reads(target, 1, tuple(paths), 3)

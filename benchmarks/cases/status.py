@@ -1,0 +1,34 @@
+"""Status reads over a bare handler that returns the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Final
+
+from benchmarks import filling, processes
+from benchmarks.cases.setup import Setup
+from benchmarks.measures import Row, alternate, ratio_row
+from benchmarks.plans import Reads
+
+CONNECTIONS: Final = 32
+WINDOWS: Final = 1_034
+BAR: Final = 0.40
+
+
+def measure(setup: Setup) -> Iterator[Row]:
+    """Yield a row for a poll of the newest ten windows, and one for a full page."""
+    with processes.workplace() as directory:
+        (session,) = filling.fill(directory / "data", [WINDOWS])
+        path = f"/audio_sessions/{session}/status"
+        polls = ("newest 10", f"{path}?offset={WINDOWS - 10}", 1500), ("page of 1024", path, 800)
+        with processes.service(directory / "data") as server:
+            for name, path, rounds in polls:
+                page = directory / "page"
+                page.write_bytes(processes.get(server.port, path))
+                with processes.bare("reads", directory, str(page)) as bare:
+                    ours, theirs = (
+                        partial(processes.run_load, Reads(one.target(), CONNECTIONS, (path,), setup.size(rounds)))
+                        for one in (server, bare)
+                    )
+                    yield ratio_row(f"status, {name}", alternate(ours, theirs, setup.pairs), "reads", BAR)

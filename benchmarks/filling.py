@@ -1,0 +1,66 @@
+"""Sessions with many windows, put onto the log of a service that does not run yet.
+
+This is a short cut, only for throw-away directories: an opening and the results of an analysis that never ran are
+appended to the topics as the service would have. When it starts it folds them into its tables like any others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from benchmarks import audio
+from infra import models
+from infra.settings import EMBEDDED_PARTITIONS
+from streams.embedded.log import EmbeddedLog
+from streams.engines import manifest
+from topics import codec, keys
+from topics.catalog import COMMANDS, RESULTS, topics
+from topics.geometry import SESSIONS
+from topics.records import Cursor, Opened, Scored
+from topics.scores import ZERO
+
+RETENTION_MS: Final = 24 * 3600 * 1000
+RECORD_WINDOWS: Final = 1024
+#: Tags found in each window.
+FOUND: Final = 3
+
+
+def fill(data: Path, sizes: Iterable[int]) -> list[str]:
+    """Make a session with each number of windows; return their ids."""
+    return asyncio.run(_fill(data, list(sizes)))
+
+
+async def _fill(data: Path, sizes: list[int]) -> list[str]:
+    log = EmbeddedLog.open(data / "log", sync=False)
+    for topic in topics(RETENTION_MS):
+        log.declare(topic.name, EMBEDDED_PARTITIONS, compact=topic.compact, retention_ms=topic.retention_ms)
+    sessions = [keys.new_id() for _ in sizes]
+    for session, size in zip(sessions, sizes, strict=True):
+        await _session(log, session, size)
+    await log.close()
+    return sessions
+
+
+async def _session(log: EmbeddedLog, session: str, size: int) -> None:
+    known = manifest.read(models.directory("yamnet"))
+    some = scores(len(known.tags), RECORD_WINDOWS)
+    partition, key = keys.partition_of(session, EMBEDDED_PARTITIONS), session.encode("ascii")
+    opened = Opened("fill", "stream", audio.CONTENT_TYPE, "fill", SESSIONS.window_ms, SESSIONS.hop_ms)
+    await log.append(COMMANDS, partition, key, codec.encode(opened))
+    for first in range(0, size, RECORD_WINDOWS):
+        packed = some[: (size - first) * len(known.tags)]
+        await log.append(RESULTS, partition, key, codec.encode(Scored(first, known.model_id, packed, Cursor())))
+
+
+def scores(tags: int, windows: int) -> bytes:
+    """Return packed scores in which every window has a few tags."""
+    seed = random.Random(1)
+    packed = bytearray(seed.choices(range(ZERO), k=tags * windows))
+    for window in range(windows):
+        for tag in seed.sample(range(tags), FOUND):
+            packed[window * tags + tag] = seed.randrange(ZERO, 256)
+    return bytes(packed)

@@ -1,0 +1,182 @@
+"""The load process: `python -m benchmarks.load` reads a plan from standard input, carries it out, prints a `Sample`.
+
+It reads the CPU of the processes that it loads at the first measured request, and again when they have come to rest
+after the last one, so that work which an answer did not wait for is counted too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
+import uvloop
+
+from benchmarks import audio, procfs
+from benchmarks.client import Client
+from benchmarks.measures import Sample
+from benchmarks.plans import AnyPlan, Idle, Live, Paced, Reads, Target, Uploads
+from benchmarks.wire import request
+
+#: How long the loaded processes get to come to rest.
+REST_SECONDS: Final = 0.3
+
+Work = Callable[[], Awaitable[object]]
+
+
+async def measured(target: Target, work: Sequence[Work], done: int) -> Sample:
+    """Do all of `work` at once and say what it cost."""
+    gc.collect()
+    gc.disable()
+    cpu, broker, began = procfs.cpu_seconds(target.pids), procfs.cpu_seconds(target.brokers), time.perf_counter()
+    await asyncio.gather(*(one() for one in work))
+    seconds = time.perf_counter() - began
+    await asyncio.sleep(REST_SECONDS)
+    spent = procfs.cpu_seconds(target.pids) - cpu
+    return Sample(done, seconds, spent, procfs.cpu_seconds(target.brokers) - broker)
+
+
+async def clients(target: Target, count: int, kind: str = "") -> list[Client]:
+    """Return connected clients, each with a fresh session when `kind` is given."""
+    connected = [await Client.connect(target) for _ in range(count)]
+    if kind:
+        await asyncio.gather(*(client.create(kind) for client in connected))
+    return connected
+
+
+def bodies(stream: int) -> list[bytes]:
+    """Return the upload bodies of a stream."""
+    return [audio.body(stream, number) for number in range(audio.DISTINCT)]
+
+
+async def uploads(plan: Uploads) -> Sample:
+    """See `plans.Uploads`."""
+
+    async def one(client: Client, requests: list[tuple[bytes, bytes]]) -> None:
+        for head, body in requests:
+            await client.ask(head, body)
+
+    connected = await clients(plan.target, plan.connections, "file")
+    work = [partial(one, client, client.uploads(bodies(n), plan.chunks)) for n, client in enumerate(connected)]
+    return await measured(plan.target, work, plan.connections * plan.chunks)
+
+
+async def live(plan: Live) -> Sample:
+    """See `plans.Live`."""
+    last = plan.chunks - 1
+
+    async def one(client: Client, requests: list[tuple[bytes, bytes]]) -> None:
+        read = 0
+        for number, (head, body) in enumerate(requests):
+            await client.ask(head, body)
+            wanted = last if number == last else number - plan.burst
+            while read < wanted and (number == last or number % plan.burst == 0):
+                read += await client.windows(read)
+
+    connected = await clients(plan.target, plan.streams, "stream")
+    work = [partial(one, client, client.uploads(bodies(n), plan.chunks)) for n, client in enumerate(connected)]
+    return await measured(plan.target, work, plan.streams * last)
+
+
+async def reads(plan: Reads) -> Sample:
+    """See `plans.Reads`; connections begin at different paths."""
+    heads = [request("GET", path) for path in plan.paths]
+    latencies: list[float] = []
+
+    async def one(client: Client, first: int) -> None:
+        for step in range(len(heads) * plan.rounds):
+            began = time.perf_counter()
+            await client.ask(heads[(first + step) % len(heads)])
+            latencies.append(1000 * (time.perf_counter() - began))
+
+    connected = await clients(plan.target, plan.connections)
+    apart = max(1, len(heads) // plan.connections)
+    work = [partial(one, client, number * apart) for number, client in enumerate(connected)]
+    sample = await measured(plan.target, work, plan.connections * len(heads) * plan.rounds)
+    return msgspec.structs.replace(sample, latencies=tuple(latencies))
+
+
+async def paced(plan: Paced) -> Sample:
+    """See `plans.Paced`; the streams begin evenly spread over one chunk's time."""
+    chunks = int(plan.seconds / audio.SECONDS)
+    latencies: list[float] = []
+
+    async def write(client: Client, requests: list[tuple[bytes, bytes]], begin: float, acked: list[float]) -> None:
+        for number, (head, body) in enumerate(requests):
+            # By the clock, not by the last answer: a slow answer must not slow the stream down.
+            await asyncio.sleep(max(0.0, begin + number * audio.SECONDS - time.perf_counter()))
+            await client.ask(head, body)
+            acked.append(time.perf_counter())
+
+    async def follow(client: Client, acked: list[float]) -> None:
+        window, token = 0, ""
+        while window < chunks - 1:
+            count, token = await client.follow(token)
+            now = time.perf_counter()
+            # Window i is complete with chunk i + 1; its answer may overtake that chunk's own.
+            latencies.extend(_late(now, acked, number + 1) for number in range(window, window + count))
+            window += count
+
+    writers = await clients(plan.target, plan.streams, "stream")
+    readers = await clients(plan.target, plan.streams)
+    requests = [client.uploads(bodies(0), chunks) for client in writers]
+    begin = time.perf_counter() + 0.2
+    work: list[Work] = []
+    for number, (writer, reader) in enumerate(zip(writers, readers, strict=True)):
+        reader.session = writer.session
+        acked: list[float] = []
+        at = begin + number * audio.SECONDS / plan.streams
+        work += [partial(write, writer, requests[number], at, acked), partial(follow, reader, acked)]
+    sample = await measured(plan.target, work, plan.streams * (chunks - 1))
+    return msgspec.structs.replace(sample, latencies=tuple(latencies))
+
+
+def _late(now: float, acked: list[float], number: int) -> float:
+    return 1000 * (now - acked[number]) if number < len(acked) else 0.0
+
+
+async def idle(plan: Idle) -> Sample:
+    """See `plans.Idle`."""
+    body = audio.body(0, 0, 1024)
+
+    async def one(client: Client, sessions: int) -> None:
+        for _ in range(sessions):
+            await client.create("stream")
+            await client.ask(*client.uploads([body], 1)[0])
+
+    connected = await clients(plan.target, plan.connections)
+    each = plan.sessions // plan.connections
+    work = [partial(one, client, each) for client in connected]
+    return await measured(plan.target, work, each * plan.connections)
+
+
+async def carry_out(plan: AnyPlan) -> Sample:
+    """Do what a plan says."""
+    match plan:
+        case Live():
+            return await live(plan)
+        case Uploads():
+            return await uploads(plan)
+        case Reads():
+            return await reads(plan)
+        case Paced():
+            return await paced(plan)
+        case Idle():
+            return await idle(plan)
+
+
+def main() -> None:
+    """Read a plan, carry it out, print what it cost."""
+    plan = msgspec.json.decode(sys.stdin.buffer.read(), type=AnyPlan)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        sample = runner.run(carry_out(plan))
+    sys.stdout.buffer.write(msgspec.json.encode(sample))
+
+
+if __name__ == "__main__":
+    main()

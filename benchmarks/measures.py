@@ -1,0 +1,94 @@
+"""Samples, pairs of samples, and the rows of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Final
+
+import msgspec
+
+#: Ratios are per second of CPU of the contender's own processes; the other clock stands beside.
+CPU: Final = "cpu"
+WALL: Final = "wall"
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """One run of one contender."""
+
+    #: Windows, chunks or reads.
+    done: int
+    seconds: float
+    #: CPU seconds of the contender's own processes, and of the broker.
+    cpu: float
+    broker: float = 0.0
+    #: Milliseconds of single events, where they were asked for.
+    latencies: tuple[float, ...] = ()
+
+    @property
+    def per_cpu(self) -> float:
+        """Work per CPU-second."""
+        return self.done / self.cpu
+
+    @property
+    def per_second(self) -> float:
+        """Work per second."""
+        return self.done / self.seconds
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One line of the table: a median with the lowest and the highest, and what stands beside it."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    unit: str = "ratio"
+    #: The bar, which `value` must reach (or stay under when `at_most`), None where there is none.
+    bar: float | None = None
+    at_most: bool = False
+    beside: dict[str, float] = {}
+
+    @property
+    def met(self) -> bool | None:
+        """Tell whether the bar is met, None where there is none."""
+        if self.bar is None:
+            return None
+        return self.value <= self.bar if self.at_most else self.value >= self.bar
+
+
+Contender = Callable[[], Sample]
+
+
+def alternate(ours: Contender, bare: Contender, pairs: int) -> list[tuple[Sample, Sample]]:
+    """Warm both up, then run them in turn, so that what disturbs the machine disturbs both."""
+    ours(), bare()
+    return [(ours(), bare()) for _ in range(pairs)]
+
+
+def ratio_row(name: str, pairs: Sequence[tuple[Sample, Sample]], unit: str, bar: float | None = None) -> Row:
+    """Return the row of ours over bare by CPU-second; `unit` names what is done."""
+    ratios = [ours.per_cpu / bare.per_cpu for ours, bare in pairs]
+    beside = {
+        "wall ratio": median(ours.per_second / bare.per_second for ours, bare in pairs),
+        f"{unit}/CPU-s": median(ours.per_cpu for ours, _ in pairs),
+        f"bare {unit}/CPU-s": median(bare.per_cpu for _, bare in pairs),
+        f"{unit}/s": median(ours.per_second for ours, _ in pairs),
+        f"bare {unit}/s": median(bare.per_second for _, bare in pairs),
+    }
+    if any(ours.broker for ours, _ in pairs):
+        beside["broker CPU-s per own"] = median(ours.broker / ours.cpu for ours, _ in pairs)
+    return Row(name, median(ratios), min(ratios), max(ratios), bar=bar, beside=beside)
+
+
+def value_row(
+    name: str, values: Sequence[float], unit: str, bar: float | None = None, beside: dict[str, float] | None = None
+) -> Row:
+    """Return the row of an absolute value, which must stay under its bar."""
+    return Row(name, median(values), min(values), max(values), unit, bar, at_most=True, beside=beside or {})
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the smallest value that `share` of all do not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

@@ -1,0 +1,170 @@
+"""Everything that runs beside the benchmark: the service, its bare counterparts, the load, and Kafka."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from benchmarks import procfs
+from benchmarks.measures import Sample
+from benchmarks.plans import AnyPlan, Target
+from infra.kafka.launcher import KafkaCluster
+
+ROOT: Final = Path(__file__).parent.parent
+KEY: Final = "benchmarks-project-key-0123456789"
+READY_SECONDS: Final = 60.0
+
+
+class BenchmarkError(Exception):
+    """A process of the benchmark did not do its part."""
+
+
+class Server:
+    """A process that serves HTTP on a port of this machine."""
+
+    def __init__(self, module: str, *arguments: str, port: int, log: Path, settings: Mapping[str, str]) -> None:
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("EARSHOT_")}
+        self.port = port
+        self.log = log
+        with log.open("ab") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", module, *arguments],
+                env={**clean, **settings},
+                cwd=ROOT,
+                stdout=output,
+                stderr=output,
+            )
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self.process.pid
+
+    def target(self, brokers: tuple[int, ...] = ()) -> Target:
+        """Return what a plan needs to load this server."""
+        return Target(self.port, (self.pid,), brokers, KEY)
+
+    def wait(self, path: str = "/readyz") -> None:
+        """Wait until a path answers 200.
+
+        Raises:
+            BenchmarkError: the process ended, or is not ready in time; with the end of its log.
+        """
+        deadline = time.monotonic() + READY_SECONDS
+        while _status(self.port, path) != 200:
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise BenchmarkError(f"{self.process.args!r} is not ready:\n{self.log.read_text()[-2000:]}")
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        """End the process."""
+        self.process.terminate()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def _status(port: int, path: str) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status
+    except OSError:
+        return 0
+    finally:
+        connection.close()
+
+
+def get(port: int, path: str) -> bytes:
+    """Return the body of a GET."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request("GET", path)
+    body = connection.getresponse().read()
+    connection.close()
+    return body
+
+
+@contextmanager
+def service(directory: Path, **settings: str) -> Iterator[Server]:
+    """Run `earshot serve` with its data under `directory`, ready when this yields."""
+    port = free_port()
+    chosen = {
+        "port": str(port),
+        "data": str(directory),
+        "bootstrap_project_key": KEY,
+        "log_level": "warning",
+        **settings,
+    }
+    environment = {f"EARSHOT_{name.upper()}": value for name, value in chosen.items()}
+    log = directory.with_name(f"{directory.name}.log")
+    server = Server("infra.cli", "serve", port=port, log=log, settings=environment)
+    try:
+        server.wait()
+        yield server
+    finally:
+        server.stop()
+
+
+@contextmanager
+def bare(module: str, directory: Path, *arguments: str) -> Iterator[Server]:
+    """Run a bare counterpart, `python -m benchmarks.bare.MODULE PORT ARGUMENT...`, ready when this yields."""
+    port = free_port()
+    log = directory / f"{module}.log"
+    server = Server(f"benchmarks.bare.{module}", str(port), *arguments, port=port, log=log, settings={})
+    try:
+        server.wait()
+        yield server
+    finally:
+        server.stop()
+
+
+@contextmanager
+def kafka() -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Run an empty single-node Kafka; yield its address and its processes."""
+    before = procfs.descendants(os.getpid())
+    with workplace() as directory, KafkaCluster(directory, port=None) as cluster:
+        yield cluster.bootstrap, tuple(procfs.descendants(os.getpid()) - before)
+
+
+@contextmanager
+def workplace() -> Iterator[Path]:
+    """Yield a directory that is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="earshot-bench-") as directory:
+        yield Path(directory)
+
+
+def run_load(plan: AnyPlan) -> Sample:
+    """Carry a plan out in a process of its own."""
+    return _answer("benchmarks.load", plan=msgspec.json.encode(plan))
+
+
+def run_bare(module: str, *arguments: str) -> Sample:
+    """Run a bare counterpart that needs no load: `python -m benchmarks.bare.MODULE ARGUMENT...`."""
+    return _answer(f"benchmarks.bare.{module}", *arguments)
+
+
+def _answer(module: str, *arguments: str, plan: bytes = b"") -> Sample:
+    done = subprocess.run([sys.executable, "-m", module, *arguments], input=plan, capture_output=True, cwd=ROOT)
+    if done.returncode != 0:
+        raise BenchmarkError(f"{module} failed:\n{done.stderr.decode(errors='replace')[-2000:]}")
+    return msgspec.json.decode(done.stdout, type=Sample)
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

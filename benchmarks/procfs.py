@@ -1,0 +1,60 @@
+"""What Linux tells of processes: CPU seconds, memory, bytes written."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+PROC: Final = Path("/proc")
+TICKS: Final = os.sysconf("SC_CLK_TCK")
+PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+
+
+def descendants(pid: int) -> set[int]:
+    """Return the process and all processes that it started, as far as they live."""
+    found = {pid}
+    for children in PROC.glob(f"{pid}/task/*/children"):
+        for child in children.read_text().split():
+            found |= descendants(int(child))
+    return found
+
+
+def cpu_seconds(pids: Iterable[int]) -> float:
+    """Return user and system seconds of processes and of everything they started, ended children included."""
+    return sum(_cpu_seconds(one) for pid in pids for one in descendants(pid))
+
+
+def _cpu_seconds(pid: int) -> float:
+    # The name in parentheses may hold spaces; utime, stime, cutime and cstime are fields 14 to 17.
+    fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / TICKS
+
+
+def thread_seconds(pid: int) -> dict[int, float]:
+    """Return the CPU seconds of each thread of one process."""
+    threads = (PROC / str(pid) / "task").iterdir()
+    return {int(one.name): int((one / "schedstat").read_text().split()[0]) / 1e9 for one in threads}
+
+
+def resident_bytes(pid: int) -> int:
+    """Return the resident memory of one process in bytes."""
+    return int((PROC / str(pid) / "statm").read_text().split()[1]) * PAGE
+
+
+def written_bytes(pid: int) -> int:
+    """Return the bytes that one process caused to be written to storage."""
+    lines = (PROC / str(pid) / "io").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("write_bytes"))
+
+
+def machine() -> str:
+    """Describe the machine in one line."""
+    lines = (PROC / "cpuinfo").read_text().splitlines()
+    model = next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine()
+    )
+    load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
+    return f"{len(os.sched_getaffinity(0))} cores ({model}), load average {load}"

@@ -1,0 +1,134 @@
+"""Where the CPU of a chunk goes: `python -m benchmarks.profile [windows|chunks]`, needs py-spy on the PATH.
+
+py-spy samples the stacks of the threads while the load runs; each sample belongs to the component of its innermost
+frame that is known below. A thread that waits for the interpreter lock looks busy to it, so its samples only divide
+what the kernel counted as the CPU of each thread.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Final
+
+from benchmarks import processes, procfs
+from benchmarks.measures import Sample
+from benchmarks.plans import Live, Target, Uploads
+
+RATE: Final = 100
+
+#: The first pattern that a frame matches, innermost frame first, names the component.
+COMPONENTS: Final = (
+    ("model", r"engines/onnx\.py|onnxruntime"),
+    ("framing and log-mel", r"streams/audio/"),
+    ("tag scores and packing", r"engines/packing\.py"),
+    ("JSON and base64", r"app/bodies\.py|pybase64|orjson"),
+    ("log append and sync", r"streams/embedded/"),
+    ("Kafka client", r"aiokafka|kafka\.py|driver/writer\.py"),
+    ("table write and changelog", r"driver/table\.py|stores/rocksdb"),
+    ("fold of commands", r"agents/(intake|fold|verdicts|references|audio)\.py|topics/lifecycle\.py"),
+    ("fold of results", r"agents/results\.py|topics/outcome\.py"),
+    ("analyser", r"agents/(analyser|progress)\.py"),
+    ("rows and codec", r"agents/store\.py|topics/"),
+    ("edge", r"app/"),
+    ("HTTP", r"uvicorn|httptools|starlette"),
+    ("Faust", r"faust|mode/|streams/driver/"),
+    ("event loop", r"asyncio|infra/service\.py"),
+)
+
+
+#: Threads that wait for work, which py-spy takes for busy ones when they wait for the interpreter lock.
+WAITING: Final = re.compile(r"concurrent/futures/thread\.py|aiosqlite|queue\.py")
+
+
+#: RocksDB's background work, and what py-spy costs: every sample stops all threads, the idle ones too.
+OTHER_THREADS: Final = "threads without Python"
+THREAD: Final = re.compile(r"thread \((\d+)\)")
+
+
+def component(stack: list[str]) -> str:
+    """Return what a stack, outermost frame first, belongs to."""
+    for frame in reversed(stack):
+        for name, pattern in COMPONENTS:
+            if re.search(pattern, frame):
+                return name
+    return "other"
+
+
+def collapsed(text: str) -> list[tuple[list[str], int]]:
+    """Read py-spy's raw output, a line each: frames with semicolons between, then a count; waiting threads left out."""
+    lines = (line.rpartition(" ") for line in text.splitlines())
+    stacks = [(frames.split(";"), int(count)) for frames, _, count in lines]
+    return [(stack, count) for stack, count in stacks if not WAITING.search(stack[-1])]
+
+
+def seconds(stacks: list[tuple[list[str], int]], threads: dict[int, float]) -> dict[str, float]:
+    """Return CPU seconds by component, from stacks that begin with their thread and the CPU seconds of each thread."""
+    sampled: defaultdict[int, Counter[str]] = defaultdict(Counter)
+    for (name, *stack), count in stacks:
+        sampled[thread_id(name)][component(stack)] += count
+    spent: defaultdict[str, float] = defaultdict(float)
+    for thread, cpu in threads.items():
+        shares = sampled[thread] or Counter({OTHER_THREADS: 1})
+        for part, count in shares.items():
+            spent[part] += cpu * count / shares.total()
+    return spent
+
+
+def thread_id(frame: str) -> int:
+    """Return the thread that py-spy's outermost frame names."""
+    found = THREAD.match(frame)
+    return int(found[1]) if found else 0
+
+
+def table(spent: dict[str, float], sample: Sample) -> str:
+    """Return microseconds of CPU by component for one window or chunk."""
+    each, total = 1e6 * sample.cpu / sample.done, sum(spent.values())
+    shares = [(name, cpu / total) for name, cpu in sorted(spent.items(), key=lambda item: -item[1])]
+    lines = [f"| {name} | {each * share:.0f} | {share:.0%} |" for name, share in shares]
+    return "\n".join(["| component | us | share |", "| --- | --- | --- |", *lines, f"| all | {each:.0f} | 100% |"])
+
+
+def hottest(stacks: list[tuple[list[str], int]], most: int = 40) -> str:
+    """Return the innermost frames that are met most, one a line."""
+    found: Counter[str] = Counter()
+    for stack, count in stacks:
+        found[stack[-1]] += count
+    return "\n".join(f"{count / found.total():6.1%} {frame}" for frame, count in found.most_common(most))
+
+
+def plans(target: Target) -> dict[str, Live | Uploads]:
+    """Return the loads that can be watched."""
+    return {"windows": Live(target, 32, 200), "chunks": Uploads(target, 32, 600)}
+
+
+def record(name: str, directory: Path) -> tuple[list[tuple[list[str], int]], dict[int, float], Sample]:
+    """Load a service while py-spy watches it; return stacks, CPU seconds of the threads, and what was done."""
+    with processes.service(directory / "data") as server:
+        plan = plans(server.target())[name]
+        processes.run_load(Live(server.target(), 32, 16))
+        raw = directory / "stacks"
+        watch = ["py-spy", "record", "--threads", "-p", str(server.pid), "-r", str(RATE), "-f", "raw", "-o", str(raw)]
+        before = procfs.thread_seconds(server.pid)
+        with subprocess.Popen([*watch, "-d", "600"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as watcher:
+            sample = processes.run_load(plan)
+            after = procfs.thread_seconds(server.pid)
+            watcher.send_signal(signal.SIGINT)
+        spent = {thread: cpu - before.get(thread, 0.0) for thread, cpu in after.items()}
+        return collapsed(raw.read_text()), spent, sample
+
+
+def main() -> None:
+    """Print the table of one load, and its hottest frames."""
+    name = sys.argv[1] if len(sys.argv) > 1 else "windows"
+    with processes.workplace() as directory:
+        stacks, threads, sample = record(name, directory)
+    print(table(seconds(stacks, threads), sample), hottest(stacks), sep="\n\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""The table as text, and what has to stand beside figures: versions, machine, commit."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from importlib.metadata import version
+from typing import Final
+
+from benchmarks import procfs
+from benchmarks.measures import Row
+
+PACKAGES: Final = (
+    "starlette", "uvicorn", "uvloop", "httptools", "msgspec", "orjson", "pybase64", "faust-streaming", "aiokafka",
+    "rocksdict", "numba", "numpy", "onnxruntime",
+)  # fmt: skip
+HEADER: Final = "| what | median | min - max | unit | bar | beside |\n| --- | --- | --- | --- | --- | --- |"
+
+
+def versions() -> str:
+    """Return the versions that the figures belong to, in one line."""
+    return ", ".join([f"Python {platform.python_version()}", *(f"{name} {version(name)}" for name in PACKAGES)])
+
+
+def commit() -> str:
+    """Return the commit of the working tree, with a mark when it was changed since."""
+    try:
+        asked = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "no commit"
+    return asked.stdout.strip()
+
+
+def heading() -> str:
+    """Return the lines above the table."""
+    return f"{procfs.machine()}\n{versions()}\ncommit {commit()}"
+
+
+def line(row: Row) -> str:
+    """Return one line of the table."""
+    spread = f"{number(row.low)} - {number(row.high)}"
+    beside = ", ".join(f"{name} {number(value)}" for name, value in row.beside.items())
+    return f"| {row.name} | {number(row.value)} | {spread} | {row.unit} | {_bar(row)} | {beside} |"
+
+
+def _bar(row: Row) -> str:
+    if row.bar is None:
+        return ""
+    return f"{'<=' if row.at_most else '>='} {number(row.bar)}: {'met' if row.met else 'MISSED'}"
+
+
+def number(value: float) -> str:
+    """Return a number with the digits that mean something."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"

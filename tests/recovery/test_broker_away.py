@@ -54,7 +54,7 @@ async def _through_an_absence(process: ServiceProcess, cluster: KafkaCluster) ->
         away = time.monotonic()
         while time.monotonic() - away < AWAY_SECONDS:
             # Another number than the next: whatever becomes of it, it must not count as a chunk.
-            assert await _refused(client, stream.session, 99) < 5.5
+            assert await _refused(client, stream.session, 99) < 5.0
         await asyncio.to_thread(cluster.restart)
         for _ in range(4):
             await client.put(stream, 1)

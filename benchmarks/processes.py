@@ -110,12 +110,8 @@ def service(directory: Path, **settings: str) -> Iterator[Server]:
     }
     environment = {f"EARSHOT_{name.upper()}": value for name, value in chosen.items()}
     log = directory.with_name(f"{directory.name}.log")
-    server = Server("infra.cli", "serve", port=port, log=log, settings=environment)
-    try:
-        server.wait()
+    with _ready(Server("infra.cli", "serve", port=port, log=log, settings=environment)) as server:
         yield server
-    finally:
-        server.stop()
 
 
 @contextmanager
@@ -123,7 +119,12 @@ def bare(module: str, directory: Path, *arguments: str) -> Iterator[Server]:
     """Run a bare counterpart, `python -m benchmarks.bare.MODULE PORT ARGUMENT...`, ready when this yields."""
     port = free_port()
     log = directory / f"{module}.log"
-    server = Server(f"benchmarks.bare.{module}", str(port), *arguments, port=port, log=log, settings={})
+    with _ready(Server(f"benchmarks.bare.{module}", str(port), *arguments, port=port, log=log, settings={})) as server:
+        yield server
+
+
+@contextmanager
+def _ready(server: Server) -> Iterator[Server]:
     try:
         server.wait()
         yield server

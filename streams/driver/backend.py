@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from streams.agents.audio import RecordReader
 from streams.driver import kafka_topics
@@ -36,7 +36,7 @@ class Backend(Protocol):
         """Reads audio again that is no longer in memory."""
         ...
 
-    async def prepare(self, application: Any, floor: Floor) -> None:
+    async def prepare(self, floor: Floor) -> None:
         """Make or verify the topics."""
         ...
 
@@ -64,7 +64,7 @@ class EmbeddedBackend:
             retention = topic.retention_ms
             log.declare(topic.name, partitions, compact=topic.compact, retention_ms=retention)
 
-    async def prepare(self, application: Any, floor: Floor) -> None:
+    async def prepare(self, floor: Floor) -> None:
         """Start the maintenance of the log."""
         keeper = Maintenance(self._log, floor=lambda tp: floor(tp.topic, tp.partition))
         self._keeper = asyncio.create_task(keeper.run(), name="log-maintenance")
@@ -96,7 +96,7 @@ class KafkaBackend:
         self._partitions = partitions
         self._replication = replication
 
-    async def prepare(self, application: Any, floor: Floor) -> None:
+    async def prepare(self, floor: Floor) -> None:
         """Make the topics, or refuse with the difference."""
         await kafka_topics.ensure(self._bootstrap, self._topics, self._partitions, self._replication)
 

@@ -145,10 +145,6 @@ class BatchConsumer(Consumer):  # type: ignore[misc]
         """Return the offset at which reading began after the last rebalance, 0 where nothing was committed."""
         return self._sought.get(tp, 0)
 
-    def unfinished(self) -> int:
-        """Return how many deliveries are in work, or wait for an earlier one that is."""
-        return sum(map(len, self._in_work.values()))
-
     def working_since(self) -> float | None:
         """Return when the oldest delivery in work was handed over (monotonic seconds), None when all are done."""
         return min((work.since for work in self._in_work.values() if work.since is not None), default=None)

@@ -24,6 +24,7 @@ from streams.agents.verdicts import Verdicts
 from streams.driver.application import Application, Options
 from streams.driver.backend import Backend
 from streams.driver.owned import Owned
+from streams.driver.writer import LogWriter
 from streams.engines.protocol import Engine
 from topics import codec, keys
 from topics.catalog import COMMANDS, PARKED, RESULTS
@@ -31,7 +32,7 @@ from topics.errors import ServiceError, Unavailable
 from topics.keys import partition_of
 from topics.lifecycle import State, Verdict
 from topics.ports import View, Windows
-from topics.records import Command, Expired, Failed, Parked, Result
+from topics.records import Command, Expired, Failed, Parked, Record, Result
 from topics.rows import BLOCK_WINDOWS
 
 log = structlog.get_logger(__name__)
@@ -91,8 +92,8 @@ class Node:
         #: Set once, when this node first serves.
         self.served = asyncio.Event()
         cache = AudioCache(AUDIO_CACHE_BYTES)
-        idle_ms = int(options.idle_seconds * 1000)
-        self.intake = Intake(self.verdicts, cache, self.references, idle_ms, self._announce)
+        self._idle_ms = int(options.idle_seconds * 1000)
+        self.intake = Intake(self.verdicts, cache, self.references, self._idle_ms, self._announce)
         self.results = Results(self._tag_count, self.references, self.followers.notify)
         self.analyser = Analyser(
             engine,
@@ -111,7 +112,7 @@ class Node:
 
     async def start(self) -> None:
         """Prepare the log, start everything, and return; `ready` tells when requests are served."""
-        await self.backend.prepare(self.application, self.floor)
+        await self.backend.prepare(self.floor)
         self.analyser.start(self._ended)
         await self.application.start()
         self._spawn(self._sweep(), "sweeper")
@@ -163,7 +164,7 @@ class Node:
 
     async def _survey(self) -> None:
         """Find in the rows what is still to be analysed, and which audio must stay in the log."""
-        for partition in {tp.partition for tp in self.application.consumer.assignment() if tp.topic == COMMANDS}:
+        for partition in self.owned.assigned():
             store = self.owned.store(partition)
             for session, head in store.sessions():
                 if head is None:
@@ -201,8 +202,7 @@ class Node:
         self.parked += 1
         log.warning("record.parked", topic=topic, partition=partition, offset=record.offset, cause=cause)
         parked = Parked(topic, partition, record.offset, cause, record.key or b"", record.value or b"")
-        writer = self.application.producer.writer
-        await writer.append(PARKED[topic], partition, record.key, codec.encode(parked), bounded=False)
+        await self._writer.append(PARKED[topic], partition, record.key, codec.encode(parked), bounded=False)
 
     async def _announce(self, partition: int, work: list[str], gone: list[str]) -> None:
         for session in gone:
@@ -219,25 +219,29 @@ class Node:
             self.analyser.enqueue(session)
 
     async def _emit(self, session: str, result: Result) -> None:
-        writer = self.application.producer.writer
-        partition = partition_of(session, self.options.partitions)
         first = isinstance(result, Failed) or result.first == 0
         if first and self.backend.embedded_log is None:
             # On Kafka nothing of a session may be in the results before the session is in the changelog, or a table
             # that is rebuilt after a crash would drop results as a deleted session's. The embedded log keeps order.
-            await writer.flush()
-        await writer.append(RESULTS, partition, session.encode(), codec.encode(result), bounded=False)
+            await self._writer.flush()
+        await self._append(RESULTS, session, result, bounded=False)
 
     async def _sweep(self) -> None:
-        idle_ms = int(self.options.idle_seconds * 1000)
         while True:
             await asyncio.sleep(self.options.sweep_seconds)
-            await sweep(self.owned.stores(), self.backend.now_ms(), idle_ms, self._expire)
+            await sweep(self.owned.stores(), self.backend.now_ms(), self._idle_ms, self._expire)
 
     async def _expire(self, session: str, command: Expired) -> None:
+        await self._append(COMMANDS, session, command, bounded=False)
+
+    def _append(self, topic: str, session: str, record: Record, *, bounded: bool) -> asyncio.Future[Any]:
         partition = partition_of(session, self.options.partitions)
-        writer = self.application.producer.writer
-        await writer.append(COMMANDS, partition, session.encode(), codec.encode(command), bounded=False)
+        return self._writer.append(topic, partition, session.encode(), codec.encode(record), bounded=bounded)
+
+    @property
+    def _writer(self) -> LogWriter:
+        writer: LogWriter = self.application.producer.writer
+        return writer
 
     # --- the edge's port --------------------------------------------------------------------------------------------
 
@@ -252,12 +256,9 @@ class Node:
     async def submit(self, session: str, command: Command) -> Verdict:
         """See `topics.ports.Sessions.submit`."""
         self.owned.serving(session)
-        partition = partition_of(session, self.options.partitions)
         verdict = self.verdicts.expect(command.command)
         try:
-            appended = self.application.producer.writer.append(
-                COMMANDS, partition, session.encode(), codec.encode(command)
-            )
+            appended = self._append(COMMANDS, session, command, bounded=True)
             appended.add_done_callback(lambda done: _pass_on(done, verdict))
             # Not asyncio.timeout, which costs more than the rest of this method.
             late = asyncio.get_running_loop().call_later(VERDICT_SECONDS, _give_up, verdict)
@@ -327,7 +328,7 @@ class Node:
         return [
             ("earshot_windows", "Windows analysed and folded by this process.", self.results.windows),
             ("earshot_lag_seconds", "Age of the oldest chunk that is not analysed.", self.analyser.lag()),
-            ("earshot_queue_bytes", "Bytes that wait for the log.", self.application.producer.writer.queued_bytes),
+            ("earshot_queue_bytes", "Bytes that wait for the log.", self._writer.queued_bytes),
             ("earshot_parked_records", "Records moved to a dead-letter topic; look there.", self.parked),
             ("earshot_pending_commands", "Commands without a verdict yet.", len(self.verdicts)),
         ]

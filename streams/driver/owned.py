@@ -73,9 +73,10 @@ class Owned:
 
     def stores(self) -> Iterable[SessionStore]:
         """Return the stores of all owned partitions, none while they are not ready."""
-        return [self.store(partition) for partition in self._assigned()] if self.ready else []
+        return [self.store(partition) for partition in self.assigned()] if self.ready else []
 
-    def _assigned(self) -> list[int]:
+    def assigned(self) -> list[int]:
+        """Return the partitions of the last assignment, ready or not."""
         return sorted(tp.partition for tp in self.application.consumer.assignment() if tp.topic == COMMANDS)
 
     def folded(self, topic: str, partition: int, following: int) -> None:
@@ -104,7 +105,7 @@ class Owned:
             self._moved.clear()
             if all(self._folded.get(TP(*tp), begun[TP(*tp)]) >= (end or 0) for tp, end in targets.items()):
                 await then()
-                self._mine = frozenset(self._assigned())
+                self._mine = frozenset(self.assigned())
                 self.ready = generation == self.application.consumer_generation_id
                 return
             await self._moved.wait()

@@ -5,17 +5,18 @@ UV := $(or $(shell command -v uv 2>/dev/null),.uv/bin/uv)
 PYTHON := .venv/bin/python
 EARSHOT := .venv/bin/earshot
 
-.PHONY: run test unit check format bench kafka clean
+.PHONY: run test unit check format bench evaluate train kafka clean
 
 run: .venv/.installed ## Start the service: embedded log, bundled model, data under ./data
 	@$(EARSHOT) serve
 
+# A process a core: a matrix product must not ask for all of them too.
 test: check ## Everything that this machine can run: unit, contract, recovery, interop; real Kafka when Java is there
-	@$(PYTHON) -m pytest tests/unit -q -n auto
+	@OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest tests/unit -q -n auto
 	@$(PYTHON) -m pytest tests -q --ignore=tests/unit
 
 unit: .venv/.installed ## The unit tier alone, under a minute
-	@$(PYTHON) -m pytest tests/unit -q -n auto
+	@OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest tests/unit -q -n auto
 
 check: .venv/.installed ## Lint, types, import rules
 	@.venv/bin/ruff check .
@@ -29,6 +30,17 @@ format: .venv/.installed ## Format the code
 
 bench: .venv/.installed ## The table of ratios; see benchmarks/README.md
 	@$(PYTHON) -m benchmarks
+
+evaluate: .venv/.installed ## The tables of the model card: make evaluate [DATA=../shared/data]
+	@$(EARSHOT) evaluate --data $(or $(DATA),../shared/data) --card
+
+train: .venv/.installed ## Train the bundled models again (installs torch): make train [DATA=../shared/data] OUT=DIR
+	@$(UV) sync -q --locked --all-extras
+	@$(PYTHON) -m infra.training.sed_mini --data $(or $(DATA),../shared/data) --out $(OUT)/sed_mini --folds --jobs 2
+	@$(PYTHON) -m infra.training.speaker --data $(or $(DATA),../shared/data) --out $(OUT)/speaker_mini
+	@$(PYTHON) -m infra.evaluation.diarization_threshold --data $(or $(DATA),../shared/data) --folds $(OUT)/speaker_mini \
+		--write $(OUT)/speaker_mini
+	@$(PYTHON) -m infra.training.default_heads --data $(or $(DATA),../shared/data) --out $(OUT)/yamnet
 
 kafka: .venv/.installed ## A real Kafka in the foreground without Docker: make kafka [NODES=3]
 	@$(EARSHOT) kafka --nodes $(or $(NODES),1)

@@ -130,6 +130,7 @@ def _opened(call: Call, principal: Principal, wanted: CreateSession) -> Opened:
         metadata=_metadata(wanted),
         file_name=wanted.file_name,
         file_length=wanted.file_length,
+        model=call.edge.sessions.model(),
     )
 
 

@@ -45,7 +45,7 @@ async def read_status(call: Call) -> Reply:
         return readable(view) > place.offset or not awaited
 
     view = await settled(call, session, enough)
-    return json_bytes(_status(call, session, view, place))
+    return _of_model(view, json_bytes(_status(call, session, view, place)))
 
 
 async def read_results(call: Call) -> Reply:
@@ -59,7 +59,14 @@ async def read_results(call: Call) -> Reply:
     more = end < total or not view.head.finished
     opening = f'{{"state":"{_results_state(view.head)}",{_error(view.head)}"has_more":{_BOOL[more]},"data":['
     events = call.edge.renderer.events(session, view.opened, offset, end)
-    return json_bytes(b"%s%s]}" % (opening.encode("utf-8"), events))
+    return _of_model(view, json_bytes(b"%s%s]}" % (opening.encode("utf-8"), events)))
+
+
+def _of_model(view: View, reply: Reply) -> Reply:
+    """Say which model scored the windows; the contract's bodies have no place for it."""
+    if view.opened.model:
+        reply.headers.append((b"earshot-model", view.opened.model.encode("ascii")))
+    return reply
 
 
 async def predict(call: Call) -> Reply:

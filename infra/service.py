@@ -16,18 +16,17 @@ import uvicorn
 from app.forwarding import Forwarder
 from app.main import create_app
 from app.options import EdgeOptions
-from infra import logs, models
+from infra import logs
 from infra.db.bootstrap import Bootstrapped, bootstrap
 from infra.db.database import Database
 from infra.db.directory import SqlDirectory
 from infra.db.secret import token_secret
+from infra.models.in_use import ModelInUse
 from infra.settings import Settings, variable
 from infra.urls import Embedded
-from streams.audio.warm import warm
 from streams.driver.backend import Backend, EmbeddedBackend, KafkaBackend
 from streams.driver.node import Node, NodeOptions
 from streams.embedded.log import EmbeddedLog
-from streams.engines.onnx import OnnxEngine
 from topics import catalog
 from topics.errors import EarshotError
 
@@ -46,6 +45,7 @@ class Service:
         self.stopping = asyncio.Event()
         self.failed = False
         self.database = Database(settings.database)
+        self.model = ModelInUse(settings.data, settings.model)
         self.node: Node | None = None
         self.server: uvicorn.Server | None = None
         self.forwarder: Forwarder | None = None
@@ -54,13 +54,14 @@ class Service:
         """Serve until a signal or a failure; return the exit status of the process."""
         began = time.monotonic()
         self.settings.data.mkdir(parents=True, exist_ok=True)
-        bootstrapped, engine = await asyncio.gather(self._open_database(), asyncio.to_thread(self._load_engine))
-        self.node = Node(self._node_options(), engine, self._backend(), self._fail)
+        bootstrapped, shelf = await asyncio.gather(self._open_database(), asyncio.to_thread(self.model.open))
+        self.node = Node(self._node_options(), shelf, self._backend(), self._fail)
         secret = await token_secret(self.database)
         app = create_app(self.node, SqlDirectory(self.database), self.node, self._edge_options(secret), self._gauges)
         self.forwarder = app.state.forwarder
         self.server = _server(app, self.settings)
         serving = asyncio.create_task(self._serve(self.server), name="http")
+        watching = asyncio.create_task(self.model.watch(shelf), name="model")
         try:
             await self.node.start()
             await self._until(self.node.served)
@@ -69,6 +70,7 @@ class Service:
                 announce(self, bootstrapped)
                 await self.stopping.wait()
         finally:
+            watching.cancel()
             await self._stop(serving)
         return 1 if self.failed else 0
 
@@ -131,11 +133,6 @@ class Service:
         for field in made.unused:
             log.warning("bootstrap.unused", setting=variable(field), reason="this is not the first start")
         return made
-
-    def _load_engine(self) -> OnnxEngine:
-        engine = OnnxEngine(models.directory(self.settings.model))
-        warm(engine)
-        return engine
 
     def _backend(self) -> Backend:
         settings = self.settings

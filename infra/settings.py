@@ -82,8 +82,11 @@ class Settings(BaseSettings):
         description=f"Partitions of every topic, fixed once they are made; by default {EMBEDDED_PARTITIONS} on the "
         f"embedded log and {KAFKA_PARTITIONS} on Kafka.",
     )
-    model: str = Field(
-        default="yamnet", min_length=1, description="Name of a bundled model, or the directory of another one."
+    model: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Sound model for new sessions, by name or directory; by default the one that `earshot models use` "
+        "took into use, else yamnet.",
     )
     chunk_limit: int = Field(
         default=catalog.DEFAULT_CHUNK_LIMIT,

@@ -35,26 +35,45 @@ def resample(inputs: Floats, rate_in: int, rate_out: int, outputs: npt.NDArray[n
 def log_mel(front: LogMel, samples: Floats) -> Doubles:
     """Every frame that lies wholly in `samples`, by a plain DFT, in doubles."""
     bins = np.arange(front.fft // 2 + 1)
-    hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(front.window) / front.window)
+    wave = samples.astype(np.float64)
+    if front.pre_emphasis:
+        wave = wave[1:] - front.pre_emphasis * wave[:-1]
+    turns = np.arange(front.window) / (front.window - (front.taper == "hann-symmetric"))
+    hann = 0.5 - 0.5 * np.cos(2 * np.pi * turns)
     dft = np.exp(-2j * np.pi * np.outer(np.arange(front.window), bins) / front.fft)
-    starts = range(0, len(samples) - front.window + 1, front.hop)
-    frames = [samples[start : start + front.window].astype(np.float64) * hann for start in starts]
-    logs: Doubles = np.log(np.abs(np.array(frames) @ dft) @ mel(front).T + front.offset)
-    return logs
+    starts = range(0, len(wave) - front.window + 1, front.hop)
+    frames = [wave[start : start + front.window] * hann for start in starts]
+    bands = np.abs(np.array(frames) @ dft) ** front.power @ mel(front).T
+    guarded = bands + front.offset if front.guard == "sum" else np.maximum(bands, front.offset)
+    logs: Doubles = np.log(guarded) if front.log == "ln" else 10 * np.log10(guarded)
+    return (logs - front.mean) / front.std
 
 
 def mel(front: LogMel) -> Doubles:
-    """Triangles on the HTK mel scale, one weight at a time."""
+    """The bands' triangles, one weight at a time."""
 
     def scale(hertz: float) -> float:
-        return 2595 * math.log10(1 + hertz / 700)
+        if front.mel_scale == "htk":
+            return 2595 * math.log10(1 + hertz / 700)
+        return hertz * 3 / 200 if hertz < 1000 else 15 + 27 * math.log(hertz / 1000, 6.4)
+
+    def hertz(mel: float) -> float:
+        if front.mel_scale == "htk":
+            return 700 * (10 ** (mel / 2595) - 1)
+        return mel * 200 / 3 if mel < 15 else 1000 * 6.4 ** ((mel - 15) / 27)
 
     step = (scale(front.high_hz) - scale(front.low_hz)) / (front.bands + 1)
     matrix = np.zeros((front.bands, front.fft // 2 + 1))
     for band in range(front.bands):
+        low, centre, high = (hertz(scale(front.low_hz) + (band + edge) * step) for edge in range(3))
+        area = (high - low) / 2 if front.mel_norm == "area" else 1
         for number in range(1, front.fft // 2 + 1):
-            off = abs(scale(number * front.sample_rate / front.fft) - (scale(front.low_hz) + (band + 1) * step))
-            matrix[band, number] = max(0.0, 1 - off / step)
+            at = number * front.sample_rate / front.fft
+            if front.mel_slopes == "hertz":
+                up, down = (at - low) / (centre - low), (high - at) / (high - centre)
+            else:
+                up, down = (scale(at) - scale(low)) / step, (scale(high) - scale(at)) / step
+            matrix[band, number] = max(0.0, min(up, down)) / area
     return matrix
 
 

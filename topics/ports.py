@@ -76,6 +76,10 @@ class Sessions(Protocol):
         """Register a reader that wants to wait for changes."""
         ...
 
+    def model(self) -> str:
+        """Return the model in use, `name@sha256 prefix`: it goes into `Opened` and scores the session to its end."""
+        ...
+
     def tags(self, model: str) -> Sequence[str]:
         """Return the tags of a model, in the order of its packed scores."""
         ...

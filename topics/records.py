@@ -37,6 +37,8 @@ class Opened(Record, frozen=True, tag="open"):
     metadata: dict[str, str] = {}
     file_name: str | None = None
     file_length: float | None = None
+    #: `name@sha256 prefix` of the model that scores the session; "" in records from before models could change.
+    model: str = ""
 
 
 class Chunk(Record, frozen=True, tag="chunk"):
@@ -106,6 +108,8 @@ class Scored(Record, frozen=True, tag="scores"):
     dropped: int = 0
     #: True on the last record of a session: no window comes after it.
     final: bool = False
+    #: Tags of a window; 0 in records from before models could change.
+    tags: int = 0
 
 
 class Failed(Record, frozen=True, tag="fail"):

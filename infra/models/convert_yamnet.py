@@ -1,10 +1,11 @@
-"""Converts YAMNet's tflite file into an ONNX graph (log-mel in, scores out) with its manifest and notice.
+"""Converts YAMNet's tflite file into an ONNX graph (log-mel in, scores and embedding out) with manifest and notice.
 
-    python -m infra.models.convert_yamnet TFLITE CLASS_MAP TAGS OUT_DIR [--float]
+    python -m infra.models.convert_yamnet TFLITE CLASS_MAP infra/models/yamnet/tags.csv OUT_DIR [--float]
 
-Weights stay the int8 numbers of the tflite file; `Cast` and `Mul` turn them into floats, which ONNX Runtime folds when
-it loads the graph, so that a call costs what the float graph costs. DequantizeLinear would stay in the graph and cost
-three times as much. Activations, quantised in the tflite file, are float here. The same input gives the same bytes.
+`python -m infra.training.default_heads` makes the bundled model of that. Weights stay the int8 numbers of the tflite
+file; `Cast` and `Mul` turn them into floats, which ONNX Runtime folds when it loads the graph, so that a call costs
+what the float graph costs. DequantizeLinear would stay in the graph and cost three times as much. Activations,
+quantised in the tflite file, are float here. The same input gives the same bytes.
 """
 
 from __future__ import annotations
@@ -18,20 +19,17 @@ from typing import Final
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from infra.models import tflite_file
-from streams.engines.manifest import Graph, LogMel, Manifest, Tag
+from infra.models.builder import IR_VERSION, OPSET, Builder
+from infra.models.front_end import FRONT_END
+from streams.engines.manifest import Graph, Manifest, Output, Tag
 from topics.errors import EarshotError, EngineError
 
-#: Operator set 17 has everything needed and is read by every ONNX Runtime since 1.12.
-OPSET: Final = 17
-IR_VERSION: Final = 8
-FRONT_END: Final = LogMel(
-    sample_rate=16_000, frames=96, bands=64, window=400, hop=160, fft=512, low_hz=125.0, high_hz=7500.0, offset=0.001
-)
+#: Values of the embedding: the last convolution, averaged over time and bands.
+EMBEDDING: Final = 1024
 SOURCE: Final = "https://tfhub.dev/google/lite-model/yamnet/classification/tflite/1"
 NOTICE: Final = f"""\
 YAMNet
@@ -45,39 +43,8 @@ weights are the same numbers. Class names are those of AudioSet (https://researc
 """
 
 
-Attribute = int | str | list[int]
-
-
-class Builder:
-    """Collects nodes and initializers of an ONNX graph; `float_weights` stores weights as floats (for comparison)."""
-
-    def __init__(self, float_weights: bool) -> None:
-        self.nodes: list[onnx.NodeProto] = []
-        self.constants: list[onnx.TensorProto] = []
-        self._float_weights = float_weights
-
-    def constant(self, name: str, value: npt.NDArray[np.generic]) -> str:
-        """Add an initializer and return its name."""
-        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
-        return name
-
-    def node(self, kind: str, inputs: list[str], output: str, **attributes: Attribute) -> str:
-        """Add a node with one output and return the output's name."""
-        node = helper.make_node(kind, inputs, [output])
-        node.attribute.extend(helper.make_attribute(name, attributes[name]) for name in sorted(attributes))
-        self.nodes.append(node)
-        return output
-
-    def weights(self, name: str, integers: npt.NDArray[np.generic], scales: npt.NDArray[np.float32]) -> str:
-        """Add int8 weights times float scales (shaped to broadcast) and return the name of the product."""
-        if self._float_weights:
-            return self.constant(name, integers.astype(np.float32) * scales)
-        cast = self.node("Cast", [self.constant(f"{name}_int8", integers)], f"{name}_cast", to=TensorProto.FLOAT)
-        return self.node("Mul", [cast, self.constant(f"{name}_scale", scales)], name)
-
-
 def build(layers: list[tflite_file.Layer], float_weights: bool = False) -> onnx.ModelProto:
-    """Return the graph `log_mel` float32[n, 96, 64] -> `scores` float32[n, classes] in 0..1."""
+    """Return the graph: `log_mel` float32[n, 96, 64] in, `scores` float32[n, classes] and `embedding` [n, 1024] out."""
     *convolutions, dense = layers
     if dense.kind != "dense" or any(layer.kind == "dense" for layer in convolutions):
         raise EngineError("tflite: expected convolutions and one dense layer at the end")
@@ -117,9 +84,12 @@ def _convolution(graph: Builder, name: str, source: str, layer: tflite_file.Laye
 
 def _model(graph: Builder, classes: int) -> onnx.ModelProto:
     patch = helper.make_tensor_value_info("log_mel", TensorProto.FLOAT, ["n", FRONT_END.frames, FRONT_END.bands])
-    scores = helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["n", classes])
+    outputs = [
+        helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["n", classes]),
+        helper.make_tensor_value_info("embedding", TensorProto.FLOAT, ["n", EMBEDDING]),
+    ]
     model: onnx.ModelProto = helper.make_model(
-        helper.make_graph(graph.nodes, "yamnet", [patch], [scores], graph.constants),
+        helper.make_graph(graph.nodes, "yamnet", [patch], outputs, graph.constants),
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=IR_VERSION,
         producer_name="earshot",
@@ -146,6 +116,7 @@ def read_tags(class_map: Path, tags: Path) -> tuple[tuple[str, ...], tuple[Tag, 
                 category=row["category"],
                 classes=tuple(index[name] for name in row["audioset_classes"].split("|")),
                 point=float(row["point"]),
+                clips=int(row.get("clips") or 0),
             )
             for row in rows
         )
@@ -168,6 +139,7 @@ def convert(tflite: Path, class_map: Path, tags: Path, out: Path, float_weights:
         input=FRONT_END,
         classes=classes,
         tags=known,
+        output=Output(scores="scores", embedding="embedding"),
     )
     out.mkdir(parents=True, exist_ok=True)
     (out / manifest.graph.file).write_bytes(graph)

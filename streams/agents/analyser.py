@@ -23,12 +23,13 @@ from streams.agents.audio import AudioSource
 from streams.agents.progress import FileProgress, Progress, Scores, StreamProgress, WindowProgress
 from streams.agents.store import SessionStore
 from streams.engines.protocol import Engine
+from streams.engines.shelf import Shelf
 from topics import media
-from topics.errors import AudioError, EarshotError, Unavailable
+from topics.errors import AudioError, EarshotError, EngineError, Unavailable
 from topics.geometry import Geometry
 from topics.lifecycle import Head, State
 from topics.records import Failed, Opened, Result, Scored
-from topics.rows import BLOCK_WINDOWS, Block, ChunkRow
+from topics.rows import BLOCK_WINDOWS, ChunkRow
 
 T = TypeVar("T")
 
@@ -39,7 +40,9 @@ STEP_BYTES: Final = 2 * 1024 * 1024
 SPOOL_IN_MEMORY: Final = 4 * 1024 * 1024
 PROGRESS_KEPT: Final = 1024
 ATTEMPTS: Final = 3
+#: A session that failed waits this long at first, twice as long each time, and at most as long as the second.
 PAUSE_SECONDS: Final = 0.5
+LONGEST_PAUSE_SECONDS: Final = 5.0
 
 #: Append a result of a session to the result topic; returns once it is durable.
 Emit = Callable[[str, Result], Awaitable[None]]
@@ -50,6 +53,8 @@ StoreOf = Callable[[str], SessionStore]
 class Job(msgspec.Struct):
     """What is known in memory of a session that was analysed lately."""
 
+    #: The model that scores the session.
+    engine: Engine | None = None
     progress: Progress | FileProgress | None = None
     #: The `keep` of the last result that was emitted: chunk rows below it are dropped already.
     dropped: int = 0
@@ -61,9 +66,9 @@ class Analyser:
     """Runs the analysis of all sessions of a node."""
 
     def __init__(
-        self, engine: Engine, audio: AudioSource, store_of: StoreOf, emit: Emit, workers: int, spool: Path
+        self, shelf: Shelf, audio: AudioSource, store_of: StoreOf, emit: Emit, workers: int, spool: Path
     ) -> None:
-        self.engine = engine
+        self.shelf = shelf
         self.audio = audio
         self.store_of = store_of
         self.emit = emit
@@ -99,9 +104,7 @@ class Analyser:
         """There is work in a session."""
         if session not in self._waiting:
             self._waiting[session] = time.monotonic()
-            if session not in self._running:
-                self._ready.append(session)
-                self._wake.set()
+            self._queue(session)
 
     def forget(self, session: str) -> None:
         """The session is gone: its pending inference is cancelled at the next step."""
@@ -132,34 +135,42 @@ class Analyser:
                 continue
             self._running[session] = since
             try:
-                more = await self._attempt(session)
+                pause = await self._attempt(session)
             finally:
                 del self._running[session]
-            if more:
+            if pause is not None:
                 self._waiting[session] = since
-            if session in self._waiting:
-                self._ready.append(session)
-                self._wake.set()
+            if pause:
+                # No lane waits with it: others have work that may succeed.
+                asyncio.get_running_loop().call_later(pause, self._queue, session)
+            else:
+                self._queue(session)
 
-    async def _attempt(self, session: str) -> bool:
-        """Do one step; True when the session has more work, and was not forgotten meanwhile."""
+    def _queue(self, session: str) -> None:
+        if session in self._waiting and session not in self._running:
+            self._ready.append(session)
+            self._wake.set()
+
+    async def _attempt(self, session: str) -> float | None:
+        """Do one step; return in how many seconds the session's next is due, None when it has no more work."""
         job = self._job(session)
+        pause: float | None
         try:
-            more = await self._step(session, job)
+            pause = 0.0 if await self._step(session, job) else None
             job.failures = 0
         except Exception as error:
-            more = await self._failed(session, job, error)
+            pause = await self._failed(session, job, error)
         if self._jobs.get(session) is not job:
             _close(job)
-            return False
-        return more
+            return None
+        return pause
 
-    async def _failed(self, session: str, job: Job, error: Exception) -> bool:
+    async def _failed(self, session: str, job: Job, error: Exception) -> float | None:
         """The audio's own faults end the session; faults of the service are tried again."""
         job.failures += 1
         passing = isinstance(error, (Unavailable, OSError))
         if not isinstance(error, AudioError) and (passing or job.failures < ATTEMPTS):
-            return await self._later(session, job, error)
+            return self._later(session, job, error)
         if not isinstance(error, EarshotError):
             log.error("analysis.failed", session=session, error=repr(error), exc_info=error)
         message = str(error) if isinstance(error, EarshotError) else "the audio could not be analysed: internal error"
@@ -167,15 +178,15 @@ class Analyser:
         try:
             await self.emit(session, Failed(message))
         except Unavailable as refused:
-            return await self._later(session, job, refused)
+            return self._later(session, job, refused)
         job.ended = True
-        return False
+        return None
 
-    async def _later(self, session: str, job: Job, error: Exception) -> bool:
+    def _later(self, session: str, job: Job, error: Exception) -> float:
         log.warning("analysis.retry", session=session, error=repr(error), attempt=job.failures)
         _close(job)
-        await asyncio.sleep(PAUSE_SECONDS)
-        return True
+        doublings = min(job.failures - 1, 16)
+        return min(LONGEST_PAUSE_SECONDS, PAUSE_SECONDS * 2.0**doublings)
 
     def _job(self, session: str) -> Job:
         job = self._jobs.get(session)
@@ -193,32 +204,43 @@ class Analyser:
         head, opened = store.head(session), store.opened(session)
         if head is None or opened is None or head.finished or head.error is not None or job.ended:
             return False
-        if job.progress is None and head.windows:
-            self._check_model(store.block(session, (head.windows - 1) // BLOCK_WINDOWS))
+        if job.engine is None:
+            job.engine = await self._engine(store, session, head, opened)
         if head.kind == "file":
-            return head.state is State.READONLY and await self._file_step(session, job, store, head, opened)
-        return await self._stream_step(session, job, store, head, opened)
+            return head.state is State.READONLY and await self._file_step(session, job, job.engine, store, head, opened)
+        return await self._stream_step(session, job, job.engine, store, head, opened)
 
-    def _check_model(self, last: Block | None) -> None:
-        """A session goes on only with the model that scored its first windows: their tags are in the same columns."""
-        if last is not None and last.model != self.engine.manifest.model_id:
-            raise AudioError(f"the model {last.model} was replaced while this session was analysed")
+    async def _engine(self, store: SessionStore, session: str, head: Head, opened: Opened) -> Engine:
+        """Return the model that the session was opened with.
 
-    async def _stream_step(self, session: str, job: Job, store: SessionStore, head: Head, opened: Opened) -> bool:
+        Raises:
+            Unavailable: it is not here now; the session waits for it, since another one's windows would not fit.
+        """
+        # Sessions from before models could change: the model that scored their last window, or any.
+        last = None if opened.model else store.block(session, max(0, head.windows - 1) // BLOCK_WINDOWS)
+        model = opened.model or (self.shelf.current.manifest.model_id if last is None else last.model)
+        try:
+            return await self._in_thread(self.shelf.engine, model)
+        except EngineError as error:
+            raise Unavailable(f"the session waits for its model: {error}") from error
+
+    async def _stream_step(
+        self, session: str, job: Job, engine: Engine, store: SessionStore, head: Head, opened: Opened
+    ) -> bool:
         if job.progress is None:
             kind = WindowProgress if head.predicts else StreamProgress
             geometry = Geometry(opened.window_ms, opened.hop_ms)
-            job.progress = kind(self.engine, geometry, media.parse(opened.content_type), head)
+            job.progress = kind(engine, geometry, media.parse(opened.content_type), head)
             job.dropped = head.cursor.keep
         progress = cast(Progress, job.progress)
         chunks = await self._fetch(store, session, head, progress.taken)
         if chunks:
             scores = await self._in_thread(progress.take, chunks)
-            await self._emit(session, job, scores)
+            await self._emit(session, job, engine, scores)
             return progress.taken < head.next or head.state is State.READONLY
         if head.state is State.READONLY and progress.taken >= head.next:
             scores = await self._in_thread(progress.finish)
-            await self._emit(session, job, scores, final=True)
+            await self._emit(session, job, engine, scores, final=True)
         return False
 
     async def _fetch(self, store: SessionStore, session: str, head: Head, first: int) -> list[bytes]:
@@ -240,27 +262,30 @@ class Analyser:
             chunks[-1] = _within(chunks[-1], head)
         return chunks
 
-    async def _file_step(self, session: str, job: Job, store: SessionStore, head: Head, opened: Opened) -> bool:
-        tags = len(self.engine.manifest.tags)
+    async def _file_step(
+        self, session: str, job: Job, engine: Engine, store: SessionStore, head: Head, opened: Opened
+    ) -> bool:
         if head.next == 0:
-            await self._emit(session, job, Scores(0, b"", head.cursor), final=True)
+            await self._emit(session, job, engine, Scores(0, b"", head.cursor), final=True)
             return False
         if job.progress is None:
-            job.progress = await self._open_file(store, session, head, opened)
+            job.progress = await self._open_file(engine, store, session, head, opened)
         progress = cast(FileProgress, job.progress)
-        scores = await self._in_thread(progress.step, tags)
+        scores = await self._in_thread(progress.step, len(engine.manifest.tags))
         if scores.packed or progress.ended:
-            await self._emit(session, job, scores, final=progress.ended)
+            await self._emit(session, job, engine, scores, final=progress.ended)
         return not progress.ended
 
-    async def _open_file(self, store: SessionStore, session: str, head: Head, opened: Opened) -> FileProgress:
+    async def _open_file(
+        self, engine: Engine, store: SessionStore, session: str, head: Head, opened: Opened
+    ) -> FileProgress:
         """Gather a file's chunks, in memory while small, else in a file without a name."""
         # Closed with the job, which outlives this call.
         spool = cast(BinaryIO, tempfile.SpooledTemporaryFile(SPOOL_IN_MEMORY, dir=str(self.spool)))  # noqa: SIM115
         try:
             await self._fill(spool, store, session, head)
             geometry, declared = Geometry(opened.window_ms, opened.hop_ms), media.parse(opened.content_type)
-            return await self._in_thread(FileProgress, self.engine, geometry, declared, head, spool)
+            return await self._in_thread(FileProgress, engine, geometry, declared, head, spool)
         except BaseException:
             spool.close()
             raise
@@ -277,10 +302,10 @@ class Analyser:
             self.audio.cache.drop(store.partition.number, row.offset)
         spool.seek(0)
 
-    async def _emit(self, session: str, job: Job, scores: Scores, final: bool = False) -> None:
-        model = self.engine.manifest.model_id
+    async def _emit(self, session: str, job: Job, engine: Engine, scores: Scores, final: bool = False) -> None:
+        model, tags = engine.manifest.model_id, len(engine.manifest.tags)
         final = final and scores.error is None
-        await self.emit(session, Scored(scores.first, model, scores.packed, scores.cursor, job.dropped, final))
+        await self.emit(session, Scored(scores.first, model, scores.packed, scores.cursor, job.dropped, final, tags))
         job.dropped = scores.cursor.keep
         if scores.error is not None:
             raise AudioError(scores.error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from streams.agents.fold import LogRecord, session_of
 from streams.agents.references import References
@@ -13,15 +13,15 @@ from topics.outcome import fold_result
 from topics.records import Failed, Scored
 from topics.rows import BLOCK_WINDOWS, Block
 
-#: How many tags the windows of a model have; None for a model that this node does not know.
-TagCount = Callable[[str], int | None]
+#: The tags of a model; raises EarshotError for a model that this node does not know.
+TagsOf = Callable[[str], Sequence[str]]
 
 
 class Results:
     """Folds the records of the result topic; one object for all partitions of a node."""
 
-    def __init__(self, tag_count: TagCount, references: References, notify: Callable[[Iterable[str]], None]) -> None:
-        self.tag_count = tag_count
+    def __init__(self, tags_of: TagsOf, references: References, notify: Callable[[Iterable[str]], None]) -> None:
+        self.tags_of = tags_of
         self.references = references
         self.notify = notify
         self.windows = 0
@@ -49,9 +49,7 @@ class Results:
         """Return (tags, windows) of a record."""
         if isinstance(result, Failed) or not result.scores:
             return 0, 0
-        tags = self.tag_count(result.model)
-        if tags is None:
-            raise RecordError(f"the record was scored by {result.model}, which is not known here")
+        tags = result.tags or len(self.tags_of(result.model))
         if len(result.scores) % tags:
             raise RecordError(f"{len(result.scores)} bytes of scores are no whole windows of {tags} tags")
         return tags, len(result.scores) // tags

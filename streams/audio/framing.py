@@ -34,7 +34,7 @@ class Frames:
     """The grid of log-mel frames."""
 
     def __init__(self, front: LogMel) -> None:
-        self.length, self.step, self.rows = front.window, front.hop, front.frames
+        self.length, self.step, self.rows = front.span, front.hop, front.frames
         self._front = front
 
     def compute(self, samples: Floats) -> Floats:

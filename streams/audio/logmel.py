@@ -22,7 +22,7 @@ BLOCK: Final = 64
 class Tables(msgspec.Struct, frozen=True):
     """What the kernel needs of a front end, worked out once."""
 
-    #: float32[window], periodic Hann.
+    #: float32[window], the front end's taper.
     window: Floats
     #: Order in which pairs of samples enter the transform: the bits of the index reversed, intp[fft / 2].
     order: Ints
@@ -43,7 +43,8 @@ def tables(front: LogMel) -> Tables:
     for bit in range(bits):
         order |= ((np.arange(half) >> bit) & 1) << (bits - 1 - bit)
     angles = 2.0 * np.pi * np.arange(half) / front.fft
-    hann = 0.5 - 0.5 * np.cos(2.0 * np.pi * np.arange(front.window) / front.window)
+    period = front.window if front.taper == "hann" else front.window - 1
+    hann = 0.5 - 0.5 * np.cos(2.0 * np.pi * np.arange(front.window) / period)
     matrix = mel_matrix(front)
     first_bins = np.argmax(matrix > 0, axis=1)
     weights = np.zeros((front.bands, int((matrix > 0).sum(axis=1).max()) + 1))
@@ -61,32 +62,68 @@ def tables(front: LogMel) -> Tables:
 
 
 def mel_matrix(front: LogMel) -> npt.NDArray[np.float64]:
-    """Return float64[bands, fft / 2 + 1], triangles of height one on the HTK mel scale, 1127 ln(1 + f / 700).
+    """Return float64[bands, fft / 2 + 1]: triangles whose edges are even on the mel scale.
 
-    Triangles are linear in mel, not in Hz, and the bin at 0 Hz counts nowhere, as in TensorFlow's
-    `linear_to_mel_weight_matrix`.
+    Of height one and linear in mel they are TensorFlow's `linear_to_mel_weight_matrix` and Kaldi's `MelBanks`, of
+    height one and linear in Hz torchaudio's `melscale_fbanks`, of area one and linear in Hz on Slaney's scale librosa's
+    `filters.mel`. The bin at 0 Hz counts nowhere.
     """
-    bins = _mel(np.arange(front.fft // 2 + 1) * front.sample_rate / front.fft)
-    edges = np.linspace(_mel(np.array(front.low_hz)), _mel(np.array(front.high_hz)), front.bands + 2)
+    bins = np.arange(front.fft // 2 + 1) * front.sample_rate / front.fft
+    ends = _to_mel(np.array([front.low_hz, front.high_hz]), front.mel_scale)
+    edges = np.linspace(ends[0], ends[1], front.bands + 2)
+    hertz = _to_hertz(edges, front.mel_scale)
+    if front.mel_slopes == "mel":
+        bins = _to_mel(bins, front.mel_scale)
+    else:
+        edges = hertz
     low, centre, high = edges[:-2, np.newaxis], edges[1:-1, np.newaxis], edges[2:, np.newaxis]
-    matrix = np.clip(np.minimum((bins - low) / (centre - low), (high - bins) / (high - centre)), 0.0, None)
+    matrix: npt.NDArray[np.float64] = np.clip(
+        np.minimum((bins - low) / (centre - low), (high - bins) / (high - centre)), 0.0, None
+    )
     matrix[:, 0] = 0.0
+    if front.mel_norm == "area":
+        matrix *= 2.0 / (hertz[2:] - hertz[:-2])[:, np.newaxis]
     return matrix
 
 
-def _mel(hertz: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    scaled: npt.NDArray[np.float64] = 1127.0 * np.log1p(hertz / 700.0)
-    return scaled
+#: Slaney's Auditory Toolbox: 3 mel each 200 Hz up to 1 kHz, from there 27 mel each factor of 6.4.
+_SLANEY_STEP: Final = np.log(6.4) / 27.0
+
+
+def _to_mel(hertz: npt.NDArray[np.float64], scale: str) -> npt.NDArray[np.float64]:
+    if scale == "htk":
+        mel: npt.NDArray[np.float64] = 1127.0 * np.log1p(hertz / 700.0)
+        return mel
+    above = 15.0 + np.log(np.maximum(hertz, 1000.0) / 1000.0) / _SLANEY_STEP
+    return np.where(hertz > 1000.0, above, 3.0 * hertz / 200.0)
+
+
+def _to_hertz(mel: npt.NDArray[np.float64], scale: str) -> npt.NDArray[np.float64]:
+    if scale == "htk":
+        hertz: npt.NDArray[np.float64] = 700.0 * np.expm1(mel / 1127.0)
+        return hertz
+    return np.where(mel > 15.0, 1000.0 * np.exp(_SLANEY_STEP * (mel - 15.0)), 200.0 * mel / 3.0)
 
 
 def frames(front: LogMel, samples: Floats) -> Floats:
     """Return float32[n, bands], the frames that lie wholly in `samples`, frame j beginning at sample j * hop."""
+    if front.pre_emphasis > 0:
+        samples = samples[1:] - np.float32(front.pre_emphasis) * samples[:-1]
     count = max(0, (len(samples) - front.window) // front.hop + 1)
     out = np.empty((count, front.bands), np.float32)
     t = tables(front)
-    offset = np.float32(front.offset)
-    _mel_frames(samples, front.hop, t.window, t.order, t.cosines, t.sines, t.first_bins, t.weights, offset, out)
-    return np.log(out, out=out)
+    added = np.float32(front.offset if front.guard == "sum" else 0.0)
+    squared = front.power == 2
+    _mel_frames(samples, front.hop, t.window, t.order, t.cosines, t.sines, t.first_bins, t.weights, squared, added, out)
+    if front.guard == "floor":
+        np.maximum(out, np.float32(front.offset), out=out)
+    np.log(out, out=out)
+    # What is left is affine: from ln to dB, then minus mean, over std.
+    scale = (10.0 / np.log(10.0) if front.log == "dB" else 1.0) / front.std
+    if scale != 1.0 or front.mean != 0.0:
+        out *= np.float32(scale)
+        out -= np.float32(front.mean / front.std)
+    return out
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -99,6 +136,7 @@ def _mel_frames(
     sines: Floats,
     first_bins: Ints,
     weights: Floats,
+    squared: bool,
     offset: np.float32,
     out: Floats,
 ) -> None:
@@ -111,6 +149,10 @@ def _mel_frames(
         _load(samples, first * hop, hop, window, order, n, real, imaginary)
         _transform(cosines, sines, n, real, imaginary)
         _magnitudes(cosines, sines, n, real, imaginary, magnitude)
+        if squared:
+            for row in range(half + 1):
+                for i in range(n):
+                    magnitude[row, i] *= magnitude[row, i]
         _bands(magnitude, first_bins, weights, offset, n, out[first : first + n])
 
 

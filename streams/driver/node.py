@@ -25,10 +25,10 @@ from streams.driver.application import Application, Options
 from streams.driver.backend import Backend
 from streams.driver.owned import Owned
 from streams.driver.writer import LogWriter
-from streams.engines.protocol import Engine
+from streams.engines.shelf import Shelf
 from topics import codec, keys
 from topics.catalog import COMMANDS, PARKED, RESULTS
-from topics.errors import ServiceError, Unavailable
+from topics.errors import Unavailable
 from topics.keys import partition_of
 from topics.lifecycle import State, Verdict
 from topics.ports import View, Windows
@@ -61,10 +61,9 @@ class NodeOptions(msgspec.Struct, frozen=True):
 class Node:
     """Implements `topics.ports.Sessions` and `topics.ports.Health`."""
 
-    def __init__(self, options: NodeOptions, engine: Engine, backend: Backend, on_failure: Callable[[], None]) -> None:
+    def __init__(self, options: NodeOptions, shelf: Shelf, backend: Backend, on_failure: Callable[[], None]) -> None:
         self.options = options
-        self.engine = engine
-        self._tags = tuple(tag.name for tag in engine.manifest.tags)
+        self.shelf = shelf
         self.backend = backend
         self.failure: str | None = None
         self.parked = 0
@@ -94,9 +93,9 @@ class Node:
         cache = AudioCache(AUDIO_CACHE_BYTES)
         self._idle_ms = int(options.idle_seconds * 1000)
         self.intake = Intake(self.verdicts, cache, self.references, self._idle_ms, self._announce)
-        self.results = Results(self._tag_count, self.references, self.followers.notify)
+        self.results = Results(self.shelf.tags, self.references, self.followers.notify)
         self.analyser = Analyser(
-            engine,
+            shelf,
             AudioSource(cache, backend.reader),
             self.owned.serving,
             self._emit,
@@ -295,18 +294,17 @@ class Node:
         """See `topics.ports.Sessions.follow`."""
         return self.followers.follow(session)
 
+    def model(self) -> str:
+        """See `topics.ports.Sessions.model`."""
+        return self.shelf.current.manifest.model_id
+
     def tags(self, model: str) -> Sequence[str]:
         """See `topics.ports.Sessions.tags`."""
-        if model != self.engine.manifest.model_id:
-            raise ServiceError(f"these windows were scored by {model}, which is not loaded here")
-        return self._tags
+        return self.shelf.tags(model)
 
     def official_tags(self) -> Sequence[str]:
         """See `topics.ports.Sessions.official_tags`."""
-        return self._tags
-
-    def _tag_count(self, model: str) -> int | None:
-        return len(self._tags) if model == self.engine.manifest.model_id else None
+        return self.shelf.tags(self.model())
 
     # --- health -----------------------------------------------------------------------------------------------------
 

@@ -34,11 +34,16 @@ OPENED: Final = Opened(
     file_name="siren.wav",
     file_length=10.0,
 )
+MODEL: Final = "yamnet@0123abcd-456def"
+
+#: Ends the names of records that were written before sessions named their model: read for ever, written no more.
+BEFORE: Final = "-before-models"
 
 RECORDS: Final[Mapping[str, Mapping[str, Record]]] = {
     catalog.COMMANDS: {
-        "open": OPENED,
-        "open-short": Opened("c-1", "stream", "audio/x-raw; rate=22050; format=s16", "p-1", 1000, 500),
+        "open": msgspec.structs.replace(OPENED, model=MODEL),
+        "open-before-models": OPENED,
+        "open-short-before-models": Opened("c-1", "stream", "audio/x-raw; rate=22050; format=s16", "p-1", 1000, 500),
         "chunk": Chunk("c-2", 7, b"\x00\x01\xfe\xff", idempotency=b"0123456789abcdef"),
         "chunk-predict": Chunk("c-3", None, b"\x00\x01", predict=True),
         "seal": Sealed("c-4"),
@@ -46,8 +51,11 @@ RECORDS: Final[Mapping[str, Mapping[str, Record]]] = {
         "expire": Expired("sweep", 3_600_000, 1_700_003_600_000),
     },
     catalog.RESULTS: {
-        "scores": Scored(31, "yamnet@0123abcd", b"\x80\x00\xff\x7f", Cursor(12, 11, 176_400, 44_100), 9, final=True),
-        "scores-short": Scored(0, "yamnet@0123abcd", b"", Cursor()),
+        "scores": Scored(31, MODEL, b"\x80\x00\xff\x7f", Cursor(12, 11, 176_400, 44_100), 9, final=True, tags=2),
+        "scores-before-models": Scored(
+            31, "yamnet@0123abcd", b"\x80\x00\xff\x7f", Cursor(12, 11, 176_400, 44_100), 9, final=True
+        ),
+        "scores-short-before-models": Scored(0, "yamnet@0123abcd", b"", Cursor()),
         "fail": Failed("chunk 3: the data holds no audio"),
     },
     catalog.COMMANDS_PARKED: {
@@ -76,7 +84,8 @@ HEAD: Final = Head(
 ROWS: Final[Mapping[str, msgspec.Struct]] = {
     "head": HEAD,
     "head-new": Head("stream", None, touched=1, command=0),
-    "opened": OPENED,
+    "opened": msgspec.structs.replace(OPENED, model=MODEL),
+    "opened-before-models": OPENED,
     "chunk": ChunkRow(2**33, 16_384, bytes(range(16))),
     "block": Block("yamnet@0123abcd", b"\x80\x00\xff\x7f"),
     "receipt": Receipt(b"0123456789abcdef", bytes(range(16))),

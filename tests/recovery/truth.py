@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -20,35 +21,38 @@ from topics.records import Opened
 
 
 @cache
-def engine() -> OnnxEngine:
-    """The bundled model."""
-    return OnnxEngine(models.directory())
+def engine(directory: Path) -> OnnxEngine:
+    """A model, loaded once."""
+    return OnnxEngine(directory)
 
 
 class Stored:
     """Just enough of `topics.ports.Sessions` to render windows with the edge's own renderer."""
 
-    def __init__(self, packed: bytes) -> None:
+    def __init__(self, packed: bytes, names: Sequence[str]) -> None:
         self.packed = packed
+        self.names = names
 
     def windows(self, session: str, first: int, count: int) -> Sequence[Windows]:
         """Return the windows asked for."""
-        tags = len(engine().manifest.tags)
+        tags = len(self.names)
         return [Windows(first, "", self.packed[first * tags : (first + count) * tags])]
 
     def tags(self, model: str) -> Sequence[str]:
         """Return the model's tags."""
-        return [tag.name for tag in engine().manifest.tags]
+        return self.names
 
 
-def expected_events(opened: Opened, chunks: Sequence[bytes]) -> list[dict[str, Any]]:
-    """Return the events of a sealed stream of chunks, analysed in one go."""
+def expected_events(opened: Opened, chunks: Sequence[bytes], model: Path | None = None) -> list[dict[str, Any]]:
+    """Return the events of a sealed stream of chunks, analysed in one go by a model, by default the bundled one."""
+    scorer = engine(model or models.directory())
     declared = media.parse(opened.content_type)
     parts = [decode.decode_chunk(chunk, declared) for chunk in chunks]
-    analysis = Analysis(engine(), Geometry(opened.window_ms, opened.hop_ms), parts[0].rate)
+    analysis = Analysis(scorer, Geometry(opened.window_ms, opened.hop_ms), parts[0].rate)
     packed = b"".join(analysis.feed(part.samples).packed for part in parts) + analysis.finish().packed
-    stored = Stored(packed)
+    names = [tag.name for tag in scorer.manifest.tags]
+    stored = Stored(packed, names)
     renderer = Renderer(stored, 1)  # type: ignore[arg-type]
-    windows = len(packed) // len(engine().manifest.tags)
+    windows = len(packed) // len(names)
     events: list[dict[str, Any]] = orjson.loads(b"[" + renderer.events("", opened, 0, windows) + b"]")
     return events

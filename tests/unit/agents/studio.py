@@ -18,6 +18,7 @@ from streams.agents.store import SessionStore
 from streams.agents.verdicts import Verdicts
 from streams.audio.session import Analysis
 from streams.engines.protocol import Engine
+from streams.engines.shelf import Shelf
 from tests.unit.agents.rows import Delivered, MemoryPartition, delivered
 from tests.unit.audio.engines import TAGS, Fingerprint
 from topics.geometry import SESSIONS
@@ -41,10 +42,10 @@ def pieces(data: bytes, seconds: float = 0.5) -> list[bytes]:
     return [data[start : start + size] for start in range(0, len(data), size)]
 
 
-def truth(data: bytes) -> bytes:
+def truth(data: bytes, engine: Engine | None = None) -> bytes:
     """Return the packed scores of a recording, computed at once."""
     samples = np.frombuffer(data, "<i2").astype(np.float32) / np.float32(32768)
-    analysis = Analysis(Fingerprint(), SESSIONS, RATE)
+    analysis = Analysis(engine or Fingerprint(), SESSIONS, RATE)
     return analysis.feed(samples).packed + analysis.finish().packed
 
 
@@ -66,7 +67,7 @@ class Studio:
     """One partition with everything that folds and analyses; made and used inside a running loop."""
 
     def __init__(self, engine: Engine, spool: Path, workers: int = 2, cache_bytes: int = 0) -> None:
-        self.engine = engine
+        self.shelf = Shelf(engine)
         self.spool = spool
         self.workers = workers
         self.cache = AudioCache(cache_bytes)
@@ -82,9 +83,9 @@ class Studio:
         references = References()
         self.store = SessionStore(self.partition)
         self.intake = Intake(Verdicts(), self.cache, references, 1000, self._announce)
-        self.results = Results(lambda model: TAGS, references, lambda sessions: None)
+        self.results = Results(lambda model: ["tag"] * TAGS, references, lambda sessions: None)
         source = AudioSource(self.cache, self.commands)
-        self.analyser = Analyser(self.engine, source, lambda session: self.store, self._emit, self.workers, self.spool)
+        self.analyser = Analyser(self.shelf, source, lambda session: self.store, self._emit, self.workers, self.spool)
 
     async def __aenter__(self) -> Studio:
         self.analyser.start(self.ended.append)

@@ -58,13 +58,12 @@ def test_a_session_is_never_in_two_lanes_at_once(tmp_path: Path, monkeypatch: py
     async def scene() -> None:
         gates = {session: asyncio.Event() for session in (ONE, TWO)}
 
-        async def attempt(session: str) -> bool:
+        async def attempt(session: str) -> None:
             met.append(session)
             assert session not in running
             running.append(session)
             await gates[session].wait()
             running.remove(session)
-            return False
 
         studio = Studio(Fingerprint(), tmp_path)
         studio.analyser.lanes = 2

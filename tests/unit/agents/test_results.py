@@ -11,7 +11,7 @@ from streams.agents.results import Results
 from streams.agents.store import Draft, SessionStore
 from tests.unit.agents.rows import MemoryPartition, delivered, run
 from topics import keys, rows
-from topics.errors import RecordError
+from topics.errors import EarshotError, ServiceError
 from topics.lifecycle import Head, State
 from topics.records import Cursor, Failed, Result, Scored
 from topics.rows import BLOCK_WINDOWS, ChunkRow
@@ -19,6 +19,13 @@ from topics.rows import BLOCK_WINDOWS, ChunkRow
 SESSION = "S" * 24
 TAGS = 3
 MODEL = "m@0"
+
+
+def known_tags(model: str) -> list[str]:
+    """The tags of the one model that is known."""
+    if model != MODEL:
+        raise ServiceError(f"{model}, which is not known")
+    return ["tag"] * TAGS
 
 
 class House:
@@ -29,7 +36,7 @@ class House:
         self.store = SessionStore(self.partition)
         self.references = References()
         self.woken: list[str] = []
-        self.agent = Results({MODEL: TAGS}.get, self.references, self.woken.extend)
+        self.agent = Results(known_tags, self.references, self.woken.extend)
         draft = Draft(self.store)
         draft.put_head(SESSION, Head("stream", None, 0, 0, next=chunks))
         for number in range(chunks):
@@ -123,10 +130,11 @@ def test_readers_are_woken_once_a_batch() -> None:
     ("result", "cause"),
     [
         (Scored(0, "other@1", b"abc", Cursor()), "other@1, which is not known"),
+        (Scored(0, "other@1", b"abcd", Cursor(), tags=3), "4 bytes of scores are no whole windows of 3 tags"),
         (Scored(0, MODEL, b"abcd", Cursor()), "4 bytes of scores are no whole windows of 3 tags"),
         (scored(5, 1), "only 0 are known"),
     ],
 )
 def test_results_that_cannot_be_are_refused(result: Scored, cause: str) -> None:
-    with pytest.raises(RecordError, match=cause):
+    with pytest.raises(EarshotError, match=cause):
         House().fold(result)

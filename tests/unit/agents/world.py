@@ -60,7 +60,7 @@ class World:
         self.store = SessionStore(self.partition)
         self.references = references
         self.intake = Intake(Verdicts(), AudioCache(0), references, IDLE_MS, self._announce)
-        self.folder = Results(lambda model: TAGS, references, lambda sessions: None)
+        self.folder = Results(lambda model: ["tag"] * TAGS, references, lambda sessions: None)
         #: Chunks taken by the analysis of a session, and the `keep` of its last result.
         self.jobs: dict[str, tuple[int, int]] = {}
 

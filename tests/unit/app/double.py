@@ -117,6 +117,9 @@ class MemorySessions:
     def follow(self, session: str) -> Follower:
         return Follower(self.followers.setdefault(session, set()))
 
+    def model(self) -> str:
+        return MODEL
+
     def tags(self, model: str) -> Sequence[str]:
         assert model == MODEL
         return TAGS

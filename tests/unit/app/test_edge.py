@@ -13,6 +13,7 @@ from app.edge import command_ids
 from app.metrics import METRICS
 from tests.contract.api import RAW, UNKNOWN, b64, generic, tone, wav
 from tests.unit.app.conftest import KEY, House
+from tests.unit.app.double import MODEL
 from topics.errors import Unavailable
 from topics.geometry import SENSE
 from topics.records import Opened, Scored
@@ -36,7 +37,7 @@ def test_the_opening_record_holds_what_was_asked_for(house: House, http: TestCli
     opened = house.sessions.sessions[session].opened
     assert opened == Opened(
         opened.command, "file", "audio/wav", "project", SENSE.window_ms, 500, 9, -1, {"Siren": 2}, {"room": "hall"},
-        "a.wav", 2.0,
+        "a.wav", 2.0, MODEL,
     )  # fmt: skip
 
 
@@ -118,7 +119,9 @@ def test_the_end_of_a_file_is_shown_once_it_is_known(house: House, http: TestCli
     http.patch(f"/audio_sessions/{session}", json={"make_readonly": True})
     cursor = house.sessions.sessions[session].head.cursor
     house.sessions.conclude(session, Scored(0, "double@00000000", bytes(5 * 3), cursor))
-    page = http.get(f"/audio_sessions/{session}/status").json()["inference"]["page"]
+    answer = http.get(f"/audio_sessions/{session}/status")
+    assert answer.headers["earshot-model"] == MODEL
+    page = answer.json()["inference"]["page"]
     assert (page["count"], page["total"]) == (2, 2)
     house.sessions.conclude(session, Scored(3, "double@00000000", b"", cursor, final=True))
     last = http.get(f"/audio_sessions/{session}/status", params={"next_token": page["next_token"]}).json()

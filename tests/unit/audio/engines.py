@@ -19,10 +19,10 @@ SAMPLES = Waveform(sample_rate=16_000, samples=15_600)
 class Fingerprint:
     """Scores a patch by checksums of its bytes and remembers how often it was asked."""
 
-    def __init__(self, front: LogMel | Waveform = YAMNET) -> None:
+    def __init__(self, front: LogMel | Waveform = YAMNET, name: str = "fingerprint") -> None:
         tags = tuple(Tag(f"Tag_{n}", "Test", (n,), 0.5) for n in range(TAGS))
         graph = Graph("model.onnx", "0" * 64)
-        self.manifest = Manifest("fingerprint", "1", "none", "here", graph, front, tuple("abcdefgh"), tags)
+        self.manifest = Manifest(name, "1", "none", "here", graph, front, tuple("abcdefgh"), tags)
         self.asked = 0
 
     def scores(self, patch: Floats) -> Floats:

@@ -14,6 +14,7 @@ from streams.driver.backend import EmbeddedBackend
 from streams.driver.node import Node, NodeOptions
 from streams.embedded.layout import TP
 from streams.embedded.log import EmbeddedLog
+from streams.engines.shelf import Shelf
 from tests.unit.audio.engines import Fingerprint
 from topics import catalog
 from topics.keys import partition_of
@@ -75,7 +76,7 @@ class Home:
         backend = EmbeddedBackend(self.log(), catalog.topics(DAY_MS), PARTITIONS, self.clock)
         settings = NodeOptions(self.directory, PARTITIONS, catalog.record_limit(1024), **options)  # type: ignore[arg-type]
         with often():
-            return Node(settings, self.engine, backend, self._failed)
+            return Node(settings, Shelf(self.engine), backend, self._failed)
 
     @asynccontextmanager
     async def starting(self, **options: float) -> AsyncIterator[Node]:

@@ -143,8 +143,8 @@ def test_poison_on_the_command_topic_is_parked_and_the_partition_goes_on(
         (b"\x01noise", "not a record"),
         (codec.encode(Sealed("a command")), "not a record"),
         (codec.encode(Scored(0, "unknown@model", b"12345678", Cursor())), "not known here"),
-        (codec.encode(Scored(0, "fingerprint@00000000", b"123", Cursor())), "no whole windows"),
-        (codec.encode(Scored(7, "fingerprint@00000000", b"12345678", Cursor())), "only 0 are known"),
+        (codec.encode(Scored(0, "fingerprint", b"123", Cursor(), tags=8)), "no whole windows"),
+        (codec.encode(Scored(7, "fingerprint", b"12345678", Cursor(), tags=8)), "only 0 are known"),
     ],
 )
 def test_poison_on_the_result_topic_is_parked_and_the_partition_goes_on(
@@ -181,7 +181,7 @@ def test_a_late_result_of_a_deleted_session_is_dropped(running: Running) -> None
         await send(node, session, STREAM, Chunk("c", 0, sound(1)))
         await until(lambda: view(node, session).head.windows)
         assert (await send(node, session, Deleted("d")))[0].status == 204
-        late = codec.encode(Scored(1, "fingerprint@00000000", b"12345678", Cursor(2)))
+        late = codec.encode(Scored(1, "fingerprint", b"12345678", Cursor(2), tags=8))
         ack = await log_of(node).append(*tp(RESULTS, session), session.encode(), late)
         await until(lambda: (committed(node, *tp(RESULTS, session)) or 0) > ack.offset)
         assert node.view(session) is None

@@ -119,4 +119,4 @@ class LogMachine(RuleBasedStateMachine):
 
 
 TestLogAgainstModel = LogMachine.TestCase
-TestLogAgainstModel.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestLogAgainstModel.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -12,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from streams.engines.manifest import FILE, Graph, Manifest, Tag, Waveform
 
-PATCH = 400
+PATCH = 800
 #: Class c scores sample c of the patch.
 CLASSES = 4
 MANIFEST = Manifest(
@@ -27,18 +28,27 @@ MANIFEST = Manifest(
 )
 
 
-def graph(outputs: int = CLASSES, operator: str = "Identity") -> bytes:
-    """A graph float[n, PATCH] -> float[n, outputs]."""
+def graph(
+    outputs: int = CLASSES,
+    operator: str = "Identity",
+    axes: Sequence[int | str | None] = ("n", PATCH),
+    kind: int = TensorProto.FLOAT,
+    given: Sequence[int | str | None] | None = None,
+) -> bytes:
+    """A graph from one input of these axes to float[n, outputs], its first numbers; `given` is declared instead."""
     picked = numpy_helper.from_array(np.arange(outputs), "picked")
+    row = numpy_helper.from_array(np.array([1, -1]), "row")
     nodes = [
-        helper.make_node("Gather", ["patch", "picked"], ["some"], axis=1),
+        helper.make_node("Cast", ["patch"], ["floats"], to=TensorProto.FLOAT),
+        helper.make_node("Reshape", ["floats", "row"], ["flat"]),
+        helper.make_node("Gather", ["flat", "picked"], ["some"], axis=1),
         helper.make_node(operator, ["some"], ["scores"]),
     ]
     ends = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", size])
-        for name, size in (("patch", PATCH), ("scores", outputs))
+        helper.make_tensor_value_info("patch", kind, axes),
+        helper.make_tensor_value_info("scores", TensorProto.FLOAT, ("n", outputs) if given is None else given),
     ]
-    made = helper.make_graph(nodes, "tiny", ends[:1], ends[1:], [picked])
+    made = helper.make_graph(nodes, "tiny", ends[:1], ends[1:], [picked, row])
     model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     data: bytes = onnx.ModelProto.SerializeToString(model)
     return data

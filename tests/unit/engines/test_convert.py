@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import onnxruntime
 import pytest
@@ -19,7 +20,7 @@ SOURCES = SHARED / "data" / "models"
 def sources() -> list[str]:
     """The converter's arguments; its packages are needed for converting alone."""
     pytest.importorskip("tflite")
-    files = [SOURCES / name for name in ("yamnet.tflite", "yamnet_class_map.csv", "tags.csv")]
+    files = [SOURCES / "yamnet.tflite", SOURCES / "yamnet_class_map.csv", models.directory() / "tags.csv"]
     if not all(file.is_file() for file in files):
         pytest.skip("the sources of ../shared/data/models are not here")
     return [str(file) for file in files]
@@ -33,8 +34,15 @@ def run(*arguments: str) -> int:
 
 def test_gives_what_ships(sources: list[str], tmp_path: Path) -> None:
     assert run(*sources, str(tmp_path)) == 0
-    for name in ("model.onnx", "manifest.json", "NOTICE"):
+    for name in ("model.onnx", "NOTICE"):
         assert (tmp_path / name).read_bytes() == (models.directory() / name).read_bytes(), name
+    # Heads, and what was measured, are added by infra.training.default_heads.
+    shipped, made = manifest.read(models.directory()), manifest.read(tmp_path)
+    with_heads = {tag.name for tag in shipped.tags if tag.head is not None}
+    assert [tag.name for tag in made.tags] == [tag.name for tag in shipped.tags]
+    assert all(ours in shipped.tags for ours in made.tags if ours.name not in with_heads)
+    bare = msgspec.structs.replace(shipped, figures={}, heads=None, tags=())
+    assert msgspec.structs.replace(made, tags=()) == bare
 
 
 def test_scores_equal_those_of_float_weights(sources: list[str], tmp_path: Path) -> None:

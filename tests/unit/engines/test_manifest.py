@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from streams.engines import manifest
-from streams.engines.manifest import FILE, Graph, LogMel, Tag, Waveform
+from streams.engines.manifest import FILE, Graph, Heads, LogMel, Output, Tag, Waveform
 from tests.unit.engines.models import MANIFEST
 from topics.errors import EngineError
 
@@ -36,9 +37,31 @@ def test_reads_what_was_written(tmp_path: Path, front: LogMel | Waveform) -> Non
 
 def test_names() -> None:
     given = msgspec.structs.replace(MANIFEST, graph=Graph("model.onnx", "0123456789abcdef" * 4))
-    assert given.model_id == "tiny@01234567"
+    assert re.fullmatch("tiny@01234567-[0-9a-f]{6}", given.model_id)
     assert given.points == (0.5, 0.25)
     assert MEL.samples == 15_600
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        ({"figures": {"recall": 0.5}}, True),
+        ({"licence": "MIT"}, True),
+        ({"tags": (msgspec.structs.replace(MANIFEST.tags[0], clips=7), MANIFEST.tags[1])}, True),
+        ({"tags": (msgspec.structs.replace(MANIFEST.tags[0], point=0.6), MANIFEST.tags[1])}, False),
+        ({"output": Output(activation="sigmoid")}, False),
+        ({"input": MEL}, False),
+        ({"name": "other"}, False),
+    ],
+)
+def test_what_makes_another_model(change: dict[str, object], same: bool) -> None:
+    assert (msgspec.structs.replace(MANIFEST, **change).model_id == MANIFEST.model_id) is same
+
+
+def test_only_what_differs_from_yamnet_is_written() -> None:
+    assert len(msgspec.json.decode(msgspec.json.encode(MEL))) == 10
+    other = msgspec.structs.replace(MEL, power=2)
+    assert msgspec.json.decode(msgspec.json.encode(other))["power"] == 2
 
 
 def test_no_manifest(tmp_path: Path) -> None:
@@ -60,7 +83,11 @@ def test_not_a_manifest(tmp_path: Path, data: bytes) -> None:
         ({"input": msgspec.structs.replace(MEL, fft=500)}, "fft is 500, expected a power of two"),
         ({"input": msgspec.structs.replace(MEL, fft=256)}, "at least the window"),
         ({"input": msgspec.structs.replace(MEL, high_hz=8001.0)}, "low_hz and high_hz are 125.0 and 8001.0"),
-        ({"input": msgspec.structs.replace(MEL, offset=0.0)}, "offset is 0.0"),
+        ({"input": msgspec.structs.replace(MEL, offset=0.0)}, "offset and std are 0.0 and 1.0"),
+        ({"input": msgspec.structs.replace(MEL, std=0.0)}, "offset and std are 0.001 and 0.0"),
+        ({"input": msgspec.structs.replace(MEL, pre_emphasis=1.0)}, "pre_emphasis is 1.0"),
+        ({"input": msgspec.structs.replace(MEL, power=3)}, "power"),
+        ({"heads": Heads("heads.npy", "0" * 64)}, "output.embedding names no output"),
         ({"graph": Graph("model.onnx", "ABC")}, "graph.sha256 is not"),
         ({"graph": Graph("../model.onnx", "0" * 64)}, "expected a file beside the manifest"),
         ({"tags": ()}, "it has no tags"),

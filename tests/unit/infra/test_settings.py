@@ -15,7 +15,7 @@ README = Path(__file__).parents[3] / "README.md"
 
 def test_defaults_are_one_machine_and_no_broker() -> None:
     settings = load()
-    assert (settings.host, settings.port, settings.model, settings.partition_count) == ("127.0.0.1", 8000, "yamnet", 4)
+    assert (settings.host, settings.port, settings.model, settings.partition_count) == ("127.0.0.1", 8000, None, 4)
     assert settings.log == Embedded(Path("data/log"))
     assert settings.database == "sqlite+aiosqlite:///data/earshot.db"
     assert settings.workers >= 1

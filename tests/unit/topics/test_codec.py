@@ -27,7 +27,7 @@ def test_a_golden_record_is_read_and_written_as_ever(topic: str, name: str) -> N
     expected = golden.RECORDS[topic][name]
     data = (golden.folder(topic) / f"{name}.msgpack").read_bytes()
     assert golden.READERS[topic](data) == expected
-    assert codec.encode(expected) == data
+    assert codec.encode(expected) == data or name.endswith(golden.BEFORE)
 
 
 @pytest.mark.parametrize("name", golden.ROWS)
@@ -35,7 +35,7 @@ def test_a_golden_row_is_read_and_written_as_ever(name: str) -> None:
     expected = golden.ROWS[name]
     data = (golden.folder(catalog.CHANGELOG) / f"{name}.msgpack").read_bytes()
     assert golden.ROW_READERS[name.split("-")[0]](data) == expected
-    assert rows.encode(expected) == data
+    assert rows.encode(expected) == data or name.endswith(golden.BEFORE)
 
 
 @pytest.mark.parametrize("path", golden.files(), ids=lambda path: f"{path.parts[-3]}/{path.name}")
@@ -60,7 +60,7 @@ def test_every_golden_file_is_expected() -> None:
 
 def test_a_record_of_before_a_field_was_added_gets_the_default() -> None:
     body = msgspec.msgpack.decode(codec.encode(Scored(4, "m", b"s", golden.HEAD.cursor, 2, final=True))[1:])
-    older = codec.VERSION + msgspec.msgpack.encode(body[:-2])
+    older = codec.VERSION + msgspec.msgpack.encode(body[:-3])
     assert codec.decode_result(older) == Scored(4, "m", b"s", golden.HEAD.cursor)
 
 

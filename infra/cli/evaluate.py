@@ -1,0 +1,159 @@
+"""`earshot evaluate` and `earshot models calibrate`: what models are worth, on bundled measures or your recordings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from infra.cli.models import models_app
+from topics.errors import BadRequest
+
+if TYPE_CHECKING:
+    from infra.evaluation.report import Report
+    from infra.models.registry import Entry
+    from streams.engines.manifest import Manifest
+
+Models = Annotated[
+    list[str] | None,
+    typer.Option("--model", help="Name, id or directory; may be repeated. By default all bundled models."),
+]
+Recordings = Annotated[Path | None, typer.Option(help="Folder of recordings, with --csv.")]
+Table = Annotated[
+    Path | None,
+    typer.Option("--csv", help="What is heard in them: file,label and maybe start,end (seconds), fold, source."),
+]
+Labels = Annotated[
+    Path | None, typer.Option(help="CSV label,tags[,tolerated]: what labels mean that are no tags of the model.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command; `calibrate` is one of the commands for models."""
+    app.command()(evaluate)
+
+
+def evaluate(
+    model: Models = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Directory of the material that bundled models are measured on.")
+    ] = None,
+    recordings: Recordings = None,
+    table: Table = None,
+    labels: Labels = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    write: Annotated[
+        bool, typer.Option("--write", help="Put the figures into the manifests of bundled models.")
+    ] = False,
+    card: Annotated[bool, typer.Option("--card", help="Print the model card: what the manifests say.")] = False,
+) -> None:
+    """Measure models: what they find, what they report falsely, and on how many clips each operating point rests."""
+    import msgspec
+
+    if recordings is not None:
+        reports = [_on_own(name, recordings, table, labels) for name in model or ("",)]
+    elif data is not None:
+        reports = _on_bundled(model or [], data, write)
+    elif card:
+        reports = []
+    else:
+        raise BadRequest("say on what: --data DIRECTORY, or --recordings FOLDER with --csv FILE")
+    if json:
+        typer.echo(msgspec.json.format(msgspec.json.encode(reports), indent=2).decode())
+    else:
+        _print(reports)
+    if card:
+        _print_card()
+
+
+@models_app.command()
+def calibrate(
+    name: Annotated[str, typer.Argument(help="Model by name, id or directory.")],
+    recordings: Annotated[Path, typer.Option(help="Folder of recordings, with --csv.")],
+    table: Annotated[Path, typer.Option("--csv", help="What is heard in them; see `earshot evaluate`.")],
+    labels: Labels = None,
+    false_per_minute: Annotated[
+        float | None, typer.Option(min=0.01, help="False events a minute that all tags together may have in them.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Set the operating points of a model for your recordings; the outcome is a new model beside it.
+
+    Tags that no recording has keep their points, or get higher ones where they are reported falsely.
+    """
+    from infra.cli import local
+    from infra.evaluation import own
+
+    engine, directory = local.engine(name)
+    given, skipped = own.read(engine.manifest, recordings, table, labels)
+    outcome = own.calibrate(engine, given, skipped, false_per_minute)
+    entry = _add(directory, outcome.manifest)
+    if json:
+        import msgspec
+
+        typer.echo(msgspec.json.encode(outcome.report).decode())
+        return
+    _print([outcome.report])
+    typer.echo(f"added {entry.model_id}; take it into use with: earshot models use {entry.model_id}")
+
+
+def _on_bundled(names: list[str], data: Path, write: bool) -> list[Report]:
+    from infra.evaluation import bundled, voice
+    from infra.models.registry import BUNDLED, Registry
+    from infra.settings import load
+
+    registry = Registry(load().data)
+    directories = [registry.find(name) for name in names] or [
+        entry.directory for entry in registry.entries() if entry.bundled
+    ]
+    reports = []
+    for directory in directories:
+        reports.append(bundled.measure(directory, data))
+        if write and directory.parent == BUNDLED:
+            bundled.write_figures(directory, reports[-1].figures)
+    return reports if names else [*reports, voice.of_activity(data)]
+
+
+def _on_own(name: str, recordings: Path, table: Path | None, labels: Path | None) -> Report:
+    from infra.cli import local
+    from infra.evaluation import own, report
+
+    if table is None:
+        raise BadRequest("--recordings needs --csv FILE, which says what is heard in them")
+    engine, _ = local.engine(name or None)
+    given, skipped = own.read(engine.manifest, recordings, table, labels)
+    return report.of_recordings(engine, given, skipped)
+
+
+def _add(directory: Path, manifest: Manifest) -> Entry:
+    """Add a model that differs from the one in a directory by its manifest."""
+    import shutil
+    import tempfile
+
+    from infra.evaluation import bundled
+    from infra.models.registry import Registry
+    from infra.settings import load
+
+    with tempfile.TemporaryDirectory() as scratch:
+        made = Path(shutil.copytree(directory, Path(scratch) / "model"))
+        bundled.write(made, manifest)
+        return Registry(load().data).add(made)
+
+
+def _print(reports: Sequence[Report]) -> None:
+    from rich.console import Console
+
+    from infra.evaluation import tables
+
+    console = Console()
+    for report in reports:
+        tables.show(report, console)
+
+
+def _print_card() -> None:
+    from infra.evaluation.bundled import shipped
+    from infra.evaluation.card import card
+
+    typer.echo(card(shipped()))

@@ -1,0 +1,32 @@
+"""What the commands that run a model in their own process share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from streams.engines.onnx import OnnxEngine
+
+Model = Annotated[
+    str | None,
+    typer.Option("--model", help="Model by name, id or directory; by default the one in use.", show_default=False),
+]
+
+
+def engine(name: str | None) -> tuple[OnnxEngine, Path]:
+    """Return a loaded model and its directory: `name`, else the one that new sessions get.
+
+    Raises:
+        EngineError: there is no such model, or it cannot be used.
+    """
+    from infra import settings
+    from infra.models.registry import Registry
+    from streams.engines.onnx import OnnxEngine
+
+    loaded = settings.load()
+    registry = Registry(loaded.data)
+    directory = registry.find(name or registry.wanted(loaded.model))
+    return OnnxEngine(directory), directory

@@ -1,0 +1,207 @@
+"""Commands for models: `earshot models`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from infra.cli.output import AsJson, Row, show, show_all
+
+if TYPE_CHECKING:
+    from infra.models.manifests import AnyManifest
+    from infra.models.registry import Entry, Registry
+    from streams.engines.manifest import Manifest
+
+#: Other modules add their commands to it.
+models_app = typer.Typer(help="Models: what there is, what each knows, and which one is in use.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name or id of a model, or a directory with a manifest.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.add_typer(models_app, name="models")
+
+
+@models_app.command("list")
+def list_models(as_json: AsJson = False) -> None:
+    """List the bundled models and those that were added."""
+    registry, in_use = _opened()
+    entries = registry.entries()
+    rows = [_row(entry, in_use) for entry in entries]
+    if as_json:
+        show_all([{**row, "fault": entry.fault} for row, entry in zip(rows, entries, strict=True)], as_json)
+        return
+    show_all(rows, as_json)
+    for entry in entries:
+        if entry.fault is not None:
+            typer.echo(f"earshot: {entry.fault}", err=True)
+
+
+@models_app.command("show")
+def show_model(name: Name, as_json: AsJson = False) -> None:
+    """Print all that is known of a model: licence, source, input, tags with their points, figures."""
+    import msgspec
+
+    from infra.models import manifests
+    from streams.engines.manifest import Manifest
+
+    registry, in_use = _opened()
+    directory = registry.find(name)
+    manifest = manifests.read(directory)
+    about: Row = {"model": manifest.model_id, "directory": str(directory), "in_use": manifest.model_id == in_use}
+    if as_json:
+        typer.echo(json.dumps({**about, "manifest": msgspec.to_builtins(manifest)}, indent=2, ensure_ascii=False))
+        return
+    show({**about, **_details(directory, manifest)}, as_json)
+    if isinstance(manifest, Manifest):
+        _print_tags(manifest)
+
+
+@models_app.command("add")
+def add(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE_OR_URL",
+            help="A directory with a manifest, a .zip or .tar of one, or a URL of such an archive; with --recipe a "
+            "graph (.onnx, .tflite).",
+        ),
+    ],
+    name: Annotated[str | None, typer.Option(help="Another name for it.")] = None,
+    recipe: Annotated[str | None, typer.Option(help="What the graph is: see infra/models/README.md.")] = None,
+    sha256: Annotated[str | None, typer.Option(help="SHA-256 of the file; URLs need it, here or as #sha256=.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check a model and keep a copy of it; it scores nothing before `earshot models use`."""
+    registry, in_use = _opened()
+    show(_row(registry.add(source, name=name, recipe=recipe, sha256=sha256), in_use), as_json)
+
+
+@models_app.command("check")
+def check(name: Name, as_json: AsJson = False) -> None:
+    """Check a model whole: hashes, graph, shapes, and that it scores silence and noise."""
+    from infra.models import checks
+
+    registry, _ = _opened()
+    passed = checks.check(registry.find(name))
+    show({"model": passed.model_id, "result": "usable", "ms_per_window": round(passed.milliseconds, 2)}, as_json)
+
+
+@models_app.command("use")
+def use(name: Name, as_json: AsJson = False) -> None:
+    """Take a model into use for new sessions; a service that runs on the same EARSHOT_DATA does so within seconds.
+
+    Sessions that have begun keep their model to the end.
+    """
+    from infra.settings import load, variable
+
+    registry, _ = _opened()
+    entry = registry.use(name)
+    setting = load().model
+    if setting is not None:
+        typer.echo(f"earshot: {variable('model')}={setting} is set and goes before what was chosen", err=True)
+    show({"in_use" if setting is None else "chosen": entry.model_id}, as_json)
+
+
+@models_app.command("remove")
+def remove(name: Name, as_json: AsJson = False) -> None:
+    """Delete an added model that is not in use; what it scored stays readable."""
+    registry, _ = _opened()
+    show({"removed": registry.remove(name).model_id}, as_json)
+
+
+def _opened() -> tuple[Registry, str | None]:
+    """Return the registry and the id of the model in use, None where that is not to be found."""
+    from infra.models import manifests
+    from infra.models.registry import Registry
+    from infra.settings import load
+    from topics.errors import EngineError
+
+    settings = load()
+    registry = Registry(settings.data)
+    try:
+        wanted = registry.wanted(settings.model)
+        return registry, manifests.read(registry.find(wanted)).model_id
+    except EngineError as error:
+        typer.echo(f"earshot: the model in use cannot be read: {error}", err=True)
+        return registry, None
+
+
+def _row(entry: Entry, in_use: str | None) -> Row:
+    from infra.models import manifests
+    from streams.engines.manifest import Manifest
+
+    manifest = entry.manifest
+    known: Row = {"kind": None, "licence": None, "input": None, "tags": None, "mb": None}
+    if manifest is not None:
+        known = {
+            "kind": manifests.kind(manifest),
+            "licence": manifest.licence,
+            "input": _input(manifest),
+            "tags": len(manifest.tags) if isinstance(manifest, Manifest) else None,
+            "mb": _megabytes(entry.directory / manifest.graph.file),
+        }
+    return {
+        "model": entry.model_id,
+        **known,
+        "from": "bundled" if entry.bundled else "added",
+        "state": "broken" if manifest is None else "in use" if entry.model_id == in_use else None,
+    }
+
+
+def _input(manifest: AnyManifest) -> str:
+    from streams.engines.manifest import LogMel, Waveform
+
+    given = manifest.input
+    rate = f"{given.sample_rate / 1000:g} kHz"
+    match given:
+        case LogMel():
+            return f"{given.frames} x {given.bands} log-mel, {rate}"
+        case Waveform():
+            return f"{given.samples} samples, {rate}"
+        case _:
+            return f"voice, {rate}"
+
+
+def _megabytes(path: Path) -> float:
+    return round(path.stat().st_size / 1e6, 2)
+
+
+def _details(directory: Path, manifest: AnyManifest) -> Row:
+    from infra.models import manifests
+    from streams.engines.manifest import LogMel, Manifest
+
+    row = {
+        "version": manifest.version,
+        "kind": manifests.kind(manifest),
+        "licence": manifest.licence,
+        "source": manifest.source,
+        "graph": f"{manifest.graph.file}, {_megabytes(directory / manifest.graph.file)} MB",
+        "sha256": manifest.graph.sha256,
+        "input": _input(manifest),
+    }
+    if isinstance(manifest, Manifest):
+        given = manifest.input
+        row["patch"] = f"{1000 * given.samples / given.sample_rate:g} ms"
+        if isinstance(given, LogMel):
+            row["frames"] = f"{given.window} samples every {given.hop}, {1000 * given.hop / given.sample_rate:g} ms"
+        row["classes"] = str(len(manifest.classes))
+        row["tags"] = str(len(manifest.tags))
+    return {**row, **{name: f"{value:g}" for name, value in sorted(manifest.figures.items())}}
+
+
+def _print_tags(manifest: Manifest) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("tag", "category", "point", "made of")
+    for tag in manifest.tags:
+        parts = [manifest.classes[index] for index in tag.classes]
+        parts += [] if tag.head is None else [f"head {tag.head}"]
+        table.add_row(Text(tag.name), Text(tag.category), f"{tag.point:g}", Text("; ".join(parts)))
+    Console().print(table)

@@ -1,0 +1,149 @@
+"""Figures of detections: what was found, what was missed, and what was reported that was not there.
+
+A detection is a bool[windows, tags] array, `on`: the tag is reported in the window. The windows of all recordings lie
+one after the other; `Truth.recording` says whose they are. An event is a longest run of windows of one recording in
+which a tag is reported. Truth has two sides: where a tag ought to be reported (`true`) and where reporting it is no
+fault (`allowed`); a tag may be tolerated without being asked for. A false event is a longest run of windows in which a
+tag is reported and not allowed.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+Bools = npt.NDArray[np.bool_]
+Indices = npt.NDArray[np.intp]
+Doubles = npt.NDArray[np.float64]
+
+
+class Truth(msgspec.Struct, frozen=True):
+    """What is known of some recordings, window by window."""
+
+    #: Which recording each window is of, ascending: intp[windows].
+    recording: Indices
+    #: The tag ought to be reported, and it is no fault if it is: bool[windows, tags], the first within the second.
+    true: Bools
+    allowed: Bools
+    #: There is something to hear in the window: bool[windows].
+    heard: Bools
+    #: Length of all recordings.
+    minutes: float
+
+    def part(self, windows: Bools, minutes: float) -> Truth:
+        """Return what is known of whole recordings alone, whose windows are given: bool[windows]."""
+        return Truth(self.recording[windows], self.true[windows], self.allowed[windows], self.heard[windows], minutes)
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """Shares are 0..1; NaN where there is nothing to count."""
+
+    #: Of recordings with a true tag: one of them is reported somewhere where it is true.
+    clip_recall: float
+    #: Of windows with a true tag and something to hear: one of its tags is reported.
+    window_recall: float
+    #: Of all tags.
+    false_events_per_minute: float
+    #: Windows with a tag that is not allowed.
+    false_windows: float
+
+
+def figures(on: Bools, truth: Truth) -> Figures:
+    """Return the figures over all tags together."""
+    hit: Bools = np.any(on & truth.true, axis=1)
+    wanted: Bools = np.any(truth.true, axis=1)
+    wrong: Bools = np.any(on & ~truth.allowed, axis=1)
+    return Figures(
+        clip_recall=_share(_by_recording(hit, truth.recording)[_by_recording(wanted, truth.recording)]),
+        window_recall=_share(hit[wanted & truth.heard]),
+        false_events_per_minute=float(false_events(on, truth).sum()) / truth.minutes,
+        false_windows=_share(wrong),
+    )
+
+
+def clips_found(on: Bools, truth: Truth) -> tuple[Indices, Indices]:
+    """Return for each tag (recordings in which it is reported where true, recordings that have it): intp[tags]."""
+    starts = _starts(truth.recording)
+    found = np.logical_or.reduceat(on & truth.true, starts, axis=0).sum(axis=0)
+    return found, np.logical_or.reduceat(truth.true, starts, axis=0).sum(axis=0)
+
+
+def false_events(on: Bools, truth: Truth) -> Indices:
+    """Return the number of false events of each tag: intp[tags]."""
+    counts: Indices = beginnings(on & ~truth.allowed, truth.recording).sum(axis=0)
+    return counts
+
+
+def false_events_from(scores: Doubles, allowed: Bools, recording: Indices, points: Doubles) -> Indices:
+    """Return how many false events one tag has when it is reported from each of some points on: intp[points].
+
+    Args:
+        scores, allowed: Of the tag, float64[windows] and bool[windows].
+        recording: Whose the windows are, ascending: intp[windows].
+        points: float64[points].
+    """
+    # A window begins an event when it reaches the point and the one before does not: all that do, less the pairs.
+    false = np.where(allowed, -np.inf, scores)
+    pairs = np.minimum(false[1:], false[:-1])[recording[1:] == recording[:-1]]
+    return _reaching(false, points) - _reaching(pairs, points)
+
+
+def _reaching(scores: Doubles, points: Doubles) -> Indices:
+    return len(scores) - np.searchsorted(np.sort(scores), points)
+
+
+def beginnings(on: Bools, recording: Indices) -> Bools:
+    """Return where events begin: the tag is reported, and not in the window before."""
+    before = np.zeros_like(on)
+    before[1:] = on[:-1]
+    before[_starts(recording)] = False
+    return on & ~before
+
+
+def median_of_three(on: Bools, recording: Indices) -> Bools:
+    """Return the detections after a median over a window and its neighbours; the outermost windows count twice.
+
+    For one threshold this is the same as the median of the scores.
+    """
+    starts = _starts(recording)
+    ends = np.append(starts[1:], len(on)) - 1
+    before, after = np.roll(on, 1, axis=0), np.roll(on, -1, axis=0)
+    before[starts], after[ends] = on[starts], on[ends]
+    return (on & before) | (on & after) | (before & after)
+
+
+def naming_accuracy(scores: Doubles, recording: Indices, right: Indices) -> float:
+    """Return the share of recordings whose highest mean score is that of the right column.
+
+    Args:
+        scores: float64[windows, columns].
+        recording: Whose the windows are, ascending: intp[windows].
+        right: The column of each recording: intp[recordings].
+    """
+    starts = _starts(recording)
+    lengths = np.diff(np.append(starts, len(scores)))
+    means = np.add.reduceat(scores, starts, axis=0) / lengths[:, None]
+    return _share(means.argmax(axis=1) == right)
+
+
+def average_precision(scores: Doubles, positive: Bools) -> float:
+    """Return the mean, over positives, of the precision at their score: the area under the precision-recall steps."""
+    if not positive.any():
+        return float("nan")
+    kept = scores[:, None] >= scores[None, positive]
+    return float(((kept & positive[:, None]).sum(axis=0) / kept.sum(axis=0)).mean())
+
+
+def _by_recording(windows: Bools, recording: Indices) -> Bools:
+    found: Bools = np.logical_or.reduceat(windows, _starts(recording))
+    return found
+
+
+def _starts(recording: Indices) -> Indices:
+    """First window of each recording."""
+    return np.flatnonzero(np.append(True, recording[1:] != recording[:-1]))
+
+
+def _share(values: Bools) -> float:
+    return float(values.mean()) if values.size else float("nan")

@@ -1,0 +1,1 @@
+"""What a model hears in a recording, as a picture and as a table."""

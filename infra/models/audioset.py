@@ -1,0 +1,48 @@
+"""AudioSet's 527 classes, and our tags of them, for models that were trained on it.
+
+YAMNet knows all but six of them, in the same order, so the names are those of the bundled manifest with the six put
+in. Which classes make up a tag is read from the table beside it: in the manifest some tags have a head instead. The
+order is that of AudioSet's class_labels_indices.csv (https://research.google.com/audioset/, CC BY 4.0).
+"""
+
+from __future__ import annotations
+
+import csv
+from typing import Final
+
+from infra import models
+from streams.engines import manifest
+from streams.engines.manifest import Tag
+
+#: The bundled model's tags and their classes.
+TAGS: Final = "tags.csv"
+#: By their place among the 527.
+NOT_IN_YAMNET: Final = {
+    1: "Male speech, man speaking",
+    2: "Female speech, woman speaking",
+    12: "Battle cry",
+    32: "Male singing",
+    33: "Female singing",
+    277: "Funny music",
+}
+#: Tags that YAMNet cannot tell.
+MORE_TAGS: Final = {"Male_speech": "Male speech, man speaking", "Female_speech": "Female speech, woman speaking"}
+#: Until `earshot models calibrate` sets points, which differ from model to model as their scores do.
+POINT: Final = 0.3
+
+
+def classes_and_tags() -> tuple[tuple[str, ...], tuple[Tag, ...]]:
+    """Return the display names in the order of scores, and tags with points that rest on nothing yet."""
+    known = manifest.read(models.directory())
+    names = list(known.classes)
+    for place, name in sorted(NOT_IN_YAMNET.items()):
+        names.insert(place, name)
+    index = {name: place for place, name in enumerate(names)}
+    with (models.directory() / TAGS).open(newline="", encoding="utf-8") as lines:
+        tags = [
+            Tag(row["tag"], row["category"], tuple(index[name] for name in row["audioset_classes"].split("|")), POINT)
+            for row in csv.DictReader(lines)
+        ]
+    category = next(tag.category for tag in known.tags if tag.name == "Speech")
+    tags += [Tag(tag, category, (index[name],), POINT) for tag, name in MORE_TAGS.items()]
+    return tuple(names), tuple(tags)

@@ -1,0 +1,44 @@
+"""ONNX graphs written node by node, the same bytes each time."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+#: Operator set 17 has everything needed and is read by every ONNX Runtime since 1.12.
+OPSET: Final = 17
+IR_VERSION: Final = 8
+
+Attribute = int | str | list[int]
+
+
+class Builder:
+    """Collects nodes and initializers of an ONNX graph; `float_weights` stores weights as floats (for comparison)."""
+
+    def __init__(self, float_weights: bool) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+        self._float_weights = float_weights
+
+    def constant(self, name: str, value: npt.NDArray[np.generic]) -> str:
+        """Add an initializer and return its name."""
+        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+        return name
+
+    def node(self, kind: str, inputs: list[str], output: str, **attributes: Attribute) -> str:
+        """Add a node with one output and return the output's name."""
+        node = helper.make_node(kind, inputs, [output])
+        node.attribute.extend(helper.make_attribute(name, attributes[name]) for name in sorted(attributes))
+        self.nodes.append(node)
+        return output
+
+    def weights(self, name: str, integers: npt.NDArray[np.generic], scales: npt.NDArray[np.float32]) -> str:
+        """Add int8 weights times float scales (shaped to broadcast) and return the name of the product."""
+        if self._float_weights:
+            return self.constant(name, integers.astype(np.float32) * scales)
+        cast = self.node("Cast", [self.constant(f"{name}_int8", integers)], f"{name}_cast", to=TensorProto.FLOAT)
+        return self.node("Mul", [cast, self.constant(f"{name}_scale", scales)], name)

@@ -1,0 +1,94 @@
+"""Whether a model can be used: its files are what the manifest says, and it scores."""
+
+from __future__ import annotations
+
+import re
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from infra.models import graphs, licences, manifests
+from streams.audio import logmel
+from streams.audio.session import Analysis
+from streams.engines import runtime
+from streams.engines.manifest import FILE, LogMel, Manifest
+from streams.engines.onnx import OnnxEngine
+from streams.voice.speaker import OnnxSpeakerEngine
+from topics.errors import EarshotError, EngineError
+from topics.geometry import SESSIONS
+
+#: Names are parts of file names and of model ids.
+NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
+RUNS: Final = 5
+
+
+class Checked(msgspec.Struct, frozen=True):
+    """A model that passed; milliseconds that a patch (or a second of a voice) took on one thread."""
+
+    model_id: str
+    milliseconds: float
+
+
+def check(directory: Path) -> Checked:
+    """Check the manifest, look into the graph, load the model and let it score silence and noise.
+
+    Raises:
+        EngineError: it cannot be used; one line naming the fault.
+    """
+    manifest = manifests.read(directory)
+    if not NAME.fullmatch(manifest.name):
+        raise EngineError(f"{directory / FILE}: name is {manifest.name!r}, expected a-z, 0-9, '.', '_' and '-'")
+    fault = licences.fault(manifest.licence)
+    if fault is not None:
+        raise EngineError(f"{directory / FILE}: {fault}")
+    path = directory / manifest.graph.file
+    graphs.check(str(path), runtime.read_file(path, manifest.graph.sha256))
+    measure = _score if isinstance(manifest, Manifest) else _embed
+    try:
+        return Checked(manifest.model_id, measure(directory))
+    except EarshotError:
+        raise
+    except Exception as error:  # a damaged graph may surprise whoever reads it
+        raise EngineError(f"{path}: {runtime.first_line(error)}") from error
+
+
+def _score(directory: Path) -> float:
+    engine = OnnxEngine(directory)
+    front = engine.manifest.input
+    # Its patches have to lie on the grid of windows.
+    Analysis(engine, SESSIONS, front.sample_rate)
+    noise = np.random.default_rng(0).normal(0, 0.1, front.samples).astype(np.float32)
+    for samples in (np.zeros_like(noise), noise):
+        patch = logmel.frames(front, samples) if isinstance(front, LogMel) else samples
+        scores = engine.scores(patch)
+        if not np.isfinite(scores).all():
+            raise EngineError(f"{engine.manifest.model_id}: gives scores that are not numbers")
+        if scores.min() < 0 or scores.max() > 1:
+            raise EngineError(
+                f"{engine.manifest.model_id}: gives scores from {scores.min():g} to {scores.max():g}, expected 0 to 1 "
+                '(logits need "activation": "sigmoid")'
+            )
+    return _milliseconds(lambda: engine.scores(patch))
+
+
+def _embed(directory: Path) -> float:
+    engine = OnnxSpeakerEngine(directory)
+    given = engine.manifest.input
+    length = min(max(given.min_samples, given.sample_rate), given.max_samples)
+    noise = np.random.default_rng(0).normal(0, 0.1, length).astype(np.float32)
+    return _milliseconds(lambda: engine.embed(noise))
+
+
+def _milliseconds(run: Callable[[], object]) -> float:
+    """Return the median of some runs."""
+    times = []
+    for _ in range(RUNS):
+        began = time.perf_counter()
+        run()
+        times.append(1000 * (time.perf_counter() - began))
+    return statistics.median(times)

@@ -1,0 +1,73 @@
+"""What an ONNX file holds, looked at before the runtime sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import onnx
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+
+from topics.errors import EngineError
+
+#: Domains whose operators every ONNX Runtime has.
+STANDARD: Final = frozenset(("", "ai.onnx", "ai.onnx.ml"))
+
+
+def check(name: str, content: bytes) -> None:
+    """Refuse what is no self-contained graph of standard operators.
+
+    Raises:
+        EngineError: one line naming the file and the fault.
+    """
+    try:
+        model = onnx.load_model_from_string(content)
+    except Exception as error:  # protobuf's own, which it does not export for this
+        raise EngineError(f"{name}: is no ONNX file, or cut short") from error
+    if not model.graph.node:
+        raise EngineError(f"{name}: is no ONNX file: it holds no graph")
+    for fault in _faults(model):
+        raise EngineError(f"{name}: {fault}")
+    try:
+        onnx.checker.check_model(model)
+    except (onnx.checker.ValidationError, ValueError) as error:
+        raise EngineError(f"{name}: {' '.join(str(error).split())[:300]}") from error
+
+
+def _faults(model: ModelProto) -> Iterator[str]:
+    own = {(function.domain, function.name) for function in model.functions}
+    bodies = [*_graphs(model.graph), *(graph for function in model.functions for graph in _within(function.node))]
+    nodes = [node for part in (*bodies, *model.functions) for node in part.node]
+    for node in nodes:
+        if node.domain not in STANDARD and (node.domain, node.op_type) not in own:
+            yield f"has the custom operator {node.domain}.{node.op_type}; only standard ONNX operators are run"
+    for tensor in _tensors(bodies, nodes):
+        if tensor.data_location == TensorProto.EXTERNAL or tensor.external_data:
+            where = next((entry.value for entry in tensor.external_data if entry.key == "location"), "elsewhere")
+            yield f"keeps the tensor {tensor.name} in another file ({where}); save the model as one file"
+
+
+def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
+    """Yield a graph and those inside its nodes, of branches and loops."""
+    yield graph
+    yield from _within(graph.node)
+
+
+def _within(nodes: list[NodeProto]) -> Iterator[GraphProto]:
+    for node in nodes:
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                if inner.node:
+                    yield from _graphs(inner)
+
+
+def _tensors(graphs: list[GraphProto], nodes: list[NodeProto]) -> Iterator[TensorProto]:
+    for graph in graphs:
+        yield from graph.initializer
+        for sparse in graph.sparse_initializer:
+            yield from (sparse.values, sparse.indices)
+    for node in nodes:
+        for attribute in node.attribute:
+            yield from (attribute.t, *attribute.tensors)
+            for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
+                yield from (sparse.values, sparse.indices)

@@ -1,0 +1,45 @@
+"""Manifests of every kind of model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from streams.engines import manifest as sound
+from streams.engines.manifest import FILE, Manifest
+from streams.voice import manifest as voice
+from streams.voice.manifest import SpeakerManifest
+from topics.errors import EngineError
+
+AnyManifest = Manifest | SpeakerManifest
+
+
+class _Kind(msgspec.Struct):
+    kind: str = "sound-events"
+
+
+def read(directory: Path) -> AnyManifest:
+    """Read and check the manifest in `directory`.
+
+    Raises:
+        EngineError: there is none, it is of an unknown kind, or wrong; one line naming the file and the fault.
+    """
+    path = directory / FILE
+    kind = sound.decoded(path, _Kind, lambda _: iter(())).kind
+    if kind == "sound-events":
+        return sound.read(directory)
+    if kind == "speaker-embedding":
+        return voice.read(directory)
+    raise EngineError(f"{path}: kind is {kind!r}, expected sound-events or speaker-embedding")
+
+
+def kind(manifest: AnyManifest) -> str:
+    """Return the kind as manifests have it."""
+    return "sound-events" if isinstance(manifest, Manifest) else "speaker-embedding"
+
+
+def files(manifest: AnyManifest) -> tuple[str, ...]:
+    """Return the names of the files that a manifest asks for, beside it."""
+    heads = manifest.heads if isinstance(manifest, Manifest) else None
+    return (manifest.graph.file,) if heads is None else (manifest.graph.file, heads.file)

@@ -1,0 +1,129 @@
+"""Recipes: what published graphs take and give, so that a bare file becomes a model. How to make the files: README.md.
+
+No front end here pads the edges of a recording or looks at all of it, as the originals do for clips of ten seconds:
+each frame is one of the originals' frames, and a patch has those that lie wholly in its second.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from infra import models
+from infra.models import audioset, manifests
+from streams.engines.manifest import FILE, Graph, LogMel, Manifest, Output, Waveform
+from topics.errors import EngineError
+
+GRAPH: Final = "model.onnx"
+
+
+class Recipe(msgspec.Struct, frozen=True):
+    """A model of AudioSet's 527 classes."""
+
+    source: str
+    licence: str
+    input: LogMel | Waveform
+    output: Output
+
+
+_PANNS: Final = Output(scores="clipwise_output", embedding="embedding")
+RECIPES: Final = {
+    "panns-cnn14": Recipe("https://zenodo.org/record/3987831", "CC-BY-4.0", Waveform(32_000, 32_000), _PANNS),
+    "panns-cnn14-16k": Recipe("https://zenodo.org/record/3987831", "CC-BY-4.0", Waveform(16_000, 16_000), _PANNS),
+    "efficientat": Recipe(
+        "https://github.com/fschmid56/EfficientAT",
+        "MIT",
+        LogMel(
+            sample_rate=32_000,
+            frames=98,
+            bands=128,
+            window=800,
+            hop=320,
+            fft=1024,
+            low_hz=0.0,
+            high_hz=15_000.0,
+            offset=1e-5,
+            pre_emphasis=0.97,
+            taper="hann-symmetric",
+            power=2,
+            mean=-4.5,
+            std=5.0,
+            layout="bands-frames",
+        ),
+        Output(scores="logits", embedding="features", activation="sigmoid"),
+    ),
+    # Its logarithm is cut 120 dB below the loudest of a clip, which only digital silence reaches; here it is not.
+    "ced": Recipe(
+        "https://github.com/RicherMans/CED",
+        "Apache-2.0",
+        LogMel(
+            sample_rate=16_000,
+            frames=96,
+            bands=64,
+            window=512,
+            hop=160,
+            fft=512,
+            low_hz=0.0,
+            high_hz=8000.0,
+            offset=1e-10,
+            power=2,
+            mel_slopes="hertz",
+            guard="floor",
+            log="dB",
+            layout="bands-frames",
+        ),
+        Output(scores="prob"),
+    ),
+}
+YAMNET: Final = "yamnet"
+YAMNET_SHA256: Final = "10c95ea3eb9a7bb4cb8bddf6feb023250381008177ac162ce169694d05c317de"
+NAMES: Final = (YAMNET, *RECIPES)
+
+
+def cook(name: str, graph: Path, target: Path) -> None:
+    """Write the model that a recipe makes of a graph file into the directory `target`.
+
+    Raises:
+        EngineError: there is no such recipe, or the file is not what it takes; one line naming the fault.
+    """
+    if name == YAMNET:
+        _convert_yamnet(graph, target)
+        return
+    if name not in RECIPES:
+        raise EngineError(f"there is no recipe {name}, only {', '.join(NAMES)}")
+    if graph.suffix.lower() != ".onnx":
+        raise EngineError(f"{graph.name}: the recipe {name} takes an .onnx file")
+    recipe = RECIPES[name]
+    classes, tags = audioset.classes_and_tags()
+    content = graph.read_bytes()
+    known = Graph(GRAPH, hashlib.sha256(content).hexdigest())
+    manifest = Manifest(
+        name, "1", recipe.licence, recipe.source, known, recipe.input, classes, tags, output=recipe.output
+    )
+    (target / GRAPH).write_bytes(content)
+    (target / FILE).write_bytes(msgspec.json.encode(manifest))
+
+
+def _convert_yamnet(tflite_file: Path, target: Path) -> None:
+    """Make of Google's file what ships, with the tags and points that ship."""
+    content = tflite_file.read_bytes()
+    if hashlib.sha256(content).hexdigest() != YAMNET_SHA256:
+        raise EngineError(f"{tflite_file.name}: not YAMNet's classification model, whose SHA-256 is {YAMNET_SHA256}")
+    try:
+        from infra.models import convert_yamnet
+        from infra.models.tflite_file import layers
+    except ImportError as error:
+        raise EngineError(
+            f"the recipe {YAMNET} needs the package {error.name}: pip install 'earshot[models]'"
+        ) from error
+    graph = convert_yamnet.build(layers(content)).SerializeToString(deterministic=True)
+    known = manifests.read(models.directory(YAMNET))
+    for file in manifests.files(known)[1:]:
+        (target / file).write_bytes((models.directory(YAMNET) / file).read_bytes())
+    made = msgspec.structs.replace(known, graph=Graph(GRAPH, hashlib.sha256(graph).hexdigest()))
+    (target / GRAPH).write_bytes(graph)
+    (target / FILE).write_bytes(msgspec.json.encode(made))
+    (target / "NOTICE").write_text(convert_yamnet.NOTICE, encoding="utf-8")

@@ -1,0 +1,243 @@
+"""The models of an installation: those that ship with it, those that were added, and which one is in use.
+
+Under the data directory: `models/<model id>/` is an added model, `models/current` holds the id of the one in use, and
+`models/known/<model id>.json` the manifest of each that ever scored. Every change is one rename, so that a process that
+dies, or another that reads meanwhile, finds what was there before or what is there afterwards.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from infra import models
+from infra.models import manifests
+from infra.models.manifests import AnyManifest
+from streams.engines.manifest import FILE, MOST_BYTES, Manifest
+from topics.errors import EngineError
+
+BUNDLED: Final = Path(__file__).parent
+#: Files beside the manifest that are kept with an added model, by how their names begin.
+LEGAL: Final = ("NOTICE", "LICENSE", "LICENCE", "ATTRIBUTION")
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A model that is here; `manifest` is None where `fault` says why it cannot be used."""
+
+    directory: Path
+    bundled: bool
+    manifest: AnyManifest | None
+    fault: str | None = None
+
+    @property
+    def model_id(self) -> str:
+        """The model's id, or what stands for it where there is no manifest."""
+        return self.directory.name if self.manifest is None else self.manifest.model_id
+
+
+class Registry:
+    """The models under a data directory, and the bundled ones."""
+
+    def __init__(self, data: Path) -> None:
+        self._home = data / "models"
+
+    def entries(self) -> tuple[Entry, ...]:
+        """Return all models, the bundled ones first; of added ones of a name the newest comes last."""
+        added = [path for path in self._home.glob("[!.]*@*") if path.is_dir()]
+        return (*_bundled(), *(_entry(path, False) for path in sorted(added, key=_added_at)))
+
+    def find(self, name: str) -> Path:
+        """Return the directory of a model by its id or its name (the newest added, else the bundled), or a path.
+
+        Whether the directory holds a usable model is for the engine to say.
+
+        Raises:
+            EngineError: there is none; one line that names others like it.
+        """
+        entries = self.entries()
+        for entry in reversed(entries):
+            if name in (entry.model_id, entry.manifest and entry.manifest.name):
+                return entry.directory
+        if Path(name).is_dir():
+            return Path(name)
+        known = {entry.model_id for entry in entries} | {entry.manifest.name for entry in entries if entry.manifest}
+        near = difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.4)
+        raise EngineError(f"there is no model {name}" + (f"; did you mean {', '.join(near)}?" if near else ""))
+
+    def add(
+        self, source: str | Path, *, name: str | None = None, recipe: str | None = None, sha256: str | None = None
+    ) -> Entry:
+        """Check a model and copy it here; where one with its id was added before, this one takes its place.
+
+        `source` is a directory with a manifest, a .zip or .tar of one, or the http, https or file URL of such an
+        archive; with a `recipe` also a bare graph. `name` is given to it instead of its own.
+
+        Raises:
+            EngineError: it cannot be had, or cannot be used; one line naming the fault. Nothing was added.
+        """
+        from infra.models import checks, sources
+
+        with _scratch(self._home) as scratch:
+            made = scratch / "model"
+            try:
+                found = sources.bring(str(source), scratch, recipe=recipe, sha256=sha256)
+                known = manifests.read(found)
+                if name is not None:
+                    known = msgspec.structs.replace(known, name=name)
+                _copy(found, known, made)
+                checks.check(made)
+            except EngineError as error:
+                # Paths of the copy mean nothing to who reads this.
+                inside = rf"{re.escape(str(scratch))}/(model|unpacked|cooked)/"
+                raise EngineError(re.sub(inside, "", str(error))) from error
+            target = self._home / known.model_id
+            if target.exists():
+                target.rename(scratch / "replaced")
+            made.rename(target)
+        return _entry(target, False)
+
+    def remove(self, name: str) -> Entry:
+        """Delete an added model and return what it was; results of its sessions stay readable.
+
+        Raises:
+            EngineError: it is bundled, in use, or not here.
+        """
+        directory = self.find(name)
+        if not self._is_added(directory):
+            raise EngineError(f"{name} was not added here, so it cannot be removed")
+        entry = _entry(directory, False)
+        if entry.model_id == self.chosen():
+            raise EngineError(f"{entry.model_id} is in use; take another into use first: earshot models use NAME")
+        with _scratch(self._home) as scratch:
+            directory.rename(scratch / "model")
+        return entry
+
+    def use(self, name: str) -> Entry:
+        """Check a sound-events model whole and take it into use, for a service that runs on this data directory too.
+
+        Raises:
+            EngineError: it is not here, of another kind, or fails a check; the model in use stays in use.
+        """
+        from infra.models import checks
+
+        directory = self.find(name)
+        bundled = directory.parent == BUNDLED
+        if not bundled and not self._is_added(directory):
+            raise EngineError(f"{name} is no model of this service yet: earshot models add {name}")
+        entry = _entry(directory, bundled)
+        if not isinstance(entry.manifest, Manifest | None):
+            raise EngineError(f"{entry.model_id} tells voices apart; sessions need a model of sound events")
+        checks.check(directory)
+        _write(self._home / "current", entry.model_id.encode())
+        return entry
+
+    def chosen(self) -> str | None:
+        """Return the id of the model in use, None when none was chosen.
+
+        Where an upgrade replaced the bundled model that was chosen, it is the new one of that name.
+        """
+        try:
+            chosen = (self._home / "current").read_text(encoding="utf-8").strip()
+        except FileNotFoundError:
+            return None
+        if not (self._home / chosen).is_dir():
+            for entry in _bundled():
+                if entry.manifest is not None and entry.manifest.name == chosen.partition("@")[0]:
+                    return entry.model_id
+        return chosen
+
+    def wanted(self, setting: str | None) -> str:
+        """Return the model for new sessions, as `find` takes it: the setting's, else the chosen, else the default."""
+        # Not the default's name: an added model may have the same.
+        return setting or self.chosen() or str(models.directory())
+
+    def keep(self, manifest: Manifest) -> None:
+        """Remember a model that scores, so that its windows can be read when it is gone."""
+        path = self._known(manifest.model_id)
+        if not path.exists():
+            _write(path, msgspec.json.encode(manifest))
+
+    def known(self, model_id: str) -> Manifest | None:
+        """Return the manifest of a model that is here or was kept."""
+        path = self._known(model_id)
+        if path.name == f"{model_id}.json" and path.is_file():
+            with suppress(msgspec.MsgspecError):
+                return msgspec.json.decode(path.read_bytes(), type=Manifest)
+        for entry in self.entries():
+            if entry.model_id == model_id and isinstance(entry.manifest, Manifest):
+                return entry.manifest
+        return None
+
+    def _is_added(self, directory: Path) -> bool:
+        return directory.resolve().parent == self._home.resolve()
+
+    def _known(self, model_id: str) -> Path:
+        return self._home / "known" / f"{model_id}.json"
+
+
+def _bundled() -> list[Entry]:
+    return [_entry(path.parent, True) for path in sorted(BUNDLED.glob(f"*/{FILE}"))]
+
+
+def _entry(directory: Path, bundled: bool) -> Entry:
+    try:
+        manifest = manifests.read(directory)
+    except EngineError as error:
+        return Entry(directory, bundled, None, str(error))
+    if not bundled and manifest.model_id != directory.name:
+        return Entry(directory, bundled, None, f"{directory / FILE}: was changed after it was added")
+    missing = [name for name in manifests.files(manifest) if not (directory / name).is_file()]
+    if missing:
+        return Entry(directory, bundled, None, f"{directory / missing[0]}: is not there")
+    return Entry(directory, bundled, manifest)
+
+
+def _added_at(directory: Path) -> tuple[int, str]:
+    try:
+        return (directory / FILE).stat().st_mtime_ns, directory.name
+    except OSError:
+        return 0, directory.name
+
+
+def _copy(source: Path, manifest: AnyManifest, target: Path) -> None:
+    """Copy what the manifest names and the legal notices; links could lead anywhere and are refused."""
+    target.mkdir()
+    legal = [path.name for path in source.iterdir() if path.name.upper().startswith(LEGAL)]
+    for name in (*manifests.files(manifest), *legal):
+        if (source / name).is_symlink() or not (source / name).is_file():
+            raise EngineError(f"{source / name}: is not a plain file")
+        if (source / name).stat().st_size > MOST_BYTES:
+            raise EngineError(f"{source / name}: is larger than {MOST_BYTES} bytes")
+        shutil.copyfile(source / name, target / name)
+    text = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+    (target / FILE).write_bytes(text + b"\n")
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Replace a file in one step, on disk before it has its name."""
+    with _scratch(path.parent) as scratch:
+        with (scratch / path.name).open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        (scratch / path.name).replace(path)
+
+
+@contextmanager
+def _scratch(home: Path) -> Iterator[Path]:
+    """Give a directory on the same disk that is gone afterwards; what the disk refuses is a named failure."""
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".scratch-", dir=home) as scratch:
+            yield Path(scratch)
+    except OSError as error:
+        raise EngineError(f"{error.filename or home}: {error.strerror or error}") from error

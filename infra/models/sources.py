@@ -1,0 +1,98 @@
+"""Where models come from: a directory, an archive of one, a URL of either file, or a bare graph with a recipe."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import urllib.request
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from infra.models import archives
+from infra.urls import redact_url
+from streams.engines.manifest import FILE, MOST_BYTES
+from topics.errors import EngineError
+
+SCHEMES: Final = ("http://", "https://", "file://")
+GRAPHS: Final = (".onnx", ".tflite")
+TIMEOUT_SECONDS: Final = 30
+
+
+def bring(source: str, scratch: Path, *, recipe: str | None, sha256: str | None) -> Path:
+    """Return a directory with a manifest, under `scratch` unless `source` is one.
+
+    Raises:
+        EngineError: there is no such thing, not the one with this SHA-256, or no model in it; one line.
+    """
+    path = Path(source)
+    if path.is_dir():
+        if recipe is not None or sha256 is not None:
+            raise EngineError(f"{source}: is a directory; a recipe or a SHA-256 goes with a file")
+        return path
+    if source.startswith(SCHEMES):
+        path, sha256 = _download(source, scratch, sha256)
+    elif not path.is_file():
+        raise EngineError(f"{source}: there is no such file or directory")
+    if sha256 is not None:
+        _compare(path, sha256)
+    if path.suffix.lower() in GRAPHS:
+        return _cooked(path, recipe, scratch / "cooked")
+    if recipe is not None:
+        raise EngineError(f"{path.name}: a recipe goes with a graph ({', '.join(GRAPHS)})")
+    archives.unpack(path, scratch / "unpacked")
+    return _with_manifest(path, scratch / "unpacked")
+
+
+def _download(url: str, scratch: Path, sha256: str | None) -> tuple[Path, str]:
+    """Fetch a URL and return the file and the SHA-256 that it has to have."""
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise EngineError(f"{redact_url(url)}: is no URL: {error}") from error
+    shown = redact_url(parts._replace(fragment="", query="").geturl())
+    name, _, digest = parts.fragment.partition("=")
+    if sha256 is None and name == "sha256":
+        sha256 = digest
+    if sha256 is None:
+        raise EngineError(f"{shown}: needs its SHA-256, as --sha256 or as #sha256=... behind the URL")
+    path = scratch / f"download{Path(unquote(parts.path)).suffix}"
+    url = parts._replace(fragment="").geturl()
+    left = MOST_BYTES
+    try:
+        with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as answer, path.open("wb") as file:
+            while block := answer.read(archives.BLOCK):
+                left -= len(block)
+                if left < 0:
+                    raise EngineError(f"{shown}: is larger than {MOST_BYTES} bytes")
+                file.write(block)
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        raise EngineError(f"{shown}: cannot be fetched: {error}") from error
+    return path, sha256
+
+
+def _compare(path: Path, sha256: str) -> None:
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != sha256.strip().lower():
+        raise EngineError(f"{path.name}: its SHA-256 is {found}, not {sha256}")
+
+
+def _with_manifest(archive: Path, unpacked: Path) -> Path:
+    """Return the only directory with a manifest: the archive's top, or one in it."""
+    found = [path.parent for path in (unpacked / FILE, *unpacked.glob(f"*/{FILE}")) if path.is_file()]
+    if len(found) != 1:
+        raise EngineError(f"{archive.name}: holds {len(found) or 'no'} {FILE}")
+    return found[0]
+
+
+def _cooked(graph: Path, recipe: str | None, target: Path) -> Path:
+    from infra.models import recipes
+
+    if recipe is None:
+        raise EngineError(f"{graph.name}: a bare graph needs --recipe, one of {', '.join(recipes.NAMES)}")
+    if graph.stat().st_size > MOST_BYTES:
+        raise EngineError(f"{graph.name}: is larger than {MOST_BYTES} bytes")
+    target.mkdir()
+    recipes.cook(recipe, graph, target)
+    return target

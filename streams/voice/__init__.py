@@ -1,0 +1,1 @@
+"""Voices: who speaks and when, by speaker embeddings and voice activity."""

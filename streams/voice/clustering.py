@@ -1,0 +1,97 @@
+"""Agglomerative clustering of unit vectors by average linkage, in bounded memory however many there are.
+
+The distance of two vectors is 1 - cosine, that of two clusters the mean over their pairs. For unit vectors that mean is
+1 - (a . b) / (n m), a and b being the sums of n and m vectors: a cluster is known by its sum and its size, and clusters
+can be merged as exactly as vectors.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from streams.engines.protocol import Floats
+
+Doubles = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
+
+#: Vectors that join at a time the clusters that are there; a matrix of their distances is held.
+BLOCK: Final = 1024
+#: Clusters that are kept while more vectors come; past it the nearest are merged whatever their distance.
+MOST: Final = 512
+#: Windows of one recording sound alike whoever speaks, by its room and microphone: the cosine of strangers in it is
+#: taken to be this quantile of all cosines, but at most so much, because one may be alone.
+STRANGERS_QUANTILE: Final = 0.25
+MOST_ALIKE: Final = 0.1
+
+
+def cluster(vectors: Floats, threshold: float, *, block: int = BLOCK, most: int = MOST) -> Ints:
+    """Return the cluster of each unit vector, float32[n, dimension], numbered in order of first appearance.
+
+    The nearest two clusters are merged while they are nearer than `threshold` (a cosine distance, 0 to 2). Up to
+    `block` vectors this is plain average linkage. More are taken block after block, with the clusters of the earlier
+    ones as they then are; memory beyond input and output is that of (block + most) squared doubles.
+    """
+    labels = np.empty(len(vectors), np.intp)
+    sums, sizes = np.empty((0, vectors.shape[1])), np.empty(0)
+    for start in range(0, len(vectors), block):
+        new = vectors[start : start + block].astype(np.float64)
+        sums, sizes = np.concatenate((sums, new)), np.concatenate((sizes, np.ones(len(new))))
+        merged = link(sums, sizes, threshold, most)
+        labels[:start] = merged[: len(sums) - len(new)][labels[:start]]
+        labels[start : start + block] = merged[len(sums) - len(new) :]
+        sums, sizes = total(sums, merged), total(sizes, merged)
+    return labels
+
+
+def adapted(threshold: float, vectors: Floats, block: int = BLOCK) -> float:
+    """Return a threshold for distances in this recording; the one given is for recordings where strangers' are 1.
+
+    Cosines from that of strangers to 1 are stretched to 0..1. Of more than `block` vectors, some are asked.
+    """
+    some = vectors[:: -(-len(vectors) // block)]
+    # Neighbours share samples.
+    pairs = np.triu_indices(len(some), 3)
+    if not len(pairs[0]):
+        return threshold
+    alike = np.clip(np.quantile((some @ some.T)[pairs], STRANGERS_QUANTILE), 0.0, MOST_ALIKE)
+    return threshold * (1.0 - float(alike))
+
+
+def link(sums: Doubles, sizes: Doubles, threshold: float, most: int) -> Ints:
+    """Merge clusters, float64[n, dimension] and float64[n], and return the new cluster of each, numbered as above.
+
+    Those nearer than `threshold` are merged, and the nearest whatever their distance while there are more than `most`.
+    """
+    owner = np.arange(len(sizes))
+    sizes = sizes.copy()
+    distances = 1.0 - (sums @ sums.T) / np.outer(sizes, sizes)
+    np.fill_diagonal(distances, np.inf)
+    nearest = distances.argmin(axis=1)
+    for left in range(len(sizes), 1, -1):
+        reach = distances[np.arange(len(sizes)), nearest]
+        a = int(reach.argmin())
+        b = int(nearest[a])
+        if reach[a] >= threshold and left <= most:
+            break
+        a, b = min(a, b), max(a, b)
+        owner[owner == b] = a
+        # Lance and Williams: the mean over the pairs of a union is the mean of the means, weighted by size.
+        row = (sizes[a] * distances[a] + sizes[b] * distances[b]) / (sizes[a] + sizes[b])
+        row[[a, b]] = np.inf
+        sizes[a] += sizes[b]
+        distances[a], distances[:, a] = row, row
+        distances[b], distances[:, b] = np.inf, np.inf
+        # A union is no nearer to others than the nearer of its parts: only who looked at one of them looks again.
+        stale = np.append(np.flatnonzero((nearest == a) | (nearest == b)), a)
+        nearest[stale] = distances[stale].argmin(axis=1)
+    return np.unique(owner, return_inverse=True)[1]
+
+
+def total(values: Doubles, labels: Ints) -> Doubles:
+    """Return the sum of the values, float64[n, ...], of each label, float64[labels, ...]."""
+    sums = np.zeros((int(labels.max(initial=-1)) + 1, *values.shape[1:]))
+    np.add.at(sums, labels, values)
+    return sums

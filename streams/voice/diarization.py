@@ -1,0 +1,169 @@
+"""Who speaks when: segments of voice activity, embeddings of overlapping windows in them, clusters of those, turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from streams.engines.protocol import Floats
+from streams.voice.activity import RATE, Hysteresis, Segment, Segmenter, VoiceActivity
+from streams.voice.clustering import adapted, cluster, total
+from streams.voice.manifest import Diarization
+from streams.voice.speaker import SpeakerEngine
+from topics.errors import EngineError
+
+Doubles = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
+
+ACTIVITY: Final = Hysteresis(max_speech_s=60.0)
+#: Windows shorter than this share of a full one say too little of a voice to make a cluster; they join one.
+TELLING: Final = 0.6
+#: A cluster with less speech than this is no speaker of its own.
+LEAST_S: Final = 2.0
+#: Cosines that a change of speaker from one window to the next costs.
+CHANGE: Final = 0.1
+#: Pauses of one speaker that do not end a turn.
+BREATH_S: Final = 0.3
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """A speaker talks from `start_s` to `end_s`, seconds; speakers count from 0 in order of first appearance."""
+
+    start_s: float
+    end_s: float
+    speaker: int
+
+
+class Window(msgspec.Struct, frozen=True):
+    """What is embedded, and the part of it that its speaker is said to speak in: windows overlap, parts do not."""
+
+    heard: Segment
+    part: Segment
+
+
+def diarize(
+    blocks: Iterable[Floats], engine: SpeakerEngine, activity: VoiceActivity, settings: Diarization | None = None
+) -> list[Turn]:
+    """Return the turns of a recording, float32[n] a block at 16 kHz, in order of time.
+
+    The number of speakers is found. The same audio gives the same turns however it is cut into blocks. What is kept
+    grows with the speech by one vector a window: some 60 MB for ten hours, 128 dimensions and a hop of 0.8 s.
+
+    Raises:
+        EngineError: a model failed, or the engine is not for 16 kHz or has no settings.
+    """
+    settings = settings or engine.manifest.diarization
+    if settings is None:
+        raise EngineError(f"{engine.manifest.model_id}: its manifest has no settings for diarization")
+    return turns(*embedded(blocks, engine, activity, settings), settings)
+
+
+def embedded(
+    blocks: Iterable[Floats], engine: SpeakerEngine, activity: VoiceActivity, settings: Diarization
+) -> tuple[list[Window], Floats]:
+    """Return the windows of a recording in order of time, and float32[windows, dimension]; see `diarize`."""
+    known = engine.manifest
+    if known.input.sample_rate != RATE:
+        raise EngineError(f"{known.model_id}: takes another rate than {RATE} Hz")
+    found, vectors = [], []
+    for segment, samples, at in speech(blocks, activity):
+        for window in windows(segment, settings):
+            found.append(window)
+            vectors.append(engine.embed(_cut(samples, window.heard, at, known.input.min_samples)))
+    return found, np.array(vectors, np.float32).reshape(len(found), known.dimension)
+
+
+def speech(blocks: Iterable[Floats], activity: VoiceActivity) -> Iterator[tuple[Segment, Floats, int]]:
+    """Yield each segment of speech with samples that cover it, the first of which has the number given.
+
+    Samples are kept from the beginning of the segment that is not over, a minute at most.
+    """
+    stream, segmenter = activity.stream(), Segmenter(ACTIVITY)
+    kept, at = np.empty(0, np.float32), 0
+    for block in blocks:
+        for piece in np.split(block, range(RATE, len(block), RATE)):
+            kept = np.concatenate((kept, piece))
+            for segment in segmenter.feed(stream.feed(piece)):
+                yield segment, kept, at
+            old = min(len(kept), max(0, int(segmenter.settled_s * RATE) - at))
+            kept, at = kept[old:], at + old
+    for segment in (*segmenter.feed(stream.finish()), *segmenter.finish(stream.samples / RATE)):
+        yield segment, kept, at
+
+
+def windows(segment: Segment, settings: Diarization) -> list[Window]:
+    """Return windows that cover a segment: of `window_s`, at most `hop_s` apart, or one where it is shorter."""
+    spare = segment.end_s - segment.start_s - settings.window_s
+    if spare <= 0:
+        return [Window(segment, segment)]
+    starts = np.linspace(segment.start_s, segment.start_s + spare, 1 + int(np.ceil(spare / settings.hop_s - 1e-9)))
+    centres = starts + settings.window_s / 2
+    bounds = [segment.start_s, *((centres[1:] + centres[:-1]) / 2).tolist(), segment.end_s]
+    return [
+        Window(Segment(start, start + settings.window_s), Segment(begin, end))
+        for start, begin, end in zip(starts.tolist(), bounds[:-1], bounds[1:], strict=True)
+    ]
+
+
+def turns(found: Sequence[Window], vectors: Floats, settings: Diarization) -> list[Turn]:
+    """Return the turns that windows in order of time and their unit vectors, float32[windows, dimension], make.
+
+    Clusters of the windows that are long enough are the speakers, but for those with hardly any speech. Then each
+    window goes to a speaker so that the sum of its cosines with the speakers' mean directions, less `CHANGE` for each
+    change of speaker, is largest.
+    """
+    if not found:
+        return []
+    lengths = np.array([window.heard.end_s - window.heard.start_s for window in found])
+    telling = lengths >= min(TELLING * settings.window_s, float(lengths.max()))
+    labels = cluster(vectors[telling], adapted(settings.threshold, vectors[telling]))
+    seconds = np.array([window.part.end_s - window.part.start_s for window in found])[telling]
+    said = total(seconds, labels)
+    sums = total(vectors[telling].astype(np.float64), labels)
+    kept = said >= min(LEAST_S, float(said.max()))
+    means = sums[kept] / np.linalg.norm(sums[kept], axis=1, keepdims=True)
+    return joined(found, smoothed(vectors @ means.T, CHANGE))
+
+
+def smoothed(scores: Doubles, change: float) -> Ints:
+    """Return the path through float64[steps, speakers] with the largest sum of scores less `change` a change.
+
+    Viterbi's algorithm; of equal paths the one that stays.
+    """
+    best = np.zeros(scores.shape[1])
+    came = np.empty(scores.shape, np.intp)
+    stay = np.arange(scores.shape[1])
+    for step, score in enumerate(scores):
+        top = int(best.argmax())
+        came[step] = np.where(best >= best[top] - change, stay, top)
+        best = best[came[step]] - change * (came[step] != stay) + score
+    path = np.empty(len(scores), np.intp)
+    state = int(best.argmax())
+    for step in range(len(scores) - 1, -1, -1):
+        path[step] = state
+        state = int(came[step, state])
+    return path
+
+
+def joined(found: Sequence[Window], speakers: Ints) -> list[Turn]:
+    """Return turns: parts in a row of one speaker are one, pauses for breath included."""
+    numbers: dict[int, int] = {}
+    turns: list[Turn] = []
+    for window, speaker in zip(found, speakers.tolist(), strict=True):
+        part, number = window.part, numbers.setdefault(speaker, len(numbers))
+        if turns and turns[-1].speaker == number and part.start_s - turns[-1].end_s <= BREATH_S:
+            turns[-1] = Turn(turns[-1].start_s, part.end_s, number)
+        else:
+            turns.append(Turn(part.start_s, part.end_s, number))
+    return turns
+
+
+def _cut(samples: Floats, heard: Segment, at: int, least: int) -> Floats:
+    """Return the samples of a stretch; one that is too short for the model is repeated until it is long enough."""
+    first, last = round(heard.start_s * RATE) - at, round(heard.end_s * RATE) - at
+    piece = samples[max(0, first) : last]
+    return np.resize(piece, max(len(piece), least))

@@ -1,0 +1,92 @@
+"""`earshot evaluate` and `earshot models calibrate` on recordings of one's own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from infra.cli import evaluate
+from infra.cli.models import models_app
+from tests.conftest import ROOT
+from topics.errors import EarshotError
+
+ALARM = ROOT / "infra" / "examples" / "smoke-alarm.flac"
+
+
+@pytest.fixture(scope="module")
+def app() -> typer.Typer:
+    made = typer.Typer()
+    evaluate.register(made)
+    made.add_typer(models_app, name="models")
+    return made
+
+
+@pytest.fixture
+def mine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """The example as two recordings, a file that does not decode, and a label that nobody knows."""
+    monkeypatch.setenv("EARSHOT_DATA", str(tmp_path / "data"))
+    for name in ("a.flac", "b.flac"):
+        shutil.copyfile(ALARM, tmp_path / name)
+    (tmp_path / "c.wav").write_bytes(b"RIFF no more")
+    table = tmp_path / "clips.csv"
+    table.write_text("file,label\na.flac,beeping\nb.flac,beeping\nc.wav,Rain\nd.wav,zebra\n")
+    labels = tmp_path / "labels.csv"
+    labels.write_text("label,tags,tolerated\nbeeping,Fire_smoke_alarm,Alarm\n")
+    return ["--recordings", str(tmp_path), "--csv", str(table), "--labels", str(labels)]
+
+
+def test_evaluate(app: typer.Typer, mine: list[str]) -> None:
+    done = CliRunner().invoke(app, ["evaluate", *mine, "--json"], catch_exceptions=False)
+    (report,) = json.loads(done.stdout)
+    assert report["figures"]["clip_recall"] == 1.0
+    (line,) = report["lines"]
+    assert line["recordings"] == 2
+    assert [skipped["name"] for skipped in report["skipped"]] == ["d.wav", "c.wav"]
+    (tag,) = [tag for tag in report["tags"] if tag["clips"]]
+    assert (tag["tag"], tag["clips"], tag["found"]) == ("Fire_smoke_alarm", 2, 2)
+
+
+def test_evaluate_for_people(app: typer.Typer, mine: list[str]) -> None:
+    done = CliRunner().invoke(app, ["evaluate", *mine, "--model", "yamnet"], catch_exceptions=False)
+    assert "yamnet@" in done.stdout
+    assert "2 recordings were skipped:\n  d.wav: unknown label zebra\n  c.wav: " in done.stdout
+    assert "0 = negatives alone" in done.stdout
+
+
+def test_calibrate_adds_a_model(app: typer.Typer, mine: list[str], tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["models", "calibrate", "yamnet", *mine, "--json"], catch_exceptions=False)
+    made = json.loads(done.stdout)["model"]
+    manifest = json.loads((tmp_path / "data" / "models" / made / "manifest.json").read_text())
+    assert manifest["name"] == "yamnet"
+    (alarm,) = [tag for tag in manifest["tags"] if tag["name"] == "Fire_smoke_alarm"]
+    assert alarm["clips"] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        (["evaluate"], "say on what"),
+        (["evaluate", "--recordings", "."], "--recordings needs --csv FILE"),
+        (["evaluate", "--data", "none"], "none/sound/clips.csv: No such file"),
+        (["evaluate", "--recordings", ".", "--csv", "none.csv"], "none.csv: No such file"),
+        (["models", "calibrate", "nonesuch", "--recordings", ".", "--csv", "none.csv"], "there is no model nonesuch"),
+    ],
+)
+def test_refused_in_a_line(
+    app: typer.Typer, arguments: list[str], fault: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("EARSHOT_DATA", str(tmp_path))
+    with pytest.raises(EarshotError) as refused:
+        CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert fault in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_the_card(app: typer.Typer) -> None:
+    done = CliRunner().invoke(app, ["evaluate", "--card"], catch_exceptions=False)
+    assert done.stdout.startswith("| sound events | `yamnet` |")

@@ -1,7 +1,7 @@
 """Every topic: its name, what it carries, how long it is kept, and limits that fit together.
 
-All topics have the same partition count and are keyed by session id, so that a session's commands, results and rows
-lie in partitions of the same number, owned by one node.
+All topics have the same partition count and are keyed by session or job id, so that the commands, results and rows of
+a session or job lie in partitions of the same number, owned by one node.
 """
 
 from __future__ import annotations
@@ -37,9 +37,18 @@ COMMANDS: Final = "earshot.session.command.v1"
 RESULTS: Final = "earshot.session.result.v1"
 COMMANDS_PARKED: Final = "earshot.session.command.dlq.v1"
 RESULTS_PARKED: Final = "earshot.session.result.dlq.v1"
+JOB_COMMANDS: Final = "earshot.job.command.v1"
+JOB_RESULTS: Final = "earshot.job.result.v1"
+JOB_COMMANDS_PARKED: Final = "earshot.job.command.dlq.v1"
+JOB_RESULTS_PARKED: Final = "earshot.job.result.dlq.v1"
 CHANGELOG: Final = f"{APP}-{TABLE}-changelog"
 
-PARKED: Final = {COMMANDS: COMMANDS_PARKED, RESULTS: RESULTS_PARKED}
+PARKED: Final = {
+    COMMANDS: COMMANDS_PARKED,
+    RESULTS: RESULTS_PARKED,
+    JOB_COMMANDS: JOB_COMMANDS_PARKED,
+    JOB_RESULTS: JOB_RESULTS_PARKED,
+}
 
 
 def record_limit(chunk_limit: int) -> int:
@@ -60,7 +69,30 @@ def topics(audio_retention_ms: int, chunk_limit: int = DEFAULT_CHUNK_LIMIT) -> t
             max_bytes=limit,
         ),
         Topic(RESULTS, "Scored Failed", "analyser", "results", audio_retention_ms, max_bytes=limit),
-        Topic(COMMANDS_PARKED, "Parked", "intake", "people", KEEP_PARKED_MS, max_bytes=limit + RECORD_SLACK),
-        Topic(RESULTS_PARKED, "Parked", "results", "people", KEEP_PARKED_MS, max_bytes=limit + RECORD_SLACK),
-        Topic(CHANGELOG, "table rows", "intake, results", "recovery", compact=True, max_bytes=limit),
+        Topic(
+            JOB_COMMANDS,
+            "Part Accepted Removed Overdue",
+            "edge, sweeper",
+            "job-intake",
+            audio_retention_ms,
+            max_bytes=limit,
+        ),
+        Topic(
+            JOB_RESULTS,
+            "Started Portion Finished Billed",
+            "runner, ledger",
+            "job-results",
+            audio_retention_ms,
+            max_bytes=limit,
+        ),
+        *(
+            Topic(parked, "Parked", consumer, "people", KEEP_PARKED_MS, max_bytes=limit + RECORD_SLACK)
+            for parked, consumer in (
+                (COMMANDS_PARKED, "intake"),
+                (RESULTS_PARKED, "results"),
+                (JOB_COMMANDS_PARKED, "job-intake"),
+                (JOB_RESULTS_PARKED, "job-results"),
+            )
+        ),
+        Topic(CHANGELOG, "table rows", "the agents", "recovery", compact=True, max_bytes=limit),
     )

@@ -7,6 +7,18 @@ from typing import Final, TypeVar
 import msgspec
 
 from topics.errors import RecordError
+from topics.jobs.records import (
+    Accepted,
+    Billed,
+    Finished,
+    JobCommand,
+    JobResult,
+    Overdue,
+    Part,
+    Portion,
+    Removed,
+    Started,
+)
 from topics.records import Chunk, Command, Deleted, Expired, Failed, Opened, Parked, Record, Result, Scored, Sealed
 
 T = TypeVar("T")
@@ -16,6 +28,8 @@ VERSION: Final = b"\x01"
 _encoder: Final = msgspec.msgpack.Encoder()
 _commands: Final = msgspec.msgpack.Decoder(Opened | Chunk | Sealed | Deleted | Expired)
 _results: Final = msgspec.msgpack.Decoder(Scored | Failed)
+_job_commands: Final = msgspec.msgpack.Decoder(Part | Accepted | Removed | Overdue)
+_job_results: Final = msgspec.msgpack.Decoder(Started | Portion | Finished | Billed)
 _parked: Final = msgspec.msgpack.Decoder(Parked)
 
 
@@ -37,6 +51,18 @@ def decode_command(value: bytes | None) -> Command:
 def decode_result(value: bytes | None) -> Result:
     """Read a record of the result topic; errors as `decode_command`."""
     result: Result = _decode(_results, value)
+    return result
+
+
+def decode_job_command(value: bytes | None) -> JobCommand:
+    """Read a record of the job command topic; errors as `decode_command`."""
+    command: JobCommand = _decode(_job_commands, value)
+    return command
+
+
+def decode_job_result(value: bytes | None) -> JobResult:
+    """Read a record of the job result topic; errors as `decode_command`."""
+    result: JobResult = _decode(_job_results, value)
     return result
 
 

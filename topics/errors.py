@@ -4,6 +4,7 @@ EarshotError
 ├── RequestError              the caller did something wrong
 │   ├── BadRequest       400
 │   ├── Unauthorized     401
+│   ├── Exhausted        402  the project's free seconds are spent
 │   ├── Closed           403  the session takes no more chunks
 │   ├── NotFound         404
 │   ├── Conflict         409  the chunk number is not the next one
@@ -13,6 +14,7 @@ EarshotError
 │   └── Unavailable      503  retry after some seconds
 ├── AudioError                audio that does not decode, or breaks a cap
 ├── EngineError               a model file or manifest that cannot be used
+├── ServiceFault              a service of a job failed; the message is its entry's error
 └── RecordError               bytes on a topic that are no record of ours
 """
 
@@ -39,6 +41,12 @@ class Unauthorized(RequestError):
     """The key is missing or invalid."""
 
     status_hint = 401
+
+
+class Exhausted(RequestError):
+    """The project's free seconds of the month are spent."""
+
+    status_hint = 402
 
 
 class Closed(RequestError):
@@ -89,6 +97,10 @@ class AudioError(EarshotError):
 
 class EngineError(EarshotError):
     """A model file or its manifest cannot be used; the message names the fault."""
+
+
+class ServiceFault(EarshotError):
+    """A service of a job has no result; the message becomes the error of its entry."""
 
 
 class RecordError(EarshotError):

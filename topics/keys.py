@@ -4,8 +4,11 @@ All rows live in one table, so that one write batch and one changelog carry what
 
     0x01 | session id (24 ASCII bytes) | kind (1 byte) | number (8 bytes, big-endian)    a row of a session
     0x02 | due time (8 bytes, milliseconds, big-endian) | session id                     the expiry index
+    0x03 | job id (24 ASCII bytes) | kind (1 byte) | ... as for sessions                 a row of a job
+    0x04 | due time | job id                                                             the expiry index of jobs
 
 so that a session is one range, its chunks and blocks are ranges in order, and due sessions come first in the index.
+A portion's key has the service's first two letters between kind and number.
 """
 
 from __future__ import annotations
@@ -26,6 +29,14 @@ HEAD: Final = b"b"
 CHUNK: Final = b"c"
 BLOCK: Final = b"d"
 RECEIPT: Final = b"e"
+
+JOB: Final = b"\x03"
+JOB_DUE: Final = b"\x04"
+
+ACCEPTED: Final = b"a"
+JOB_HEAD: Final = b"b"
+PART: Final = b"c"
+PORTION: Final = b"d"
 
 
 def new_id() -> str:
@@ -50,17 +61,33 @@ def session_prefix(session: str) -> bytes:
 
 
 def number_of(key: bytes) -> int:
-    """Return the number at the end of a chunk, block or receipt key."""
+    """Return the number at the end of a key that has one."""
     return int.from_bytes(key[-8:], "big")
 
 
-def due_key(due_ms: int, session: str) -> bytes:
-    """Return the expiry index key of a session that may expire at `due_ms` (log time, milliseconds)."""
-    return DUE + due_ms.to_bytes(8, "big") + session.encode("ascii")
+def job_key(job: str, kind: bytes, number: int | None = None) -> bytes:
+    """Return the key of a job's row; `number` is the part's or portion's where the kind has one."""
+    prefix = JOB + job.encode("ascii") + kind
+    return prefix if number is None else prefix + number.to_bytes(8, "big")
+
+
+def job_prefix(job: str) -> bytes:
+    """Return what all rows of a job begin with."""
+    return JOB + job.encode("ascii")
+
+
+def portion_key(job: str, service: str, number: int) -> bytes:
+    """Return the key of one portion of a service's result; the services differ in their first two letters."""
+    return job_key(job, PORTION + service[:2].encode("ascii"), number)
+
+
+def due_key(due_ms: int, name: str, index: bytes = DUE) -> bytes:
+    """Return the expiry index key of a session or job that may expire at `due_ms` (log time, milliseconds)."""
+    return index + due_ms.to_bytes(8, "big") + name.encode("ascii")
 
 
 def parse_due(key: bytes) -> tuple[int, str]:
-    """Return (due time in milliseconds, session id) of an expiry index key."""
+    """Return (due time in milliseconds, id) of an expiry index key."""
     return int.from_bytes(key[1:9], "big"), key[9:].decode("ascii")
 
 

@@ -7,7 +7,11 @@ from typing import Protocol
 
 import msgspec
 
+from topics.jobs.law import JobHead
+from topics.jobs.options import Service
+from topics.jobs.records import Accepted, JobCommand, Part
 from topics.lifecycle import Head, Verdict
+from topics.media import Media
 from topics.records import Command, Opened
 
 
@@ -89,15 +93,99 @@ class Sessions(Protocol):
         ...
 
 
+class JobView(msgspec.Struct, frozen=True):
+    """One consistent reading of a job that was accepted."""
+
+    accepted: Accepted
+    head: JobHead
+
+
+class Jobs(Protocol):
+    """Jobs as the edge sees them. Every call may raise Unavailable; nothing was accepted then."""
+
+    def new_id(self) -> str:
+        """Return an id for a new job, one that this node owns."""
+        ...
+
+    def owner(self, job: str) -> str | None:
+        """Return the URL of the node that owns a job; None for this one, and while nobody is known to."""
+        ...
+
+    async def upload(self, job: str, part: Part) -> None:
+        """Append a part of a job's audio; returns once it is durable, so that who awaits it keeps little in memory.
+
+        Raises:
+            Unavailable: the log does not take it, or no owner.
+        """
+        ...
+
+    async def submit(self, job: str, command: JobCommand) -> Verdict:
+        """Append the command to the log and return the verdict of the fold; errors as `Sessions.submit`."""
+        ...
+
+    def view(self, job: str) -> JobView | None:
+        """Read a job; None when it does not exist, was removed, or is still being uploaded."""
+        ...
+
+    def portion(self, job: str, service: Service, number: int) -> bytes | None:
+        """Read one portion of a service's result (`topics.jobs.payloads`)."""
+        ...
+
+    def follow(self, job: str) -> Follower:
+        """Register a reader that wants to wait for changes."""
+        ...
+
+    def model(self) -> str:
+        """Return the sound model for new jobs, as `Sessions.model`."""
+        ...
+
+
+class Probed(msgspec.Struct, frozen=True):
+    """What was found in the first second of a recording."""
+
+    #: As `topics.media.parse` reads it.
+    content_type: str
+    #: Container, or "raw".
+    format: str
+    #: Hz.
+    rate: int
+    channels: int
+
+
+class Prober(Protocol):
+    """Looks into recordings of strangers, in a process that may die of it."""
+
+    async def probe(self, file: int, declared: Media | None) -> Probed:
+        """Find the container by content and decode the first second; `file` is a descriptor of a seekable file.
+
+        `declared` is given for raw PCM alone, which nothing can recognise.
+
+        Raises:
+            AudioError: it is no audio that can be analysed.
+            Unavailable: the child process cannot be had now.
+        """
+        ...
+
+
 class Principal(msgspec.Struct, frozen=True):
     """Whom a project key speaks for."""
 
     project: str
     organization: str
+    #: Seconds of audio that the project may have analysed in a calendar month (UTC), None for any amount.
+    free_seconds: int | None = None
 
 
 class Directory(Protocol):
-    """The control plane's answer to one question: whose key is this?"""
+    """The control plane's answers to the edge: whose key is this, and has its project any free seconds left?"""
+
+    async def exhausted(self, principal: Principal) -> bool:
+        """Return True when the project's free seconds of this month are spent.
+
+        Raises:
+            DirectoryDown: the store does not answer.
+        """
+        ...
 
     async def project(self, key: str) -> Principal | None:
         """Return whom a project key belongs to, None for an unknown or rotated one.
@@ -117,4 +205,30 @@ class Health(Protocol):
 
     def ready(self) -> str | None:
         """Return None when requests can be served, else what is waited for."""
+        ...
+
+
+class Charge(msgspec.Struct, frozen=True):
+    """One line of the usage ledger; (job, service) is its key."""
+
+    job: str
+    service: Service
+    project: str
+    organization: str
+    audio_ms: int
+    #: What did the work.
+    model: str
+    #: When the job was accepted, milliseconds since 1970, log time; its month (UTC) is the one that is billed.
+    at_ms: int
+
+
+class Ledger(Protocol):
+    """Where usage is written down."""
+
+    async def record(self, charges: Sequence[Charge]) -> None:
+        """Write charges; one that is there already stays as it is.
+
+        Raises:
+            DirectoryDown: the store does not answer; nothing of it is written, or all.
+        """
         ...

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from streams.agents.store import Draft, SessionStore
+from streams.agents.store import Draft, H, HeadStore
 from topics.errors import RecordError
 from topics.keys import is_id
 
@@ -49,10 +49,10 @@ class LogRecord(Protocol):
 Park = Callable[[int, LogRecord, str], Awaitable[None]]
 
 
-class Folder(Protocol):
+class Folder(Protocol[H]):
     """One agent's work on a batch."""
 
-    def fold(self, draft: Draft, record: LogRecord) -> None:
+    def fold(self, draft: Draft[H], record: LogRecord) -> None:
         """Fold one record into the draft; raise RecordError for one that can never be folded."""
         ...
 
@@ -66,7 +66,7 @@ class Folder(Protocol):
 
 
 async def fold_batch(
-    store_of: Callable[[], SessionStore], records: Sequence[LogRecord], folder: Folder, park: Park
+    store_of: Callable[[], HeadStore[H]], records: Sequence[LogRecord], folder: Folder[H], park: Park
 ) -> None:
     """Fold a batch of one partition in log order, and write it at once as long as nothing fails.
 
@@ -87,7 +87,7 @@ async def fold_batch(
     await folder.written(draft.store.partition.number)
 
 
-def _fold(draft: Draft, record: LogRecord, folder: Folder) -> Exception | None:
+def _fold(draft: Draft[H], record: LogRecord, folder: Folder[H]) -> Exception | None:
     """Fold one record into the draft; return what it raised, with its writes undone."""
     draft.begin()
     try:
@@ -100,7 +100,7 @@ def _fold(draft: Draft, record: LogRecord, folder: Folder) -> Exception | None:
 
 
 async def _try_again(
-    store_of: Callable[[], SessionStore], record: LogRecord, folder: Folder, error: Exception
+    store_of: Callable[[], HeadStore[H]], record: LogRecord, folder: Folder[H], error: Exception
 ) -> str | None:
     """Fold once more after a pause, growing each time; return the cause when it is no use."""
     for attempt in range(1, ATTEMPTS):
@@ -117,13 +117,13 @@ async def _try_again(
     return f"{type(error).__name__}: {error}"
 
 
-def session_of(record: LogRecord) -> str:
-    """Return the session id that is the record's key.
+def name_of(record: LogRecord) -> str:
+    """Return the id of the session or job that is the record's key.
 
     Raises:
-        RecordError: the key is no session id.
+        RecordError: the key is no id.
     """
     key = (record.key or b"").decode("ascii", "replace")
     if not is_id(key):
-        raise RecordError("the record's key is not a session id")
+        raise RecordError("the record's key is not an id")
     return key

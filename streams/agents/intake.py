@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 
 import xxhash
 
 from streams.agents.audio import AudioCache
-from streams.agents.fold import LogRecord, session_of
+from streams.agents.fold import LogRecord, name_of
 from streams.agents.references import References
 from streams.agents.store import Draft
 from streams.agents.verdicts import Verdicts
@@ -35,10 +35,10 @@ class Intake:
         self._work: dict[str, None] = {}
         self._gone: dict[str, None] = {}
 
-    def fold(self, draft: Draft, record: LogRecord) -> None:
+    def fold(self, draft: Draft[Head], record: LogRecord) -> None:
         """Fold one command."""
         command = codec.decode_command(record.value)
-        session = session_of(record)
+        session = name_of(record)
         head = draft.head(session)
         if head is not None and record.offset <= head.command:
             self._again(draft, session, head, command, record)
@@ -51,7 +51,7 @@ class Intake:
             self._carry_out(draft, session, effect, step, command, record, arrival)
         self._answers.append((command.command, step.verdict))
 
-    def _arrival(self, draft: Draft, session: str, command: Command, record: LogRecord) -> Arrival:
+    def _arrival(self, draft: Draft[Head], session: str, command: Command, record: LogRecord) -> Arrival:
         if not isinstance(command, Chunk):
             return Arrival(record.offset, record.timestamp)
         known = None
@@ -59,7 +59,7 @@ class Intake:
             known = rows.receipt(draft.get(keys.session_key(session, keys.RECEIPT, command.sequence)))
         return Arrival(record.offset, record.timestamp, xxhash.xxh3_128_digest(command.data), known)
 
-    def _again(self, draft: Draft, session: str, head: Head, command: Command, record: LogRecord) -> None:
+    def _again(self, draft: Draft[Head], session: str, head: Head, command: Command, record: LogRecord) -> None:
         """A command that was folded before the last stop: write its rows again, the changelog may not have them."""
         draft.put_head(session, head)
         if isinstance(command, Opened):
@@ -75,7 +75,7 @@ class Intake:
 
     def _carry_out(
         self,
-        draft: Draft,
+        draft: Draft[Head],
         session: str,
         effect: Effect,
         step: Step,
@@ -100,16 +100,16 @@ class Intake:
             case Effect.ERASE, _, _:
                 self._erase(draft, session)
 
-    def _keep_chunk(self, draft: Draft, session: str, sequence: int, command: Chunk, arrival: Arrival) -> None:
+    def _keep_chunk(self, draft: Draft[Head], session: str, sequence: int, command: Chunk, arrival: Arrival) -> None:
         row = ChunkRow(arrival.offset, len(command.data), arrival.digest)
         draft.put(keys.session_key(session, keys.CHUNK, sequence), rows.encode(row))
         partition = draft.store.partition.number
         self.references.add(partition, arrival.offset)
         self.cache.put(partition, arrival.offset, command.data)
 
-    def _erase(self, draft: Draft, session: str) -> None:
+    def _erase(self, draft: Draft[Head], session: str) -> None:
         partition = draft.store.partition.number
-        for row in draft.chunks(session):
+        for row in _chunks(draft, session):
             self.references.discard(partition, row.offset)
             self.cache.drop(partition, row.offset)
         draft.erase(session)
@@ -127,6 +127,15 @@ class Intake:
 
     def dropped(self, record: LogRecord, cause: str) -> None:
         """Nobody can be told: a record that was parked has no readable command, or none that folds."""
+
+
+def _chunks(draft: Draft[Head], session: str) -> Iterator[ChunkRow]:
+    """Yield the chunk rows that a session still holds, as the batch sees them."""
+    head = draft.head(session)
+    for sequence in range(head.cursor.keep, head.next) if head is not None else ():
+        row = rows.chunk(draft.get(keys.session_key(session, keys.CHUNK, sequence)))
+        if row is not None:
+            yield row
 
 
 def _sequences(head: Head, command: Chunk) -> Iterable[int]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from streams.agents.fold import LogRecord, session_of
+from streams.agents.fold import LogRecord, name_of
 from streams.agents.references import References
 from streams.agents.store import Draft
 from topics import codec, keys, rows
 from topics.errors import RecordError
+from topics.lifecycle import Head
 from topics.outcome import fold_result
 from topics.records import Failed, Scored
 from topics.rows import BLOCK_WINDOWS, Block
@@ -27,10 +28,10 @@ class Results:
         self.windows = 0
         self._changed: dict[str, None] = {}
 
-    def fold(self, draft: Draft, record: LogRecord) -> None:
+    def fold(self, draft: Draft[Head], record: LogRecord) -> None:
         """Fold one result; one for a session that is gone is dropped."""
         result = codec.decode_result(record.value)
-        session = session_of(record)
+        session = name_of(record)
         head = draft.head(session)
         tags, windows = self._count(result)
         outcome = fold_result(head, result, windows)
@@ -54,7 +55,7 @@ class Results:
             raise RecordError(f"{len(result.scores)} bytes of scores are no whole windows of {tags} tags")
         return tags, len(result.scores) // tags
 
-    def _drop_chunks(self, draft: Draft, session: str, first: int, stop: int) -> None:
+    def _drop_chunks(self, draft: Draft[Head], session: str, first: int, stop: int) -> None:
         """No later window needs these chunks: let the log go on without them."""
         partition = draft.store.partition.number
         for sequence in range(first, stop):
@@ -72,7 +73,7 @@ class Results:
         """Nothing waits for a single result."""
 
 
-def _write_windows(draft: Draft, session: str, result: Scored, tags: int) -> None:
+def _write_windows(draft: Draft[Head], session: str, result: Scored, tags: int) -> None:
     """Write windows at their place, over whatever an earlier delivery left there."""
     first, scores = result.first, result.scores
     while scores:

@@ -1,15 +1,20 @@
-"""Session rows of one partition: typed reading, and a draft that gathers the writes of one batch."""
+"""Rows of one partition: heads kept decoded, typed reading, and a draft that gathers the writes of one batch."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from typing import Final, Protocol
+from typing import Final, Generic, Protocol, TypeVar
+
+import msgspec
 
 from topics import keys, rows
 from topics.lifecycle import Head, Receipt
 from topics.records import Opened
 from topics.rows import Block, ChunkRow
+
+H = TypeVar("H", bound=msgspec.Struct)
 
 HEADS_CACHED: Final = 4096
 
@@ -40,34 +45,103 @@ def above(prefix: bytes) -> bytes:
     return prefix[:-1] + bytes([prefix[-1] + 1])
 
 
-class SessionStore:
-    """Typed reading of the sessions of one partition, with the heads of active sessions kept decoded."""
+class HeadStore(ABC, Generic[H]):
+    """The rows of things that have an id and a head, of one partition; heads of active ones are kept decoded."""
+
+    #: What all keys of the kind begin with, and the prefix of its expiry index.
+    kind: bytes
+    index: bytes
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
-        self.heads: OrderedDict[str, Head] = OrderedDict()
+        self.heads: OrderedDict[str, H] = OrderedDict()
+
+    @abstractmethod
+    def head_key(self, name: str) -> bytes:
+        """Return the key of a head."""
+
+    @abstractmethod
+    def decoded(self, value: bytes | None) -> H | None:
+        """Read a head row, None where there is none."""
+
+    def prefix(self, name: str) -> bytes:
+        """Return what the keys of all rows of a name begin with."""
+        return self.kind + name.encode("ascii")
+
+    def head(self, name: str) -> H | None:
+        """Return a head, None where there is none."""
+        known = self.heads.get(name)
+        if known is None:
+            known = self.decoded(self.partition.get(self.head_key(name)))
+            if known is not None:
+                self.remember(name, known)
+        return known
+
+    def remember(self, name: str, head: H | None) -> None:
+        """Keep a head decoded, or forget it."""
+        if head is None:
+            self.heads.pop(name, None)
+            return
+        self.heads[name] = head
+        self.heads.move_to_end(name)
+        if len(self.heads) > HEADS_CACHED:
+            self.evicted(self.heads.popitem(last=False)[0])
+
+    def evicted(self, name: str) -> None:
+        """A head is no longer kept decoded."""
+
+    def names(self) -> Iterator[tuple[str, H | None]]:
+        """Yield every id of the partition with its head; skips from id to id.
+
+        The head is None where only the head of something deleted reached the changelog as deleted before a crash.
+        """
+        lower, end = self.kind, above(self.kind)
+        while (key := next((key for key, _ in self.partition.scan(lower, end, 1)), None)) is not None:
+            name = key[1 : 1 + keys.ID_LENGTH].decode("ascii")
+            yield name, self.head(name)
+            lower = above(self.prefix(name))
+
+    def erase(self, name: str) -> None:
+        """Delete every row of an id at once."""
+        draft = Draft(self)
+        draft.erase(name)
+        draft.keep()
+        draft.apply()
+
+    def due(self, now_ms: int, limit: int) -> list[tuple[int, str]]:
+        """Return (due time, id) of entries of the expiry index up to `now_ms`, oldest first."""
+        found = self.partition.scan(self.index, keys.due_key(now_ms + 1, "", self.index), limit)
+        return [keys.parse_due(key) for key, _ in found]
+
+
+class SessionStore(HeadStore[Head]):
+    """Typed reading of the sessions of one partition."""
+
+    kind = keys.SESSION
+    index = keys.DUE
+
+    def __init__(self, partition: Partition) -> None:
+        super().__init__(partition)
         #: Openings of sessions in `heads`; they never change.
         self._openings: dict[str, Opened] = {}
 
-    def head(self, session: str) -> Head | None:
-        """Return the head of a session, None where there is none."""
-        known = self.heads.get(session)
-        if known is None:
-            known = rows.head(self.partition.get(keys.session_key(session, keys.HEAD)))
-            if known is not None:
-                self.remember(session, known)
-        return known
+    def head_key(self, name: str) -> bytes:
+        """Return the key of a session's head."""
+        return keys.session_key(name, keys.HEAD)
 
-    def remember(self, session: str, head: Head | None) -> None:
-        """Keep a head decoded, or forget it."""
+    def decoded(self, value: bytes | None) -> Head | None:
+        """Read a head row, None where there is none."""
+        return rows.head(value)
+
+    def remember(self, name: str, head: Head | None) -> None:
+        """Keep a head decoded, or forget it with its opening."""
+        super().remember(name, head)
         if head is None:
-            self.heads.pop(session, None)
-            self._openings.pop(session, None)
-            return
-        self.heads[session] = head
-        self.heads.move_to_end(session)
-        if len(self.heads) > HEADS_CACHED:
-            self._openings.pop(self.heads.popitem(last=False)[0], None)
+            self._openings.pop(name, None)
+
+    def evicted(self, name: str) -> None:
+        """Forget the opening too."""
+        self._openings.pop(name, None)
 
     def opened(self, session: str) -> Opened | None:
         """Return what the session was opened with."""
@@ -106,43 +180,20 @@ class SessionStore:
         lower, upper = (keys.session_key(session, keys.BLOCK, number) for number in (first, stop))
         return [block for _, value in self.partition.scan(lower, upper) if (block := rows.block(value))]
 
-    def sessions(self) -> Iterator[tuple[str, Head | None]]:
-        """Yield every session of the partition with its head; skips from session to session.
 
-        The head is None where only the head of a deleted session reached the changelog as deleted before a crash.
-        """
-        lower, end = keys.SESSION, above(keys.SESSION)
-        while (key := next((key for key, _ in self.partition.scan(lower, end, 1)), None)) is not None:
-            session = key[1 : 1 + keys.ID_LENGTH].decode("ascii")
-            yield session, self.head(session)
-            lower = above(keys.session_prefix(session))
-
-    def erase(self, session: str) -> None:
-        """Delete every row of a session at once."""
-        draft = Draft(self)
-        draft.erase(session)
-        draft.keep()
-        draft.apply()
-
-    def due(self, now_ms: int, limit: int) -> list[tuple[int, str]]:
-        """Return (due time, session) of entries of the expiry index up to `now_ms`, oldest first."""
-        found = self.partition.scan(keys.DUE, keys.due_key(now_ms + 1, ""), limit)
-        return [keys.parse_due(key) for key, _ in found]
-
-
-class Draft:
+class Draft(Generic[H]):
     """The writes of one batch: read through, dropped record by record on failure, applied at once at the end."""
 
-    def __init__(self, store: SessionStore) -> None:
+    def __init__(self, store: HeadStore[H]) -> None:
         self.store = store
         self._changes: dict[bytes, bytes | None] = {}
-        self._heads: dict[str, Head | None] = {}
+        self._heads: dict[str, H | None] = {}
         self.begin()
 
     def begin(self) -> None:
         """Start a record; what an unfinished one wrote is forgotten."""
         self._record_changes: dict[bytes, bytes | None] = {}
-        self._record_heads: dict[str, Head | None] = {}
+        self._record_heads: dict[str, H | None] = {}
 
     def keep(self) -> None:
         """End a record: its writes belong to the batch."""
@@ -150,16 +201,16 @@ class Draft:
         self._heads.update(self._record_heads)
         self.begin()
 
-    def head(self, session: str) -> Head | None:
+    def head(self, name: str) -> H | None:
         """Return the head as the batch sees it."""
         for heads in (self._record_heads, self._heads):
-            if session in heads:
-                return heads[session]
-        return self.store.head(session)
+            if name in heads:
+                return heads[name]
+        return self.store.head(name)
 
-    def put_head(self, session: str, head: Head) -> None:
+    def put_head(self, name: str, head: H) -> None:
         """Write a head; encoded once, at the end, however often the batch changes it."""
-        self._record_heads[session] = head
+        self._record_heads[name] = head
 
     def get(self, key: bytes) -> bytes | None:
         """Return a value as the batch sees it."""
@@ -167,14 +218,6 @@ class Draft:
             if key in changes:
                 return changes[key]
         return self.store.partition.get(key)
-
-    def chunks(self, session: str) -> Iterator[ChunkRow]:
-        """Yield the chunk rows that a session still holds, as the batch sees them."""
-        head = self.head(session)
-        for sequence in range(head.cursor.keep, head.next) if head is not None else ():
-            row = rows.chunk(self.get(keys.session_key(session, keys.CHUNK, sequence)))
-            if row is not None:
-                yield row
 
     def put(self, key: bytes, value: bytes) -> None:
         """Write a row."""
@@ -184,21 +227,21 @@ class Draft:
         """Delete a row; logged even when the row is not there, since an earlier deletion may not have been."""
         self._record_changes[key] = None
 
-    def erase(self, session: str) -> None:
-        """Delete every row of a session, those of this batch included."""
-        prefix = keys.session_prefix(session)
-        written = [key for key in self._changes if key.startswith(prefix)]
+    def erase(self, name: str) -> None:
+        """Delete every row of an id, those of this batch included."""
+        prefix = self.store.prefix(name)
+        written = [key for key in (*self._changes, *self._record_changes) if key.startswith(prefix)]
         stored = [key for key, _ in self.store.partition.scan(prefix, above(prefix))]
-        for key in (*written, *stored, keys.session_key(session, keys.HEAD)):
+        for key in (*written, *stored, self.store.head_key(name)):
             self.delete(key)
-        self._record_heads[session] = None
+        self._record_heads[name] = None
 
     def apply(self) -> None:
         """Write everything at once."""
-        for session, head in self._heads.items():
+        for name, head in self._heads.items():
             if head is not None:
-                self._changes[keys.session_key(session, keys.HEAD)] = rows.encode(head)
+                self._changes[self.store.head_key(name)] = rows.encode(head)
         if self._changes:
             self.store.partition.write(self._changes)
-        for session, head in self._heads.items():
-            self.store.remember(session, head)
+        for name, head in self._heads.items():
+            self.store.remember(name, head)

@@ -165,7 +165,7 @@ class Node:
         """Find in the rows what is still to be analysed, and which audio must stay in the log."""
         for partition in self.owned.assigned():
             store = self.owned.store(partition)
-            for session, head in store.sessions():
+            for session, head in store.names():
                 if head is None:
                     store.erase(session)
                     continue

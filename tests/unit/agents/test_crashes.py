@@ -76,7 +76,7 @@ def assert_watched(world: World) -> None:
     Redelivery may leave an entry too many; the sweeper removes it when it is due.
     """
     due = [keys.parse_due(key) for key in world.partition.rows if key.startswith(keys.DUE)]
-    for session, head in world.store.sessions():
+    for session, head in world.store.names():
         assert head is not None
         assert any(entry <= head.touched + IDLE_MS for entry, of in due if of == session)
 
@@ -119,7 +119,7 @@ def test_crashes_around_damaged_audio_keep_what_was_analysed(commands: list[Deli
 def readable(world: World) -> dict[str, object]:
     """What a client reads of every session: its windows, and whether and why it ended."""
     found: dict[str, object] = {}
-    for session, head in world.store.sessions():
+    for session, head in world.store.names():
         assert head is not None
         blocks = world.store.blocks(session, 0, head.windows // rows.BLOCK_WINDOWS + 1)
         scores = b"".join(block.scores for block in blocks)

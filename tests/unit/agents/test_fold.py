@@ -141,4 +141,4 @@ def test_writes_of_the_other_agent_during_a_pause_are_not_lost() -> None:
 @pytest.mark.parametrize("key", [None, b"", b"short", b"\xff" * 24, b"S" * 23 + b"/"])
 def test_a_key_that_is_no_session_id_is_no_record_of_ours(key: bytes | None) -> None:
     with pytest.raises(RecordError, match="not a session id"):
-        fold.session_of(Delivered(0, 0, key, b""))
+        fold.name_of(Delivered(0, 0, key, b""))

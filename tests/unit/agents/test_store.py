@@ -47,10 +47,10 @@ def test_chunks_stop_at_a_gap() -> None:
 
 def test_sessions_are_walked_one_by_one() -> None:
     partition, store = filled()
-    assert [session for session, _ in store.sessions()] == [ONE, TWO]
+    assert [session for session, _ in store.names()] == [ONE, TWO]
     del partition.rows[keys.session_key(ONE, keys.HEAD)]
     store.heads.clear()
-    assert [(session, head is None) for session, head in store.sessions()] == [(ONE, True), (TWO, False)]
+    assert [(session, head is None) for session, head in store.names()] == [(ONE, True), (TWO, False)]
 
 
 def test_due_sessions_come_oldest_first_and_bounded() -> None:
@@ -79,7 +79,7 @@ def test_an_erased_session_leaves_nothing_not_even_what_the_batch_had_written() 
     assert draft.head(ONE) is None
     draft.keep()
     draft.apply()
-    assert [session for session, _ in store.sessions()] == [TWO]
+    assert [session for session, _ in store.names()] == [TWO]
     assert store.head(ONE) is None
     assert not [key for key in partition.rows if key.startswith(keys.session_prefix(ONE))]
 

@@ -95,7 +95,7 @@ class World:
 
     def unfinished(self) -> list[str]:
         found = []
-        for session, head in self.store.sessions():
+        for session, head in self.store.names():
             ready = head is not None and head.in_progress and (head.kind == "stream" or head.state is State.READONLY)
             if head is not None and ready and not self._is_done(session, head):
                 found.append(session)
@@ -159,7 +159,7 @@ class World:
 
     def survey(self) -> None:
         """As a node does before it serves."""
-        for session, head in list(self.store.sessions()):
+        for session, head in list(self.store.names()):
             if head is None:
                 self.store.erase(session)
 

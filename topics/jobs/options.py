@@ -1,0 +1,72 @@
+"""What a client asks of a job: the services, and the rules over them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+
+class Service(StrEnum):
+    """The services of a job; the value is the key of its entry in the result."""
+
+    SOUND = "sound_event_detection"
+    SPEECH = "speech_analysis"
+    INSIGHTS = "audio_insights"
+    CAPTION = "caption"
+    TRANSLATION = "translation"
+
+
+#: What a service reads of others: it begins once they have finished, however they ended.
+NEEDS: Final = {
+    Service.INSIGHTS: (Service.SOUND, Service.SPEECH),
+    Service.CAPTION: (Service.SOUND, Service.SPEECH),
+    Service.TRANSLATION: (Service.SPEECH,),
+}
+
+
+class Options(msgspec.Struct, frozen=True, array_like=True):
+    """The eleven options, with what an omitted one means."""
+
+    sound_event_detection: bool = False
+    speech_analysis: bool = False
+    audio_insights: bool = False
+    caption: bool = False
+    speaker_profile: bool = False
+    translation: bool = False
+    #: None: on where speech is analysed.
+    speaker_diarization: bool | None = None
+    #: None: the deployment's own.
+    speech_model: str | None = None
+    #: A language code, or "multi": found by the engine.
+    speech_lang: str = "multi"
+    translation_target_lang: str = "en"
+    #: An instruction for the writer of insights, beside ours.
+    audio_insights_prompt: str | None = None
+
+    @property
+    def services(self) -> tuple[Service, ...]:
+        """The services that get an entry."""
+        return tuple(service for service in Service if getattr(self, service))
+
+    @property
+    def diarizes(self) -> bool:
+        """Whether speakers are told apart."""
+        return self.speech_analysis if self.speaker_diarization is None else self.speaker_diarization
+
+
+def fault(options: Options) -> str | None:
+    """Return the contract's message for options that do not fit together, None when they do."""
+    both = options.sound_event_detection and options.speech_analysis
+    speech = options.speech_analysis
+    if not (options.sound_event_detection or speech or options.audio_insights or options.caption):
+        return "No services selected"
+    if options.audio_insights and not both:
+        return "audio_insights requires both speech_analysis and sound_event_detection to be true"
+    if options.audio_insights is not options.caption:
+        return "audio_insights and caption must be both true or both false"
+    for name in ("speaker_profile", "translation", "speaker_diarization"):
+        if getattr(options, name) and not speech:
+            return f"{name} requires speech_analysis: true"
+    return None

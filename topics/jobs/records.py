@@ -1,0 +1,126 @@
+"""The records of jobs on the log, one union a topic; `topics.records` says how they may change."""
+
+from __future__ import annotations
+
+import msgspec
+
+from topics.jobs.options import Options, Service
+from topics.records import Record
+
+#: Audio in one `Part`.
+PART_BYTES = 1024 * 1024
+#: Payload of one `Portion`, about: a portion holds whole windows or segments.
+PORTION_BYTES = 256 * 1024
+
+
+class Source(msgspec.Struct, frozen=True, array_like=True):
+    """What was uploaded."""
+
+    #: As `topics.media.parse` reads it: what the decoder is told, found by content unless the audio is raw.
+    content_type: str
+    #: Container or "raw": `wav`, `mp3`, `flac`, `ogg`, …
+    format: str
+    size: int
+    #: Hz and count of the source, as the probe found them.
+    rate: int
+    channels: int
+    filename: str = ""
+    #: What the client declared, "" when it declared nothing.
+    declared: str = ""
+
+
+# --- earshot.job.command.v1, key = job id ---------------------------------------------------------------------------
+
+
+class Part(Record, frozen=True, tag="part"):
+    """One piece of a job's audio, at most PART_BYTES; parts precede the acceptance of their upload."""
+
+    command: str
+    #: One attempt to upload: a request that is repeated under the same Idempotency-Key is another one.
+    upload: str
+    #: 0, 1, ...
+    number: int
+    data: bytes
+
+
+class Accepted(Record, frozen=True, tag="accept"):
+    """The audio is complete and the job is to be done."""
+
+    command: str
+    upload: str
+    #: How many parts the upload has.
+    parts: int
+    project: str
+    organization: str
+    options: Options
+    source: Source
+    #: `name@sha256 prefix` of the sound model.
+    model: str
+    #: BLAKE2b-128 over options and audio: tells a repeated request from another one under its Idempotency-Key.
+    digest: bytes
+
+
+class Removed(Record, frozen=True, tag="remove"):
+    """The client deleted the job."""
+
+    command: str
+
+
+class Overdue(Record, frozen=True, tag="overdue"):
+    """The sweeper found the job's deadline passed; the fold decides, by log time, whether it is true."""
+
+    command: str
+    #: A job is kept for this long after its acceptance.
+    keep_ms: int
+    #: The due time (ms) of the expiry index entry that led here.
+    due: int
+
+
+JobCommand = Part | Accepted | Removed | Overdue
+
+
+# --- earshot.job.result.v1, key = job id ----------------------------------------------------------------------------
+
+
+class Started(Record, frozen=True, tag="start"):
+    """A service of a job begins, or begins again after a crash."""
+
+    service: Service
+    #: Tells the portions of this run from those of an earlier one.
+    run: str
+
+
+class Portion(Record, frozen=True, tag="portion"):
+    """A part of a service's result (`topics.jobs.payloads`), in order."""
+
+    service: Service
+    run: str
+    #: 0, 1, ...
+    number: int
+    data: bytes
+    #: How much of the service's work is done, 0 to 1.
+    done: float = 0.0
+
+
+class Finished(Record, frozen=True, tag="finish"):
+    """A service of a job has ended; what it found is in the portions of its run."""
+
+    service: Service
+    run: str
+    portions: int
+    #: None: success.
+    error: str | None = None
+    #: Audio that was analysed, for the bill.
+    audio_ms: int = 0
+    #: What did the work: `name@sha256 prefix`, or the engine's model name.
+    model: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+class Billed(Record, frozen=True, tag="bill"):
+    """The ledger holds these services of the job."""
+
+    services: tuple[Service, ...]
+
+
+JobResult = Started | Portion | Finished | Billed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -103,10 +104,19 @@ class Application(faust.App):  # type: ignore[misc]
         """Register what happens when partitions are being taken away, and when they are recovered."""
         self._lost, self._regained = lost, regained
 
+    async def start(self) -> None:
+        """Start in the running loop, which is the one that agents and requests run in."""
+        self._home, self._home_thread = asyncio.get_running_loop(), threading.get_ident()
+        await super().start()
+
     def on_rebalance_start(self) -> None:
-        """Called by the driver before anything else of a rebalance."""
+        """Called by the driver before anything else of a rebalance; the Kafka driver calls it in its own thread."""
         super().on_rebalance_start()
-        self._lost()
+        if threading.get_ident() == self._home_thread:
+            self._lost()
+        else:
+            # Comes before the revocation, which the driver hands to the same loop after this.
+            self._home.call_soon_threadsafe(self._lost)
 
     def on_rebalance_end(self) -> None:
         """Called when the tables are recovered and the flow has resumed."""

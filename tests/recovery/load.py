@@ -52,16 +52,21 @@ class Client:
 
     async def ask(self, method: str, path: str, **more: object) -> httpx2.Response:
         """Send until something other than a 503 or a broken connection comes back."""
-        async with asyncio.timeout(self.give_up):
-            while True:
-                try:
-                    answer = await self.http.request(method, path, **more)  # type: ignore[arg-type]
-                except httpx2.TransportError:
+        last: object = None
+        try:
+            async with asyncio.timeout(self.give_up):
+                while True:
+                    try:
+                        answer = await self.http.request(method, path, **more)  # type: ignore[arg-type]
+                    except httpx2.TransportError as error:
+                        last = error
+                    else:
+                        if answer.status_code != 503:
+                            return answer
+                        last = answer.text
                     await asyncio.sleep(0.1)
-                    continue
-                if answer.status_code != 503:
-                    return answer
-                await asyncio.sleep(0.1)
+        except TimeoutError:
+            raise AssertionError(f"{path}: not answered, last {last!r}; its log:\n{self.service.tail()}") from None
 
     async def open(self) -> Stream:
         """Create a session that reports as much as it can."""

@@ -30,6 +30,12 @@ class Flood(TooLarge):
     """The body is so long, or of such unknown length, that the connection has to be closed."""
 
 
+async def hung_up(receive: Receive) -> None:
+    """Return when the client has hung up; for requests whose body was read or does not matter."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
 Sensitivity = Annotated[int, msgspec.Meta(ge=-2, le=2)]
 #: JSON readers agree on integers up to here (RFC 8259, section 6).
 Count = Annotated[int, msgspec.Meta(ge=1, le=2**53 - 1)]

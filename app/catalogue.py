@@ -31,8 +31,8 @@ async def about(call: Call) -> Reply:
     return json_reply(
         {
             "service": "Earshot",
-            "does": "sound analysis: audio sessions in, sound events out",
-            "start": "POST /audio_sessions/ with the header X-Api-Key",
+            "does": "sound analysis: audio in, live or whole, sound events and speech out",
+            "start": "POST /audio_sessions/ or /api/v1/analyze_file with the header X-Api-Key",
             "documentation": "README.md of the Earshot release; probes at /healthz, /readyz and /metrics",
         }
     )

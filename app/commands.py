@@ -13,7 +13,7 @@ from app.queries import whole
 from app.replies import NO_CONTENT, Reply, generic_error, json_bytes, json_reply
 from app.waiting import current
 from topics import media
-from topics.errors import BadRequest, DirectoryDown, Unauthorized
+from topics.errors import BadRequest
 from topics.geometry import Geometry, seconds
 from topics.lifecycle import Verdict, foresee
 from topics.ports import Principal
@@ -28,7 +28,7 @@ _HOPS_MS: Final = {"0.5s": 500, "1s": 1000}
 
 async def create_session(call: Call) -> Reply:
     """POST /audio_sessions/: open a session; the key is judged before the body is read."""
-    principal = await _authenticated(call)
+    principal = await call.principal()
     wanted = decode(CREATE, await call.body(SMALL_BODY))
     session = call.edge.sessions.new_id()
     opened = _opened(call, principal, wanted)
@@ -98,18 +98,6 @@ def idempotency_of(call: Call) -> bytes:
     if len(key) > IDEMPOTENCY_KEY_LENGTH:
         raise BadRequest(f"Idempotency-Key: longer than {IDEMPOTENCY_KEY_LENGTH} characters")
     return blake2b(key, digest_size=16).digest() if key else b""
-
-
-async def _authenticated(call: Call) -> Principal:
-    key = call.header(b"x-api-key").decode("latin-1").strip()
-    try:
-        return await call.edge.keys.principal(key)
-    except Unauthorized:
-        call.edge.meters.key_failed("invalid" if key else "missing")
-        raise
-    except DirectoryDown:
-        call.edge.meters.key_failed("down")
-        raise
 
 
 def _opened(call: Call, principal: Principal, wanted: CreateSession) -> Opened:

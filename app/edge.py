@@ -9,12 +9,13 @@ from itertools import count
 import msgspec
 
 from app.forwarding import Forwarder
+from app.jobs.rendering import Results
 from app.keys import KeyCache
 from app.metrics import Meters
 from app.options import EdgeOptions
 from app.rendering import Renderer
 from app.tokens import Tokens
-from topics.ports import Health, Sessions
+from topics.ports import Directory, Health, Jobs, Prober, Sessions
 
 
 def command_ids() -> Iterator[str]:
@@ -27,11 +28,15 @@ class Edge(msgspec.Struct, frozen=True):
     """The ports, and what the edge itself remembers."""
 
     sessions: Sessions
+    jobs: Jobs
+    directory: Directory
+    prober: Prober
     health: Health
     options: EdgeOptions
     keys: KeyCache
     tokens: Tokens
     renderer: Renderer
+    results: Results
     meters: Meters
     commands: Iterator[str]
     forwarder: Forwarder

@@ -1,11 +1,12 @@
-"""Requests for sessions of another node: passed on once, to the node that owns the session's partition."""
+"""Requests about sessions and jobs of another node: passed on once, to the node that owns their partition."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, AsyncIterable
 from typing import TYPE_CHECKING, Final
 
 from app.bodies import SMALL_BODY, chunk_body
-from app.replies import Headers, Reply
+from app.replies import Headers, Reply, StreamReply
 from topics.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -15,18 +16,34 @@ if TYPE_CHECKING:
 
 #: Marks a request that was passed on: it is answered where it arrives, whoever owns the session by then.
 FORWARDED: Final = b"x-earshot-forwarded"
-PASSED_ON: Final = frozenset({b"content-type", b"x-api-key", b"idempotency-key", b"x-request-id"})
-PASSED_BACK: Final = frozenset({"content-type", "retry-after", "x-request-id", "allow"})
+PASSED_ON: Final = frozenset(
+    {b"accept", b"content-type", b"x-api-key", b"idempotency-key", b"last-event-id", b"x-request-id"}
+)
+PASSED_BACK: Final = frozenset(
+    {
+        "allow",
+        "cache-control",
+        "content-length",
+        "content-type",
+        "earshot-model",
+        "earshot-reason",
+        "retry-after",
+        "x-accel-buffering",
+        "x-request-id",
+    }
+)
 CONNECT_SECONDS: Final = 2.0
 #: Beyond what the owner may wait for a result.
 GRACE_SECONDS: Final = 6.0
+#: The owner's event stream says something every 10 s.
+SILENCE_SECONDS: Final = 25.0
 
 
 class Forwarder:
     """Connections to the other nodes, kept open; made when the first is needed, which on one node is never."""
 
     def __init__(self, poll_seconds: float) -> None:
-        self._seconds = poll_seconds + GRACE_SECONDS
+        self._seconds = max(poll_seconds + GRACE_SECONDS, SILENCE_SECONDS)
         self._http: httpx2.AsyncClient | None = None
 
     def _client(self) -> httpx2.AsyncClient:
@@ -37,8 +54,10 @@ class Forwarder:
             self._http = httpx2.AsyncClient(timeout=timeout, limits=httpx2.Limits(max_connections=None))
         return self._http
 
-    async def forward(self, call: Call, owner: str) -> Reply:
-        """Return the owner's answer.
+    async def forward(self, call: Call, owner: str, body: AsyncIterable[bytes] | None = None) -> Reply | StreamReply:
+        """Return the owner's answer; one of unknown length is passed back as it arrives.
+
+        A body that is given is passed on as it arrives too, its errors pass through; else it is read from the call.
 
         Raises:
             Unavailable: the owner does not answer; it may be dying, and its partitions on their way to another node.
@@ -46,18 +65,22 @@ class Forwarder:
         """
         from httpx2 import TransportError
 
-        scope, body = call.scope, b""
-        if scope["method"] not in ("GET", "HEAD", "DELETE"):
-            body = await call.body(max(SMALL_BODY, chunk_body(call.generation.chunk_limit)))
+        scope, content = call.scope, body or b""
+        if body is None and scope["method"] not in ("GET", "HEAD", "DELETE"):
+            content = await call.body(max(SMALL_BODY, chunk_body(call.generation.chunk_limit)))
         query = scope["query_string"].decode("latin-1")
         url = owner.rstrip("/") + scope["path"] + (f"?{query}" if query else "")
         headers = [(name, value) for name, value in scope["headers"] if name in PASSED_ON]
-        headers.append((FORWARDED, b"1"))
+        headers += [(FORWARDED, b"1"), (b"accept-encoding", b"identity")]
+        client = self._client()
+        request = client.build_request(scope["method"], url, content=content, headers=headers)
         try:
-            answer = await self._client().request(scope["method"], url, content=body, headers=headers)
+            answer = await client.send(request, stream=True)
+            if "content-length" in answer.headers or answer.status_code == 204 or scope["method"] == "HEAD":
+                return Reply(answer.status_code, _back(answer), await answer.aread())
+            return StreamReply(answer.status_code, _back(answer), _arriving(answer))
         except TransportError as error:
-            raise Unavailable("the node that owns the session does not answer") from error
-        return Reply(answer.status_code, _back(answer), answer.content)
+            raise Unavailable("the node that owns it does not answer") from error
 
     async def close(self) -> None:
         """Close the connections."""
@@ -65,8 +88,13 @@ class Forwarder:
             await self._http.aclose()
 
 
+async def _arriving(answer: httpx2.Response) -> AsyncGenerator[bytes, None]:
+    try:
+        async for piece in answer.aiter_raw():
+            yield piece
+    finally:
+        await answer.aclose()
+
+
 def _back(answer: httpx2.Response) -> Headers:
-    headers = [(name.encode(), value.encode()) for name, value in answer.headers.items() if name in PASSED_BACK]
-    if answer.status_code != 204:
-        headers.append((b"content-length", b"%d" % len(answer.content)))
-    return headers
+    return [(name.encode(), value.encode("latin-1")) for name, value in answer.headers.items() if name in PASSED_BACK]

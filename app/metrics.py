@@ -18,6 +18,8 @@ from prometheus_client.registry import Collector
 
 CHUNKS: Final = "earshot_chunks_accepted"
 AUDIO: Final = "earshot_audio_bytes_accepted"
+JOBS: Final = "earshot_jobs_accepted"
+RECORDINGS: Final = "earshot_job_bytes_accepted"
 REFUSED: Final = "earshot_requests_refused"
 KEYS: Final = "earshot_key_failures"
 LATENCY: Final = "earshot_request_seconds"
@@ -25,9 +27,12 @@ LATENCY: Final = "earshot_request_seconds"
 METRICS: Final = {
     CHUNKS: "Chunks that were answered 200; falls to zero when clients stop or are refused.",
     AUDIO: "Bytes of audio in accepted chunks, after base64.",
+    JOBS: "Jobs that were accepted; one that was sent again under its Idempotency-Key counts once.",
+    RECORDINGS: "Bytes of recordings in accepted jobs.",
     REFUSED: "Requests answered 4xx or 5xx, by status; 503 grows when queues are full or a partition has no owner.",
-    KEYS: "Session creations without a valid key, by reason: missing, invalid, or down when no verdict was to be had.",
-    LATENCY: "Seconds from a request's headers to its answer, by operation; reads include the time they waited.",
+    KEYS: "Requests that need a key and had no valid one, by reason: missing, invalid, or down without a verdict.",
+    LATENCY: "Seconds from a request's headers to its answer, or to the beginning of a streamed one, by operation; "
+    "reads include the time they waited.",
 }
 
 #: Upper bounds in seconds; the last ones are for reads that wait.
@@ -58,6 +63,8 @@ class Meters(Collector):
         self._gauges = gauges
         self._chunks = 0
         self._audio = 0
+        self._jobs = 0
+        self._recordings = 0
         self._refused: Counter[str] = Counter()
         self._keys: Counter[str] = Counter()
         self._timings: dict[str, Timing] = {}
@@ -69,12 +76,17 @@ class Meters(Collector):
         self._chunks += 1
         self._audio += size
 
+    def job_accepted(self, size: int) -> None:
+        """Count a job, of a recording of `size` bytes, that was accepted."""
+        self._jobs += 1
+        self._recordings += size
+
     def refused(self, status: int) -> None:
         """Count a request that was answered with an error."""
         self._refused[str(status)] += 1
 
     def key_failed(self, reason: str) -> None:
-        """Count a creation without a valid key; `reason` is missing, invalid or down."""
+        """Count a request without a valid key; `reason` is missing, invalid or down."""
         self._keys[reason] += 1
 
     def timing(self, operation: str) -> Timing:
@@ -89,6 +101,8 @@ class Meters(Collector):
         """Yield the metric families, as the client library asks for them."""
         yield CounterMetricFamily(CHUNKS, METRICS[CHUNKS], self._chunks)
         yield CounterMetricFamily(AUDIO, METRICS[AUDIO], self._audio)
+        yield CounterMetricFamily(JOBS, METRICS[JOBS], self._jobs)
+        yield CounterMetricFamily(RECORDINGS, METRICS[RECORDINGS], self._recordings)
         yield _counter(REFUSED, "status", self._refused)
         yield _counter(KEYS, "reason", self._keys)
         yield self._latencies()

@@ -19,10 +19,12 @@ from starlette.types import Receive, Scope, Send
 from app.bodies import ClientGone, Flood, read_body
 from app.edge import Edge
 from app.forwarding import FORWARDED
-from app.replies import CLOSE, Headers, Reply, generic_error
-from topics.errors import EarshotError, NotFound, Unavailable
+from app.replies import CLOSE, Headers, Reply, Shape, StreamReply
+from app.streaming import stream
+from topics.errors import DirectoryDown, EarshotError, NotFound, Unauthorized, Unavailable
 from topics.geometry import Geometry
 from topics.keys import is_id
+from topics.ports import Principal
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -31,12 +33,13 @@ _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class Generation(msgspec.Struct, frozen=True):
-    """What differs between the places where the audio sessions are served."""
+    """What differs between the parts of the interface, and between the places where one part is served."""
 
     prefix: str
     geometry: Geometry
     #: Bytes of decoded data in one chunk.
     chunk_limit: int
+    error: Shape
 
 
 class Call:
@@ -73,12 +76,28 @@ class Call:
             raise NotFound("the session does not exist or was deleted")
         return session
 
+    async def principal(self) -> Principal:
+        """Return whom the request's project key speaks for; a request without a good one is counted.
+
+        Raises:
+            Unauthorized, DirectoryDown: as `KeyCache.principal`.
+        """
+        key = self.header(b"x-api-key").decode("latin-1").strip()
+        try:
+            return await self.edge.keys.principal(key)
+        except Unauthorized:
+            self.edge.meters.key_failed("invalid" if key else "missing")
+            raise
+        except DirectoryDown:
+            self.edge.meters.key_failed("down")
+            raise
+
     async def body(self, limit: int) -> bytes:
         """Read the body; errors as `bodies.read_body`."""
         return await read_body(self.receive, self.header(b"content-length"), limit)
 
 
-Handler = Callable[[Call], Awaitable[Reply]]
+Handler = Callable[[Call], Awaitable[Reply | StreamReply]]
 
 #: Asked every few seconds, and told apart by their status alone.
 PROBES: Final = frozenset({"healthz", "readyz"})
@@ -99,6 +118,7 @@ class Operation:
         started = perf_counter()
         call = Call(self._edge, self._generation, scope, receive)
         fault: Exception | None = None
+        reply: Reply | StreamReply
         try:
             owner = self._elsewhere(call)
             reply = await (self._handler(call) if owner is None else self._edge.forwarder.forward(call, owner))
@@ -106,26 +126,35 @@ class Operation:
             return
         except EarshotError as error:
             fault = error
-            reply = generic_error(error.status_hint, str(error), _hints(error))
+            reply = self._generation.error(error.status_hint, error)
+            reply.headers.extend(_hints(error))
         except Exception as error:
             # What broke is for the log; the client is told nothing about our inside.
             fault = error
-            reply = generic_error(500)
+            reply = self._generation.error(500, None)
         if reply.status >= 400:
             self._refused(call, reply, fault)
         self._timing.observe(perf_counter() - started)
+        if isinstance(reply, StreamReply):
+            broken = await stream(reply, scope, receive, send)
+            if broken is not None:
+                log.warning("response cut off", operation=self.name, reason=repr(broken))
+            return
         await send({"type": "http.response.start", "status": reply.status, "headers": reply.headers})
         await send({"type": "http.response.body", "body": reply.body})
 
     def _elsewhere(self, call: Call) -> str | None:
         """Return the node to ask instead; a request is passed on once, so that nodes that disagree make no circle."""
-        session = call.scope.get("path_params", _NOWHERE).get("session_id")
-        if session is None:
+        named = call.scope.get("path_params", _NOWHERE)
+        if (session := named.get("session_id")) is not None:
+            owner = self._edge.sessions.owner(session) if is_id(session) else None
+        elif (job := named.get("job_id")) is not None:
+            owner = self._edge.jobs.owner(job) if is_id(job) else None
+        else:
             return None
-        owner = self._edge.sessions.owner(session)
         return None if owner is None or call.header(FORWARDED) else owner
 
-    def _refused(self, call: Call, reply: Reply, fault: Exception | None) -> None:
+    def _refused(self, call: Call, reply: Reply | StreamReply, fault: Exception | None) -> None:
         self._edge.meters.refused(reply.status)
         request = _request_id(call)
         reply.headers.append((b"x-request-id", request.encode("ascii")))

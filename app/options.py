@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 
 from topics.catalog import DEFAULT_CHUNK_LIMIT
@@ -12,8 +14,16 @@ class EdgeOptions(msgspec.Struct, frozen=True):
 
     #: Signs page tokens (16 to 64 bytes). Nodes of a deployment share it, and it outlives restarts.
     secret: bytes
+    #: Directory for the audio of jobs while it arrives.
+    spool: Path
     #: Bytes of decoded data in a chunk at `/sense/api/v1`; `/audio_sessions` keeps the contract's 1 MiB.
     chunk_limit: int = DEFAULT_CHUNK_LIMIT
+    #: Bytes of audio in a job that is sent as JSON, which is held in memory.
+    analyze_limit: int = 32 * 1024 * 1024
+    #: Bytes of a whole multipart body, which goes to the spool.
+    upload_limit: int = 4 * 1024 * 1024 * 1024
+    #: An upload that sends nothing for this long is given up.
+    upload_idle_seconds: float = 30.0
     #: A read that waits answers with the current state after this long; some clients give up at 10 s.
     poll_seconds: float = 9.0
     #: A verdict on a project key is believed for this long.

@@ -25,6 +25,8 @@ PIECE: Final = 128
 #: What a window reports when no tag was found; clients skip that name.
 OTHERS: Final = b'{"name":"Others","probability":0.0}'
 
+#: What a tag misses to its threshold, as stored, at most 0; and the tag. In this order the most probable comes first.
+Found = tuple[int, int]
 _Sensitivities = tuple[tuple[str, int], ...]
 
 
@@ -38,26 +40,36 @@ class Palette:
         self._thresholds = [threshold(sensitivity) for sensitivity in self._sensitivities]
         # Few tags of a window are found; the search for a byte of at least the lowest threshold runs in C.
         self._candidates = re.compile(b"[\\x%02x-\\xff]" % min(self._thresholds, default=255))
-        self._fragments: dict[tuple[int, int], bytes] = {}
+        self._fragments: dict[Found, bytes] = {}
 
-    def tags(self, scores: bytes) -> list[bytes]:
-        """Return, for each window of packed scores, its tags as JSON objects, the most probable first."""
-        found: list[list[tuple[int, int]]] = [[] for _ in range(len(scores) // self._width)]
+    def found(self, scores: bytes) -> list[list[Found]]:
+        """Return, for each window of packed scores, the tags that are reported, the most probable first."""
+        found: list[list[Found]] = [[] for _ in range(len(scores) // self._width)]
         for match in self._candidates.finditer(scores):
             place = match.start()
             window, tag = divmod(place, self._width)
             missing = self._thresholds[tag] - scores[place]
             if missing <= 0:
                 found[window].append((missing, tag))
-        return [self._listed(sorted(window)) if window else OTHERS for window in found]
+        for tags in found:
+            tags.sort()
+        return found
 
-    def _listed(self, ranked: list[tuple[int, int]]) -> bytes:
+    def tags(self, scores: bytes) -> list[bytes]:
+        """Return, for each window of packed scores, its tags as JSON objects, the most probable first."""
+        return [self._listed(window) if window else OTHERS for window in self.found(scores)]
+
+    def shown(self, entry: Found) -> tuple[bytes, bytes]:
+        """Return the name of a tag and its probability as JSON."""
+        missing, tag = entry
+        number = probability(self._thresholds[tag] - missing, self._sensitivities[tag])
+        return self._names[tag], repr(number).encode("ascii")
+
+    def _listed(self, ranked: list[Found]) -> bytes:
         return b",".join([self._fragments.get(entry) or self._fragment(entry) for entry in ranked])
 
-    def _fragment(self, entry: tuple[int, int]) -> bytes:
-        missing, tag = entry
-        shown = probability(self._thresholds[tag] - missing, self._sensitivities[tag])
-        fragment = b'{"name":%s,"probability":%s}' % (self._names[tag], repr(shown).encode("ascii"))
+    def _fragment(self, entry: Found) -> bytes:
+        fragment = b'{"name":%s,"probability":%s}' % self.shown(entry)
         self._fragments[entry] = fragment
         return fragment
 

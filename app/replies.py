@@ -1,12 +1,15 @@
-"""Answers: a status, headers and a body, and the one shape that every error has."""
+"""Answers: a status, headers and a body, and the one shape that every error of the sessions has."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Callable
 from http import HTTPStatus
 from typing import Final
 
 import msgspec
 import orjson
+
+from topics.errors import EarshotError
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -22,12 +25,28 @@ class Reply(msgspec.Struct, frozen=True):
     body: bytes = b""
 
 
+class StreamReply(msgspec.Struct, frozen=True):
+    """What goes back piece by piece, as it is made or arrives; it is cut off where making it fails."""
+
+    status: int
+    headers: Headers
+    pieces: AsyncGenerator[bytes, None]
+
+
+#: An error with a status in the shape of one part of the interface; the fault is named where the client may know it.
+Shape = Callable[[int, EarshotError | None], Reply]
+
 NO_CONTENT: Final = Reply(204, [])
+
+
+def whole(status: int, content_type: tuple[bytes, bytes], body: bytes) -> Reply:
+    """Return an answer whose body is known."""
+    return Reply(status, [content_type, (b"content-length", b"%d" % len(body))], body)
 
 
 def json_bytes(body: bytes, status: int = 200) -> Reply:
     """Return an answer whose body is JSON already."""
-    return Reply(status, [JSON, (b"content-length", b"%d" % len(body))], body)
+    return whole(status, JSON, body)
 
 
 def json_reply(content: object, status: int = 200) -> Reply:
@@ -35,9 +54,11 @@ def json_reply(content: object, status: int = 200) -> Reply:
     return json_bytes(orjson.dumps(content), status)
 
 
-def generic_error(status: int, message: str | None = None, headers: Headers | None = None) -> Reply:
+def generic_error(status: int, message: str | None = None) -> Reply:
     """Return a GenericError; without a message it carries the status's own phrase."""
-    text = message or HTTPStatus(status).phrase
-    reply = json_reply({"error": text, "status_code": status}, status)
-    reply.headers.extend(headers or [])
-    return reply
+    return json_reply({"error": message or HTTPStatus(status).phrase, "status_code": status}, status)
+
+
+def session_error(status: int, fault: EarshotError | None) -> Reply:
+    """Return an error as the audio sessions have it, and everything else but the jobs."""
+    return generic_error(status, None if fault is None else str(fault))

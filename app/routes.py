@@ -11,14 +11,20 @@ from starlette.types import Receive, Scope, Send
 from app.catalogue import about, client_versions, latest_client, official_tags
 from app.commands import create_session, delete_session, update_session, upload_chunk
 from app.edge import Edge
+from app.jobs.accept import analyze, analyze_file
+from app.jobs.captions import captions_srt, captions_vtt
+from app.jobs.errors import job_error
+from app.jobs.events import follow_job
+from app.jobs.reads import delete_job, read_job
 from app.operation import Call, Generation, Handler, Operation
 from app.probes import healthz, metrics, readyz
 from app.reads import predict, read_results, read_status
-from app.replies import Reply, generic_error
+from app.replies import Reply, session_error
 from topics.catalog import DEFAULT_CHUNK_LIMIT
 from topics.geometry import SENSE, SESSIONS
 
 SENSE_PREFIX: Final = "/sense/api/v1"
+JOBS_PREFIX: Final = "/api/v1"
 CHUNK_PATH: Final = "/audio_sessions/{session_id}/chunks/{chunk_sequence}"
 STATUS_PATH: Final = "/audio_sessions/{session_id}/status"
 
@@ -35,6 +41,15 @@ SESSION_ROUTES: Final[Table] = {
     "/tags/official": {"GET": official_tags},
     "/client-libraries/versions": {"GET": client_versions},
     "/client-libraries/latest": {"GET": latest_client},
+}
+
+JOB_ROUTES: Final[Table] = {
+    "/analyze": {"POST": analyze},
+    "/analyze_file": {"POST": analyze_file},
+    "/jobs/{job_id}": {"GET": read_job, "DELETE": delete_job},
+    "/jobs/{job_id}/stream": {"GET": follow_job},
+    "/jobs/{job_id}/captions.vtt": {"GET": captions_vtt},
+    "/jobs/{job_id}/captions.srt": {"GET": captions_srt},
 }
 
 SERVICE_ROUTES: Final[Table] = {
@@ -63,16 +78,19 @@ def _not_allowed(methods: Iterable[str]) -> Handler:
     allow = ", ".join(sorted(methods)).encode("ascii")
 
     async def method_not_allowed(call: Call) -> Reply:
-        return generic_error(405, headers=[(b"allow", allow)])
+        reply = call.generation.error(405, None)
+        reply.headers.append((b"allow", allow))
+        return reply
 
     return method_not_allowed
 
 
 def routes(edge: Edge) -> list[Route]:
-    """Return every route: the sessions of both generations, then the service's own."""
-    sessions = Generation("", SESSIONS, DEFAULT_CHUNK_LIMIT)
-    sense = Generation(SENSE_PREFIX, SENSE, edge.options.chunk_limit)
-    tables = ((sessions, SESSION_ROUTES), (sense, SESSION_ROUTES), (sessions, SERVICE_ROUTES))
+    """Return every route: the sessions of both generations, the jobs, then the service's own."""
+    sessions = Generation("", SESSIONS, DEFAULT_CHUNK_LIMIT, session_error)
+    sense = Generation(SENSE_PREFIX, SENSE, edge.options.chunk_limit, session_error)
+    jobs = Generation(JOBS_PREFIX, SENSE, DEFAULT_CHUNK_LIMIT, job_error)
+    tables = ((sessions, SESSION_ROUTES), (sense, SESSION_ROUTES), (jobs, JOB_ROUTES), (sessions, SERVICE_ROUTES))
     return [route for generation, table in tables for route in _at(edge, generation, table)]
 
 

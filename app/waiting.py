@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from app.bodies import ClientGone
+from app.bodies import ClientGone, hung_up
 from app.operation import Call
 from topics.errors import NotFound
 from topics.ports import Follower, View
@@ -38,16 +38,16 @@ async def settled(call: Call, session: str, enough: Callable[[View], bool]) -> V
     if enough(view):
         return view
     follower = call.edge.sessions.follow(session)
-    hung_up = asyncio.create_task(_hung_up(call))
+    gone = asyncio.create_task(hung_up(call.receive))
     try:
-        return await _followed(call, session, enough, follower, hung_up)
+        return await _followed(call, session, enough, follower, gone)
     finally:
-        hung_up.cancel()
+        gone.cancel()
         follower.close()
 
 
 async def _followed(
-    call: Call, session: str, enough: Callable[[View], bool], follower: Follower, hung_up: asyncio.Task[None]
+    call: Call, session: str, enough: Callable[[View], bool], follower: Follower, gone: asyncio.Task[None]
 ) -> View:
     clock = asyncio.get_running_loop().time
     deadline = clock() + call.edge.options.poll_seconds
@@ -55,15 +55,10 @@ async def _followed(
     while not enough(view := current(call, session)) and (left := deadline - clock()) > 0:
         changed = asyncio.create_task(follower.changed(left))
         try:
-            await asyncio.wait((changed, hung_up), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((changed, gone), return_when=asyncio.FIRST_COMPLETED)
         finally:
             changed.cancel()
-        if hung_up.done():
+        if gone.done():
             raise ClientGone
         await changed
     return view
-
-
-async def _hung_up(call: Call) -> None:
-    while (await call.receive())["type"] != "http.disconnect":
-        pass

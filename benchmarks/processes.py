@@ -106,6 +106,7 @@ def service(directory: Path, **settings: str) -> Iterator[Server]:
         "data": str(directory),
         "bootstrap_project_key": KEY,
         "log_level": "warning",
+        "bundled_engines": "false",
         **settings,
     }
     environment = {f"EARSHOT_{name.upper()}": value for name, value in chosen.items()}
@@ -124,9 +125,17 @@ def bare(module: str, directory: Path, *arguments: str) -> Iterator[Server]:
 
 
 @contextmanager
-def _ready(server: Server) -> Iterator[Server]:
+def engines(directory: Path, port: int) -> Iterator[Server]:
+    """Run `earshot engines`, ready when this yields."""
+    server = Server("infra.cli", "engines", "--port", str(port), port=port, log=directory / "engines.log", settings={})
+    with _ready(server, "/healthz"):
+        yield server
+
+
+@contextmanager
+def _ready(server: Server, path: str = "/readyz") -> Iterator[Server]:
     try:
-        server.wait()
+        server.wait(path)
         yield server
     finally:
         server.stop()

@@ -20,7 +20,9 @@ from infra import logs
 from infra.db.bootstrap import Bootstrapped, bootstrap
 from infra.db.database import Database
 from infra.db.directory import SqlDirectory
+from infra.db.ledger import SqlLedger
 from infra.db.secret import token_secret
+from infra.jobs import JobServices
 from infra.models.in_use import ModelInUse
 from infra.settings import Settings, variable
 from infra.urls import Embedded
@@ -46,6 +48,7 @@ class Service:
         self.failed = False
         self.database = Database(settings.database)
         self.model = ModelInUse(settings.data, settings.model)
+        self.jobs: JobServices | None = None
         self.node: Node | None = None
         self.server: uvicorn.Server | None = None
         self.forwarder: Forwarder | None = None
@@ -55,9 +58,13 @@ class Service:
         began = time.monotonic()
         self.settings.data.mkdir(parents=True, exist_ok=True)
         bootstrapped, shelf = await asyncio.gather(self._open_database(), asyncio.to_thread(self.model.open))
-        self.node = Node(self._node_options(), shelf, self._backend(), self._fail)
-        secret = await token_secret(self.database)
-        app = create_app(self.node, SqlDirectory(self.database), self.node, self._edge_options(secret), self._gauges)
+        self.jobs = JobServices(self.settings, shelf)
+        ledger = SqlLedger(self.database)
+        backend, options = self._backend(), self._node_options()
+        self.node = Node(options, shelf, backend, self._fail, self.jobs.performers, ledger)
+        edge_options = self._edge_options(await token_secret(self.database))
+        directory = SqlDirectory(self.database)
+        app = create_app(self.node, self.node.jobs, directory, self.jobs.prober, self.node, edge_options, self._gauges)
         self.forwarder = app.state.forwarder
         self.server = _server(app, self.settings)
         serving = asyncio.create_task(self._serve(self.server), name="http")
@@ -68,6 +75,8 @@ class Service:
             if self.node.ready() is None:
                 log.info("service.ready", seconds=round(time.monotonic() - began, 2), url=self.url)
                 announce(self, bootstrapped)
+                # Only now: nobody waits for a child before the first job, and starting one takes from our own start.
+                await self.jobs.start()
                 await self.stopping.wait()
         finally:
             watching.cancel()
@@ -120,6 +129,8 @@ class Service:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(STOP_SECONDS):
                     await self.node.stop()
+        if self.jobs is not None:
+            await self.jobs.stop()
         if self.forwarder is not None:
             await self.forwarder.close()
         await self.database.close()
@@ -157,13 +168,20 @@ class Service:
             workers=settings.workers,
             url=settings.advertise or f"http://{settings.host}:{settings.port}",
             sweep_seconds=min(30.0, max(0.5, settings.session_idle_seconds / 20)),
+            job_keep_ms=settings.job_retention_seconds * 1000,
         )
 
     def _edge_options(self, secret: bytes) -> EdgeOptions:
         settings = self.settings
+        spool = settings.data / "uploads"
+        spool.mkdir(parents=True, exist_ok=True)
         return EdgeOptions(
             secret=secret,
+            spool=spool,
             chunk_limit=settings.chunk_limit,
+            analyze_limit=settings.analyze_limit,
+            upload_limit=settings.upload_limit,
+            upload_idle_seconds=settings.upload_idle_seconds,
             poll_seconds=settings.poll_seconds,
             key_cache_seconds=settings.key_cache_seconds,
             log_chunks=settings.log_level == "debug",

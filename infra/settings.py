@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Final, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -46,7 +47,29 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def _engine_url(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        usable = False
+    if not usable or not url.isprintable() or " " in url:
+        raise ValueError("must be an http:// or https:// URL")
+    if "@" in parts.netloc:
+        raise ValueError("must not contain a user or password; a key has its own setting")
+    return url
+
+
+def _engine_key(key: SecretStr) -> SecretStr:
+    value = key.get_secret_value()
+    if not value.isascii() or not value.isprintable() or " " in value:
+        raise ValueError("must be printable ASCII characters without spaces")
+    return key
+
+
 ChosenKey = Annotated[SecretStr, AfterValidator(_chosen_key)]
+EngineUrl = Annotated[str, AfterValidator(_engine_url)]
+EngineKey = Annotated[SecretStr, AfterValidator(_engine_key)]
 
 
 class Settings(BaseSettings):
@@ -138,6 +161,72 @@ class Settings(BaseSettings):
     )
     kafka_replication: int = Field(
         default=1, ge=1, le=32767, description="Copies of each topic that Earshot makes on Kafka."
+    )
+
+    job_retention_seconds: int = Field(
+        default=30 * 86400, ge=1, description="How long a job and its result are kept after it was accepted."
+    )
+    analyze_limit: int = Field(
+        default=32 * MIB,
+        ge=1,
+        le=256 * MIB,
+        description="Largest recording in the JSON of `/api/v1/analyze`, in bytes of audio.",
+    )
+    upload_limit: int = Field(
+        default=4096 * MIB, ge=1, description="Largest upload to `/api/v1/analyze_file` in bytes."
+    )
+    upload_idle_seconds: float = Field(
+        default=30.0, gt=0, le=3600, description="An upload that sends nothing for longer than this is given up."
+    )
+    bundled_engines: bool = Field(
+        default=True,
+        description="Start the bundled engine server, which does the work of every engine below that has no URL.",
+    )
+    speech_url: EngineUrl | None = Field(
+        default=None,
+        description="Speech engine that answers OpenAI's `/v1/audio/transcriptions`; by default the bundled one.",
+    )
+    speech_key: EngineKey | None = Field(default=None, description="Key of the speech engine.")
+    speech_model: str | None = Field(
+        default=None, min_length=1, max_length=200, description="Model that is asked of the speech engine."
+    )
+    speech_timeout: float = Field(
+        default=30.0, gt=0, le=3600, description="Seconds that the speech engine has for one piece of a recording."
+    )
+    speech_concurrency: int = Field(
+        default=4, ge=1, le=1024, description="Pieces that are with the speech engine at the same time."
+    )
+    speech_piece_seconds: int = Field(
+        default=30,
+        ge=1,
+        le=600,
+        description="Longest piece of a recording for the speech engine; pieces end at pauses.",
+    )
+    caption_url: EngineUrl | None = Field(
+        default=None,
+        description="Engine of captions and insights that answers OpenAI's `/v1/chat/completions` with a JSON schema; "
+        "by default the bundled one.",
+    )
+    caption_key: EngineKey | None = Field(default=None, description="Key of the caption engine.")
+    caption_model: str | None = Field(
+        default=None, min_length=1, max_length=200, description="Model that is asked of the caption engine."
+    )
+    caption_timeout: float = Field(
+        default=120.0, gt=0, le=3600, description="Seconds that the caption engine has for one answer."
+    )
+    caption_concurrency: int = Field(
+        default=4, ge=1, le=1024, description="Questions that are with the caption engine at the same time."
+    )
+    translation_url: EngineUrl | None = Field(
+        default=None,
+        description="Translation engine that answers LibreTranslate's `/translate`; there is no bundled one.",
+    )
+    translation_key: EngineKey | None = Field(default=None, description="Key of the translation engine.")
+    translation_timeout: float = Field(
+        default=30.0, gt=0, le=3600, description="Seconds that the translation engine has for one answer."
+    )
+    translation_concurrency: int = Field(
+        default=2, ge=1, le=1024, description="Requests that are with the translation engine at the same time."
     )
 
     @model_validator(mode="after")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ import pytest
 
 from tests.kafka.broker import kafka_broker
 from tests.process import ServiceProcess
+from tests.stub_engines import StubEngines
 
 ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared"
@@ -36,11 +38,41 @@ def own_log(log: str) -> Iterator[dict[str, str]]:
         yield {"broker": broker.url, "partitions": "4"}
 
 
+@pytest.fixture(scope="session")
+def engines() -> Iterator[StubEngines]:
+    """The engines of `service`; what a test tells them to do wrong is healed where it is used."""
+    with StubEngines() as stub:
+        yield stub
+
+
 @pytest.fixture(scope="session", params=BOTH_LOGS)
-def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+def service(
+    request: pytest.FixtureRequest, engines: StubEngines, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ServiceProcess]:
     """The service as a process of its own, on one log after the other."""
     data = tmp_path_factory.mktemp(f"service-{request.param}") / "data"
+    patience = {f"{engine}_timeout": "5" for engine in ("speech", "caption", "translation")}
     with own_log(request.param) as settings:
-        process = ServiceProcess(data, **settings)
+        process = ServiceProcess(data, **settings, **engines.settings, **patience)
         yield process.start()
         assert process.stop() == 0, process.tail()
+
+
+@pytest.fixture(scope="session")
+def other_key(service: ServiceProcess) -> str:
+    """The key of another project of the same service."""
+    return made_project(service, "other")
+
+
+@pytest.fixture(scope="session")
+def poor_key(service: ServiceProcess) -> str:
+    """The key of a project that has one free second a month."""
+    key = made_project(service, "poor")
+    service.command("projects", "plan", "poor", "--free-seconds", "1")
+    return key
+
+
+def made_project(service: ServiceProcess, name: str) -> str:
+    """Make a project and return its key."""
+    made = json.loads(service.command("projects", "create", name, "--json"))
+    return str(made["key"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -12,6 +12,8 @@ import numpy.typing as npt
 from streams.audio.filters import BETA, CUTOFF, ZEROS
 from streams.engines.manifest import LogMel
 from topics.geometry import Geometry
+from topics.jobs.options import Service
+from topics.jobs.records import Billed, Finished, JobResult, Portion, Started
 
 Doubles = npt.NDArray[np.float64]
 Floats = npt.NDArray[np.float32]
@@ -115,3 +117,21 @@ def integer_sample(data: bytes, sample_format: str) -> float:
     if sample_format.startswith("u"):
         return (value - half) / half
     return (value - 2 * half if value >= half else value) / half
+
+
+def job_entry(results: Sequence[JobResult], service: Service) -> tuple[list[bytes], Finished | None]:
+    """The portions of a service and its end, found by looking through the whole log for a run that ended as newest."""
+    mine = [result for result in results if not isinstance(result, Billed) and result.service is service]
+    for at, result in enumerate(mine):
+        if isinstance(result, Finished) and result.run == _newest(mine[:at]):
+            return _portions(mine[:at], result.run), result
+    return _portions(mine, _newest(mine)), None
+
+
+def _newest(results: Sequence[Started | Portion | Finished]) -> str | None:
+    return next((result.run for result in reversed(results) if isinstance(result, Started)), None)
+
+
+def _portions(results: Sequence[Started | Portion | Finished], run: str | None) -> list[bytes]:
+    by_number = {result.number: result.data for result in results if isinstance(result, Portion) and result.run == run}
+    return [data for _, data in sorted(by_number.items())]

@@ -38,6 +38,7 @@ class ServiceProcess:
             **clean,
             "EARSHOT_PORT": str(self.port),
             "EARSHOT_DATA": str(data),
+            "EARSHOT_BUNDLED_ENGINES": "false",
             "EARSHOT_BOOTSTRAP_PROJECT_KEY": KEY,
             "EARSHOT_BOOTSTRAP_ORG_KEY": ORG_KEY,
             **{f"EARSHOT_{name.upper()}": str(value) for name, value in settings.items()},
@@ -67,6 +68,13 @@ class ServiceProcess:
                 pass
             time.sleep(0.05)
         raise AssertionError(f"not ready after {timeout} s:\n{self.tail()}")
+
+    def command(self, *arguments: str) -> str:
+        """Run another command of `earshot` on the same data, and return what it prints."""
+        run = [sys.executable, "-m", "infra.cli", *arguments]
+        done = subprocess.run(run, env=self.environment, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
     def tail(self, lines: int = 25) -> str:
         """Return the last lines of the log, but for requests that were refused: clients repeat them for ever."""

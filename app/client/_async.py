@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import BinaryIO, Self, TypeVar
 
 import httpx2
 
-from app.client import _flows
-from app.client._client import TIMEOUT, answer, detection, lost
+from app.client import _flows, _jobs
+from app.client._client import TIMEOUT, answer, body, detection, lost
 from app.client._flows import Answer, Call, Flow, Lost, Pause
+from app.client._following import Following
 from app.client._models import NORMAL, Event, Opening, Page, Sensitivity, Session, Status
+from app.client._results import USUAL, Captions, Job, JobEvent, Options, Result
 
 T = TypeVar("T")
 
@@ -57,6 +59,51 @@ class AsyncClient:
     async def official_tags(self) -> tuple[str, ...]:
         return await self._run(_flows.official_tags())
 
+    async def analyze_file(
+        self,
+        audio: Path | BinaryIO,
+        options: Options = USUAL,
+        *,
+        name: str | None = None,
+        content_type: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Job:
+        with _jobs.opened(audio, name, content_type) as recording:
+            return await self._run(_jobs.analyze(self._key, recording, options, idempotency_key))
+
+    async def job(self, job: str) -> Job:
+        return await self._run(_jobs.read(self._key, job))
+
+    async def job_events(self, job: str, last_event_id: str | None = None) -> AsyncGenerator[JobEvent, None]:
+        following = Following(job, last_event_id)
+        while not following.ended():
+            call = following.request()
+            try:
+                async with self._http.stream(call.method, call.path, headers=call.headers) as response:
+                    if response.status_code == 200:
+                        async for data in response.aiter_bytes():
+                            for event in following.feed(data):
+                                yield event
+                            if following.ended():
+                                return
+                    else:
+                        await response.aread()
+                        following.refused(answer(response))
+            except httpx2.TransportError as error:
+                following.lost(lost(error).reason)
+            await self._sleep(following.pause())
+
+    async def result(self, job: str) -> Result:
+        async for event in self.job_events(job):
+            last = event
+        return last.result
+
+    async def delete_job(self, job: str) -> None:
+        await self._run(_jobs.delete(self._key, job))
+
+    async def captions(self, job: str, form: Captions) -> str:
+        return await self._run(_jobs.captions(self._key, job, form))
+
     async def close(self) -> None:
         await self._http.aclose()
 
@@ -97,7 +144,7 @@ class AsyncClient:
             return None
         try:
             response = await self._http.request(
-                step.method, step.path, content=step.body, headers=step.headers, params=step.query
+                step.method, step.path, headers=step.headers, params=step.query, **body(step)
             )
         except httpx2.TransportError as error:
             return lost(error)

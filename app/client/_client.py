@@ -6,18 +6,22 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Any, BinaryIO, Final, Self, TypeVar
 
 import httpx2
 
-from app.client import _flows, _media
+from app.client import _flows, _jobs, _media
 from app.client._flows import Answer, Call, Flow, Lost, Pause
+from app.client._following import Following
 from app.client._models import NORMAL, Event, Opening, Page, Sensitivity, Session, Status
+from app.client._results import USUAL, Captions, Job, JobEvent, Options, Result
 
 T = TypeVar("T")
 
 #: A status read may wait on the service's side, for about nine seconds.
 TIMEOUT: Final = httpx2.Timeout(30.0, connect=5.0)
+#: The service may take its time to store what came fast.
+UPLOAD_TIMEOUT: Final = httpx2.Timeout(600.0, connect=5.0)
 
 
 class Client:
@@ -83,6 +87,81 @@ class Client:
         """Return the tags that the service's model knows."""
         return self._run(_flows.official_tags())
 
+    def analyze_file(
+        self,
+        audio: Path | BinaryIO,
+        options: Options = USUAL,
+        *,
+        name: str | None = None,
+        content_type: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Job:
+        """Send a recording as a job; it is read a piece at a time, and never whole.
+
+        Args:
+            audio: a path, or a file open for reading bytes, which is read from its beginning.
+            options: sound events and speech by default.
+            name: by default the file's own.
+            content_type: needed for raw PCM alone; the service looks at everything else itself.
+            idempotency_key: the same key again with the same request gets the first job again; a fresh one by default.
+
+        Raises:
+            Exhausted: the project's free seconds are spent.
+            JobConflict: the key was used for another request.
+            OSError: the file cannot be read.
+        """
+        with _jobs.opened(audio, name, content_type) as recording:
+            return self._run(_jobs.analyze(self._key, recording, options, idempotency_key))
+
+    def job(self, job: str) -> Job:
+        """Read a job with what has ended so far; NoJob when there is none of this project."""
+        return self._run(_jobs.read(self._key, job))
+
+    def job_events(self, job: str, last_event_id: str | None = None) -> Iterator[JobEvent]:
+        """Yield a job's events as they come, to the one that ends it, after the one of that id where one is given.
+
+        A connection that breaks off is made again, and goes on where it was.
+
+        Raises:
+            JobFailed: the job was removed meanwhile.
+            NoJob, Unreachable.
+        """
+        following = Following(job, last_event_id)
+        while not following.ended():
+            call = following.request()
+            try:
+                with self._http.stream(call.method, call.path, headers=call.headers) as response:
+                    if response.status_code == 200:
+                        for data in response.iter_bytes():
+                            yield from following.feed(data)
+                            if following.ended():
+                                return
+                    else:
+                        response.read()
+                        following.refused(answer(response))
+            except httpx2.TransportError as error:
+                following.lost(lost(error).reason)
+            self._sleep(following.pause())
+
+    def result(self, job: str) -> Result:
+        """Wait until a job has ended and return what came of it, also when services of it failed.
+
+        Raises:
+            JobFailed: the job was removed meanwhile.
+            NoJob, Unreachable.
+        """
+        for event in self.job_events(job):
+            last = event
+        return last.result
+
+    def delete_job(self, job: str) -> None:
+        """Delete a job and all that the service knows of it, but what it cost."""
+        self._run(_jobs.delete(self._key, job))
+
+    def captions(self, job: str, form: Captions) -> str:
+        """Return the captions of a job that has ended: JobConflict while it has not."""
+        return self._run(_jobs.captions(self._key, job, form))
+
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
@@ -122,9 +201,7 @@ class Client:
         if not isinstance(step, Call):
             return None
         try:
-            response = self._http.request(
-                step.method, step.path, content=step.body, headers=step.headers, params=step.query
-            )
+            response = self._http.request(step.method, step.path, headers=step.headers, params=step.query, **body(step))
         except httpx2.TransportError as error:
             return lost(error)
         return answer(response)
@@ -133,6 +210,15 @@ class Client:
 def detection(path: Path, key: str, sensitivity: Sensitivity) -> Flow[None]:
     """Return the flow that sends a file; the file is opened when the flow starts."""
     yield from _flows.detect(key, _media.opening(path, sensitivity), _media.chunks(path))
+
+
+def body(call: Call) -> dict[str, Any]:
+    """Return the arguments that make the body of a request."""
+    if call.upload is None:
+        return {"content": call.body}
+    upload = call.upload
+    file = (upload.name, upload.file, upload.content_type)
+    return {"data": upload.fields, "files": {upload.part: file}, "timeout": UPLOAD_TIMEOUT}
 
 
 def lost(error: httpx2.TransportError) -> Lost:
@@ -147,4 +233,4 @@ def answer(response: httpx2.Response) -> Answer:
     except ValueError:
         # The other form of the header is a date; our own pauses do then.
         wait = 0.0
-    return Answer(response.status_code, response.content, wait)
+    return Answer(response.status_code, response.content, wait, response.headers.get("Earshot-Reason", ""))

@@ -4,16 +4,21 @@ EarshotClientError
 ├── Unreachable              the service did not answer, also not when asked again
 ├── UnknownFormat            a file that is no audio of a kind that the service decodes
 ├── SessionFailed            the session's audio cannot be analysed
+├── JobFailed                the job was removed before it ended
 └── Refused                  the service answered with an error status
     ├── WrongKey       401
+    ├── Exhausted      402   the project's free seconds of the month are spent
     ├── SessionClosed  403   the session takes no more chunks
     ├── NoSession      404   the session never was, was deleted or has expired
+    ├── NoJob          404   the job never was, was deleted or has expired
     ├── WrongSequence  409   the chunk number is not the next one
+    ├── JobConflict    409   the job has not ended, or the Idempotency-Key was used for another request
     └── Busy           503   the service was still busy after all retries
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 
@@ -33,6 +38,10 @@ class SessionFailed(EarshotClientError):
     """The session became readonly because of an error, which is the message."""
 
 
+class JobFailed(EarshotClientError):
+    """The job will have no result, for the reason that is the message."""
+
+
 class Refused(EarshotClientError):
     """The service answered with an error: `status` and the service's own words."""
 
@@ -45,6 +54,10 @@ class WrongKey(Refused):
     """The project key is missing or invalid."""
 
 
+class Exhausted(Refused):
+    """The project's free seconds of the month are spent."""
+
+
 class SessionClosed(Refused):
     """The session takes no more chunks."""
 
@@ -53,23 +66,34 @@ class NoSession(Refused):
     """The session never was, was deleted or has expired."""
 
 
+class NoJob(Refused):
+    """The job never was, was deleted or has expired."""
+
+
 class WrongSequence(Refused):
     """The chunk number is not the next one."""
+
+
+class JobConflict(Refused):
+    """The job has not ended, or the Idempotency-Key was used for another request."""
 
 
 class Busy(Refused):
     """The service was still busy after all retries."""
 
 
-BY_STATUS: Final[dict[int, type[Refused]]] = {
+Kinds = Mapping[int, type[Refused]]
+
+BY_STATUS: Final[Kinds] = {
     401: WrongKey,
     403: SessionClosed,
     404: NoSession,
     409: WrongSequence,
     503: Busy,
 }
+BY_JOB_STATUS: Final[Kinds] = {401: WrongKey, 402: Exhausted, 404: NoJob, 409: JobConflict, 503: Busy}
 
 
-def refused(status: int, message: str) -> Refused:
+def refused(status: int, message: str, kinds: Kinds = BY_STATUS) -> Refused:
     """Return the error of an answer."""
-    return BY_STATUS.get(status, Refused)(status, message)
+    return kinds.get(status, Refused)(status, message)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 from base64 import b64encode
 from collections.abc import Generator, Iterable, Mapping
-from typing import Final, TypeVar
+from typing import BinaryIO, Final, TypeVar
 
 import msgspec
 
-from app.client._errors import NoSession, SessionFailed, Unreachable, refused
+from app.client._errors import BY_STATUS, Kinds, NoSession, SessionFailed, Unreachable, refused
+from app.client._json import decoded
 from app.client._models import Opening, Page, Session, Status
 
 T = TypeVar("T")
@@ -28,6 +29,16 @@ EMPTY_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 30.0
 
 
+class Upload(msgspec.Struct, frozen=True):
+    """A multipart body: text fields, and one file that is read from its beginning, a piece at a time."""
+
+    fields: Mapping[str, str]
+    part: str
+    name: str
+    content_type: str
+    file: BinaryIO
+
+
 class Call(msgspec.Struct, frozen=True):
     """A request."""
 
@@ -36,14 +47,17 @@ class Call(msgspec.Struct, frozen=True):
     body: bytes = b""
     headers: Mapping[str, str] = {}
     query: Mapping[str, str] = {}
+    #: Instead of a body.
+    upload: Upload | None = None
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What came back: status, body, and the seconds of a Retry-After header."""
+    """What came back: status, body, the seconds of a Retry-After header, and the text of an Earshot-Reason."""
 
     status: int
     body: bytes = b""
     retry_after: float = 0.0
+    reason: str = ""
 
 
 class Lost(msgspec.Struct, frozen=True):
@@ -62,8 +76,17 @@ Step = Call | Pause | Page
 Flow = Generator[Step, Answer | Lost | None, T]
 
 
+class _Detail(msgspec.Struct, frozen=True):
+    type: str
+    loc: tuple[str | int, ...]
+
+    def __str__(self) -> str:
+        return f"{'.'.join(map(str, self.loc))} ({self.type})"
+
+
 class _Refusal(msgspec.Struct, frozen=True):
     error: str
+    details: tuple[_Detail, ...] = ()
 
 
 class _OfficialTag(msgspec.Struct, frozen=True):
@@ -85,8 +108,8 @@ def create(key: str, opening: Opening) -> Flow[Session]:
         "file_name": opening.file_name,
     }
     given = {name: value for name, value in body.items() if value is not None}
-    answer = yield from _ask(_call("POST", "/audio_sessions/", given, {"X-Api-Key": key}), again=False)
-    return _decoded(answer, Session)
+    answer = yield from ask(_call("POST", "/audio_sessions/", given, {"X-Api-Key": key}), again=False)
+    return decoded(answer.body, Session)
 
 
 def put_chunk(session: str, sequence: int, data: bytes) -> Flow[int]:
@@ -98,19 +121,19 @@ def put_chunk(session: str, sequence: int, data: bytes) -> Flow[int]:
     digest = hashlib.blake2b(f"{session} {sequence} ".encode() + data, digest_size=16)
     headers = {"Idempotency-Key": digest.hexdigest()}
     path = f"/audio_sessions/{session}/chunks/{sequence}"
-    answer = yield from _ask(_call("PUT", path, {"data": b64encode(data).decode()}, headers))
-    return _decoded(answer, _Refs).chunk_sequence
+    answer = yield from ask(_call("PUT", path, {"data": b64encode(data).decode()}, headers))
+    return decoded(answer.body, _Refs).chunk_sequence
 
 
 def seal(session: str) -> Flow[None]:
     """Make a session readonly: it takes no more chunks, and a file's inference starts."""
-    yield from _ask(_call("PATCH", f"/audio_sessions/{session}", {"make_readonly": True}))
+    yield from ask(_call("PATCH", f"/audio_sessions/{session}", {"make_readonly": True}))
 
 
 def delete(session: str) -> Flow[None]:
     """Delete a session; one that is gone already counts as deleted, as it is after an answer that was lost."""
     try:
-        yield from _ask(Call("DELETE", f"/audio_sessions/{session}"))
+        yield from ask(Call("DELETE", f"/audio_sessions/{session}"))
     except NoSession:
         return
 
@@ -118,8 +141,8 @@ def delete(session: str) -> Flow[None]:
 def read(session: str, token: str | None) -> Flow[Status]:
     """Read one page, waiting for it on the server's side."""
     query = {"next_token": token} if token else {}
-    answer = yield from _ask(Call("GET", f"/audio_sessions/{session}/status", query=query))
-    return _decoded(answer, Status)
+    answer = yield from ask(Call("GET", f"/audio_sessions/{session}/status", query=query))
+    return decoded(answer.body, Status)
 
 
 def follow(session: str) -> Flow[None]:
@@ -152,15 +175,15 @@ def detect(key: str, opening: Opening, chunks: Iterable[bytes]) -> Flow[None]:
 
 def official_tags() -> Flow[tuple[str, ...]]:
     """Return the names of all tags that the service's model knows."""
-    answer = yield from _ask(Call("GET", "/tags/official"))
-    return tuple(tag.name for tag in _decoded(answer, list[_OfficialTag]))
+    answer = yield from ask(Call("GET", "/tags/official"))
+    return tuple(tag.name for tag in decoded(answer.body, list[_OfficialTag]))
 
 
 def _call(method: str, path: str, body: object, headers: Mapping[str, str] = {}) -> Call:
     return Call(method, path, msgspec.json.encode(body), {"Content-Type": "application/json", **headers})
 
 
-def _ask(call: Call, again: bool = True) -> Flow[Answer]:
+def ask(call: Call, again: bool = True, kinds: Kinds = BY_STATUS) -> Flow[Answer]:
     """Make a call, repeating it while the service is busy and, with `again`, when the answer is lost.
 
     Raises:
@@ -169,31 +192,30 @@ def _ask(call: Call, again: bool = True) -> Flow[Answer]:
     for delay in (*RETRIES, None):
         came = yield call
         if isinstance(came, Answer) and came.status not in BUSY:
-            return _checked(came)
+            return checked(came, kinds)
         if delay is None or not (again or isinstance(came, Answer)):
             break
         asked = came.retry_after if isinstance(came, Answer) else 0.0
         yield Pause(min(max(delay, asked), LONGEST_PAUSE))
     if isinstance(came, Answer):
-        return _checked(came)
+        return checked(came, kinds)
     raise Unreachable(came.reason if came else "nothing was asked")
 
 
-def _checked(answer: Answer) -> Answer:
+def checked(answer: Answer, kinds: Kinds) -> Answer:
+    """Return an answer that is no error.
+
+    Raises:
+        Refused: it is one; `kinds` has its class.
+    """
     if answer.status >= 400:
-        raise refused(answer.status, _message(answer))
+        raise refused(answer.status, _message(answer), kinds)
     return answer
-
-
-def _decoded(answer: Answer, kind: type[T]) -> T:
-    try:
-        return msgspec.json.decode(answer.body, type=kind)
-    except msgspec.MsgspecError as error:
-        raise Unreachable(f"what answers there does not speak this interface: {error}") from None
 
 
 def _message(answer: Answer) -> str:
     try:
-        return msgspec.json.decode(answer.body, type=_Refusal).error
+        refusal = msgspec.json.decode(answer.body, type=_Refusal)
     except msgspec.MsgspecError:
-        return f"the service answered {answer.status}"
+        return answer.reason or f"the service answered {answer.status}"
+    return ": ".join(filter(None, (refusal.error, ", ".join(map(str, refusal.details)))))

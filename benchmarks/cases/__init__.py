@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from benchmarks.cases import chunks, footprint, latency, pages, status, windows
+from benchmarks.cases import chunks, footprint, jobs, latency, pages, status, windows
 from benchmarks.cases.setup import Setup
 from benchmarks.measures import Row
 
@@ -17,6 +17,10 @@ CASES: Final[dict[str, Case]] = {
     "status": status.measure,
     "latency": latency.measure,
     "pages": pages.measure,
+    "sounds": jobs.sounds,
+    "speech": jobs.speech,
+    "hanging": jobs.hanging,
+    "accepting": jobs.accepting,
     "bytes": footprint.written,
     "memory": footprint.memory,
     "start": footprint.start,

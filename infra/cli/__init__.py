@@ -14,12 +14,15 @@ MODULES: Final = (
     "infra.cli.serve",
     "infra.cli.listen",
     "infra.cli.detect",
+    "infra.cli.analyze",
     "infra.cli.explore",
     "infra.cli.models",
     "infra.cli.train_tag",
     "infra.cli.evaluate",
+    "infra.cli.engines",
     "infra.cli.kafka",
     "infra.cli.accounts",
+    "infra.cli.usage",
     "infra.cli.settings",
 )
 

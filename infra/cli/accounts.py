@@ -21,6 +21,11 @@ OrganizationArgument = Annotated[str, typer.Argument(metavar="ORG", help="Id or 
 ProjectArgument = Annotated[str, typer.Argument(metavar="PROJECT", help="Id or name of a project.")]
 InOrganization = Annotated[str | None, typer.Option("--org", help="Id or name of the organization.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+FreeSeconds = Annotated[
+    int | None,
+    typer.Option("--free-seconds", min=0, help="Seconds of audio a month, every service counted; a trial has 1200."),
+]
+Unlimited = Annotated[bool, typer.Option("--unlimited", help="Any amount of audio.")]
 
 org = typer.Typer(help="Organizations and their keys.", no_args_is_help=True)
 project = typer.Typer(help="Projects.", no_args_is_help=True)
@@ -31,6 +36,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.add_typer(org, name="org")
     app.add_typer(project, name="project")
+    app.add_typer(project, name="projects", hidden=True)
     app.add_typer(key, name="key")
 
 
@@ -72,7 +78,21 @@ def create_project(name: Name, organization: InOrganization = None, as_json: AsJ
 @project.command("list")
 def list_projects(organization: InOrganization = None, as_json: AsJson = False) -> None:
     """List projects, all of them or those of one organization."""
-    show_all([_row(one) for one in _run(lambda accounts: accounts.projects(organization))], as_json)
+    rows = [_row(one) for one in _run(lambda accounts: accounts.projects(organization))]
+    if not as_json:
+        rows = [row if row["free_seconds"] is not None else {**row, "free_seconds": "unlimited"} for row in rows]
+    show_all(rows, as_json)
+
+
+@project.command("plan")
+def plan_project(
+    name: ProjectArgument, free_seconds: FreeSeconds = None, unlimited: Unlimited = False, as_json: AsJson = False
+) -> None:
+    """Set what a project may have analysed in a month (UTC); nodes know within ten minutes. New ones are unlimited."""
+    if (free_seconds is None) is not unlimited:
+        raise typer.BadParameter("give one of --free-seconds and --unlimited")
+    _run(lambda accounts: accounts.plan(name, free_seconds))
+    show({"project": name, "free_seconds": free_seconds}, as_json)
 
 
 @project.command("delete")

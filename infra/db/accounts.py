@@ -1,4 +1,4 @@
-"""Organizations and projects: making, listing and deleting them, and rotating their keys."""
+"""Organizations and projects: making, listing and deleting them, their keys, and what is free for a project."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from contextlib import contextmanager
 from typing import Final
 
 import msgspec
-from sqlalchemy import Table, and_, delete, insert, or_, select
+from sqlalchemy import Table, and_, delete, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from infra.db import keyring
 from infra.db.database import Database
 from infra.db.keyring import Owner
+from infra.db.ledger import month_of, used_ms
 from infra.db.schema import keys, organizations, projects
 from topics import apikeys
 from topics.errors import BadRequest, NotFound
@@ -22,6 +23,8 @@ from topics.keys import new_id
 from topics.ports import Principal
 
 LONGEST_NAME: Final = 40
+#: A bound that keeps the milliseconds within 64 bits.
+MOST_SECONDS: Final = 10**12
 
 _NOUN: Final = {organizations: "organization", projects: "project"}
 
@@ -44,6 +47,8 @@ class Project(msgspec.Struct, frozen=True):
     organization: str
     created_at: int
     key: str | None = None
+    #: Seconds of audio in a calendar month (UTC), None for any amount.
+    free_seconds: int | None = None
 
 
 class Accounts:
@@ -103,8 +108,9 @@ class Accounts:
 
     async def projects(self, organization: str | None = None) -> list[Project]:
         """Return the projects, all of them or an organization's, by name."""
+        columns = (projects.c.id, projects.c.name, projects.c.organization_id, projects.c.created_at, keys.c.shown)
         query = (
-            select(projects.c.id, projects.c.name, projects.c.organization_id, projects.c.created_at, keys.c.shown)
+            select(*columns, projects.c.free_seconds)
             .outerjoin_from(projects, keys, and_(keys.c.project_id == projects.c.id, keys.c.revoked_at.is_(None)))
             .order_by(projects.c.name, projects.c.id)
         )
@@ -120,6 +126,27 @@ class Accounts:
             organization = await connection.scalar(select(projects.c.organization_id).where(projects.c.id == found))
             return await keyring.issue(connection, Owner(str(organization), found), self.now())
 
+    async def plan(self, project: str, free_seconds: int | None) -> None:
+        """Set how many seconds of audio a project may have analysed in a month, None for any amount.
+
+        Nodes remember whom a key speaks for, so it may take up to ten minutes until all of them know.
+        """
+        if free_seconds is not None and not 0 <= free_seconds <= MOST_SECONDS:
+            raise BadRequest(f"free seconds are a number from 0 to {MOST_SECONDS}")
+        async with self._database.writing() as connection:
+            found = await _find(connection, projects, project)
+            await connection.execute(update(projects).where(projects.c.id == found).values(free_seconds=free_seconds))
+
+    async def find_project(self, project: str) -> str:
+        """Return the id of a project."""
+        async with self._database.reading() as connection:
+            return await _find(connection, projects, project)
+
+    async def find_organization(self, organization: str) -> str:
+        """Return the id of an organization."""
+        async with self._database.reading() as connection:
+            return await _find(connection, organizations, organization)
+
     async def delete_project(self, project: str) -> None:
         """Delete a project and its keys."""
         await self._delete(projects, project)
@@ -128,7 +155,18 @@ class Accounts:
         """Return whom a project key speaks for, None for an unknown or revoked one or one of another kind."""
         async with self._database.reading() as connection:
             owner = await keyring.owner_of(connection, key)
-        return Principal(owner.project, owner.organization) if owner and owner.project else None
+            if owner is None or owner.project is None:
+                return None
+            free = await connection.scalar(select(projects.c.free_seconds).where(projects.c.id == owner.project))
+        return Principal(owner.project, owner.organization, free)
+
+    async def exhausted(self, principal: Principal) -> bool:
+        """Return True when a project's free seconds of this month (UTC) are spent."""
+        if principal.free_seconds is None:
+            return False
+        async with self._database.reading() as connection:
+            used = await used_ms(connection, principal.project, month_of(self.now()))
+        return used >= principal.free_seconds * 1000
 
     async def organization_of(self, key: str) -> str | None:
         """Return the organization that an organization key speaks for, otherwise as `project_of`."""

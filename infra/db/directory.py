@@ -1,9 +1,11 @@
-"""Answers whose key this is, from the control plane's database, in bounded time."""
+"""Answers whose key this is and what is left for its project, from the control plane's database, in bounded time."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+import time
+from collections.abc import Callable, Coroutine
+from typing import Final, TypeVar
 
 from infra.db.accounts import Accounts
 from infra.db.database import Database
@@ -11,14 +13,18 @@ from topics import apikeys
 from topics.errors import DirectoryDown
 from topics.ports import Principal
 
+T = TypeVar("T")
+
 ANSWER_SECONDS: Final = 2.0
 
 
 class SqlDirectory:
     """The port `topics.ports.Directory`; it remembers nothing, so a revoked key is refused at the next question."""
 
-    def __init__(self, database: Database, timeout: float = ANSWER_SECONDS) -> None:
-        self._accounts = Accounts(database)
+    def __init__(
+        self, database: Database, timeout: float = ANSWER_SECONDS, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._accounts = Accounts(database, clock)
         self._timeout = timeout
 
     async def project(self, key: str) -> Principal | None:
@@ -29,7 +35,14 @@ class SqlDirectory:
         """
         if apikeys.well_formed(key) is False:
             return None
-        lookup = asyncio.create_task(self._accounts.project_of(key))
+        return await self._answer(self._accounts.project_of(key), "API key verification failed")
+
+    async def exhausted(self, principal: Principal) -> bool:
+        """Return True when the project's free seconds of this month are spent; errors as `project`."""
+        return await self._answer(self._accounts.exhausted(principal), "the usage of this month cannot be read")
+
+    async def _answer(self, question: Coroutine[object, None, T], failure: str) -> T:
+        lookup = asyncio.create_task(question)
         lookup.add_done_callback(_note)
         try:
             # Not `asyncio.timeout`, which waits for the cancelled driver to say goodbye to a server that is silent.
@@ -37,14 +50,14 @@ class SqlDirectory:
             if not done:
                 raise TimeoutError
             return lookup.result()
-        # Whatever went wrong down there, the caller can do nothing but answer that keys cannot be verified.
+        # Whatever went wrong down there, the caller can do nothing but say that there is no answer.
         except Exception as error:
-            raise DirectoryDown("API key verification failed") from error
+            raise DirectoryDown(failure) from error
         finally:
             lookup.cancel()
 
 
-def _note(lookup: asyncio.Task[Principal | None]) -> None:
+def _note(lookup: asyncio.Task[T]) -> None:
     """Look at how a lookup ended, as nobody else does once it is late."""
     if not lookup.cancelled():
         lookup.exception()

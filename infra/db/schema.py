@@ -1,4 +1,4 @@
-"""Tables of the control plane: organizations, their projects, the keys of both, and what all nodes must share."""
+"""Tables of the control plane: organizations, projects, keys, secrets of all nodes, and the usage ledger."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, LargeBina
 from sqlalchemy import UniqueConstraint as Unique
 
 #: Revision that this code works with: the newest in `migrations/versions`.
-REVISION: Final = "0001"
+REVISION: Final = "0002"
+
+#: Bytes of a model's name that the ledger keeps: some databases count them for characters.
+LONGEST_MODEL: Final = 200
 
 metadata: Final = MetaData(
     naming_convention={
@@ -35,6 +38,8 @@ projects: Final = Table(
     Column("organization_id", ForeignKey("organizations.id", ondelete="CASCADE"), nullable=False),
     Column("name", String(40), nullable=False),
     Column("created_at", BigInteger, nullable=False),
+    #: Seconds of audio in a calendar month (UTC); NULL is any amount.
+    Column("free_seconds", BigInteger),
     Unique("organization_id", "name"),
 )
 
@@ -57,6 +62,22 @@ secrets: Final = Table(
     metadata,
     Column("name", String(40), primary_key=True),
     Column("value", LargeBinary, nullable=False),
+)
+
+#: What was done, one row for each service of a job. No foreign keys: what a project used stays when it is deleted.
+usage: Final = Table(
+    "usage",
+    metadata,
+    Column("job_id", String(24), primary_key=True),
+    Column("service", String(40), primary_key=True),
+    Column("project_id", String(24), nullable=False),
+    Column("organization_id", String(24), nullable=False),
+    Column("audio_ms", BigInteger, nullable=False),
+    Column("model", String(LONGEST_MODEL), nullable=False),
+    Column("at", BigInteger, nullable=False),
+    #: "YYYY-MM" of `at`, UTC.
+    Column("month", String(7), nullable=False),
+    Index(None, "project_id", "month"),
 )
 
 _live = keys.c.revoked_at.is_(None)

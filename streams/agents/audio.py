@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from typing import Protocol
 
@@ -16,7 +16,7 @@ from topics.rows import ChunkRow
 
 
 class RecordReader(Protocol):
-    """Reads records of the command topic at known offsets."""
+    """Reads records of one command topic at known offsets."""
 
     def read(self, partition: int, offsets: Sequence[int]) -> AsyncGenerator[bytes | None, None]:
         """Yield the values at rising offsets of one partition, None where the log no longer has the record."""
@@ -67,27 +67,40 @@ class AudioSource:
         for start in range(len(chunks)):
             data = self.cache.get(partition, chunks[start].offset)
             if data is None:
-                async for data in self._read_log(partition, chunks[start:]):
+                async for data in read_log(self.log, partition, chunks[start:], _chunk_audio):
                     yield data
                 return
             yield data
 
-    async def _read_log(self, partition: int, chunks: Sequence[ChunkRow]) -> AsyncIterator[bytes]:
-        # Closed at once also when a chunk is damaged: a reader may hold a lock until it is.
-        async with aclosing(self.log.read(partition, [row.offset for row in chunks])) as values:
-            index = 0
-            async for value in values:
-                yield _audio(chunks[index], value)
-                index += 1
+
+async def read_log(
+    log: RecordReader, partition: int, rows: Sequence[ChunkRow], audio_of: Callable[[bytes], bytes | None]
+) -> AsyncIterator[bytes]:
+    """Yield the audio of rows in order; `audio_of` finds it in a record, None where the record carries none.
+
+    Raises:
+        AudioError: the log no longer has the record (older than the retention), or its bytes are others.
+    """
+    # Closed at once also when a record is damaged: a reader may hold a lock until it is.
+    async with aclosing(log.read(partition, [row.offset for row in rows])) as values:
+        index = 0
+        async for value in values:
+            yield _checked(rows[index], value, audio_of)
+            index += 1
 
 
-def _audio(row: ChunkRow, value: bytes | None) -> bytes:
+def _checked(row: ChunkRow, value: bytes | None, audio_of: Callable[[bytes], bytes | None]) -> bytes:
     if value is None:
-        raise AudioError("audio of this session is older than the retention time and was removed from the log")
+        raise AudioError("the audio is older than the retention time and was removed from the log")
     try:
-        command = codec.decode_command(value)
+        data = audio_of(value)
     except RecordError as error:
-        raise AudioError(f"audio of this session cannot be read from the log: {error}") from error
-    if not isinstance(command, Chunk) or xxhash.xxh3_128_digest(command.data) != row.digest:
-        raise AudioError("audio of this session was damaged in the log")
-    return command.data
+        raise AudioError(f"the audio cannot be read from the log: {error}") from error
+    if data is None or xxhash.xxh3_128_digest(data) != row.digest:
+        raise AudioError("the audio was damaged in the log")
+    return data
+
+
+def _chunk_audio(value: bytes) -> bytes | None:
+    command = codec.decode_command(value)
+    return command.data if isinstance(command, Chunk) else None

@@ -1,4 +1,4 @@
-"""Which offsets of the command topic still hold audio that an analysis may need: the log is trimmed below them."""
+"""Which offsets of a command topic still hold audio that an analysis may need: the log is trimmed below them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import defaultdict
 
 
 class References:
-    """The live offsets of each partition, with the lowest one at hand."""
+    """The live offsets of each partition of one topic, with the lowest one at hand."""
 
     def __init__(self) -> None:
         self._live: defaultdict[int, set[int]] = defaultdict(set)

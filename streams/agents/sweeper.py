@@ -1,22 +1,22 @@
-"""The sweeper: asks for the deletion of sessions whose deadline has passed. The fold decides, by log time."""
+"""The sweeper: finds sessions and jobs whose deadline has passed. The fold decides, by log time."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final
+from typing import Any, Final
 
-from streams.agents.store import SessionStore
-from topics.records import Expired
+from streams.agents.store import HeadStore
 
-SWEEP_SESSIONS: Final = 256
+#: Entries of a partition's expiry index that are taken at once.
+SWEEP: Final = 256
 
-#: Append a command of a session without waiting for its verdict.
-Send = Callable[[str, Expired], Awaitable[None]]
+#: Append the command that ends an id whose index entry has this due time (ms), without waiting for its verdict.
+Send = Callable[[str, int], Awaitable[None]]
 
 
-async def sweep(stores: Iterable[SessionStore], now_ms: int, idle_ms: int, send: Send) -> int:
-    """Send `Expired` for due sessions, a bounded number of each partition; return how many were due."""
-    due = [entry for store in stores for entry in store.due(now_ms, SWEEP_SESSIONS)]
-    for deadline, session in due:
-        await send(session, Expired("sweep", idle_ms, deadline))
+async def sweep(stores: Iterable[HeadStore[Any]], now_ms: int, send: Send) -> int:
+    """Send for what is due, a bounded number of each partition; return how many were due."""
+    due = [entry for store in stores for entry in store.due(now_ms, SWEEP)]
+    for deadline, name in due:
+        await send(name, deadline)
     return len(due)

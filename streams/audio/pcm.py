@@ -25,13 +25,22 @@ def decode(data: bytes | memoryview, sample_format: str, channels: int) -> Float
     Raises:
         AudioError: the bytes are not a whole number of frames, or floats are not finite.
     """
+    frames = unchecked(data, sample_format, channels)
+    return plausible(frames) if sample_format.startswith("f") else frames
+
+
+def unchecked(data: bytes | memoryview, sample_format: str, channels: int) -> Floats:
+    """Return what `decode` does, floats of any value.
+
+    Raises:
+        AudioError: the bytes are not a whole number of frames.
+    """
     size = frame_bytes(sample_format, channels)
     if len(data) % size:
         raise AudioError(f"{len(data)} bytes of raw audio are not a whole number of frames of {size} bytes")
     kind, bits, order = sample_format[0], int(sample_format[1:-2]), "<" if sample_format.endswith("le") else ">"
     if kind == "f":
-        samples = np.frombuffer(data, f"{order}f{bits // 8}").astype(np.float32)
-        return plausible(samples).reshape(-1, channels)
+        return np.frombuffer(data, f"{order}f{bits // 8}").astype(np.float32).reshape(-1, channels)
     integers = _int24(data, order) if bits == 24 else np.frombuffer(data, f"{order}i{bits // 8}")
     if kind == "u":
         # Unsigned silence lies in the middle; flipping the highest bit moves it to zero.
@@ -55,9 +64,16 @@ def plausible(samples: Floats) -> Floats:
         AudioError: one is NaN, infinite or absurdly large: the data is not of the declared format, and a single such
             sample would spoil every window it touches.
     """
-    if samples.size and not np.abs(samples).max() <= LOUDEST:
+    # Both are not a number where a sample is none.
+    if samples.size and not (samples.max() <= LOUDEST and samples.min() >= -LOUDEST):
         raise AudioError("the float samples are not all finite numbers of a plausible size")
     return samples
+
+
+def plausible_frames(frames: Floats) -> int:
+    """Return how many frames of float32[n, channels] come before the first with a sample that is not plausible."""
+    good = (np.abs(frames) <= LOUDEST).all(axis=1)
+    return len(frames) if good.all() else int(good.argmin())
 
 
 def mono(frames: Floats) -> Floats:

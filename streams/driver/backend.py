@@ -12,7 +12,7 @@ from streams.driver import kafka_topics
 from streams.driver.readers import EmbeddedReader, KafkaReader
 from streams.embedded.log import EmbeddedLog
 from streams.embedded.maintenance import Maintenance
-from topics.catalog import Topic
+from topics.catalog import COMMANDS, JOB_COMMANDS, Topic
 
 #: The lowest offset of a partition that is still needed, None while that is not known.
 Floor = Callable[[str, int], int | None]
@@ -33,7 +33,12 @@ class Backend(Protocol):
 
     @property
     def reader(self) -> RecordReader:
-        """Reads audio again that is no longer in memory."""
+        """Reads audio of sessions again that is no longer in memory."""
+        ...
+
+    @property
+    def part_reader(self) -> RecordReader:
+        """Reads the parts of jobs."""
         ...
 
     async def prepare(self, floor: Floor) -> None:
@@ -56,7 +61,8 @@ class EmbeddedBackend:
 
     def __init__(self, log: EmbeddedLog, topics: Sequence[Topic], partitions: int, clock: Callable[[], float]) -> None:
         self.embedded_log: EmbeddedLog | None = log
-        self.reader = EmbeddedReader(log)
+        self.reader = EmbeddedReader(log, COMMANDS)
+        self.part_reader = EmbeddedReader(log, JOB_COMMANDS)
         self._log = log
         self._clock = clock
         self._keeper: asyncio.Task[None] | None = None
@@ -90,7 +96,9 @@ class KafkaBackend:
         self, bootstrap: Sequence[str], topics: Sequence[Topic], partitions: int, replication: int, record_limit: int
     ) -> None:
         self.broker = ";".join(f"kafka://{address}" for address in bootstrap)
-        self.reader = KafkaReader(bootstrap, record_limit)
+        self.reader = KafkaReader(bootstrap, record_limit, COMMANDS)
+        # Another one, since a live session must not wait until a whole recording is read.
+        self.part_reader = KafkaReader(bootstrap, record_limit, JOB_COMMANDS)
         self._bootstrap = bootstrap
         self._topics = topics
         self._partitions = partitions
@@ -105,5 +113,6 @@ class KafkaBackend:
         return int(time.time() * 1000)
 
     async def close(self) -> None:
-        """Close the consumer that reads audio again."""
+        """Close the consumers that read audio again."""
         await self.reader.stop()
+        await self.part_reader.stop()

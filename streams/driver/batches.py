@@ -41,6 +41,8 @@ class BatchConsumer(Consumer):  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._in_work: defaultdict[TP, InWork] = defaultdict(InWork)
         self._sought: dict[TP, int] = {}
+        #: First offset of what was polled and not delivered.
+        self._dropped: dict[TP, int] = {}
         super().__init__(*args, **kwargs)
 
     # --- delivery ---------------------------------------------------------------------------------------------------
@@ -51,21 +53,37 @@ class BatchConsumer(Consumer):  # type: ignore[misc]
             while not (self.should_stop or fetcher.should_stop):
                 if (early := polled + self.pace - clock()) > 0:
                     await asyncio.sleep(early)
+                if not self.flow_active:
+                    await self.wait(self.can_resume_flow)
+                if self._dropped:
+                    await self._seek_dropped()
+                generation = self.app.consumer_generation_id
                 records, active = await self._wait_next_records(timeout=1.0)
                 polled = clock()
-                # While the flow is stopped a rebalance is under way: it seeks again before the flow resumes.
-                if not self.flow_active:
-                    continue
                 for tp, batch in (records or {}).items():
-                    if not self.flow_active:
-                        break
-                    if active is None or tp in active or tp in self._buffered_partitions:
+                    # A poll that was in flight over a rebalance: the positions it was made at are no longer ours.
+                    stale = not self.flow_active or generation != self.app.consumer_generation_id
+                    if stale or not (active is None or tp in active or tp in self._buffered_partitions):
+                        self._dropped.setdefault(TP(tp.topic, tp.partition), batch[0].offset)
+                    else:
                         await self._deliver(TP(tp.topic, tp.partition), batch)
                 if not records:
                     await asyncio.sleep(0)
         except (*self.consumer_stopped_errors, asyncio.CancelledError):
             if not self.app.should_stop:
                 raise
+
+    async def _seek_dropped(self) -> None:
+        """Go back to what was polled and not delivered."""
+        dropped, self._dropped = self._dropped, {}
+        assigned = self.assignment()
+        for tp, offset in dropped.items():
+            if tp in assigned:
+                expected = self._read_offset[tp]
+                if expected is None:
+                    position = await self.position(tp)
+                    expected = offset if position is None else min(offset, position)
+                await self._seek(tp, expected)
 
     async def _deliver(self, tp: TP, records: Sequence[Any]) -> None:
         expected = self._read_offset[tp]
@@ -101,12 +119,17 @@ class BatchConsumer(Consumer):  # type: ignore[misc]
     def finish(self, message: Any) -> None:
         """The agent did all of a batch; one of an earlier assignment counts for nothing."""
         if message.generation_id == self.app.consumer_generation_id:
-            self._in_work[message.tp].done(message.offset)
+            self._in_work[message.tp].done(message.offset, message.value[-1].offset + 1)
 
     async def perform_seek(self) -> None:
-        """Go back to the committed offsets; deliveries before count for nothing any more."""
+        """Go back to the committed offsets, or to the first record; deliveries before count for nothing any more."""
         self._in_work.clear()
         await super().perform_seek()
+        # Stock Faust leaves these where they are, behind records whose delivery the rebalance cut short.
+        fresh = [tp for tp in self.assignment() if not self._is_changelog_tp(tp) and self._committed_offset[tp] is None]
+        for tp, offset in (await self.earliest_offsets(*fresh)).items() if fresh else ():
+            await self._seek(tp, offset)
+            self._read_offset[TP(*tp)] = offset
         self._sought = {tp: self._read_offset[tp] or 0 for tp in self.assignment()}
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:

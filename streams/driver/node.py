@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -19,25 +20,27 @@ from streams.agents.followers import Follower, Followers
 from streams.agents.intake import Intake
 from streams.agents.references import References
 from streams.agents.results import Results
+from streams.agents.store import H, HeadStore
 from streams.agents.sweeper import sweep
-from streams.agents.verdicts import Verdicts
 from streams.driver.application import Application, Options
 from streams.driver.backend import Backend
+from streams.driver.desk import Desk
+from streams.driver.jobs import JobSide
+from streams.driver.outbox import Outbox
 from streams.driver.owned import Owned
-from streams.driver.writer import LogWriter
 from streams.engines.shelf import Shelf
+from streams.jobs.performer import Performer
+from streams.jobs.source import PartSource
 from topics import codec, keys
-from topics.catalog import COMMANDS, PARKED, RESULTS
-from topics.errors import Unavailable
-from topics.keys import partition_of
+from topics.catalog import COMMANDS, JOB_COMMANDS, JOB_RESULTS, PARKED, RESULTS
+from topics.jobs.options import Service
 from topics.lifecycle import State, Verdict
-from topics.ports import View, Windows
-from topics.records import Command, Expired, Failed, Parked, Record, Result
+from topics.ports import Ledger, View, Windows
+from topics.records import Command, Expired, Failed, Parked, Result
 from topics.rows import BLOCK_WINDOWS
 
 log = structlog.get_logger(__name__)
 
-VERDICT_SECONDS: Final = 4.5
 STUCK_SECONDS: Final = 60.0
 CHANNEL_EVENTS: Final = 4096
 AUDIO_CACHE_BYTES: Final = 64 * 1024 * 1024
@@ -56,12 +59,25 @@ class NodeOptions(msgspec.Struct, frozen=True):
     url: str = "http://127.0.0.1:8000"
     #: Seconds between looks at the expiry index.
     sweep_seconds: float = 30.0
+    #: A job is removed so many milliseconds after its acceptance.
+    job_keep_ms: int = 30 * 24 * 3600 * 1000
 
 
 class Node:
-    """Implements `topics.ports.Sessions` and `topics.ports.Health`."""
+    """Implements `topics.ports.Sessions` and `topics.ports.Health`; `jobs` implements `topics.ports.Jobs`.
 
-    def __init__(self, options: NodeOptions, shelf: Shelf, backend: Backend, on_failure: Callable[[], None]) -> None:
+    `performers` run the services of jobs; without a `ledger` what they cost is written nowhere.
+    """
+
+    def __init__(
+        self,
+        options: NodeOptions,
+        shelf: Shelf,
+        backend: Backend,
+        on_failure: Callable[[], None],
+        performers: Mapping[Service, Performer] = MappingProxyType({}),
+        ledger: Ledger | None = None,
+    ) -> None:
         self.options = options
         self.shelf = shelf
         self.backend = backend
@@ -71,7 +87,6 @@ class Node:
         self._tasks: set[asyncio.Task[None]] = set()
         #: Sessions that were found to have work before this node serves.
         self._early: dict[str, None] = {}
-        self.verdicts = Verdicts()
         self.followers = Followers()
         self.references = References()
         self.application = Application(
@@ -88,6 +103,8 @@ class Node:
             backend.embedded_log,
         )
         self.owned = Owned(self.application, options.partitions)
+        self._outbox = Outbox(self.application, options.partitions, ordered=backend.embedded_log is not None)
+        self.verdicts = self._outbox.verdicts
         #: Set once, when this node first serves.
         self.served = asyncio.Event()
         cache = AudioCache(AUDIO_CACHE_BYTES)
@@ -103,9 +120,23 @@ class Node:
             options.directory,
         )
         self.application.on_rebalance(self._lost, self._regained)
-        self._consume(COMMANDS, "intake", self.intake)
-        self._consume(RESULTS, "results", self.results)
+        self._consume(COMMANDS, "intake", self.intake, self.owned.store)
+        self._consume(RESULTS, "results", self.results, self.owned.store)
         self._kick = self.application.feed("analyser", self._take_work, CHANNEL_EVENTS)
+        self.jobs = Desk(self.owned, self._outbox, self.followers, self.owner, self.model)
+        self.job_side = JobSide(
+            self.application,
+            self.owned,
+            self._outbox,
+            self.followers,
+            PartSource(backend.part_reader),
+            performers,
+            ledger,
+            options.job_keep_ms,
+            options.directory / "spool",
+        )
+        self._consume(JOB_COMMANDS, "job-intake", self.job_side.intake, self.owned.job_store)
+        self._consume(JOB_RESULTS, "job-results", self.job_side.results, self.owned.job_store)
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -113,6 +144,7 @@ class Node:
         """Prepare the log, start everything, and return; `ready` tells when requests are served."""
         await self.backend.prepare(self.floor)
         self.analyser.start(self._ended)
+        self.job_side.start(self._ended)
         await self.application.start()
         self._spawn(self._sweep(), "sweeper")
 
@@ -124,6 +156,7 @@ class Node:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.analyser.stop()
+        await self.job_side.stop()
         await self.application.stop()
         await self.backend.close()
 
@@ -149,6 +182,7 @@ class Node:
         self.owned.lose()
         self.followers.lose()
         self.analyser.forget_all()
+        self.job_side.lose()
 
     def _regained(self) -> None:
         self._spawn(self._catch_up(), "catch-up")
@@ -157,8 +191,9 @@ class Node:
         await self.owned.catch_up(self._survey)
         if self.owned.ready:
             early, self._early = self._early, {}
-            log.info("node.ready", unfinished_sessions=len(early))
             self._take_work(early)
+            jobs = self.job_side.begin()
+            log.info("node.ready", unfinished_sessions=len(early), unfinished_jobs=jobs)
             self.served.set()
 
     async def _survey(self) -> None:
@@ -174,25 +209,27 @@ class Node:
                 if head.in_progress and (head.kind == "stream" or head.state is State.READONLY):
                     self._early[session] = None
                 await asyncio.sleep(0)
+            await self.job_side.survey(partition)
 
     def floor(self, topic: str, partition: int) -> int | None:
         """Return the offset below which nothing of a partition is needed, None while that is not known."""
         committed: int | None = None
         if self.owned.ready:
             committed = self.application.consumer.committed_offset(TP(topic, partition))
-        lowest = self.references.lowest(partition) if topic == COMMANDS else None
+        references = {COMMANDS: self.references, JOB_COMMANDS: self.job_side.references}.get(topic)
+        lowest = None if references is None else references.lowest(partition)
         if committed is None or lowest is None:
             return committed
         return min(committed, lowest)
 
     # --- agents -----------------------------------------------------------------------------------------------------
 
-    def _consume(self, topic: str, name: str, folder: Folder) -> None:
+    def _consume(self, topic: str, name: str, folder: Folder[H], store_of: Callable[[int], HeadStore[H]]) -> None:
         async def park(partition: int, record: LogRecord, cause: str) -> None:
             await self._park(topic, partition, record, cause)
 
         async def handle(partition: int, records: Sequence[LogRecord]) -> None:
-            await fold_batch(lambda: self.owned.store(partition), records, folder, park)
+            await fold_batch(lambda: store_of(partition), records, folder, park)
             self.owned.folded(topic, partition, records[-1].offset + 1)
 
         self.application.consume(topic, name, handle)
@@ -201,7 +238,8 @@ class Node:
         self.parked += 1
         log.warning("record.parked", topic=topic, partition=partition, offset=record.offset, cause=cause)
         parked = Parked(topic, partition, record.offset, cause, record.key or b"", record.value or b"")
-        await self._writer.append(PARKED[topic], partition, record.key, codec.encode(parked), bounded=False)
+        parked_at = PARKED[topic], partition
+        await self._outbox.writer.append(*parked_at, record.key, codec.encode(parked), bounded=False)
 
     async def _announce(self, partition: int, work: list[str], gone: list[str]) -> None:
         for session in gone:
@@ -219,28 +257,16 @@ class Node:
 
     async def _emit(self, session: str, result: Result) -> None:
         first = isinstance(result, Failed) or result.first == 0
-        if first and self.backend.embedded_log is None:
-            # On Kafka nothing of a session may be in the results before the session is in the changelog, or a table
-            # that is rebuilt after a crash would drop results as a deleted session's. The embedded log keeps order.
-            await self._writer.flush()
-        await self._append(RESULTS, session, result, bounded=False)
+        await self._outbox.emit(RESULTS, session, result, first=first)
 
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(self.options.sweep_seconds)
-            await sweep(self.owned.stores(), self.backend.now_ms(), self._idle_ms, self._expire)
+            await sweep(self.owned.stores(), self.backend.now_ms(), self._expire)
+            await sweep(self.owned.job_stores(), self.backend.now_ms(), self.job_side.overdue)
 
-    async def _expire(self, session: str, command: Expired) -> None:
-        await self._append(COMMANDS, session, command, bounded=False)
-
-    def _append(self, topic: str, session: str, record: Record, *, bounded: bool) -> asyncio.Future[Any]:
-        partition = partition_of(session, self.options.partitions)
-        return self._writer.append(topic, partition, session.encode(), codec.encode(record), bounded=bounded)
-
-    @property
-    def _writer(self) -> LogWriter:
-        writer: LogWriter = self.application.producer.writer
-        return writer
+    async def _expire(self, session: str, due: int) -> None:
+        await self._outbox.append(COMMANDS, session, Expired("sweep", self._idle_ms, due), bounded=False)
 
     # --- the edge's port --------------------------------------------------------------------------------------------
 
@@ -255,18 +281,7 @@ class Node:
     async def submit(self, session: str, command: Command) -> Verdict:
         """See `topics.ports.Sessions.submit`."""
         self.owned.serving(session)
-        verdict = self.verdicts.expect(command.command)
-        try:
-            appended = self._append(COMMANDS, session, command, bounded=True)
-            appended.add_done_callback(lambda done: _pass_on(done, verdict))
-            # Not asyncio.timeout, which costs more than the rest of this method.
-            late = asyncio.get_running_loop().call_later(VERDICT_SECONDS, _give_up, verdict)
-            try:
-                return await verdict
-            finally:
-                late.cancel()
-        finally:
-            self.verdicts.forget(command.command)
+        return await self._outbox.submit(COMMANDS, session, command)
 
     def view(self, session: str) -> View | None:
         """See `topics.ports.Sessions.view`."""
@@ -326,7 +341,7 @@ class Node:
         return [
             ("earshot_windows", "Windows analysed and folded by this process.", self.results.windows),
             ("earshot_lag_seconds", "Age of the oldest chunk that is not analysed.", self.analyser.lag()),
-            ("earshot_queue_bytes", "Bytes that wait for the log.", self._writer.queued_bytes),
+            ("earshot_queue_bytes", "Bytes that wait for the log.", self._outbox.writer.queued_bytes),
             ("earshot_parked_records", "Records moved to a dead-letter topic; look there.", self.parked),
             ("earshot_pending_commands", "Commands without a verdict yet.", len(self.verdicts)),
         ]
@@ -338,14 +353,3 @@ def _instance(directory: Path) -> str:
     if not file.exists():
         file.write_text(keys.new_id())
     return file.read_text().strip()
-
-
-def _pass_on(appended: asyncio.Future[Any], verdict: asyncio.Future[Verdict]) -> None:
-    """A command that the log did not take has no verdict to wait for."""
-    if not appended.cancelled() and (error := appended.exception()) is not None and not verdict.done():
-        verdict.set_exception(error)
-
-
-def _give_up(verdict: asyncio.Future[Verdict]) -> None:
-    if not verdict.done():
-        verdict.set_exception(Unavailable("the log did not take the command in time"))

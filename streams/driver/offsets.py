@@ -34,10 +34,13 @@ class InWork:
         self._deliveries.append(delivery)
         self._by_first[first] = delivery
 
-    def done(self, first: int) -> bool:
-        """The delivery that began at `first` is done; False when it is not known (an older assignment's)."""
+    def done(self, first: int, following: int) -> bool:
+        """The delivery of [first, following) is done; False when it is not known.
+
+        One from before a seek may end after it, when a longer delivery with the same first record is in work.
+        """
         delivery = self._by_first.get(first)
-        if delivery is None:
+        if delivery is None or delivery.next != following:
             return False
         delivery.done = True
         while self._deliveries and self._deliveries[0].done:

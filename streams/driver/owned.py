@@ -9,7 +9,8 @@ from typing import Any
 from faust.types import TP
 
 from streams.agents.store import SessionStore
-from topics.catalog import CHANGELOG, COMMANDS, RESULTS
+from streams.jobs.store import JobStore
+from topics.catalog import CHANGELOG, COMMANDS, PARKED
 from topics.errors import Unavailable
 from topics.keys import new_id, partition_of
 
@@ -26,6 +27,7 @@ class Owned:
         self.partitions = partitions
         self.ready = False
         self._stores: dict[int, SessionStore] = {}
+        self._job_stores: dict[int, JobStore] = {}
         #: Partitions owned, once they serve.
         self._mine: frozenset[int] = frozenset()
         self._url = str(application.conf.canonical_url)
@@ -33,10 +35,17 @@ class Owned:
         self._moved = asyncio.Event()
 
     def store(self, partition: int) -> SessionStore:
-        """Return the store of an owned partition, ready or not."""
+        """Return the sessions of an owned partition, ready or not."""
         store = self._stores.get(partition)
         if store is None:
             store = self._stores[partition] = SessionStore(self.application.rows.rows(partition))
+        return store
+
+    def job_store(self, partition: int) -> JobStore:
+        """Return the jobs of an owned partition, ready or not."""
+        store = self._job_stores.get(partition)
+        if store is None:
+            store = self._job_stores[partition] = JobStore(self.application.rows.rows(partition))
         return store
 
     def serving(self, session: str) -> SessionStore:
@@ -45,13 +54,20 @@ class Owned:
         Raises:
             Unavailable: its partition has no ready owner here.
         """
+        return self.store(self._serving(session))
+
+    def serving_job(self, job: str) -> JobStore:
+        """Return the store that serves a job; errors as `serving`."""
+        return self.job_store(self._serving(job))
+
+    def _serving(self, name: str) -> int:
         if not self.ready:
             raise Unavailable("the partition has no ready owner yet")
-        return self.store(partition_of(session, self.partitions))
+        return partition_of(name, self.partitions)
 
-    def elsewhere(self, session: str) -> str | None:
-        """Return the URL of another node that has a session's partition, as the last assignment told all members."""
-        partition = partition_of(session, self.partitions)
+    def elsewhere(self, name: str) -> str | None:
+        """Return the URL of another node that has an id's partition, as the last assignment told all members."""
+        partition = partition_of(name, self.partitions)
         if partition in self._mine:
             return None
         for url, topics in self.application.assignor.tables_metadata().items():
@@ -60,20 +76,24 @@ class Owned:
         return None
 
     def new_id(self) -> str:
-        """Return an id in a partition that this node owns, so that a session is opened where it is asked for.
+        """Return an id in a partition that this node owns, so that work begins where it is asked for.
 
         Raises:
             Unavailable: it owns none.
         """
         if not self._mine:
             raise Unavailable("this node has no partitions yet")
-        while partition_of(session := new_id(), self.partitions) not in self._mine:
+        while partition_of(name := new_id(), self.partitions) not in self._mine:
             pass
-        return session
+        return name
 
     def stores(self) -> Iterable[SessionStore]:
-        """Return the stores of all owned partitions, none while they are not ready."""
+        """Return the sessions of all owned partitions, none while they are not ready."""
         return [self.store(partition) for partition in self.assigned()] if self.ready else []
+
+    def job_stores(self) -> Iterable[JobStore]:
+        """Return the jobs of all owned partitions, none while they are not ready."""
+        return [self.job_store(partition) for partition in self.assigned()] if self.ready else []
 
     def assigned(self) -> list[int]:
         """Return the partitions of the last assignment, ready or not."""
@@ -90,13 +110,14 @@ class Owned:
         self.ready = False
         self._mine = frozenset()
         self._stores.clear()
+        self._job_stores.clear()
         self._folded.clear()
 
     async def catch_up(self, then: Callable[[], Awaitable[None]]) -> None:
         """Wait until all that is in the log now is folded, run `then`, and begin to serve."""
         consumer = self.application.consumer
         generation = self.application.consumer_generation_id
-        tps = [tp for tp in consumer.assignment() if tp.topic in (COMMANDS, RESULTS)]
+        tps = [tp for tp in consumer.assignment() if tp.topic in PARKED]
         targets = await consumer.highwaters(*tps) if tps else {}
         earliest = await consumer.earliest_offsets(*tps) if tps else {}
         # A partition where nothing was committed begins at the first record that its retention has left.

@@ -1,4 +1,4 @@
-"""Reading single records of the command topic again, for audio that is no longer in memory."""
+"""Reading single records of a command topic again, for audio that is no longer in memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from aiokafka.errors import KafkaError
 from faust.types import TP
 
 from streams.embedded.log import EmbeddedLog
-from topics.catalog import COMMANDS
 from topics.errors import Unavailable
 
 FETCH_SECONDS: Final = 10.0
@@ -20,12 +19,13 @@ FETCH_SECONDS: Final = 10.0
 class EmbeddedReader:
     """Gets from the embedded log."""
 
-    def __init__(self, log: EmbeddedLog) -> None:
+    def __init__(self, log: EmbeddedLog, topic: str) -> None:
         self._log = log
+        self._topic = topic
 
     async def read(self, partition: int, offsets: Sequence[int]) -> AsyncGenerator[bytes | None, None]:
         """Yield the values at some offsets, None for one that is gone."""
-        tp = TP(COMMANDS, partition)
+        tp = TP(self._topic, partition)
         for offset in offsets:
             record = await asyncio.to_thread(self._log.get, tp, offset)
             yield None if record is None else record.value
@@ -34,9 +34,10 @@ class EmbeddedReader:
 class KafkaReader:
     """Assign and seek with a consumer that belongs to no group; one reader at a time."""
 
-    def __init__(self, bootstrap: Sequence[str], record_limit: int) -> None:
+    def __init__(self, bootstrap: Sequence[str], record_limit: int, topic: str) -> None:
         self._bootstrap = ",".join(bootstrap)
         self._limit = record_limit
+        self._topic = topic
         self._lock = asyncio.Lock()
         self._consumer: Any = None
 
@@ -54,7 +55,7 @@ class KafkaReader:
 
     async def read(self, partition: int, offsets: Sequence[int]) -> AsyncGenerator[bytes | None, None]:
         """Yield the values at rising offsets, None for one that is past the topic's retention."""
-        tp = TopicPartition(COMMANDS, partition)
+        tp = TopicPartition(self._topic, partition)
         async with self._lock:
             try:
                 async with asyncio.timeout(FETCH_SECONDS):

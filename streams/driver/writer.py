@@ -151,6 +151,9 @@ class KafkaWriter:
             except asyncio.CancelledError:
                 self._queue.appendleft(item)
                 raise
+            except Exception as error:  # A fault of ours: nothing says what became of the record.
+                self._settle(item, None, error)
+                self._fail(error)
             else:
                 sent.add_done_callback(lambda done, item=item: self._on_sent(item, done))
 

@@ -1,4 +1,4 @@
-"""The session interface at both of its places, over whatever `service` is."""
+"""The session interface at both of its places and the job interface, over whatever `service` is."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.contract.api import Api, Service
+from tests.contract.jobs import Jobs
+from tests.stub_engines import StubEngines
 
 
 @pytest.fixture
@@ -23,3 +25,13 @@ def sense(service: Service) -> Iterator[Api]:
     driver = Api(service, "/sense/api/v1")
     yield driver
     driver.http.close()
+
+
+@pytest.fixture
+def jobs(service: Service, engines: StubEngines) -> Iterator[Jobs]:
+    """The job interface, with engines that are well."""
+    engines.heal()
+    driver = Jobs(service)
+    yield driver
+    driver.http.close()
+    engines.heal()

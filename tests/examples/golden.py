@@ -7,11 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from topics import catalog, codec, rows
+from topics.jobs import rows as job_rows
+from topics.jobs.law import Entry, EntryState, JobHead, JobState
+from topics.jobs.options import Options, Service
+from topics.jobs.records import (
+    Accepted,
+    Billed,
+    Finished,
+    Overdue,
+    Part,
+    Portion,
+    Removed,
+    Source,
+    Started,
+)
 from topics.lifecycle import Head, Receipt, State
 from topics.records import Chunk, Cursor, Deleted, Expired, Failed, Opened, Parked, Record, Scored, Sealed
 from topics.rows import Block, ChunkRow
@@ -39,6 +53,30 @@ MODEL: Final = "yamnet@0123abcd-456def"
 #: Ends the names of records that were written before sessions named their model: read for ever, written no more.
 BEFORE: Final = "-before-models"
 
+ACCEPTED: Final = Accepted(
+    "c-7",
+    "u-1",
+    2,
+    "p-1",
+    "o-1",
+    Options(
+        sound_event_detection=True,
+        speech_analysis=True,
+        audio_insights=True,
+        caption=True,
+        speaker_profile=True,
+        translation=True,
+        speaker_diarization=False,
+        speech_model="whisper-large",
+        speech_lang="en",
+        translation_target_lang="ko",
+        audio_insights_prompt="one sentence",
+    ),
+    Source("audio/wav", "wav", 320_044, 16_000, 2, filename="siren.wav", declared="audio/x-wav"),
+    MODEL,
+    bytes(range(16)),
+)
+
 RECORDS: Final[Mapping[str, Mapping[str, Record]]] = {
     catalog.COMMANDS: {
         "open": msgspec.structs.replace(OPENED, model=MODEL),
@@ -58,11 +96,34 @@ RECORDS: Final[Mapping[str, Mapping[str, Record]]] = {
         "scores-short-before-models": Scored(0, "yamnet@0123abcd", b"", Cursor()),
         "fail": Failed("chunk 3: the data holds no audio"),
     },
+    catalog.JOB_COMMANDS: {
+        "part": Part("c-6", "u-1", 1, b"\x00\x01\xfe\xff"),
+        "accept": ACCEPTED,
+        "accept-short": Accepted("c-7", "u-1", 1, "p", "o", Options(), Source("", "wav", 1, 8000, 1), MODEL, b""),
+        "remove": Removed("c-8"),
+        "overdue": Overdue("sweep", 2_592_000_000, 1_702_592_000_000),
+    },
+    catalog.JOB_RESULTS: {
+        "start": Started(Service.SOUND, "r-1"),
+        "portion": Portion(Service.SOUND, "r-1", 3, b"\x80\x00\xff\x7f", 0.25),
+        "portion-short": Portion(Service.CAPTION, "r-2", 0, b""),
+        "finish": Finished(
+            Service.SPEECH, "r-3", 4, "Engine API error: 500", 10_000, "whisper-large", ("no voice activity",)
+        ),
+        "finish-short": Finished(Service.TRANSLATION, "r-4", 1),
+        "bill": Billed((Service.SOUND, Service.INSIGHTS)),
+    },
     catalog.COMMANDS_PARKED: {
         "parked": Parked(catalog.COMMANDS, 3, 41, "RecordError: the record has no value", SESSION, b""),
     },
     catalog.RESULTS_PARKED: {
         "parked": Parked(catalog.RESULTS, 0, 2**40, "RecordError: not a record", b"\xff\x00", b"noise"),
+    },
+    catalog.JOB_COMMANDS_PARKED: {
+        "parked": Parked(catalog.JOB_COMMANDS, 1, 5, "RecordError: not a record", SESSION, b"noise"),
+    },
+    catalog.JOB_RESULTS_PARKED: {
+        "parked": Parked(catalog.JOB_RESULTS, 2, 6, "RecordError: not a record", SESSION, b"noise"),
     },
 }
 
@@ -81,6 +142,34 @@ HEAD: Final = Head(
     finished=True,
 )
 
+JOB_HEAD: Final = JobHead(
+    JobState.PROCESSING,
+    command=77,
+    touched=1_700_000_000_123,
+    upload="u-1",
+    parts=2,
+    received=320_044,
+    created=1_700_000_000_123,
+    entries=(
+        Entry(
+            Service.SOUND,
+            EntryState.SUCCESS,
+            "r-1",
+            portions=4,
+            done=1.0,
+            audio_ms=10_000,
+            model=MODEL,
+            warnings=("one channel is silent",),
+            revision=6,
+            billed=True,
+        ),
+        Entry(Service.SPEECH, EntryState.ERROR, "r-3", error="Engine API error: 500", revision=7),
+        Entry(Service.INSIGHTS, revision=1),
+    ),
+    revision=7,
+    digest=bytes(range(16)),
+)
+
 ROWS: Final[Mapping[str, msgspec.Struct]] = {
     "head": HEAD,
     "head-new": Head("stream", None, touched=1, command=0),
@@ -89,13 +178,20 @@ ROWS: Final[Mapping[str, msgspec.Struct]] = {
     "chunk": ChunkRow(2**33, 16_384, bytes(range(16))),
     "block": Block("yamnet@0123abcd", b"\x80\x00\xff\x7f"),
     "receipt": Receipt(b"0123456789abcdef", bytes(range(16))),
+    "jobhead": JOB_HEAD,
+    "jobhead-new": JobHead(JobState.RECEIVING, command=0, touched=1, upload="u-1", parts=1, received=4),
+    "accepted": ACCEPTED,
 }
 
 #: How a file of each kind is read again.
 READERS: Final[Mapping[str, Callable[[bytes], object]]] = {
     catalog.COMMANDS: codec.decode_command,
     catalog.RESULTS: codec.decode_result,
+    catalog.JOB_COMMANDS: codec.decode_job_command,
+    catalog.JOB_RESULTS: codec.decode_job_result,
     catalog.COMMANDS_PARKED: codec.decode_parked,
+    catalog.JOB_COMMANDS_PARKED: codec.decode_parked,
+    catalog.JOB_RESULTS_PARKED: codec.decode_parked,
     catalog.RESULTS_PARKED: codec.decode_parked,
 }
 ROW_READERS: Final[Mapping[str, Callable[[bytes], object]]] = {
@@ -104,6 +200,8 @@ ROW_READERS: Final[Mapping[str, Callable[[bytes], object]]] = {
     "chunk": rows.chunk,
     "block": rows.block,
     "receipt": rows.receipt,
+    "jobhead": job_rows.head,
+    "accepted": job_rows.accepted,
 }
 
 
@@ -114,13 +212,16 @@ def folder(topic: str) -> Path:
 
 def readable(record: msgspec.Struct) -> str:
     """Return a record as JSON with the names of its fields; bytes in hex."""
-    fields = {name: getattr(record, name) for name in record.__struct_fields__}
-    cursor = fields.get("cursor")
-    if isinstance(cursor, msgspec.Struct):
-        fields["cursor"] = {name: getattr(cursor, name) for name in cursor.__struct_fields__}
-    named = {"record": type(record).__name__, **fields}
-    plain = {name: value.hex() if isinstance(value, bytes) else value for name, value in named.items()}
+    plain = {"record": type(record).__name__, **_named(record)}
     return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"
+
+
+def _named(value: object) -> Any:
+    if isinstance(value, msgspec.Struct):
+        return {name: _named(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, tuple):
+        return [_named(item) for item in value]
+    return value.hex() if isinstance(value, bytes) else value
 
 
 def files() -> dict[Path, tuple[msgspec.Struct, bytes]]:

@@ -28,12 +28,14 @@ from topics.jobs.records import (
 )
 from topics.lifecycle import Verdict
 
+#: The error of a service whose result has a gap.
+LOST: Final = "a part of the result was lost"
 #: An upload that gets no part for longer than this is given up.
 UPLOAD_IDLE_MS: Final = 3600 * 1000
 
 
 class JobState(StrEnum):
-    """States of a job. ABSENT is also what a job is after its removal."""
+    """States of a job. ABSENT is also what a job is once its time is over."""
 
     ABSENT = "absent"
     #: Its audio is on the way; nobody has an id yet.
@@ -41,7 +43,8 @@ class JobState(StrEnum):
     ACCEPTED = "accepted"
     PROCESSING = "processing"
     COMPLETED = "completed"
-    #: Removed, but the ledger does not hold all that it cost.
+    #: Removed by its client. Remembered until its time is over: a request that is repeated under its Idempotency-Key
+    #: must not run again, and the ledger may not hold all that it cost.
     REMOVED = "removed"
 
 
@@ -113,21 +116,22 @@ class JobHead(msgspec.Struct, frozen=True, array_like=True):
         return self.state in (JobState.ACCEPTED, JobState.PROCESSING)
 
     @property
+    def needs_audio(self) -> bool:
+        """True while the parts are read, or will be."""
+        return self.unfinished or self.state is JobState.RECEIVING
+
+    @property
     def visible(self) -> bool:
         """True for a job that can be read."""
         return self.state in (JobState.ACCEPTED, JobState.PROCESSING, JobState.COMPLETED)
 
     @property
     def ready(self) -> tuple[Service, ...]:
-        """Services that have not ended and wait for no other one."""
+        """Services that have not ended and wait for no other one; what was not asked for is not waited for."""
         if not self.unfinished:
             return ()
-        ended = {entry.service for entry in self.entries if entry.ended}
-        return tuple(
-            entry.service
-            for entry in self.entries
-            if not entry.ended and ended.issuperset(NEEDS.get(entry.service, ()))
-        )
+        left = [entry.service for entry in self.entries if not entry.ended]
+        return tuple(service for service in left if not set(NEEDS.get(service, ())).intersection(left))
 
     def due(self, keep_ms: int) -> int:
         """Return the log time (ms) after which the job may be removed."""
@@ -146,8 +150,7 @@ class JobEffect(StrEnum):
     WATCH = "enter the job in the expiry index"
     UNWATCH = "drop the entry of the expiry index that led here"
     CANCEL = "stop what runs for the job"
-    ERASE = "delete every row of the job but its head"
-    FORGET = "delete the head too"
+    ERASE = "delete every row of the job but the head, if there is one, and the acceptance while it is not billed"
 
 
 class JobStep(msgspec.Struct, frozen=True):
@@ -162,6 +165,7 @@ class JobStep(msgspec.Struct, frozen=True):
 ABSENT: Final = Verdict(404, error="Not Found")
 _OTHER_UPLOAD: Final = Verdict(409, error="another request with this Idempotency-Key took over")
 _OTHER_REQUEST: Final = Verdict(409, error="the Idempotency-Key was used for another request")
+_REMOVED: Final = Verdict(409, error="the Idempotency-Key was used for a job that was removed")
 _GONE: Final = (JobEffect.CANCEL, JobEffect.ERASE)
 
 
@@ -199,7 +203,7 @@ def _accept(head: JobHead, command: Accepted, offset: int, at: int) -> JobStep:
         revision=1,
         digest=command.digest,
     )
-    return JobStep(accepted, (JobEffect.KEEP_ACCEPTED, JobEffect.WORK))
+    return JobStep(accepted, (JobEffect.KEEP_ACCEPTED, JobEffect.WATCH, JobEffect.WORK))
 
 
 def _absent(head: JobHead | None, command: JobCommand, offset: int, at: int) -> JobStep:
@@ -215,36 +219,29 @@ def _accepted_before(head: JobHead, command: Accepted, offset: int, at: int) -> 
 
 
 def _remove(head: JobHead, command: Removed, offset: int, at: int) -> JobStep:
-    return _removed(head, offset, at, ())
-
-
-def _removed(head: JobHead, offset: int, at: int, effects: tuple[JobEffect, ...]) -> JobStep:
-    """What the job cost stays until the ledger holds it; everything else goes."""
-    if head.unbilled:
-        rest = msgspec.structs.replace(head, state=JobState.REMOVED, command=offset, touched=at, entries=head.unbilled)
-        return JobStep(rest, (*effects, *_GONE, JobEffect.BILL), Verdict(204))
-    return JobStep(None, (*effects, *_GONE, JobEffect.FORGET), Verdict(204))
-
-
-def _give_up(head: JobHead, command: Removed, offset: int, at: int) -> JobStep:
-    return JobStep(head, verdict=ABSENT)
+    rest = msgspec.structs.replace(head, state=JobState.REMOVED, command=offset, touched=at, entries=head.unbilled)
+    return JobStep(rest, (*_GONE, JobEffect.BILL) if rest.entries else _GONE, Verdict(204))
 
 
 def _overdue(head: JobHead, command: Overdue, offset: int, at: int) -> JobStep:
-    if at > head.due(command.keep_ms):
-        return _removed(head, offset, at, (JobEffect.UNWATCH,))
-    return JobStep(head, (JobEffect.UNWATCH, JobEffect.WATCH), Verdict(409, error="the job is kept"))
+    if at > head.due(command.keep_ms) and not head.unbilled:
+        return JobStep(None, (JobEffect.UNWATCH, *_GONE), Verdict(204))
+    # The command is noted: delivered again, after the bill perhaps, it must not be judged anew.
+    kept = msgspec.structs.replace(head, command=offset)
+    return JobStep(kept, (JobEffect.UNWATCH, JobEffect.WATCH), Verdict(409, error="the job is kept"))
 
 
 def _removed_before(head: JobHead | None, command: Removed, offset: int, at: int) -> JobStep:
     # Erased once more: the command may be a redelivery whose deletions never reached the changelog.
-    effects = (*_GONE, JobEffect.FORGET) if head is None else _GONE
-    return JobStep(head, effects, ABSENT)
+    return JobStep(head, _GONE, ABSENT)
 
 
-def _overdue_before(head: JobHead | None, command: Overdue, offset: int, at: int) -> JobStep:
-    step = _removed_before(head, Removed(command.command), offset, at)
-    return JobStep(step.head, (JobEffect.UNWATCH, *step.effects), step.verdict)
+def _overdue_before(head: None, command: Overdue, offset: int, at: int) -> JobStep:
+    return JobStep(None, (JobEffect.UNWATCH, *_GONE), ABSENT)
+
+
+def _used(head: JobHead, command: JobCommand, offset: int, at: int) -> JobStep:
+    return JobStep(head, verdict=_REMOVED)
 
 
 Rule = Callable[..., JobStep]
@@ -257,16 +254,16 @@ TABLE: Final[Mapping[tuple[JobState, type], Rule]] = {
     (JobState.ABSENT, Overdue): _overdue_before,
     (JobState.RECEIVING, Part): _part,
     (JobState.RECEIVING, Accepted): _accept,
-    (JobState.RECEIVING, Removed): _give_up,
+    (JobState.RECEIVING, Removed): _absent,
     (JobState.RECEIVING, Overdue): _overdue,
     **{(state, Part): _late_part for state in _KNOWN},
     **{(state, Accepted): _accepted_before for state in _KNOWN},
     **{(state, Removed): _remove for state in _KNOWN},
     **{(state, Overdue): _overdue for state in _KNOWN},
-    (JobState.REMOVED, Part): _absent,
-    (JobState.REMOVED, Accepted): _absent,
+    (JobState.REMOVED, Part): _used,
+    (JobState.REMOVED, Accepted): _used,
     (JobState.REMOVED, Removed): _removed_before,
-    (JobState.REMOVED, Overdue): _overdue_before,
+    (JobState.REMOVED, Overdue): _overdue,
 }
 
 
@@ -306,23 +303,24 @@ def _started(head: JobHead, entry: Entry, result: Started) -> JobStep:
 
 
 def _portion(head: JobHead, entry: Entry, result: Portion) -> JobStep:
-    if entry.ended or result.number < entry.portions:
-        return JobStep(head, (JobEffect.KEEP_PORTION,) if result.number < entry.portions else ())
-    if result.number > entry.portions:
-        return JobStep(head)  # of a run that lost its beginning; it ends by its `Finished`, which counts portions too
+    if result.number < entry.portions:
+        return JobStep(head, (JobEffect.KEEP_PORTION,))
+    if entry.ended or result.number > entry.portions:
+        return JobStep(head)  # one before it was parked; the `Finished` of the run says how many there should be
     grown = msgspec.structs.replace(entry, portions=result.number + 1, done=result.done)
     return JobStep(_changed(head, grown), (JobEffect.KEEP_PORTION,))
 
 
 def _finished(head: JobHead, entry: Entry, result: Finished) -> JobStep:
-    if entry.ended or result.portions != entry.portions:
-        return JobStep(head, _after(head, entry) if entry.ended else ())
-    state = EntryState.SUCCESS if result.error is None else EntryState.ERROR
+    if entry.ended:
+        return JobStep(head, _after(head, entry))
+    error = result.error if result.portions == entry.portions else result.error or LOST
+    state = EntryState.SUCCESS if error is None else EntryState.ERROR
     ended = msgspec.structs.replace(
         entry,
         state=state,
         done=1.0,
-        error=result.error,
+        error=error,
         audio_ms=result.audio_ms,
         model=result.model,
         warnings=result.warnings,
@@ -338,13 +336,14 @@ def _after(head: JobHead, entry: Entry) -> tuple[JobEffect, ...]:
 
 
 def _billed(head: JobHead, result: Billed) -> JobStep:
+    billed = {entry.service for entry in head.unbilled}.intersection(result.services)
     entries = tuple(
-        msgspec.structs.replace(entry, billed=True) if entry.service in result.services else entry
-        for entry in head.entries
+        msgspec.structs.replace(entry, billed=True) if entry.service in billed else entry for entry in head.entries
     )
     known = msgspec.structs.replace(head, entries=entries)
-    if head.state is JobState.REMOVED and not known.unbilled:
-        return JobStep(None, (JobEffect.ERASE, JobEffect.FORGET))
+    if head.state is JobState.REMOVED:
+        rest = msgspec.structs.replace(known, entries=known.unbilled)
+        return JobStep(rest, () if rest.entries else (JobEffect.ERASE,))
     return JobStep(known)
 
 

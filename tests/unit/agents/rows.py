@@ -6,7 +6,7 @@ from collections.abc import Coroutine, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from topics import codec
-from topics.records import Command, Result
+from topics.records import Record
 
 T = TypeVar("T")
 
@@ -20,7 +20,7 @@ class Delivered(NamedTuple):
     value: bytes | None
 
 
-def delivered(offset: int, session: str, record: Command | Result, at: int = 0) -> Delivered:
+def delivered(offset: int, session: str, record: Record, at: int = 0) -> Delivered:
     """Return a record as the log gives it."""
     return Delivered(offset, at, session.encode(), codec.encode(record))
 

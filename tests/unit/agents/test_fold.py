@@ -28,7 +28,7 @@ class Numbers:
         self.dropped_offsets: list[int] = []
         self.waves: list[int] = []
 
-    def fold(self, draft: Draft, record: LogRecord) -> None:
+    def fold(self, draft: Draft[Head], record: LogRecord) -> None:
         self.tried.append(record.offset)
         draft.put(record.key or b"", b"%d" % record.offset)
         if remaining := self.failures.get(record.offset):
@@ -52,7 +52,7 @@ class House:
     async def park(self, partition: int, record: LogRecord, cause: str) -> None:
         self.parked.append((partition, record.offset, cause))
 
-    def batch(self, folder: fold.Folder, records: Iterable[bytes]) -> None:
+    def batch(self, folder: fold.Folder[Head], records: Iterable[bytes]) -> None:
         log = [Delivered(offset, 0, key, b"") for offset, key in enumerate(records)]
         asyncio.run(fold_batch(lambda: self.store, log, folder, self.park))
 
@@ -113,7 +113,7 @@ def test_writes_of_the_other_agent_during_a_pause_are_not_lost() -> None:
         def __init__(self, **change: int) -> None:
             self.change = change
 
-        def fold(self, draft: Draft, record: LogRecord) -> None:
+        def fold(self, draft: Draft[Head], record: LogRecord) -> None:
             if record.value == b"poison":
                 raise RecordError("poison")
             head = draft.head(SESSION)
@@ -140,5 +140,5 @@ def test_writes_of_the_other_agent_during_a_pause_are_not_lost() -> None:
 
 @pytest.mark.parametrize("key", [None, b"", b"short", b"\xff" * 24, b"S" * 23 + b"/"])
 def test_a_key_that_is_no_session_id_is_no_record_of_ours(key: bytes | None) -> None:
-    with pytest.raises(RecordError, match="not a session id"):
+    with pytest.raises(RecordError, match="not an id"):
         fold.name_of(Delivered(0, 0, key, b""))

@@ -14,13 +14,13 @@ from streams.agents.audio import AudioCache, AudioSource
 from streams.agents.followers import Followers
 from streams.agents.references import References
 from streams.agents.store import Draft, SessionStore
-from streams.agents.sweeper import SWEEP_SESSIONS, sweep
+from streams.agents.sweeper import SWEEP, sweep
 from streams.agents.verdicts import Verdicts
 from tests.unit.agents.rows import MemoryPartition
 from topics import codec, keys
 from topics.errors import AudioError, Unavailable
 from topics.lifecycle import Verdict
-from topics.records import Chunk, Expired, Sealed
+from topics.records import Chunk, Sealed
 from topics.rows import ChunkRow
 
 # --- references -----------------------------------------------------------------------------------------------------
@@ -198,13 +198,13 @@ def store_with(due: dict[str, int]) -> SessionStore:
     return store
 
 
-def swept(stores: list[SessionStore], now: int) -> list[tuple[str, Expired]]:
-    sent: list[tuple[str, Expired]] = []
+def swept(stores: list[SessionStore], now: int) -> list[tuple[str, int]]:
+    sent: list[tuple[str, int]] = []
 
-    async def send(session: str, command: Expired) -> None:
-        sent.append((session, command))
+    async def send(session: str, due: int) -> None:
+        sent.append((session, due))
 
-    assert asyncio.run(sweep(stores, now, 1000, send)) == len(sent)
+    assert asyncio.run(sweep(stores, now, send)) == len(sent)
     return sent
 
 
@@ -212,9 +212,9 @@ def test_the_sweeper_asks_for_what_is_due_in_every_partition() -> None:
     one, other = store_with({"A" * 24: 50, "B" * 24: 10}), store_with({"C" * 24: 51})
     assert swept([one, other], 9) == []
     assert [session[0] for session, _ in swept([one, other], 50)] == ["B", "A"]
-    assert swept([one, other], 51)[-1] == ("C" * 24, Expired("sweep", 1000, 51))
+    assert swept([one, other], 51)[-1] == ("C" * 24, 51)
 
 
 def test_the_sweeper_takes_a_bounded_number_at_once() -> None:
-    store = store_with({f"{number:024d}": number for number in range(SWEEP_SESSIONS + 5)})
-    assert len(swept([store], 10_000)) == SWEEP_SESSIONS
+    store = store_with({f"{number:024d}": number for number in range(SWEEP + 5)})
+    assert len(swept([store], 10_000)) == SWEEP

@@ -95,7 +95,7 @@ def test_a_draft_reads_what_it_wrote_and_forgets_an_unfinished_record() -> None:
     assert draft.get(keys.session_key(ONE, keys.CHUNK, 0)) is None
     draft.begin()
     assert draft.get(b"kept") == b"1"
-    assert len(list(draft.chunks(ONE))) == 3
+    assert draft.get(keys.session_key(ONE, keys.CHUNK, 0)) is not None
     before = dict(partition.rows)
     assert b"kept" not in before
     draft.apply()

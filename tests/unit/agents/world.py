@@ -71,7 +71,7 @@ class World:
     async def _park(self, partition: int, record: LogRecord, cause: str) -> None:
         self.parked.append((record.offset, cause))
 
-    def _fold(self, records: list[Delivered], folder: Folder) -> None:
+    def _fold(self, records: list[Delivered], folder: Folder[Head]) -> None:
         if records:
             run(fold_batch(lambda: self.store, records, folder, self._park))
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -15,12 +18,15 @@ from app.main import create_app
 from app.options import EdgeOptions
 from tests.contract.conftest import api, sense
 from tests.unit.app.double import MemoryDirectory, MemoryHealth, MemorySessions
+from tests.unit.app_jobs.double import MemoryJobs, MemoryProber
 from topics.ports import Principal
 
 __all__ = ["api", "sense"]
 
 KEY = "a-key-of-the-double"
-OPTIONS = EdgeOptions(secret=b"s" * 32, poll_seconds=0.3, chunk_limit=2 * 1024 * 1024)
+OPTIONS = EdgeOptions(
+    secret=b"s" * 32, spool=Path(tempfile.gettempdir()), poll_seconds=0.3, chunk_limit=2 * 1024 * 1024
+)
 
 
 class House:
@@ -28,10 +34,18 @@ class House:
 
     def __init__(self, options: EdgeOptions = OPTIONS) -> None:
         self.sessions = MemorySessions()
+        self.jobs = MemoryJobs()
+        self.prober = MemoryProber()
         self.directory = MemoryDirectory({KEY: Principal("project", "organization")})
         self.health = MemoryHealth()
         self.app: Starlette = create_app(
-            self.sessions, self.directory, self.health, options, lambda: [("earshot_queue_bytes", "Bytes queued.", 7.0)]
+            self.sessions,
+            self.jobs,
+            self.directory,
+            self.prober,
+            self.health,
+            options,
+            lambda: [("earshot_queue_bytes", "Bytes queued.", 7.0)],
         )
 
 
@@ -46,6 +60,8 @@ def http(house: House) -> Iterator[TestClient]:
     """A client of the fresh edge that sends its key."""
     with TestClient(house.app, headers={"X-Api-Key": KEY}, raise_server_exceptions=False) as client:
         yield client
+        assert client.portal is not None
+        client.portal.call(house.app.state.forwarder.close)
 
 
 class Running(msgspec.Struct, frozen=True):
@@ -55,12 +71,10 @@ class Running(msgspec.Struct, frozen=True):
     key: str
 
 
-@pytest.fixture(scope="session")
-def service() -> Iterator[Running]:
-    """The double behind a real HTTP server."""
-    config = uvicorn.Config(
-        House().app, port=0, log_config=None, lifespan="off", ws="none", timeout_graceful_shutdown=1
-    )
+@contextmanager
+def serving(house: House) -> Iterator[Running]:
+    """Put an edge behind a real HTTP server."""
+    config = uvicorn.Config(house.app, port=0, log_config=None, lifespan="off", ws="none", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -71,3 +85,10 @@ def service() -> Iterator[Running]:
     yield Running(f"http://127.0.0.1:{port}", KEY)
     server.should_exit = True
     thread.join()
+
+
+@pytest.fixture(scope="session")
+def service() -> Iterator[Running]:
+    """The double behind a real HTTP server."""
+    with serving(House()) as running:
+        yield running

@@ -226,6 +226,8 @@ class MemoryDirectory:
     def __init__(self, keys: dict[str, Principal]) -> None:
         self.keys = keys
         self.down = False
+        #: Projects whose free seconds are spent.
+        self.spent: set[str] = set()
         self.questions = 0
 
     async def project(self, key: str) -> Principal | None:
@@ -234,6 +236,12 @@ class MemoryDirectory:
         if self.down:
             raise DirectoryDown("the database does not answer")
         return self.keys.get(key)
+
+    async def exhausted(self, principal: Principal) -> bool:
+        await asyncio.sleep(0)
+        if self.down:
+            raise DirectoryDown("the database does not answer")
+        return principal.project in self.spent
 
 
 class MemoryHealth:

@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 from structlog.testing import capture_logs
 
 from app.edge import command_ids
-from app.metrics import METRICS
+from app.metrics import METRICS, Meters
 from tests.contract.api import RAW, UNKNOWN, b64, generic, tone, wav
 from tests.unit.app.conftest import KEY, House
 from tests.unit.app.double import MODEL
@@ -152,6 +152,14 @@ def test_metrics_are_the_closed_list_and_the_gauges_of_the_others(http: TestClie
     assert float(samples["earshot_queue_bytes"]) == 7
     families = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
     assert {family.removesuffix("_total") for family in families} == METRICS.keys() | {"earshot_queue_bytes"}
+
+
+def test_jobs_are_counted_with_their_bytes() -> None:
+    meters = Meters(tuple)
+    for size in (10, 32):
+        meters.job_accepted(size)
+    lines = meters.exposition().decode().splitlines()
+    assert {"earshot_jobs_accepted_total 2.0", "earshot_job_bytes_accepted_total 42.0"} <= set(lines)
 
 
 def test_the_log_has_a_line_for_an_event_and_neither_key_nor_audio_nor_whole_id(http: TestClient) -> None:

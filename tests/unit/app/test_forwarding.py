@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
 
 import pytest
 from starlette.testclient import TestClient
@@ -54,11 +53,3 @@ def test_an_owner_that_does_not_answer_is_503(http: TestClient, house: House) ->
     answer = http.get(f"/audio_sessions/{session}/status")
     assert answer.status_code == 503
     assert int(answer.headers["retry-after"]) >= 1
-
-
-@pytest.fixture(autouse=True)
-def closed(house: House, http: TestClient) -> Iterator[None]:
-    """The edge closes its connections at the end."""
-    yield
-    assert http.portal is not None
-    http.portal.call(house.app.state.forwarder.close)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import MutableMapping
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.contract.api import RAW, tone
@@ -59,7 +60,7 @@ async def turns(count: int = 20) -> None:
 
 def patient() -> House:
     """An edge that would wait for longer than any test."""
-    return House(OPTIONS.__class__(secret=OPTIONS.secret, poll_seconds=60))
+    return House(msgspec.structs.replace(OPTIONS, poll_seconds=60))
 
 
 def test_a_wait_looks_only_when_something_changed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +151,7 @@ def test_a_partition_that_leaves_ends_the_wait(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("seconds", [0.0, 0.02])
 def test_the_wait_ends_with_the_current_state(seconds: float) -> None:
     async def scenario() -> None:
-        house = House(OPTIONS.__class__(secret=OPTIONS.secret, poll_seconds=seconds))
+        house = House(msgspec.structs.replace(OPTIONS, poll_seconds=seconds))
         session = await pending(house)
         for operation in ("status", "results"):
             reader = Reader(house, f"/audio_sessions/{session}/{operation}")

@@ -128,6 +128,32 @@ def test_cut_off_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
         list(blocks)
 
 
+def until_it_breaks(data: bytes, content_type: str) -> tuple[int, float | None, str]:
+    """Frames before the damage, where that is, and what is said of it."""
+    audio, frames = open_file(io.BytesIO(data), parse(content_type)), 0
+    try:
+        for block in audio.blocks():
+            frames += len(block)
+    except AudioError as error:
+        return frames, audio.broken_at, str(error)
+    raise AssertionError("it is not damaged")
+
+
+def test_audio_is_given_up_to_its_damage() -> None:
+    """Also within a block; FLAC by frames of the coder, which has 4096 samples in one."""
+    flac = encoded("audio/flac", 9.0)
+    frames, at, cause = until_it_breaks(flac[: len(flac) // 2], "audio/flac")
+    assert (at, cause) == (frames / RATE, "the audio is damaged: flac decoder lost sync")
+    assert frames % 4096 == 0
+    assert 4.0 < frames / RATE < 5.0
+    floats = np.zeros((8000, 2), "<f4")
+    floats[5000, 1] = np.inf
+    found = until_it_breaks(floats.tobytes(), "audio/x-raw; rate=8000; format=f32; channels=2")
+    assert found[:2] == (5000, 0.625)
+    found = until_it_breaks(bytes(4003), "audio/x-raw; rate=8000; format=s16; channels=2")
+    assert found == (1000, 0.125, "the audio is damaged: its last frame has 3 of 4 bytes")
+
+
 @pytest.mark.parametrize(
     ("offset", "value", "message"),
     [

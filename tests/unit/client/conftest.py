@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.unit.client.jobs_stub import JobStub
 from tests.unit.client.stub import Stub, serving
 
 HEARD = [{}, {"Dog_bark": 0.6}, {"Dog_bark": 0.9, "Speech": 0.7}, {}, {"Speech": 0.8}]
@@ -15,3 +16,15 @@ HEARD = [{}, {"Dog_bark": 0.6}, {"Dog_bark": 0.9, "Speech": 0.7}, {}, {"Speech":
 def stub() -> Iterator[Stub]:
     with serving(Stub(HEARD)) as stub:
         yield stub
+
+
+@pytest.fixture(scope="session")
+def _jobs() -> Iterator[JobStub]:
+    with serving(JobStub()) as stub:
+        yield stub
+
+
+@pytest.fixture
+def jobs(_jobs: JobStub) -> JobStub:
+    _jobs.reset()
+    return _jobs

@@ -8,7 +8,7 @@ from base64 import b64decode
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal, cast
+from typing import Literal, Protocol, TypeVar, cast
 
 import msgspec
 import uvicorn
@@ -87,7 +87,7 @@ class Stub:
             session.keys.append(key)
             whole = sum(map(len, session.chunks)) >= cast(int, session.opening.get("total_size", 1 << 60))
             session.readonly = whole or self.error is not None
-        return _Cut() if fault == "lost" else JSONResponse({"session_id": "", "chunk_sequence": number + 1})
+        return Cut() if fault == "lost" else JSONResponse({"session_id": "", "chunk_sequence": number + 1})
 
     async def update(self, request: Request) -> Response:
         self.sessions[request.path_params["id"]].readonly = (await request.json())["make_readonly"]
@@ -117,7 +117,7 @@ class Stub:
         return JSONResponse([{"id": "1", "name": "Dog_bark"}, {"id": "2", "name": "Speech"}])
 
 
-class _Cut(Response):
+class Cut(Response):
     """The start of an answer, then a connection that closes."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -134,8 +134,19 @@ def _error(status: int, message: str) -> Response:
     return JSONResponse({"error": message, "status_code": status}, status)
 
 
+class Serveable(Protocol):
+    """What can be served."""
+
+    url: str
+
+    def app(self) -> Starlette: ...
+
+
+S = TypeVar("S", bound=Serveable)
+
+
 @contextmanager
-def serving(stub: Stub) -> Iterator[Stub]:
+def serving(stub: S) -> Iterator[S]:
     """Serve a stub on a free port, in a thread, while the block runs."""
     config = uvicorn.Config(stub.app(), port=0, log_config=None, lifespan="off", ws="none", http="h11")
     server = uvicorn.Server(config)

@@ -15,11 +15,13 @@ from streams.driver.node import Node, NodeOptions
 from streams.embedded.layout import TP
 from streams.embedded.log import EmbeddedLog
 from streams.engines.shelf import Shelf
+from streams.jobs.performer import Performer
 from tests.unit.audio.engines import Fingerprint
 from topics import catalog
+from topics.jobs.options import Service
 from topics.keys import partition_of
 from topics.lifecycle import Verdict
-from topics.ports import View
+from topics.ports import Ledger, View
 from topics.records import Command
 
 PARTITIONS = 2
@@ -62,6 +64,8 @@ class Home:
         self.directory = directory
         self.clock = HandClock()
         self.engine = Fingerprint()
+        self.performers: dict[Service, Performer] = {}
+        self.ledger: Ledger | None = None
         self.failures = 0
 
     def log(self) -> EmbeddedLog:
@@ -76,7 +80,7 @@ class Home:
         backend = EmbeddedBackend(self.log(), catalog.topics(DAY_MS), PARTITIONS, self.clock)
         settings = NodeOptions(self.directory, PARTITIONS, catalog.record_limit(1024), **options)  # type: ignore[arg-type]
         with often():
-            return Node(settings, Shelf(self.engine), backend, self._failed)
+            return Node(settings, Shelf(self.engine), backend, self._failed, self.performers, self.ledger)
 
     @asynccontextmanager
     async def starting(self, **options: float) -> AsyncIterator[Node]:

@@ -183,7 +183,7 @@ def test_a_commit_waits_until_everything_is_flushed() -> None:
         flushed = asyncio.Event()
         consumer = Stub(flushed)
         consumer._in_work[HELD].deliver(0, 5)
-        consumer._in_work[HELD].done(0)
+        consumer._in_work[HELD].done(0, 5)
         commit = asyncio.create_task(consumer.force_commit())
         for _ in range(5):
             await asyncio.sleep(0)
@@ -204,7 +204,7 @@ def test_a_partition_that_left_during_the_flush_is_not_committed() -> None:
         consumer = Stub(flushed)
         for tp in (HELD, FAILING):
             consumer._in_work[tp].deliver(0, 5)
-            consumer._in_work[tp].done(0)
+            consumer._in_work[tp].done(0, 5)
         commit = asyncio.create_task(consumer.force_commit())
         await asyncio.sleep(0)
         consumer.lost.add(HELD)
@@ -221,7 +221,7 @@ def test_a_commit_that_was_refused_is_tried_again() -> None:
         flushed.set()
         consumer = Stub(flushed)
         consumer._in_work[HELD].deliver(0, 5)
-        consumer._in_work[HELD].done(0)
+        consumer._in_work[HELD].done(0, 5)
         refused = SimpleNamespace(_commit=consumer._commit)
 
         async def refuse(offsets: Mapping[TP, int]) -> bool:
@@ -239,9 +239,9 @@ def test_a_batch_of_an_earlier_assignment_counts_for_nothing() -> None:
     consumer = Stub(asyncio.Event())
     consumer.app.consumer_generation_id = 3
     consumer._in_work[HELD].deliver(0, 5)
-    consumer.finish(SimpleNamespace(tp=HELD, offset=0, generation_id=2))
+    consumer.finish(SimpleNamespace(tp=HELD, offset=0, generation_id=2, value=[SimpleNamespace(offset=4)]))
     assert consumer._committable() == {}
-    consumer.finish(SimpleNamespace(tp=HELD, offset=0, generation_id=3))
+    consumer.finish(SimpleNamespace(tp=HELD, offset=0, generation_id=3, value=[SimpleNamespace(offset=4)]))
     assert consumer._committable() == {HELD: 5}
 
 

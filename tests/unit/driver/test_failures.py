@@ -80,7 +80,7 @@ def test_records_that_wait_too_long_turn_the_node_red(tmp_path: Path, monkeypatc
         assert node.alive() is None
         now += 2
         assert "in work for 61 s" in (node.alive() or "")
-        consumer._in_work[HELD].done(0)
+        consumer._in_work[HELD].done(0, 5)
         assert node.alive() is None
         await node.backend.close()
 

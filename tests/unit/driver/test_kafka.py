@@ -27,7 +27,7 @@ class Broker:
     def __init__(self) -> None:
         self.sent: list[bytes | None] = []
         self.pending: list[tuple[int, asyncio.Future[Any]]] = []
-        self.refusals: list[KafkaError] = []
+        self.refusals: list[Exception] = []
 
     async def send(self, topic: str, value: bytes | None, *, key: bytes | None, partition: int) -> asyncio.Future[Any]:
         if self.refusals:
@@ -119,6 +119,19 @@ def test_a_later_record_does_not_settle_for_an_earlier_one() -> None:
         assert not flush.done()
         broker.acknowledge(1)
         await flush
+
+    play(scene)
+
+
+def test_a_fault_that_is_not_the_brokers_fails_the_process_and_whoever_waits() -> None:
+    async def scene(writer: KafkaWriter, broker: Broker, failures: list[BaseException]) -> None:
+        broker.refusals.append(TypeError("a bug"))
+        record = writer.append("t", 0, None, b"1")
+        await turn()
+        with pytest.raises(Unavailable, match="a bug"):
+            await record
+        assert [str(failure) for failure in failures] == ["a bug"]
+        assert writer.queued_bytes == 0
 
     play(scene)
 

@@ -15,7 +15,16 @@ from streams.embedded.maintenance import Maintenance
 from tests.unit.agents.studio import FILE, STREAM, sound, truth
 from tests.unit.driver.nodes import PARTITIONS, Home, committed, log_of, send, tp, until, view
 from topics import codec
-from topics.catalog import CHANGELOG, COMMANDS, COMMANDS_PARKED, PARKED, RESULTS, RESULTS_PARKED
+from topics.catalog import (
+    CHANGELOG,
+    COMMANDS,
+    COMMANDS_PARKED,
+    JOB_COMMANDS,
+    JOB_RESULTS,
+    PARKED,
+    RESULTS,
+    RESULTS_PARKED,
+)
 from topics.errors import Unavailable
 from topics.keys import new_id, partition_of
 from topics.records import Chunk, Cursor, Deleted, Failed, Parked, Scored, Sealed
@@ -113,7 +122,7 @@ def test_a_node_that_serves_is_alive_and_ready(running: Running) -> None:
         (True, b"\x02later", "record version 2 is not known"),
         (True, b"\x01noise", "not a record"),
         (True, codec.encode(Failed("a result")), "not a record"),
-        (False, codec.encode(Sealed("s")), "key is not a session id"),
+        (False, codec.encode(Sealed("s")), "key is not an id"),
     ],
 )
 def test_poison_on_the_command_topic_is_parked_and_the_partition_goes_on(
@@ -168,7 +177,9 @@ def test_poison_on_the_result_topic_is_parked_and_the_partition_goes_on(
 
 
 def test_every_folded_topic_has_its_dead_letter_topic() -> None:
-    assert PARKED == {COMMANDS: COMMANDS_PARKED, RESULTS: RESULTS_PARKED}
+    assert {
+        topic: topic.replace(".v1", ".dlq.v1") for topic in (COMMANDS, RESULTS, JOB_COMMANDS, JOB_RESULTS)
+    } == PARKED
 
 
 # --- deletion and expiry --------------------------------------------------------------------------------------------
@@ -277,7 +288,7 @@ def test_a_full_queue_is_unavailable_at_once(running: Running, monkeypatch: pyte
 def test_a_command_without_a_verdict_is_unavailable_in_time(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """A record that is parked, or a log that stalls: the client hears it within five seconds."""
     node = running.node
-    monkeypatch.setattr("streams.driver.node.VERDICT_SECONDS", 0.05)
+    monkeypatch.setattr("streams.driver.outbox.VERDICT_SECONDS", 0.05)
     monkeypatch.setattr(node.verdicts, "resolve", lambda command, verdict: None)
 
     async def scene() -> None:
@@ -290,7 +301,7 @@ def test_a_command_without_a_verdict_is_unavailable_in_time(running: Running, mo
 
 # --- rebalance ------------------------------------------------------------------------------------------------------
 
-SUBSCRIBED = {COMMANDS, RESULTS, CHANGELOG}
+SUBSCRIBED = {COMMANDS, RESULTS, JOB_COMMANDS, JOB_RESULTS, CHANGELOG}
 
 
 async def next_change(node: Node, session: str) -> None:

@@ -22,7 +22,7 @@ def test_the_safe_offset_is_the_lowest_one_in_work(sizes: list[int], data: st.Da
         work.deliver(following, following + size)
         following += size
     for first, after in data.draw(st.permutations(firsts)):
-        assert work.done(first)
+        assert work.done(first, after)
         done.update(range(first, after))
         naive = next(offset for offset in range(10, following + 1) if offset not in done)
         assert work.safe == (naive if naive > 10 else None)
@@ -32,11 +32,21 @@ def test_the_safe_offset_is_the_lowest_one_in_work(sizes: list[int], data: st.Da
 def test_a_batch_that_is_not_known_counts_for_nothing() -> None:
     work = InWork()
     work.deliver(5, 8)
-    assert not work.done(6)
+    assert not work.done(6, 8)
     assert work.safe is None
-    assert work.done(5)
-    assert not work.done(5)
+    assert work.done(5, 8)
+    assert not work.done(5, 8)
     assert work.safe == 8
+
+
+def test_a_delivery_from_before_a_seek_does_not_stand_for_a_longer_one() -> None:
+    """[5, 8) was in work when the partition was sought back to 5; then [5, 10) was delivered."""
+    work = InWork()
+    work.deliver(5, 10)
+    assert not work.done(5, 8)
+    assert work.safe is None
+    assert work.done(5, 10)
+    assert work.safe == 10
 
 
 def test_stock_faust_commits_above_a_record_in_work() -> None:
@@ -53,5 +63,5 @@ def test_stock_faust_commits_above_a_record_in_work() -> None:
     for offset in range(4):
         work.deliver(offset, offset + 1)
     for offset in acked:
-        work.done(offset)
+        work.done(offset, offset + 1)
     assert work.safe is None

@@ -175,6 +175,23 @@ def test_names_that_are_none(database_url: str, name: str) -> None:
     tell(database_url, story)
 
 
+def test_a_plan(database_url: str) -> None:
+    async def story(accounts: Accounts) -> None:
+        await accounts.create_organization("Zoo")
+        apes, key = await accounts.create_project("apes")
+        for free in 1200, 0, None:
+            await accounts.plan("apes", free)
+            assert [one.free_seconds for one in await accounts.projects()] == [free]
+            assert await accounts.project_of(key) == Principal(apes.id, apes.organization, free)
+        for wrong in -1, 10**13:
+            with pytest.raises(BadRequest, match="from 0 to"):
+                await accounts.plan("apes", wrong)
+        with pytest.raises(NotFound, match="no project 'bats'"):
+            await accounts.plan("bats", 1)
+
+    tell(database_url, story)
+
+
 def test_the_first_start_makes_a_key_and_says_it_once(database_url: str) -> None:
     async def story(database: Database) -> None:
         await database.migrate()

@@ -66,6 +66,27 @@ def test_revisions_can_be_taken_back(database_url: str) -> None:
     run(database_url, story)
 
 
+def test_projects_of_the_first_revision_stay_and_are_unlimited(database_url: str) -> None:
+    def at(revision: str, move: Callable[..., None]) -> Callable[[Connection], None]:
+        return lambda connection: move(database.alembic(connection), revision)
+
+    async def story(opened: Database) -> list[object]:
+        seen: list[object] = []
+        async with opened.writing() as connection:
+            await connection.run_sync(at("0001", command.upgrade))
+            await connection.execute(text("INSERT INTO organizations VALUES ('1', 'one', 0)"))
+            await connection.execute(text("INSERT INTO projects VALUES ('2', '1', 'apes', 0)"))
+        await opened.migrate()
+        async with opened.writing() as connection:
+            seen += (await connection.execute(text("SELECT id, name, free_seconds FROM projects"))).one()
+            await connection.execute(text("UPDATE projects SET free_seconds = 1200"))
+            await connection.run_sync(at("0001", command.downgrade))
+            seen += (await connection.execute(text("SELECT * FROM projects"))).one()
+        return seen
+
+    assert run(database_url, story) == ["2", "apes", None, "2", "1", "apes", 0]
+
+
 def test_nodes_that_start_together_migrate_once(database_url: str) -> None:
     async def story(opened: Database) -> None:
         others = [Database(database_url) for _ in range(3)]

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -13,11 +14,13 @@ from infra.db.accounts import Accounts
 from infra.db.bootstrap import bootstrap
 from infra.db.database import Database
 from infra.db.directory import SqlDirectory
+from infra.db.ledger import SqlLedger
 from tests.unit.infra.conftest import run
 from topics import apikeys, ports
 from topics.apikeys import Kind
 from topics.errors import DirectoryDown
-from topics.ports import Principal
+from topics.jobs.options import Service
+from topics.ports import Charge, Principal
 
 CHOSEN = "project key chosen by an operator"
 
@@ -104,3 +107,42 @@ def test_a_caller_that_goes_away_stops_the_look_up() -> None:
         store.released.set()
 
     asyncio.run(story())
+
+
+def test_free_seconds_are_those_of_this_month(database_url: str) -> None:
+    november = 1_793_491_200  # 2026-11-01T00:00:00Z
+    now = float(november)
+
+    async def story(database: Database) -> None:
+        nonlocal now
+        await database.migrate()
+        await bootstrap(database, 0, CHOSEN)
+        accounts, ledger = Accounts(database), SqlLedger(database)
+        known = SqlDirectory(database, clock=lambda: now)
+        demo = await known.project(CHOSEN)
+        assert demo is not None
+        assert demo.free_seconds is None
+        for number, (audio_ms, at) in enumerate([(9000, november - 1), (1500, november), (498, november + 86400)]):
+            used = Charge(f"j{number}", Service.SOUND, demo.project, "", audio_ms, "", at * 1000)
+            await ledger.record([used, msgspec.structs.replace(used, job=f"k{number}", project="another")])
+        assert await known.exhausted(demo) is False, "unlimited"
+        await accounts.plan("demo", 2)
+        demo = await known.project(CHOSEN)
+        assert demo is not None
+        assert demo.free_seconds == 2
+        assert await known.exhausted(demo) is False, "1998 of 2000 ms"
+        await ledger.record([Charge("j9", Service.SPEECH, demo.project, "", 2, "", november * 1000)])
+        assert await known.exhausted(demo) is True
+        now = november + 30 * 86400
+        assert await known.exhausted(demo) is False, "another month"
+        assert await known.exhausted(msgspec.structs.replace(demo, free_seconds=0)) is True
+
+    run(database_url, story)
+
+
+def test_usage_that_cannot_be_read(database_url: str) -> None:
+    async def story(database: Database) -> None:
+        with pytest.raises(DirectoryDown):
+            await directory(database).exhausted(Principal("p", "o", 1))
+
+    run(database_url, story)

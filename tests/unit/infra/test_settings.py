@@ -72,6 +72,18 @@ def test_settings_do_not_change() -> None:
         ("EARSHOT_LOG_LEVEL", "loud", "'debug', 'info', 'warning' or 'error'"),
         ("EARSHOT_LOG_FORMAT", "xml", "'json' or 'console'"),
         ("EARSHOT_KAFKA_REPLICATION", "0", "greater than or equal to 1"),
+        ("EARSHOT_SPEECH_URL", "ftp://here/secret-word", "http:// or https:// URL"),
+        ("EARSHOT_SPEECH_URL", "http://here:99999", "http:// or https:// URL"),
+        ("EARSHOT_SPEECH_URL", "http://", "http:// or https:// URL"),
+        ("EARSHOT_CAPTION_URL", "http://here/a b", "http:// or https:// URL"),
+        ("EARSHOT_TRANSLATION_URL", "https://me:secret-word@here", "a key has its own setting"),
+        ("EARSHOT_CAPTION_KEY", "secret-word ", "without spaces"),
+        ("EARSHOT_SPEECH_TIMEOUT", "0", "greater than 0"),
+        ("EARSHOT_CAPTION_TIMEOUT", "nan", "less than or equal to 3600"),
+        ("EARSHOT_TRANSLATION_CONCURRENCY", "0", "greater than or equal to 1"),
+        ("EARSHOT_SPEECH_PIECE_SECONDS", "601", "less than or equal to 600"),
+        ("EARSHOT_ANALYZE_LIMIT", "268435457", "less than or equal to 268435456"),
+        ("EARSHOT_BUNDLED_ENGINES", "perhaps", "boolean"),
     ],
 )
 def test_a_wrong_setting_is_one_line_and_exit_2(
@@ -123,6 +135,18 @@ def test_nothing_secret_is_in_the_repr() -> None:
         bootstrap_org_key="a secret-word of 20 letters",  # type: ignore[arg-type]
     )
     assert "secret-word" not in repr(settings) + str(settings)
+
+
+def test_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EARSHOT_SPEECH_URL", "http://[::1]:8081/v1?beam=5")
+    monkeypatch.setenv("EARSHOT_SPEECH_KEY", "sk-secret-word")
+    monkeypatch.setenv("EARSHOT_BUNDLED_ENGINES", "false")
+    settings = load()
+    assert (settings.speech_url, settings.caption_url) == ("http://[::1]:8081/v1?beam=5", None)
+    assert settings.speech_key is not None
+    assert settings.speech_key.get_secret_value() == "sk-secret-word"
+    assert (settings.bundled_engines, settings.speech_timeout, settings.caption_timeout) == (False, 30, 120)
+    assert "secret-word" not in repr(settings)
 
 
 @pytest.mark.parametrize("field", Settings.model_fields)

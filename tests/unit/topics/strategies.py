@@ -4,6 +4,18 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from topics.jobs.options import Options, Service
+from topics.jobs.records import (
+    Accepted,
+    Billed,
+    Finished,
+    Overdue,
+    Part,
+    Portion,
+    Removed,
+    Source,
+    Started,
+)
 from topics.records import Chunk, Cursor, Deleted, Expired, Failed, Opened, Parked, Scored, Sealed
 
 text = st.text(max_size=12)
@@ -36,3 +48,20 @@ results = st.one_of(
     st.builds(Failed, text),
 )
 parked = st.builds(Parked, text, count, count, text, short, short)
+
+services = st.sampled_from(Service)
+options = st.builds(Options, *[st.booleans()] * 6, st.none() | st.booleans(), st.none() | text, text, text)
+sources = st.builds(Source, text, text, count, count, count, text, text)
+job_commands = st.one_of(
+    st.builds(Part, text, text, count, short),
+    st.builds(Accepted, text, text, count, text, text, options, sources, text, short),
+    st.builds(Removed, text),
+    st.builds(Overdue, text, count, count),
+)
+share = st.floats(0, 1)
+job_results = st.one_of(
+    st.builds(Started, services, text),
+    st.builds(Portion, services, text, count, short, share),
+    st.builds(Finished, services, text, count, st.none() | text, count, text, st.lists(text, max_size=2).map(tuple)),
+    st.builds(Billed, st.lists(services, max_size=3).map(tuple)),
+)

@@ -12,7 +12,7 @@ DAY_MS = 24 * 3600 * 1000
 
 def test_names_are_unique_and_carry_a_version() -> None:
     names = [topic.name for topic in catalog.topics(DAY_MS)]
-    assert len(set(names)) == len(names) == 5
+    assert len(set(names)) == len(names) == 9
     assert all(name.endswith(".v1") for name in names if name != catalog.CHANGELOG)
 
 
@@ -33,7 +33,7 @@ def test_audio_is_kept_as_long_as_asked() -> None:
 
 def test_every_topic_that_is_folded_has_a_dead_letter_topic_in_the_catalogue() -> None:
     names = {topic.name for topic in catalog.topics(DAY_MS)}
-    assert set(catalog.PARKED) == {catalog.COMMANDS, catalog.RESULTS}
+    assert set(catalog.PARKED) == {catalog.COMMANDS, catalog.RESULTS, catalog.JOB_COMMANDS, catalog.JOB_RESULTS}
     assert set(catalog.PARKED.values()) <= names
 
 

@@ -16,10 +16,18 @@ from tests.examples import golden
 from tests.unit.topics import strategies
 from topics import catalog, codec, rows
 from topics.errors import RecordError
+from topics.jobs.records import JobCommand, JobResult
 from topics.records import Chunk, Command, Failed, Opened, Parked, Record, Result, Scored, Sealed
 
 RECORD_FILES = [(topic, name) for topic, records in golden.RECORDS.items() for name in records]
-DECODERS = [codec.decode_command, codec.decode_result, codec.decode_parked]
+DECODERS = [
+    codec.decode_command,
+    codec.decode_result,
+    codec.decode_job_command,
+    codec.decode_job_result,
+    codec.decode_parked,
+]
+FOLDED = list(catalog.PARKED)
 
 
 @pytest.mark.parametrize(("topic", "name"), RECORD_FILES)
@@ -50,7 +58,8 @@ def test_every_record_type_has_an_example() -> None:
 
 
 def test_every_record_type_belongs_to_a_topic() -> None:
-    assert {*get_args(Command), *get_args(Result), Parked} == set(Record.__subclasses__())
+    unions = (Command, Result, JobCommand, JobResult)
+    assert {Parked}.union(*map(get_args, unions)) == set(Record.__subclasses__())
 
 
 def test_every_golden_file_is_expected() -> None:
@@ -72,6 +81,16 @@ def test_commands_come_back(command: Command) -> None:
 @given(strategies.results)
 def test_results_come_back(result: Result) -> None:
     assert codec.decode_result(codec.encode(result)) == result
+
+
+@given(strategies.job_commands)
+def test_job_commands_come_back(command: JobCommand) -> None:
+    assert codec.decode_job_command(codec.encode(command)) == command
+
+
+@given(strategies.job_results)
+def test_job_results_come_back(result: JobResult) -> None:
+    assert codec.decode_job_result(codec.encode(result)) == result
 
 
 @given(strategies.parked)
@@ -112,7 +131,7 @@ def test_a_truncated_record_is_no_record(topic: str, name: str) -> None:
             golden.READERS[topic](data[:end])
 
 
-@pytest.mark.parametrize(("topic", "other"), list(itertools.permutations([catalog.COMMANDS, catalog.RESULTS], 2)))
+@pytest.mark.parametrize(("topic", "other"), list(itertools.permutations(FOLDED, 2)))
 def test_a_record_of_another_topic_is_no_record(topic: str, other: str) -> None:
     for record in golden.RECORDS[other].values():
         with pytest.raises(RecordError, match="not a record"):

@@ -1,0 +1,1 @@
+"""Jobs over HTTP: whole recordings in, one entry per service out."""

@@ -1,0 +1,114 @@
+"""The body of `/analyze`: a JSON object with the recording in base64, of any length that the deployment allows."""
+
+from __future__ import annotations
+
+import mmap
+import string
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import msgspec
+import pybase64
+
+from app.jobs.options import AnalyzeFields, Invalid, invalid, parse, read_fields
+from app.jobs.uploads import Spool
+from topics.errors import AudioError, EarshotError, TooLarge
+
+T = TypeVar("T")
+
+#: Characters of base64 that are decoded at a time.
+SLICE: Final = 1024 * 1024
+_QUOTE: Final = ord('"')
+_NOT_BASE64: Final = "the audio is not base64"
+
+
+class Body(msgspec.Struct):
+    """The fields of the body as they stand there; others are passed over, unread."""
+
+    samplerate: Any = msgspec.UNSET
+    audio: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    audio_data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    options: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    content_type: Any = msgspec.UNSET
+    filename: Any = msgspec.UNSET
+
+    @property
+    def recording(self) -> msgspec.Raw | None:
+        """The audio, under the first of its names that is there."""
+        return next((raw for raw in (self.audio, self.audio_data, self.data) if isinstance(raw, msgspec.Raw)), None)
+
+
+_BODY: Final = msgspec.json.Decoder(Body)
+_TEXT: Final = msgspec.json.Decoder(str)
+
+
+def read_content(body: Spool, judge: Callable[[AnalyzeFields], T], audio: Spool, limit: int) -> T:
+    """Return what `judge` makes of the fields, and write the recording, at most `limit` bytes, to `audio`.
+
+    Memory: the recording once as text; the body is mapped. Errors of `judge` pass through.
+
+    Raises:
+        Invalid: no JSON object, or a field that is missing or of another type.
+        AudioError: the audio is not base64.
+        TooLarge: it is longer than `limit`.
+    """
+    try:
+        return _read(body, judge, audio, limit)
+    except (EarshotError, Invalid) as error:
+        # Its frames hold the recording; they must not live for as long as the error.
+        error.__context__ = None
+        raise error.with_traceback(None) from error.__cause__
+
+
+def _read(body: Spool, judge: Callable[[AnalyzeFields], T], audio: Spool, limit: int) -> T:
+    if not body.size:
+        raise invalid("missing", "Field required")
+    content = _decoded(mmap.mmap(body.fileno(), 0, access=mmap.ACCESS_READ))
+    recording = content.recording
+    judged = judge(read_fields(_fields(content, recording)))
+    assert recording is not None  # else `audio` was missing
+    _decode(_TEXT.decode(recording), audio, limit)
+    return judged
+
+
+def _decoded(mapped: mmap.mmap) -> Body:
+    try:
+        return _BODY.decode(mapped)
+    except msgspec.ValidationError:
+        message = "Input should be a valid dictionary or object to extract fields from"
+        raise invalid("model_attributes_type", message) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise invalid("json_invalid", f"JSON decode error: {error}") from None
+
+
+def _fields(content: Body, recording: msgspec.Raw | None) -> dict[str, object]:
+    """Return the fields with the recording replaced by the empty text, or by no text where it is none."""
+    fields = {
+        "samplerate": content.samplerate,
+        "audio": msgspec.UNSET if recording is None else "" if memoryview(recording)[0] == _QUOTE else None,
+        "options": parse(memoryview(content.options)) if isinstance(content.options, msgspec.Raw) else msgspec.UNSET,
+        "content_type": content.content_type,
+        "filename": content.filename,
+    }
+    return {name: value for name, value in fields.items() if value is not msgspec.UNSET}
+
+
+def _decode(text: str, audio: Spool, limit: int) -> None:
+    rest, ended = b"", False
+    for start in range(0, len(text), SLICE):
+        try:
+            # Some programs break base64 into lines.
+            letters = rest + text[start : start + SLICE].encode("ascii").translate(None, string.whitespace.encode())
+            if ended and letters:
+                raise ValueError
+            whole = len(letters) // 4 * 4
+            data = pybase64.b64decode(letters[:whole], validate=True)
+        except ValueError:
+            raise AudioError(_NOT_BASE64) from None
+        if audio.size + len(data) > limit:
+            raise TooLarge(f"the audio is longer than {limit} bytes")
+        audio.write(data)
+        rest, ended = letters[whole:], ended or letters[:whole].endswith(b"=")
+    if rest:
+        raise AudioError(_NOT_BASE64)

@@ -1,0 +1,43 @@
+"""Errors in the shapes of the job interface: `{error}`, and one that is plain text."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Final
+
+from app.replies import Reply, json_reply, whole
+from topics.errors import AudioError, DirectoryDown, EarshotError, NotFound
+
+_TEXT: Final = (b"content-type", b"text/plain; charset=utf-8")
+#: Longest reason in a header, in characters.
+_REASON: Final = 500
+
+
+def job_error(status: int, fault: EarshotError | None) -> Reply:
+    """Return an error.
+
+    What broke inside, and audio that cannot be read, are the plain text `Internal Server Error`; of audio the header
+    `Earshot-Reason` says what is wrong with it.
+    """
+    if status != 500 or isinstance(fault, DirectoryDown):
+        return refused(status, None if fault is None else str(fault))
+    reply = whole(status, _TEXT, b"Internal Server Error")
+    if isinstance(fault, AudioError):
+        reply.headers.append((b"earshot-reason", _header(str(fault))))
+    return reply
+
+
+def refused(status: int, message: str | None) -> Reply:
+    """Return `{error}`, with the status's own phrase where there is no message."""
+    return json_reply({"error": message or HTTPStatus(status).phrase}, status)
+
+
+def unknown() -> NotFound:
+    """Return what is raised for a job that does not exist, was removed, or belongs to others."""
+    return NotFound("Not Found")
+
+
+def _header(text: str) -> bytes:
+    """Text as one line of a header: printable Latin-1."""
+    line = "".join(letter if letter.isprintable() else " " for letter in text[:_REASON])
+    return line.strip().encode("latin-1", "replace")

@@ -1,0 +1,119 @@
+"""A job as server-sent events: progress, entries as they end, and the result at the end.
+
+An event is `event: `, `id: ` and one `data: ` line, in this order; public clients read no other. They also cut the line
+at every `data: `, so inside JSON strings its space is escaped. An id is a revision of the job: `Last-Event-ID` asks
+for what changed after it. `partial_result` is `{service, status, entry}`; an entry of more than about 64 KiB is not
+repeated there: the event has `results`, their count, instead of `entry`. `error` says that no result will come here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from typing import Final
+
+import orjson
+
+from app.edge import Edge
+from app.jobs.reads import known
+from app.jobs.rendering import Reading
+from app.operation import Call
+from app.replies import Headers, StreamReply
+from app.streaming import gathered
+from topics.errors import Unavailable
+from topics.jobs.law import Entry, JobHead, JobState
+
+HEADERS: Final[Headers] = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+]
+#: Silence is broken by a comment, for clients and proxies that give up on a quiet connection.
+HEARTBEAT_SECONDS = 10.0
+#: Between two events that tell of progress alone.
+PROGRESS_SECONDS = 0.5
+_REVISION_DIGITS: Final = 15
+
+
+async def follow_job(call: Call) -> StreamReply:
+    """GET /api/v1/jobs/{id}/stream: needs no key, since the id is a secret of its own."""
+    reading = known(call)
+    return StreamReply(200, HEADERS.copy(), _events(call.edge, reading.job, _seen(call, reading.head)))
+
+
+def _seen(call: Call, head: JobHead) -> int:
+    """The revision that the client has seen; one that never was counts as none."""
+    given = call.header(b"last-event-id")
+    seen = int(given) if given.isdigit() and len(given) <= _REVISION_DIGITS else 0
+    return seen if seen <= head.revision else 0
+
+
+async def _events(edge: Edge, job: str, seen: int) -> AsyncGenerator[bytes, None]:
+    clock = asyncio.get_running_loop().time
+    # Registered before the first reading, so that a change in between is not missed.
+    follower = edge.jobs.follow(job)
+    try:
+        # Whoever comes back to find nothing new is told that this is the place.
+        spoke, progress_due = clock() - HEARTBEAT_SECONDS, 0.0
+        while True:
+            view = edge.jobs.view(job)
+            if view is None:
+                yield _event("error", None, {"error": "the job was removed"})
+                return
+            reading = Reading(job, view)
+            head, completed = view.head, view.head.state is JobState.COMPLETED
+            news = [entry for entry in head.entries if entry.ended and entry.revision > seen]
+            if news or completed or (head.revision > seen and clock() >= progress_due):
+                for entry in sorted(news, key=lambda entry: entry.revision):
+                    yield _partial(edge, reading, entry)
+                if head.revision > seen:
+                    yield _event("progress", head.revision, _progress(job, head))
+                seen, spoke = head.revision, clock()
+                progress_due = spoke + PROGRESS_SECONDS
+            elif clock() >= spoke + HEARTBEAT_SECONDS:
+                yield b": still here\n\n"
+                spoke = clock()
+            if completed:
+                break
+            due = spoke + HEARTBEAT_SECONDS
+            await follower.changed(max(0.0, (min(due, progress_due) if head.revision > seen else due) - clock()))
+    except Unavailable:
+        yield _event("error", None, {"error": "the job cannot be followed here any more; ask again"})
+        return
+    finally:
+        follower.close()
+    yield b"event: completed\nid: %d\ndata: " % head.revision
+    for piece in _escaped(gathered(edge.results.result(reading))):
+        yield piece
+        await asyncio.sleep(0)
+    yield b"\n\n"
+
+
+def _partial(edge: Edge, reading: Reading, entry: Entry) -> bytes:
+    pieces = gathered(edge.results.entry(reading, entry))
+    first, more = next(pieces), next(pieces, None)
+    content: dict[str, object] = {"service": entry.service, "status": entry.state}
+    if more is None:
+        content["entry"] = orjson.Fragment(first)
+    else:
+        content["results"] = edge.results.count(reading, entry)
+    return _event("partial_result", entry.revision, content)
+
+
+def _progress(job: str, head: JobHead) -> dict[str, object]:
+    services = {
+        entry.service.value: {"status": entry.state, "progress": round(entry.done, 4)} for entry in head.entries
+    }
+    done = sum(entry.done for entry in head.entries) / len(head.entries)
+    return {"job_id": job, "status": head.state, "progress": round(done, 4), "services": services}
+
+
+def _event(name: str, revision: int | None, content: dict[str, object]) -> bytes:
+    identity = "" if revision is None else f"id: {revision}\n"
+    (data,) = _escaped([orjson.dumps(content)])
+    return b"event: %s\n%sdata: %s\n\n" % (name.encode("ascii"), identity.encode("ascii"), data)
+
+
+def _escaped(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """JSON without `data: `, which can stand in strings alone: nothing here puts a space after a colon."""
+    return (piece.replace(b"data: ", b"data:\\u0020") for piece in pieces)

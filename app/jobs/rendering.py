@@ -1,0 +1,201 @@
+"""The result of a job as JSON, made portion by portion: a result of many hours is never whole in memory.
+
+An entry appears once its service has ended and never changes then. The shapes are those that the public clients of
+the job interface read; every piece is cut between JSON tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+import orjson
+
+from app.jobs.windows import HOUR_MS, Chart, clock
+from topics.errors import Unavailable
+from topics.jobs import payloads
+from topics.jobs.law import Entry, EntryState, JobHead
+from topics.jobs.options import Service
+from topics.jobs.payloads import Segment
+from topics.ports import Jobs, JobView
+
+#: What every recording is made into before it is analysed.
+PROCESSED: Final = {"sample_rate_hz": 16_000, "channels": 1, "encoding": "pcm_f32le"}
+#: The fields of insights in the order that the public description has.
+_INSIGHTS: Final = (
+    "contains_speech",
+    "detected_language",
+    "primary_sound_environment",
+    "situation_summary",
+    "notable_events",
+    "speech_content_summary",
+    "keywords",
+)
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """A job as it was read once."""
+
+    job: str
+    view: JobView
+
+    @property
+    def head(self) -> JobHead:
+        """The job's head."""
+        return self.view.head
+
+    @property
+    def hours(self) -> bool:
+        """Whether times are written with hours: the recording is known to last one or more."""
+        return any(entry.audio_ms >= HOUR_MS for entry in self.head.entries)
+
+
+class Results:
+    """Reads and renders what the services of jobs have found; every call may raise Unavailable."""
+
+    def __init__(self, jobs: Jobs, tags: Callable[[str], Sequence[str]]) -> None:
+        self._jobs = jobs
+        self.chart: Callable[[str], Chart] = lru_cache(maxsize=16)(lambda model: Chart(tags(model)))
+
+    def result(self, reading: Reading) -> Iterator[bytes]:
+        """Yield the result object: the entries that have ended, and the metadata."""
+        yield b"{"
+        for entry in reading.head.entries:
+            if entry.ended:
+                yield b'"%s":' % entry.service.encode("ascii")
+                yield from self.entry(reading, entry)
+                yield b","
+        yield b'"metadata":%s}' % orjson.dumps(metadata(reading.view))
+
+    def entry(self, reading: Reading, entry: Entry) -> Iterator[bytes]:
+        """Yield the entry of a service that has ended; sounds and speech keep what was found before an error."""
+        broken = entry.state is EntryState.ERROR
+        yield b'{"status":"error","error":%s' % orjson.dumps(entry.error) if broken else b'{"status":"success"'
+        if entry.service in (Service.SOUND, Service.SPEECH):
+            if entry.portions or not broken:
+                sounds = entry.service is Service.SOUND
+                yield from _listed(self._windows(reading, entry) if sounds else self._speech(reading, entry))
+        elif not broken:
+            yield from self._written(reading, entry)
+        yield b"}"
+
+    def count(self, reading: Reading, entry: Entry) -> int:
+        """Return how many results an entry has: windows, turns, or the one of a service that writes a text."""
+        if entry.service is Service.SOUND:
+            last = [payloads.sounds(data) for data in self.portions(reading, entry, entry.portions - 1)]
+            return sum(sounds.first + sounds.windows for sounds in last)
+        if entry.service is Service.SPEECH:
+            return sum(1 for _ in self.turns(reading, entry))
+        return sum(1 for _ in self._translated(reading, entry)) if entry.service is Service.TRANSLATION else 1
+
+    def portions(self, reading: Reading, entry: Entry, first: int = 0) -> Iterator[bytes]:
+        """Yield the portions of an entry that has ended.
+
+        Raises:
+            Unavailable: the job was removed meanwhile.
+        """
+        for number in range(max(first, 0), entry.portions):
+            data = self._jobs.portion(reading.job, entry.service, number)
+            if data is None:
+                raise Unavailable("the job was removed while it was read")
+            yield data
+
+    def turns(self, reading: Reading, entry: Entry) -> Iterator[Segment]:
+        """Yield the turns of the transcript."""
+        for data in self.portions(reading, entry):
+            yield from payloads.transcript(data).segments
+
+    def _windows(self, reading: Reading, entry: Entry) -> Iterator[bytes]:
+        for data in self.portions(reading, entry):
+            sounds = payloads.sounds(data)
+            yield from self.chart(sounds.model).windows(sounds.first, sounds.scores, reading.hours)
+
+    def _speech(self, reading: Reading, entry: Entry) -> Iterator[bytes]:
+        translation = reading.head.entry(Service.TRANSLATION)
+        texts: Iterator[str] = iter(())
+        if translation is not None and translation.state is EntryState.SUCCESS:
+            texts = self._translated(reading, translation)
+        for segment in self.turns(reading, entry):
+            turn = {
+                "transcript": segment.text,
+                **_times(segment, reading.hours),
+                "speaker": speaker(segment),
+                "speaker_name": segment.name or None,
+                "speaker_score": round(segment.score, 4),
+                "item_ids": {},
+            }
+            if (text := next(texts, None)) is not None:
+                turn["translation"] = text
+            yield orjson.dumps(turn)
+
+    def _translated(self, reading: Reading, entry: Entry) -> Iterator[str]:
+        for data in self.portions(reading, entry):
+            yield from payloads.translated(data).texts
+
+    def _written(self, reading: Reading, entry: Entry) -> Iterator[bytes]:
+        """The members of the entry of a service that reads what others have found."""
+        if entry.service is Service.TRANSLATION:
+            yield b',"target_lang":%s' % orjson.dumps(reading.view.accepted.options.translation_target_lang)
+            yield from _listed(self._translation(reading, entry))
+            return
+        for data in self.portions(reading, entry):
+            if entry.service is Service.CAPTION:
+                yield b',"result":%s' % orjson.dumps({"caption": payloads.caption(data).text})
+            else:
+                insights = msgspec.to_builtins(payloads.insights(data))
+                result = {field: insights[field] for field in _INSIGHTS if insights[field] is not None}
+                ids = {field: f"insights-{field}" for field in result}
+                yield b',"result":%s,"item_ids":%s' % (orjson.dumps(result), orjson.dumps(ids))
+
+    def _translation(self, reading: Reading, entry: Entry) -> Iterator[bytes]:
+        speech = reading.head.entry(Service.SPEECH)
+        segments = self.turns(reading, speech) if speech is not None else iter(())
+        for segment, text in zip(segments, self._translated(reading, entry), strict=False):
+            times = _times(segment, reading.hours)
+            yield orjson.dumps({"transcript": segment.text, "translation": text, **times})
+
+
+def metadata(view: JobView) -> dict[str, Any]:
+    """Return what a result says of the recording, and the warnings of the services that have ended."""
+    source = view.accepted.source
+    given = {
+        "filename": source.filename,
+        "format": source.format,
+        "size_bytes": source.size,
+        "content_type": source.declared or source.content_type,
+    }
+    made = {"resampled": source.rate != PROCESSED["sample_rate_hz"], "downmixed": source.channels > 1}
+    warnings = [warning for entry in view.head.entries for warning in entry.warnings]
+    return {"audio": {"input": given, "processed": {**PROCESSED, **made}}, "warnings": warnings}
+
+
+def timestamp(ms: int) -> str:
+    """Return a log time (ms) in UTC as ISO 8601."""
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def speaker(segment: Segment) -> str:
+    """Return the label of a voice, stable inside one job."""
+    return f"SPEAKER_{segment.speaker:02d}"
+
+
+def _times(segment: Segment, hours: bool) -> dict[str, object]:
+    return {
+        "start_time": clock(segment.start_ms, hours),
+        "end_time": clock(segment.end_ms, hours),
+        "start_time_sec": segment.start_ms / 1000,
+        "end_time_sec": segment.end_ms / 1000,
+    }
+
+
+def _listed(items: Iterable[bytes]) -> Iterator[bytes]:
+    """The member `results`: items, which hold commas inside already, with commas between."""
+    separator = b',"results":['
+    for item in items:
+        yield separator
+        yield item
+        separator = b","
+    yield b"]" if separator == b"," else separator + b"]"

@@ -1,0 +1,51 @@
+"""ONNX Runtime alone on the patches of a recording: `python -m benchmarks.bare.sounds FILE THREADS`.
+
+The patches are made before the clock runs, a minute's worth that comes round again; each is scored by itself, by as
+many threads as the service uses. What remains is what no service could do without.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import soundfile
+
+from benchmarks.measures import Sample
+from infra import models
+from streams.audio.framing import Framer
+from streams.audio.warm import warm
+from streams.engines.onnx import OnnxEngine
+from topics.geometry import SENSE
+
+PREPARED_S: Final = 60
+
+
+def main() -> None:
+    """Warm up, measure, print a `Sample` whose `done` is seconds of audio."""
+    file, threads = Path(sys.argv[1]), int(sys.argv[2])
+    engine = OnnxEngine(models.directory("yamnet"))
+    warm(engine)
+    seconds = int(soundfile.info(file).duration)
+    samples, rate = soundfile.read(file, frames=(PREPARED_S + 2) * 16_000, dtype="float32")
+    framer = Framer(engine.manifest.input, SENSE.hop_ms, rate)
+    framer.feed(samples)
+    patches = [framer.patch(number).copy() for number in range(PREPARED_S) if framer.has(number)]
+
+    def scored(lane: int) -> None:
+        for number in range(lane, seconds, threads):
+            engine.scores(patches[number % len(patches)])
+
+    with ThreadPoolExecutor(threads) as pool:
+        cpu, began = time.process_time(), time.perf_counter()
+        list(pool.map(scored, range(threads)))
+        sample = Sample(seconds, time.perf_counter() - began, time.process_time() - cpu)
+    sys.stdout.buffer.write(msgspec.json.encode(sample))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""Jobs: what the service adds to its engines, and what one engine that hangs does to the jobs of others."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+import httpx2
+
+from benchmarks import processes
+from benchmarks.cases.setup import Setup, running
+from benchmarks.measures import Row, Sample, alternate, percentile, value_row
+from benchmarks.recordings import SOUND_OPTIONS, SPEECH_OPTIONS, JobClient, noise, repeated, talk
+from streams.probe.prober import Prober
+
+HOUR: Final = 3600
+MINUTE: Final = 60
+SOUND_BAR: Final = 0.60
+SPEECH_BAR: Final = 1.2
+HANGING_BAR: Final = 1.2
+ACCEPT_BAR_MS: Final = 30.0
+ACCEPTED: Final = 60
+OTHERS: Final = 60
+
+
+def sounds(setup: Setup) -> Iterator[Row]:
+    """Yield seconds of audio per second of an hour's sound events, over ONNX Runtime alone."""
+    seconds, threads = setup.size(HOUR), len(os.sched_getaffinity(0))
+    for log in setup.logs():
+        with (
+            processes.workplace() as directory,
+            running(log) as beside,
+            processes.service(directory / "data", **beside.settings) as server,
+            JobClient(server) as client,
+        ):
+            recording = noise(directory / "hour.wav", seconds)
+
+            def ours(client: JobClient = client, recording: Path = recording) -> Sample:
+                return Sample(seconds, client.timed(recording, SOUND_OPTIONS)[1], 1.0)
+
+            def bare(recording: Path = recording) -> Sample:
+                return processes.run_bare("sounds", str(recording), str(threads))
+
+            pairs = alternate(ours, bare, min(setup.pairs, 3))
+            ratios = [ours.per_second / bare.per_second for ours, bare in pairs]
+            rates = {
+                "audio s/s": median(ours.per_second for ours, _ in pairs),
+                "bare audio s/s": median(bare.per_second for _, bare in pairs),
+            }
+            name = f"sound events of {seconds} s, {log}"
+            yield Row(name, median(ratios), min(ratios), max(ratios), bar=SOUND_BAR, beside=rates)
+
+
+def speech(setup: Setup) -> Iterator[Row]:
+    """Yield the time of a job over that of its engine alone, given the same minute over HTTP."""
+    port = processes.free_port()
+    for log in setup.logs():
+        with (
+            processes.workplace() as directory,
+            processes.engines(directory, port),
+            running(log) as beside,
+            processes.service(
+                directory / "data", speech_url=f"http://127.0.0.1:{port}", speech_timeout="300", **beside.settings
+            ) as server,
+            JobClient(server) as client,
+        ):
+            recording = talk(directory / "talk.wav", MINUTE)
+            if recording is None:
+                return
+            audio = recording.read_bytes()
+            client.timed(audio, SPEECH_OPTIONS), _alone(port, audio)
+            pairs = [
+                (sum(client.timed(audio, SPEECH_OPTIONS)), _alone(port, audio)) for _ in range(min(setup.pairs, 3))
+            ]
+            ratios = [ours / alone for ours, alone in pairs]
+            times = {"job s": median(ours for ours, _ in pairs), "engine s": median(alone for _, alone in pairs)}
+            name = f"speech of {MINUTE} s, {log}"
+            yield Row(name, median(ratios), min(ratios), max(ratios), bar=SPEECH_BAR, at_most=True, beside=times)
+
+
+def _alone(port: int, audio: bytes) -> float:
+    began = time.perf_counter()
+    answer = httpx2.post(
+        f"http://127.0.0.1:{port}/v1/audio/transcriptions",
+        files={"file": ("a.wav", audio, "audio/wav")},
+        data={"response_format": "verbose_json"},
+        timeout=300,
+    )
+    if answer.status_code != 200:
+        raise processes.BenchmarkError(f"the engine answered {answer.status_code}: {answer.text}")
+    return time.perf_counter() - began
+
+
+def hanging(setup: Setup) -> Iterator[Row]:
+    """Yield the 95th percentile of other jobs while the speech engine hangs, over the same before."""
+    others = setup.size(OTHERS)
+    for log in setup.logs():
+        with (
+            processes.workplace() as directory,
+            processes.bare("engine", directory) as engine,
+            running(log) as beside,
+            processes.service(
+                directory / "data",
+                speech_url=f"http://127.0.0.1:{engine.port}",
+                speech_timeout="120",
+                **beside.settings,
+            ) as server,
+            JobClient(server) as client,
+        ):
+            recording = noise(directory / "ten.wav", 10).read_bytes()
+            spoken = talk(directory / "talk.wav", 10)
+            if spoken is None:
+                return
+            list(repeated(client, recording, SOUND_OPTIONS, 5))
+            before = [sum(times) for times in repeated(client, recording, SOUND_OPTIONS, others)]
+            for _ in range(16):
+                client.post(spoken, SPEECH_OPTIONS)
+            time.sleep(3.0)  # until each of them waits for the engine
+            during = [sum(times) for times in repeated(client, recording, SOUND_OPTIONS, others)]
+            p95 = [1000 * percentile(times, 0.95) for times in (before, during)]
+            beside_ms = {"before ms": p95[0], "during ms": p95[1]}
+            yield value_row(f"p95 while an engine hangs, {log}", [p95[1] / p95[0]], "ratio", HANGING_BAR, beside_ms)
+
+
+def accepting(setup: Setup) -> Iterator[Row]:
+    """Yield the milliseconds until a 10 s file is accepted, beyond those of the probe and of one disk flush."""
+    count = setup.size(ACCEPTED)
+    for log in setup.logs():
+        with (
+            processes.workplace() as directory,
+            running(log) as beside,
+            processes.service(directory / "data", **beside.settings) as server,
+            JobClient(server) as client,
+        ):
+            file = noise(directory / "ten.wav", 10)
+            recording = file.read_bytes()
+            list(repeated(client, recording, SOUND_OPTIONS, 5))
+            taken = [1000 * accepted for accepted, _ in repeated(client, recording, SOUND_OPTIONS, count)]
+            probed = asyncio.run(_probes(file, count))
+            flushed = [_flush(directory / "flush", recording) for _ in range(count)]
+            beyond = median(taken) - median(probed) - median(flushed)
+            parts = {"accept ms": median(taken), "probe ms": median(probed), "flush ms": median(flushed)}
+            yield value_row(f"accepting a file of 10 s, {log}", [beyond], "ms", ACCEPT_BAR_MS, parts)
+
+
+async def _probes(file: Path, count: int) -> list[float]:
+    prober = Prober()
+    await prober.start()
+    taken = []
+    with file.open("rb") as audio:
+        for _ in range(count + 3):
+            began = time.perf_counter()
+            await prober.probe(audio.fileno(), None)
+            taken.append(1000 * (time.perf_counter() - began))
+    await prober.stop()
+    return taken[3:]
+
+
+def _flush(file: Path, data: bytes) -> float:
+    began = time.perf_counter()
+    with file.open("wb") as out:
+        out.write(data)
+        out.flush()
+        os.fdatasync(out.fileno())
+    return 1000 * (time.perf_counter() - began)

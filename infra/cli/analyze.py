@@ -1,0 +1,137 @@
+"""`earshot analyze`: send whole recordings as jobs and print what is in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from infra.cli import remote
+from topics.errors import BadRequest
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from app.client import Client, JobEvent, Options
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(analyze)
+
+
+def analyze(
+    files: Annotated[list[Path], typer.Argument(help="Recordings of any length, of every format of the service.")],
+    url: remote.Url = remote.LOCAL,
+    key: remote.Key = "",
+    sounds: Annotated[bool, typer.Option("--sounds/--no-sounds", help="Sound events.")] = True,
+    speech: Annotated[bool, typer.Option("--speech/--no-speech", help="Speech, by speaker.")] = True,
+    insights: Annotated[bool, typer.Option("--insights", help="Insights and a caption too.")] = False,
+    speakers: Annotated[bool, typer.Option("--speakers", help="Name the speakers that are registered.")] = False,
+    translate: Annotated[str | None, typer.Option(metavar="LANG", help="Translate speech into it, as ko.")] = None,
+    lang: Annotated[str | None, typer.Option(help="Language of the speech; by default found by the engine.")] = None,
+    prompt: Annotated[str | None, typer.Option(help="What the insights should look at; needs --insights.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the result object of each file, one a line.")] = False,
+    srt: Annotated[Path | None, typer.Option(help="Write captions here, as SubRip.")] = None,
+    vtt: Annotated[Path | None, typer.Option(help="Write captions here, as WebVTT.")] = None,
+    idempotency_key: Annotated[
+        str | None, typer.Option(help="The same key with the same file gets the first job again.")
+    ] = None,
+) -> None:
+    """Send recordings, one after another, and print what was said and heard in each.
+
+    Exit status 1 when a file failed or a service of its job did; each is named, and what the others found is printed.
+    """
+    if len(files) > 1 and (srt or vtt or idempotency_key):
+        raise BadRequest("--srt, --vtt and --idempotency-key are for one file")
+    from app.client import Options
+
+    options = Options(
+        sound_event_detection=sounds,
+        speech_analysis=speech,
+        audio_insights=insights,
+        caption=insights,
+        speaker_profile=speakers,
+        translation=translate is not None,
+        speech_lang=lang,
+        translation_target_lang=translate,
+        audio_insights_prompt=prompt,
+    )
+    with remote.connected(url, key) as client:
+        failed = [file for file in files if not _done(client, file, options, idempotency_key, json, srt, vtt)]
+    if failed:
+        raise typer.Exit(1)
+
+
+def _done(
+    client: Client,
+    file: Path,
+    options: Options,
+    idempotency_key: str | None,
+    json: bool,
+    srt: Path | None,
+    vtt: Path | None,
+) -> bool:
+    """Send a file and print what became of it; return True when nothing of it failed.
+
+    A service that is away or does not know the key is no fault of the file, and is raised.
+    """
+    from app.client import EarshotClientError, Unreachable, WrongKey
+
+    try:
+        job = _sent(client, file, options, idempotency_key)
+        whole = _told(file, _followed(client, job), json)
+        if srt:
+            srt.write_text(client.captions(job, "srt"), encoding="utf-8")
+        if vtt:
+            vtt.write_text(client.captions(job, "vtt"), encoding="utf-8")
+        return whole
+    except (Unreachable, WrongKey):
+        raise
+    except OSError as error:
+        typer.echo(f"earshot: {error.filename or file}: {error.strerror or error}", err=True)
+    except EarshotClientError as error:
+        typer.echo(f"earshot: {file}: {error}", err=True)
+    return False
+
+
+def _sent(client: Client, file: Path, options: Options, idempotency_key: str | None) -> str:
+    with _bar() as bar, bar.open(file, "rb", description="sending") as opened:
+        return client.analyze_file(opened, options, name=file.name, idempotency_key=idempotency_key).id
+
+
+def _followed(client: Client, job: str) -> JobEvent:
+    """Return the event that completed a job."""
+    with _bar() as bar:
+        task = bar.add_task("analysing", total=1.0)
+        try:
+            for event in client.job_events(job):
+                if event.kind == "progress":
+                    bar.update(task, completed=event.progress.progress)
+        except KeyboardInterrupt:
+            typer.echo(f"earshot: job {job} goes on without you", err=True)
+            raise
+    return event
+
+
+def _bar() -> Progress:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    return Progress(console=console, transient=True, disable=not console.is_terminal)
+
+
+def _told(file: Path, event: JobEvent, json: bool) -> bool:
+    """Print a result; return True when no service failed."""
+    result = event.result
+    if json:
+        typer.echo(event.data)
+    else:
+        from infra.cli.summary import show
+
+        show(str(file), result)
+    for service, why in result.faults.items():
+        typer.echo(f"earshot: {file}: {service}: {why}", err=True)
+    return not result.faults

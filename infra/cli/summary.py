@@ -1,0 +1,97 @@
+"""The result of a job for people: tables of what was said and heard."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from app.client import Event, Runs, Tag
+
+if TYPE_CHECKING:
+    from app.client import InsightsText, Result, Run, Turn, Window
+
+
+def show(file: str, result: Result) -> None:
+    """Print the summary of one file."""
+    parts: list[RenderableType] = [_text(file, "bold")]
+    if result.caption and result.caption.result:
+        parts.append(_text(result.caption.result.caption, "italic"))
+    if result.audio_insights and result.audio_insights.result:
+        parts.append(_insights(result.audio_insights.result))
+    if result.speech_analysis and (result.speech_analysis.results or "speech_analysis" not in result.faults):
+        parts.append(_transcript(result.speech_analysis.results))
+    if result.sound_event_detection and (
+        result.sound_event_detection.results or "sound_event_detection" not in result.faults
+    ):
+        parts.append(_sounds(result.sound_event_detection.results))
+    parts += [_text(f"{service} failed: {why}", "red") for service, why in result.faults.items()]
+    parts += [_text(f"note: {warning}", "yellow") for warning in result.metadata.get("warnings", ())]
+    Console(highlight=False).print(Group(*parts, Text()))
+
+
+def _insights(found: InsightsText) -> RenderableType:
+    table = _table("insights", "", "")
+    for name, value in (
+        ("environment", found.primary_sound_environment),
+        ("situation", found.situation_summary),
+        ("notable", ", ".join(found.notable_events)),
+        ("language", found.detected_language),
+        ("what was said", found.speech_content_summary),
+        ("keywords", ", ".join(found.keywords or ())),
+    ):
+        if value:
+            table.add_row(name, _text(value))
+    return table
+
+
+def _transcript(turns: Sequence[Turn]) -> RenderableType:
+    if not turns:
+        return Text("no speech")
+    translated = any(turn.translation for turn in turns)
+    table = _table("speech", "from", "to", "speaker", "text", *(["translation"] if translated else []))
+    for turn in turns:
+        who = turn.speaker_name or turn.speaker or ""
+        cells = [who, turn.transcript, *([turn.translation or ""] if translated else [])]
+        table.add_row(clock(turn.start), clock(turn.end), *map(_text, cells))
+    return table
+
+
+def _sounds(windows: Sequence[Window]) -> RenderableType:
+    runs = Runs()
+    ended: list[Run] = []
+    for window in windows:
+        tags = tuple(Tag(one.name, one.confidence) for one in window.classes)
+        ended += runs.add(Event(window.start, window.end, tags))
+    ended += runs.close()
+    if not ended:
+        return Text("no sound recognised")
+    table = _table("sounds", "from", "to", "confidence", "sound")
+    for run in sorted(ended, key=lambda run: (run.start, -run.probability)):
+        table.add_row(clock(run.start), clock(run.end), f"{run.probability:.2f}", _text(run.name))
+    return table
+
+
+def _text(words: str, style: str = "") -> Text:
+    """Return words as they are: no markup, and nothing that a terminal would obey."""
+    return Text("".join(one for one in " ".join(words.split()) if one.isprintable()), style)
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(*columns, title=title, title_justify="left", box=None, pad_edge=False, show_header=any(columns))
+    for column in table.columns:
+        if column.header in ("from", "to", "confidence"):
+            column.justify = "right"
+            column.no_wrap = True
+    return table
+
+
+def clock(seconds: float) -> str:
+    """Return a time as M:SS.s, or H:MM:SS.s from an hour on."""
+    tenths = round(seconds * 10)
+    minutes, rest = divmod(tenths, 600)
+    hours, minutes = divmod(minutes, 60)
+    return (f"{hours}:{minutes:02d}" if hours else f"{minutes}") + f":{rest // 10:02d}.{rest % 10}"

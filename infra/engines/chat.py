@@ -1,0 +1,106 @@
+"""`POST /v1/chat/completions`: OpenAI's chat protocol, answered by rules over what our own client sends.
+
+Protocol: https://platform.openai.com/docs/api-reference/chat/create
+The last user message is JSON text, `infra.engines.scene.Request`. The answer is JSON too, and has the fields that the
+request's `response_format` asks for under the same name as the task: `caption`, or those of `Insights`. Rules follow no
+instructions, so other messages change nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from typing import Any, Final
+
+import msgspec
+from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse, Response
+
+from app.bodies import ClientGone, decode, read_body
+from infra.engines import sentences
+from infra.engines.errors import check_model
+from infra.engines.scene import Request, scene
+from topics.errors import BadRequest, Unavailable
+
+MODEL: Final = "earshot-rules"
+MOST_BYTES: Final = 2 * 1024 * 1024
+NEEDED: Final = (
+    'the last user message must be JSON text {"task": "caption" or "audio_insights", "duration_seconds": number, '
+    '"events": [{"tag", "start", "end", "peak"}], "transcript": [{"speaker", "start", "end", "text"}]}'
+)
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """A part of a message; those that are no text are passed over."""
+
+    type: str = ""
+    text: str = ""
+
+
+class Message(msgspec.Struct, frozen=True):
+    """One message of the conversation."""
+
+    role: str
+    content: str | tuple[Piece, ...] | None = None
+
+
+class Chat(msgspec.Struct, frozen=True):
+    """The body of a request, as far as it matters here."""
+
+    messages: tuple[Message, ...]
+    model: str | None = None
+    stream: bool | None = None
+
+
+_chat: Final = msgspec.json.Decoder(Chat)
+_request: Final = msgspec.json.Decoder(Request)
+
+
+async def completions(request: HttpRequest) -> Response:
+    """Answer one request.
+
+    Raises:
+        EarshotError: named by `infra.engines.errors`.
+    """
+    try:
+        body = await read_body(request.receive, request.headers.get("content-length", "").encode(), MOST_BYTES)
+    except ClientGone:
+        raise Unavailable("the client hung up") from None
+    chat = decode(_chat, body)
+    check_model(chat.model, MODEL)
+    if chat.stream:
+        raise BadRequest("stream: not supported")
+    asked = _asked(chat)
+    content = answer(asked)
+    return JSONResponse(_completion(content, hashlib.blake2b(body, digest_size=12).hexdigest()))
+
+
+def answer(request: Request) -> str:
+    """Return what the assistant says, as JSON text; the same for the same request."""
+    heard = scene(request)
+    said = {"caption": sentences.caption(heard)} if request.task == "caption" else sentences.insights(heard)
+    return msgspec.json.encode(said).decode()
+
+
+def _asked(chat: Chat) -> Request:
+    said = [message.content for message in chat.messages if message.role == "user"]
+    if not said:
+        raise BadRequest(f"messages: there is no user message; {NEEDED}")
+    last = said[-1] or ""
+    text = last if isinstance(last, str) else "".join(piece.text for piece in last)
+    try:
+        return decode(_request, text.encode("utf-8", "replace"))
+    except BadRequest as error:
+        raise BadRequest(f"messages: {error}; {NEEDED}") from None
+
+
+def _completion(content: str, name: str) -> dict[str, Any]:
+    message = {"role": "assistant", "content": content, "refusal": None}
+    return {
+        "id": f"chatcmpl-{name}",
+        "object": "chat.completion",
+        "created": int(time.time()),
+        "model": MODEL,
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
+    }

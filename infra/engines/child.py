@@ -1,0 +1,135 @@
+"""The engine server as a child of the service, started again whenever it dies."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+log = structlog.get_logger("infra.engines")
+
+FIRST_PAUSE_S: Final = 0.5
+LONGEST_PAUSE_S: Final = 10.0
+#: A child that lived for this long was well: the next pause is the first one again.
+WELL_S: Final = 60.0
+STOP_S: Final = 5.0
+BACKLOG: Final = 128
+
+
+class EngineServer:
+    """Keeps one child alive.
+
+    The listening socket belongs to the service: while there is no child, connections wait for the next one instead of
+    being refused. The child ends when its standard input does, so it does not outlive a service that was killed.
+    """
+
+    def __init__(
+        self,
+        level: str = "info",
+        form: str = "json",
+        directory: Path | None = None,
+        first_pause: float = FIRST_PAUSE_S,
+    ) -> None:
+        """Take what the child's log is to be like, as `infra.logs.configure` does, and a directory of its own.
+
+        Recordings lie there while they are worked on, and what a killed child left is deleted; without a directory
+        they lie, and are left, where the machine keeps temporary files.
+        """
+        self._directory = directory
+        self._log = (level, form)
+        self._first_pause = first_pause
+        self._listener: socket.socket | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._keeper: asyncio.Task[None] | None = None
+
+    @property
+    def url(self) -> str:
+        """Where the engines answer, once there is a port."""
+        assert self._listener is not None
+        return f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process id, None while there is none."""
+        return None if self._process is None or self._process.returncode is not None else self._process.pid
+
+    def listen(self) -> None:
+        """Take a port, so that `url` is known: what is sent to it waits for the child.
+
+        Raises:
+            OSError: the machine gives no port.
+        """
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
+
+    async def start(self) -> None:
+        """Listen, where `listen` did not, and begin to start the child; errors as `listen`."""
+        if self._listener is None:
+            self.listen()
+        self._keeper = asyncio.create_task(self._keep(), name="engines")
+
+    async def stop(self) -> None:
+        """End the child; whoever waits for an answer gets none."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+        if self._listener is not None:
+            self._listener.close()
+        if self._process is not None:
+            await _end(self._process)
+
+    async def _keep(self) -> None:
+        pause = self._first_pause
+        while True:
+            began = time.monotonic()
+            status = await self._run()
+            if time.monotonic() - began > WELL_S:
+                pause = self._first_pause
+            log.warning("engines.died", status=status, pause=pause)
+            await asyncio.sleep(pause)
+            pause = min(LONGEST_PAUSE_S, 2 * pause)
+
+    async def _run(self) -> int | str:
+        """Start the child and wait for its end; return its exit status, or why it could not be started."""
+        assert self._listener is not None
+        descriptor = self._listener.fileno()
+        # Keys of the deployment are no business of the child's.
+        environment = {name: value for name, value in os.environ.items() if not name.upper().startswith("EARSHOT_")}
+        try:
+            if self._directory is not None:
+                await asyncio.to_thread(_empty, self._directory)
+                environment["TMPDIR"] = str(self._directory.absolute())
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "infra.engines", str(descriptor), *self._log),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.DEVNULL,
+                pass_fds=(descriptor,),
+                env=environment,
+            )
+        except OSError as error:
+            return error.strerror or type(error).__name__
+        return await self._process.wait()
+
+
+def _empty(directory: Path) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    for left in directory.iterdir():
+        shutil.rmtree(left, ignore_errors=True)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        await asyncio.wait_for(process.wait(), STOP_S)
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()

@@ -1,0 +1,47 @@
+"""Reads what is left of a request before it is answered."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+#: More than this, or for longer, is not read: then the client sees a reset instead of the answer.
+MOST_BYTES: Final = 64 * 1024 * 1024
+MOST_S: Final = 10.0
+
+
+class Draining:
+    """Middleware: connections are closed after an answer, and one that is closed before the body was read is reset."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, as ASGI has it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        whole = False
+
+        async def watched() -> Message:
+            nonlocal whole
+            message = await receive()
+            whole = whole or not message.get("more_body", False)
+            return message
+
+        async def drain() -> None:
+            left = MOST_BYTES
+            while not whole and left > 0:
+                left -= len((await watched()).get("body", b""))
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start" and not whole:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(MOST_S):
+                        await drain()
+            await send(message)
+
+        await self._app(scope, watched, answer)

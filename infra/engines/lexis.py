@@ -1,0 +1,65 @@
+"""Words of a transcript: which ones matter, and of which language they are."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+_WORD: Final = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
+#: How Unicode names the letters of a script, and the language that most often uses it.
+_SCRIPTS: Final = {
+    "HANGUL": "Korean",
+    "HIRAGANA": "Japanese",
+    "KATAKANA": "Japanese",
+    "CJK": "Chinese",
+    "ARABIC": "Arabic",
+    "HEBREW": "Hebrew",
+    "THAI": "Thai",
+    "GREEK": "Greek",
+    "DEVANAGARI": "Hindi",
+    "CYRILLIC": "Russian",
+}
+_CODES: Final = {
+    "ar": "Arabic", "de": "German", "el": "Greek", "en": "English", "es": "Spanish", "fr": "French", "he": "Hebrew",
+    "hi": "Hindi", "it": "Italian", "ja": "Japanese", "ko": "Korean", "nl": "Dutch", "pl": "Polish",
+    "pt": "Portuguese", "ru": "Russian", "sv": "Swedish", "th": "Thai", "tr": "Turkish", "vi": "Vietnamese",
+    "zh": "Chinese",
+}  # fmt: skip
+UNKNOWN: Final = "Unknown"
+
+
+@cache
+def function_words() -> frozenset[str]:
+    """Return the English words that say nothing of what a text is about."""
+    return frozenset(Path(__file__).with_name("stop_words.txt").read_text(encoding="utf-8").split())
+
+
+def words(text: str) -> list[str]:
+    """Return the words of a text, in lower case."""
+    return _WORD.findall(text.lower())
+
+
+def keywords(text: str, most: int = 8) -> list[str]:
+    """Return the words that are said most often, English function words left out; the earlier one where two tie."""
+    stop = function_words()
+    telling = (word for word in words(text) if word not in stop and len(word) > (2 if word.isascii() else 0))
+    return [word[:100] for word, _ in Counter(telling).most_common(most)]
+
+
+def language(text: str, known: Sequence[str] = ()) -> str:
+    """Return the languages of a text, comma-separated: those that are `known`, else by its script and small words."""
+    if known:
+        return ", ".join(dict.fromkeys(_CODES.get(name.lower().partition("-")[0], name.capitalize()) for name in known))
+    scripts = Counter(unicodedata.name(letter, "").split(" ")[0] for letter in text if letter.isalpha())
+    for script, name in _SCRIPTS.items():
+        # Japanese mixes in Chinese characters, so its own letters are asked for first and need not be many.
+        if scripts[script] > 0.1 * scripts.total():
+            return name
+    said, stop = words(text), function_words()
+    # Every second to third word of English is a function word; a short text may have none.
+    return "English" if len(said) < 5 or sum(word in stop for word in said) > 0.15 * len(said) else UNKNOWN

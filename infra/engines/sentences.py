@@ -1,0 +1,232 @@
+"""A caption and insights by rules: each word of them follows from what was heard, and from nothing else."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final
+
+from infra.engines import lexis
+from infra.engines.phrases import PLACES
+from infra.engines.scene import Line, Scene, Sound
+from topics.jobs.payloads import Insights
+
+#: Sounds that one sentence can take, and that a list can.
+MOST_CLAUSES: Final = 3
+MOST_NOUNS: Final = 4
+MOST_NOTABLE: Final = 10
+#: Times are no better than the windows of the timeline: what is shorter is told by its middle.
+WINDOW_S: Final = 3.0
+#: What is heard from the first to the last tenth of a recording is heard throughout.
+EDGE: Final = 0.1
+#: Words of the transcript that a summary quotes.
+QUOTED: Final = 12
+#: Not said of what comes and goes.
+STEADY: Final = "steady "
+#: Places whose sounds matter more than how long they last.
+_URGENT: Final = frozenset({"danger", "alarm"})
+_NUMBERS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+
+def caption(scene: Scene) -> str:
+    """Return one sentence."""
+    voice = _voice(scene)
+    if scene.foreground:
+        told = scene.foreground[:MOST_CLAUSES]
+        text = _sequence(told, scene.duration)
+        if scene.background:
+            text += f" over {_nouns(scene.background[:2])}"
+        return _sentence(text + (_beside(voice, told, scene) if voice else ""))
+    if scene.background:
+        text = _sequence(scene.background[:2], scene.duration)
+        return _sentence(f"{text} while {voice}" if voice else text)
+    if voice:
+        return _sentence(f"{voice} {_when(*_spoken(scene), scene.duration)}")
+    return _sentence(f"no known sound is heard in {_length(scene.duration)} of audio")
+
+
+def insights(scene: Scene) -> Insights:
+    """Return what the contract calls insights; without a transcript there is nothing to say of speech."""
+    summary = " ".join(filter(None, (_opening(scene), _happenings(scene), _speech(scene))))
+    notable = tuple(sound.phrase.tag for sound in scene.sounds[:MOST_NOTABLE] if _notable(sound, scene))
+    notable = notable or tuple(sound.phrase.tag for sound in (*scene.background, *scene.voices)[:MOST_NOTABLE])
+    if not scene.turns:
+        return Insights(False, environment(scene), summary, notable)
+    text = " ".join(line.text for line in scene.turns)
+    keywords = tuple(lexis.keywords(text))
+    return Insights(
+        True,
+        environment(scene),
+        summary,
+        notable,
+        lexis.language(text, scene.languages),
+        _content(scene.turns, keywords),
+        keywords,
+    )
+
+
+def environment(scene: Scene) -> str:
+    """Return the kind of place that most of what is heard belongs to, and the sound that says it loudest."""
+    weights: dict[str, float] = defaultdict(float)
+    for sound in scene.sounds:
+        weights[sound.phrase.place] += sound.peak * sound.seconds
+    urgent = next((sound for sound in scene.sounds if sound.phrase.place in _URGENT and sound.peak > 0.5), None)
+    if not weights:
+        return PLACES["speech"] if _voice(scene) else "Unclear: no known sound was recognised"
+    place = urgent.phrase.place if urgent else max(weights, key=lambda name: (weights[name], name))
+    there = [sound for sound in scene.sounds if sound.phrase.place == place]
+    most = max(there, key=lambda sound: sound.peak * sound.seconds)
+    return f"{PLACES[place]}: mostly {most.phrase.noun.removeprefix(STEADY)}" + (
+        ", with speech" if _voice(scene) else ""
+    )
+
+
+# --- sentences of the summary ---------------------------------------------------------------------------------------
+
+
+def _opening(scene: Scene) -> str:
+    length = _length(scene.duration)
+    if scene.background:
+        return f"This recording of {length} has {_nouns(scene.background[:MOST_NOUNS])} in the background."
+    if scene.foreground or _voice(scene):
+        return f"This recording of {length} has no lasting background sound."
+    return f"This recording of {length} holds no sound that is known."
+
+
+def _happenings(scene: Scene) -> str:
+    if not scene.foreground:
+        return "" if _voice(scene) else "Nothing in it stands out."
+    text = _sequence(scene.foreground[:MOST_CLAUSES], scene.duration)
+    rest = scene.foreground[MOST_CLAUSES : MOST_CLAUSES + MOST_NOUNS]
+    return _sentence(f"{text}, besides {_nouns(rest)}" if rest else text)
+
+
+def _speech(scene: Scene) -> str:
+    voice = _voice(scene)
+    if not voice:
+        return ""
+    spoken = _sentence(f"{voice} {_when(*_spoken(scene), scene.duration)}".rstrip())
+    if scene.turns:
+        return spoken
+    return f"{spoken[:-1]}, but no words could be made out."
+
+
+def _content(turns: Sequence[Line], keywords: Sequence[str]) -> str:
+    said = " ".join(line.text for line in turns).split()
+    speakers = _number(_speakers(turns))
+    text = f"{speakers} {'speaker says' if speakers == 'one' else 'speakers say'} {_count(len(said), 'word')}"
+    if keywords:
+        text += f", mostly about {_joined([f'“{word}”' for word in keywords[:3]])}"
+    quote = " ".join(said[:QUOTED]) + (" …" if len(said) > QUOTED else "")
+    return f"{_sentence(text)} It {'begins' if len(said) > QUOTED else 'reads'}: “{quote}”"
+
+
+def _notable(sound: Sound, scene: Scene) -> bool:
+    return sound.phrase.kind == "event" or sound in scene.foreground
+
+
+# --- clauses --------------------------------------------------------------------------------------------------------
+
+
+def _sequence(sounds: Sequence[Sound], duration: float) -> str:
+    """Join clauses: "then" where one begins after the last has ended; a time that two share is said once."""
+    told = sorted(sounds, key=lambda sound: (sound.start, sound.end))
+    times = [_when(sound.start, sound.end, sound.count, duration) for sound in told]
+    text = ""
+    for number, (sound, when) in enumerate(zip(told, times, strict=True)):
+        if number and sound.start >= told[number - 1].end:
+            text += ", and then " if ", then " in text else ", then "
+        elif number:
+            text += " and " if number == len(told) - 1 else ", "
+        said_next = when in times[number + 1 : number + 2]
+        text += " ".join(filter(None, (sound.phrase.clause, _times(sound), "" if said_next else when)))
+    return text
+
+
+def _times(sound: Sound) -> str:
+    """How often; a stretch of the timeline may hold several barks, so one stretch is not "once"."""
+    if sound.count < 2:
+        return ""
+    if sound.phrase.kind == "texture":
+        return "on and off"
+    return {2: "twice", 3: "three times"}.get(sound.count, "several times" if sound.count < 7 else "many times")
+
+
+def _when(start: float, end: float, count: int, duration: float) -> str:
+    if duration <= WINDOW_S:
+        return ""
+    if start <= EDGE * duration and end >= (1 - EDGE) * duration:
+        return "throughout"
+    if start < 1:
+        return f"in the first {_length(end)}"
+    if end > duration - 1:
+        return f"in the last {_length(duration - start)}"
+    if count > 1:
+        return f"between {_length(start)} and {_length(end)}"
+    if end - start <= WINDOW_S:
+        return f"around {_length((start + end) / 2)}"
+    return f"from {_length(start)} to {_length(end)}"
+
+
+def _voice(scene: Scene) -> str:
+    """Who speaks, as a clause; empty where nobody does."""
+    speakers = _speakers(scene.turns)
+    if speakers > 1:
+        return f"{_number(speakers)} people talk"
+    if scene.voices:
+        return scene.voices[0].phrase.clause
+    return "somebody speaks" if scene.turns else ""
+
+
+def _spoken(scene: Scene) -> tuple[float, float, int]:
+    """Beginning and end of all speech, and in how many stretches; by the transcript where there is one."""
+    if scene.turns:
+        return scene.turns[0].start, max(line.end for line in scene.turns), len(scene.turns)
+    sounds = scene.voices
+    return min(sound.start for sound in sounds), max(sound.end for sound in sounds), sounds[0].count
+
+
+def _beside(voice: str, told: Sequence[Sound], scene: Scene) -> str:
+    """Speech beside what else happens: at the same time, or at its own."""
+    start, end, count = _spoken(scene)
+    if start < max(sound.end for sound in told) and end > min(sound.start for sound in told):
+        return f" while {voice}"
+    return f", and {voice} {_when(start, end, count, scene.duration)}"
+
+
+def _speakers(turns: Sequence[Line]) -> int:
+    return len({line.speaker for line in turns})
+
+
+# --- words ----------------------------------------------------------------------------------------------------------
+
+
+def _nouns(sounds: Sequence[Sound]) -> str:
+    return _joined([sound.phrase.noun.removeprefix(STEADY if sound.count > 1 else "") for sound in sounds])
+
+
+def _joined(parts: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
+
+
+def _sentence(text: str) -> str:
+    text = text.strip()
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _number(count: int) -> str:
+    return _NUMBERS[count] if count < len(_NUMBERS) else str(count)
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{_number(count)} {noun}{'' if count == 1 else 's'}"
+
+
+def _length(seconds: float) -> str:
+    """A length or a time: tenths below ten seconds, whole seconds above."""
+    if seconds < 10:
+        return f"{round(seconds, 1):g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    parts = ((hours, "h"), (minutes, "min"), (rest, "s"))
+    return " ".join(f"{amount} {unit}" for amount, unit in parts if amount)

@@ -1,0 +1,65 @@
+"""The engine server: three public protocols, and what they say of themselves."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from infra.engines import chat, errors, speech
+from infra.engines.draining import Draining
+from infra.engines.workers import Workers
+from topics.errors import EarshotError
+
+MODELS: Final = {
+    speech.MODEL: "Speech in English, a demonstration: wrong in every fourth word, or more.",
+    chat.MODEL: "Captions and insights by rules over sound events and a transcript.",
+}
+
+
+def create_app(workers: Workers) -> Starlette:
+    """Return the engine server as an ASGI application; whoever stops it closes `workers`."""
+    routes = [
+        Route("/v1/audio/transcriptions", speech.Transcriptions(workers).__call__, methods=["POST"]),
+        Route("/v1/chat/completions", chat.completions, methods=["POST"]),
+        Route("/v1/models", models),
+        Route("/translate", translate, methods=["POST"]),
+        Route("/languages", languages),
+        Route("/healthz", healthy),
+    ]
+    handlers = {EarshotError: errors.named, HTTPException: errors.http, Exception: errors.unexpected}
+    middleware = [Middleware(Draining)]
+    return Starlette(routes=routes, exception_handlers=handlers, middleware=middleware)
+
+
+async def models(request: Request) -> Response:
+    """List the models, as OpenAI does."""
+    rows = [
+        {"id": name, "object": "model", "created": 0, "owned_by": "earshot", "description": text}
+        for name, text in MODELS.items()
+    ]
+    return JSONResponse({"object": "list", "data": rows})
+
+
+async def translate(request: Request) -> Response:
+    """Refuse, as LibreTranslate words a refusal: no model that translates is small enough to come along.
+
+    Protocol: https://docs.libretranslate.com/api/operations/translate
+    """
+    message = "translation is not bundled: set EARSHOT_TRANSLATION_URL to the address of a LibreTranslate server"
+    return JSONResponse({"error": message}, 501)
+
+
+async def languages(request: Request) -> Response:
+    """List the languages that can be translated."""
+    return JSONResponse([])
+
+
+async def healthy(request: Request) -> Response:
+    """Say that the server answers."""
+    return JSONResponse({"status": "ok"})

@@ -1,0 +1,109 @@
+"""Speech recognition with pocketsphinx and the small English model in its wheel: a demonstration, no more.
+
+It proves the path with no network; on clean read speech every fourth word is wrong, on other audio most are.
+Decoder: https://github.com/cmusphinx/pocketsphinx (BSD-2-Clause). It keeps the interpreter's lock while it decodes,
+and a decoder serves one thread, so it runs in processes of its own (`infra.engines.worker`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from infra.engines.transcripts import Heard, Word
+from streams.audio import decode
+from streams.voice import activity
+from topics import media
+
+if TYPE_CHECKING:
+    from streams.engines.protocol import Floats
+
+MODEL: Final = "pocketsphinx-en-us-demo"
+RATE: Final = 16_000
+LONGEST_S: Final = 600
+#: Decoding looks at a whole utterance at once, and takes longer the longer that is.
+UTTERANCE_S: Final = 20.0
+#: Speech is cut where nobody speaks, and keeps this much of the silence on both sides.
+MARGIN_S: Final = 0.15
+FRAMES_PER_S: Final = 100
+#: Means of features are taken over the utterance alone; the bounds halve the time, and changed no word of the clean
+#: speech that was tried.
+_OPTIONS: Final = {"cmn": "batch", "maxhmmpf": 3000, "maxwpf": 10, "loglevel": "FATAL"}
+
+
+class Recogniser:
+    """A loaded decoder, for one thread."""
+
+    def __init__(self) -> None:
+        from pocketsphinx import Decoder
+
+        self._decoder: Any = Decoder(**_OPTIONS)
+
+    def hear(self, path: Path, proceed: Callable[[], None] = lambda: None) -> Heard:
+        """Recognise the recording in a file, at most LONGEST_S long; `proceed` is called before each utterance.
+
+        Raises:
+            AudioError: it cannot be decoded, or is too long.
+        """
+        samples = load(path)
+        words: list[Word] = []
+        for start, end in utterances(samples):
+            proceed()
+            words.extend(self.words(samples[start:end], start / RATE))
+        return Heard(len(samples) / RATE, tuple(words))
+
+    def words(self, samples: Floats, at: float = 0.0) -> Iterator[Word]:
+        """Recognise one utterance, float32[n] at 16 kHz, that begins `at` seconds; yield its words."""
+        pcm = (np.clip(samples, -1, 1) * 32767).astype("<i2").tobytes()
+        # What the front end keeps of the last utterance would change this one: the same audio, the same words.
+        self._decoder.reinit_feat()
+        self._decoder.start_utt()
+        self._decoder.process_raw(pcm, False, True)
+        self._decoder.end_utt()
+        end = at + len(samples) / RATE
+        for found in self._decoder.seg() or ():
+            # Fillers are in brackets, and a number behind a word says which of its pronunciations was heard.
+            if found.word[0] not in "<[+":
+                first, last = (at + frame / FRAMES_PER_S for frame in (found.start_frame, found.end_frame + 1))
+                sure = min(1.0, max(0.0, float(found.prob)))
+                yield Word(found.word.partition("(")[0], round(first, 2), round(min(last, end), 2), round(sure, 4))
+
+
+def load(path: Path) -> Floats:
+    """Decode a file, told by its content, to mono float32[n] at 16 kHz.
+
+    Raises:
+        AudioError: it cannot be decoded, or is longer than LONGEST_S.
+    """
+    with path.open("rb") as file:
+        audio = decode.open_file(file, media.parse("application/octet-stream"), LONGEST_S)
+        if audio.rate == RATE:
+            return np.concatenate(list(audio.blocks()))
+        # Compiled code that a recording at our rate does not need.
+        from streams.audio.resample import Resampler
+
+        resampler = Resampler(audio.rate, RATE)
+        parts = [resampler.feed(block) for block in audio.blocks()]
+        return np.concatenate([*parts, resampler.finish()])
+
+
+def utterances(samples: Floats) -> Iterator[tuple[int, int]]:
+    """Yield [start, end) of stretches with speech in float32[n] at 16 kHz, each cut at pauses where it has any."""
+    settings = activity.Hysteresis(max_speech_s=UTTERANCE_S)
+    begun, ended = -1.0, -1.0
+    for segment in activity.bundled().segments([samples], settings):
+        if begun >= 0 and segment.end_s - begun <= UTTERANCE_S:
+            ended = segment.end_s
+            continue
+        if begun >= 0:
+            yield _samples(begun, min(ended + MARGIN_S, max(ended, segment.start_s)), len(samples))
+        begun, ended = max(segment.start_s - MARGIN_S, max(ended, 0.0)), segment.end_s
+    if begun >= 0:
+        yield _samples(begun, ended + MARGIN_S, len(samples))
+
+
+def _samples(start_s: float, end_s: float, most: int) -> tuple[int, int]:
+    return round(start_s * RATE), min(most, round(end_s * RATE))

@@ -1,0 +1,108 @@
+"""A recognised recording, and the forms in which OpenAI's transcription protocol tells it.
+
+Protocol: https://platform.openai.com/docs/api-reference/audio/createTranscription
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Literal
+
+import msgspec
+
+#: A pause of this length ends a segment, and so does this length of it.
+PAUSE_S: Final = 0.6
+LONGEST_S: Final = 15.0
+
+Form = Literal["json", "text", "srt", "verbose_json", "vtt"]
+Granularity = Literal["word", "segment"]
+
+
+class Word(msgspec.Struct, frozen=True, array_like=True):
+    """A word; times in seconds from the beginning of the recording."""
+
+    text: str
+    start: float
+    end: float
+    #: How sure the decoder is, 0 to 1.
+    probability: float
+
+
+class Heard(msgspec.Struct, frozen=True, tag="heard"):
+    """What was recognised in a recording of `duration` seconds."""
+
+    duration: float
+    words: tuple[Word, ...]
+
+
+def segments(words: Iterable[Word]) -> list[list[Word]]:
+    """Cut words in order of time at pauses; none of the segments is empty."""
+    found: list[list[Word]] = []
+    for word in words:
+        last = found[-1] if found else []
+        if last and word.start - last[-1].end < PAUSE_S and word.end - last[0].start <= LONGEST_S:
+            last.append(word)
+        else:
+            found.append([word])
+    return found
+
+
+def text(words: Iterable[Word]) -> str:
+    """Join words."""
+    return " ".join(word.text for word in words)
+
+
+def verbose(heard: Heard, granularities: Sequence[Granularity]) -> dict[str, Any]:
+    """Return the body of `verbose_json`: segments unless words alone were asked for."""
+    body: dict[str, Any] = {
+        "task": "transcribe",
+        "language": "english",
+        "duration": round(heard.duration, 3),
+        "text": text(heard.words),
+    }
+    if not granularities or "segment" in granularities:
+        body["segments"] = [_segment(number, words) for number, words in enumerate(segments(heard.words))]
+    if "word" in granularities:
+        body["words"] = [{"word": word.text, "start": word.start, "end": word.end} for word in heard.words]
+    return body
+
+
+def _segment(number: int, words: Sequence[Word]) -> dict[str, Any]:
+    sure = sum(math.log(max(word.probability, 1e-6)) for word in words) / len(words)
+    return {
+        "id": number,
+        "start": words[0].start,
+        "end": words[-1].end,
+        "text": text(words),
+        "avg_logprob": round(sure, 4),
+        "no_speech_prob": 0.0,
+    }
+
+
+def srt(heard: Heard) -> str:
+    """Return SubRip cues."""
+    return "\n".join(f"{number}\n{cue}" for number, cue in enumerate(_cues(heard, ","), 1))
+
+
+def vtt(heard: Heard) -> str:
+    """Return WebVTT cues."""
+    return "\n".join(("WEBVTT\n", *_cues(heard, ".")))
+
+
+def _cues(heard: Heard, point: str) -> list[str]:
+    cues = segments(heard.words)
+    return [f"{_clock(cue[0].start, point)} --> {_clock(cue[-1].end, point)}\n{text(cue)}\n" for cue in cues]
+
+
+def _clock(seconds: float, point: str) -> str:
+    minutes, ms = divmod(round(seconds * 1000), 60_000)
+    return f"{minutes // 60:02}:{minutes % 60:02}:{ms // 1000:02}{point}{ms % 1000:03}"
+
+
+#: Content type and text of the forms that are no JSON.
+PLAIN: Final[dict[str, tuple[str, Callable[[Heard], str]]]] = {
+    "text": ("text/plain", lambda heard: text(heard.words) + "\n"),
+    "srt": ("application/x-subrip", srt),
+    "vtt": ("text/vtt", vtt),
+}

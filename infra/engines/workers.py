@@ -1,0 +1,155 @@
+"""A few processes that recognise speech, each one recording at a time, and a short queue before them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+
+from infra.engines.transcripts import Heard
+from infra.engines.worker import Answer, Refused
+from topics.errors import AudioError, Unavailable
+
+log = structlog.get_logger("infra.engines")
+
+WAITING: Final = 4
+#: A process holds some 200 MB, so a large machine does not get one for each core.
+MOST: Final = 4
+#: Some times what a recording of the greatest length takes.
+LIMIT_S: Final = 900.0
+IDLE_S: Final = 300.0
+RETRY_S: Final = 5
+COMMAND: Final = (sys.executable, "-m", "infra.engines.worker")
+LINE_BYTES: Final = 16 * 1024 * 1024
+
+_answer: Final[msgspec.json.Decoder[Answer]] = msgspec.json.Decoder(Answer)
+
+
+class Workers:
+    """Starts processes when they are needed, and ends those that were not for a while."""
+
+    def __init__(
+        self,
+        most: int | None = None,
+        idle_seconds: float = IDLE_S,
+        command: Sequence[str] = COMMAND,
+        limit: float = LIMIT_S,
+    ) -> None:
+        """Take how many there may be, by default one a core; `command` starts one that does as `worker` does."""
+        self._most = most or min(MOST, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
+        self._turns = asyncio.Semaphore(self._most)
+        self._inside = 0
+        self._idle: list[asyncio.subprocess.Process] = []
+        self._busy: set[asyncio.subprocess.Process] = set()
+        self._closed = False
+        self._idle_seconds = idle_seconds
+        self._command = command
+        self._limit = limit
+        self._rest: asyncio.TimerHandle | None = None
+
+    @asynccontextmanager
+    async def place(self) -> AsyncIterator[None]:
+        """Hold a place in the queue.
+
+        Raises:
+            Unavailable: WAITING requests wait already.
+        """
+        if self._inside >= self._most + WAITING:
+            raise Unavailable("the speech engine is busy", RETRY_S)
+        self._inside += 1
+        try:
+            yield
+        finally:
+            self._inside -= 1
+
+    async def hear(self, path: Path) -> Heard:
+        """Recognise the recording in a file; who is cancelled ends the process that works for them.
+
+        Raises:
+            AudioError: the recording cannot be decoded, or is too long.
+            Unavailable: there is no decoder, it died, or it took too long.
+        """
+        async with self._turns:
+            if self._closed:
+                raise Unavailable("the speech engine stops", RETRY_S)
+            process = self._rested() or await self._start()
+            self._busy.add(process)
+            answered = False
+            try:
+                async with asyncio.timeout(self._limit):
+                    answer = await self._ask(process, path)
+                answered = True
+            except TimeoutError:
+                raise Unavailable("the speech engine took too long", RETRY_S) from None
+            finally:
+                self._busy.discard(process)
+                if answered:
+                    self._rest_with(process)
+                else:
+                    await _end(process)
+        if isinstance(answer, Heard):
+            return answer
+        raise AudioError(answer.message) if isinstance(answer, Refused) else Unavailable(answer.message, RETRY_S)
+
+    async def close(self) -> None:
+        """End all processes; who waits for one is told so."""
+        self._closed = True
+        if self._rest is not None:
+            self._rest.cancel()
+        for process in (*self._idle, *self._busy):
+            await _end(process)
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        pipe = asyncio.subprocess.PIPE
+        try:
+            return await asyncio.create_subprocess_exec(*self._command, stdin=pipe, stdout=pipe, limit=LINE_BYTES)
+        except OSError as error:
+            raise Unavailable(f"the speech engine cannot be started: {error.strerror}", RETRY_S) from error
+
+    async def _ask(self, process: asyncio.subprocess.Process, path: Path) -> Answer:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(os.fsencode(path) + b"\n")
+            await process.stdin.drain()
+            line = await process.stdout.readline()
+        except (ConnectionError, ValueError) as error:
+            raise Unavailable("the speech engine stopped", RETRY_S) from error
+        if not line.endswith(b"\n"):
+            if not self._closed:
+                log.warning("speech.died", status=process.returncode)
+            raise Unavailable("the speech engine stopped", RETRY_S)
+        return _answer.decode(line)
+
+    def _rested(self) -> asyncio.subprocess.Process | None:
+        while self._idle:
+            process = self._idle.pop()
+            if process.returncode is None:
+                return process
+        return None
+
+    def _rest_with(self, process: asyncio.subprocess.Process) -> None:
+        self._idle.append(process)
+        if self._rest is not None:
+            self._rest.cancel()
+        self._rest = asyncio.get_running_loop().call_later(self._idle_seconds, self._end_idle)
+
+    def _end_idle(self) -> None:
+        while self._idle:
+            # Its input ends, so it ends; the loop takes notice of it.
+            stdin = self._idle.pop().stdin
+            if stdin is not None:
+                stdin.close()
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        process.kill()
+    await process.wait()

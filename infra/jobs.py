@@ -1,0 +1,126 @@
+"""What runs the services of jobs in this deployment: performers, their engines, and the child processes beside them."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import SecretStr
+
+from infra import models
+from infra.engines.child import EngineServer
+from infra.settings import Settings
+from streams.engines.protocol import Floats
+from streams.engines.shelf import Shelf
+from streams.jobs.engines.address import EngineAddress
+from streams.jobs.engines.chat import ChatEngine
+from streams.jobs.engines.transcriptions import TranscriptionEngine
+from streams.jobs.engines.translate import TranslationEngine
+from streams.jobs.performer import Performer
+from streams.jobs.sound import SoundPerformer
+from streams.jobs.speech import SpeechPerformer
+from streams.jobs.translation import TranslationPerformer
+from streams.jobs.writing import CaptionPerformer, InsightsPerformer
+from streams.probe.prober import Prober
+from streams.voice.manifest import SpeakerManifest
+from streams.voice.speaker import OnnxSpeakerEngine
+from topics.jobs.options import Service
+
+SPEAKER_MODEL: Final = "speaker_mini"
+
+
+class SpeakerModel:
+    """A speaker model that is loaded with the first voice: most deployments of sessions alone never hear one."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._loading = threading.Lock()
+
+    @cached_property
+    def _loaded(self) -> OnnxSpeakerEngine:
+        return OnnxSpeakerEngine(self._directory)
+
+    def _engine(self) -> OnnxSpeakerEngine:
+        with self._loading:
+            return self._loaded
+
+    @property
+    def manifest(self) -> SpeakerManifest:
+        """See `streams.voice.speaker.SpeakerEngine`."""
+        return self._engine().manifest
+
+    def embed(self, samples: Floats) -> Floats:
+        """See `streams.voice.speaker.SpeakerEngine`."""
+        return self._engine().embed(samples)
+
+
+class JobServices:
+    """The performers of a node, with everything that is started and stopped for them."""
+
+    def __init__(self, settings: Settings, shelf: Shelf) -> None:
+        """Make the performers; a service whose engine is nowhere has none.
+
+        Raises:
+            OSError: the machine gives no port for the bundled engines.
+        """
+        self._settings = settings
+        self.prober = Prober()
+        self._bundled = EngineServer(settings.log_level, settings.log_format) if settings.bundled_engines else None
+        if self._bundled is not None:
+            self._bundled.listen()
+        self._sound = SoundPerformer(shelf, settings.workers)
+        self._called: dict[Service, SpeechPerformer | InsightsPerformer | CaptionPerformer | TranslationPerformer] = {}
+        if speech := self._address("speech"):
+            speakers = SpeakerModel(models.directory(SPEAKER_MODEL))
+            pieces = settings.speech_piece_seconds
+            self._called[Service.SPEECH] = SpeechPerformer(TranscriptionEngine(speech), speakers, piece_seconds=pieces)
+        if caption := self._address("caption"):
+            chat = ChatEngine(caption)
+            self._called[Service.INSIGHTS] = InsightsPerformer(chat, shelf.tags)
+            self._called[Service.CAPTION] = CaptionPerformer(chat, shelf.tags)
+        if translation := self._address("translation"):
+            self._called[Service.TRANSLATION] = TranslationPerformer(TranslationEngine(translation))
+
+    @property
+    def performers(self) -> Mapping[Service, Performer]:
+        """What runs each service."""
+        return {Service.SOUND: self._sound, **self._called}
+
+    async def start(self) -> None:
+        """Start the child processes; what needs them waits for them."""
+        await self.prober.start()
+        if self._bundled is not None:
+            await self._bundled.start()
+
+    async def stop(self) -> None:
+        """End them, once nothing runs any more."""
+        self._sound.close()
+        for performer in self._called.values():
+            await performer.close()
+        await self.prober.stop()
+        if self._bundled is not None:
+            await self._bundled.stop()
+
+    def _address(self, engine: str) -> EngineAddress | None:
+        url: str | None = self._of(engine, "url")
+        limit: int = self._of(engine, "concurrency")
+        if url is None:
+            if self._bundled is None:
+                return None
+            # It works on as many cores as there are; more at a time would only use up each other's deadline.
+            url, limit = self._bundled.url, min(limit, os.cpu_count() or 1)
+        key: SecretStr | None = self._of(engine, "key")
+        return EngineAddress(
+            url=url,
+            key=None if key is None else key.get_secret_value(),
+            model=self._of(engine, "model"),
+            timeout_s=self._of(engine, "timeout"),
+            limit=limit,
+        )
+
+    def _of(self, engine: str, setting: str) -> Any:
+        return getattr(self._settings, f"{engine}_{setting}", None)

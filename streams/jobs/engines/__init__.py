@@ -1,0 +1,1 @@
+"""Engines that other programs run, called over HTTP by public protocols."""

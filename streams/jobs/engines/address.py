@@ -1,0 +1,60 @@
+"""Where an engine is, and how it may be called."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+
+
+class EngineAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """One engine of the deployment.
+
+    A URL without a path gets the protocol's own path, one that ends in `/v1` gets the rest of it, and any other path
+    is called as it is: `http://box:8000`, `https://api.example.com/v1`, `http://box:8080/inference`.
+    """
+
+    url: str
+    #: Sent as bearer token.
+    key: str | None = None
+    #: None: none is named in requests, the engine takes its own.
+    model: str | None = None
+    #: For one whole call, from connecting to the last byte of the answer.
+    timeout_s: float
+    #: Calls at a time, of all jobs together.
+    limit: int = 4
+
+    def __post_init__(self) -> None:
+        """Check what would otherwise fail in each call.
+
+        Raises:
+            ValueError: no http URL, a key that cannot be sent, or a number below its least; the key is not shown.
+        """
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("the URL of an engine begins with http:// or https:// and a host")
+        if self.key is not None and not (self.key.isascii() and self.key.isprintable() and " " not in self.key):
+            raise ValueError("the key of an engine has characters that no header can carry")
+        if self.timeout_s <= 0 or self.limit < 1:
+            raise ValueError("an engine needs a time-out above 0 s and a limit of 1 or more")
+
+    def __repr__(self) -> str:
+        """Show the host alone: keys may be in the other fields, and in the URL."""
+        return f"EngineAddress({urlsplit(self.url).hostname})"
+
+    @property
+    def local(self) -> bool:
+        """True for an engine on this machine."""
+        return urlsplit(self.url).hostname in ("127.0.0.1", "::1", "localhost")
+
+    def endpoint(self, path: str) -> str:
+        """Return the URL to call, `path` being the protocol's own, such as `/v1/chat/completions`."""
+        parts = urlsplit(self.url)
+        base = parts.path.rstrip("/")
+        if not base:
+            called = path
+        elif base.endswith("/v1"):
+            called = base + path.removeprefix("/v1")
+        else:
+            called = parts.path
+        return urlunsplit(parts._replace(path=called, fragment=""))

@@ -1,0 +1,20 @@
+"""Live sessions come before jobs."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from contextlib import suppress
+from typing import Final
+
+#: Added to the nice value of threads that work for jobs.
+NICE: Final = 10
+
+
+def give_way(nice: int = NICE) -> None:
+    """Lower the priority of the calling thread, where threads have one."""
+    if sys.platform == "linux":
+        thread = threading.get_native_id()
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + nice)

@@ -1,0 +1,105 @@
+"""A job's audio as speech engines take it: 16 kHz, mono, 16 bits, in a file of which any part is read."""
+
+from __future__ import annotations
+
+import io
+import threading
+import wave
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import msgspec
+import numpy as np
+
+from streams.audio.decode import DAMAGED, open_file
+from streams.audio.resample import Resampler
+from streams.engines.protocol import Floats
+from topics.errors import AudioError
+from topics.media import Media
+
+RATE: Final = 16_000
+SAMPLE_BYTES: Final = 2
+#: Samples that are read at a time: a run that is stopped goes on for no longer than this takes.
+BLOCK: Final = 4 * RATE
+
+
+class Stopped(Exception):
+    """Nobody waits for the work any more."""
+
+
+class Recording(msgspec.Struct, frozen=True):
+    """The samples in `path`, without a header."""
+
+    path: Path
+    samples: int
+    #: Where and why the audio breaks, or why there is no more of it; None for one that was read to its end.
+    fault: str | None = None
+
+    @property
+    def length_ms(self) -> int:
+        """Length in milliseconds."""
+        return self.samples * 1000 // RATE
+
+    def blocks(self, stopped: threading.Event) -> Iterator[Floats]:
+        """Yield the samples, float32[n] a block, -1 to 1.
+
+        Raises:
+            Stopped: `stopped` was set.
+        """
+        with self.path.open("rb") as file:
+            while data := file.read(BLOCK * SAMPLE_BYTES):
+                check(stopped)
+                yield np.frombuffer(data, "<i2").astype(np.float32) / np.float32(32768)
+
+    def wav(self, start_ms: int, end_ms: int) -> bytes:
+        """Return a stretch as a WAV file."""
+        first = start_ms * RATE // 1000
+        with self.path.open("rb") as file:
+            file.seek(first * SAMPLE_BYTES)
+            data = file.read((end_ms * RATE // 1000 - first) * SAMPLE_BYTES)
+        out = io.BytesIO()
+        with wave.open(out, "wb") as made:
+            made.setnchannels(1)
+            made.setsampwidth(SAMPLE_BYTES)
+            made.setframerate(RATE)
+            made.writeframes(data)
+        return out.getvalue()
+
+
+def convert(audio: Path, media: Media, path: Path, stopped: threading.Event) -> Recording:
+    """Decode a file into `path`, in bounded memory.
+
+    Audio that breaks after its beginning is kept up to there; `Recording.fault` says so.
+
+    Raises:
+        AudioError: nothing of it can be decoded.
+        Stopped: `stopped` was set.
+    """
+    with audio.open("rb") as source, path.open("wb") as out:
+        opened = open_file(source, media)
+        resampler = Resampler(opened.rate, RATE)
+        fault: str | None = None
+        try:
+            for block in opened.blocks():
+                check(stopped)
+                _write(out, resampler.feed(block))
+        except AudioError as error:
+            if not resampler.position:
+                raise
+            fault = str(error)
+            if opened.broken_at:
+                fault = f"the audio breaks at {opened.broken_at:.1f} s: {fault.removeprefix(f'{DAMAGED}: ')}"
+        _write(out, resampler.finish())
+        return Recording(path, out.tell() // SAMPLE_BYTES, fault)
+
+
+def check(stopped: threading.Event) -> None:
+    """Raise Stopped when `stopped` is set."""
+    if stopped.is_set():
+        raise Stopped
+
+
+def _write(out: BinaryIO, samples: Floats) -> None:
+    # Loud floats are clipped, as a player would.
+    out.write(np.rint(np.clip(samples * 32768, -32768, 32767)).astype("<i2").tobytes())

@@ -1,0 +1,117 @@
+"""One run of one service: what its performer reads of the job, and what it appends to the log."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+from streams.jobs.spool import Spool
+from streams.jobs.store import JobStore
+from topics.errors import AudioError, Unavailable
+from topics.jobs.law import EntryState
+from topics.jobs.options import Service
+from topics.jobs.records import Accepted, JobResult, Portion
+from topics.rows import ChunkRow
+
+#: What the log or the disk refused is tried again after this long, then twice as long each time, at most as the second.
+PAUSE_SECONDS: Final = 0.5
+LONGEST_PAUSE_SECONDS: Final = 5.0
+#: Times that a result is appended before the run gives up: an outage of seconds does not repeat an engine's work.
+APPENDS: Final = 5
+
+#: Append a result of a job to the result topic; returns once it is durable.
+Emit = Callable[[str, JobResult], Awaitable[None]]
+#: The store that holds a job now; raises Unavailable when its partition is elsewhere.
+StoreOf = Callable[[str], JobStore]
+
+
+class Source(Protocol):
+    """The audio of jobs on the log."""
+
+    def read(self, partition: int, rows: Sequence[ChunkRow]) -> AsyncIterator[bytes]:
+        """Yield the bytes of part rows in order."""
+        ...
+
+
+def pause(failures: int) -> float:
+    """Return for how many seconds to wait after so many failures in a row, 1 and more."""
+    return min(LONGEST_PAUSE_SECONDS, PAUSE_SECONDS * 2.0 ** min(failures - 1, 16))
+
+
+class Run:
+    """A run; see `performer.Work`."""
+
+    def __init__(
+        self,
+        job: str,
+        service: Service,
+        accepted: Accepted,
+        store_of: StoreOf,
+        source: Source,
+        emit: Emit,
+        spool: Spool,
+    ) -> None:
+        self.job = job
+        self.service = service
+        self.accepted = accepted
+        self.run = secrets.token_hex(8)
+        #: Portions that were appended.
+        self.count = 0
+        self._store_of = store_of
+        self._source = source
+        self._emit = emit
+        self._spool = spool
+
+    async def audio(self) -> Path:
+        """See `Work.audio`."""
+        return await self._spool.take(self.job, self.run, self._parts)
+
+    def close(self) -> None:
+        """Give the audio back."""
+        self._spool.give_back(self.job, self.run)
+
+    def portions(self, service: Service) -> Sequence[bytes]:
+        """See `Work.portions`."""
+        store = self._store_of(self.job)
+        head = store.head(self.job)
+        entry = None if head is None else head.entry(service)
+        if entry is None or entry.state is not EntryState.SUCCESS:
+            return ()
+        found = [store.portion(self.job, service, number) for number in range(entry.portions)]
+        return [data for data in found if data is not None]
+
+    async def emit(self, data: bytes, done: float) -> None:
+        """See `Work.emit`."""
+        await self.append(Portion(self.service, self.run, self.count, data, done))
+        self.count += 1
+
+    async def append(self, result: JobResult) -> None:
+        """Append a result of the run; one that the log refuses is appended again, which changes nothing if it took it.
+
+        Raises:
+            Unavailable: the log has not taken it for some seconds.
+        """
+        failures = 0
+        while True:
+            try:
+                await self._emit(self.job, result)
+                return
+            except (Unavailable, OSError) as error:
+                failures += 1
+                if failures == APPENDS:
+                    raise Unavailable(f"the log does not take results: {error}") from error
+            await asyncio.sleep(pause(failures))
+
+    async def _parts(self) -> AsyncIterator[bytes]:
+        store = self._store_of(self.job)
+        rows = store.parts(self.job, self.accepted.parts)
+        if len(rows) < self.accepted.parts:
+            raise AudioError(f"the job's audio is not complete: part {len(rows)} of {self.accepted.parts} is missing")
+        try:
+            async for part in self._source.read(store.partition.number, rows):
+                yield part
+        except OSError as error:
+            raise Unavailable(f"the log does not give the audio: {error}") from error

@@ -1,0 +1,223 @@
+"""Runs the services of unfinished jobs, each in a task of its own; what there is to do stands in the rows.
+
+The runner is told of jobs by the fold (`enqueue`), and asks the head what is ready. Of one service so many runs go on
+at a time as its performer allows, those of the oldest jobs first. Nothing here holds a partition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+
+from streams.jobs.performer import Done, Performer, Work
+from streams.jobs.run import Emit, Run, Source, StoreOf, pause
+from streams.jobs.spool import Spool
+from topics.errors import EarshotError, ServiceFault, Unavailable
+from topics.jobs.options import Service
+from topics.jobs.records import Finished, Started
+
+log = structlog.get_logger(__name__)
+
+#: An end that was appended and is not folded after this long was lost to another run: the head is asked again.
+FOLDED_SECONDS: Final = 60.0
+#: Runs that were cancelled get this long to clean up when the node stops.
+STOP_SECONDS: Final = 10.0
+LONGEST_ERROR: Final = 1000
+
+
+class Turn(msgspec.Struct, eq=False):
+    """One service of a job, from the moment that it is ready until its end is folded."""
+
+    job: str
+    service: Service
+    #: Log time (ms) of the acceptance.
+    created: int
+    #: Since when it waits (monotonic seconds), None once it has ended.
+    since: float | None
+    failures: int = 0
+    task: asyncio.Task[None] | None = None
+    timer: asyncio.TimerHandle | None = None
+
+
+class Absent:
+    """Stands for a service that this deployment has no performer for."""
+
+    limit = 1
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+
+    async def perform(self, work: Work) -> Done:
+        """Fail."""
+        raise ServiceFault(f"{self.service} is not available in this deployment")
+
+
+class Runner:
+    """Runs the services of all jobs of a node."""
+
+    def __init__(
+        self,
+        performers: Mapping[Service, Performer],
+        store_of: StoreOf,
+        source: Source,
+        emit: Emit,
+        spool: Path,
+    ) -> None:
+        """Begin with nothing to do; `spool` is a directory of this process alone, for the audio of what runs."""
+        self.performers: dict[Service, Performer] = {
+            service: performers.get(service) or Absent(service) for service in Service
+        }
+        self.store_of = store_of
+        self.source = source
+        self.emit = emit
+        self.spool = Spool(spool)
+        self._turns: dict[str, dict[Service, Turn]] = {}
+        #: (created, job) of what waits for a place.
+        self._waiting: dict[Service, list[tuple[int, str]]] = {service: [] for service in Service}
+        self._running: Counter[Service] = Counter()
+        #: Those of forgotten jobs too, until they have ended.
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ended: Callable[[asyncio.Task[None]], None] | None = None
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    def start(self, ended: Callable[[asyncio.Task[None]], None]) -> None:
+        """Begin to run; `ended` is called with each task that ends."""
+        self.spool.clear()
+        self._ended = ended
+        for service in Service:
+            self._fill(service)
+
+    async def stop(self) -> None:
+        """Cancel everything; what has not ended is found again in the rows."""
+        self._ended = None
+        self.forget_all()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=STOP_SECONDS)
+
+    def enqueue(self, job: str) -> None:
+        """Services of a job may have become ready."""
+        try:
+            head = self.store_of(job).head(job)
+        except Unavailable:
+            # The partition is elsewhere; should it come back, the job is found in the rows.
+            return
+        if head is None or not (ready := head.ready):
+            return
+        turns = self._turns.setdefault(job, {})
+        for service in ready:
+            if service not in turns:
+                turns[service] = Turn(job, service, head.created, time.monotonic())
+                self._queue(turns[service])
+
+    def forget(self, job: str) -> None:
+        """The job is gone: cancel its runs."""
+        for turn in self._turns.pop(job, {}).values():
+            if turn.timer is not None:
+                turn.timer.cancel()
+            elif turn.task is not None:
+                turn.task.cancel()
+            elif (place := (turn.created, job)) in (waiting := self._waiting[turn.service]):
+                waiting.remove(place)
+                heapq.heapify(waiting)
+        self.spool.drop(job)
+
+    def forget_all(self) -> None:
+        """The partitions went away: cancel all runs."""
+        for waiting in self._waiting.values():
+            waiting.clear()
+        for job in list(self._turns):
+            self.forget(job)
+
+    def lag(self) -> float:
+        """Return for how many seconds the service that has been ready longest has not begun, or not begun again."""
+        since = [
+            turn.since
+            for turns in self._turns.values()
+            for turn in turns.values()
+            if turn.task is None and turn.since is not None
+        ]
+        return time.monotonic() - min(since) if since else 0.0
+
+    # --- turns ------------------------------------------------------------------------------------------------------
+
+    def _queue(self, turn: Turn) -> None:
+        turn.timer = None
+        heapq.heappush(self._waiting[turn.service], (turn.created, turn.job))
+        self._fill(turn.service)
+
+    def _fill(self, service: Service) -> None:
+        """Begin runs of a service while there are places."""
+        waiting = self._waiting[service]
+        while self._ended is not None and waiting and self._running[service] < self.performers[service].limit:
+            _, job = heapq.heappop(waiting)
+            turn = self._turns[job][service]
+            self._running[service] += 1
+            turn.task = asyncio.create_task(self._attempt(turn), name=f"job-{job}-{service}")
+            self._tasks.add(turn.task)
+            # Not at the task's own end: one that is cancelled before it begins has none.
+            turn.task.add_done_callback(partial(self._over, turn))
+            turn.task.add_done_callback(self._ended)
+
+    def _over(self, turn: Turn, task: asyncio.Task[None]) -> None:
+        """A run has ended, in whatever way: give its place to the next one."""
+        self._tasks.discard(task)
+        self._running[turn.service] -= 1
+        self._fill(turn.service)
+        turn.task = None
+        if self._turns.get(turn.job, {}).get(turn.service) is not turn:
+            return
+        clock = asyncio.get_running_loop()
+        if turn.since is None:
+            turn.timer = clock.call_later(FOLDED_SECONDS, self._close, turn)
+        else:
+            turn.failures += 1
+            turn.timer = clock.call_later(pause(turn.failures), self._queue, turn)
+
+    def _close(self, turn: Turn) -> None:
+        """Forget a turn whose end must have been folded by now; were it not, the service would be ready still."""
+        turns = self._turns[turn.job]
+        del turns[turn.service]
+        if not turns:
+            del self._turns[turn.job]
+        self.enqueue(turn.job)
+
+    async def _attempt(self, turn: Turn) -> None:
+        """Run a service once; its turn waits no longer if that is its end."""
+        try:
+            accepted = self.store_of(turn.job).accepted(turn.job)
+            if accepted is not None:
+                run = Run(turn.job, turn.service, accepted, self.store_of, self.source, self.emit, self.spool)
+                try:
+                    await self._perform(run)
+                finally:
+                    run.close()
+            turn.since = None
+        except Unavailable as error:
+            log.warning("job.retry", job=turn.job, service=turn.service, error=str(error), failures=turn.failures + 1)
+
+    async def _perform(self, run: Run) -> None:
+        try:
+            await run.append(Started(run.service, run.run))
+            done = await self.performers[run.service].perform(run)
+            await run.append(Finished(run.service, run.run, run.count, None, done.audio_ms, done.model, done.warnings))
+        except Unavailable:
+            raise
+        except Exception as error:
+            if not isinstance(error, EarshotError):
+                log.error("job.failed", job=run.job, service=run.service, error=repr(error), exc_info=error)
+            await run.append(Finished(run.service, run.run, run.count, _message(error)))
+
+
+def _message(error: Exception) -> str:
+    """Return what the entry says of a failure: text of any engine, so cut, and such that it can be written."""
+    return (str(error) or type(error).__name__)[:LONGEST_ERROR].encode("utf-8", "replace").decode()

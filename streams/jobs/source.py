@@ -1,0 +1,31 @@
+"""A job's audio, read back from the log part by part."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+from streams.agents.audio import RecordReader, read_log
+from topics import codec
+from topics.jobs.records import Part
+from topics.rows import ChunkRow
+
+
+class PartSource:
+    """Parts by reference."""
+
+    def __init__(self, log: RecordReader) -> None:
+        self.log = log
+
+    def read(self, partition: int, rows: Sequence[ChunkRow]) -> AsyncIterator[bytes]:
+        """Yield the bytes of part rows in order.
+
+        Raises:
+            AudioError: the log no longer has the record (older than the retention), or its bytes are others.
+            Unavailable: the log does not answer now.
+        """
+        return read_log(self.log, partition, rows, _audio)
+
+
+def _audio(value: bytes) -> bytes | None:
+    command = codec.decode_job_command(value)
+    return command.data if isinstance(command, Part) else None

@@ -1,0 +1,54 @@
+"""The rows of the jobs of one partition, read with their types."""
+
+from __future__ import annotations
+
+from streams.agents.store import HeadStore, above
+from topics import keys
+from topics import rows as shared
+from topics.jobs import rows
+from topics.jobs.law import JobHead
+from topics.jobs.options import Service
+from topics.jobs.records import Accepted
+from topics.rows import ChunkRow
+
+
+class JobStore(HeadStore[JobHead]):
+    """Typed reading of the jobs of one partition."""
+
+    kind = keys.JOB
+    index = keys.JOB_DUE
+
+    def head_key(self, name: str) -> bytes:
+        """Return the key of a job's head."""
+        return keys.job_key(name, keys.JOB_HEAD)
+
+    def decoded(self, value: bytes | None) -> JobHead | None:
+        """Read a head row, None where there is none."""
+        return rows.head(value)
+
+    def accepted(self, job: str) -> Accepted | None:
+        """Return what the job was accepted with, None while it is uploaded."""
+        return rows.accepted(self.partition.get(keys.job_key(job, keys.ACCEPTED)))
+
+    def parts(self, job: str, count: int) -> list[ChunkRow]:
+        """Return where the first `count` parts of the audio are, as far as they are kept without a gap."""
+        lower, upper = (keys.job_key(job, keys.PART, number) for number in (0, count))
+        found = []
+        for expected, (key, value) in enumerate(self.partition.scan(lower, upper)):
+            row = shared.chunk(value)
+            if keys.number_of(key) != expected or row is None:
+                break
+            found.append(row)
+        return found
+
+    def portion(self, job: str, service: Service, number: int) -> bytes | None:
+        """Return one portion; those below `Entry.portions` are the result."""
+        return self.partition.get(keys.portion_key(job, service, number))
+
+    def tidy(self, job: str, head: JobHead) -> None:
+        """Delete what a removed job has left: only its head may have reached the changelog before a crash."""
+        prefix = self.prefix(job)
+        kept = {self.head_key(job), keys.job_key(job, keys.ACCEPTED) if head.unbilled else b""}
+        left = [key for key, _ in self.partition.scan(prefix, above(prefix)) if key not in kept]
+        if left:
+            self.partition.write(dict.fromkeys(left))

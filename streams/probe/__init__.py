@@ -1,0 +1,1 @@
+"""A look into recordings of strangers, in a process that may die of it."""

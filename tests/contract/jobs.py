@@ -1,0 +1,116 @@
+"""A thin driver of the job interface, and the recordings that its tests send."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+
+from tests.contract.api import RATE, Service, b64, tone, wav
+
+ALL: dict[str, Any] = {
+    "sound_event_detection": True,
+    "speech_analysis": True,
+    "audio_insights": True,
+    "caption": True,
+    "speaker_profile": True,
+    "translation": True,
+    "speaker_diarization": True,
+    "speech_model": "whisper-large-turbo",
+    "speech_lang": "multi",
+    "translation_target_lang": "ko",
+    "audio_insights_prompt": None,
+}
+SOUND = {"sound_event_detection": True}
+SPEECH = {"speech_analysis": True}
+Event = tuple[str, str, Any]
+
+
+class Jobs:
+    """The job interface of one service."""
+
+    def __init__(self, service: Service, key: str | None = None) -> None:
+        self.service = service
+        self.key = service.key if key is None else key
+        self.http = httpx2.Client(base_url=service.url + "/api/v1", timeout=60)
+
+    def __enter__(self) -> Jobs:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.http.close()
+
+    @property
+    def keyed(self) -> dict[str, str]:
+        """The header with the key."""
+        return {"X-Api-Key": self.key}
+
+    def analyze(self, body: Any, **headers: str) -> httpx2.Response:
+        """Post a JSON body."""
+        return self.http.post("/analyze", json=body, headers={**self.keyed, **_named(headers)})
+
+    def file(
+        self, audio: bytes, options: Any = SOUND, filename: str = "a.wav", kind: str = "audio/x-wav", **headers: str
+    ) -> httpx2.Response:
+        """Post a recording as the public client does."""
+        parts = {"options": (None, options if isinstance(options, str) else json.dumps(options))}
+        files: Any = {**parts, "audio": (filename, audio, kind)}
+        return self.http.post("/analyze_file", files=files, headers={**self.keyed, **_named(headers)})
+
+    def accepted(self, audio: bytes, options: Any = SOUND, **more: Any) -> str:
+        """Post a recording that must be accepted; return the job's id."""
+        answer = self.file(audio, options, **more)
+        assert answer.status_code == 200, answer.text
+        content = answer.json()
+        assert content.keys() == {"job_id", "status", "created_at"}
+        assert content["status"] == "accepted"
+        return str(content["job_id"])
+
+    def get(self, job: str) -> httpx2.Response:
+        """Read a job."""
+        return self.http.get(f"/jobs/{job}", headers=self.keyed)
+
+    def completed(self, job: str, within: float = 60) -> dict[str, Any]:
+        """Return the result of a job once it has completed."""
+        deadline = time.monotonic() + within
+        while time.monotonic() < deadline:
+            answer = self.get(job)
+            assert answer.status_code == 200, answer.text
+            if answer.json()["status"] == "completed":
+                result: dict[str, Any] = answer.json()["result"]
+                return result
+            time.sleep(0.05)
+        raise AssertionError(f"{job} is {answer.json()['status']} after {within} s: {answer.text[:500]}")
+
+    def result(self, audio: bytes, options: Any = SOUND, **more: Any) -> dict[str, Any]:
+        """Post a recording and return its result."""
+        return self.completed(self.accepted(audio, options, **more))
+
+    def events(self, job: str, after: int | None = None) -> Iterator[Event]:
+        """Yield (event, id, data) of the event stream to its end, without a key, as the public client reads it."""
+        headers = {} if after is None else {"Last-Event-ID": str(after)}
+        with self.http.stream("GET", f"/jobs/{job}/stream", headers=headers) as answer:
+            assert answer.status_code == 200, answer.read()
+            assert answer.headers["content-type"].startswith("text/event-stream")
+            event, number = "", ""
+            for line in answer.iter_lines():
+                name, _, value = line.partition(": ")
+                if name == "event":
+                    event = value
+                elif name == "id":
+                    number = value
+                elif name == "data":
+                    assert line.count("data: ") == 1, "the public client splits at every `data: `"
+                    yield event, number, json.loads(value)
+
+
+def _named(headers: dict[str, str]) -> dict[str, str]:
+    return {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+def json_body(audio: bytes | None = None, **more: Any) -> dict[str, Any]:
+    """Return a body of `analyze`."""
+    return {"samplerate": RATE, "audio": b64(wav(tone(1.0)) if audio is None else audio), "options": SOUND, **more}

@@ -1,0 +1,34 @@
+"""Recordings for tests of jobs: speech, where there is some beside this checkout, and files that break."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+import soundfile
+
+from tests.conftest import SHARED
+from tests.contract.api import RATE, tone
+
+
+def spoken(seconds: int = 8) -> bytes:
+    """Return some seconds of speech by two readers as a WAV; skips where there are none."""
+    files = sorted((SHARED / "data" / "speech").glob("*.ogg"))[:2]
+    if len(files) < 2:
+        pytest.skip("the speech files are not beside this checkout")
+    parts = [soundfile.read(file, dtype="int16", frames=seconds * RATE // 2)[0] for file in files]
+    made = io.BytesIO()
+    soundfile.write(made, np.concatenate(parts), RATE, format="WAV", subtype="PCM_16")
+    return made.getvalue()
+
+
+def broken_flac() -> bytes:
+    """Return 20 s of FLAC, damaged from its middle on."""
+    made = io.BytesIO()
+    samples = np.frombuffer(tone(20.0), np.int16) + np.random.default_rng(1).integers(-500, 500, 20 * RATE, np.int16)
+    soundfile.write(made, samples, RATE, format="FLAC", subtype="PCM_16")
+    whole = bytearray(made.getvalue())
+    middle = len(whole) // 2
+    whole[middle : middle + 20_000] = np.random.default_rng(2).bytes(20_000)
+    return bytes(whole)

@@ -1,0 +1,179 @@
+"""Reading a job: entries, their errors, the event stream, captions and removal."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.contract.api import RATE, tone, wav
+from tests.contract.jobs import ALL, SOUND, SPEECH, Jobs
+from tests.contract.speech import spoken
+from tests.stub_engines import CHAT, TRANSLATE, WORDS, StubEngines
+from tests.stub_engines import SPEECH as SPEECH_PATH
+
+TALK_OPTIONS = {**SOUND, **SPEECH}
+INSIGHTS = {**TALK_OPTIONS, "audio_insights": True, "caption": True}
+
+
+@pytest.fixture(scope="session")
+def talk() -> bytes:
+    """Some seconds of somebody speaking, as a WAV."""
+    return spoken()
+
+
+def test_sound_events_have_two_seconds_every_second(jobs: Jobs) -> None:
+    result = jobs.result(wav(tone(4.5)))
+    entry = result["sound_event_detection"]
+    assert entry["status"] == "success"
+    assert [window["start_time_sec"] for window in entry["results"]] == [0.0, 1.0, 2.0, 3.0]
+    first = entry["results"][0]
+    assert first.keys() == {"id", "start_time", "end_time", "start_time_sec", "end_time_sec", "classes"}
+    assert (first["start_time"], first["end_time"], first["end_time_sec"]) == ("00:00.00", "00:02.00", 2.0)
+    for window in entry["results"]:
+        confidences = [found["confidence"] for found in window["classes"]]
+        assert confidences == sorted(confidences, reverse=True)
+        assert all(found.keys() == {"class", "confidence", "id"} for found in window["classes"])
+
+
+def test_metadata_tells_what_was_sent_and_what_became_of_it(jobs: Jobs) -> None:
+    recording = wav(tone(1.0))
+    assert jobs.result(recording, filename="Straße.wav")["metadata"] == {
+        "audio": {
+            "input": {
+                "filename": "Straße.wav",
+                "format": "wav",
+                "size_bytes": len(recording),
+                "content_type": "audio/x-wav",
+            },
+            "processed": {
+                "sample_rate_hz": RATE,
+                "channels": 1,
+                "encoding": "pcm_f32le",
+                "resampled": False,
+                "downmixed": False,
+            },
+        },
+        "warnings": [],
+    }
+
+
+def test_every_service_has_its_entry(jobs: Jobs, talk: bytes, engines: StubEngines) -> None:
+    result = jobs.result(talk, ALL)
+    entries = {name: entry["status"] for name, entry in result.items() if name != "metadata"}
+    assert entries == dict.fromkeys(
+        ("sound_event_detection", "speech_analysis", "audio_insights", "caption", "translation"), "success"
+    )
+    segments = result["speech_analysis"]["results"]
+    assert segments
+    for segment in segments:
+        assert re.fullmatch(r"SPEAKER_\d\d", segment["speaker"])
+        assert (segment["speaker_name"], segment["speaker_score"]) == (f"Unknown {int(segment['speaker'][-2:])}", -1.0)
+        assert segment["translation"] == f"<{segment['transcript']}>"
+        assert segment["item_ids"] == {}
+        assert segment["start_time_sec"] < segment["end_time_sec"]
+    assert " ".join(WORDS) in " ".join(segment["transcript"] for segment in segments)
+    insights = result["audio_insights"]
+    assert insights["result"]["detected_language"] == "English"
+    assert insights["item_ids"].keys() == insights["result"].keys()
+    assert result["caption"]["result"] == {"caption": "Somebody speaks."}
+    assert result["translation"]["target_lang"] == "ko"
+
+
+def test_a_recording_without_speech_never_reaches_the_engine(jobs: Jobs, engines: StubEngines) -> None:
+    before = engines.calls[SPEECH_PATH]
+    result = jobs.result(wav(tone(3.0)), {**SPEECH, "translation": True})
+    assert result["speech_analysis"] == {"status": "success", "results": []}
+    assert result["translation"]["results"] == []
+    assert engines.calls[SPEECH_PATH] == before
+
+
+@pytest.mark.parametrize("status", [301, 404, 429, 500, 503])
+def test_an_engine_that_refuses_is_an_error_of_its_entry_alone(
+    jobs: Jobs, talk: bytes, engines: StubEngines, status: int
+) -> None:
+    engines.faults = {SPEECH_PATH: status, CHAT: status}
+    result = jobs.result(talk, INSIGHTS)
+    assert result["speech_analysis"] == {"status": "error", "error": f"ASR Engine API error: {status}"}
+    for name in ("audio_insights", "caption"):
+        assert result[name] == {"status": "error", "error": f"Caption API error: {status}"}
+    assert result["sound_event_detection"]["status"] == "success"
+
+
+@pytest.mark.parametrize("fault", ["hang", "cut", "wrong"])
+def test_an_engine_that_answers_badly(jobs: Jobs, talk: bytes, engines: StubEngines, fault: str) -> None:
+    engines.faults = {SPEECH_PATH: fault, CHAT: fault, TRANSLATE: fault}
+    result = jobs.result(talk, ALL)
+    for name in ("speech_analysis", "audio_insights", "caption", "translation"):
+        assert result[name].keys() == {"status", "error"}
+        assert result[name]["status"] == "error"
+        assert result[name]["error"]
+    assert result["sound_event_detection"]["status"] == "success"
+
+
+def test_a_recording_that_breaks_keeps_what_was_heard(jobs: Jobs) -> None:
+    pytest.importorskip("soundfile")
+    from tests.contract.speech import broken_flac
+
+    entry = jobs.result(broken_flac())["sound_event_detection"]
+    assert entry["status"] == "error"
+    assert "breaks at" in entry["error"]
+    assert entry["results"]
+
+
+def test_the_stream_tells_how_it_goes(jobs: Jobs, talk: bytes, engines: StubEngines) -> None:
+    job = jobs.accepted(talk, ALL)
+    events = list(jobs.events(job))
+    names = [event for event, _, _ in events]
+    assert names[-1] == "completed"
+    assert set(names) <= {"progress", "partial_result", "completed"}
+    assert {data["service"] for event, _, data in events if event == "partial_result"} == {
+        "sound_event_detection",
+        "speech_analysis",
+        "audio_insights",
+        "caption",
+        "translation",
+    }
+    assert events[-1][2] == jobs.completed(job)
+    numbers = [int(number) for _, number, _ in events]
+    assert numbers == sorted(numbers)
+    # Resumed, only what is newer comes, and the end.
+    last = next(int(number) for event, number, _ in reversed(events) if event == "partial_result")
+    again = [event for event, _, _ in jobs.events(job, after=last)]
+    assert "partial_result" not in again
+    assert again[-1] == "completed"
+
+
+def test_the_stream_of_an_unknown_job(jobs: Jobs) -> None:
+    answer = jobs.http.get("/jobs/0123456789abcdefghijABCD/stream")
+    assert answer.status_code == 404
+    assert answer.json() == {"error": "Not Found"}
+
+
+def test_captions(jobs: Jobs, talk: bytes, engines: StubEngines) -> None:
+    job = jobs.accepted(talk, TALK_OPTIONS)
+    jobs.completed(job)
+    vtt = jobs.http.get(f"/jobs/{job}/captions.vtt")
+    assert vtt.status_code == 200
+    assert vtt.text.startswith("WEBVTT\n")
+    assert "<v Unknown 0>" in vtt.text
+    srt = jobs.http.get(f"/jobs/{job}/captions.srt")
+    assert re.match(r"1\n\d\d:\d\d:\d\d,\d{3} --> \d\d:\d\d:\d\d,\d{3}\n", srt.text)
+
+
+def test_a_removed_job_is_gone(jobs: Jobs) -> None:
+    job = jobs.accepted(wav(tone(1.0)))
+    jobs.completed(job)
+    assert jobs.http.delete(f"/jobs/{job}", headers={"X-Api-Key": "not-a-key-of-this-service"}).status_code == 401
+    assert jobs.http.delete(f"/jobs/{job}", headers=jobs.keyed).status_code == 204
+    for path in ("", "/stream", "/captions.vtt"):
+        assert jobs.http.get(f"/jobs/{job}{path}", headers=jobs.keyed).status_code == 404
+    assert jobs.http.delete(f"/jobs/{job}", headers=jobs.keyed).status_code == 404
+
+
+def test_another_project_s_key_finds_no_job(jobs: Jobs, other_key: str) -> None:
+    job = jobs.accepted(wav(tone(1.0)))
+    with Jobs(jobs.service, other_key) as stranger:
+        assert stranger.get(job).json() == {"error": "Not Found"}
+        assert stranger.http.delete(f"/jobs/{job}", headers=stranger.keyed).status_code == 404
+    assert jobs.get(job).status_code == 200

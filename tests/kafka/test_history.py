@@ -1,0 +1,73 @@
+"""Whole topics read from a real Kafka: every record once, in order, what retention took left out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+
+from streams.driver import kafka_topics
+from streams.driver.history import KafkaHistory, Logged
+from tests.kafka.broker import Broker, kafka_broker
+from topics import catalog
+from topics.errors import Unavailable
+
+pytestmark = pytest.mark.kafka
+
+PARTITIONS = 3
+LIMIT = catalog.record_limit(0)
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with kafka_broker() as broker:
+        asyncio.run(kafka_topics.ensure([broker.bootstrap], catalog.topics(3_600_000), PARTITIONS, 1))
+        yield broker
+
+
+async def _write(bootstrap: str, counts: dict[int, int]) -> None:
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, max_request_size=LIMIT)
+    await producer.start()
+    for partition, count in counts.items():
+        for number in range(count):
+            value = b"%d" % number + bytes(900_000)
+            await producer.send(catalog.JOB_COMMANDS, value, b"j", partition, timestamp_ms=1000 + number)
+    await producer.stop()
+
+
+async def _read(bootstrap: str) -> tuple[dict[int, int], list[Logged], list[Logged]]:
+    history = await KafkaHistory.open([bootstrap], PARTITIONS, LIMIT)
+    try:
+        begins = dict(await history.begins(catalog.JOB_COMMANDS))
+        records = [record async for record in history.records(catalog.JOB_COMMANDS)]
+        # Again with the same consumer, and a topic that nothing was written to.
+        assert sorted(records) == sorted([record async for record in history.records(catalog.JOB_COMMANDS)])
+        return begins, records, [record async for record in history.records(catalog.JOB_RESULTS)]
+    finally:
+        await history.close()
+
+
+def test_all_that_is_there(broker: Broker) -> None:
+    async def told() -> tuple[dict[int, int], list[Logged], list[Logged]]:
+        await _write(broker.bootstrap, {0: 12, 2: 3})
+        admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap)
+        await admin.start()
+        await admin.delete_records({TopicPartition(catalog.JOB_COMMANDS, 2): RecordsToDelete(2)})
+        await admin.close()
+        return await _read(broker.bootstrap)
+
+    begins, records, none = asyncio.run(told())
+    assert begins == {0: 0, 1: 0, 2: 2}
+    found = sorted(
+        (one.partition, one.offset, one.timestamp, int(one.value.rstrip(b"\0"))) for one in records if one.value
+    )
+    assert found == [(0, number, 1000 + number, number) for number in range(12)] + [(2, 2, 1002, 2)]
+    assert none == []
+
+
+def test_nobody_there() -> None:
+    with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1 does not answer"):
+        asyncio.run(KafkaHistory.open(["127.0.0.1:1"], PARTITIONS, LIMIT))

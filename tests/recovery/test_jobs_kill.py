@@ -1,0 +1,139 @@
+"""Accepted jobs complete, each service ends once, and the ledger agrees with the log, whatever died in between."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import BOTH_LOGS, own_log
+from tests.contract.speech import spoken
+from tests.process import ServiceProcess
+from tests.recovery.load import Client
+from tests.stub_engines import StubEngines
+
+#: Jobs in all; EARSHOT_TEST_JOBS asks for any number.
+JOBS = int(os.environ.get("EARSHOT_TEST_JOBS", "500"))
+CLIENTS = 12
+SEED = int(os.environ.get("EARSHOT_TEST_SEED", str(int(time.time()))))
+SECONDS = 2
+FAILING = 0.2
+
+SOUND = {"sound_event_detection": True}
+SPEECH = {**SOUND, "speech_analysis": True}
+ALL = {**SPEECH, "audio_insights": True, "caption": True, "translation": True}
+Results = dict[str, dict[str, Any]]
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture
+def engines() -> Iterator[StubEngines]:
+    """Engines that fail now and then."""
+    with StubEngines(seed=SEED) as stub:
+        stub.failing = FAILING
+        yield stub
+
+
+@pytest.fixture(params=BOTH_LOGS)
+def victim(request: pytest.FixtureRequest, engines: StubEngines, tmp_path: Path) -> Iterator[ServiceProcess]:
+    """A service to be killed, on a log of its own."""
+    with own_log(request.param) as settings:
+        process = ServiceProcess(tmp_path / "data", model="sed-mini", **settings, **engines.settings)
+        yield process.start()
+        process.stop()
+
+
+async def _post(client: Client, audio: bytes, number: int) -> str:
+    """Post a job until it is accepted; an Idempotency-Key makes that one job."""
+    options = (SOUND, SPEECH, ALL)[number % 3]
+    answer = await client.ask(
+        "POST",
+        "/api/v1/analyze_file",
+        files={"options": (None, json.dumps(options)), "audio": ("talk.wav", audio, "audio/x-wav")},
+        headers={"X-Api-Key": client.service.key, "Idempotency-Key": f"{SEED}-{number}"},
+    )
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["job_id"])
+
+
+async def _completed(client: Client, job: str) -> dict[str, Any]:
+    while True:
+        answer = await client.ask("GET", f"/api/v1/jobs/{job}", headers={"X-Api-Key": client.service.key})
+        assert answer.status_code == 200, f"an accepted job is gone: {answer.text}"
+        if answer.json()["status"] == "completed":
+            result: dict[str, Any] = answer.json()["result"]
+            return result
+        await asyncio.sleep(0.3)
+
+
+async def _through_kills(victim: ServiceProcess, chance: random.Random, audio: bytes) -> tuple[Results, int]:
+    numbers = iter(range(JOBS))
+    results: Results = {}
+
+    async def client_story() -> None:
+        async with Client(victim, give_up=240) as client:
+            for number in numbers:
+                job = await _post(client, audio, number)
+                results[job] = await _completed(client, job)
+
+    work = asyncio.gather(*(client_story() for _ in range(CLIENTS)))
+    kills = 0
+    while not work.done():
+        await asyncio.wait({work}, timeout=chance.uniform(2.0, 6.0))
+        if not work.done():
+            await asyncio.to_thread(victim.kill)
+            kills += 1
+            await asyncio.to_thread(victim.start)
+    await work
+    return results, kills
+
+
+async def _read_again(victim: ServiceProcess, results: Results) -> Results:
+    async with Client(victim) as client:
+        return {job: await _completed(client, job) for job in results}
+
+
+def _entries(results: Results) -> list[tuple[str, str, str]]:
+    """Return (job, service, status) of every entry."""
+    return [
+        (job, service, entry["status"])
+        for job, result in results.items()
+        for service, entry in result.items()
+        if service != "metadata"
+    ]
+
+
+def test_accepted_jobs_complete_through_kill_9(victim: ServiceProcess, engines: StubEngines) -> None:
+    """Kill at random while jobs run, then compare results, tables made anew, and the ledger with the log."""
+    print(f"seed {SEED}, {JOBS} jobs")
+    audio = spoken(SECONDS)
+    results, kills = asyncio.run(_through_kills(victim, random.Random(SEED), audio))
+    print(f"{len(results)} jobs through {kills} kills")
+    assert kills > 0
+    assert len(results) == JOBS
+    entries = _entries(results)
+    thirds = [len(range(start, JOBS, 3)) for start in range(3)]
+    assert len(entries) == thirds[0] + 2 * thirds[1] + 5 * thirds[2]
+    assert {status for _, _, status in entries} == {"success", "error"}
+    assert asyncio.run(_read_again(victim, results)) == results
+    victim.kill()
+    for tables in victim.data.glob("tables*"):
+        shutil.rmtree(tables)
+    victim.start()
+    assert asyncio.run(_read_again(victim, results)) == results
+    assert victim.stop() == 0
+    # The ledger holds every success once, to the millisecond, and a recount from the log finds the same.
+    lines = json.loads(victim.command("usage", "--lines", "--format", "json"))
+    succeeded = {(job, service) for job, service, status in entries if status == "success"}
+    assert sorted((line["job"], line["service"]) for line in lines) == sorted(succeeded)
+    assert {line["audio_ms"] for line in lines} == {SECONDS * 1000}
+    victim.command("usage", "--recount")

@@ -1,0 +1,156 @@
+"""The jobs port and the prober in memory: the law of `topics.jobs`, with services that a test runs by hand."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from tests.unit.app.double import MODEL, Follower
+from topics.errors import AudioError, Unavailable
+from topics.jobs.law import JobEffect, JobHead, JobStep, fold_command, fold_result
+from topics.jobs.options import Options, Service
+from topics.jobs.records import Accepted, Finished, JobCommand, JobResult, Part, Portion, Source, Started
+from topics.keys import new_id
+from topics.lifecycle import Verdict
+from topics.media import Media
+from topics.ports import JobView, Probed
+
+#: Log time of the first command, milliseconds: 2026-01-02T03:04:05.678Z.
+BEGINNING = 1_767_323_045_678
+
+RECORDING = Source("audio/wav", "wav", 1234, 44_100, 2, "a b.wav", "audio/x-wav")
+
+
+class Job(msgspec.Struct):
+    """Everything of one job."""
+
+    head: JobHead
+    accepted: Accepted | None = None
+    parts: dict[int, bytes] = {}
+    portions: dict[tuple[Service, int], bytes] = {}
+
+
+class MemoryJobs:
+    """`topics.ports.Jobs` without a log; counts what would have been appended."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, Job] = {}
+        self.followers: dict[str, set[Follower]] = {}
+        self.appended: list[JobCommand] = []
+        self.failure: Unavailable | None = None
+        #: Jobs of another node, and its URL.
+        self.elsewhere: dict[str, str] = {}
+        #: Uploads that are waiting for the log, and the most there were at a time.
+        self.in_flight = 0
+        self.most_in_flight = 0
+
+    def new_id(self) -> str:
+        return new_id()
+
+    def owner(self, job: str) -> str | None:
+        return self.elsewhere.get(job)
+
+    def model(self) -> str:
+        return MODEL
+
+    async def upload(self, job: str, part: Part) -> None:
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        # The order of the log is the order of the calls, not that of their answers.
+        self.command(job, part)
+        try:
+            await asyncio.sleep(0)
+        finally:
+            self.in_flight -= 1
+
+    async def submit(self, job: str, command: JobCommand) -> Verdict:
+        verdict = self.command(job, command)
+        await asyncio.sleep(0)
+        return verdict
+
+    def view(self, job: str) -> JobView | None:
+        known = self.jobs.get(job)
+        if known is None or known.accepted is None or not known.head.visible:
+            return None
+        return JobView(known.accepted, known.head)
+
+    def portion(self, job: str, service: Service, number: int) -> bytes | None:
+        known = self.jobs.get(job)
+        return None if known is None else known.portions.get((service, number))
+
+    def follow(self, job: str) -> Follower:
+        return Follower(self.followers.setdefault(job, set()))
+
+    def create(self, options: Options, source: Source = RECORDING, project: str = "project") -> str:
+        """Return a new job that was accepted."""
+        job = new_id()
+        self.command(job, Part("part", "upload", 0, b"audio"))
+        accepted = Accepted("accept", "upload", 1, project, "organization", options, source, MODEL, b"digest")
+        assert self.command(job, accepted).status == 200
+        return job
+
+    def command(self, job: str, command: JobCommand) -> Verdict:
+        """Append a command and fold it in."""
+        if self.failure is not None:
+            raise self.failure
+        self.appended.append(command)
+        known = self.jobs.get(job)
+        offset = len(self.appended)
+        step = fold_command(None if known is None else known.head, command, offset, BEGINNING + offset)
+        self._keep(job, step)
+        known = self.jobs.get(job)
+        if known is not None and isinstance(command, Part) and JobEffect.KEEP_PART in step.effects:
+            known.parts[command.number] = command.data
+        if known is not None and isinstance(command, Accepted) and JobEffect.KEEP_ACCEPTED in step.effects:
+            known.accepted = command
+        return step.verdict
+
+    def conclude(self, job: str, result: JobResult) -> None:
+        """Fold a result record in."""
+        known = self.jobs.get(job)
+        step = fold_result(None if known is None else known.head, result)
+        if known is not None and isinstance(result, Portion) and JobEffect.KEEP_PORTION in step.effects:
+            known.portions[result.service, result.number] = result.data
+        self._keep(job, step)
+
+    def perform(self, job: str, service: Service, *portions: bytes, run: str = "run", **finished: object) -> None:
+        """Run a service from its beginning to its end; `finished` are fields of its `Finished`."""
+        self.conclude(job, Started(service, run))
+        for number, data in enumerate(portions):
+            self.conclude(job, Portion(service, run, number, data, (number + 1) / len(portions)))
+        end = Finished(service, run, len(portions))
+        self.conclude(job, msgspec.structs.replace(end, **finished))
+
+    def _keep(self, job: str, step: JobStep) -> None:
+        known = self.jobs.get(job)
+        if step.head is None:
+            self.jobs.pop(job, None)
+        elif known is None:
+            known = self.jobs[job] = Job(step.head)
+        else:
+            known.head = step.head
+        if known is not None and JobEffect.DROP_PARTS in step.effects:
+            known.parts.clear()
+        if known is not None and JobEffect.ERASE in step.effects:
+            known.accepted = None
+            known.parts.clear()
+            known.portions.clear()
+        for follower in self.followers.get(job, ()):
+            follower.wake()
+
+
+class MemoryProber:
+    """`topics.ports.Prober` that believes what it is told to believe."""
+
+    def __init__(self) -> None:
+        self.found = Probed("audio/wav", "wav", 44_100, 2)
+        self.failure: AudioError | Unavailable | None = None
+        self.asked: list[Media | None] = []
+
+    async def probe(self, file: int, declared: Media | None) -> Probed:
+        await asyncio.sleep(0)
+        self.asked.append(declared)
+        if self.failure is not None:
+            raise self.failure
+        return self.found

@@ -1,0 +1,146 @@
+"""What a poll brought while a rebalance went on: nothing of it is lost, and nothing is delivered out of order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+from faust.transport.consumer import Consumer
+from faust.types import TP
+
+from streams.driver.batches import BatchConsumer
+from streams.driver.offsets import InWork
+from topics.catalog import CHANGELOG, COMMANDS
+
+TP0, LOG_TP = TP(COMMANDS, 0), TP(CHANGELOG, 0)
+SIZE = 3
+LENGTH = 12
+
+
+class Polling(BatchConsumer):
+    """A consumer of one partition with LENGTH records, SIZE a poll; `during` happens while polls are in flight."""
+
+    pace = 0.0
+
+    def __init__(self, during: Mapping[int, Callable[[Polling], None]]) -> None:
+        self.during = during
+        self.polls = 0
+        self.at = 0
+        self.delivered: list[int] = []
+        self.flow_active = True
+        self.can_resume_flow = asyncio.Event()
+        self._in_work = defaultdict(InWork)
+        self._dropped: dict[TP, int] = {}
+        self._read_offset: defaultdict[TP, int | None] = defaultdict(lambda: None)
+        self._committed_offset: defaultdict[TP, int | None] = defaultdict(lambda: None)
+        self._buffered_partitions: set[TP] = set()
+        tables = SimpleNamespace(changelog_topics={CHANGELOG})
+        self.app = SimpleNamespace(consumer_generation_id=1, tables=tables, should_stop=False)
+
+    @property
+    def should_stop(self) -> bool:
+        return self.polls == 20
+
+    def assignment(self) -> set[TP]:
+        return {TP0, LOG_TP}
+
+    async def wait(self, *events: Any, timeout: Any = None) -> Any:
+        self.flow_active = True
+
+    async def position(self, tp: TP) -> int | None:
+        return self.at
+
+    async def _seek(self, partition: TP, offset: int) -> None:
+        assert partition == TP0
+        self.at = offset
+
+    async def earliest_offsets(self, *partitions: TP) -> Mapping[TP, int]:
+        return dict.fromkeys(partitions, 2)
+
+    async def seek_to_committed(self) -> Mapping[TP, Any]:
+        """As aiokafka: where nothing is committed nothing is sought."""
+        return {TP0: None, LOG_TP: None}
+
+    async def _wait_next_records(self, timeout: float) -> tuple[Any, Any]:
+        stop = min(LENGTH, self.at + SIZE)
+        batch = [SimpleNamespace(offset=offset, timestamp=0) for offset in range(self.at, stop)]
+        self.at = stop
+        self.polls += 1
+        if self.polls in self.during:
+            self.during[self.polls](self)
+        return ({TP0: batch} if batch else {}), {TP0}
+
+    async def deliver(self, message: Any) -> None:
+        self.delivered.extend(record.offset for record in message.value)
+
+    def __repr__(self) -> str:
+        return "polling"
+
+
+Polling.__abstractmethods__ = frozenset()
+
+
+def drained(during: Mapping[int, Callable[[Polling], None]]) -> list[int]:
+    async def scene() -> list[int]:
+        consumer = Polling(during)
+        consumer.callback = consumer.deliver
+        await consumer._drain_messages(SimpleNamespace(should_stop=False))
+        return consumer.delivered
+
+    return asyncio.run(scene())
+
+
+def stop_flow(consumer: Polling) -> None:
+    consumer.flow_active = False
+
+
+def rebalance(committed: int) -> Callable[[Polling], None]:
+    """The flow has stopped and resumed, and the partition is sought back, all while the poll was in flight."""
+
+    def happens(consumer: Polling) -> None:
+        consumer.app.consumer_generation_id += 1
+        consumer.at = committed
+        consumer._read_offset[TP0] = committed
+
+    return happens
+
+
+def test_what_is_polled_while_the_flow_is_stopped_comes_again() -> None:
+    assert drained({2: stop_flow, 4: stop_flow}) == list(range(LENGTH))
+
+
+def test_a_poll_from_before_a_rebalance_does_not_hide_what_lies_before_it() -> None:
+    assert drained({3: rebalance(1)}) == [*range(6), *range(1, LENGTH)]
+
+
+def test_without_a_position_to_go_back_to_nothing_before_it_is_skipped() -> None:
+    def forget(consumer: Polling) -> None:
+        stop_flow(consumer)
+        consumer._read_offset[TP0] = None
+        consumer.at = 1
+
+    assert drained({2: forget}) == [*range(3), *range(1, LENGTH)]
+
+
+def test_a_partition_without_a_committed_offset_begins_again_at_its_first_record() -> None:
+    """Its deliveries before the rebalance count for nothing, whether their agent ended or not."""
+
+    async def scene() -> None:
+        consumer = Polling({})
+        consumer.at = consumer._read_offset[TP0] = 7
+        await consumer.perform_seek()
+        assert consumer.at == consumer._read_offset[TP0] == consumer.sought(TP0) == 2
+
+    async def stock() -> None:
+        consumer = Polling({})
+        consumer.at = 7
+        with mock.patch.object(Polling, "perform_seek", Consumer.perform_seek):
+            await consumer.perform_seek()
+        assert consumer.at == 7
+
+    asyncio.run(scene())
+    asyncio.run(stock())

@@ -1,0 +1,80 @@
+"""The engine server as a child: it comes back after a crash, and goes with its parent."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx2
+
+from infra.engines.child import EngineServer
+
+PARENT = """
+import asyncio
+import sys
+from pathlib import Path
+from infra.engines.child import EngineServer
+
+async def main():
+    engines = EngineServer(directory=Path(sys.argv[1]))
+    await engines.start()
+    while engines.pid is None:
+        await asyncio.sleep(0.01)
+    print(engines.pid, flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+async def healthy(url: str) -> int:
+    async with httpx2.AsyncClient(timeout=30) as client:
+        return (await client.get(f"{url}/healthz")).status_code
+
+
+def test_a_killed_child_is_replaced_and_the_next_request_waits_for_the_new_one(tmp_path: Path) -> None:
+    async def test() -> tuple[list[int], list[int | None]]:
+        engines = EngineServer("error", directory=tmp_path, first_pause=0.05)
+        await engines.start()
+        statuses, children = [await healthy(engines.url)], [engines.pid]
+        (tmp_path / "left").mkdir()
+        assert engines.pid is not None
+        os.kill(engines.pid, signal.SIGKILL)
+        statuses.append(await healthy(engines.url))
+        children.append(engines.pid)
+        await engines.stop()
+        children.append(engines.pid)
+        return statuses, children
+
+    statuses, (first, second, last) = asyncio.run(test())
+    assert statuses == [200, 200]
+    assert None not in (first, second)
+    assert first != second
+    assert list(tmp_path.iterdir()) == []
+    assert last is None
+
+
+def test_a_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        parent.kill()
+    deadline = time.monotonic() + 30
+    while alive(child) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not alive(child)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # Nobody may have taken notice of its end where no parent is left: then it is a zombie.
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0] != "Z"

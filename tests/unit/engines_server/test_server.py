@@ -1,0 +1,282 @@
+"""The three protocols, over a double of the recogniser."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from starlette.types import Message
+
+from infra.engines import chat, speech
+from infra.engines.draining import Draining
+from infra.engines.server import create_app
+from infra.engines.workers import WAITING, Workers
+from topics.errors import AudioError
+
+DOUBLE = (sys.executable, "-S", "-E", str(Path(__file__).with_name("double.py")))
+TRANSCRIBE = "/v1/audio/transcriptions"
+CHAT = "/v1/chat/completions"
+Test = Callable[[httpx2.AsyncClient, Workers], Awaitable[None]]
+
+
+def served(test: Test, most: int = 1, limit: float = 20.0, idle: float = 300.0) -> None:
+    """Run a test against the server."""
+
+    async def run() -> None:
+        workers = Workers(most, idle, DOUBLE, limit)
+        transport = httpx2.ASGITransport(create_app(workers), raise_app_exceptions=False)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://engines") as client:
+            try:
+                await test(client, workers)
+            finally:
+                await workers.close()
+
+    asyncio.run(run())
+
+
+async def transcribed(client: httpx2.AsyncClient, order: str = "good day", **fields: object) -> httpx2.Response:
+    return await client.post(TRANSCRIBE, files={"file": ("a.wav", order.encode())}, data=fields)
+
+
+def test_transcriptions_in_every_form() -> None:
+    async def test(client: httpx2.AsyncClient, workers: Workers) -> None:
+        assert (await transcribed(client)).json() == {"text": "good day"}
+        fields: dict[str, Any] = {
+            "response_format": "verbose_json",
+            "model": speech.MODEL,
+            "language": "en-GB",
+            "prompt": "hello",
+            "temperature": "0",
+            "timestamp_granularities[]": ["word", "segment"],
+        }
+        verbose = (await transcribed(client, **fields)).json()
+        assert [word["word"] for word in verbose["words"]] == ["good", "day"]
+        assert [part["text"] for part in verbose["segments"]] == ["good day"]
+        for form, kind, begins in (
+            ("text", "text/plain", "good day\n"),
+            ("srt", "application/x-subrip", "1\n00:00:00,250"),
+            ("vtt", "text/vtt", "WEBVTT\n\n00:00:00.250"),
+        ):
+            answer = await transcribed(client, response_format=form)
+            assert answer.headers["content-type"].startswith(kind)
+            assert answer.text.startswith(begins)
+
+    served(test)
+
+
+def test_what_cannot_be_transcribed_is_refused_in_the_protocols_shape() -> None:
+    async def test(client: httpx2.AsyncClient, workers: Workers) -> None:
+        for fields, status, named in (
+            ({"response_format": "xml"}, 400, "response_format"),
+            ({"timestamp_granularities[]": "letter"}, 400, "timestamp_granularities"),
+            ({"language": "ko"}, 400, "English alone"),
+            ({"stream": "true"}, 400, "stream"),
+            ({"model": "whisper-1"}, 404, "whisper-1"),
+        ):
+            answer = await transcribed(client, **fields)
+            assert answer.status_code == status
+            assert named in answer.json()["error"]["message"]
+            assert answer.json()["error"]["type"] == "invalid_request_error"
+        assert (await transcribed(client, "bad")).json()["error"]["message"] == "the audio is bad"
+        assert (await client.post(TRANSCRIBE, data={"file": "text"})).status_code == 400
+        assert (await client.post(TRANSCRIBE, content=b"x")).status_code == 400
+        long = await client.post(TRANSCRIBE, headers={"content-length": str(speech.MOST_BYTES + 1)}, content=b"x")
+        assert long.status_code == 413
+
+    served(test)
+
+
+def test_a_worker_that_dies_or_hangs_or_has_no_decoder_costs_its_own_request_alone() -> None:
+    async def test(client: httpx2.AsyncClient, workers: Workers) -> None:
+        for order, why in (("die", "stopped"), ("hang", "too long"), ("broken", "no decoder")):
+            answer = await transcribed(client, order)
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+            assert why in answer.json()["error"]["message"]
+            assert (await transcribed(client)).json() == {"text": "good day"}
+
+    served(test, limit=0.7)
+
+
+def test_past_the_queue_requests_are_turned_away_at_once() -> None:
+    async def test(client: httpx2.AsyncClient, workers: Workers) -> None:
+        first = [asyncio.create_task(transcribed(client, "hang")) for _ in range(1 + WAITING)]
+        await asyncio.sleep(0.05)
+        late = await transcribed(client)
+        assert (late.status_code, late.headers["retry-after"]) == (503, "5")
+        for task in first:
+            task.cancel()
+        await asyncio.gather(*first, return_exceptions=True)
+        assert (await transcribed(client)).status_code == 200
+
+    served(test)
+
+
+def test_workers_work_side_by_side_and_are_used_again() -> None:
+    async def test(client: httpx2.AsyncClient, workers: Workers) -> None:
+        await asyncio.gather(*(transcribed(client) for _ in range(4)))
+        before = {process.pid for process in workers._idle}
+        await transcribed(client)
+        assert len(before) == 2
+        assert {process.pid for process in workers._idle} == before
+
+    served(test, most=2)
+
+
+def test_workers_that_nobody_needs_end() -> None:
+    async def test(client: httpx2.AsyncClient, workers: Workers) -> None:
+        await transcribed(client)
+        (process,) = workers._idle
+        assert await asyncio.wait_for(process.wait(), 5) == 0
+        assert (await transcribed(client)).status_code == 200
+
+    served(test, idle=0.02)
+
+
+def test_a_server_that_stops_says_so_to_those_who_wait() -> None:
+    async def test(client: httpx2.AsyncClient, workers: Workers) -> None:
+        waiting = [asyncio.create_task(transcribed(client, "hang")) for _ in range(3)]
+        await asyncio.sleep(0.05)
+        await workers.close()
+        answers = await asyncio.wait_for(asyncio.gather(*waiting), 5)
+        assert [answer.status_code for answer in answers] == [503] * 3
+
+    served(test)
+
+
+def test_a_client_that_hangs_up_frees_its_place_and_its_worker() -> None:
+    async def test() -> None:
+        workers = Workers(1, command=DOUBLE)
+        boundary = b"--b\r\ncontent-disposition: form-data; name=file; filename=a\r\n\r\nhang\r\n--b--\r\n"
+        parts: list[Message] = [{"type": "http.request", "body": boundary}]
+
+        async def receive() -> Message:
+            if parts:
+                return parts.pop()
+            await asyncio.sleep(0.05)
+            return {"type": "http.disconnect"}
+
+        sent: list[Message] = []
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": TRANSCRIBE,
+            "query_string": b"",
+            "headers": [(b"content-type", b"multipart/form-data; boundary=b")],
+        }
+        async with asyncio.timeout(5):
+            await create_app(workers)(scope, receive, send)
+        assert sent[0]["status"] == 503
+        assert workers._idle == []
+        assert workers._inside == 0
+
+    asyncio.run(test())
+
+
+def asked(content: object, **more: object) -> dict[str, object]:
+    text = content if isinstance(content, str) else json.dumps(content)
+    messages = [{"role": "system", "content": "say it"}, {"role": "user", "content": text}]
+    return {"model": chat.MODEL, "messages": messages, **more}
+
+
+BARK = {"tag": "Dog_bark", "start": 1.0, "end": 3.0, "peak": 0.9}
+
+
+def test_chat_answers_by_what_was_heard() -> None:
+    async def test(client: httpx2.AsyncClient, workers: Workers) -> None:
+        heard = {"task": "caption", "duration_seconds": 8.0, "events": [BARK], "transcript": [], "unavailable": []}
+        body = (await client.post(CHAT, json=asked(heard))).json()
+        content = body["choices"][0]["message"]["content"]
+        assert json.loads(content) == {"caption": "A dog barks around 2 s."}
+        assert body["model"] == chat.MODEL
+        again = (await client.post(CHAT, json=asked(heard))).json()
+        assert (again["choices"], again["id"]) == (body["choices"], body["id"])
+        told = (await client.post(CHAT, json=asked({**heard, "task": "audio_insights"}))).json()
+        insights = json.loads(told["choices"][0]["message"]["content"])
+        assert insights["notable_events"] == ["Dog_bark"]
+        assert insights["keywords"] is None
+        parts = [{"type": "input_audio", "input_audio": {}}, {"type": "text", "text": json.dumps(heard)}]
+        pieces = {"messages": [{"role": "user", "content": parts}]}
+        assert (await client.post(CHAT, json=pieces)).json()["choices"] == body["choices"]
+
+    served(test)
+
+
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        (b"no json", "body: not JSON"),
+        (json.dumps({"messages": []}).encode(), "no user message"),
+        (json.dumps(asked("what is this?")).encode(), '{"task": "caption"'),
+        (json.dumps(asked({"task": "poem", "duration_seconds": 1})).encode(), "task"),
+        (json.dumps(asked({"task": "caption", "duration_seconds": -1})).encode(), "duration_seconds"),
+        (json.dumps(asked({"task": "caption", "duration_seconds": 1}, stream=True)).encode(), "stream"),
+    ],
+)
+def test_a_chat_that_cannot_be_read_is_told_what_is_needed(body: bytes, named: str) -> None:
+    async def test(client: httpx2.AsyncClient, workers: Workers) -> None:
+        answer = await client.post(CHAT, content=body)
+        assert answer.status_code == 400
+        assert named in answer.json()["error"]["message"]
+
+    served(test)
+
+
+def test_the_rest_of_the_server() -> None:
+    async def test(client: httpx2.AsyncClient, workers: Workers) -> None:
+        models = (await client.get("/v1/models")).json()["data"]
+        assert [model["id"] for model in models] == [speech.MODEL, chat.MODEL]
+        assert "demo" in models[0]["description"]
+        refused = await client.post("/translate", json={"q": "hello", "source": "en", "target": "ko"})
+        assert refused.status_code == 501
+        assert "EARSHOT_TRANSLATION_URL" in refused.json()["error"]
+        assert (await client.get("/languages")).json() == []
+        assert (await client.get("/healthz")).json() == {"status": "ok"}
+        missing = await client.get("/v1/embeddings")
+        assert (missing.status_code, missing.json()["error"]["type"]) == (404, "invalid_request_error")
+        assert (await client.get(CHAT)).status_code == 405
+
+    served(test)
+
+
+def test_the_worker_itself_refuses_what_is_no_audio(tmp_path: Path) -> None:
+    (tmp_path / "recording").write_bytes(b"no audio at all" * 10)
+
+    async def test() -> None:
+        workers = Workers(1)
+        with pytest.raises(AudioError, match="no audio file"):
+            await workers.hear(tmp_path / "recording")
+        await workers.close()
+
+    asyncio.run(test())
+
+
+def test_an_answer_waits_for_the_end_of_the_request() -> None:
+    async def test() -> None:
+        parts = [{"type": "http.request", "body": b"x", "more_body": more} for more in (False, True, True)]
+        order: list[str] = []
+
+        async def receive() -> Message:
+            order.append("read")
+            return parts.pop()
+
+        async def send(message: Message) -> None:
+            order.append(message["type"])
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            await send({"type": "http.response.start", "status": 503, "headers": []})
+            await send({"type": "http.response.body"})
+
+        await Draining(app)({"type": "http"}, receive, send)
+        assert order == ["read"] * 3 + ["http.response.start", "http.response.body"]
+
+    asyncio.run(test())

@@ -1,0 +1,66 @@
+"""The recogniser itself: silence says nothing, and speech says the same whenever it is asked."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from infra.engines import sphinx
+from streams.voice import activity
+from tests.conftest import SHARED
+from topics.errors import AudioError
+
+SPEECH = SHARED / "data" / "speech" / "403-126855-0000.ogg"
+
+
+@pytest.fixture(scope="module")
+def recogniser() -> sphinx.Recogniser:
+    return sphinx.Recogniser()
+
+
+def test_a_tone_and_silence_hold_no_words(recogniser: sphinx.Recogniser, tmp_path: Path) -> None:
+    tone = 0.3 * np.sin(2 * np.pi * 440 * np.arange(2 * 8000) / 8000)
+    soundfile.write(tmp_path / "tone.wav", np.concatenate((tone, np.zeros(8000))), 8000)
+    heard = recogniser.hear(tmp_path / "tone.wav")
+    assert (heard.duration, heard.words) == (3.0, ())
+
+
+@pytest.mark.skipif(not SPEECH.exists(), reason="recordings of speech are not here")
+def test_words_lie_in_the_speech_and_do_not_depend_on_what_was_heard_before(
+    recogniser: sphinx.Recogniser, tmp_path: Path
+) -> None:
+    first = recogniser.hear(SPEECH)
+    assert len(first.words) >= 3
+    assert all(0 <= word.start < word.end <= first.duration for word in first.words)
+    assert [word.start for word in first.words] == sorted(word.start for word in first.words)
+    assert not any(set("<>[]()+") & set(word.text) for word in first.words)
+    assert all(0 <= word.probability <= 1 for word in first.words)
+    list(recogniser.words(np.random.default_rng(1).normal(0, 0.1, 8000).astype(np.float32)))
+    assert recogniser.hear(SPEECH) == first
+
+
+def test_what_is_no_audio_or_too_long_is_refused(tmp_path: Path) -> None:
+    bad = tmp_path / "recording"
+    bad.write_bytes(b"no audio at all" * 10)
+    with pytest.raises(AudioError, match="no audio file"):
+        sphinx.load(bad)
+    long = io.BytesIO()
+    soundfile.write(long, np.zeros(1000 * (sphinx.LONGEST_S + 1), np.int16), 1000, format="WAV")
+    bad.write_bytes(long.getvalue())
+    with pytest.raises(AudioError, match="longer than 600 s"):
+        sphinx.load(bad)
+
+
+def test_long_speech_is_cut_into_utterances_that_share_no_speech(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Activity:
+        def segments(self, blocks: object, settings: object) -> list[activity.Segment]:
+            return [activity.Segment(start, start + 8.0) for start in (0.1, 8.2, 16.3, 40.0)]
+
+    monkeypatch.setattr(activity, "bundled", Activity)
+    cut = list(sphinx.utterances(np.zeros(49 * 16000, np.float32)))
+    seconds = [(start / 16000, end / 16000) for start, end in cut]
+    assert seconds == [(0.0, pytest.approx(16.3)), (pytest.approx(16.2), pytest.approx(24.45)), (39.85, 48.15)]

@@ -1,0 +1,121 @@
+"""The usage ledger: each service of a job once, exact to the millisecond, and kept when projects go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+from sqlalchemy.exc import IntegrityError
+
+from infra.db.accounts import Accounts
+from infra.db.database import Database
+from infra.db.ledger import SqlLedger, Total, month_of
+from tests.unit.infra.conftest import run
+from topics.errors import DirectoryDown
+from topics.jobs.options import Service
+from topics.ports import Charge, Ledger
+
+T = TypeVar("T")
+
+NOVEMBER = 1_793_491_200_000  # 2026-11-01T00:00:00Z
+CHARGE = Charge("j1", Service.SOUND, "p1", "o1", 1234, "yamnet@1", NOVEMBER)
+
+
+def charge(job: str, service: Service = Service.SOUND, **changes: object) -> Charge:
+    return msgspec.structs.replace(CHARGE, job=job, service=service, **changes)
+
+
+def tell(url: str, story: Callable[[Database, SqlLedger], Awaitable[T]]) -> T:
+    async def migrated(database: Database) -> T:
+        await database.migrate()
+        return await story(database, SqlLedger(database))
+
+    return run(url, migrated)
+
+
+def test_what_is_written_again_stays_as_it_is(database_url: str) -> None:
+    async def story(database: Database, ledger: Ledger) -> list[Charge]:
+        await ledger.record([])
+        await ledger.record([CHARGE])
+        await ledger.record([charge("j1", audio_ms=9), charge("j1", Service.SPEECH), charge("j1", Service.SPEECH)])
+        return await SqlLedger(database).lines()
+
+    assert tell(database_url, story) == [CHARGE, charge("j1", Service.SPEECH)]
+
+
+def test_nodes_that_write_the_same_at_once(database_url: str) -> None:
+    async def story(database: Database, ledger: SqlLedger) -> list[Charge]:
+        others = [Database(database_url) for _ in range(3)]
+        charges = [charge(f"j{n}") for n in range(5)]
+        await asyncio.gather(*(SqlLedger(one).record(charges) for one in others))
+        for other in others:
+            await other.close()
+        return await ledger.lines()
+
+    assert [one.job for one in tell(database_url, story)] == [f"j{n}" for n in range(5)]
+
+
+def test_all_of_it_or_nothing(database_url: str) -> None:
+    async def story(database: Database, ledger: SqlLedger) -> list[Charge]:
+        with pytest.raises(IntegrityError):
+            await ledger.record([CHARGE, charge("j2", project=None)])
+        return await ledger.lines()
+
+    assert tell(database_url, story) == []
+
+
+def test_totals_per_month_project_and_service(database_url: str) -> None:
+    async def story(database: Database, ledger: SqlLedger) -> None:
+        accounts = Accounts(database)
+        organization, _ = await accounts.create_organization("Zoo")
+        apes, _ = await accounts.create_project("apes")
+        mine: dict[str, Any] = {"project": apes.id, "organization": organization.id}
+        await ledger.record(
+            [
+                charge("j1", **mine),
+                charge("j2", **mine, audio_ms=2, at_ms=NOVEMBER + 1),
+                charge("j3", **mine, model="other@2"),
+                charge("j3", Service.SPEECH, **mine, audio_ms=3_000_000_000_000),
+                charge("j4", **mine, at_ms=NOVEMBER - 1),
+                charge("j5"),
+            ]
+        )
+        total = Total("2026-11", apes.id, "apes", organization.id, Service.SOUND, 3, 2470, ("other@2", "yamnet@1"))
+        speech = msgspec.structs.replace(
+            total, service=Service.SPEECH, jobs=1, audio_ms=3_000_000_000_000, models=("yamnet@1",)
+        )
+        october = msgspec.structs.replace(total, month="2026-10", jobs=1, audio_ms=1234, models=("yamnet@1",))
+        other = Total("2026-11", "p1", None, "o1", Service.SOUND, 1, 1234, ("yamnet@1",))
+        assert await ledger.totals(apes.id) == [october, total, speech]
+        assert await ledger.totals(organization="o1") == [other]
+        assert await ledger.totals(apes.id, month="2026-11") == [total, speech]
+        assert await ledger.totals(apes.id, "o1") == []
+        assert [one.job for one in await ledger.lines(apes.id)] == ["j4", "j1", "j3", "j3", "j2"]
+        await accounts.delete_organization("Zoo")
+        assert await ledger.totals(apes.id, month="2026-10") == [msgspec.structs.replace(october, name=None)]
+
+    tell(database_url, story)
+
+
+def test_any_name_of_a_model_is_taken(database_url: str) -> None:
+    async def story(database: Database, ledger: SqlLedger) -> list[Charge]:
+        await ledger.record([charge("j1", model="\0" + "é" * 300)])
+        return await ledger.lines()
+
+    assert [one.model for one in tell(database_url, story)] == ["é" * 100]
+
+
+def test_a_store_that_is_away() -> None:
+    async def story(database: Database) -> None:
+        await SqlLedger(database).record([CHARGE])
+
+    with pytest.raises(DirectoryDown):
+        run("postgresql+asyncpg://earshot:secret@127.0.0.1:9/earshot", story)
+
+
+@pytest.mark.parametrize(("ms", "month"), [(NOVEMBER, "2026-11"), (NOVEMBER - 1, "2026-10"), (0, "1970-01")])
+def test_months_are_those_of_utc(ms: int, month: str) -> None:
+    assert month_of(ms) == month

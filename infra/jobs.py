@@ -12,6 +12,7 @@ from typing import Any, Final
 from pydantic import SecretStr
 
 from infra import models
+from infra.engines import CHAT_MODEL, SPEECH_MODEL
 from infra.engines.child import EngineServer
 from infra.settings import Settings
 from streams.engines.protocol import Floats
@@ -30,6 +31,10 @@ from streams.voice.manifest import SpeakerManifest
 from streams.voice.speaker import OnnxSpeakerEngine
 from topics.jobs.options import Service
 
+#: The models of the bundled engines.
+BUNDLED: Final = {"speech": SPEECH_MODEL, "caption": CHAT_MODEL}
+#: The bundled engine is slow: on a busy machine it would not get done with longer pieces in time.
+BUNDLED_PIECE_SECONDS: Final = 15
 SPEAKER_MODEL: Final = "speaker_mini"
 
 
@@ -69,21 +74,24 @@ class JobServices:
         """
         self._settings = settings
         self.prober = Prober()
-        self._bundled = EngineServer(settings.log_level, settings.log_format) if settings.bundled_engines else None
+        self._bundled = _server(settings) if settings.bundled_engines else None
         if self._bundled is not None:
             self._bundled.listen()
         self._sound = SoundPerformer(shelf, settings.workers)
         self._called: dict[Service, SpeechPerformer | InsightsPerformer | CaptionPerformer | TranslationPerformer] = {}
-        if speech := self._address("speech"):
+        if transcribing := self._address("speech"):
             speakers = SpeakerModel(models.directory(SPEAKER_MODEL))
             pieces = settings.speech_piece_seconds
-            self._called[Service.SPEECH] = SpeechPerformer(TranscriptionEngine(speech), speakers, piece_seconds=pieces)
-        if caption := self._address("caption"):
-            chat = ChatEngine(caption)
-            self._called[Service.INSIGHTS] = InsightsPerformer(chat, shelf.tags)
-            self._called[Service.CAPTION] = CaptionPerformer(chat, shelf.tags)
-        if translation := self._address("translation"):
-            self._called[Service.TRANSLATION] = TranslationPerformer(TranslationEngine(translation))
+            if settings.speech_url is None:
+                pieces = min(pieces, BUNDLED_PIECE_SECONDS)
+            engine = TranscriptionEngine(transcribing)
+            self._called[Service.SPEECH] = SpeechPerformer(engine, speakers, piece_seconds=pieces)
+        if writing := self._address("caption"):
+            writer = ChatEngine(writing)
+            self._called[Service.INSIGHTS] = InsightsPerformer(writer, shelf.tags)
+            self._called[Service.CAPTION] = CaptionPerformer(writer, shelf.tags)
+        if translating := self._address("translation"):
+            self._called[Service.TRANSLATION] = TranslationPerformer(TranslationEngine(translating))
 
     @property
     def performers(self) -> Mapping[Service, Performer]:
@@ -108,19 +116,24 @@ class JobServices:
     def _address(self, engine: str) -> EngineAddress | None:
         url: str | None = self._of(engine, "url")
         limit: int = self._of(engine, "concurrency")
+        model: str | None = self._of(engine, "model")
         if url is None:
             if self._bundled is None:
                 return None
             # It works on as many cores as there are; more at a time would only use up each other's deadline.
-            url, limit = self._bundled.url, min(limit, os.cpu_count() or 1)
+            url, limit, model = self._bundled.url, min(limit, os.cpu_count() or 1), BUNDLED.get(engine)
         key: SecretStr | None = self._of(engine, "key")
         return EngineAddress(
             url=url,
             key=None if key is None else key.get_secret_value(),
-            model=self._of(engine, "model"),
+            model=model,
             timeout_s=self._of(engine, "timeout"),
             limit=limit,
         )
 
     def _of(self, engine: str, setting: str) -> Any:
         return getattr(self._settings, f"{engine}_{setting}", None)
+
+
+def _server(settings: Settings) -> EngineServer:
+    return EngineServer(settings.log_level, settings.log_format, settings.data / "engines")

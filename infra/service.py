@@ -213,7 +213,14 @@ def _server(app: object, settings: Settings) -> uvicorn.Server:
 
 def run(settings: Settings, announce: Callable[[Service, Bootstrapped], None]) -> int:
     """Run the service in this process until SIGINT or SIGTERM; return the exit status."""
-    secrets = [key.get_secret_value() for key in (settings.bootstrap_project_key, settings.bootstrap_org_key) if key]
+    keys = (
+        settings.bootstrap_project_key,
+        settings.bootstrap_org_key,
+        settings.speech_key,
+        settings.caption_key,
+        settings.translation_key,
+    )
+    secrets = [key.get_secret_value() for key in keys if key]
     logs.configure(settings.log_level, settings.log_format, secrets)
     try:
         with asyncio.Runner(loop_factory=_loop) as runner:

@@ -21,6 +21,13 @@ CHAT: Final = "/v1/chat/completions"
 TRANSLATE: Final = "/translate"
 
 
+class Quiet(ThreadingHTTPServer):
+    """A server that says nothing of clients that are killed."""
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing."""
+
+
 class StubEngines:
     """All three protocols on one port. With `upstream`, requests without a fault are passed on to it."""
 
@@ -36,7 +43,7 @@ class StubEngines:
         self._chance = random.Random(seed)
         self._lock = threading.Lock()
         self._closing = threading.Event()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server = Quiet(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)

@@ -167,11 +167,18 @@ def _recount(form: Format) -> None:
         [{"job": one.job, "service": one.service.value, "difference": one.difference} for one in found.differences],
         form,
     )
-    compared = f"{found.jobs} {'job' if found.jobs == 1 else 'jobs'} compared, {len(found.differences)} differences"
-    gone = f"; {found.gone} not compared, as the log no longer has all of their records" if found.gone else ""
-    typer.echo(f"earshot: {compared}{gone}", err=True)
+    said = [f"{_counted(found.jobs, 'job')} compared, {_counted(len(found.differences), 'difference')}"]
+    if found.by_rows:
+        said.append(f"{found.by_rows} of them by their rows, as the log no longer has all of their records")
+    if found.gone:
+        said.append(f"{found.gone} not compared, as the log has neither")
+    typer.echo(f"earshot: {'; '.join(said)}", err=True)
     if found.differences:
         raise typer.Exit(1)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 async def _compare(settings: Settings) -> Recount:

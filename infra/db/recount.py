@@ -1,4 +1,8 @@
-"""The ledger against the log: what the records of jobs say was done, and where the ledger says something else."""
+"""The ledger against the log: what the log says was done in jobs, and where the ledger says something else.
+
+The records of a job say it best. Where retention removed some of them (the embedded log keeps none that nobody needs),
+the rows of the job say it, which are on the log as long as the job is kept: the changelog of the table has them.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,9 @@ import msgspec
 
 from infra.db.ledger import SqlLedger, as_stored
 from streams.driver.history import History, Logged
-from topics import catalog, codec
+from topics import catalog, codec, keys
 from topics.errors import RecordError
+from topics.jobs import rows
 from topics.jobs.law import EntryState, JobHead, JobState, fold_command, fold_result
 from topics.jobs.options import Service
 from topics.jobs.records import Accepted, Finished, JobCommand, JobResult
@@ -33,9 +38,11 @@ class Difference(msgspec.Struct, frozen=True, order=True):
 class Recount(msgspec.Struct, frozen=True):
     """What came of a comparison."""
 
-    #: Jobs compared: all of their records that count are on the log.
+    #: Jobs compared.
     jobs: int
-    #: Jobs that the log or the ledger knows of and that were not compared: retention removed records of theirs.
+    #: How many of them by their rows, as not all of their records are on the log.
+    by_rows: int
+    #: Jobs that the log or the ledger knows of and that were not compared: neither records nor rows say what they did.
     gone: int
     differences: tuple[Difference, ...]
 
@@ -61,17 +68,41 @@ async def recount(history: History, ledger: SqlLedger) -> Recount:
     # Read twice, so that a service which works on meanwhile makes no difference: what is in the ledger now must be on
     # the log, and what is on the log must then be in the ledger.
     before = _by_key(await ledger.lines())
+    kept = await _kept(history)
     jobs = await _accepted(history)
-    lost = await _fold_results(history, jobs)
+    lost = await _fold_results(history, jobs, kept)
     after = _by_key(await ledger.lines())
     whole = {name: job for name, job in jobs.items() if name not in lost}
-    differences = sorted([*_missing(whole, after), *_invented(whole, before)])
+    compared = kept | whole
+    differences = sorted([*_missing(compared, after), *_invented(compared, before)])
     known = jobs.keys() | lost | {name for name, _ in before}
-    return Recount(len(whole), len(known - whole.keys()), tuple(differences))
+    return Recount(len(compared), len(compared) - len(whole), len(known - compared.keys()), tuple(differences))
 
 
 def _by_key(charges: Sequence[Charge]) -> dict[Key, Charge]:
     return {(charge.job, charge.service): charge for charge in charges}
+
+
+async def _kept(history: History) -> dict[str, _Job]:
+    """Read the rows of the jobs that are kept, and of those that are removed and not all written to the ledger."""
+    found: dict[bytes, Logged] = {}
+    async for record in history.records(catalog.CHANGELOG):
+        key = record.key or b""
+        if key[:1] != keys.JOB or len(key) != len(keys.JOB) + keys.ID_LENGTH + 1:
+            continue
+        if record.value:
+            found[key] = record
+        else:
+            found.pop(key, None)
+    jobs = {}
+    for key, record in found.items():
+        name = key[1:-1].decode("ascii")
+        acceptance = found.get(keys.job_key(name, keys.ACCEPTED))
+        if key[-1:] == keys.JOB_HEAD and acceptance is not None:
+            head, accepted = rows.head(record.value), rows.accepted(acceptance.value)
+            if head is not None and accepted is not None and head.state is not JobState.RECEIVING:
+                jobs[name] = _Job(head, accepted, record.partition)
+    return jobs
 
 
 async def _accepted(history: History) -> dict[str, _Job]:
@@ -101,8 +132,8 @@ async def _accepted(history: History) -> dict[str, _Job]:
     return jobs
 
 
-async def _fold_results(history: History, jobs: Mapping[str, _Job]) -> set[str]:
-    """Fold the results into the jobs' heads; return the jobs whose records are not all on the log."""
+async def _fold_results(history: History, jobs: Mapping[str, _Job], kept: Mapping[str, _Job]) -> set[str]:
+    """Fold the results into the heads of both; return the jobs whose records are not all on the log."""
     trimmed = {number for number, offset in (await history.begins(catalog.JOB_RESULTS)).items() if offset}
     oldest: dict[int, int] = {}
     lost = set()
@@ -111,9 +142,9 @@ async def _fold_results(history: History, jobs: Mapping[str, _Job]) -> set[str]:
         name, result = _name(record), _result(record)
         if result is None:
             continue
-        if job := jobs.get(name):
+        for job in filter(None, (jobs.get(name), kept.get(name))):
             job.head = fold_result(job.head, result).head or job.head
-        elif isinstance(result, Finished):
+        if isinstance(result, Finished) and name not in jobs:
             lost.add(name)
     for name, job in jobs.items():
         late = job.partition in trimmed and oldest.get(job.partition, FOR_EVER) >= job.head.created
@@ -139,7 +170,11 @@ def _missing(jobs: Mapping[str, _Job], ledger: Mapping[Key, Charge]) -> Iterator
 def _invented(jobs: Mapping[str, _Job], ledger: Mapping[Key, Charge]) -> Iterator[Difference]:
     """Yield what the ledger has and the log has no success of."""
     for name, service in ledger:
-        if name in jobs and service not in {charge.service for charge, _ in _charges(name, jobs[name])}:
+        job = jobs.get(name)
+        # The row of a removed job keeps only what is not in the ledger yet.
+        if job is None or job.head.state is JobState.REMOVED:
+            continue
+        if service not in {charge.service for charge, _ in _charges(name, job)}:
             yield Difference(name, service, "in the ledger, but no success is on the log")
 
 

@@ -17,12 +17,11 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
 from app.bodies import ClientGone, decode, read_body
-from infra.engines import sentences
+from infra.engines import CHAT_MODEL, sentences
 from infra.engines.errors import check_model
 from infra.engines.scene import Request, scene
 from topics.errors import BadRequest, Unavailable
 
-MODEL: Final = "earshot-rules"
 MOST_BYTES: Final = 2 * 1024 * 1024
 NEEDED: Final = (
     'the last user message must be JSON text {"task": "caption" or "audio_insights", "duration_seconds": number, '
@@ -67,7 +66,7 @@ async def completions(request: HttpRequest) -> Response:
     except ClientGone:
         raise Unavailable("the client hung up") from None
     chat = decode(_chat, body)
-    check_model(chat.model, MODEL)
+    check_model(chat.model, CHAT_MODEL)
     if chat.stream:
         raise BadRequest("stream: not supported")
     asked = _asked(chat)
@@ -100,7 +99,7 @@ def _completion(content: str, name: str) -> dict[str, Any]:
         "id": f"chatcmpl-{name}",
         "object": "chat.completion",
         "created": int(time.time()),
-        "model": MODEL,
+        "model": CHAT_MODEL,
         "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
         "usage": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
     }

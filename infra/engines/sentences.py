@@ -21,6 +21,8 @@ WINDOW_S: Final = 3.0
 EDGE: Final = 0.1
 #: Words of the transcript that a summary quotes.
 QUOTED: Final = 12
+#: Some languages have no spaces between words.
+QUOTED_CHARACTERS: Final = 200
 #: Not said of what comes and goes.
 STEADY: Final = "steady "
 #: Places whose sounds matter more than how long they last.
@@ -48,10 +50,10 @@ def caption(scene: Scene) -> str:
 def insights(scene: Scene) -> Insights:
     """Return what the contract calls insights; without a transcript there is nothing to say of speech."""
     summary = " ".join(filter(None, (_opening(scene), _happenings(scene), _speech(scene))))
-    notable = tuple(sound.phrase.tag for sound in scene.sounds[:MOST_NOTABLE] if _notable(sound, scene))
-    notable = notable or tuple(sound.phrase.tag for sound in (*scene.background, *scene.voices)[:MOST_NOTABLE])
+    telling = scene.foreground or (*scene.background, *scene.voices)
+    notable = tuple(sound.phrase.tag for sound in telling[:MOST_NOTABLE])
     if not scene.turns:
-        return Insights(False, environment(scene), summary, notable)
+        return Insights(bool(_voice(scene)), environment(scene), summary, notable)
     text = " ".join(line.text for line in scene.turns)
     keywords = tuple(lexis.keywords(text))
     return Insights(
@@ -117,12 +119,10 @@ def _content(turns: Sequence[Line], keywords: Sequence[str]) -> str:
     text = f"{speakers} {'speaker says' if speakers == 'one' else 'speakers say'} {_count(len(said), 'word')}"
     if keywords:
         text += f", mostly about {_joined([f'“{word}”' for word in keywords[:3]])}"
-    quote = " ".join(said[:QUOTED]) + (" …" if len(said) > QUOTED else "")
-    return f"{_sentence(text)} It {'begins' if len(said) > QUOTED else 'reads'}: “{quote}”"
-
-
-def _notable(sound: Sound, scene: Scene) -> bool:
-    return sound.phrase.kind == "event" or sound in scene.foreground
+    whole = " ".join(said)
+    quote = " ".join(said[:QUOTED])[:QUOTED_CHARACTERS]
+    begins = f"begins: “{quote} …”" if len(quote) < len(whole) else f"reads: “{whole}”"
+    return f"{_sentence(text)} It {begins}"
 
 
 # --- clauses --------------------------------------------------------------------------------------------------------

@@ -11,14 +11,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from infra.engines import chat, errors, speech
+from infra.engines import CHAT_MODEL, SPEECH_MODEL, chat, errors, speech
 from infra.engines.draining import Draining
 from infra.engines.workers import Workers
 from topics.errors import EarshotError
 
 MODELS: Final = {
-    speech.MODEL: "Speech in English, a demonstration: wrong in every fourth word, or more.",
-    chat.MODEL: "Captions and insights by rules over sound events and a transcript.",
+    SPEECH_MODEL: "Speech in English, a demonstration: wrong in every fourth word, or more.",
+    CHAT_MODEL: "Captions and insights by rules over sound events and a transcript.",
 }
 
 

@@ -19,13 +19,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive
 
-from infra.engines import transcripts
+from infra.engines import SPEECH_MODEL, transcripts
 from infra.engines.errors import check_model
 from infra.engines.transcripts import Form, Granularity, Heard
 from infra.engines.workers import Workers
 from topics.errors import BadRequest, TooLarge, Unavailable
 
-MODEL: Final = "pocketsphinx-en-us-demo"
 #: Ten minutes of stereo at 48 kHz and 16 bit fit.
 MOST_BYTES: Final = 128 * 1024 * 1024
 UPLOAD_S: Final = 60.0
@@ -96,7 +95,7 @@ async def _received(request: Request, recording: Path) -> Asked:
 
 def _asked(form: FormData) -> Asked:
     texts = {name: value for name, value in form.multi_items() if isinstance(value, str)}
-    check_model(texts.get("model"), MODEL)
+    check_model(texts.get("model"), SPEECH_MODEL)
     _check(texts)
     answer = texts.get("response_format") or "json"
     granularities = form.getlist("timestamp_granularities[]") or form.getlist("timestamp_granularities")
@@ -108,7 +107,7 @@ def _asked(form: FormData) -> Asked:
 
 def _check(texts: Mapping[str, str]) -> None:
     if texts.get("language", "").lower().partition("-")[0] not in _ENGLISH:
-        raise BadRequest(f"language: {MODEL} knows English alone, not {texts['language'][:20]!r}")
+        raise BadRequest(f"language: {SPEECH_MODEL} knows English alone, not {texts['language'][:20]!r}")
     if texts.get("stream", "").lower() == "true":
         raise BadRequest("stream: not supported")
 

@@ -21,7 +21,6 @@ from topics import media
 if TYPE_CHECKING:
     from streams.engines.protocol import Floats
 
-MODEL: Final = "pocketsphinx-en-us-demo"
 RATE: Final = 16_000
 LONGEST_S: Final = 600
 #: Decoding looks at a whole utterance at once, and takes longer the longer that is.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -54,7 +54,7 @@ class Workers:
         self._limit = limit
         self._rest: asyncio.TimerHandle | None = None
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def place(self) -> AsyncIterator[None]:
         """Hold a place in the queue.
 
@@ -150,6 +150,6 @@ class Workers:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is None:
+    with contextlib.suppress(ProcessLookupError):
         process.kill()
     await process.wait()

@@ -30,7 +30,7 @@ class References:
             heapq.heappop(order)
         return order[0] if order else None
 
-    def forget(self, partition: int) -> None:
-        """Drop what is known of a partition that went to another node."""
-        self._live.pop(partition, None)
-        self._order.pop(partition, None)
+    def clear(self) -> None:
+        """Drop what is known: the partitions went away, and are looked through again if they come back."""
+        self._live.clear()
+        self._order.clear()

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from aiokafka.errors import KafkaError
 from faust.serializers.schemas import Schema
 from faust.transport.consumer import Consumer
 from faust.types import TP, ConsumerMessage
@@ -57,16 +58,20 @@ class BatchConsumer(Consumer):  # type: ignore[misc]
                     await self.wait(self.can_resume_flow)
                 if self._dropped:
                     await self._seek_dropped()
+                    polled = clock()
+                    if self._dropped:
+                        continue
                 generation = self.app.consumer_generation_id
                 records, active = await self._wait_next_records(timeout=1.0)
                 polled = clock()
-                for tp, batch in (records or {}).items():
+                for polled_tp, batch in (records or {}).items():
+                    tp = TP(polled_tp.topic, polled_tp.partition)
                     # A poll that was in flight over a rebalance: the positions it was made at are no longer ours.
                     stale = not self.flow_active or generation != self.app.consumer_generation_id
                     if stale or not (active is None or tp in active or tp in self._buffered_partitions):
-                        self._dropped.setdefault(TP(tp.topic, tp.partition), batch[0].offset)
+                        self._dropped.setdefault(tp, batch[0].offset)
                     else:
-                        await self._deliver(TP(tp.topic, tp.partition), batch)
+                        await self._deliver(tp, batch)
                 if not records:
                     await asyncio.sleep(0)
         except (*self.consumer_stopped_errors, asyncio.CancelledError):
@@ -78,12 +83,16 @@ class BatchConsumer(Consumer):  # type: ignore[misc]
         dropped, self._dropped = self._dropped, {}
         assigned = self.assignment()
         for tp, offset in dropped.items():
-            if tp in assigned:
+            if tp not in assigned:
+                continue
+            try:
                 expected = self._read_offset[tp]
                 if expected is None:
                     position = await self.position(tp)
                     expected = offset if position is None else min(offset, position)
                 await self._seek(tp, expected)
+            except KafkaError:  # Another rebalance took the partition meanwhile, or the broker is away.
+                self._dropped[tp] = offset
 
     async def _deliver(self, tp: TP, records: Sequence[Any]) -> None:
         expected = self._read_offset[tp]

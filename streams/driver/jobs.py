@@ -69,6 +69,7 @@ class JobSide:
     def lose(self) -> None:
         """The partitions are being taken away."""
         self._early = News()
+        self.references.clear()
         self.runner.forget_all()
         self.biller.forget_all()
 

@@ -181,6 +181,7 @@ class Node:
     def _lost(self) -> None:
         self.owned.lose()
         self.followers.lose()
+        self.references.clear()
         self.analyser.forget_all()
         self.job_side.lose()
 
@@ -238,8 +239,7 @@ class Node:
         self.parked += 1
         log.warning("record.parked", topic=topic, partition=partition, offset=record.offset, cause=cause)
         parked = Parked(topic, partition, record.offset, cause, record.key or b"", record.value or b"")
-        parked_at = PARKED[topic], partition
-        await self._outbox.writer.append(*parked_at, record.key, codec.encode(parked), bounded=False)
+        await self._outbox.writer.append(PARKED[topic], partition, record.key, codec.encode(parked), bounded=False)
 
     async def _announce(self, partition: int, work: list[str], gone: list[str]) -> None:
         for session in gone:
@@ -341,6 +341,7 @@ class Node:
         return [
             ("earshot_windows", "Windows analysed and folded by this process.", self.results.windows),
             ("earshot_lag_seconds", "Age of the oldest chunk that is not analysed.", self.analyser.lag()),
+            ("earshot_job_lag_seconds", "Age of the oldest ready service of a job.", self.job_side.runner.lag()),
             ("earshot_queue_bytes", "Bytes that wait for the log.", self._outbox.writer.queued_bytes),
             ("earshot_parked_records", "Records moved to a dead-letter topic; look there.", self.parked),
             ("earshot_pending_commands", "Commands without a verdict yet.", len(self.verdicts)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator
 
 import msgspec
@@ -26,17 +25,13 @@ class News(msgspec.Struct):
 Announce = Callable[[News], Awaitable[None]]
 
 
-class JobFolder(ABC):
+class JobFolder:
     """The part of `JobIntake` and `JobResults` that is the same."""
 
     def __init__(self, references: References, announce: Announce) -> None:
         self.references = references
         self.announce = announce
         self.news = News()
-
-    @abstractmethod
-    def fold(self, draft: Draft[JobHead], record: LogRecord) -> None:
-        """Fold one record."""
 
     def carry_out(self, draft: Draft[JobHead], job: str, before: JobHead | None, step: JobStep) -> None:
         """Carry out the effects that need no record, and write the head where it is another one."""

@@ -53,6 +53,10 @@ class Work(Protocol):
         """Return the portions of another service that has succeeded; none where it failed or was not asked for."""
         ...
 
+    def audio_ms(self) -> int:
+        """Return the length of the audio in milliseconds, as services that have ended found it; 0 before any has."""
+        ...
+
     async def emit(self, data: bytes, done: float) -> None:
         """Append the next portion (at most about PORTION_BYTES) and how much of the work is done, 0 to 1.
 

@@ -83,6 +83,11 @@ class Run:
         found = [store.portion(self.job, service, number) for number in range(entry.portions)]
         return [data for data in found if data is not None]
 
+    def audio_ms(self) -> int:
+        """See `Work.audio_ms`."""
+        head = self._store_of(self.job).head(self.job)
+        return 0 if head is None else max(entry.audio_ms for entry in head.entries)
+
     async def emit(self, data: bytes, done: float) -> None:
         """See `Work.emit`."""
         await self.append(Portion(self.service, self.run, self.count, data, done))

@@ -34,7 +34,11 @@ T = TypeVar("T")
 #: Windows of one portion, fewer for models of very many tags.
 PORTION_WINDOWS: Final = 1024
 #: Windows that a thread scores at a time: many enough that handing them over costs nothing.
-BATCH_WINDOWS: Final = 16
+BATCH_WINDOWS: Final = 32
+#: Recordings side by side, so that a short one need not wait for long ones.
+RECORDINGS: Final = 4
+#: Batches that are read and not scored yet, of one recording, besides one a thread: some 800 KB each.
+BATCHES_AHEAD: Final = 2
 #: Live sessions win against jobs: the nice value of the threads here.
 NICE: Final = 10
 
@@ -97,10 +101,8 @@ class SoundPerformer:
     def __init__(self, shelf: Shelf, workers: int) -> None:
         """Score on `workers` threads, whatever the number of recordings."""
         self.shelf = shelf
-        #: Two at least: a short recording need not wait for a long one.
-        self.limit = max(2, workers)
-        #: Batches that are read and not scored yet, of one recording.
-        self._ahead = 2 * workers + 2
+        self.limit = RECORDINGS
+        self._ahead = workers + BATCHES_AHEAD
         self._readers = ThreadPoolExecutor(self.limit, "sound-reading", _give_way)
         self._scorers = ThreadPoolExecutor(workers, "sound-scoring", _give_way)
 

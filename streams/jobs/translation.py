@@ -52,7 +52,7 @@ class TranslationPerformer:
         if not segments:
             # What succeeds has a portion, even one that says nothing.
             await work.emit(payloads.encode(payloads.Translated(target, ())), 1.0)
-        return Done(self._engine.address.model or "default", max((turn.end_ms for turn in segments), default=0))
+        return Done(self._engine.address.model or "default", work.audio_ms() if segments else 0)
 
 
 def batches(texts: Sequence[str]) -> Iterator[list[str]]:

@@ -133,7 +133,7 @@ class _Writer:
                 fault = str(error)
                 continue
             warnings = tuple(f"{task}: written without {service}, which failed" for service in found.unavailable)
-            return answer, Done(written.model, round(found.duration_seconds * 1000), warnings)
+            return answer, Done(written.model, work.audio_ms(), warnings)
         raise self._engine.unusable(fault)
 
     def _found(self, task: Service, sounds: Sequence[bytes], speech: Sequence[bytes]) -> Found:

@@ -88,7 +88,7 @@ async def _through_kills(victim: ServiceProcess, chance: random.Random, audio: b
     work = asyncio.gather(*(client_story() for _ in range(CLIENTS)))
     kills = 0
     while not work.done():
-        await asyncio.wait({work}, timeout=chance.uniform(2.0, 6.0))
+        await asyncio.wait({work}, timeout=chance.uniform(1.0, 5.0))
         if not work.done():
             await asyncio.to_thread(victim.kill)
             kills += 1
@@ -135,5 +135,5 @@ def test_accepted_jobs_complete_through_kill_9(victim: ServiceProcess, engines: 
     lines = json.loads(victim.command("usage", "--lines", "--format", "json"))
     succeeded = {(job, service) for job, service, status in entries if status == "success"}
     assert sorted((line["job"], line["service"]) for line in lines) == sorted(succeeded)
-    assert {line["audio_ms"] for line in lines} == {SECONDS * 1000}
+    assert {line["audio_seconds"] for line in lines} == {SECONDS}
     victim.command("usage", "--recount")

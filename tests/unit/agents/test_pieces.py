@@ -40,11 +40,13 @@ def test_the_lowest_reference_is_the_minimum_of_those_held(changes: list[tuple[b
         assert [references.lowest(p) for p in held] == [min(held[p], default=None) for p in held]
 
 
-def test_a_forgotten_partition_holds_nothing() -> None:
+def test_partitions_that_went_away_hold_nothing() -> None:
     references = References()
     references.add(1, 5)
-    references.forget(1)
+    references.clear()
     assert references.lowest(1) is None
+    references.add(1, 7)
+    assert references.lowest(1) == 7
 
 
 # --- audio ----------------------------------------------------------------------------------------------------------

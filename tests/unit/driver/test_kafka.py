@@ -129,7 +129,7 @@ def test_a_fault_that_is_not_the_brokers_fails_the_process_and_whoever_waits() -
         record = writer.append("t", 0, None, b"1")
         await turn()
         with pytest.raises(Unavailable, match="a bug"):
-            await record
+            await asyncio.wait_for(record, 1)
         assert [str(failure) for failure in failures] == ["a bug"]
         assert writer.queued_bytes == 0
 

@@ -9,6 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import pytest
+from aiokafka.errors import KafkaError
 from faust.transport.consumer import Consumer
 from faust.types import TP
 
@@ -26,11 +28,13 @@ class Polling(BatchConsumer):
 
     pace = 0.0
 
-    def __init__(self, during: Mapping[int, Callable[[Polling], None]]) -> None:
+    def __init__(self, during: Mapping[int, Callable[[Polling], None]], tp: TP = TP0) -> None:
+        self.tp = tp
         self.during = during
         self.polls = 0
         self.at = 0
         self.delivered: list[int] = []
+        self.faults: list[Exception] = []
         self.flow_active = True
         self.can_resume_flow = asyncio.Event()
         self._in_work = defaultdict(InWork)
@@ -52,10 +56,12 @@ class Polling(BatchConsumer):
         self.flow_active = True
 
     async def position(self, tp: TP) -> int | None:
+        if self.faults:
+            raise self.faults.pop()
         return self.at
 
     async def _seek(self, partition: TP, offset: int) -> None:
-        assert partition == TP0
+        assert partition == self.tp
         self.at = offset
 
     async def earliest_offsets(self, *partitions: TP) -> Mapping[TP, int]:
@@ -67,15 +73,17 @@ class Polling(BatchConsumer):
 
     async def _wait_next_records(self, timeout: float) -> tuple[Any, Any]:
         stop = min(LENGTH, self.at + SIZE)
-        batch = [SimpleNamespace(offset=offset, timestamp=0) for offset in range(self.at, stop)]
+        offsets = range(self.at, stop)
+        batch = [SimpleNamespace(offset=offset, timestamp=0, key=b"", value=b"") for offset in offsets]
         self.at = stop
         self.polls += 1
         if self.polls in self.during:
             self.during[self.polls](self)
-        return ({TP0: batch} if batch else {}), {TP0}
+        return ({self.tp: batch} if batch else {}), {self.tp}
 
     async def deliver(self, message: Any) -> None:
-        self.delivered.extend(record.offset for record in message.value)
+        batch = [message] if self.tp == LOG_TP else message.value
+        self.delivered.extend(record.offset for record in batch)
 
     def __repr__(self) -> str:
         return "polling"
@@ -84,9 +92,9 @@ class Polling(BatchConsumer):
 Polling.__abstractmethods__ = frozenset()
 
 
-def drained(during: Mapping[int, Callable[[Polling], None]]) -> list[int]:
+def drained(during: Mapping[int, Callable[[Polling], None]], tp: TP = TP0) -> list[int]:
     async def scene() -> list[int]:
-        consumer = Polling(during)
+        consumer = Polling(during, tp)
         consumer.callback = consumer.deliver
         await consumer._drain_messages(SimpleNamespace(should_stop=False))
         return consumer.delivered
@@ -117,6 +125,16 @@ def test_a_poll_from_before_a_rebalance_does_not_hide_what_lies_before_it() -> N
     assert drained({3: rebalance(1)}) == [*range(6), *range(1, LENGTH)]
 
 
+@pytest.mark.parametrize("tp", [TP0, LOG_TP])
+def test_a_poll_that_ends_after_a_rebalance_and_its_seek_is_not_lost(tp: TP) -> None:
+    """Recovery of a table would wait for ever for what it brought of the changelog."""
+
+    def regain(consumer: Polling) -> None:
+        consumer.app.consumer_generation_id += 1
+
+    assert drained({2: regain, 3: regain}, tp) == list(range(LENGTH))
+
+
 def test_without_a_position_to_go_back_to_nothing_before_it_is_skipped() -> None:
     def forget(consumer: Polling) -> None:
         stop_flow(consumer)
@@ -124,6 +142,15 @@ def test_without_a_position_to_go_back_to_nothing_before_it_is_skipped() -> None
         consumer.at = 1
 
     assert drained({2: forget}) == [*range(3), *range(1, LENGTH)]
+
+
+def test_nothing_is_polled_before_what_was_dropped_is_sought() -> None:
+    def hide(consumer: Polling) -> None:
+        stop_flow(consumer)
+        consumer._read_offset[TP0] = None
+        consumer.faults = [KafkaError("the broker is away"), KafkaError("still")]
+
+    assert drained({2: hide}) == list(range(LENGTH))
 
 
 def test_a_partition_without_a_committed_offset_begins_again_at_its_first_record() -> None:

@@ -68,10 +68,17 @@ def test_insights_of_a_scene_with_everything() -> None:
 
 def test_without_a_transcript_nothing_is_said_of_speech() -> None:
     found = insights(heard(10, ("Speech", 0, 10, 0.9)))
-    assert not found.contains_speech
+    assert found.contains_speech
     assert (found.detected_language, found.speech_content_summary, found.keywords) == (None, None, None)
     assert found.situation_summary.endswith("Somebody speaks throughout, but no words could be made out.")
     assert found.notable_events == ("Speech",)
+
+
+def test_a_long_transcript_is_quoted_from_its_beginning() -> None:
+    told = insights(heard(10, turns=(("A", 0, 10, "역" * 5000),))).speech_content_summary
+    assert told is not None
+    assert "It begins: “역" in told
+    assert len(told) < 1000
 
 
 def test_notable_events_come_strongest_first() -> None:
@@ -114,5 +121,5 @@ def test_whatever_is_heard_becomes_sentences(duration: float, found: list[Event]
     assert "  " not in text
     assert " ." not in text
     told = insights(made)
-    assert told.contains_speech == any(line.text.strip() for line in turns)
+    assert told.contains_speech or not any(line.text.strip() for line in turns)
     assert set(told.notable_events) <= {event.tag for event in found}

@@ -13,7 +13,7 @@ import httpx2
 import pytest
 from starlette.types import Message
 
-from infra.engines import chat, speech
+from infra.engines import CHAT_MODEL, SPEECH_MODEL, speech
 from infra.engines.draining import Draining
 from infra.engines.server import create_app
 from infra.engines.workers import WAITING, Workers
@@ -49,7 +49,7 @@ def test_transcriptions_in_every_form() -> None:
         assert (await transcribed(client)).json() == {"text": "good day"}
         fields: dict[str, Any] = {
             "response_format": "verbose_json",
-            "model": speech.MODEL,
+            "model": SPEECH_MODEL,
             "language": "en-GB",
             "prompt": "hello",
             "temperature": "0",
@@ -185,7 +185,7 @@ def test_a_client_that_hangs_up_frees_its_place_and_its_worker() -> None:
 def asked(content: object, **more: object) -> dict[str, object]:
     text = content if isinstance(content, str) else json.dumps(content)
     messages = [{"role": "system", "content": "say it"}, {"role": "user", "content": text}]
-    return {"model": chat.MODEL, "messages": messages, **more}
+    return {"model": CHAT_MODEL, "messages": messages, **more}
 
 
 BARK = {"tag": "Dog_bark", "start": 1.0, "end": 3.0, "peak": 0.9}
@@ -197,7 +197,7 @@ def test_chat_answers_by_what_was_heard() -> None:
         body = (await client.post(CHAT, json=asked(heard))).json()
         content = body["choices"][0]["message"]["content"]
         assert json.loads(content) == {"caption": "A dog barks around 2 s."}
-        assert body["model"] == chat.MODEL
+        assert body["model"] == CHAT_MODEL
         again = (await client.post(CHAT, json=asked(heard))).json()
         assert (again["choices"], again["id"]) == (body["choices"], body["id"])
         told = (await client.post(CHAT, json=asked({**heard, "task": "audio_insights"}))).json()
@@ -234,7 +234,7 @@ def test_a_chat_that_cannot_be_read_is_told_what_is_needed(body: bytes, named: s
 def test_the_rest_of_the_server() -> None:
     async def test(client: httpx2.AsyncClient, workers: Workers) -> None:
         models = (await client.get("/v1/models")).json()["data"]
-        assert [model["id"] for model in models] == [speech.MODEL, chat.MODEL]
+        assert [model["id"] for model in models] == [SPEECH_MODEL, CHAT_MODEL]
         assert "demo" in models[0]["description"]
         refused = await client.post("/translate", json={"q": "hello", "source": "en", "target": "ko"})
         assert refused.status_code == 501

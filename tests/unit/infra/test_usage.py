@@ -19,7 +19,8 @@ from infra.db.ledger import SqlLedger
 from streams.embedded.layout import TP
 from streams.embedded.log import EmbeddedLog
 from tests.unit.infra.conftest import run
-from topics import catalog, codec
+from topics import catalog, codec, keys
+from topics.jobs.law import Entry, EntryState, JobHead, JobState
 from topics.jobs.options import Options, Service
 from topics.jobs.records import (
     Accepted,
@@ -130,7 +131,7 @@ class Writing:
         self.now = NOVEMBER
         self._owner = owner
         self._log = EmbeddedLog.open(directory / "log", sync=False, clock=lambda: self.now / 1000)
-        for topic in catalog.JOB_COMMANDS, catalog.JOB_RESULTS:
+        for topic in catalog.JOB_COMMANDS, catalog.JOB_RESULTS, catalog.CHANGELOG:
             self._log.declare(topic, PARTITIONS)
 
     async def put(self, job: str, *records: JobCommand | JobResult) -> None:
@@ -149,6 +150,17 @@ class Writing:
     async def succeed(self, job: str, service: Service = Service.SOUND, audio_ms: int = 1234) -> None:
         done = Finished(service, "r", 1, audio_ms=audio_ms, model="m")
         await self.put(job, Started(service, "r"), Portion(service, "r", 0, b""), done, done)
+
+    async def row(self, job: str, kind: bytes, row: JobHead | Accepted | None) -> None:
+        value = None if row is None else msgspec.msgpack.encode(row)
+        await self._log.append(catalog.CHANGELOG, partition_of(job, PARTITIONS), keys.job_key(job, kind), value)
+
+    async def keep(self, job: str, state: JobState, *entries: Entry) -> None:
+        """Write the rows of a job, the head twice as it changes."""
+        head = JobHead(state, 9, self.now, "u", created=self.now, entries=entries)
+        await self.row(job, keys.ACCEPTED, self.acceptance())
+        await self.row(job, keys.JOB_HEAD, msgspec.structs.replace(head, entries=()))
+        await self.row(job, keys.JOB_HEAD, head)
 
     def trim(self, topic: str, job: str) -> None:
         tp = TP(topic, partition_of(job, PARTITIONS))
@@ -253,8 +265,38 @@ def test_what_retention_took_is_not_compared(app: typer.Typer, tmp_path: Path) -
     young = msgspec.structs.replace(charged("young"), at_ms=NOVEMBER + 1000)
     differences, err = recounted(app, tmp_path, log, young, charged("ancient"))
     assert differences == []
+    assert err == "earshot: 1 job compared, 0 differences; 3 not compared, as the log has neither\n"
+
+
+def test_rows_stand_for_records_that_are_gone(app: typer.Typer, tmp_path: Path) -> None:
+    names = {name: name.ljust(24, "0") for name in ("right", "owed", "absent", "running", "removed", "gone")}
+    billed = Entry(Service.SOUND, EntryState.SUCCESS, "r", 1, 1.0, None, 1234, "m", billed=True)
+    unbilled = msgspec.structs.replace(billed, billed=False)
+
+    async def log(writing: Writing) -> None:
+        await writing.keep(names["right"], JobState.COMPLETED, billed)
+        await writing.keep(names["absent"], JobState.COMPLETED, billed)
+        await writing.keep(names["owed"], JobState.REMOVED, unbilled)
+        await writing.keep(names["running"], JobState.PROCESSING, Entry(Service.SOUND, EntryState.RUNNING, "r", 1))
+        # Folded into no row when the service was killed.
+        await writing.put(names["running"], Finished(Service.SOUND, "r", 1, audio_ms=1234, model="m"))
+        await writing.keep(names["gone"], JobState.COMPLETED, billed)
+        for kind in keys.ACCEPTED, keys.JOB_HEAD:
+            await writing.row(names["gone"], kind, None)
+        await writing.row(names["right"], keys.PART, None)
+
+    ledger = [charged(names[name]) for name in ("right", "gone")]
+    ledger += [charged(names["owed"], Service.SPEECH), charged(names["right"], Service.SPEECH)]
+    differences, err = recounted(app, tmp_path, log, *ledger, code=1)
+    assert differences == [
+        (names["absent"], "not in the ledger, though the log says that it was written"),
+        (names["owed"], "not in the ledger yet; a node writes it when it runs"),
+        (names["right"], "in the ledger, but no success is on the log"),
+        (names["running"], "not in the ledger yet; a node writes it when it runs"),
+    ]
     assert err == (
-        "earshot: 1 job compared, 0 differences; 3 not compared, as the log no longer has all of their records\n"
+        "earshot: 4 jobs compared, 4 differences; 4 of them by their rows, as the log no longer has all of their "
+        "records; 1 not compared, as the log has neither\n"
     )
 
 

@@ -12,6 +12,7 @@ from topics.jobs.payloads import Segment, Sounds, Transcript
 from topics.jobs.records import Accepted, Source
 
 MODEL = "sounds@0123456789abcdef"
+AUDIO_MS = 4250
 
 
 class Run:
@@ -35,6 +36,9 @@ class Run:
 
     def portions(self, service: Service) -> Sequence[bytes]:
         return self.found.get(service, ())
+
+    def audio_ms(self) -> int:
+        return AUDIO_MS
 
     async def emit(self, data: bytes, done: float) -> None:
         self.emitted.append(data)

@@ -9,7 +9,7 @@ import xxhash
 
 from streams.jobs.source import PartSource
 from tests.unit.agents.test_pieces import Log
-from tests.unit.jobs.world import JOB, JobWorld, accepted
+from tests.unit.jobs.world import JOB, KEEP_MS, JobWorld, accepted
 from topics import codec
 from topics.errors import AudioError
 from topics.jobs.records import JobCommand, Part, Removed
@@ -46,6 +46,7 @@ def test_an_acceptance_is_answered_kept_and_told() -> None:
     world, verdicts = told(part(0, b"one"), accepted("a", 1))
     assert verdicts[-1].status == 200
     assert world.store.accepted(JOB) == accepted("a", 1)
+    assert KEEP_MS + world.now in {due for due, _ in world.store.due(2**60, 9)}
     assert [list(news.work) for news in world.told] == [[], [JOB]]
 
 

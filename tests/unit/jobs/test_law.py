@@ -266,6 +266,8 @@ class Job(RuleBasedStateMachine):
             assert [(part.upload, part.number) for part in parts if isinstance(part, Part)] == [
                 (head.upload, number) for number in range(head.parts)
             ]
+        if head is not None and head.state is JobState.COMPLETED:
+            assert store.parts(JOB, head.parts) == []
 
     @invariant()
     def a_job_is_watched_and_a_removed_one_leaves_nothing(self) -> None:

@@ -12,7 +12,7 @@ from streams.jobs.engines.translate import TranslationEngine
 from streams.jobs.performer import Done
 from streams.jobs.translation import TranslationPerformer
 from tests.unit.jobs.http_engine import Asked, HttpEngine, reply
-from tests.unit.jobs.runs import Run
+from tests.unit.jobs.runs import AUDIO_MS, Run
 from topics.errors import ServiceFault
 from topics.jobs import payloads
 from topics.jobs.payloads import Segment, Transcript, Translated
@@ -39,7 +39,7 @@ def perform(run: Run, engine: HttpEngine, **address: Any) -> Done:
 
 def test_all_turns_are_translated_in_one_call() -> None:
     engine, run = HttpEngine(loud), Run(translation_target_lang="ko").heard(*TRANSCRIPT)
-    assert perform(run, engine, key="secret") == Done("default", 3000)
+    assert perform(run, engine, key="secret") == Done("default", AUDIO_MS)
     assert [payloads.translated(data) for data in run.emitted] == [Translated("ko", ("HELLO.", "BYE."))]
     (asked,) = engine.asked
     assert (asked.path, asked.headers["idempotency-key"]) == ("/translate", "the-run-0")

@@ -16,7 +16,7 @@ from streams.jobs.performer import Done
 from streams.jobs.timeline import HALF_CHARACTERS, MOST_EVENTS, Event, Events, Line, Lines
 from streams.jobs.writing import CaptionPerformer, InsightsPerformer
 from tests.unit.jobs.http_engine import Asked, HttpEngine, reply
-from tests.unit.jobs.runs import MODEL, Run
+from tests.unit.jobs.runs import AUDIO_MS, MODEL, Run
 from topics.errors import ServiceFault
 from topics.jobs import payloads
 from topics.jobs.payloads import Caption, Insights, Segment, Sounds, Transcript
@@ -73,7 +73,7 @@ def both(**options: Any) -> Run:
 
 def test_the_engine_is_given_sounds_and_speech() -> None:
     engine, run = HttpEngine(told(INSIGHTS)), both(audio_insights_prompt="Mind the dog.")
-    assert perform(InsightsPerformer, run, engine, model="writer") == Done("writer", 4000)
+    assert perform(InsightsPerformer, run, engine, model="writer") == Done("writer", AUDIO_MS)
     assert [payloads.insights(data) for data in run.emitted] == [msgspec.convert(INSIGHTS, Insights)]
     (asked,) = engine.asked
     assert asked.headers["idempotency-key"] == "the-run-0"
@@ -104,7 +104,7 @@ def test_the_engine_is_given_sounds_and_speech() -> None:
 
 def test_a_caption_is_one_line() -> None:
     engine, run = HttpEngine(told({"caption": " A dog\nbarks. "})), both(audio_insights_prompt="Mind the dog.")
-    assert perform(CaptionPerformer, run, engine) == Done("writer-1", 4000)
+    assert perform(CaptionPerformer, run, engine) == Done("writer-1", AUDIO_MS)
     assert [payloads.caption(data) for data in run.emitted] == [Caption("A dog barks.")]
     request = engine.asked[0].json
     assert request["response_format"]["json_schema"]["name"] == "caption"
@@ -186,7 +186,7 @@ def test_it_is_written_from_what_is_there() -> None:
     assert json.loads(engine.asked[0].json["messages"][1]["content"])["unavailable"] == ["speech_analysis"]
     run = Run().heard(Transcript((TURN,)))
     done = perform(CaptionPerformer, run, HttpEngine(told({"caption": "Anna greets a dog."})))
-    assert done == Done("writer-1", 2500, ("caption: written without sound_event_detection, which failed",))
+    assert done == Done("writer-1", AUDIO_MS, ("caption: written without sound_event_detection, which failed",))
 
 
 def test_there_is_nothing_to_write_from_two_failures() -> None:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from streams.agents.fold import LogRecord, fold_batch
+from streams.agents.fold import Folder, LogRecord, fold_batch
 from streams.agents.references import References
 from streams.agents.verdicts import Verdicts
-from streams.jobs.folding import JobFolder, News
+from streams.jobs.folding import News
 from streams.jobs.intake import JobIntake
 from streams.jobs.results import JobResults
 from streams.jobs.store import JobStore
@@ -81,7 +81,7 @@ class JobWorld:
         self._fold(self.results[results], self.agent)
         self.folded = commands, results + 1
 
-    def _fold(self, record: Delivered, folder: JobFolder) -> None:
+    def _fold(self, record: Delivered, folder: Folder[JobHead]) -> None:
         run(fold_batch(lambda: self.store, [record], folder, self._park))
 
     def fold_all(self) -> None:

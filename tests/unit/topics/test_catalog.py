@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from topics import catalog, codec, keys
+from topics.jobs.records import PART_BYTES, Part
 from topics.records import Chunk, Parked
 
 DAY_MS = 24 * 3600 * 1000
@@ -47,3 +48,13 @@ def test_the_largest_chunk_fits_everywhere(chunk_limit: int) -> None:
     cause = "x" * 4096
     parked = codec.encode(Parked(catalog.COMMANDS, 63, 2**63, cause, bytes(keys.ID_LENGTH), record))
     assert len(parked) + keys.ID_LENGTH + headers <= topics[catalog.COMMANDS_PARKED]
+
+
+@pytest.mark.parametrize("chunk_limit", [1024, 8 * 1024 * 1024])
+def test_the_largest_part_of_a_job_fits_everywhere(chunk_limit: int) -> None:
+    topics = {topic.name: topic.max_bytes for topic in catalog.topics(DAY_MS, chunk_limit)}
+    headers = 1024
+    record = codec.encode(Part("c" * 64, "u" * 64, 2**31, bytes(PART_BYTES)))
+    assert len(record) + keys.ID_LENGTH + headers <= topics[catalog.JOB_COMMANDS]
+    parked = codec.encode(Parked(catalog.JOB_COMMANDS, 63, 2**63, "x" * 4096, bytes(keys.ID_LENGTH), record))
+    assert len(parked) + keys.ID_LENGTH + headers <= topics[catalog.JOB_COMMANDS_PARKED]

@@ -103,7 +103,7 @@ def test_speech_is_sent_in_pieces_cut_at_pauses(tmp_path: Path) -> None:
     """Two of the three make a piece of 5.2 s at most; what comes back plain is one segment a piece."""
     engine, run = HttpEngine(numbered), Run(three(tmp_path), speaker_diarization=False)
     assert perform(run, engine, piece_seconds=5.5) == Done("default", 8000)
-    assert [length(asked) for asked in engine.asked] == pytest.approx([5.2, 2.1], abs=0.1)
+    assert sorted(length(asked) for asked in engine.asked) == pytest.approx([2.1, 5.2], abs=0.1)
     assert texts(run) == [(0, 5100, "0", 0), (5900, 8000, "1", 0)]
     assert {(segment.name, segment.score) for segment in run.segments} == {("Unknown 0", -1.0)}
     assert payloads.transcript(run.emitted[-1]).languages == ("en",)
@@ -135,7 +135,7 @@ def test_pieces_are_in_order_however_they_are_answered(tmp_path: Path) -> None:
     perform(run, engine, piece_seconds=2.5, limit=2)
     assert [segment.text for segment in run.segments] == ["0", "1", "2"]
     assert engine.most_at_once == 2
-    assert [asked.headers["idempotency-key"] for asked in engine.asked] == [f"the-run-{n}" for n in range(3)]
+    assert {asked.headers["idempotency-key"] for asked in engine.asked} == {f"the-run-{n}" for n in range(3)}
 
 
 def test_jobs_share_the_places_of_the_engine(tmp_path: Path) -> None:

@@ -11,8 +11,14 @@ from infra.training.heads import RIDGE, Doubles
 from streams.engines.protocol import Floats
 
 DIMENSION = 12
-RANDOM = np.random.default_rng(7)
 SOUND = np.eye(DIMENSION, dtype=np.float32)[0] * 6
+RANDOM = np.random.default_rng(7)
+
+
+@pytest.fixture(autouse=True)
+def same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test has its own numbers, whichever ran before it."""
+    monkeypatch.setitem(globals(), "RANDOM", np.random.default_rng(7))
 
 
 def windows(count: int) -> Floats:

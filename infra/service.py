@@ -23,6 +23,7 @@ from infra.db.directory import SqlDirectory
 from infra.db.ledger import SqlLedger
 from infra.db.secret import token_secret
 from infra.jobs import JobServices
+from infra.memory import give_back
 from infra.models.in_use import ModelInUse
 from infra.settings import Settings, variable
 from infra.urls import Embedded
@@ -77,6 +78,7 @@ class Service:
                 announce(self, bootstrapped)
                 # Only now: nobody waits for a child before the first job, and starting one takes from our own start.
                 await self.jobs.start()
+                give_back()
                 await self.stopping.wait()
         finally:
             watching.cancel()

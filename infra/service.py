@@ -124,6 +124,9 @@ class Service:
         self.stopping.set()
 
     async def _stop(self, serving: asyncio.Task[None]) -> None:
+        # Readers that wait are answered first: the server would wait for them.
+        if self.node is not None:
+            self.node.withdraw()
         if self.server is not None:
             self.server.should_exit = True
         await serving

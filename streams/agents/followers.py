@@ -45,11 +45,14 @@ class Followers:
 
     def __init__(self) -> None:
         self._sessions: defaultdict[str, set[Follower]] = defaultdict(set)
+        self._withdrawn = False
 
     def follow(self, session: str) -> Follower:
         """Register a reader."""
         follower = Follower(self, session)
         self._sessions[session].add(follower)
+        if self._withdrawn:
+            follower.wake(lost=True)
         return follower
 
     def leave(self, session: str, follower: Follower) -> None:
@@ -71,3 +74,8 @@ class Followers:
         for waiting in self._sessions.values():
             for follower in waiting:
                 follower.wake(lost=True)
+
+    def withdraw(self) -> None:
+        """Let nobody wait any more: as `lose`, for whoever comes later too."""
+        self._withdrawn = True
+        self.lose()

@@ -85,6 +85,8 @@ class Node:
         self.parked = 0
         self._on_failure = on_failure
         self._tasks: set[asyncio.Task[None]] = set()
+        self._catching_up: asyncio.Task[None] | None = None
+        self._withdrawn = False
         #: Sessions that were found to have work before this node serves.
         self._early: dict[str, None] = {}
         self.followers = Followers()
@@ -148,10 +150,15 @@ class Node:
         await self.application.start()
         self._spawn(self._sweep(), "sweeper")
 
+    def withdraw(self) -> None:
+        """Say that the node is about to stop, to health checks and to every reader that waits, now or later."""
+        self._withdrawn = True
+        self.followers.withdraw()
+
     async def stop(self) -> None:
         """Commit what is done and stop."""
+        self.withdraw()
         self.owned.ready = False
-        self.followers.lose()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -160,10 +167,11 @@ class Node:
         await self.application.stop()
         await self.backend.close()
 
-    def _spawn(self, work: Any, name: str) -> None:
-        task = asyncio.create_task(work, name=name)
+    def _spawn(self, work: Any, name: str) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -179,6 +187,8 @@ class Node:
     # --- partitions -------------------------------------------------------------------------------------------------
 
     def _lost(self) -> None:
+        if self._catching_up is not None:
+            self._catching_up.cancel()
         self.owned.lose()
         self.followers.lose()
         self.references.clear()
@@ -186,16 +196,15 @@ class Node:
         self.job_side.lose()
 
     def _regained(self) -> None:
-        self._spawn(self._catch_up(), "catch-up")
+        self._catching_up = self._spawn(self._catch_up(), "catch-up")
 
     async def _catch_up(self) -> None:
         await self.owned.catch_up(self._survey)
-        if self.owned.ready:
-            early, self._early = self._early, {}
-            self._take_work(early)
-            jobs = self.job_side.begin()
-            log.info("node.ready", unfinished_sessions=len(early), unfinished_jobs=jobs)
-            self.served.set()
+        early, self._early = self._early, {}
+        self._take_work(early)
+        jobs = self.job_side.begin()
+        log.info("node.ready", unfinished_sessions=len(early), unfinished_jobs=jobs)
+        self.served.set()
 
     async def _survey(self) -> None:
         """Find in the rows what is still to be analysed, and which audio must stay in the log."""
@@ -334,6 +343,8 @@ class Node:
         """See `topics.ports.Health.ready`."""
         if self.failure is not None:
             return self.failure
+        if self._withdrawn:
+            return "the node is about to stop"
         return None if self.owned.ready else "the log is being read"
 
     def gauges(self) -> list[tuple[str, str, float]]:

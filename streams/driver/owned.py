@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
+import structlog
 from faust.types import TP
 
 from streams.agents.store import SessionStore
@@ -13,6 +14,11 @@ from streams.jobs.store import JobStore
 from topics.catalog import CHANGELOG, COMMANDS, PARKED
 from topics.errors import Unavailable
 from topics.keys import new_id, partition_of
+
+log = structlog.get_logger(__name__)
+
+#: Who waits for the fold says so this often.
+TELL_SECONDS: Final = 10.0
 
 
 class Owned:
@@ -114,19 +120,29 @@ class Owned:
         self._folded.clear()
 
     async def catch_up(self, then: Callable[[], Awaitable[None]]) -> None:
-        """Wait until all that is in the log now is folded, run `then`, and begin to serve."""
+        """Wait until all that is in the log now is folded, run `then`, and begin to serve.
+
+        To be cancelled when the next rebalance begins.
+        """
         consumer = self.application.consumer
-        generation = self.application.consumer_generation_id
         tps = [tp for tp in consumer.assignment() if tp.topic in PARKED]
         targets = await consumer.highwaters(*tps) if tps else {}
         earliest = await consumer.earliest_offsets(*tps) if tps else {}
         # A partition where nothing was committed begins at the first record that its retention has left.
         begun = {TP(*tp): max(consumer.sought(TP(*tp)), earliest[tp] or 0) for tp in targets}
-        while generation == self.application.consumer_generation_id:
+        due = asyncio.get_running_loop().time() + TELL_SECONDS
+        while behind := {
+            f"{tp.topic}/{tp.partition}": f"{folded} of {end}"
+            for tp, end in targets.items()
+            if (folded := self._folded.get(TP(*tp), begun[TP(*tp)])) < (end or 0)
+        }:
             self._moved.clear()
-            if all(self._folded.get(TP(*tp), begun[TP(*tp)]) >= (end or 0) for tp, end in targets.items()):
-                await then()
-                self._mine = frozenset(self.assigned())
-                self.ready = generation == self.application.consumer_generation_id
-                return
-            await self._moved.wait()
+            try:
+                async with asyncio.timeout_at(due):
+                    await self._moved.wait()
+            except TimeoutError:
+                log.warning("node.waiting", folded=behind)
+                due += TELL_SECONDS
+        await then()
+        self._mine = frozenset(self.assigned())
+        self.ready = True

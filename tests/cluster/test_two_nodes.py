@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import own_log
+from tests.contract.api import tone, wav
 from tests.process import ServiceProcess
 from tests.recovery.load import CONTENT_TYPE, Client, Stream
 from tests.recovery.truth import expected_events
@@ -67,3 +69,44 @@ async def _story(one: ServiceProcess, two: ServiceProcess) -> None:
 def test_requests_reach_the_owner_and_survive_its_death(nodes: Pair) -> None:
     """Uploads through both nodes; one dies; the other takes over; the first comes back and answers as well."""
     asyncio.run(_story(*nodes))
+
+
+JOBS = 6
+
+
+async def _post(client: Client, number: int) -> str:
+    """Post a job under a key whose owner may be the other node."""
+    files = {"options": (None, '{"sound_event_detection": true}'), "audio": ("a.wav", wav(tone(5.0)), "audio/x-wav")}
+    headers = {"X-Api-Key": client.service.key, "Idempotency-Key": f"job-{number}"}
+    answer = await client.ask("POST", "/api/v1/analyze_file", files=files, headers=headers)
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["job_id"])
+
+
+async def _completed(client: Client, job: str) -> int:
+    """Follow a job on the event stream, from node to node; return how many windows its result has."""
+    async with asyncio.timeout(client.give_up):
+        while True:
+            answer = await client.ask("GET", f"/api/v1/jobs/{job}/stream")
+            assert answer.status_code == 200, answer.text
+            lines = answer.text.splitlines()
+            if "event: completed" in lines:
+                result = json.loads([line for line in lines if line.startswith("data: ")][-1].removeprefix("data: "))
+                return len(result["sound_event_detection"]["results"])
+            await asyncio.sleep(0.1)
+
+
+async def _jobs(one: ServiceProcess, two: ServiceProcess) -> None:
+    async with Client(one) as first, Client(two) as second:
+        early = [await _post(first if number % 2 else second, number) for number in range(JOBS)]
+        # The other node was not asked before.
+        assert [await _post(second if number % 2 else first, number) for number in range(JOBS)] == early
+        assert [await _completed(second, job) for job in early] == [4] * JOBS
+        late = [await _post(first, number) for number in range(JOBS, 2 * JOBS)]
+        one.kill()
+        assert [await _completed(second, job) for job in (*early, *late)] == [4] * (2 * JOBS)
+
+
+def test_jobs_are_taken_anywhere_and_survive_the_death_of_a_node(nodes: Pair) -> None:
+    """Posted to either node, repeated at the other, followed through the one that does not own them."""
+    asyncio.run(_jobs(*nodes))

@@ -77,26 +77,27 @@ class JobServices:
         self._bundled = _server(settings) if settings.bundled_engines else None
         if self._bundled is not None:
             self._bundled.listen()
-        self._sound = SoundPerformer(shelf, settings.workers)
-        self._called: dict[Service, SpeechPerformer | InsightsPerformer | CaptionPerformer | TranslationPerformer] = {}
+        self._performers: dict[
+            Service, SoundPerformer | SpeechPerformer | InsightsPerformer | CaptionPerformer | TranslationPerformer
+        ] = {Service.SOUND: SoundPerformer(shelf, settings.workers)}
         if transcribing := self._address("speech"):
             speakers = SpeakerModel(models.directory(SPEAKER_MODEL))
             pieces = settings.speech_piece_seconds
             if settings.speech_url is None:
                 pieces = min(pieces, BUNDLED_PIECE_SECONDS)
             engine = TranscriptionEngine(transcribing)
-            self._called[Service.SPEECH] = SpeechPerformer(engine, speakers, piece_seconds=pieces)
+            self._performers[Service.SPEECH] = SpeechPerformer(engine, speakers, piece_seconds=pieces)
         if writing := self._address("caption"):
             writer = ChatEngine(writing)
-            self._called[Service.INSIGHTS] = InsightsPerformer(writer, shelf.tags)
-            self._called[Service.CAPTION] = CaptionPerformer(writer, shelf.tags)
+            self._performers[Service.INSIGHTS] = InsightsPerformer(writer, shelf.tags)
+            self._performers[Service.CAPTION] = CaptionPerformer(writer, shelf.tags)
         if translating := self._address("translation"):
-            self._called[Service.TRANSLATION] = TranslationPerformer(TranslationEngine(translating))
+            self._performers[Service.TRANSLATION] = TranslationPerformer(TranslationEngine(translating))
 
     @property
     def performers(self) -> Mapping[Service, Performer]:
         """What runs each service."""
-        return {Service.SOUND: self._sound, **self._called}
+        return self._performers
 
     async def start(self) -> None:
         """Start the child processes; what needs them waits for them."""
@@ -106,8 +107,7 @@ class JobServices:
 
     async def stop(self) -> None:
         """End them, once nothing runs any more."""
-        self._sound.close()
-        for performer in self._called.values():
+        for performer in self._performers.values():
             await performer.close()
         await self.prober.stop()
         if self._bundled is not None:

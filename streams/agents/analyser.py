@@ -13,6 +13,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from pathlib import Path
 from typing import BinaryIO, Final, TypeVar, cast
 
@@ -295,9 +296,10 @@ class Analyser:
         if len(chunks) < head.next:
             raise LookupError(f"chunk {len(chunks)} of {head.next} has no row")
         left = head.received if head.total_size is None else min(head.received, head.total_size)
-        async for data in self.audio.read(store.partition.number, chunks):
-            spool.write(data[:left])
-            left -= len(data[:left])
+        async with aclosing(self.audio.read(store.partition.number, chunks)) as audio:
+            async for data in audio:
+                spool.write(data[:left])
+                left -= len(data[:left])
         for row in chunks:
             self.audio.cache.drop(store.partition.number, row.offset)
         spool.seek(0)

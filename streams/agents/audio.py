@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Protocol
 
@@ -58,7 +58,7 @@ class AudioSource:
         self.cache = cache
         self.log = log
 
-    async def read(self, partition: int, chunks: Sequence[ChunkRow]) -> AsyncIterator[bytes]:
+    async def read(self, partition: int, chunks: Sequence[ChunkRow]) -> AsyncGenerator[bytes, None]:
         """Yield the audio of chunk rows in order.
 
         Raises:
@@ -67,15 +67,16 @@ class AudioSource:
         for start in range(len(chunks)):
             data = self.cache.get(partition, chunks[start].offset)
             if data is None:
-                async for data in read_log(self.log, partition, chunks[start:], _chunk_audio):
-                    yield data
+                async with aclosing(read_log(self.log, partition, chunks[start:], _chunk_audio)) as rest:
+                    async for data in rest:
+                        yield data
                 return
             yield data
 
 
 async def read_log(
     log: RecordReader, partition: int, rows: Sequence[ChunkRow], audio_of: Callable[[bytes], bytes | None]
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes, None]:
     """Yield the audio of rows in order; `audio_of` finds it in a record, None where the record carries none.
 
     Raises:

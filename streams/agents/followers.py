@@ -45,13 +45,14 @@ class Followers:
 
     def __init__(self) -> None:
         self._sessions: defaultdict[str, set[Follower]] = defaultdict(set)
-        self._withdrawn = False
+        #: Nobody may wait any more.
+        self.withdrawn = False
 
     def follow(self, session: str) -> Follower:
         """Register a reader."""
         follower = Follower(self, session)
         self._sessions[session].add(follower)
-        if self._withdrawn:
+        if self.withdrawn:
             follower.wake(lost=True)
         return follower
 
@@ -76,6 +77,6 @@ class Followers:
                 follower.wake(lost=True)
 
     def withdraw(self) -> None:
-        """Let nobody wait any more: as `lose`, for whoever comes later too."""
-        self._withdrawn = True
+        """The node is about to stop: as `lose`, also for who comes later."""
+        self.withdrawn = True
         self.lose()

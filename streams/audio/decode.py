@@ -65,6 +65,12 @@ class FileAudio:
         if not decoded:
             raise AudioError("the data holds no audio")
 
+    def fault(self, error: AudioError) -> str:
+        """Return why there is no more audio, and where it breaks if it begins well."""
+        if not self.broken_at:
+            return str(error)
+        return f"the audio breaks at {self.broken_at:.1f} s: {str(error).removeprefix(f'{DAMAGED}: ')}"
+
 
 def decode_chunk(data: bytes, media: Media) -> Pcm:
     """Decode one chunk that stands alone; channels are averaged.

@@ -86,7 +86,6 @@ class Node:
         self._on_failure = on_failure
         self._tasks: set[asyncio.Task[None]] = set()
         self._catching_up: asyncio.Task[None] | None = None
-        self._withdrawn = False
         #: Sessions that were found to have work before this node serves.
         self._early: dict[str, None] = {}
         self.followers = Followers()
@@ -152,7 +151,6 @@ class Node:
 
     def withdraw(self) -> None:
         """Say that the node is about to stop, to health checks and to every reader that waits, now or later."""
-        self._withdrawn = True
         self.followers.withdraw()
 
     async def stop(self) -> None:
@@ -189,6 +187,7 @@ class Node:
     def _lost(self) -> None:
         if self._catching_up is not None:
             self._catching_up.cancel()
+        self._early.clear()
         self.owned.lose()
         self.followers.lose()
         self.references.clear()
@@ -343,7 +342,7 @@ class Node:
         """See `topics.ports.Health.ready`."""
         if self.failure is not None:
             return self.failure
-        if self._withdrawn:
+        if self.followers.withdrawn:
             return "the node is about to stop"
         return None if self.owned.ready else "the log is being read"
 

@@ -131,17 +131,18 @@ class Owned:
         # A partition where nothing was committed begins at the first record that its retention has left.
         begun = {TP(*tp): max(consumer.sought(TP(*tp)), earliest[tp] or 0) for tp in targets}
         due = asyncio.get_running_loop().time() + TELL_SECONDS
-        while behind := {
-            f"{tp.topic}/{tp.partition}": f"{folded} of {end}"
+        while behind := [
+            (tp, folded, end)
             for tp, end in targets.items()
             if (folded := self._folded.get(TP(*tp), begun[TP(*tp)])) < (end or 0)
-        }:
+        ]:
             self._moved.clear()
             try:
                 async with asyncio.timeout_at(due):
                     await self._moved.wait()
             except TimeoutError:
-                log.warning("node.waiting", folded=behind)
+                folded = {f"{tp.topic}/{tp.partition}": f"{folded} of {end}" for tp, folded, end in behind}
+                log.warning("node.waiting", folded=folded)
                 due += TELL_SECONDS
         await then()
         self._mine = frozenset(self.assigned())

@@ -79,7 +79,7 @@ class EmbeddedLog:
         *,
         sync: bool = True,
         queue_bytes: int = 64 * MIB,
-        cache_bytes: int = 64 * MIB,
+        cache_bytes: int = 32 * MIB,
         clock: Callable[[], float] = time.time,
         salvage: bool = False,
     ) -> EmbeddedLog:

@@ -12,7 +12,7 @@ from typing import BinaryIO, Final
 import msgspec
 import numpy as np
 
-from streams.audio.decode import DAMAGED, open_file
+from streams.audio.decode import open_file
 from streams.audio.resample import Resampler
 from streams.engines.protocol import Floats
 from topics.errors import AudioError
@@ -68,7 +68,7 @@ class Recording(msgspec.Struct, frozen=True):
 
 
 def convert(audio: Path, media: Media, path: Path, stopped: threading.Event) -> Recording:
-    """Decode a file into `path`, in bounded memory.
+    """Decode a file into `path`, an empty file, in bounded memory.
 
     Audio that breaks after its beginning is kept up to there; `Recording.fault` says so.
 
@@ -76,7 +76,8 @@ def convert(audio: Path, media: Media, path: Path, stopped: threading.Event) -> 
         AudioError: nothing of it can be decoded.
         Stopped: `stopped` was set.
     """
-    with audio.open("rb") as source, path.open("wb") as out:
+    # Not made here: a run that was cancelled may have removed it before its thread came so far.
+    with audio.open("rb") as source, path.open("r+b") as out:
         opened = open_file(source, media)
         resampler = Resampler(opened.rate, RATE)
         fault: str | None = None
@@ -87,9 +88,7 @@ def convert(audio: Path, media: Media, path: Path, stopped: threading.Event) -> 
         except AudioError as error:
             if not resampler.position:
                 raise
-            fault = str(error)
-            if opened.broken_at:
-                fault = f"the audio breaks at {opened.broken_at:.1f} s: {fault.removeprefix(f'{DAMAGED}: ')}"
+            fault = opened.fault(error)
         _write(out, resampler.finish())
         return Recording(path, out.tell() // SAMPLE_BYTES, fault)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -31,7 +32,7 @@ StoreOf = Callable[[str], JobStore]
 class Source(Protocol):
     """The audio of jobs on the log."""
 
-    def read(self, partition: int, rows: Sequence[ChunkRow]) -> AsyncIterator[bytes]:
+    def read(self, partition: int, rows: Sequence[ChunkRow]) -> AsyncGenerator[bytes, None]:
         """Yield the bytes of part rows in order."""
         ...
 
@@ -110,13 +111,14 @@ class Run:
                     raise Unavailable(f"the log does not take results: {error}") from error
             await asyncio.sleep(pause(failures))
 
-    async def _parts(self) -> AsyncIterator[bytes]:
+    async def _parts(self) -> AsyncGenerator[bytes, None]:
         store = self._store_of(self.job)
         rows = store.parts(self.job, self.accepted.parts)
         if len(rows) < self.accepted.parts:
             raise AudioError(f"the job's audio is not complete: part {len(rows)} of {self.accepted.parts} is missing")
         try:
-            async for part in self._source.read(store.partition.number, rows):
-                yield part
+            async with aclosing(self._source.read(store.partition.number, rows)) as parts:
+                async for part in parts:
+                    yield part
         except OSError as error:
             raise Unavailable(f"the log does not give the audio: {error}") from error

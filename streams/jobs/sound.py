@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Final, TypeVar
@@ -22,6 +19,7 @@ from streams.engines.packing import pack
 from streams.engines.protocol import Engine
 from streams.engines.shelf import Shelf
 from streams.jobs.performer import Done, Work
+from streams.jobs.priority import give_way
 from topics import media
 from topics.errors import AudioError, Unavailable
 from topics.geometry import SENSE
@@ -39,8 +37,6 @@ BATCH_WINDOWS: Final = 32
 RECORDINGS: Final = 4
 #: Batches that are read and not scored yet, of one recording, besides one a thread: some 800 KB each.
 BATCHES_AHEAD: Final = 2
-#: Live sessions win against jobs: the nice value of the threads here.
-NICE: Final = 10
 
 
 class Recording:
@@ -90,7 +86,7 @@ class Recording:
                     yield from windows.feed(samples)
                     self.audio_ms = windows.position * 1000 // audio.rate
             except AudioError as error:
-                self.fault = _fault(audio, str(error))
+                self.fault = audio.fault(error)
                 return
             yield from windows.finish()
 
@@ -103,13 +99,13 @@ class SoundPerformer:
         self.shelf = shelf
         self.limit = RECORDINGS
         self._ahead = workers + BATCHES_AHEAD
-        self._readers = ThreadPoolExecutor(self.limit, "sound-reading", _give_way)
-        self._scorers = ThreadPoolExecutor(workers, "sound-scoring", _give_way)
+        self._readers = ThreadPoolExecutor(self.limit, "sound-reading", give_way)
+        self._scorers = ThreadPoolExecutor(workers, "sound-scoring", give_way)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """End the threads, once nothing is performed."""
-        self._readers.shutdown(cancel_futures=True)
-        self._scorers.shutdown(cancel_futures=True)
+        for pool in (self._readers, self._scorers):
+            await asyncio.to_thread(pool.shutdown, cancel_futures=True)
 
     async def perform(self, work: Work) -> Done:
         """See `Performer.perform`; of audio that breaks, the windows before the break are emitted.
@@ -165,24 +161,9 @@ class SoundPerformer:
         return asyncio.get_running_loop().run_in_executor(pool, work, *arguments)
 
 
-def _fault(audio: decode.FileAudio, cause: str) -> str:
-    """Say where the audio breaks, if it begins well."""
-    if not audio.broken_at:
-        return cause
-    return f"the audio breaks at {audio.broken_at:.1f} s: {cause.removeprefix(f'{decode.DAMAGED}: ')}"
-
-
 def _scored(engine: Engine, windows: list[Window]) -> list[Window]:
     return [scored(engine, window) for window in windows]
 
 
 def _packed(engine: Engine, tally: Tally, windows: list[Window]) -> bytes:
     return pack(np.stack([tally.add(window) for window in windows]), engine.manifest.points)
-
-
-def _give_way() -> None:
-    """Lower the priority of the calling thread, where threads have one."""
-    if sys.platform == "linux":
-        thread = threading.get_native_id()
-        with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICE)

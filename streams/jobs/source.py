@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 from streams.agents.audio import RecordReader, read_log
 from topics import codec
@@ -16,7 +16,7 @@ class PartSource:
     def __init__(self, log: RecordReader) -> None:
         self.log = log
 
-    def read(self, partition: int, rows: Sequence[ChunkRow]) -> AsyncIterator[bytes]:
+    def read(self, partition: int, rows: Sequence[ChunkRow]) -> AsyncGenerator[bytes, None]:
         """Yield the bytes of part rows in order.
 
         Raises:

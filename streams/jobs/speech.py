@@ -20,7 +20,7 @@ from streams.jobs.voices import Unknown, Voices
 from streams.voice.activity import VoiceActivity, bundled
 from streams.voice.speaker import SpeakerEngine
 from topics import media
-from topics.errors import ServiceFault
+from topics.errors import ServiceFault, Unavailable
 
 #: What public clients always send: the deployment's own model, whichever that is.
 OWN_MODEL: Final = "whisper-large-turbo"
@@ -66,19 +66,22 @@ class SpeechPerformer:
         Raises:
             AudioError: nothing of the audio can be decoded.
             ServiceFault: the engine failed, or the audio breaks; portions hold what precedes the break.
+            Unavailable: the disk does not take the samples, or does not give them.
         """
         kit, asked = self._kit, work.accepted.options.speech_model
         model = kit.engine.address.model if asked in (None, OWN_MODEL) else asked
         kind = media.parse(work.accepted.source.content_type)
         audio = await work.audio()
         stopped = threading.Event()
-        with tempfile.NamedTemporaryFile(dir=audio.parent, prefix="speech-", suffix=audio.suffix) as file:
-            try:
+        try:
+            with tempfile.NamedTemporaryFile(dir=audio.parent, prefix="speech-", suffix=audio.suffix) as file:
                 recording = await kit.read(convert, audio, kind, Path(file.name), stopped)
                 warnings = await Transcribing(kit, work, model, recording, stopped).perform()
-            finally:
-                # Nobody waits for the threads of a run that was cancelled: they end at their next block.
-                stopped.set()
+        except OSError as error:
+            raise Unavailable(f"the spool cannot be used: {error.strerror}") from error
+        finally:
+            # Nobody waits for the threads of a run that was cancelled: they end at their next block.
+            stopped.set()
         if recording.fault is not None:
             raise ServiceFault(recording.fault)
         return Done(model or "default", recording.length_ms, warnings)

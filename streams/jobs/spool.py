@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Final
 
@@ -37,7 +38,7 @@ class Spool:
         for left in self.directory.glob(f"*{SUFFIX}"):
             left.unlink(missing_ok=True)
 
-    async def take(self, job: str, run: str, read: Callable[[], AsyncIterator[bytes]]) -> Path:
+    async def take(self, job: str, run: str, read: Callable[[], AsyncGenerator[bytes, None]]) -> Path:
         """Return the job's file once all of it is there; it stays until `give_back`, which is due however this ends.
 
         Raises:
@@ -67,7 +68,7 @@ class Spool:
             copy.filling.cancel()
             copy.path.unlink(missing_ok=True)
 
-    def _begin(self, job: str, read: Callable[[], AsyncIterator[bytes]]) -> Copy:
+    def _begin(self, job: str, read: Callable[[], AsyncGenerator[bytes, None]]) -> Copy:
         try:
             file, name = tempfile.mkstemp(SUFFIX, dir=self.directory)
         except OSError as error:
@@ -76,12 +77,14 @@ class Spool:
         return Copy(Path(name), asyncio.create_task(_fill(Path(name), read()), name=f"spool-{job}"), set())
 
 
-async def _fill(path: Path, parts: AsyncIterator[bytes]) -> None:
-    async for part in parts:
-        try:
-            await asyncio.to_thread(_append, path, part)
-        except OSError as error:
-            raise _refused(error) from error
+async def _fill(path: Path, parts: AsyncGenerator[bytes, None]) -> None:
+    # Closed at once also when the disk is full or nobody waits any more: a reader of the log may hold a lock until it is.
+    async with aclosing(parts):
+        async for part in parts:
+            try:
+                await asyncio.to_thread(_append, path, part)
+            except OSError as error:
+                raise _refused(error) from error
 
 
 def _append(path: Path, data: bytes) -> None:

@@ -13,6 +13,9 @@ import msgspec
 
 from streams.jobs.engines.client import EngineClient
 
+#: Characters of a model's name that are kept: it goes into records and rows.
+LONGEST_NAME: Final = 128
+
 
 class Message(msgspec.Struct, frozen=True):
     """What the model wrote; None when it refused."""
@@ -74,4 +77,4 @@ class ChatEngine(EngineClient):
             raise self.unusable("it holds no text")
         if found.choices[0].finish_reason == "length":
             raise self.unusable("its text was cut at the engine's own limit")
-        return Written(found.choices[0].message.content, self.address.model or found.model or "default")
+        return Written(found.choices[0].message.content, self.address.model or (found.model or "default")[:LONGEST_NAME])

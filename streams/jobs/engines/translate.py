@@ -9,6 +9,9 @@ import msgspec
 
 from streams.jobs.engines.client import EngineClient
 
+#: Characters of all texts of one answer: what fits a record, and several times as many as are asked for at a time.
+MOST_CHARACTERS: Final = 200_000
+
 
 class Translations(msgspec.Struct, frozen=True, rename="camel"):
     """The answer to a list of texts."""
@@ -30,7 +33,8 @@ class TranslationEngine(EngineClient):
         """Return the translations in the order of the texts; `source` is a language code, or "auto".
 
         Raises:
-            ServiceFault: see `EngineClient.post`; or the answer is no translation, or not one of each text.
+            ServiceFault: see `EngineClient.post`; or the answer is no translation, not one of each text, or absurdly
+                long.
         """
         request: dict[str, object] = {"q": texts, "source": source, "target": target, "format": "text"}
         if self.address.key is not None:
@@ -38,4 +42,6 @@ class TranslationEngine(EngineClient):
         found = self.decoded(_decoder, await self.post(idempotency_key, json=request)).translated_text
         if len(found) != len(texts):
             raise self.unusable(f"{len(found)} translations of {len(texts)} texts")
+        if sum(map(len, found)) > MOST_CHARACTERS:
+            raise self.unusable("it is too long for the texts that were sent")
         return found

@@ -156,6 +156,17 @@ def test_readers_are_sent_away_when_the_partitions_go() -> None:
         asyncio.run(scenario())
 
 
+def test_nobody_waits_for_a_node_that_is_about_to_stop() -> None:
+    async def scenario() -> list[object]:
+        followers = Followers()
+        before = followers.follow("a")
+        followers.withdraw()
+        later = followers.follow("a")
+        return await asyncio.gather(before.changed(10), later.changed(10), return_exceptions=True)
+
+    assert [type(found) for found in asyncio.run(scenario())] == [Unavailable, Unavailable]
+
+
 def test_a_closed_reader_is_forgotten() -> None:
     async def scenario() -> int:
         followers = Followers()

@@ -69,7 +69,7 @@ class Performance:
         except EarshotError as error:
             self.error = str(error)
         finally:
-            self.performer.close()
+            asyncio.run(self.performer.close())
         return self
 
     @property
@@ -197,7 +197,7 @@ def test_a_run_that_is_cancelled_stops(tmp_path: Path) -> None:
         engine.gate.set()
 
     asyncio.run(scene())
-    performance.performer.close()
+    asyncio.run(performance.performer.close())
     assert engine.asked < 20
     assert performance.work.emitted == []
 
@@ -264,7 +264,7 @@ def test_no_audio(tmp_path: Path, data: bytes, message: str) -> None:
     performance = Performance(path)
     with pytest.raises(AudioError, match=message):
         asyncio.run(performance.performer.perform(performance.work))
-    performance.performer.close()
+    asyncio.run(performance.performer.close())
     assert performance.work.emitted == []
 
 

@@ -226,6 +226,16 @@ def test_what_precedes_a_break_is_written_down(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["a.audio"]
 
 
+def test_a_full_disk_is_no_fault_of_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "/a/path")
+
+    monkeypatch.setattr(speech, "convert", full)
+    with pytest.raises(Unavailable, match="the spool cannot be used: No space left on device$"):
+        perform(Run(three(tmp_path)), HttpEngine())
+    assert [file.name for file in tmp_path.iterdir()] == ["a.audio"]
+
+
 def test_what_is_no_audio_is_called_so(tmp_path: Path) -> None:
     (tmp_path / "a.audio").write_bytes(b"hello" * 100)
     run, engine = Run(tmp_path / "a.audio", "application/octet-stream"), HttpEngine()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
@@ -20,16 +20,20 @@ class Log:
     def __init__(self, *parts: bytes, fault: Exception | None = None) -> None:
         self.parts = parts
         self.fault = fault
-        self.reads = 0
+        self.reads = self.open = 0
         self.gate = asyncio.Event()
 
-    async def read(self) -> AsyncIterator[bytes]:
+    async def read(self) -> AsyncGenerator[bytes, None]:
         self.reads += 1
-        await self.gate.wait()
-        for part in self.parts:
-            yield part
-        if self.fault is not None:
-            raise self.fault
+        self.open += 1
+        try:
+            await self.gate.wait()
+            for part in self.parts:
+                yield part
+            if self.fault is not None:
+                raise self.fault
+        finally:
+            self.open -= 1
 
 
 @pytest.fixture
@@ -115,6 +119,7 @@ def test_a_disk_that_takes_nothing(spool: Spool) -> None:
         log.gate.set()
         with pytest.raises(Unavailable, match="spool cannot be written"):
             await taking
+        assert log.open == 0, "a reader holds a lock for as long"
         spool.give_back(JOB, "a")
         spool.directory.rmdir()
         with pytest.raises(Unavailable, match="spool cannot be written"):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streams.jobs import translation
-from streams.jobs.engines.translate import TranslationEngine
+from streams.jobs.engines.translate import MOST_CHARACTERS, TranslationEngine
 from streams.jobs.performer import Done
 from streams.jobs.translation import TranslationPerformer
 from tests.unit.jobs.http_engine import Asked, HttpEngine, reply
@@ -50,6 +50,14 @@ def test_all_turns_are_translated_in_one_call() -> None:
         "format": "text",
         "api_key": "secret",
     }
+
+
+def test_an_answer_that_no_record_could_hold_is_refused() -> None:
+    run = Run().heard(*TRANSCRIPT)
+    engine = HttpEngine(reply({"translatedText": ["a" * MOST_CHARACTERS, "b"]}))
+    with pytest.raises(ServiceFault, match="no usable answer: it is too long"):
+        perform(run, engine)
+    assert run.emitted == []
 
 
 def test_a_language_that_is_known_is_named() -> None:

@@ -112,6 +112,11 @@ def test_a_caption_is_one_line() -> None:
     assert "Mind the dog" not in request["messages"][0]["content"], "it is for the insights"
 
 
+def test_an_endless_name_of_a_model_is_cut() -> None:
+    answer = reply({"choices": [{"message": {"content": json.dumps({"caption": "A dog."})}}], "model": "m" * 10**6})
+    assert perform(CaptionPerformer, both(), HttpEngine(answer)).model == "m" * 128
+
+
 def test_without_speech_nothing_is_said_about_it() -> None:
     run = Run().heard(Transcript(())).sounded(sounds((5, -1)))
     perform(InsightsPerformer, run, HttpEngine(told({**INSIGHTS, "contains_speech": False, "keywords": None})))

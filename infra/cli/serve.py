@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import typer
@@ -19,7 +21,9 @@ WELCOME: Final = (
     """-d '{{"type":"stream","content_type":"audio/flac"}}' | cut -d'"' -f4)\n"""
     """  (printf '{{"data":"'; base64 {recording}; printf '"}}') | """
     "curl -s -X PUT {url}/audio_sessions/$ID/chunks/0 -d @-\n"
-    "  curl -s {url}/audio_sessions/$ID/status\n"
+    "  curl -s {url}/audio_sessions/$ID/status\n\n"
+    "A whole recording as a job, with speech, insights and a caption:\n\n"
+    "  {earshot} analyze {recording} --insights --url {url} --key {key}\n"
 )
 
 
@@ -56,4 +60,6 @@ def announce(service: Service, made: Bootstrapped) -> None:
         key_line = "Keys were shown when they were made; `earshot key rotate PROJECT` makes a new one.\n"
     key = made.fresh_key or ("'$EARSHOT_BOOTSTRAP_PROJECT_KEY'" if chosen is not None else "YOUR_PROJECT_KEY")
     recording = os.path.relpath(RECORDING)
-    print(WELCOME.format(url=service.url, key_line=key_line, key=key, recording=recording), flush=True)
+    earshot = os.path.relpath(Path(sys.executable).with_name("earshot"))
+    welcome = WELCOME.format(url=service.url, key_line=key_line, key=key, recording=recording, earshot=earshot)
+    print(welcome, flush=True)

@@ -78,7 +78,7 @@ class Spool:
 
 
 async def _fill(path: Path, parts: AsyncGenerator[bytes, None]) -> None:
-    # Closed at once also when the disk is full or nobody waits any more: a reader of the log may hold a lock until it is.
+    # Closed at once also when the disk is full: a reader of the log may hold a lock until it is.
     async with aclosing(parts):
         async for part in parts:
             try:

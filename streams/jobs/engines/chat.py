@@ -77,4 +77,6 @@ class ChatEngine(EngineClient):
             raise self.unusable("it holds no text")
         if found.choices[0].finish_reason == "length":
             raise self.unusable("its text was cut at the engine's own limit")
-        return Written(found.choices[0].message.content, self.address.model or (found.model or "default")[:LONGEST_NAME])
+        return Written(
+            found.choices[0].message.content, self.address.model or (found.model or "default")[:LONGEST_NAME]
+        )

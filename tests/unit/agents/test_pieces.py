@@ -157,7 +157,7 @@ def test_readers_are_sent_away_when_the_partitions_go() -> None:
 
 
 def test_nobody_waits_for_a_node_that_is_about_to_stop() -> None:
-    async def scenario() -> list[object]:
+    async def scenario() -> Sequence[object]:
         followers = Followers()
         before = followers.follow("a")
         followers.withdraw()

@@ -16,6 +16,7 @@ from tests.unit.agents.studio import STREAM, sound
 from tests.unit.driver.nodes import Home, committed, log_of, options, send, tp, until, view
 from topics import codec
 from topics.catalog import COMMANDS
+from topics.errors import Unavailable
 from topics.keys import new_id
 from topics.records import Chunk
 
@@ -100,6 +101,22 @@ def test_a_background_task_that_dies_turns_the_node_red(tmp_path: Path) -> None:
         assert node.alive() == "ValueError: a bug in the sweeper"
         assert home.failures == 1
         await node.backend.close()
+
+    asyncio.run(scene())
+
+
+def test_a_node_that_is_about_to_stop_sends_readers_away_and_takes_what_was_begun(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with Home(tmp_path).serving() as node:
+            session = node.new_id()
+            await send(node, session, STREAM)
+            follower = node.follow(session)
+            node.withdraw()
+            for reader in (follower, node.follow(session)):
+                with pytest.raises(Unavailable):
+                    await reader.changed(5)
+            assert (node.ready(), node.alive()) == ("the node is about to stop", None)
+            assert [verdict.status for verdict in await send(node, session, Chunk("c", 0, sound(1)))] == [200]
 
     asyncio.run(scene())
 

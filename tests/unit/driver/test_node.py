@@ -343,6 +343,48 @@ def test_a_rebalance_sends_readers_away_and_analysis_goes_on_after_it(running: R
     assert running.node.alive() is None
 
 
+def test_a_rebalance_that_begins_while_a_node_catches_up_keeps_it_from_serving(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = running.node
+
+    async def scene() -> None:
+        surveying, gate = asyncio.Event(), asyncio.Event()
+
+        async def survey(partition: int) -> None:
+            surveying.set()
+            await gate.wait()
+
+        monkeypatch.setattr(node.job_side, "survey", survey)
+        again = asyncio.create_task(rebalance(node))
+        await asyncio.wait_for(surveying.wait(), 5)
+        node.application.on_rebalance_start()
+        gate.set()
+        await asyncio.sleep(0.02)
+        assert node.ready() == "the log is being read"
+        again.cancel()
+        monkeypatch.undo()
+        await rebalance(node)
+        assert node.ready() is None
+
+    running.run(scene())
+
+
+def test_the_end_of_a_rebalance_is_none_when_the_next_one_has_begun(running: Running) -> None:
+    """The tables of one assignment may be recovered just after the driver has said that it is over."""
+    node = running.node
+
+    async def scene() -> None:
+        node.application.on_rebalance_start()
+        node.application.on_rebalance_end()
+        await asyncio.sleep(0.02)
+        assert node.ready() == "the log is being read"
+        await rebalance(node)
+        assert node.ready() is None
+
+    running.run(scene())
+
+
 def is_finished(node: Node, session: str) -> bool:
     return view(node, session).head.finished
 

@@ -213,7 +213,7 @@ def test_live_sessions_go_first(tmp_path: Path) -> None:
 
     before = os.getpriority(os.PRIO_PROCESS, 0)
     Performance(written(tmp_path / "a", noise(3)), engine=Asking()).play()
-    assert set(priorities) == {min(19, before + sound.NICE)}
+    assert set(priorities) == {min(19, before + priority.NICE)}
     assert os.getpriority(os.PRIO_PROCESS, 0) == before
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import io
 import threading
 import wave
@@ -16,6 +17,7 @@ import soundfile
 
 from infra import models
 from streams.engines.protocol import Floats
+from streams.jobs import speech
 from streams.jobs.engines.transcriptions import TranscriptionEngine
 from streams.jobs.performer import Done
 from streams.jobs.recording import RATE
@@ -26,7 +28,7 @@ from tests.conftest import SHARED
 from tests.unit.jobs.http_engine import Asked, HttpEngine, reply
 from tests.unit.jobs.runs import Run
 from tests.unit.voice.tones import Ear, Tones, talk
-from topics.errors import AudioError, EngineError, ServiceFault
+from topics.errors import AudioError, EngineError, ServiceFault, Unavailable
 from topics.jobs import payloads
 
 
@@ -231,7 +233,7 @@ def test_a_full_disk_is_no_fault_of_the_job(tmp_path: Path, monkeypatch: pytest.
         raise OSError(errno.ENOSPC, "No space left on device", "/a/path")
 
     monkeypatch.setattr(speech, "convert", full)
-    with pytest.raises(Unavailable, match="the spool cannot be used: No space left on device$"):
+    with pytest.raises(Unavailable, match=r"the spool cannot be used: No space left on device$"):
         perform(Run(three(tmp_path)), HttpEngine())
     assert [file.name for file in tmp_path.iterdir()] == ["a.audio"]
 

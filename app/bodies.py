@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 import msgspec
 import pybase64
 
-from topics.errors import BadRequest, TooLarge
+from topics.errors import BadRequest, RequestError, TooLarge
 
 T = TypeVar("T")
 
@@ -28,6 +28,12 @@ class ClientGone(Exception):
 
 class Flood(TooLarge):
     """The body is so long, or of such unknown length, that the connection has to be closed."""
+
+
+class Stalled(RequestError):
+    """The client stopped sending in the middle of its request; the connection is closed, as its rest may never come."""
+
+    status_hint = 408
 
 
 async def hung_up(receive: Receive) -> None:

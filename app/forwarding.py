@@ -21,15 +21,15 @@ PASSED_ON: Final = frozenset(
 )
 PASSED_BACK: Final = frozenset(
     {
-        "allow",
-        "cache-control",
-        "content-length",
-        "content-type",
-        "earshot-model",
-        "earshot-reason",
-        "retry-after",
-        "x-accel-buffering",
-        "x-request-id",
+        b"allow",
+        b"cache-control",
+        b"content-length",
+        b"content-type",
+        b"earshot-model",
+        b"earshot-reason",
+        b"retry-after",
+        b"x-accel-buffering",
+        b"x-request-id",
     }
 )
 CONNECT_SECONDS: Final = 2.0
@@ -37,6 +37,8 @@ CONNECT_SECONDS: Final = 2.0
 GRACE_SECONDS: Final = 6.0
 #: The owner's event stream says something every 10 s.
 SILENCE_SECONDS: Final = 25.0
+#: A long upload is on the owner's disk before it is looked at, and on its log before it is answered.
+UPLOAD_SECONDS: Final = 120.0
 
 
 class Forwarder:
@@ -50,8 +52,7 @@ class Forwarder:
         if self._http is None:
             import httpx2
 
-            timeout = httpx2.Timeout(self._seconds, connect=CONNECT_SECONDS)
-            self._http = httpx2.AsyncClient(timeout=timeout, limits=httpx2.Limits(max_connections=None))
+            self._http = httpx2.AsyncClient(limits=httpx2.Limits(max_connections=None))
         return self._http
 
     async def forward(self, call: Call, owner: str, body: AsyncIterable[bytes] | None = None) -> Reply | StreamReply:
@@ -63,7 +64,7 @@ class Forwarder:
             Unavailable: the owner does not answer; it may be dying, and its partitions on their way to another node.
             RequestError: the body is too large, as everywhere.
         """
-        from httpx2 import TransportError
+        import httpx2
 
         scope, content = call.scope, body or b""
         if body is None and scope["method"] not in ("GET", "HEAD", "DELETE"):
@@ -73,13 +74,15 @@ class Forwarder:
         headers = [(name, value) for name, value in scope["headers"] if name in PASSED_ON]
         headers += [(FORWARDED, b"1"), (b"accept-encoding", b"identity")]
         client = self._client()
-        request = client.build_request(scope["method"], url, content=content, headers=headers)
+        reading = self._seconds if body is None else UPLOAD_SECONDS
+        timeout = httpx2.Timeout(self._seconds, connect=CONNECT_SECONDS, read=reading)
+        request = client.build_request(scope["method"], url, content=content, headers=headers, timeout=timeout)
         try:
             answer = await client.send(request, stream=True)
             if "content-length" in answer.headers or answer.status_code == 204 or scope["method"] == "HEAD":
                 return Reply(answer.status_code, _back(answer), await answer.aread())
             return StreamReply(answer.status_code, _back(answer), _arriving(answer))
-        except TransportError as error:
+        except httpx2.TransportError as error:
             raise Unavailable("the node that owns it does not answer") from error
 
     async def close(self) -> None:
@@ -97,4 +100,4 @@ async def _arriving(answer: httpx2.Response) -> AsyncGenerator[bytes, None]:
 
 
 def _back(answer: httpx2.Response) -> Headers:
-    return [(name.encode(), value.encode("latin-1")) for name, value in answer.headers.items() if name in PASSED_BACK]
+    return [(name.lower(), value) for name, value in answer.headers.raw if name.lower() in PASSED_BACK]

@@ -6,6 +6,7 @@ and status reads are most of what the edge does.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 from collections.abc import Awaitable, Callable
@@ -16,7 +17,7 @@ import msgspec
 import structlog
 from starlette.types import Receive, Scope, Send
 
-from app.bodies import ClientGone, Flood, read_body
+from app.bodies import ClientGone, Flood, Stalled, read_body
 from app.edge import Edge
 from app.forwarding import FORWARDED
 from app.replies import CLOSE, Headers, Reply, Shape, StreamReply
@@ -28,8 +29,9 @@ from topics.ports import Principal
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
+_ID_HEADER: Final = b"x-request-id"
 _NOWHERE: Final[dict[str, str]] = {}
-_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_FIT_FOR_A_LOG: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class Generation(msgspec.Struct, frozen=True):
@@ -124,10 +126,13 @@ class Operation:
             reply = await (self._handler(call) if owner is None else self._edge.forwarder.forward(call, owner))
         except ClientGone:
             return
+        except asyncio.CancelledError:
+            # The server stops, and has waited long enough for this request.
+            fault = Unavailable("the service stops")
+            reply = self._named(fault)
         except EarshotError as error:
             fault = error
-            reply = self._generation.error(error.status_hint, error)
-            reply.headers.extend(_hints(error))
+            reply = self._named(error)
         except Exception as error:
             # What broke is for the log; the client is told nothing about our inside.
             fault = error
@@ -143,6 +148,11 @@ class Operation:
         await send({"type": "http.response.start", "status": reply.status, "headers": reply.headers})
         await send({"type": "http.response.body", "body": reply.body})
 
+    def _named(self, error: EarshotError) -> Reply:
+        reply = self._generation.error(error.status_hint, error)
+        reply.headers.extend(_hints(error))
+        return reply
+
     def _elsewhere(self, call: Call) -> str | None:
         """Return the node to ask instead; a request is passed on once, so that nodes that disagree make no circle."""
         named = call.scope.get("path_params", _NOWHERE)
@@ -156,23 +166,25 @@ class Operation:
 
     def _refused(self, call: Call, reply: Reply | StreamReply, fault: Exception | None) -> None:
         self._edge.meters.refused(reply.status)
-        request = _request_id(call)
-        reply.headers.append((b"x-request-id", request.encode("ascii")))
+        if _ID_HEADER not in dict(reply.headers):  # else the node that owns it gave one
+            reply.headers.append((_ID_HEADER, _request_id(call).encode("ascii")))
+        request = dict(reply.headers)[_ID_HEADER].decode("latin-1")
         line = log.bind(operation=self.name, status=reply.status, request=request)
         if fault is not None and not isinstance(fault, EarshotError):
             line.error("request failed", exc_info=fault)
             return
         write = line.debug if self.name in PROBES else line.warning if reply.status >= 500 else line.info
-        write("request refused", reason=str(fault.__cause__ or fault) if fault else "by verdict")
+        why = None if fault is None else fault.__cause__ or fault
+        write("request refused", reason="by verdict" if why is None else str(why) or type(why).__name__)
 
 
 def _hints(error: EarshotError) -> Headers:
     if isinstance(error, Unavailable):
         return [(b"retry-after", b"%d" % error.retry_after)]
-    return [CLOSE] if isinstance(error, Flood) else []
+    return [CLOSE] if isinstance(error, Flood | Stalled) else []
 
 
 def _request_id(call: Call) -> str:
     """The caller's X-Request-Id where it is fit for a log, else a fresh one."""
-    given = call.header(b"x-request-id").decode("latin-1")
-    return given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+    given = call.header(_ID_HEADER).decode("latin-1")
+    return given if _FIT_FOR_A_LOG.fullmatch(given) else secrets.token_hex(8)

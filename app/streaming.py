@@ -28,6 +28,8 @@ async def stream(reply: StreamReply, scope: Scope, receive: Receive, send: Send)
     gone = asyncio.create_task(hung_up(receive))
     try:
         await asyncio.wait((sending, gone), return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError as stopped:  # by the server, which stops
+        return stopped
     finally:
         gone.cancel()
         sending.cancel()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Mapping
 from functools import cached_property
@@ -12,7 +11,7 @@ from typing import Any, Final
 from pydantic import SecretStr
 
 from infra import models
-from infra.engines import CHAT_MODEL, SPEECH_MODEL
+from infra.engines import CHAT_MODEL, SPEECH_MODEL, workers
 from infra.engines.child import EngineServer
 from infra.settings import Settings
 from streams.engines.protocol import Floats
@@ -120,8 +119,8 @@ class JobServices:
         if url is None:
             if self._bundled is None:
                 return None
-            # It works on as many cores as there are; more at a time would only use up each other's deadline.
-            url, limit, model = self._bundled.url, min(limit, os.cpu_count() or 1), BUNDLED.get(engine)
+            # More at a time than it has processes would only use up each other's deadline.
+            url, limit, model = self._bundled.url, min(limit, workers.usual()), BUNDLED.get(engine)
         key: SecretStr | None = self._of(engine, "key")
         return EngineAddress(
             url=url,

@@ -71,11 +71,6 @@ def job_key(job: str, kind: bytes, number: int | None = None) -> bytes:
     return prefix if number is None else prefix + number.to_bytes(8, "big")
 
 
-def job_prefix(job: str) -> bytes:
-    """Return what all rows of a job begin with."""
-    return JOB + job.encode("ascii")
-
-
 def portion_key(job: str, service: str, number: int) -> bytes:
     """Return the key of one portion of a service's result; the services differ in their first two letters."""
     return job_key(job, PORTION + service[:2].encode("ascii"), number)

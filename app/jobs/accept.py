@@ -20,7 +20,6 @@ from app.bodies import SMALL_BODY, chunk_body
 from app.commands import IDEMPOTENCY_KEY_LENGTH
 from app.forwarding import FORWARDED
 from app.jobs.errors import refused, unknown
-from app.jobs.options import Invalid, validation_error
 from app.jobs.rendering import timestamp
 from app.jobs.uploads import Spool, arriving
 from app.jobs.wanted import Wanted, from_form, from_json
@@ -64,11 +63,9 @@ async def _accept(call: Call, read: Reader, limit: int) -> Reply | StreamReply:
         async with aclosing(arriving(call, limit)) as body:
             return await call.edge.forwarder.forward(call, owner, body)
     try:
-        with Spool(call.edge.options.spool) as audio:
+        async with Spool(call.edge.options.spool) as audio:
             wanted = await read(call, limit, audio)
             return await _judge(call, principal, job, wanted, audio)
-    except Invalid as invalid:
-        return validation_error(invalid)
     except OSError as error:
         raise Unavailable("the audio cannot be kept now", retry_after=10) from error
 
@@ -112,7 +109,7 @@ async def _judge(call: Call, principal: Principal, job: str, wanted: Wanted, aud
     )
     verdict = await _append(call, job, accepted, audio)
     if verdict.status != 200:
-        return refused(verdict.status, verdict.error)
+        raise refused(verdict)
     known = call.edge.jobs.view(job)
     if known is None:
         raise unknown()  # removed in the same moment, by someone who has its Idempotency-Key

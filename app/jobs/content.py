@@ -5,12 +5,12 @@ from __future__ import annotations
 import mmap
 import string
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 import pybase64
 
-from app.jobs.options import AnalyzeFields, Invalid, invalid, parse, read_fields
+from app.jobs.options import AnalyzeFields, invalid, parse, read_fields
 from app.jobs.uploads import Spool
 from topics.errors import AudioError, EarshotError, TooLarge
 
@@ -21,17 +21,20 @@ SLICE: Final = 1024 * 1024
 _QUOTE: Final = ord('"')
 _NOT_BASE64: Final = "the audio is not base64"
 
+#: As it stands there: objects that are made of JSON can be many times its size.
+Field = msgspec.Raw | msgspec.UnsetType
+
 
 class Body(msgspec.Struct):
-    """The fields of the body as they stand there; others are passed over, unread."""
+    """The fields of the body; others are passed over, unread."""
 
-    samplerate: Any = msgspec.UNSET
-    audio: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    audio_data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    options: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    content_type: Any = msgspec.UNSET
-    filename: Any = msgspec.UNSET
+    samplerate: Field = msgspec.UNSET
+    audio: Field = msgspec.UNSET
+    audio_data: Field = msgspec.UNSET
+    data: Field = msgspec.UNSET
+    options: Field = msgspec.UNSET
+    content_type: Field = msgspec.UNSET
+    filename: Field = msgspec.UNSET
 
     @property
     def recording(self) -> msgspec.Raw | None:
@@ -55,7 +58,7 @@ def read_content(body: Spool, judge: Callable[[AnalyzeFields], T], audio: Spool,
     """
     try:
         return _read(body, judge, audio, limit)
-    except (EarshotError, Invalid) as error:
+    except EarshotError as error:
         # Its frames hold the recording; they must not live for as long as the error.
         error.__context__ = None
         raise error.with_traceback(None) from error.__cause__
@@ -68,7 +71,7 @@ def _read(body: Spool, judge: Callable[[AnalyzeFields], T], audio: Spool, limit:
     recording = content.recording
     judged = judge(read_fields(_fields(content, recording)))
     assert recording is not None  # else `audio` was missing
-    _decode(_TEXT.decode(recording), audio, limit)
+    _decode(_text(recording), audio, limit)
     return judged
 
 
@@ -84,14 +87,18 @@ def _decoded(mapped: mmap.mmap) -> Body:
 
 def _fields(content: Body, recording: msgspec.Raw | None) -> dict[str, object]:
     """Return the fields with the recording replaced by the empty text, or by no text where it is none."""
-    fields = {
-        "samplerate": content.samplerate,
-        "audio": msgspec.UNSET if recording is None else "" if memoryview(recording)[0] == _QUOTE else None,
-        "options": parse(memoryview(content.options)) if isinstance(content.options, msgspec.Raw) else msgspec.UNSET,
-        "content_type": content.content_type,
-        "filename": content.filename,
-    }
-    return {name: value for name, value in fields.items() if value is not msgspec.UNSET}
+    small = {name: getattr(content, name) for name in ("samplerate", "options", "content_type", "filename")}
+    fields = {name: parse(memoryview(raw), name) for name, raw in small.items() if raw is not msgspec.UNSET}
+    if recording is not None:
+        fields["audio"] = "" if memoryview(recording)[0] == _QUOTE else None
+    return fields
+
+
+def _text(recording: msgspec.Raw) -> str:
+    try:
+        return _TEXT.decode(recording)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise AudioError(_NOT_BASE64) from None
 
 
 def _decode(text: str, audio: Spool, limit: int) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Final
 
+from app.jobs.options import Invalid
 from app.replies import Reply, json_reply, whole
-from topics.errors import AudioError, DirectoryDown, EarshotError, NotFound
+from topics.errors import AudioError, Conflict, DirectoryDown, EarshotError, NotFound, RequestError
+from topics.lifecycle import Verdict
 
 _TEXT: Final = (b"content-type", b"text/plain; charset=utf-8")
 #: Longest reason in a header, in characters.
@@ -19,17 +21,19 @@ def job_error(status: int, fault: EarshotError | None) -> Reply:
     What broke inside, and audio that cannot be read, are the plain text `Internal Server Error`; of audio the header
     `Earshot-Reason` says what is wrong with it.
     """
+    if isinstance(fault, Invalid):
+        return json_reply({"error": "Validation error", "details": fault.details}, status)
     if status != 500 or isinstance(fault, DirectoryDown):
-        return refused(status, None if fault is None else str(fault))
+        return json_reply({"error": HTTPStatus(status).phrase if fault is None else str(fault)}, status)
     reply = whole(status, _TEXT, b"Internal Server Error")
     if isinstance(fault, AudioError):
         reply.headers.append((b"earshot-reason", _header(str(fault))))
     return reply
 
 
-def refused(status: int, message: str | None) -> Reply:
-    """Return `{error}`, with the status's own phrase where there is no message."""
-    return json_reply({"error": message or HTTPStatus(status).phrase}, status)
+def refused(verdict: Verdict) -> RequestError:
+    """Return what is raised for a command that was refused."""
+    return Conflict(verdict.error) if verdict.status == 409 else unknown()
 
 
 def unknown() -> NotFound:

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Iterable, Iterator
 from typing import Final
 
 import orjson
+import structlog
 
 from app.edge import Edge
 from app.jobs.reads import known
@@ -20,8 +21,10 @@ from app.jobs.rendering import Reading
 from app.operation import Call
 from app.replies import Headers, StreamReply
 from app.streaming import gathered
-from topics.errors import Unavailable
+from topics.errors import EarshotError
 from topics.jobs.law import Entry, JobHead, JobState
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 HEADERS: Final[Headers] = [
     (b"content-type", b"text/event-stream"),
@@ -77,7 +80,8 @@ async def _events(edge: Edge, job: str, seen: int) -> AsyncGenerator[bytes, None
                 break
             due = spoke + HEARTBEAT_SECONDS
             await follower.changed(max(0.0, (min(due, progress_due) if head.revision > seen else due) - clock()))
-    except Unavailable:
+    except EarshotError as error:
+        log.info("job is followed no longer", job=job[:8], reason=str(error))
         yield _event("error", None, {"error": "the job cannot be followed here any more; ask again"})
         return
     finally:

@@ -8,7 +8,7 @@ from typing import Final
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
-from app.jobs.options import OPTIONS_BYTES, invalid
+from app.jobs.options import OPTIONS_BYTES, invalid, too_long
 from topics.errors import BadRequest
 
 #: Longest filename and content type that are kept, in characters.
@@ -106,7 +106,7 @@ class Form:
         elif self._part == b"options":
             self._options.append(data[start:end])
             if sum(map(len, self._options)) > OPTIONS_BYTES:
-                raise invalid("too_long", f"The options are longer than {OPTIONS_BYTES} bytes", "options")
+                raise too_long("options")
 
     def _end(self) -> None:
         self._ended = True

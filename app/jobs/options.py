@@ -8,7 +8,6 @@ import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from app.replies import Reply, json_reply
 from topics.errors import BadRequest
 from topics.jobs import options
 from topics.jobs.options import Options
@@ -18,6 +17,8 @@ OPTIONS_BYTES: Final = 64 * 1024
 PROMPT_CHARACTERS: Final = 16 * 1024
 #: A request can have as many faults as it has fields; the first ones will do.
 MOST_DETAILS: Final = 64
+#: Of the place of a fault in the log, which a client may have named.
+PLACE_CHARACTERS: Final = 100
 _STRICT: Final = ConfigDict(extra="forbid", strict=True)
 
 Language = Annotated[str, Field(pattern=r"^[A-Za-z-]{1,16}$")]
@@ -62,11 +63,17 @@ _OPTIONS: Final = TypeAdapter(JobOptions)
 _FIELDS: Final = TypeAdapter(AnalyzeFields)
 
 
-class Invalid(Exception):
-    """The request does not have the form it must have; `details` say where."""
+class Invalid(BadRequest):
+    """The request does not have the form it must have; `details` say where.
+
+    They do not repeat what the client sent, since it may be a recording.
+    """
+
+    status_hint = 422
 
     def __init__(self, details: list[dict[str, Any]]) -> None:
-        super().__init__("Validation error")
+        first = details[0]
+        super().__init__(f"{'.'.join(map(str, first['loc']))[:PLACE_CHARACTERS]}: {first['type']}")
         self.details = details
 
 
@@ -75,23 +82,23 @@ def invalid(kind: str, message: str, *place: str) -> Invalid:
     return Invalid([{"type": kind, "loc": ["body", *place], "msg": message}])
 
 
-def validation_error(error: Invalid) -> Reply:
-    """Return the 422 of the contract; what the client sent is not repeated, since it may be a recording."""
-    return json_reply({"error": "Validation error", "details": error.details}, 422)
+def too_long(place: str) -> Invalid:
+    """Return the `Invalid` of a field that is longer than `OPTIONS_BYTES`."""
+    return invalid("too_long", f"Longer than {OPTIONS_BYTES} bytes", place)
 
 
-def parse(text: bytes | memoryview) -> object:
-    """Read the JSON of the options.
+def parse(text: bytes | memoryview, place: str) -> object:
+    """Read the JSON of the field at `place`, such as the options.
 
     Raises:
         Invalid: too long, or not JSON.
     """
     if len(text) > OPTIONS_BYTES:
-        raise invalid("too_long", f"The options are longer than {OPTIONS_BYTES} bytes", "options")
+        raise too_long(place)
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise invalid("json_invalid", f"JSON decode error: {error}", "options") from None
+        raise invalid("json_invalid", f"JSON decode error: {error}", place) from None
 
 
 def read_options(content: object) -> Options:

@@ -33,7 +33,7 @@ async def delete_job(call: Call) -> Reply:
     reading = await owned(call)
     verdict = await call.edge.jobs.submit(reading.job, Removed(next(call.edge.commands)))
     if verdict.status != 204:
-        return refused(verdict.status, verdict.error)
+        raise refused(verdict)
     log.info("job deleted", job=reading.job[:8])
     return NO_CONTENT
 

@@ -13,20 +13,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from app.bodies import DISCARDED, ClientGone, Flood
+from app.bodies import DISCARDED, ClientGone, Flood, Stalled
 from app.operation import Call
-from topics.errors import RequestError, TooLarge
+from topics.errors import TooLarge
 
 #: Passed to a worker thread at a time.
 BLOCK_BYTES: Final = 256 * 1024
 #: Bytes a second below which a client is not waited for, once its idle time is used up.
 SLOWEST: Final = 1024
-
-
-class Stalled(RequestError):
-    """The client stopped sending in the middle of its request."""
-
-    status_hint = 408
 
 
 class Spool:
@@ -64,12 +58,16 @@ class Spool:
         """Return the BLAKE2b-256 of what was written."""
         return self._hash.digest()
 
-    def __enter__(self) -> Spool:
+    async def __aenter__(self) -> Spool:
         return self
 
-    def __exit__(
+    async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # The system takes its time to drop gigabytes.
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
         with self._lock:
             self._file.close()
 

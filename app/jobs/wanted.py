@@ -43,7 +43,7 @@ class Wanted(msgspec.Struct, frozen=True):
 async def from_json(call: Call, limit: int, audio: Spool) -> Wanted:
     """Read a JSON body of at most `limit` bytes, and write its recording to `audio`; errors as `read_content`."""
     most = call.edge.options.analyze_limit
-    with Spool(call.edge.options.spool) as body:
+    async with Spool(call.edge.options.spool) as body:
         await receive(call, limit, body.write)
         return await asyncio.get_running_loop().run_in_executor(_DECODING, read_content, body, _judged, audio, most)
 
@@ -56,7 +56,7 @@ async def from_form(call: Call, limit: int, audio: Spool) -> Wanted:
     """Read a form of at most `limit` bytes, and write its recording to `audio`; errors as `Form` and `read_options`."""
     form = Form(call.header(b"content-type"), audio.write)
     await receive(call, limit, form.feed)
-    return _wanted(read_options(parse(form.close())), form.content_type, form.filename)
+    return _wanted(read_options(parse(form.close(), "options")), form.content_type, form.filename)
 
 
 def _wanted(options: Options, declared: str, filename: str, samplerate: int | None = None) -> Wanted:

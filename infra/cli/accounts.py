@@ -72,16 +72,14 @@ def delete_organization(organization: OrganizationArgument, yes: Yes = False, as
 def create_project(name: Name, organization: InOrganization = None, as_json: AsJson = False) -> None:
     """Make a project, in the only organization unless --org names one, and print its key."""
     made, issued = _run(lambda accounts: accounts.create_project(name, organization))
-    show({**_row(made), "key": issued}, as_json)
+    show({**_planned(_row(made), as_json), "key": issued}, as_json)
 
 
 @project.command("list")
 def list_projects(organization: InOrganization = None, as_json: AsJson = False) -> None:
     """List projects, all of them or those of one organization."""
     rows = [_row(one) for one in _run(lambda accounts: accounts.projects(organization))]
-    if not as_json:
-        rows = [row if row["free_seconds"] is not None else {**row, "free_seconds": "unlimited"} for row in rows]
-    show_all(rows, as_json)
+    show_all([_planned(row, as_json) for row in rows], as_json)
 
 
 @project.command("plan")
@@ -92,7 +90,7 @@ def plan_project(
     if (free_seconds is None) is not unlimited:
         raise typer.BadParameter("give one of --free-seconds and --unlimited")
     _run(lambda accounts: accounts.plan(name, free_seconds))
-    show({"project": name, "free_seconds": free_seconds}, as_json)
+    show(_planned({"project": name, "free_seconds": free_seconds}, as_json), as_json)
 
 
 @project.command("delete")
@@ -134,6 +132,11 @@ def _row(one: Organization | Project) -> Row:
     row = structs.asdict(one) | {"created_at": created}
     # What is shown of a key has another name than a key, so that a program cannot take one for the other.
     return row | {"key_shown_as": row.pop("key")}
+
+
+def _planned(row: Row, as_json: bool) -> Row:
+    """Return the row of a project with a word for people where programs find null."""
+    return row if as_json or row["free_seconds"] is not None else {**row, "free_seconds": "unlimited"}
 
 
 def _confirm(yes: bool, question: str) -> None:

@@ -45,6 +45,8 @@ def analyze(
     """
     if len(files) > 1 and (srt or vtt or idempotency_key):
         raise BadRequest("--srt, --vtt and --idempotency-key are for one file")
+    if prompt and not insights:
+        raise BadRequest("--prompt needs --insights")
     from app.client import Options
 
     options = Options(
@@ -102,14 +104,16 @@ def _sent(client: Client, file: Path, options: Options, idempotency_key: str | N
 
 
 def _followed(client: Client, job: str) -> JobEvent:
-    """Return the event that completed a job."""
+    """Return the event that completed a job; who stops listening is told which it was."""
+    from app.client import Unreachable
+
     with _bar() as bar:
         task = bar.add_task("analysing", total=1.0)
         try:
             for event in client.job_events(job):
                 if event.kind == "progress":
                     bar.update(task, completed=event.progress.progress)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Unreachable):
             typer.echo(f"earshot: job {job} goes on without you", err=True)
             raise
     return event

@@ -30,5 +30,6 @@ def engines(
     from infra.engines import serving
 
     logs.configure(log_level, log_format)
+    listener = serving.listen(host, port)
     typer.echo(f"Engines answer at http://{host}:{port}")
-    serving.serve(host, port)
+    serving.serve(listener)

@@ -28,7 +28,6 @@ def show(file: str, result: Result) -> None:
         result.sound_event_detection.results or "sound_event_detection" not in result.faults
     ):
         parts.append(_sounds(result.sound_event_detection.results))
-    parts += [_text(f"{service} failed: {why}", "red") for service, why in result.faults.items()]
     parts += [_text(f"note: {warning}", "yellow") for warning in result.metadata.get("warnings", ())]
     Console(highlight=False).print(Group(*parts, Text()))
 

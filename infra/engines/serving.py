@@ -15,15 +15,28 @@ import uvicorn
 
 from infra.engines.server import create_app
 from infra.engines.workers import Workers
+from topics.errors import EarshotError
 
 #: Engines yield to live audio.
 NICE: Final = 5
 STOP_S: Final = 2
 
 
-def serve(host: str, port: int) -> None:
-    """Listen until SIGINT or SIGTERM."""
-    Server(host, port).run()
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens.
+
+    Raises:
+        EarshotError: the address cannot be had.
+    """
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise EarshotError(f"cannot listen at {host}: {error.strerror}") from None
+
+
+def serve(listener: socket.socket) -> None:
+    """Serve until SIGINT or SIGTERM."""
+    Server().run([listener])
 
 
 def serve_child(descriptor: int) -> None:
@@ -48,12 +61,10 @@ def _stop_with_input(server: Server) -> None:
 class Server(uvicorn.Server):
     """The HTTP server, whose end does not wait for recordings that are being recognised."""
 
-    def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(self) -> None:
         self._workers = Workers()
         config = uvicorn.Config(
             create_app(self._workers),
-            host=host,
-            port=port,
             http="httptools",
             ws="none",
             lifespan="off",

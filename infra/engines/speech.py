@@ -19,6 +19,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive
 
+from app.bodies import hung_up
 from infra.engines import SPEECH_MODEL, transcripts
 from infra.engines.errors import check_model
 from infra.engines.transcripts import Form, Granularity, Heard
@@ -120,7 +121,7 @@ def _keep(file: BinaryIO, recording: Path) -> None:
 async def _unless_gone(request: Request, workers: Workers, recording: Path) -> Heard:
     """Recognise, but for nobody: a client that hangs up, as one does whose time is over, frees its place."""
     hearing = asyncio.create_task(workers.hear(recording))
-    gone = asyncio.create_task(_hung_up(request))
+    gone = asyncio.create_task(hung_up(request.receive))
     try:
         await asyncio.wait((hearing, gone), return_when=asyncio.FIRST_COMPLETED)
         if not hearing.done():
@@ -130,11 +131,6 @@ async def _unless_gone(request: Request, workers: Workers, recording: Path) -> H
         gone.cancel()
         hearing.cancel()
         await asyncio.gather(hearing, gone, return_exceptions=True)
-
-
-async def _hung_up(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 def _reply(heard: Heard, asked: Asked) -> Response:

@@ -32,6 +32,11 @@ LINE_BYTES: Final = 16 * 1024 * 1024
 _answer: Final[msgspec.json.Decoder[Answer]] = msgspec.json.Decoder(Answer)
 
 
+def usual() -> int:
+    """Return how many processes there may be: one for each core that is ours, up to MOST."""
+    return min(MOST, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
+
+
 class Workers:
     """Starts processes when they are needed, and ends those that were not for a while."""
 
@@ -42,8 +47,8 @@ class Workers:
         command: Sequence[str] = COMMAND,
         limit: float = LIMIT_S,
     ) -> None:
-        """Take how many there may be, by default one a core; `command` starts one that does as `worker` does."""
-        self._most = most or min(MOST, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
+        """Take how many there may be, by default `usual()`; `command` starts one that does as `worker` does."""
+        self._most = most or usual()
         self._turns = asyncio.Semaphore(self._most)
         self._inside = 0
         self._idle: list[asyncio.subprocess.Process] = []

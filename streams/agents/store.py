@@ -101,6 +101,16 @@ class HeadStore(ABC, Generic[H]):
             yield name, self.head(name)
             lower = above(self.prefix(name))
 
+    def unbroken(self, lower: bytes, upper: bytes) -> list[ChunkRow]:
+        """Return the references of lower <= key < upper up to the first number that is missing."""
+        found = []
+        for expected, (key, value) in enumerate(self.partition.scan(lower, upper), keys.number_of(lower)):
+            row = rows.chunk(value)
+            if keys.number_of(key) != expected or row is None:
+                break
+            found.append(row)
+        return found
+
     def erase(self, name: str) -> None:
         """Delete every row of an id at once."""
         draft = Draft(self)
@@ -162,14 +172,7 @@ class SessionStore(HeadStore[Head]):
 
     def chunks(self, session: str, first: int, stop: int) -> list[ChunkRow]:
         """Return the chunk rows [first, stop) as far as they exist without a gap."""
-        lower, upper = (keys.session_key(session, keys.CHUNK, number) for number in (first, stop))
-        found = []
-        for expected, (key, value) in enumerate(self.partition.scan(lower, upper), first):
-            row = rows.chunk(value)
-            if keys.number_of(key) != expected or row is None:
-                break
-            found.append(row)
-        return found
+        return self.unbroken(*(keys.session_key(session, keys.CHUNK, number) for number in (first, stop)))
 
     def block(self, session: str, number: int) -> Block | None:
         """Return one block of windows."""

@@ -12,7 +12,6 @@ from typing import Any, Final
 import faust
 import msgspec
 from faust.transport.drivers import TRANSPORTS
-from faust.types import TP
 
 from streams.driver.batches import BatchSchema
 from streams.driver.table import RowTable, Tables
@@ -64,8 +63,6 @@ class Application(faust.App):  # type: ignore[misc]
         self._on_failure = on_failure
         self._lost: Callable[[], None] = lambda: None
         self._regained: Callable[[], None] = lambda: None
-        #: Which rebalance brought the assignment.
-        self._assigned_at = 0
         super().__init__(
             catalog.APP,
             broker=options.broker,
@@ -124,13 +121,9 @@ class Application(faust.App):  # type: ignore[misc]
             # Comes before the revocation, which the driver hands to the same loop after this.
             self._home.call_soon_threadsafe(self._lost)
 
-    async def _on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
-        self._assigned_at = self.rebalancing_count
-        await super()._on_partitions_assigned(assigned, generation_id)
-
     def on_rebalance_end(self) -> None:
         """Called when the tables are recovered and the flow has resumed; too late if the next rebalance has begun."""
-        if self._assigned_at == self.rebalancing_count:
+        if self.tables.are_of(self.rebalancing_count):
             super().on_rebalance_end()
             self._regained()
 

@@ -67,9 +67,11 @@ class Owned:
         return self.job_store(self._serving(job))
 
     def _serving(self, name: str) -> int:
-        if not self.ready:
-            raise Unavailable("the partition has no ready owner yet")
-        return partition_of(name, self.partitions)
+        partition = partition_of(name, self.partitions)
+        # Its table may be open here all the same, as a stand-by of another node's.
+        if not self.ready or partition not in self._mine:
+            raise Unavailable(f"partition {partition} has no ready owner here")
+        return partition
 
     def elsewhere(self, name: str) -> str | None:
         """Return the URL of another node that has an id's partition, as the last assignment told all members."""

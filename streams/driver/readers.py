@@ -49,7 +49,11 @@ class KafkaReader:
                 auto_offset_reset="none",
                 max_partition_fetch_bytes=self._limit,
             )
-            await consumer.start()
+            try:
+                await consumer.start()
+            except BaseException:
+                await consumer.stop()
+                raise
             self._consumer = consumer
         return self._consumer
 

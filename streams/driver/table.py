@@ -115,12 +115,24 @@ class PartitionRows:
 
 
 class Tables(TableManager):  # type: ignore[misc]
-    """Faust's manager of tables, without the second that it sleeps before it starts."""
+    """Faust's manager of tables, without the second that it sleeps before it starts; knows whose tables it has."""
+
+    #: Which rebalance brought the tables that are being recovered, or were.
+    _rebalance = 0
 
     async def on_start(self) -> None:
         """Register the changelogs and begin recovery."""
         await self._update_channels()
         await self.recovery.start()
+
+    async def on_rebalance(self, *args: Any, **kwargs: Any) -> None:
+        """Open and close tables, and order the recovery of those that are new."""
+        await super().on_rebalance(*args, **kwargs)
+        self._rebalance = self.app.rebalancing_count
+
+    def are_of(self, rebalance: int) -> bool:
+        """Tell whether the recovery that just ended is that of a rebalance, and not of one before it."""
+        return self._rebalance == rebalance and not self.recovery.signal_recovery_start.is_set()
 
 
 class RowTable(faust.Table):  # type: ignore[misc]

@@ -8,7 +8,7 @@ from typing import Final
 
 import structlog
 
-from streams.jobs.store import JobStore
+from streams.jobs.run import StoreOf
 from topics.errors import DirectoryDown, Unavailable
 from topics.jobs.law import JobHead
 from topics.jobs.records import Accepted, Billed
@@ -27,7 +27,7 @@ Emit = Callable[[str, Billed], Awaitable[None]]
 class Biller:
     """Takes jobs one after another; which of their services are to be billed stands in the rows."""
 
-    def __init__(self, store_of: Callable[[str], JobStore], ledger: Ledger | None, emit: Emit) -> None:
+    def __init__(self, store_of: StoreOf, ledger: Ledger | None, emit: Emit) -> None:
         self.store_of = store_of
         self.ledger = ledger
         self.emit = emit

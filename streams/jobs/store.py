@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from streams.agents.store import HeadStore, above
 from topics import keys
-from topics import rows as shared
 from topics.jobs import rows
 from topics.jobs.law import JobHead
 from topics.jobs.options import Service
@@ -32,14 +31,7 @@ class JobStore(HeadStore[JobHead]):
 
     def parts(self, job: str, count: int) -> list[ChunkRow]:
         """Return where the first `count` parts of the audio are, as far as they are kept without a gap."""
-        lower, upper = (keys.job_key(job, keys.PART, number) for number in (0, count))
-        found = []
-        for expected, (key, value) in enumerate(self.partition.scan(lower, upper)):
-            row = shared.chunk(value)
-            if keys.number_of(key) != expected or row is None:
-                break
-            found.append(row)
-        return found
+        return self.unbroken(*(keys.job_key(job, keys.PART, number) for number in (0, count)))
 
     def portion(self, job: str, service: Service, number: int) -> bytes | None:
         """Return one portion; those below `Entry.portions` are the result."""

@@ -21,12 +21,12 @@ from streams.voice.activity import VoiceActivity
 from streams.voice.diarization import Turn, diarize
 from streams.voice.speaker import SpeakerEngine
 from topics.errors import EngineError
+from topics.jobs.options import ANY_LANGUAGE
 from topics.jobs.payloads import Segment, Transcript, encode
 
 T = TypeVar("T")
 P = ParamSpec("P")
 
-ANY_LANGUAGE: Final = "multi"
 PORTION_SEGMENTS: Final = 200
 PORTION_CHARACTERS: Final = 50_000
 LANGUAGE_CHARACTERS: Final = 40

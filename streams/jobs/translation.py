@@ -9,11 +9,10 @@ from streams.jobs.engines.translate import TranslationEngine
 from streams.jobs.performer import Done, Work
 from topics.errors import ServiceFault
 from topics.jobs import payloads
-from topics.jobs.options import Service
+from topics.jobs.options import ANY_LANGUAGE, Service
 
 #: Characters that are translated in one call; most jobs have fewer.
 BATCH_CHARACTERS: Final = 20_000
-ANY_LANGUAGE: Final = "multi"
 
 
 class TranslationPerformer:

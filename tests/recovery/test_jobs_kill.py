@@ -88,7 +88,7 @@ async def _through_kills(victim: ServiceProcess, chance: random.Random, audio: b
     work = asyncio.gather(*(client_story() for _ in range(CLIENTS)))
     kills = 0
     while not work.done():
-        await asyncio.wait({work}, timeout=chance.uniform(1.0, 5.0))
+        await asyncio.wait({work}, timeout=chance.uniform(2.0, 6.0))
         if not work.done():
             await asyncio.to_thread(victim.kill)
             kills += 1

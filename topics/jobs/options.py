@@ -7,6 +7,9 @@ from typing import Final
 
 import msgspec
 
+#: The language of speech that the engine finds by itself.
+ANY_LANGUAGE: Final = "multi"
+
 
 class Service(StrEnum):
     """The services of a job; the value is the key of its entry in the result."""
@@ -39,8 +42,8 @@ class Options(msgspec.Struct, frozen=True, array_like=True):
     speaker_diarization: bool | None = None
     #: None: the deployment's own.
     speech_model: str | None = None
-    #: A language code, or "multi": found by the engine.
-    speech_lang: str = "multi"
+    #: A language code, or ANY_LANGUAGE.
+    speech_lang: str = ANY_LANGUAGE
     translation_target_lang: str = "en"
     #: An instruction for the writer of insights, beside ours.
     audio_insights_prompt: str | None = None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import errno
 import json
 import os
+import threading
 from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
@@ -15,10 +17,11 @@ import msgspec
 import pytest
 from httpx2 import Response
 from starlette.testclient import TestClient
+from structlog.testing import capture_logs
 
 from app.jobs.content import SLICE
 from app.jobs.uploads import Spool
-from tests.unit.app.conftest import KEY, OPTIONS, House, Running, service
+from tests.unit.app.conftest import KEY, OPTIONS, House, Running, service, serving
 from tests.unit.app_jobs.double import BEGINNING
 from topics.errors import AudioError, Unavailable
 from topics.jobs.options import Options
@@ -159,6 +162,12 @@ def test_audio_that_is_not_base64(house: House, http: TestClient, text: str) -> 
     assert house.jobs.appended == []
 
 
+def test_audio_that_is_not_even_text(house: House, http: TestClient) -> None:
+    answer = http.post("/api/v1/analyze", content=json.dumps(body(audio=b"")).encode().replace(b'""', b'"\xff"'))
+    assert (answer.status_code, answer.headers["earshot-reason"]) == (500, "the audio is not base64")
+    assert house.jobs.appended == []
+
+
 def test_raw_audio_takes_the_rate_of_the_request(house: House, http: TestClient) -> None:
     request = body(content_type="audio/x-raw; format=s16le; channels=2", samplerate=8000.0)
     assert http.post("/api/v1/analyze", json=request).status_code == 200
@@ -260,6 +269,7 @@ FAULTS: list[tuple[dict[str, object], list[tuple[str, list[str]]]]] = [
     ({"options": {"audio_insights_prompt": "x" * 16_385}}, [("string_too_long", ["options", "audio_insights_prompt"])]),
     ({"options": {"x" * 70_000: 1}}, [("too_long", ["options"])]),
     ({"content_type": 7}, [("string_type", ["content_type"])]),
+    ({"filename": [[]] * 50_000}, [("too_long", ["filename"])]),
 ]
 
 
@@ -279,10 +289,12 @@ def test_fields_of_another_form(
 
 
 def test_fields_that_are_missing(http: TestClient) -> None:
-    details = http.post("/api/v1/analyze", json={}).json()["details"]
+    with capture_logs() as lines:
+        details = http.post("/api/v1/analyze", json={}).json()["details"]
     assert [(detail["type"], detail["loc"]) for detail in details] == [
         ("missing", ["body", name]) for name in ("samplerate", "audio", "options")
     ]
+    assert lines[-1]["reason"] == "body.samplerate: missing"
 
 
 @pytest.mark.parametrize(
@@ -341,7 +353,10 @@ def test_a_log_that_takes_nothing(house: House, http: TestClient, size: int) -> 
 
 def test_a_prober_that_is_not_there(house: House, http: TestClient) -> None:
     house.prober.failure = Unavailable("no process can be had")
-    assert sent(http).status_code == 503
+    house.prober.failure.__cause__ = TimeoutError()
+    with capture_logs() as lines:
+        assert sent(http).status_code == 503
+    assert lines[-1]["reason"] == "TimeoutError", "a cause without words is named"
     assert house.jobs.appended == []
 
 
@@ -399,12 +414,33 @@ def test_a_key_that_is_too_long(http: TestClient) -> None:
 
 
 def test_the_spool_keeps_and_digests(tmp_path: Path) -> None:
-    with Spool(tmp_path) as spool:
-        for piece in (b"one", memoryview(b"two"), b""):
-            spool.write(piece)
-        assert (spool.size, spool.read(2, 3), spool.read(5, 9)) == (6, b"etw", b"o")
-        assert spool.digest() == blake2b(b"onetwo", digest_size=32).digest()
-        assert list(tmp_path.iterdir()) == [], "it has no name"
+    async def story() -> None:
+        async with Spool(tmp_path) as spool:
+            for piece in (b"one", memoryview(b"two"), b""):
+                spool.write(piece)
+            assert (spool.size, spool.read(2, 3), spool.read(5, 9)) == (6, b"etw", b"o")
+            assert spool.digest() == blake2b(b"onetwo", digest_size=32).digest()
+            assert list(tmp_path.iterdir()) == [], "it has no name"
+
+    asyncio.run(story())
+
+
+def test_others_run_while_a_spool_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        threads: list[int] = []
+        async with Spool(tmp_path) as spool:
+            close = spool._close
+
+            def noted() -> None:
+                threads.append(threading.get_ident())
+                close()
+
+            monkeypatch.setattr(spool, "_close", noted)
+        assert len(threads) == 1
+        assert threads != [threading.get_ident()]
+        assert left_open(tmp_path) == []
+
+    asyncio.run(story())
 
 
 def test_the_owner_of_a_key_is_asked_instead(house: House, http: TestClient, service: Running) -> None:
@@ -417,6 +453,25 @@ def test_the_owner_of_a_key_is_asked_instead(house: House, http: TestClient, ser
     assert [answer.status_code for answer in answers] == [200, 409]
     assert answers[0].json()["job_id"] == first["job_id"]
     assert len(house.jobs.appended) == appended, "nothing was appended here"
+
+
+def test_the_owner_may_take_its_time_with_an_upload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks at the recording and writes it to its log; readers are answered sooner, or not at all."""
+    monkeypatch.setattr("app.forwarding.GRACE_SECONDS", 0.0)
+    monkeypatch.setattr("app.forwarding.SILENCE_SECONDS", 0.05)
+    house, owner = (House(msgspec.structs.replace(OPTIONS, spool=tmp_path, poll_seconds=0.05)) for _ in range(2))
+
+    async def slow(file: int, declared: Media | None) -> Probed:
+        await asyncio.sleep(0.1)
+        return owner.prober.found
+
+    monkeypatch.setattr(owner.prober, "probe", slow)
+    with serving(owner) as far, TestClient(house.app) as http:
+        job = sent(http, key="one").json()["job_id"]
+        house.jobs.elsewhere[job] = far.url
+        assert (sent(http, key="one").status_code, list(owner.jobs.jobs)) == (200, [job])
+        assert http.portal is not None
+        http.portal.call(house.app.state.forwarder.close)
 
 
 def test_nodes_that_disagree_make_no_circle(house: House, http: TestClient) -> None:

@@ -24,7 +24,7 @@ from tests.unit.app_jobs.conftest import (
     transcript,
     translated,
 )
-from topics.errors import Unavailable
+from topics.errors import ServiceError, Unavailable
 from topics.jobs import payloads
 from topics.jobs.options import Service
 from topics.jobs.payloads import Caption, Segment
@@ -251,6 +251,23 @@ def test_a_job_that_moves_to_another_node_is_an_error(
     run(scenario)
 
 
+def test_a_result_that_cannot_be_read_is_an_error(
+    run: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(job: str, service: Service, number: int) -> bytes:
+        raise ServiceError("the store fails")
+
+    async def scenario(house: House) -> None:
+        monkeypatch.setattr(house.jobs, "portion", broken)
+        job = house.jobs.create(SOUND)
+        house.jobs.perform(job, Service.SOUND, sounds("Siren"))
+        exchange = stream(house, job)
+        await exchange.end()
+        assert ([name for name, _, _ in events(exchange.body)], exchange.whole) == (["error"], True)
+
+    run(scenario)
+
+
 def test_a_large_entry_is_told_by_its_count(run: Callable[[Scenario], None]) -> None:
     async def scenario(house: House) -> None:
         job = house.jobs.create(ALL)
@@ -288,6 +305,17 @@ def test_a_result_that_goes_away_in_the_middle_is_cut_off(run: Callable[[Scenari
         await exchange.end()
         assert not exchange.whole
         assert as_the_client_reads(exchange.body.rpartition(b"\n")[0]) is None
+
+    run(scenario)
+
+
+def test_a_server_that_stops_cuts_it_off(run: Callable[[Scenario], None]) -> None:
+    async def scenario(house: House) -> None:
+        exchange = stream(house, house.jobs.create(SOUND))
+        await exchange.until(bool)
+        exchange.task.cancel()
+        await exchange.end()
+        assert not exchange.whole
 
     run(scenario)
 

@@ -170,8 +170,23 @@ def piece(body: bytes) -> dict[str, Any]:
 def test_a_client_that_stops_sending(house: House) -> None:
     start, body = asyncio.run(served(house, piece(OPTIONS_PART), piece(AUDIO_PART)))
     assert start["status"] == 408
+    assert (b"connection", b"close") in start["headers"], "what is left of the body may never come"
     assert list(json.loads(body["body"])) == ["error"]
     assert house.jobs.appended == []
+
+
+def test_a_server_that_stops_says_so_to_who_is_sending(tmp_path: Path) -> None:
+    house = House(msgspec.structs.replace(OPTIONS, spool=tmp_path))
+
+    async def story() -> list[dict[str, Any]]:
+        sending = asyncio.create_task(served(house, piece(OPTIONS_PART)))
+        await asyncio.sleep(0.01)
+        sending.cancel()
+        return await sending
+
+    start, body = asyncio.run(story())
+    assert (start["status"], json.loads(body["body"])) == (503, {"error": "the service stops"})
+    assert b"retry-after" in dict(start["headers"])
 
 
 def test_a_client_that_sends_too_slowly(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,6 @@ def test_what_failed_is_named_and_the_rest_is_shown(
     text = [" ".join(line.split()) for line in out]
     assert "A dog barks." in text
     assert "environment a yard" in text
-    assert "speech_analysis failed: ASR Engine API error: 500" in text
     assert not any("no speech" in line for line in text)
 
 
@@ -127,9 +126,28 @@ def test_a_job_that_is_deleted_meanwhile(jobs: JobStub, wav: Path, capsys: pytes
     assert analyze(capsys, jobs, wav) == (1, [], f"earshot: {wav}: the job was removed\n")
 
 
+def test_a_service_that_goes_away_leaves_the_name_of_the_job(
+    jobs: JobStub, wav: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.client._following.RETRIES", ())
+    jobs.connections.append(b": ping\n\n")
+    code, out, err = analyze(capsys, jobs, wav)
+    (job,) = jobs.jobs
+    assert (code, out) == (1, [])
+    assert err.splitlines() == [
+        f"earshot: job {job} goes on without you",
+        f"earshot: no answer from {jobs.url}: the stream ended",
+    ]
+
+
 def test_what_is_for_one_file(jobs: JobStub, wav: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = analyze(capsys, jobs, wav, wav, "--srt", "a.srt")
     assert (code, err) == (1, "earshot: --srt, --vtt and --idempotency-key are for one file\n")
+    assert jobs.uploads == 0
+
+
+def test_a_prompt_for_nobody(jobs: JobStub, wav: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert analyze(capsys, jobs, wav, "--prompt", "dogs") == (1, [], "earshot: --prompt needs --insights\n")
     assert jobs.uploads == 0
 
 

@@ -121,6 +121,24 @@ def test_a_node_that_is_about_to_stop_sends_readers_away_and_takes_what_was_begu
     asyncio.run(scene())
 
 
+@pytest.mark.parametrize(("rebalance", "ordered", "ends"), [(1, False, 0), (2, True, 0), (2, False, 1)])
+def test_the_recovery_of_an_earlier_assignment_is_no_end(
+    tmp_path: Path, rebalance: int, ordered: bool, ends: int
+) -> None:
+    regained: list[None] = []
+
+    async def scene() -> None:
+        app = Application(options(tmp_path), lambda error: None, SimpleNamespace())
+        app.on_rebalance(lambda: None, lambda: regained.append(None))
+        app.rebalancing_count, app.tables._rebalance = 2, rebalance
+        if ordered:
+            app.tables.recovery.signal_recovery_start.set()
+        app.on_rebalance_end()
+
+    asyncio.run(scene())
+    assert len(regained) == ends
+
+
 @pytest.mark.parametrize("generation", [2, 3])
 def test_a_batch_of_a_partition_that_went_away_may_fail(tmp_path: Path, generation: int) -> None:
     failures: list[BaseException] = []

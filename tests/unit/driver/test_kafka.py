@@ -8,9 +8,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from aiokafka.errors import CommitFailedError, KafkaError, KafkaTimeoutError, MessageSizeTooLargeError
+from aiokafka.errors import (
+    CommitFailedError,
+    KafkaConnectionError,
+    KafkaError,
+    KafkaTimeoutError,
+    MessageSizeTooLargeError,
+)
 from faust.types import TP
 
+from streams.driver import readers
 from streams.driver.kafka import ConsumerThread
 from streams.driver.kafka_topics import _compare, configuration
 from streams.driver.producer import RecordProducer
@@ -258,6 +265,35 @@ def test_a_record_without_a_partition_is_refused() -> None:
         producer.key_partition("t", b"k")
     with pytest.raises(NotImplementedError, match="does not name its partition"):
         asyncio.run(producer.send("t", b"k", b"v", None))
+
+
+# --- reading again --------------------------------------------------------------------------------------------------
+
+
+def test_a_reader_that_cannot_begin_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    class Away:
+        def __init__(self, **settings: object) -> None:
+            pass
+
+        async def start(self) -> None:
+            calls.append("start")
+            raise KafkaConnectionError
+
+        async def stop(self) -> None:
+            calls.append("stop")
+
+    monkeypatch.setattr(readers, "AIOKafkaConsumer", Away)
+
+    async def scene() -> None:
+        reader = readers.KafkaReader(["localhost:9092"], 2**20, "t")
+        with pytest.raises(Unavailable, match="does not give audio back"):
+            await anext(reader.read(0, [0]))
+        await reader.stop()
+
+    asyncio.run(scene())
+    assert calls == ["start", "stop"]
 
 
 # --- topics ---------------------------------------------------------------------------------------------------------

@@ -12,7 +12,10 @@ from structlog.testing import capture_logs
 
 from streams.driver import owned as module
 from streams.driver.owned import Owned
+from tests.unit.agents.rows import MemoryPartition
 from topics.catalog import COMMANDS, PARKED
+from topics.errors import Unavailable
+from topics.keys import new_id, partition_of
 
 HERE = TP(COMMANDS, 0)
 
@@ -33,12 +36,19 @@ class Consumer:
         return 2
 
 
+#: All tables are open, also those of other nodes' partitions.
+APPLICATION = SimpleNamespace(
+    consumer=Consumer(),
+    conf=SimpleNamespace(canonical_url="http://here"),
+    rows=SimpleNamespace(rows=lambda partition: MemoryPartition()),
+)
+
+
 def test_a_node_that_waits_says_for_what(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TELL_SECONDS", 0.02)
-    conf = SimpleNamespace(canonical_url="http://here")
 
     async def scene() -> None:
-        owned = Owned(SimpleNamespace(consumer=Consumer(), conf=conf), 1)
+        owned = Owned(APPLICATION, 1)
         with capture_logs() as told:
             waiting = asyncio.create_task(owned.catch_up(lambda: asyncio.sleep(0)))
             await asyncio.sleep(0.05)
@@ -51,5 +61,22 @@ def test_a_node_that_waits_says_for_what(monkeypatch: pytest.MonkeyPatch) -> Non
         assert {line["event"] for line in told} == {"node.waiting"}
         at = f"{COMMANDS}/0"
         assert (told[0]["folded"], told[-1]["folded"]) == ({at: "2 of 5"}, {at: "4 of 5"})
+
+    asyncio.run(scene())
+
+
+def test_a_partition_of_another_node_is_not_served() -> None:
+    mine, other = (next(name for _ in range(100) if partition_of(name := new_id(), 2) == number) for number in (0, 1))
+
+    async def scene() -> None:
+        owned = Owned(APPLICATION, 2)
+        owned.folded(COMMANDS, 0, 5)
+        with pytest.raises(Unavailable, match="partition 0 has no ready owner here"):
+            owned.serving(mine)
+        await owned.catch_up(lambda: asyncio.sleep(0))
+        assert owned.serving(mine).head(mine) is None
+        for serve in (owned.serving, owned.serving_job):
+            with pytest.raises(Unavailable, match="partition 1 has no ready owner here"):
+                serve(other)
 
     asyncio.run(scene())

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import httpx2
+import pytest
 
+from infra.engines import serving
 from infra.engines.child import EngineServer
+from topics.errors import EarshotError
 
 PARENT = """
 import asyncio
@@ -78,3 +82,11 @@ def alive(pid: int) -> bool:
     # Nobody may have taken notice of its end where no parent is left: then it is a zombie.
     with open(f"/proc/{pid}/stat") as file:
         return file.read().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_an_address_that_is_taken() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(EarshotError, match=r"^cannot listen at 127\.0\.0\.1: Address already in use"),
+    ):
+        serving.listen("127.0.0.1", taken.getsockname()[1])

@@ -118,7 +118,7 @@ def test_plans(app: typer.Typer, project: str) -> None:
     assert called(app, "projects", "list")[0].splitlines()[1].split()[-2] == "unlimited"
     called(app, "projects", "plan", "apes", "--free-seconds", "1200")
     assert json.loads(called(app, "project", "list", "--json")[0])[0]["free_seconds"] == 1200
-    called(app, "project", "plan", "apes", "--unlimited")
+    assert called(app, "project", "plan", "apes", "--unlimited")[0].split()[-1] == "unlimited"
     assert json.loads(called(app, "project", "list", "--json")[0])[0]["free_seconds"] is None
     for wrong in [], ["--unlimited", "--free-seconds", "1"], ["--free-seconds", "-1"]:
         called(app, "project", "plan", "apes", *wrong, code=2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from pathlib import Path
 
 from streams.jobs.performer import Done, Work
@@ -90,7 +90,7 @@ class Desk:
             raise Unavailable("the partition is elsewhere")
         return self.store
 
-    async def read(self, partition: int, parts: Sequence[ChunkRow]) -> AsyncIterator[bytes]:
+    async def read(self, partition: int, parts: Sequence[ChunkRow]) -> AsyncGenerator[bytes, None]:
         if self.faults:
             raise self.faults.pop(0)
         for _ in parts:

@@ -16,7 +16,7 @@ from streams.audio import decode
 from streams.audio.session import Analysis, Window
 from streams.engines.protocol import Engine, Floats
 from streams.engines.shelf import Shelf
-from streams.jobs import sound
+from streams.jobs import priority, sound
 from streams.jobs.performer import Done
 from streams.jobs.sound import Recording, SoundPerformer
 from tests.unit.agents.engines import Faulty, Gated

@@ -59,6 +59,8 @@ def configure(
     logging.basicConfig(handlers=[handler], level=theirs, force=True)
     for room in ROOMS:
         logging.getLogger(room).setLevel(ours)
+    # It warns of every form that a client made wrong; the refusal says so already.
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)
     logging.captureWarnings(True)
 
 

@@ -173,7 +173,7 @@ class Analyser:
         if not isinstance(error, AudioError) and (passing or job.failures < ATTEMPTS):
             return self._later(session, job, error)
         if not isinstance(error, EarshotError):
-            log.error("analysis.failed", session=session, error=repr(error), exc_info=error)
+            log.error("analysis.failed", session=session[:8], error=repr(error), exc_info=error)
         message = str(error) if isinstance(error, EarshotError) else "the audio could not be analysed: internal error"
         _close(job)
         try:
@@ -184,7 +184,7 @@ class Analyser:
         return None
 
     def _later(self, session: str, job: Job, error: Exception) -> float:
-        log.warning("analysis.retry", session=session, error=repr(error), attempt=job.failures)
+        log.warning("analysis.retry", session=session[:8], error=repr(error), attempt=job.failures)
         _close(job)
         doublings = min(job.failures - 1, 16)
         return min(LONGEST_PAUSE_SECONDS, PAUSE_SECONDS * 2.0**doublings)

@@ -28,7 +28,8 @@ COMMIT_SECONDS: Final = 0.5
 #: Events of a stream are whole polls, so few of them are much audio.
 STREAM_BUFFER: Final = 8
 LINGER_SECONDS: Final = 0.002
-BATCH_BYTES: Final = 256 * 1024
+#: The audio of a short recording and its acceptance fit into one request.
+BATCH_BYTES: Final = 1024 * 1024
 POLL_RECORDS: Final = 500
 SESSION_TIMEOUT_SECONDS: Final = 15.0
 #: Records in flight survive a broker that is away for this long; what clients wait for is bounded elsewhere.

@@ -84,10 +84,10 @@ class Biller:
                 await self.ledger.record(charges(job, head, accepted))
             await self.emit(job, Billed(tuple(entry.service for entry in head.unbilled)))
         except (DirectoryDown, Unavailable) as error:
-            log.warning("billing.retry", job=job, error=str(error))
+            log.warning("billing.retry", job=job[:8], error=str(error))
             return False
         except Exception as error:
-            log.error("billing.failed", job=job, error=repr(error), exc_info=error)
+            log.error("billing.failed", job=job[:8], error=repr(error), exc_info=error)
             return False
         return True
 

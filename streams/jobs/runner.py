@@ -203,7 +203,9 @@ class Runner:
                     run.close()
             turn.since = None
         except Unavailable as error:
-            log.warning("job.retry", job=turn.job, service=turn.service, error=str(error), failures=turn.failures + 1)
+            log.warning(
+                "job.retry", job=turn.job[:8], service=turn.service, error=str(error), failures=turn.failures + 1
+            )
 
     async def _perform(self, run: Run) -> None:
         try:
@@ -213,8 +215,10 @@ class Runner:
         except Unavailable:
             raise
         except Exception as error:
-            if not isinstance(error, EarshotError):
-                log.error("job.failed", job=run.job, service=run.service, error=repr(error), exc_info=error)
+            if isinstance(error, EarshotError):
+                log.warning("job.service_failed", job=run.job[:8], service=run.service, error=_message(error))
+            else:
+                log.error("job.service_failed", job=run.job[:8], service=run.service, error=repr(error), exc_info=error)
             await run.append(Finished(run.service, run.run, run.count, _message(error)))
 
 

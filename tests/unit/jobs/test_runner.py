@@ -190,7 +190,7 @@ def test_a_service_that_nobody_performs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "message", "logged"),
+    ("error", "message", "traced"),
     [
         (ServiceFault("no voice"), "no voice", False),
         (AudioError("the audio breaks"), "the audio breaks", False),
@@ -201,12 +201,13 @@ def test_a_service_that_nobody_performs(tmp_path: Path) -> None:
         (ServiceFault("\udc80"), "?", False),
     ],
 )
-def test_what_a_service_raises_is_its_error(tmp_path: Path, error: Exception, message: str, logged: bool) -> None:
+def test_what_a_service_raises_is_its_error(tmp_path: Path, error: Exception, message: str, traced: bool) -> None:
     with capture_logs() as logs:
         desk = play(accepted_and_ended, tmp_path, {Service.SOUND: Performer(failing(error, b"part"))})
     assert (desk.entry(ONE).error, desk.entry(ONE).portions) == (message, 1)
-    assert [log["event"] for log in logs] == ["job.failed"] * logged
-    assert all(log["exc_info"] is error for log in logs)
+    [log] = logs
+    assert (log["event"], log["log_level"]) == ("job.service_failed", "error" if traced else "warning")
+    assert (log.get("exc_info") is error) is traced
 
 
 def test_a_log_that_is_away_begins_a_new_run(tmp_path: Path) -> None:

@@ -86,7 +86,12 @@ def test_ctrl_c_seals_and_prints_what_is_left(
             return self.blocks.pop()
 
     monkeypatch.setattr(sys, "stdin", type("Stdin", (), {"buffer": Microphone()}))
-    code, out, _ = earshot(capsys, "listen", "-", "--url", stub.url, "--key", KEY)
+    # A shell ignores the signal in what it runs in the background.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        code, out, _ = earshot(capsys, "listen", "-", "--url", stub.url, "--key", KEY)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert (code, out) == (0, ["At 0.5-1.5s, Dog_bark (0.60)"])
     assert stub.only.readonly
 

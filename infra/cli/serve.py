@@ -23,7 +23,7 @@ WELCOME: Final = (
     "curl -s -X PUT {url}/audio_sessions/$ID/chunks/0 -d @-\n"
     "  curl -s {url}/audio_sessions/$ID/status\n\n"
     "A whole recording as a job, with speech, insights and a caption:\n\n"
-    "  {earshot} analyze {recording} --insights --url {url} --key {key}\n"
+    "  {earshot} analyze {recording} --insights --url {url} --key '{key}'\n"
 )
 
 

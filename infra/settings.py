@@ -24,7 +24,7 @@ _TESTS: Final = "EARSHOT_TEST_"
 
 MIB: Final = 1024 * 1024
 EMBEDDED_PARTITIONS: Final = 4
-KAFKA_PARTITIONS: Final = 64
+KAFKA_PARTITIONS: Final = 16
 
 
 def _chosen_key(key: SecretStr) -> SecretStr:

@@ -27,7 +27,7 @@ from topics.keys import new_id, partition_of
 
 TOPIC: Final = "bare.uploads"
 EMBEDDED_PARTITIONS: Final = 4
-KAFKA_PARTITIONS: Final = 64
+KAFKA_PARTITIONS: Final = 16
 
 Append = Callable[[int, bytes, bytes], Awaitable[object]]
 

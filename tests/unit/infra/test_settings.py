@@ -30,7 +30,7 @@ def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EARSHOT_PORT", "")
     settings = load()
     assert settings.log == Kafka(("a:9092", "b:9092"))
-    assert settings.partition_count == 64
+    assert settings.partition_count == 16
     assert settings.database == "postgresql+asyncpg://u:p@h/n"
     assert settings.log_level == "warning"
     assert settings.port == 8000

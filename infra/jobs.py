@@ -73,8 +73,9 @@ class JobServices:
         """
         self._settings = settings
         self.prober = Prober()
-        self._bundled = _server(settings) if settings.bundled_engines else None
-        if self._bundled is not None:
+        self._bundled: EngineServer | None = None
+        if settings.bundled_engines:
+            self._bundled = EngineServer(settings.log_level, settings.log_format, settings.data / "engines")
             self._bundled.listen()
         self._performers: dict[
             Service, SoundPerformer | SpeechPerformer | InsightsPerformer | CaptionPerformer | TranslationPerformer
@@ -132,7 +133,3 @@ class JobServices:
 
     def _of(self, engine: str, setting: str) -> Any:
         return getattr(self._settings, f"{engine}_{setting}", None)
-
-
-def _server(settings: Settings) -> EngineServer:
-    return EngineServer(settings.log_level, settings.log_format, settings.data / "engines")

@@ -20,6 +20,7 @@ from typing import BinaryIO, Final, TypeVar, cast
 import msgspec
 import structlog
 
+from streams.agents import retry
 from streams.agents.audio import AudioSource
 from streams.agents.progress import FileProgress, Progress, Scores, StreamProgress, WindowProgress
 from streams.agents.store import SessionStore
@@ -41,9 +42,6 @@ STEP_BYTES: Final = 2 * 1024 * 1024
 SPOOL_IN_MEMORY: Final = 4 * 1024 * 1024
 PROGRESS_KEPT: Final = 1024
 ATTEMPTS: Final = 3
-#: A session that failed waits this long at first, twice as long each time, and at most as long as the second.
-PAUSE_SECONDS: Final = 0.5
-LONGEST_PAUSE_SECONDS: Final = 5.0
 
 #: Append a result of a session to the result topic; returns once it is durable.
 Emit = Callable[[str, Result], Awaitable[None]]
@@ -186,8 +184,7 @@ class Analyser:
     def _later(self, session: str, job: Job, error: Exception) -> float:
         log.warning("analysis.retry", session=session[:8], error=repr(error), attempt=job.failures)
         _close(job)
-        doublings = min(job.failures - 1, 16)
-        return min(LONGEST_PAUSE_SECONDS, PAUSE_SECONDS * 2.0**doublings)
+        return retry.pause(job.failures)
 
     def _job(self, session: str) -> Job:
         job = self._jobs.get(session)

@@ -8,6 +8,7 @@ from typing import Final
 
 import structlog
 
+from streams.agents import retry
 from streams.jobs.run import StoreOf
 from topics.errors import DirectoryDown, Unavailable
 from topics.jobs.law import JobHead
@@ -17,7 +18,6 @@ from topics.ports import Charge, Ledger
 log = structlog.get_logger(__name__)
 
 #: A ledger that does not answer is asked again after so long, twice as long each time up to the second.
-PAUSE_SECONDS: Final = 0.5
 LONGEST_PAUSE_SECONDS: Final = 30.0
 
 #: Append a result of a job to the result topic; returns once it is durable.
@@ -67,8 +67,8 @@ class Biller:
                 failures = 0
                 continue
             self._jobs[job] = None
-            await asyncio.sleep(min(LONGEST_PAUSE_SECONDS, PAUSE_SECONDS * 2.0 ** min(failures, 16)))
             failures += 1
+            await asyncio.sleep(retry.pause(failures, LONGEST_PAUSE_SECONDS))
 
     async def _billed(self, job: str) -> bool:
         """Bill a job; False when it has to be tried again."""

@@ -9,6 +9,7 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Final, Protocol
 
+from streams.agents import retry
 from streams.jobs.spool import Spool
 from streams.jobs.store import JobStore
 from topics.errors import AudioError, Unavailable
@@ -17,9 +18,6 @@ from topics.jobs.options import Service
 from topics.jobs.records import Accepted, JobResult, Portion
 from topics.rows import ChunkRow
 
-#: What the log or the disk refused is tried again after this long, then twice as long each time, at most as the second.
-PAUSE_SECONDS: Final = 0.5
-LONGEST_PAUSE_SECONDS: Final = 5.0
 #: Times that a result is appended before the run gives up: an outage of seconds does not repeat an engine's work.
 APPENDS: Final = 5
 
@@ -35,11 +33,6 @@ class Source(Protocol):
     def read(self, partition: int, rows: Sequence[ChunkRow]) -> AsyncGenerator[bytes, None]:
         """Yield the bytes of part rows in order."""
         ...
-
-
-def pause(failures: int) -> float:
-    """Return for how many seconds to wait after so many failures in a row, 1 and more."""
-    return min(LONGEST_PAUSE_SECONDS, PAUSE_SECONDS * 2.0 ** min(failures - 1, 16))
 
 
 class Run:
@@ -109,7 +102,7 @@ class Run:
                 failures += 1
                 if failures == APPENDS:
                     raise Unavailable(f"the log does not take results: {error}") from error
-            await asyncio.sleep(pause(failures))
+            await asyncio.sleep(retry.pause(failures))
 
     async def _parts(self) -> AsyncGenerator[bytes, None]:
         store = self._store_of(self.job)

@@ -18,8 +18,9 @@ from typing import Final
 import msgspec
 import structlog
 
+from streams.agents import retry
 from streams.jobs.performer import Done, Performer, Work
-from streams.jobs.run import Emit, Run, Source, StoreOf, pause
+from streams.jobs.run import Emit, Run, Source, StoreOf
 from streams.jobs.spool import Spool
 from topics.errors import EarshotError, ServiceFault, Unavailable
 from topics.jobs.options import Service
@@ -181,7 +182,7 @@ class Runner:
             turn.timer = clock.call_later(FOLDED_SECONDS, self._close, turn)
         else:
             turn.failures += 1
-            turn.timer = clock.call_later(pause(turn.failures), self._queue, turn)
+            turn.timer = clock.call_later(retry.pause(turn.failures), self._queue, turn)
 
     def _close(self, turn: Turn) -> None:
         """Forget a turn whose end must have been folded by now; were it not, the service would be ready still."""

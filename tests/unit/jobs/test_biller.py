@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from streams.agents import retry
 from streams.jobs import biller as module
 from streams.jobs.biller import Biller
 from streams.jobs.store import JobStore
@@ -72,7 +73,7 @@ def billed(world: JobWorld, ledger: Books | None, faults: Sequence[Exception] = 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(retry, "FIRST_SECONDS", 0.001)
     monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 0.002)
 
 

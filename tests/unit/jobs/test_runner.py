@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from streams.agents import retry
 from streams.jobs import run as runs
 from streams.jobs import runner as module
 from streams.jobs.performer import Work
@@ -24,8 +25,8 @@ ONE, TWO, THREE = name(1), name(2), name(3)
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "PAUSE_SECONDS", 0.001)
-    monkeypatch.setattr(runs, "LONGEST_PAUSE_SECONDS", 0.002)
+    monkeypatch.setattr(retry, "FIRST_SECONDS", 0.001)
+    monkeypatch.setattr(retry, "LONGEST_SECONDS", 0.002)
 
 
 def play(
@@ -277,7 +278,7 @@ def test_a_log_that_refuses_for_long_begins_a_new_run(tmp_path: Path) -> None:
 
 def test_pauses_grow_and_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    assert [runs.pause(failures) for failures in (1, 2, 3, 4, 5, 10_000)] == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
+    assert [retry.pause(failures) for failures in (1, 2, 3, 4, 5, 10_000)] == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
 
 
 def test_an_end_that_another_run_hid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from topics import apikeys, catalog
 
 PREFIX: Final = "EARSHOT_"
 #: Variables that clients and tests read; no settings, and no typing errors either.
-_CLIENTS: Final = frozenset({"EARSHOT_URL", "EARSHOT_PROJECT_KEY", "EARSHOT_ORG_KEY"})
+_CLIENTS: Final = frozenset({"EARSHOT_URL", "EARSHOT_PROJECT_KEY", "EARSHOT_ORG_KEY", "EARSHOT_ADMIN_URL"})
 _TESTS: Final = "EARSHOT_TEST_"
 
 MIB: Final = 1024 * 1024
@@ -228,6 +228,43 @@ class Settings(BaseSettings):
     translation_concurrency: int = Field(
         default=2, ge=1, le=1024, description="Requests that are with the translation engine at the same time."
     )
+    speaker_url: EngineUrl | None = Field(
+        default=None,
+        description="Speaker engine that answers speaches' `/v1/audio/speech/embedding`; by default the bundled one.",
+    )
+    speaker_key: EngineKey | None = Field(default=None, description="Key of the speaker engine.")
+    speaker_model: str | None = Field(
+        default=None, min_length=1, max_length=200, description="Model that is asked of the speaker engine."
+    )
+    speaker_timeout: float = Field(
+        default=30.0, gt=0, le=3600, description="Seconds that the speaker engine has for one voice."
+    )
+    speaker_concurrency: int = Field(
+        default=4, ge=1, le=1024, description="Voices that are with the speaker engine at the same time."
+    )
+    speaker_threshold: float | None = Field(
+        default=None,
+        gt=-1,
+        lt=1,
+        description="Cosine from which a voice is a registered speaker's; by default what the engine tells of its "
+        "model, else 0.5.",
+    )
+    keep_voice: bool = Field(
+        default=False,
+        description="Keep the recordings that speakers were registered with, so that another model can learn them.",
+    )
+    voices_url: str | None = Field(
+        default=None,
+        min_length=1,
+        repr=False,
+        description="Where such recordings are kept: a directory, by default `voices` in the data directory, or a URL "
+        "that fsspec knows, such as `s3://bucket/prefix`.",
+    )
+    admin_key: ChosenKey | None = Field(
+        default=None,
+        description="Key of the operator's interface `/admin/v1`, 20 or more printable characters; without one it is "
+        "not there.",
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> Settings:
@@ -237,6 +274,8 @@ class Settings(BaseSettings):
             )
         if self.bootstrap_org_key is not None and self.bootstrap_org_key == self.bootstrap_project_key:
             raise ValueError(f"{PREFIX}BOOTSTRAP_ORG_KEY: must differ from {PREFIX}BOOTSTRAP_PROJECT_KEY")
+        if self.admin_key is not None and self.admin_key in (self.bootstrap_project_key, self.bootstrap_org_key):
+            raise ValueError(f"{PREFIX}ADMIN_KEY: must differ from the keys of the demo project and organization")
         return self
 
     @property

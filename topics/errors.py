@@ -3,6 +3,7 @@
 EarshotError
 ├── RequestError              the caller did something wrong
 │   ├── BadRequest       400
+│   ├── RuleBroken       200  a rule of the speaker interface, whose errors have this status
 │   ├── Unauthorized     401
 │   ├── Exhausted        402  the project's free seconds are spent
 │   ├── Closed           403  the session takes no more chunks
@@ -11,8 +12,10 @@ EarshotError
 │   └── TooLarge         413
 ├── ServiceError              the service cannot answer now
 │   ├── DirectoryDown    500  the key store does not answer
+│   ├── EngineAway       502  an engine that has to answer now does not
 │   └── Unavailable      503  retry after some seconds
 ├── AudioError                audio that does not decode, or breaks a cap
+│   └── AudioTooLong          it is longer than is allowed
 ├── EngineError               a model file or manifest that cannot be used
 ├── ServiceFault              a service of a job failed; the message is its entry's error
 └── RecordError               bytes on a topic that are no record of ours
@@ -35,6 +38,12 @@ class RequestError(EarshotError):
 
 class BadRequest(RequestError):
     """A parameter is missing or badly formatted."""
+
+
+class RuleBroken(RequestError):
+    """A rule of the speaker interface is broken, which it tells with the status of a success."""
+
+    status_hint = 200
 
 
 class Unauthorized(RequestError):
@@ -81,6 +90,12 @@ class DirectoryDown(ServiceError):
     """The store that knows the keys does not answer."""
 
 
+class EngineAway(ServiceError):
+    """An engine without which there is no answer cannot be reached, fails, or takes too long."""
+
+    status_hint = 502
+
+
 class Unavailable(ServiceError):
     """A queue is full, or the partition has no ready owner; nothing was accepted."""
 
@@ -93,6 +108,10 @@ class Unavailable(ServiceError):
 
 class AudioError(EarshotError):
     """The audio cannot be decoded as declared; the message is shown to the client."""
+
+
+class AudioTooLong(AudioError):
+    """The audio is longer than is allowed."""
 
 
 class EngineError(EarshotError):

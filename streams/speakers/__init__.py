@@ -1,0 +1,1 @@
+"""Registered speakers: enrolling their voices, and finding them in recordings."""

@@ -1,0 +1,117 @@
+"""Organizations, projects, their plans and their usage, as operators see and change them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from topics.jobs.options import Service
+from topics.ports import Charge
+
+
+class Organization(msgspec.Struct, frozen=True):
+    """An organization; `key` is what may be shown of its live key, None when it has none."""
+
+    id: str
+    name: str
+    #: Milliseconds since 1970, UTC.
+    created_at: int
+    key: str | None = None
+
+
+class Project(msgspec.Struct, frozen=True):
+    """A project; `organization` is an id, the rest as in `Organization`."""
+
+    id: str
+    name: str
+    organization: str
+    created_at: int
+    key: str | None = None
+    #: Seconds of audio in a calendar month (UTC), None for any amount.
+    free_seconds: int | None = None
+
+
+class Total(msgspec.Struct, frozen=True):
+    """What one project used of one service in one month."""
+
+    month: str
+    #: Id.
+    project: str
+    #: None once the project was deleted.
+    name: str | None
+    #: Id.
+    organization: str
+    service: Service
+    jobs: int
+    audio_ms: int
+    #: Names, sorted.
+    models: tuple[str, ...]
+
+
+class Period(msgspec.Struct, frozen=True):
+    """Which usage is asked for; None is all of it."""
+
+    #: Ids or names; the id also of what was deleted, whose usage stays.
+    organization: str | None = None
+    project: str | None = None
+    service: Service | None = None
+    #: "YYYY-MM", UTC.
+    month: str | None = None
+
+
+class Administration(Protocol):
+    """What an operator does, in this process on the database or in another one over HTTP.
+
+    Arguments name an organization or a project by id or, where that is clear, by name. Every call may raise
+    DirectoryDown. Whoever is not there raises NotFound; a name that is ambiguous, taken, or not 1 to 40 printable
+    characters raises BadRequest. Keys are returned once: only their digests are stored.
+    """
+
+    async def create_organization(self, name: str) -> tuple[Organization, str]:
+        """Make an organization; return it and its key."""
+        ...
+
+    async def organizations(self) -> Sequence[Organization]:
+        """Return all organizations by name."""
+        ...
+
+    async def rotate_organization_key(self, organization: str) -> str:
+        """Revoke an organization's key and return its new one."""
+        ...
+
+    async def delete_organization(self, organization: str) -> None:
+        """Delete an organization, its projects, their keys, and its speakers with their voices."""
+        ...
+
+    async def create_project(self, name: str, organization: str | None = None) -> tuple[Project, str]:
+        """Make a project, in the only organization there is unless one is named; return it and its key."""
+        ...
+
+    async def projects(self, organization: str | None = None) -> Sequence[Project]:
+        """Return the projects, all of them or an organization's, by name."""
+        ...
+
+    async def rotate_project_key(self, project: str) -> str:
+        """Revoke a project's key and return its new one."""
+        ...
+
+    async def plan(self, project: str, free_seconds: int | None) -> None:
+        """Set how many seconds of audio a project may have analysed in a month, None for any amount.
+
+        Nodes remember whom a key speaks for, so it may take up to ten minutes until all of them know.
+        """
+        ...
+
+    async def delete_project(self, project: str) -> None:
+        """Delete a project and its keys."""
+        ...
+
+    async def totals(self, period: Period) -> Sequence[Total]:
+        """Return what was used, by month, project and service."""
+        ...
+
+    async def lines(self, period: Period) -> Sequence[Charge]:
+        """Return the single lines of the ledger, in order of time."""
+        ...

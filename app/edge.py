@@ -10,12 +10,12 @@ import msgspec
 
 from app.forwarding import Forwarder
 from app.jobs.rendering import Results
-from app.keys import KeyCache
+from app.keys import Keyring
 from app.metrics import Meters
 from app.options import EdgeOptions
 from app.rendering import Renderer
 from app.tokens import Tokens
-from topics.ports import Directory, Health, Jobs, Prober, Sessions
+from topics.ports import Directory, Health, Jobs, Principal, Prober, Sessions, Speakers
 
 
 def command_ids() -> Iterator[str]:
@@ -31,9 +31,11 @@ class Edge(msgspec.Struct, frozen=True):
     jobs: Jobs
     directory: Directory
     prober: Prober
+    speakers: Speakers
     health: Health
     options: EdgeOptions
-    keys: KeyCache
+    project_keys: Keyring[Principal]
+    organization_keys: Keyring[str]
     tokens: Tokens
     renderer: Renderer
     results: Results

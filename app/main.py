@@ -6,19 +6,19 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 
+from app.admin.routes import admin_routes
 from app.edge import Edge, command_ids
 from app.forwarding import Forwarder
-from app.jobs.errors import job_error
 from app.jobs.rendering import Results
-from app.keys import KeyCache
+from app.keys import ORGANIZATION_WORDING, PROJECT_WORDING, Keyring
 from app.metrics import Gauges, Meters
 from app.options import EdgeOptions
 from app.rendering import Renderer
-from app.replies import session_error
-from app.routes import routes
+from app.routes import error_shape, routes
 from app.shortcut import ShortCut
 from app.tokens import Tokens
-from topics.ports import Directory, Health, Jobs, Prober, Sessions
+from topics.accounts import Administration
+from topics.ports import Directory, Health, Jobs, Prober, Sessions, Speakers
 
 
 def create_app(
@@ -26,19 +26,27 @@ def create_app(
     jobs: Jobs,
     directory: Directory,
     prober: Prober,
+    speakers: Speakers,
     health: Health,
     options: EdgeOptions,
     gauges: Gauges = tuple,
+    administration: Administration | None = None,
 ) -> Starlette:
-    """Return the edge as an ASGI application; `gauges` gives the numbers of the other rooms when metrics are read."""
+    """Return the edge as an ASGI application.
+
+    `gauges` gives the numbers of the other rooms when metrics are read; `administration` is needed by the operator's
+    interface alone.
+    """
     edge = Edge(
         sessions=sessions,
         jobs=jobs,
         directory=directory,
         prober=prober,
+        speakers=speakers,
         health=health,
         options=options,
-        keys=KeyCache(directory, options.key_cache_seconds),
+        project_keys=Keyring(directory.project, PROJECT_WORDING, options.key_cache_seconds),
+        organization_keys=Keyring(directory.organization, ORGANIZATION_WORDING, options.key_cache_seconds),
         tokens=Tokens(options.secret),
         renderer=Renderer(sessions, options.page_cache_bytes),
         results=Results(jobs, sessions.tags),
@@ -50,10 +58,11 @@ def create_app(
     async def no_such_path(request: Request, error: Exception) -> Response:
         edge.meters.refused(404)
         path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
-        reply = (job_error if path.startswith("/api/") else session_error)(404, None)
+        reply = error_shape(path)(404, None)
         return Response(reply.body, reply.status, media_type="application/json")
 
-    app = ShortCut(routes=routes(edge), exception_handlers={404: no_such_path})
+    admin = [] if administration is None else admin_routes(edge, administration, options.admin_key)
+    app = ShortCut(routes=[*routes(edge), *admin], exception_handlers={404: no_such_path})
     app.router.redirect_slashes = False
     #: For whoever stops the service: it has connections to close.
     app.state.forwarder = edge.forwarder

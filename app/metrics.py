@@ -20,6 +20,8 @@ CHUNKS: Final = "earshot_chunks_accepted"
 AUDIO: Final = "earshot_audio_bytes_accepted"
 JOBS: Final = "earshot_jobs_accepted"
 RECORDINGS: Final = "earshot_job_bytes_accepted"
+VOICES: Final = "earshot_voices_registered"
+RECOGNITIONS: Final = "earshot_recognitions"
 REFUSED: Final = "earshot_requests_refused"
 KEYS: Final = "earshot_key_failures"
 LATENCY: Final = "earshot_request_seconds"
@@ -29,8 +31,12 @@ METRICS: Final = {
     AUDIO: "Bytes of audio in accepted chunks, after base64.",
     JOBS: "Jobs that were accepted; one that was sent again under its Idempotency-Key counts once.",
     RECORDINGS: "Bytes of recordings in accepted jobs.",
-    REFUSED: "Requests answered 4xx or 5xx, by status; 503 grows when queues are full or a partition has no owner.",
-    KEYS: "Requests that need a key and had no valid one, by reason: missing, invalid, or down without a verdict.",
+    VOICES: "Voice samples that were registered.",
+    RECOGNITIONS: "Recordings in which speakers were looked for, found or not.",
+    REFUSED: "Requests that were refused, by status; 200 where a rule of the speaker interface was broken; 503 grows "
+    "when queues are full or a partition has no owner.",
+    KEYS: "Requests that need a key and had no valid one, by kind of key (project, organization, admin) and by reason: "
+    "missing, invalid, or down without a verdict.",
     LATENCY: "Seconds from a request's headers to its answer, or to the beginning of a streamed one, by operation; "
     "reads include the time they waited.",
 }
@@ -65,8 +71,10 @@ class Meters(Collector):
         self._audio = 0
         self._jobs = 0
         self._recordings = 0
-        self._refused: Counter[str] = Counter()
-        self._keys: Counter[str] = Counter()
+        self._voices = 0
+        self._recognitions = 0
+        self._refused: Counter[tuple[str, ...]] = Counter()
+        self._keys: Counter[tuple[str, ...]] = Counter()
         self._timings: dict[str, Timing] = {}
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
@@ -81,13 +89,21 @@ class Meters(Collector):
         self._jobs += 1
         self._recordings += size
 
+    def voice_registered(self) -> None:
+        """Count a voice sample that was registered."""
+        self._voices += 1
+
+    def recognized(self) -> None:
+        """Count a recording in which speakers were looked for."""
+        self._recognitions += 1
+
     def refused(self, status: int) -> None:
         """Count a request that was answered with an error."""
-        self._refused[str(status)] += 1
+        self._refused[(str(status),)] += 1
 
-    def key_failed(self, reason: str) -> None:
-        """Count a request without a valid key; `reason` is missing, invalid or down."""
-        self._keys[reason] += 1
+    def key_failed(self, kind: str, reason: str) -> None:
+        """Count a request without a valid key of a kind; `reason` is missing, invalid or down."""
+        self._keys[kind, reason] += 1
 
     def timing(self, operation: str) -> Timing:
         """Return the latencies of an operation, the same object for the same name."""
@@ -103,8 +119,10 @@ class Meters(Collector):
         yield CounterMetricFamily(AUDIO, METRICS[AUDIO], self._audio)
         yield CounterMetricFamily(JOBS, METRICS[JOBS], self._jobs)
         yield CounterMetricFamily(RECORDINGS, METRICS[RECORDINGS], self._recordings)
-        yield _counter(REFUSED, "status", self._refused)
-        yield _counter(KEYS, "reason", self._keys)
+        yield CounterMetricFamily(VOICES, METRICS[VOICES], self._voices)
+        yield CounterMetricFamily(RECOGNITIONS, METRICS[RECOGNITIONS], self._recognitions)
+        yield _counter(REFUSED, ["status"], self._refused)
+        yield _counter(KEYS, ["kind", "reason"], self._keys)
         yield self._latencies()
         for name, sentence, value in self._gauges():
             yield GaugeMetricFamily(name, sentence, value)
@@ -117,8 +135,8 @@ class Meters(Collector):
         return family
 
 
-def _counter(name: str, label: str, counts: Counter[str]) -> CounterMetricFamily:
-    family = CounterMetricFamily(name, METRICS[name], labels=[label])
-    for value, count in sorted(counts.items()):
-        family.add_metric([value], count)
+def _counter(name: str, labels: list[str], counts: Counter[tuple[str, ...]]) -> CounterMetricFamily:
+    family = CounterMetricFamily(name, METRICS[name], labels=labels)
+    for values, count in sorted(counts.items()):
+        family.add_metric(values, count)
     return family

@@ -11,7 +11,7 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable
 from time import perf_counter
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 import structlog
@@ -20,12 +20,15 @@ from starlette.types import Receive, Scope, Send
 from app.bodies import ClientGone, Flood, Stalled, read_body
 from app.edge import Edge
 from app.forwarding import FORWARDED
+from app.keys import Keyring
 from app.replies import CLOSE, Headers, Reply, Shape, StreamReply
 from app.streaming import stream
 from topics.errors import DirectoryDown, EarshotError, NotFound, Unauthorized, Unavailable
 from topics.geometry import Geometry
 from topics.keys import is_id
 from topics.ports import Principal
+
+T = TypeVar("T")
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -82,16 +85,23 @@ class Call:
         """Return whom the request's project key speaks for; a request without a good one is counted.
 
         Raises:
-            Unauthorized, DirectoryDown: as `KeyCache.principal`.
+            Unauthorized, DirectoryDown: as `Keyring.holder`.
         """
-        key = self.header(b"x-api-key").decode("latin-1").strip()
+        return await self._holder(b"x-api-key", self.edge.project_keys, "project")
+
+    async def organization(self) -> str:
+        """Return the organization (id) of the request's organization key; otherwise as `principal`."""
+        return await self._holder(b"x-org-key", self.edge.organization_keys, "organization")
+
+    async def _holder(self, header: bytes, keys: Keyring[T], kind: str) -> T:
+        key = self.header(header).decode("latin-1").strip()
         try:
-            return await self.edge.keys.principal(key)
+            return await keys.holder(key)
         except Unauthorized:
-            self.edge.meters.key_failed("invalid" if key else "missing")
+            self.edge.meters.key_failed(kind, "invalid" if key else "missing")
             raise
         except DirectoryDown:
-            self.edge.meters.key_failed("down")
+            self.edge.meters.key_failed(kind, "down")
             raise
 
     async def body(self, limit: int) -> bytes:
@@ -137,7 +147,7 @@ class Operation:
             # What broke is for the log; the client is told nothing about our inside.
             fault = error
             reply = self._generation.error(500, None)
-        if reply.status >= 400:
+        if reply.status >= 400 or fault is not None:
             self._refused(call, reply, fault)
         self._timing.observe(perf_counter() - started)
         if isinstance(reply, StreamReply):

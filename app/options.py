@@ -14,7 +14,7 @@ class EdgeOptions(msgspec.Struct, frozen=True):
 
     #: Signs page tokens (16 to 64 bytes). Nodes of a deployment share it, and it outlives restarts.
     secret: bytes
-    #: Directory for the audio of jobs while it arrives.
+    #: Directory for the audio of jobs and of speakers while it arrives.
     spool: Path
     #: Bytes of decoded data in a chunk at `/sense/api/v1`; `/audio_sessions` keeps the contract's 1 MiB.
     chunk_limit: int = DEFAULT_CHUNK_LIMIT
@@ -26,8 +26,10 @@ class EdgeOptions(msgspec.Struct, frozen=True):
     upload_idle_seconds: float = 30.0
     #: A read that waits answers with the current state after this long; some clients give up at 10 s.
     poll_seconds: float = 9.0
-    #: A verdict on a project key is believed for this long.
+    #: A verdict on a key is believed for this long.
     key_cache_seconds: float = 600.0
+    #: Digest of the operator's key (`topics.apikeys.digest`); without one the operator's interface is not there.
+    admin_key: bytes | None = None
     #: Memory for rendered windows.
     page_cache_bytes: int = 16 * 1024 * 1024
     #: One debug line for each accepted chunk.

@@ -19,12 +19,21 @@ from app.jobs.reads import delete_job, read_job
 from app.operation import Call, Generation, Handler, Operation
 from app.probes import healthz, metrics, readyz
 from app.reads import predict, read_results, read_status
-from app.replies import Reply, session_error
+from app.replies import Reply, Shape, session_error
+from app.speakers.errors import speaker_error
+from app.speakers.operations import (
+    list_speakers,
+    re_enroll_speaker,
+    recognize_speakers,
+    register_voice,
+    remove_speaker,
+)
 from topics.catalog import DEFAULT_CHUNK_LIMIT
 from topics.geometry import SENSE, SESSIONS
 
 SENSE_PREFIX: Final = "/sense/api/v1"
 JOBS_PREFIX: Final = "/api/v1"
+SPEAKERS_PREFIX: Final = "/api/v2"
 CHUNK_PATH: Final = "/audio_sessions/{session_id}/chunks/{chunk_sequence}"
 STATUS_PATH: Final = "/audio_sessions/{session_id}/status"
 
@@ -50,6 +59,14 @@ JOB_ROUTES: Final[Table] = {
     "/jobs/{job_id}/stream": {"GET": follow_job},
     "/jobs/{job_id}/captions.vtt": {"GET": captions_vtt},
     "/jobs/{job_id}/captions.srt": {"GET": captions_srt},
+}
+
+SPEAKER_ROUTES: Final[Table] = {
+    "/speakers": {"GET": list_speakers},
+    "/voice": {"POST": register_voice},
+    "/speaker": {"DELETE": remove_speaker},
+    "/speaker/re-enroll": {"POST": re_enroll_speaker},
+    "/recognition": {"POST": recognize_speakers},
 }
 
 SERVICE_ROUTES: Final[Table] = {
@@ -86,12 +103,26 @@ def _not_allowed(methods: Iterable[str]) -> Handler:
 
 
 def routes(edge: Edge) -> list[Route]:
-    """Return every route: the sessions of both generations, the jobs, then the service's own."""
+    """Return every route: the sessions of both generations, the jobs, the speakers, then the service's own."""
     sessions = Generation("", SESSIONS, DEFAULT_CHUNK_LIMIT, session_error)
     sense = Generation(SENSE_PREFIX, SENSE, edge.options.chunk_limit, session_error)
     jobs = Generation(JOBS_PREFIX, SENSE, DEFAULT_CHUNK_LIMIT, job_error)
-    tables = ((sessions, SESSION_ROUTES), (sense, SESSION_ROUTES), (jobs, JOB_ROUTES), (sessions, SERVICE_ROUTES))
+    speakers = Generation(SPEAKERS_PREFIX, SENSE, DEFAULT_CHUNK_LIMIT, speaker_error)
+    tables = (
+        (sessions, SESSION_ROUTES),
+        (sense, SESSION_ROUTES),
+        (jobs, JOB_ROUTES),
+        (speakers, SPEAKER_ROUTES),
+        (sessions, SERVICE_ROUTES),
+    )
     return [route for generation, table in tables for route in _at(edge, generation, table)]
+
+
+def error_shape(path: str) -> Shape:
+    """Return the shape of errors at a path that has no route: that of its part of the interface."""
+    if f"{path}/".startswith(f"{SPEAKERS_PREFIX}/"):
+        return speaker_error
+    return job_error if path.startswith("/api/") else session_error
 
 
 def _at(edge: Edge, generation: Generation, table: Table) -> list[Route]:

@@ -1,23 +1,21 @@
-"""What runs the services of jobs in this deployment: performers, their engines, and the child processes beside them."""
+"""What works for jobs and speakers in this deployment: performers, engines, and the child processes beside them."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
-from functools import cached_property
-from pathlib import Path
 from typing import Any, Final
 
 from pydantic import SecretStr
 
-from infra import models
 from infra.engines import CHAT_MODEL, SPEECH_MODEL, workers
 from infra.engines.child import EngineServer
 from infra.settings import Settings
-from streams.engines.protocol import Floats
+from infra.speakers import DIRECTORY, NoEngine, SpeakerModel, bundled_model
+from infra.voices import FsspecVoices
 from streams.engines.shelf import Shelf
 from streams.jobs.engines.address import EngineAddress
 from streams.jobs.engines.chat import ChatEngine
+from streams.jobs.engines.speaker import EmbeddingEngine
 from streams.jobs.engines.transcriptions import TranscriptionEngine
 from streams.jobs.engines.translate import TranslationEngine
 from streams.jobs.performer import Performer
@@ -26,50 +24,26 @@ from streams.jobs.speech import SpeechPerformer
 from streams.jobs.translation import TranslationPerformer
 from streams.jobs.writing import CaptionPerformer, InsightsPerformer
 from streams.probe.prober import Prober
-from streams.voice.manifest import SpeakerManifest
-from streams.voice.speaker import OnnxSpeakerEngine
+from streams.speakers.roster import Roster
+from streams.speakers.service import SpeakerService
+from streams.speakers.transcripts import Writer
 from topics.jobs.options import Service
 
 #: The models of the bundled engines.
 BUNDLED: Final = {"speech": SPEECH_MODEL, "caption": CHAT_MODEL}
 #: The bundled engine is slow: on a busy machine it would not get done with longer pieces in time.
 BUNDLED_PIECE_SECONDS: Final = 15
-SPEAKER_MODEL: Final = "speaker_mini"
-
-
-class SpeakerModel:
-    """A speaker model that is loaded with the first voice: most deployments of sessions alone never hear one."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._loading = threading.Lock()
-
-    @cached_property
-    def _loaded(self) -> OnnxSpeakerEngine:
-        return OnnxSpeakerEngine(self._directory)
-
-    def _engine(self) -> OnnxSpeakerEngine:
-        with self._loading:
-            return self._loaded
-
-    @property
-    def manifest(self) -> SpeakerManifest:
-        """See `streams.voice.speaker.SpeakerEngine`."""
-        return self._engine().manifest
-
-    def embed(self, samples: Floats) -> Floats:
-        """See `streams.voice.speaker.SpeakerEngine`."""
-        return self._engine().embed(samples)
 
 
 class JobServices:
-    """The performers of a node, with everything that is started and stopped for them."""
+    """The performers of a node and its registered speakers, with everything that is started and stopped for them."""
 
-    def __init__(self, settings: Settings, shelf: Shelf) -> None:
+    def __init__(self, settings: Settings, shelf: Shelf, roster: Roster) -> None:
         """Make the performers; a service whose engine is nowhere has none.
 
         Raises:
             OSError: the machine gives no port for the bundled engines.
+            ServiceError: there is no such store for voice files.
         """
         self._settings = settings
         self.prober = Prober()
@@ -80,17 +54,19 @@ class JobServices:
         self._performers: dict[
             Service, SoundPerformer | SpeechPerformer | InsightsPerformer | CaptionPerformer | TranslationPerformer
         ] = {Service.SOUND: SoundPerformer(shelf, settings.workers)}
-        if transcribing := self._address("speech"):
-            speakers = SpeakerModel(models.directory(SPEAKER_MODEL))
-            pieces = settings.speech_piece_seconds
-            if settings.speech_url is None:
-                pieces = min(pieces, BUNDLED_PIECE_SECONDS)
-            engine = TranscriptionEngine(transcribing)
-            self._performers[Service.SPEECH] = SpeechPerformer(engine, speakers, piece_seconds=pieces)
+        model = SpeakerModel(DIRECTORY)
+        transcribing = self._address("speech")
+        writer = None if transcribing is None else Writer(TranscriptionEngine(transcribing), self._piece_seconds())
+        self._voices = FsspecVoices(settings.voices_url or str(settings.data / "voices"))
+        self.speakers = self._speakers(roster, model, writer)
+        if writer is not None:
+            self._performers[Service.SPEECH] = SpeechPerformer(
+                writer.engine, model, voices=self.speakers.naming, piece_seconds=writer.piece_s
+            )
         if writing := self._address("caption"):
-            writer = ChatEngine(writing)
-            self._performers[Service.INSIGHTS] = InsightsPerformer(writer, shelf.tags)
-            self._performers[Service.CAPTION] = CaptionPerformer(writer, shelf.tags)
+            chat = ChatEngine(writing)
+            self._performers[Service.INSIGHTS] = InsightsPerformer(chat, shelf.tags)
+            self._performers[Service.CAPTION] = CaptionPerformer(chat, shelf.tags)
         if translating := self._address("translation"):
             self._performers[Service.TRANSLATION] = TranslationPerformer(TranslationEngine(translating))
 
@@ -107,11 +83,31 @@ class JobServices:
 
     async def stop(self) -> None:
         """End them, once nothing runs any more."""
+        await self.speakers.close()
+        self._voices.close()
         for performer in self._performers.values():
             await performer.close()
         await self.prober.stop()
         if self._bundled is not None:
             await self._bundled.stop()
+
+    def _speakers(self, roster: Roster, model: SpeakerModel, writer: Writer | None) -> SpeakerService:
+        settings, address = self._settings, self._address("speaker")
+        return SpeakerService(
+            roster,
+            self._voices,
+            self.prober,
+            NoEngine() if address is None else EmbeddingEngine(address),
+            model,
+            keep=settings.keep_voice,
+            writer=writer,
+            model=bundled_model() if address is not None and settings.speaker_url is None else None,
+            threshold=settings.speaker_threshold,
+        )
+
+    def _piece_seconds(self) -> int:
+        pieces = self._settings.speech_piece_seconds
+        return pieces if self._settings.speech_url is not None else min(pieces, BUNDLED_PIECE_SECONDS)
 
     def _address(self, engine: str) -> EngineAddress | None:
         url: str | None = self._of(engine, "url")

@@ -22,15 +22,17 @@ from infra.db.database import Database
 from infra.db.directory import SqlDirectory
 from infra.db.ledger import SqlLedger
 from infra.db.secret import token_secret
+from infra.db.speakers import SqlRoster
 from infra.jobs import JobServices
 from infra.memory import give_back
 from infra.models.in_use import ModelInUse
 from infra.settings import Settings, variable
+from infra.speakers import Operator, keep_sweeping
 from infra.urls import Embedded
 from streams.driver.backend import Backend, EmbeddedBackend, KafkaBackend
 from streams.driver.node import Node, NodeOptions
 from streams.embedded.log import EmbeddedLog
-from topics import catalog
+from topics import apikeys, catalog
 from topics.errors import EarshotError
 
 log = structlog.get_logger("earshot")
@@ -59,17 +61,30 @@ class Service:
         began = time.monotonic()
         self.settings.data.mkdir(parents=True, exist_ok=True)
         bootstrapped, shelf = await asyncio.gather(self._open_database(), asyncio.to_thread(self.model.open))
-        self.jobs = JobServices(self.settings, shelf)
+        self.jobs = JobServices(self.settings, shelf, SqlRoster(self.database))
         ledger = SqlLedger(self.database)
         backend, options = self._backend(), self._node_options()
         self.node = Node(options, shelf, backend, self._fail, self.jobs.performers, ledger)
         edge_options = self._edge_options(await token_secret(self.database))
-        directory = SqlDirectory(self.database)
-        app = create_app(self.node, self.node.jobs, directory, self.jobs.prober, self.node, edge_options, self._gauges)
+        directory, speakers = SqlDirectory(self.database), self.jobs.speakers
+        app = create_app(
+            self.node,
+            self.node.jobs,
+            directory,
+            self.jobs.prober,
+            speakers,
+            self.node,
+            edge_options,
+            self._gauges,
+            Operator(self.database, speakers.sweep),
+        )
         self.forwarder = app.state.forwarder
         self.server = _server(app, self.settings)
         serving = asyncio.create_task(self._serve(self.server), name="http")
-        watching = asyncio.create_task(self.model.watch(shelf), name="model")
+        watching = [
+            asyncio.create_task(self.model.watch(shelf), name="model"),
+            asyncio.create_task(keep_sweeping(speakers.sweep), name="voices"),
+        ]
         try:
             await self.node.start()
             await self._until(self.node.served)
@@ -81,7 +96,8 @@ class Service:
                 give_back()
                 await self.stopping.wait()
         finally:
-            watching.cancel()
+            for watch in watching:
+                watch.cancel()
             await self._stop(serving)
         return 1 if self.failed else 0
 
@@ -143,6 +159,8 @@ class Service:
 
     async def _open_database(self) -> Bootstrapped:
         await self.database.migrate()
+        # A kill between a removal and this left in the file what was removed.
+        await self.database.scrub()
         keys = (self.settings.bootstrap_project_key, self.settings.bootstrap_org_key)
         project, organization = (None if key is None else key.get_secret_value() for key in keys)
         made = await bootstrap(self.database, int(time.time() * 1000), project, organization)
@@ -190,6 +208,7 @@ class Service:
             poll_seconds=settings.poll_seconds,
             key_cache_seconds=settings.key_cache_seconds,
             log_chunks=settings.log_level == "debug",
+            admin_key=None if settings.admin_key is None else apikeys.digest(settings.admin_key.get_secret_value()),
         )
 
     def _gauges(self) -> list[tuple[str, str, float]]:
@@ -224,6 +243,8 @@ def run(settings: Settings, announce: Callable[[Service, Bootstrapped], None]) -
         settings.speech_key,
         settings.caption_key,
         settings.translation_key,
+        settings.speaker_key,
+        settings.admin_key,
     )
     secrets = [key.get_secret_value() for key in keys if key]
     logs.configure(settings.log_level, settings.log_format, secrets)

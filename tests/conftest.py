@@ -51,9 +51,9 @@ def service(
 ) -> Iterator[ServiceProcess]:
     """The service as a process of its own, on one log after the other."""
     data = tmp_path_factory.mktemp(f"service-{request.param}") / "data"
-    patience = {f"{engine}_timeout": "5" for engine in ("speech", "caption", "translation")}
+    patience = {f"{engine}_timeout": "5" for engine in ("speech", "caption", "translation", "speaker")}
     with own_log(request.param) as settings:
-        process = ServiceProcess(data, **settings, **engines.settings, **patience)
+        process = ServiceProcess(data, **settings, **engines.settings, **patience, keep_voice="true")
         yield process.start()
         assert process.stop() == 0, process.tail()
 

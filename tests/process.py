@@ -14,6 +14,7 @@ import httpx2
 
 KEY = "tests-project-key-0123456789"
 ORG_KEY = "tests-organization-key-0123456789"
+ADMIN_KEY = "tests-administrator-key-0123456789"
 
 
 def free_port() -> int:
@@ -41,6 +42,7 @@ class ServiceProcess:
             "EARSHOT_BUNDLED_ENGINES": "false",
             "EARSHOT_BOOTSTRAP_PROJECT_KEY": KEY,
             "EARSHOT_BOOTSTRAP_ORG_KEY": ORG_KEY,
+            "EARSHOT_ADMIN_KEY": ADMIN_KEY,
             **{f"EARSHOT_{name.upper()}": str(value) for name, value in settings.items()},
         }
 

@@ -19,6 +19,7 @@ HANG_SECONDS: Final = 120.0
 SPEECH: Final = "/v1/audio/transcriptions"
 CHAT: Final = "/v1/chat/completions"
 TRANSLATE: Final = "/translate"
+SPEAKER: Final = "/v1/audio/speech/embedding"
 
 
 class Quiet(ThreadingHTTPServer):
@@ -29,7 +30,7 @@ class Quiet(ThreadingHTTPServer):
 
 
 class StubEngines:
-    """All three protocols on one port. With `upstream`, requests without a fault are passed on to it."""
+    """All four protocols on one port. With `upstream`, requests without a fault are passed on to it."""
 
     def __init__(self, upstream: str | None = None, seed: int = 0) -> None:
         self.upstream = upstream
@@ -38,6 +39,8 @@ class StubEngines:
         #: Share of requests that are answered 500, at random.
         self.failing = 0.0
         self.seconds = 0.0
+        #: What the speaker engine says that its weights are; None: what they are.
+        self.sha256: str | None = None
         self.calls: Counter[str] = Counter()
         self.keys: list[str] = []
         self._chance = random.Random(seed)
@@ -60,13 +63,14 @@ class StubEngines:
     @property
     def settings(self) -> dict[str, str]:
         """Settings of a service that is to use these engines."""
-        names = ("speech_url", "caption_url", "translation_url")
+        names = ("speech_url", "caption_url", "translation_url", "speaker_url")
         return {**dict.fromkeys(names, self.url), "bundled_engines": "false"}
 
     def heal(self) -> None:
         """Answer well again."""
         self.faults.clear()
         self.failing, self.seconds = 0.0, 0.0
+        self.sha256 = None
 
     def fault(self, path: str) -> Fault | None:
         """Decide about a request."""
@@ -131,6 +135,11 @@ class StubEngines:
             return json.dumps(_transcription()).encode()
         if path == CHAT:
             return json.dumps(_completion(json.loads(body))).encode()
+        if path == SPEAKER:
+            # Loads a model, which most tests have no need of.
+            from tests.stub_voices import embedding
+
+            return json.dumps(embedding(body, headers, self.sha256)).encode()
         return json.dumps({"translatedText": [f"<{text}>" for text in json.loads(body)["q"]]}).encode()
 
 

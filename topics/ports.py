@@ -150,6 +150,8 @@ class Probed(msgspec.Struct, frozen=True):
     #: Hz.
     rate: int
     channels: int
+    #: What the container's header claims of the length, milliseconds; None where it does not know.
+    length_ms: int | None = None
 
 
 class Prober(Protocol):
@@ -161,6 +163,7 @@ class Prober(Protocol):
         `declared` is given for raw PCM alone, which nothing can recognise.
 
         Raises:
+            AudioTooLong: it is longer than anything that is analysed.
             AudioError: it is no audio that can be analysed.
             Unavailable: the child process cannot be had now.
         """

@@ -1,10 +1,11 @@
-"""Python client of the service: sessions, chunks and events; jobs, their events and results."""
+"""Python client of the service: sessions, chunks and events; jobs, their events and results; speakers."""
 
 from app.client._async import AsyncClient
 from app.client._client import Client
 from app.client._errors import (
     Busy,
     EarshotClientError,
+    EngineAway,
     Exhausted,
     JobConflict,
     JobFailed,
@@ -13,12 +14,14 @@ from app.client._errors import (
     Refused,
     SessionClosed,
     SessionFailed,
+    SpeakerRefused,
     UnknownFormat,
     Unreachable,
     WrongKey,
     WrongSequence,
 )
 from app.client._models import Event, Kind, Opening, Run, Runs, Sensitivity, Session, Status, Tag
+from app.client._profiles import ReEnrolled, SpeakerProfile, SpokenTurn
 from app.client._results import (
     Caption,
     CaptionText,
@@ -46,6 +49,7 @@ __all__ = [
     "CaptionText",
     "Client",
     "EarshotClientError",
+    "EngineAway",
     "Entry",
     "Event",
     "Exhausted",
@@ -61,6 +65,7 @@ __all__ = [
     "Opening",
     "Options",
     "Progress",
+    "ReEnrolled",
     "Refused",
     "Result",
     "Run",
@@ -72,7 +77,10 @@ __all__ = [
     "SessionFailed",
     "SoundClass",
     "Sounds",
+    "SpeakerProfile",
+    "SpeakerRefused",
     "Speech",
+    "SpokenTurn",
     "Status",
     "Tag",
     "Translation",

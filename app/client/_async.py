@@ -10,11 +10,12 @@ from typing import BinaryIO, Self, TypeVar
 
 import httpx2
 
-from app.client import _flows, _jobs
+from app.client import _flows, _jobs, _speakers
 from app.client._client import TIMEOUT, answer, body, detection, lost
 from app.client._flows import Answer, Call, Flow, Lost, Pause
 from app.client._following import Following
 from app.client._models import NORMAL, Event, Opening, Page, Sensitivity, Session, Status
+from app.client._profiles import ReEnrolled, SpeakerProfile, SpokenTurn
 from app.client._results import USUAL, Captions, Job, JobEvent, Options, Result
 
 T = TypeVar("T")
@@ -28,10 +29,12 @@ class AsyncClient:
         url: str,
         key: str = "",
         *,
+        org_key: str = "",
         transport: httpx2.AsyncBaseTransport | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._key = key
+        self._org_key = org_key
         self._http = httpx2.AsyncClient(base_url=url, timeout=TIMEOUT, transport=transport)
         self._sleep = sleep
 
@@ -103,6 +106,23 @@ class AsyncClient:
 
     async def captions(self, job: str, form: Captions) -> str:
         return await self._run(_jobs.captions(self._key, job, form))
+
+    async def speakers(self) -> tuple[SpeakerProfile, ...]:
+        return await self._run(_speakers.profiles(self._org_key))
+
+    async def add_voice(self, speaker: str, file: Path | BinaryIO) -> SpeakerProfile:
+        with _jobs.opened(file, None, None) as recording:
+            return await self._run(_speakers.add_voice(self._org_key, speaker, recording))
+
+    async def remove_speaker(self, speaker: str) -> None:
+        await self._run(_speakers.remove(self._org_key, speaker))
+
+    async def recognize(self, file: Path | BinaryIO) -> tuple[SpokenTurn, ...]:
+        with _jobs.opened(file, None, None) as recording:
+            return await self._run(_speakers.recognize(self._org_key, recording))
+
+    async def re_enroll(self, speaker: str) -> ReEnrolled:
+        return await self._run(_speakers.re_enroll(self._org_key, speaker))
 
     async def close(self) -> None:
         await self._http.aclose()

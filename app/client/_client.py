@@ -10,10 +10,11 @@ from typing import Any, BinaryIO, Final, Self, TypeVar
 
 import httpx2
 
-from app.client import _flows, _jobs, _media
+from app.client import _flows, _jobs, _media, _speakers
 from app.client._flows import Answer, Call, Flow, Lost, Pause
 from app.client._following import Following
 from app.client._models import NORMAL, Event, Opening, Page, Sensitivity, Session, Status
+from app.client._profiles import ReEnrolled, SpeakerProfile, SpokenTurn
 from app.client._results import USUAL, Captions, Job, JobEvent, Options, Result
 
 T = TypeVar("T")
@@ -40,15 +41,17 @@ class Client:
         url: str,
         key: str = "",
         *,
+        org_key: str = "",
         transport: httpx2.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._key = key
+        self._org_key = org_key
         self._http = httpx2.Client(base_url=url, timeout=TIMEOUT, transport=transport)
         self._sleep = sleep
 
     def create_session(self, opening: Opening) -> Session:
-        """Open a session; the only call that needs the key."""
+        """Open a session; the only call of sessions that needs the key."""
         return self._run(_flows.create(self._key, opening))
 
     def put_chunk(self, session: str, sequence: int, data: bytes) -> int:
@@ -161,6 +164,36 @@ class Client:
     def captions(self, job: str, form: Captions) -> str:
         """Return the captions of a job that has ended: JobConflict while it has not."""
         return self._run(_jobs.captions(self._key, job, form))
+
+    def speakers(self) -> tuple[SpeakerProfile, ...]:
+        """Return the organization's registered speakers by name; as all that follows, it needs the organization key."""
+        return self._run(_speakers.profiles(self._org_key))
+
+    def add_voice(self, speaker: str, file: Path | BinaryIO) -> SpeakerProfile:
+        """Add a voice sample to a speaker, who is made with the first one; return the speaker with it.
+
+        After a lost answer it is not sent again, as it may have been added.
+
+        Raises:
+            SpeakerRefused: a rule is broken, which the message names.
+            EngineAway: the speaker engine does not answer; nothing was added.
+            OSError: the file cannot be read.
+        """
+        with _jobs.opened(file, None, None) as recording:
+            return self._run(_speakers.add_voice(self._org_key, speaker, recording))
+
+    def remove_speaker(self, speaker: str) -> None:
+        """Delete a speaker, their samples and their recordings; SpeakerRefused when there is none of this name."""
+        self._run(_speakers.remove(self._org_key, speaker))
+
+    def recognize(self, file: Path | BinaryIO) -> tuple[SpokenTurn, ...]:
+        """Return who speaks when in a recording of at most ten minutes; errors as `add_voice`."""
+        with _jobs.opened(file, None, None) as recording:
+            return self._run(_speakers.recognize(self._org_key, recording))
+
+    def re_enroll(self, speaker: str) -> ReEnrolled:
+        """Have a speaker's samples learnt by the service's present model, where their recordings were kept."""
+        return self._run(_speakers.re_enroll(self._org_key, speaker))
 
     def close(self) -> None:
         """Close the connections."""

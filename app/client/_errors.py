@@ -5,7 +5,8 @@ EarshotClientError
 ├── UnknownFormat            a file that is no audio of a kind that the service decodes
 ├── SessionFailed            the session's audio cannot be analysed
 ├── JobFailed                the job was removed before it ended
-└── Refused                  the service answered with an error status
+└── Refused                  the service answered with an error
+    ├── SpeakerRefused 200   a rule of the speaker interface is broken, which it tells with the status of a success
     ├── WrongKey       401
     ├── Exhausted      402   the project's free seconds of the month are spent
     ├── SessionClosed  403   the session takes no more chunks
@@ -13,6 +14,7 @@ EarshotClientError
     ├── NoJob          404   the job never was, was deleted or has expired
     ├── WrongSequence  409   the chunk number is not the next one
     ├── JobConflict    409   the job has not ended, or the Idempotency-Key was used for another request
+    ├── EngineAway     502   the speaker engine does not answer
     └── Busy           503   the service was still busy after all retries
 """
 
@@ -50,8 +52,12 @@ class Refused(EarshotClientError):
         self.status = status
 
 
+class SpeakerRefused(Refused):
+    """A rule of the speaker interface is broken: of names, recordings, or how many there may be."""
+
+
 class WrongKey(Refused):
-    """The project key is missing or invalid."""
+    """The key of the project or the organization is missing or invalid."""
 
 
 class Exhausted(Refused):
@@ -78,6 +84,10 @@ class JobConflict(Refused):
     """The job has not ended, or the Idempotency-Key was used for another request."""
 
 
+class EngineAway(Refused):
+    """The speaker engine does not answer."""
+
+
 class Busy(Refused):
     """The service was still busy after all retries."""
 
@@ -92,6 +102,7 @@ BY_STATUS: Final[Kinds] = {
     503: Busy,
 }
 BY_JOB_STATUS: Final[Kinds] = {401: WrongKey, 402: Exhausted, 404: NoJob, 409: JobConflict, 503: Busy}
+BY_SPEAKER_STATUS: Final[Kinds] = {401: WrongKey, 502: EngineAway, 503: Busy}
 
 
 def refused(status: int, message: str, kinds: Kinds = BY_STATUS) -> Refused:

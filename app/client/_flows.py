@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from base64 import b64encode
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Set
 from typing import BinaryIO, Final, TypeVar
 
 import msgspec
@@ -183,15 +183,15 @@ def _call(method: str, path: str, body: object, headers: Mapping[str, str] = {})
     return Call(method, path, msgspec.json.encode(body), {"Content-Type": "application/json", **headers})
 
 
-def ask(call: Call, again: bool = True, kinds: Kinds = BY_STATUS) -> Flow[Answer]:
-    """Make a call, repeating it while the service is busy and, with `again`, when the answer is lost.
+def ask(call: Call, again: bool = True, kinds: Kinds = BY_STATUS, busy: Set[int] = BUSY) -> Flow[Answer]:
+    """Make a call, repeating it after a status of `busy` and, with `again`, when the answer is lost.
 
     Raises:
         Unreachable, Refused: what the last try ended with.
     """
     for delay in (*RETRIES, None):
         came = yield call
-        if isinstance(came, Answer) and came.status not in BUSY:
+        if isinstance(came, Answer) and came.status not in busy:
             return checked(came, kinds)
         if delay is None or not (again or isinstance(came, Answer)):
             break

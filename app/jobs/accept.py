@@ -63,7 +63,7 @@ async def _accept(call: Call, read: Reader, limit: int) -> Reply | StreamReply:
         async with aclosing(arriving(call, limit)) as body:
             return await call.edge.forwarder.forward(call, owner, body)
     try:
-        async with Spool(call.edge.options.spool) as audio:
+        async with Spool(call.edge.options.spool, hashed=True) as audio:
             wanted = await read(call, limit, audio)
             return await _judge(call, principal, job, wanted, audio)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""A form with options and audio (RFC 7578), read as it arrives: the audio passes through, the options are kept."""
+"""A form with a text and a file (RFC 7578), read as it arrives: the file passes through, the text is kept."""
 
 from __future__ import annotations
 
@@ -8,18 +8,22 @@ from typing import Final
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
-from app.jobs.options import OPTIONS_BYTES, invalid, too_long
+from app.jobs.options import OPTIONS_BYTES
 from topics.errors import BadRequest
 
 #: Longest filename and content type that are kept, in characters.
 NAME_CHARACTERS: Final = 255
+#: Bytes of text that are kept: one more than any use allows, so that it sees what is too long.
+_TEXT_BYTES: Final = OPTIONS_BYTES + 1
+#: A form of millions of parts would take minutes to read.
+MOST_PARTS: Final = 100
 
 
 class Form:
-    """The parts `options` and `audio`, in either order; parts of other names are passed over."""
+    """A file and a text part, if any, of given names in either order; parts of other names are passed over."""
 
-    def __init__(self, content_type: bytes, audio: Callable[[memoryview], None]) -> None:
-        """Read a form of this Content-Type; `audio` is given the audio as it comes.
+    def __init__(self, content_type: bytes, file: str, take: Callable[[memoryview], None], text: str = "") -> None:
+        """Read a form of this Content-Type; `take` is given the file as it comes.
 
         Raises:
             BadRequest: it is not multipart/form-data with a boundary.
@@ -28,14 +32,19 @@ class Form:
         boundary = parameters.get(b"boundary", b"")
         if kind != b"multipart/form-data" or not boundary:
             raise BadRequest("Content-Type: multipart/form-data with a boundary is required")
-        self._audio = audio
-        self._options: list[bytes] = []
-        self._seen: set[bytes] = set()
-        self._part = b""
+        self._file = file
+        self._take = take
+        self._wanted = {name for name in (file, text) if name}
+        self._text = bytearray()
+        self._parts = 0
+        self._part = ""
         self._field: list[bytes] = []
         self._value: list[bytes] = []
         self._headers: dict[bytes, bytes] = {}
         self._ended = False
+        #: Names of the wanted parts that are there.
+        self.seen: set[str] = set()
+        #: Of the file.
         self.filename = ""
         self.content_type = ""
         try:
@@ -55,11 +64,10 @@ class Form:
             raise BadRequest(f"Content-Type: {error}") from None
 
     def feed(self, block: bytes) -> None:
-        """Read the next bytes; errors of `audio` pass through.
+        """Read the next bytes; errors of `take` pass through.
 
         Raises:
-            BadRequest: they are no such form, or a part is there twice.
-            Invalid: the options are too long.
+            BadRequest: they are no such form, it has too many parts, or a part is there twice.
         """
         try:
             self._parser.write(block)
@@ -67,20 +75,19 @@ class Form:
             raise BadRequest(f"the body is no multipart form: {error}") from None
 
     def close(self) -> bytes:
-        """End the form and return its options.
+        """End the form and return its text, empty where there is none.
 
         Raises:
             BadRequest: it has no end.
-            Invalid: a part is missing.
         """
         if not self._ended:
             raise BadRequest("the multipart form breaks off before its last boundary")
-        for part in (b"options", b"audio"):
-            if part not in self._seen:
-                raise invalid("missing", "Field required", part.decode())
-        return b"".join(self._options)
+        return bytes(self._text)
 
     def _begin(self) -> None:
+        self._parts += 1
+        if self._parts > MOST_PARTS:
+            raise BadRequest(f"the multipart form has more than {MOST_PARTS} parts")
         self._headers.clear()
 
     def _header(self) -> None:
@@ -90,27 +97,25 @@ class Form:
 
     def _named(self) -> None:
         _, parameters = parse_options_header(self._headers.get(b"content-disposition", b""))
-        self._part = parameters.get(b"name", b"")
-        if self._part not in (b"options", b"audio"):
+        self._part = _readable(parameters.get(b"name", b""))
+        if self._part not in self._wanted:
             return
-        if self._part in self._seen:
-            raise BadRequest(f"the part {self._part.decode()} is there twice")
-        self._seen.add(self._part)
-        if self._part == b"audio":
-            self.filename = _text(parameters.get(b"filename", b""))
-            self.content_type = _text(self._headers.get(b"content-type", b""))
+        if self._part in self.seen:
+            raise BadRequest(f"the part {self._part} is there twice")
+        self.seen.add(self._part)
+        if self._part == self._file:
+            self.filename = _readable(parameters.get(b"filename", b""))
+            self.content_type = _readable(self._headers.get(b"content-type", b""))
 
     def _data(self, data: bytes, start: int, end: int) -> None:
-        if self._part == b"audio":
-            self._audio(memoryview(data)[start:end])
-        elif self._part == b"options":
-            self._options.append(data[start:end])
-            if sum(map(len, self._options)) > OPTIONS_BYTES:
-                raise too_long("options")
+        if self._part == self._file:
+            self._take(memoryview(data)[start:end])
+        elif self._part in self._wanted:
+            self._text += data[start : min(end, start + _TEXT_BYTES - len(self._text))]
 
     def _end(self) -> None:
         self._ended = True
 
 
-def _text(value: bytes) -> str:
+def _readable(value: bytes) -> str:
     return value.decode("utf-8", "replace")[:NAME_CHARACTERS]

@@ -29,11 +29,12 @@ class Spool:
     It vanishes when it is closed, and with the process. OSError of its methods: the disk is full, or fails.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, hashed: bool = False) -> None:
+        """Make the file; what is written to it is `hashed` for `digest`, which takes longer than the writing."""
         # Closing waits for the thread that is at work: the number of a closed descriptor soon names another file.
         self._lock = threading.Lock()
         self._file = tempfile.TemporaryFile(buffering=0, dir=directory)  # noqa: SIM115
-        self._hash = blake2b(digest_size=32)
+        self._hash = blake2b(digest_size=32) if hashed else None
         self.size = 0
 
     def write(self, data: bytes | memoryview) -> None:
@@ -42,7 +43,8 @@ class Spool:
             view = memoryview(data)
             while view:
                 view = view[self._file.write(view) or 0 :]
-            self._hash.update(data)
+            if self._hash is not None:
+                self._hash.update(data)
             self.size += len(data)
 
     def read(self, offset: int, length: int) -> bytes:
@@ -55,7 +57,8 @@ class Spool:
         return self._file.fileno()
 
     def digest(self) -> bytes:
-        """Return the BLAKE2b-256 of what was written."""
+        """Return the BLAKE2b-256 of what was written to a spool that is hashed."""
+        assert self._hash is not None
         return self._hash.digest()
 
     async def __aenter__(self) -> Spool:

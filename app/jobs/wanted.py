@@ -12,7 +12,7 @@ import msgspec
 
 from app.jobs.content import read_content
 from app.jobs.multipart import NAME_CHARACTERS, Form
-from app.jobs.options import AnalyzeFields, agreed, parse, read_options
+from app.jobs.options import AnalyzeFields, agreed, invalid, parse, read_options
 from app.jobs.uploads import Spool, receive
 from app.operation import Call
 from topics import media
@@ -54,9 +54,13 @@ def _judged(fields: AnalyzeFields) -> Wanted:
 
 async def from_form(call: Call, limit: int, audio: Spool) -> Wanted:
     """Read a form of at most `limit` bytes, and write its recording to `audio`; errors as `Form` and `read_options`."""
-    form = Form(call.header(b"content-type"), audio.write)
+    form = Form(call.header(b"content-type"), "audio", audio.write, text="options")
     await receive(call, limit, form.feed)
-    return _wanted(read_options(parse(form.close(), "options")), form.content_type, form.filename)
+    options = form.close()
+    for part in ("options", "audio"):
+        if part not in form.seen:
+            raise invalid("missing", "Field required", part)
+    return _wanted(read_options(parse(options, "options")), form.content_type, form.filename)
 
 
 def _wanted(options: Options, declared: str, filename: str, samplerate: int | None = None) -> Wanted:

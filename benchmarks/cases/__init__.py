@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from benchmarks.cases import chunks, footprint, jobs, latency, pages, status, windows
+from benchmarks.cases import chunks, footprint, jobs, latency, pages, speakers, status, windows
 from benchmarks.cases.setup import Setup
 from benchmarks.measures import Row
 
@@ -21,6 +21,9 @@ CASES: Final[dict[str, Case]] = {
     "speech": jobs.speech,
     "hanging": jobs.hanging,
     "accepting": jobs.accepting,
+    "registering": speakers.registering,
+    "keys": speakers.keys,
+    "refusing": speakers.refusing,
     "bytes": footprint.written,
     "memory": footprint.memory,
     "start": footprint.start,

@@ -15,6 +15,7 @@ MODULES: Final = (
     "infra.cli.listen",
     "infra.cli.detect",
     "infra.cli.analyze",
+    "infra.cli.speakers",
     "infra.cli.explore",
     "infra.cli.models",
     "infra.cli.train_tag",

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from infra.cli.administration import AdminUrl, administer
 from infra.cli.output import AsJson, Row, show, show_all
 
 if TYPE_CHECKING:
-    from infra.db.accounts import Accounts, Organization, Project
-
-T = TypeVar("T")
+    from topics.accounts import Organization, Project
 
 Name = Annotated[str, typer.Argument(help="1 to 40 characters.")]
 OrganizationArgument = Annotated[str, typer.Argument(metavar="ORG", help="Id or name of an organization.")]
@@ -41,88 +38,79 @@ def register(app: typer.Typer) -> None:
 
 
 @org.command("create")
-def create_organization(name: Name, as_json: AsJson = False) -> None:
+def create_organization(name: Name, url: AdminUrl = None, as_json: AsJson = False) -> None:
     """Make an organization and print its key."""
-    made, issued = _run(lambda accounts: accounts.create_organization(name))
+    made, issued = administer(url, lambda accounts: accounts.create_organization(name))
     show({**_row(made), "key": issued}, as_json)
 
 
 @org.command("list")
-def list_organizations(as_json: AsJson = False) -> None:
+def list_organizations(url: AdminUrl = None, as_json: AsJson = False) -> None:
     """List all organizations."""
-    show_all([_row(one) for one in _run(lambda accounts: accounts.organizations())], as_json)
+    show_all([_row(one) for one in administer(url, lambda accounts: accounts.organizations())], as_json)
 
 
 @org.command("rotate-key")
-def rotate_organization_key(organization: OrganizationArgument, as_json: AsJson = False) -> None:
+def rotate_organization_key(organization: OrganizationArgument, url: AdminUrl = None, as_json: AsJson = False) -> None:
     """Revoke an organization's key and print its new one."""
-    issued = _run(lambda accounts: accounts.rotate_organization_key(organization))
+    issued = administer(url, lambda accounts: accounts.rotate_organization_key(organization))
     show({"organization": organization, "key": issued}, as_json)
 
 
 @org.command("delete")
-def delete_organization(organization: OrganizationArgument, yes: Yes = False, as_json: AsJson = False) -> None:
-    """Delete an organization, its projects and their keys."""
-    _confirm(yes, f"Delete organization {organization}, its projects and their keys?")
-    _run(lambda accounts: accounts.delete_organization(organization))
+def delete_organization(
+    organization: OrganizationArgument, yes: Yes = False, url: AdminUrl = None, as_json: AsJson = False
+) -> None:
+    """Delete an organization, its projects, their keys, and its speakers with their voices."""
+    _confirm(yes, f"Delete organization {organization}, its projects, their keys, and its speakers?")
+    administer(url, lambda accounts: accounts.delete_organization(organization))
     show({"deleted": organization}, as_json)
 
 
 @project.command("create")
-def create_project(name: Name, organization: InOrganization = None, as_json: AsJson = False) -> None:
+def create_project(
+    name: Name, organization: InOrganization = None, url: AdminUrl = None, as_json: AsJson = False
+) -> None:
     """Make a project, in the only organization unless --org names one, and print its key."""
-    made, issued = _run(lambda accounts: accounts.create_project(name, organization))
+    made, issued = administer(url, lambda accounts: accounts.create_project(name, organization))
     show({**_planned(_row(made), as_json), "key": issued}, as_json)
 
 
 @project.command("list")
-def list_projects(organization: InOrganization = None, as_json: AsJson = False) -> None:
+def list_projects(organization: InOrganization = None, url: AdminUrl = None, as_json: AsJson = False) -> None:
     """List projects, all of them or those of one organization."""
-    rows = [_row(one) for one in _run(lambda accounts: accounts.projects(organization))]
+    rows = [_row(one) for one in administer(url, lambda accounts: accounts.projects(organization))]
     show_all([_planned(row, as_json) for row in rows], as_json)
 
 
 @project.command("plan")
 def plan_project(
-    name: ProjectArgument, free_seconds: FreeSeconds = None, unlimited: Unlimited = False, as_json: AsJson = False
+    name: ProjectArgument,
+    free_seconds: FreeSeconds = None,
+    unlimited: Unlimited = False,
+    url: AdminUrl = None,
+    as_json: AsJson = False,
 ) -> None:
     """Set what a project may have analysed in a month (UTC); nodes know within ten minutes. New ones are unlimited."""
     if (free_seconds is None) is not unlimited:
         raise typer.BadParameter("give one of --free-seconds and --unlimited")
-    _run(lambda accounts: accounts.plan(name, free_seconds))
+    administer(url, lambda accounts: accounts.plan(name, free_seconds))
     show(_planned({"project": name, "free_seconds": free_seconds}, as_json), as_json)
 
 
 @project.command("delete")
-def delete_project(name: ProjectArgument, yes: Yes = False, as_json: AsJson = False) -> None:
+def delete_project(name: ProjectArgument, yes: Yes = False, url: AdminUrl = None, as_json: AsJson = False) -> None:
     """Delete a project and its key."""
     _confirm(yes, f"Delete project {name} and its key?")
-    _run(lambda accounts: accounts.delete_project(name))
+    administer(url, lambda accounts: accounts.delete_project(name))
     show({"deleted": name}, as_json)
 
 
 @key.command("rotate")
-def rotate_project_key(name: ProjectArgument, as_json: AsJson = False) -> None:
+def rotate_project_key(name: ProjectArgument, url: AdminUrl = None, as_json: AsJson = False) -> None:
     """Revoke a project's key and print its new one; the old one may be remembered for up to ten minutes."""
-    issued = _run(lambda accounts: accounts.rotate_project_key(name))
+    issued = administer(url, lambda accounts: accounts.rotate_project_key(name))
     show({"project": name, "key": issued}, as_json)
-
-
-def _run(story: Callable[[Accounts], Awaitable[T]]) -> T:
-    from infra.db.accounts import Accounts
-    from infra.db.database import Database
-    from infra.settings import load
-
-    database = Database(load().database)
-
-    async def told() -> T:
-        try:
-            await database.migrate()
-            return await story(Accounts(database))
-        finally:
-            await database.close()
-
-    return asyncio.run(told())
 
 
 def _row(one: Organization | Project) -> Row:

@@ -21,10 +21,10 @@ def engines(
     log_level: Annotated[Level, typer.Option(envvar="EARSHOT_LOG_LEVEL", help="Least severe event to log.")] = "info",
     log_format: Annotated[Format, typer.Option(envvar="EARSHOT_LOG_FORMAT", help="Form of the log.")] = "json",
 ) -> None:
-    """Serve speech (a demonstration, English), captions and insights over public protocols; no network, no keys.
+    """Serve speech (a demonstration, English), voices as vectors, captions and insights over public protocols.
 
-    The service starts one for itself. To share one among services, start it here and set EARSHOT_SPEECH_URL and
-    EARSHOT_CAPTION_URL.
+    It needs no network and no keys. The service starts one for itself. To share one among services, start it here and
+    set EARSHOT_SPEECH_URL, EARSHOT_SPEAKER_URL and EARSHOT_CAPTION_URL.
     """
     from infra import logs
     from infra.engines import serving

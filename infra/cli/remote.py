@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 Url = Annotated[str, typer.Option(envvar="EARSHOT_URL", help="Where the service is.")]
 Key = Annotated[str, typer.Option(envvar="EARSHOT_PROJECT_KEY", help="Project key.", show_default=False)]
+OrgKey = Annotated[str, typer.Option(envvar="EARSHOT_ORG_KEY", help="Organization key.", show_default=False)]
 DefaultSensitivity = Annotated[
     int, typer.Option("--sensitivity", min=-2, max=2, help="2 reports the fewest sounds, -2 the most.")
 ]
@@ -33,26 +34,41 @@ def connected(url: str, key: str) -> Iterator[Client]:
     Raises:
         EarshotError: no key was given, or whatever went wrong with the service, in words that name what to look at.
     """
+    if not key:
+        raise EarshotError("no project key: give --key or set EARSHOT_PROJECT_KEY")
+    with _client(url, key=key) as client:
+        yield client
+
+
+@contextmanager
+def connected_organization(url: str, org_key: str) -> Iterator[Client]:
+    """Yield a client that speaks for an organization; errors as `connected`."""
+    if not org_key:
+        raise EarshotError("no organization key: give --org-key or set EARSHOT_ORG_KEY")
+    with _client(url, org_key=org_key) as client:
+        yield client
+
+
+@contextmanager
+def _client(url: str, key: str = "", org_key: str = "") -> Iterator[Client]:
     import httpx2
 
     from app.client import Client, EarshotClientError
 
-    if not key:
-        raise EarshotError("no project key: give --key or set EARSHOT_PROJECT_KEY")
     try:
-        with Client(url, key) as client:
+        with Client(url, key, org_key=org_key) as client:
             yield client
     except (EarshotClientError, OSError, httpx2.InvalidURL) as error:
-        raise EarshotError(_said(error, url)) from None
+        raise EarshotError(_said(error, url, "organization" if org_key else "project")) from None
 
 
-def _said(error: Exception, url: str) -> str:
+def _said(error: Exception, url: str, whose: str) -> str:
     from app.client import Unreachable, WrongKey
 
     if isinstance(error, Unreachable):
         return f"no answer from {url}: {error}"
     if isinstance(error, WrongKey):
-        return f"the service at {url} does not know this project key ({error})"
+        return f"the service at {url} does not know this {whose} key ({error})"
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     return str(error)

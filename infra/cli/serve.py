@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from infra.service import Service
 
 WELCOME: Final = (
-    "\nEarshot is listening on {url}\n{key_line}\n"
+    "\nEarshot is listening on {url}\n{key_lines}\n"
     "Three lines to paste: create a session, send a recording, read what was heard.\n\n"
     "  ID=$(curl -s {url}/audio_sessions/ -H 'X-Api-Key: {key}' "
     """-d '{{"type":"stream","content_type":"audio/flac"}}' | cut -d'"' -f4)\n"""
@@ -52,14 +52,19 @@ def announce(service: Service, made: Bootstrapped) -> None:
     from infra.examples import RECORDING
 
     chosen = service.settings.bootstrap_project_key
-    if made.fresh_key is not None:
-        key_line = f"Key of the demo project, shown this once and stored hashed: {made.fresh_key}\n"
-    elif chosen is not None:
-        key_line = "The demo project's key is EARSHOT_BOOTSTRAP_PROJECT_KEY.\n"
-    else:
-        key_line = "Keys were shown when they were made; `earshot key rotate PROJECT` makes a new one.\n"
+    lines = [
+        f"Key of the demo {whose}, shown this once and stored hashed: {fresh}\n"
+        for whose, fresh in (("project", made.fresh_key), ("organization (for speakers)", made.fresh_org_key))
+        if fresh is not None
+    ]
+    if made.fresh_key is None:
+        lines[:0] = [
+            "Keys were shown when they were made; `earshot key rotate PROJECT` makes a new one.\n"
+            if chosen is None
+            else "The demo project's key is EARSHOT_BOOTSTRAP_PROJECT_KEY.\n"
+        ]
     key = made.fresh_key or ("'$EARSHOT_BOOTSTRAP_PROJECT_KEY'" if chosen is not None else "YOUR_PROJECT_KEY")
     recording = os.path.relpath(RECORDING)
     earshot = os.path.relpath(Path(sys.executable).with_name("earshot"))
-    welcome = WELCOME.format(url=service.url, key_line=key_line, key=key, recording=recording, earshot=earshot)
+    welcome = WELCOME.format(url=service.url, key_lines="".join(lines), key=key, recording=recording, earshot=earshot)
     print(welcome, flush=True)

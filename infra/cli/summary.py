@@ -1,4 +1,4 @@
-"""The result of a job for people: tables of what was said and heard."""
+"""What was said and heard, as tables for people."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from rich.text import Text
 from app.client import Event, Runs, Tag
 
 if TYPE_CHECKING:
-    from app.client import InsightsText, Result, Run, Turn, Window
+    from app.client import InsightsText, Result, Run, SpokenTurn, Turn, Window
 
 
 def show(file: str, result: Result) -> None:
-    """Print the summary of one file."""
+    """Print the result of a job of one file."""
     parts: list[RenderableType] = [_text(file, "bold")]
     if result.caption and result.caption.result:
         parts.append(_text(result.caption.result.caption, "italic"))
@@ -30,6 +30,17 @@ def show(file: str, result: Result) -> None:
         parts.append(_sounds(result.sound_event_detection.results))
     parts += [_text(f"note: {warning}", "yellow") for warning in result.metadata.get("warnings", ())]
     Console(highlight=False).print(Group(*parts, Text()))
+
+
+def show_turns(file: str, turns: Sequence[SpokenTurn]) -> None:
+    """Print who speaks when in one file, how surely, and what."""
+    table = _table("speakers", "from", "to", "speaker", "score", "text")
+    for turn in turns:
+        # -1 says that there was nobody to be compared with.
+        score = "" if turn.unlabeled or turn.score == -1 else f"{turn.score:.2f}"
+        times = clock(turn.start_ms / 1000), clock(turn.end_ms / 1000)
+        table.add_row(*times, _text(turn.name), score, _text(turn.transcript))
+    Console(highlight=False).print(Group(_text(file, "bold"), table if turns else Text("no speech"), Text()))
 
 
 def _insights(found: InsightsText) -> RenderableType:
@@ -82,7 +93,7 @@ def _text(words: str, style: str = "") -> Text:
 def _table(title: str, *columns: str) -> Table:
     table = Table(*columns, title=title, title_justify="left", box=None, pad_edge=False, show_header=any(columns))
     for column in table.columns:
-        if column.header in ("from", "to", "confidence"):
+        if column.header in ("from", "to", "confidence", "score"):
             column.justify = "right"
             column.no_wrap = True
     return table

@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-import msgspec
 from sqlalchemy import Table, and_, delete, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from infra.db import keyring
+from infra.db import discards, keyring
 from infra.db.database import Database
 from infra.db.keyring import Owner
 from infra.db.ledger import month_of, used_ms
-from infra.db.schema import keys, organizations, projects
+from infra.db.schema import keys, organizations, projects, speakers
 from topics import apikeys
+from topics.accounts import Organization, Project
 from topics.errors import BadRequest, NotFound
 from topics.keys import new_id
 from topics.ports import Principal
@@ -27,28 +27,6 @@ LONGEST_NAME: Final = 40
 MOST_SECONDS: Final = 10**12
 
 _NOUN: Final = {organizations: "organization", projects: "project"}
-
-
-class Organization(msgspec.Struct, frozen=True):
-    """An organization; `key` is what may be shown of its live key, None when it has none."""
-
-    id: str
-    name: str
-    #: Milliseconds since 1970, UTC.
-    created_at: int
-    key: str | None = None
-
-
-class Project(msgspec.Struct, frozen=True):
-    """A project; `organization` is an id, the rest as in `Organization`."""
-
-    id: str
-    name: str
-    organization: str
-    created_at: int
-    key: str | None = None
-    #: Seconds of audio in a calendar month (UTC), None for any amount.
-    free_seconds: int | None = None
 
 
 class Accounts:
@@ -95,8 +73,12 @@ class Accounts:
             return await keyring.issue(connection, owner, self.now())
 
     async def delete_organization(self, organization: str) -> None:
-        """Delete an organization, its projects and their keys."""
-        await self._delete(organizations, organization)
+        """Delete an organization, its projects, their keys, and its speakers, whose voice files are noted as due."""
+        async with self._database.writing() as connection:
+            found = await _find(connection, organizations, organization)
+            await discards.note_speakers(connection, speakers.c.organization_id == found, self.now())
+            await connection.execute(delete(organizations).where(organizations.c.id == found))
+        await self._database.scrub()
 
     async def create_project(self, name: str, organization: str | None = None) -> tuple[Project, str]:
         """Make a project, in the only organization there is unless one is named; return it and its key."""
@@ -149,7 +131,9 @@ class Accounts:
 
     async def delete_project(self, project: str) -> None:
         """Delete a project and its keys."""
-        await self._delete(projects, project)
+        async with self._database.writing() as connection:
+            found = await _find(connection, projects, project)
+            await connection.execute(delete(projects).where(projects.c.id == found))
 
     async def project_of(self, key: str) -> Principal | None:
         """Return whom a project key speaks for, None for an unknown or revoked one or one of another kind."""
@@ -177,11 +161,6 @@ class Accounts:
     def now(self) -> int:
         """Return the time in milliseconds."""
         return int(self._clock() * 1000)
-
-    async def _delete(self, table: Table, reference: str) -> None:
-        async with self._database.writing() as connection:
-            found = await _find(connection, table, reference)
-            await connection.execute(delete(table).where(table.c.id == found))
 
 
 async def add_organization(connection: AsyncConnection, name: str, at: int) -> Owner:

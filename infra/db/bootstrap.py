@@ -20,6 +20,8 @@ class Bootstrapped(msgspec.Struct, frozen=True):
 
     #: The demo project's fresh key, the only time that it is shown; None when it was chosen, or made at another start.
     fresh_key: str | None = None
+    #: The demo organization's fresh key; otherwise as `fresh_key`.
+    fresh_org_key: str | None = None
     #: Settings whose key opens nothing, because this was not the first start or the key was revoked since.
     unused: tuple[str, ...] = ()
 
@@ -33,7 +35,7 @@ async def bootstrap(
         database: brought up to date before.
         at: the time in milliseconds.
         project_key: the project's key, taken verbatim; a fresh one by default.
-        org_key: the organization's key, taken verbatim; none by default.
+        org_key: the organization's key, likewise.
     """
     chosen = {"bootstrap_project_key": project_key, "bootstrap_org_key": org_key}
     async with database.writing() as connection:
@@ -41,8 +43,7 @@ async def bootstrap(
             unused = [name for name, key in chosen.items() if key and await keyring.owner_of(connection, key) is None]
             return Bootstrapped(unused=tuple(unused))
         organization = await add_organization(connection, NAME, at)
-        if org_key:
-            await keyring.issue(connection, organization, at, org_key)
+        org_issued = await keyring.issue(connection, organization, at, org_key)
         project = await add_project(connection, organization.organization, NAME, at)
         issued = await keyring.issue(connection, project, at, project_key)
-    return Bootstrapped(fresh_key=None if project_key else issued)
+    return Bootstrapped(None if project_key else issued, None if org_key else org_issued)

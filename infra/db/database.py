@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +25,9 @@ MIGRATIONS: Final = Path(__file__).parent / "migrations"
 CONNECT_SECONDS: Final = 2
 BUSY_SECONDS: Final = 5
 COMMAND_SECONDS: Final = 30
+#: How long a checkpoint waits for readers, which is how long writers wait for it, and how often it is tried.
+SCRUB_SECONDS: Final = 0.2
+SCRUBS: Final = 5
 #: Advisory lock that writers take on PostgreSQL, so that they follow one another as they do on SQLite.
 LOCK: Final = 0x45415253
 
@@ -34,6 +39,8 @@ class Database:
         self._url = make_url(url)
         self._sqlite = self._url.get_backend_name() == "sqlite"
         self._engine = _sqlite(self._url.database or "", url) if self._sqlite else _postgresql(url)
+        # Writers of this process wait for one another here, where they hold no connection that a reader could use.
+        self._turn = asyncio.Lock()
 
     def __repr__(self) -> str:
         return f"<Database {self._url.render_as_string(hide_password=True)}>"
@@ -57,12 +64,21 @@ class Database:
             DirectoryDown: the database does not answer.
         """
         with _named():
-            async with self._engine.connect() as connection:
+            async with self._writer(), self._engine.connect() as connection:
                 await connection.execution_options(writes=True)
                 async with connection.begin():
                     if not self._sqlite:
                         await connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
                     yield connection
+
+    @asynccontextmanager
+    async def _writer(self) -> AsyncIterator[None]:
+        async with asyncio.timeout(BUSY_SECONDS):
+            await self._turn.acquire()
+        try:
+            yield
+        finally:
+            self._turn.release()
 
     async def migrate(self) -> None:
         """Bring the tables up to date; when they are, this is one look at the revision.
@@ -79,6 +95,26 @@ class Database:
             raise ServiceError(f"the database is at revision {found}, this version knows them up to {REVISION}")
         async with self.writing() as connection:
             await connection.run_sync(upgrade)
+
+    async def scrub(self) -> None:
+        """Take what was deleted of speakers out of the database's files, as far as the database can do that.
+
+        SQLite overwrites deleted rows with zeros (`secure_delete`), and its log of writes is emptied here. That cannot
+        be done while somebody reads for long: then the next call does it, or whoever closes the file last.
+
+        PostgreSQL has the place of deleted rows freed here and used again by later rows. Until then, and in its log of
+        writes, archives of that log, replicas and backups, the bytes remain.
+        """
+        with suppress(DirectoryDown, sqlite3.Error):
+            if not self._sqlite:
+                with _named():
+                    async with self._engine.connect() as connection:
+                        await connection.execution_options(isolation_level="AUTOCOMMIT")
+                        await connection.execute(text("VACUUM (SKIP_LOCKED) speakers, samples"))
+                return
+            for _ in range(SCRUBS):
+                if await asyncio.to_thread(_checkpoint, self._url.database or ""):
+                    return
 
     async def close(self) -> None:
         """Close all connections."""
@@ -141,7 +177,7 @@ def _sqlite(file: str, url: str) -> AsyncEngine:
 
 def _prepare(connection: DBAPIConnection, record: object) -> None:
     cursor = connection.cursor()
-    for pragma in "journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON":
+    for pragma in "journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "secure_delete = ON":
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
 
@@ -150,6 +186,13 @@ def _begin(connection: Connection) -> None:
     # A transaction that reads first and writes later cannot wait for another writer; one that announces it can.
     writes = connection.get_execution_options().get("writes", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _checkpoint(file: str) -> bool:
+    """Move the log of writes into the database and empty it; False when a reader or writer was in the way."""
+    with closing(sqlite3.connect(file, timeout=SCRUB_SECONDS, isolation_level=None)) as connection:
+        (busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    return not busy
 
 
 @contextmanager

@@ -33,13 +33,20 @@ class SqlDirectory:
         Raises:
             DirectoryDown: the database failed, or gave no answer in time.
         """
-        if apikeys.well_formed(key) is False:
-            return None
-        return await self._answer(self._accounts.project_of(key), "API key verification failed")
+        return await self._known(key, self._accounts.project_of)
+
+    async def organization(self, key: str) -> str | None:
+        """Return the organization that an organization key belongs to; otherwise as `project`."""
+        return await self._known(key, self._accounts.organization_of)
 
     async def exhausted(self, principal: Principal) -> bool:
         """Return True when the project's free seconds of this month are spent; errors as `project`."""
         return await self._answer(self._accounts.exhausted(principal), "the usage of this month cannot be read")
+
+    async def _known(self, key: str, owner: Callable[[str], Coroutine[object, None, T | None]]) -> T | None:
+        if apikeys.well_formed(key) is False:
+            return None
+        return await self._answer(owner(key), "API key verification failed")
 
     async def _answer(self, question: Coroutine[object, None, T], failure: str) -> T:
         lookup = asyncio.create_task(question)

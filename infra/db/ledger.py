@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Final
 
 import msgspec
 from sqlalchemy import ColumnElement, func, select
@@ -14,25 +15,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from infra.db.database import Database
 from infra.db.schema import LONGEST_MODEL, projects, usage
+from topics.accounts import Period, Total
 from topics.jobs.options import Service
 from topics.ports import Charge
 
-
-class Total(msgspec.Struct, frozen=True):
-    """What one project used of one service in one month."""
-
-    month: str
-    #: Id.
-    project: str
-    #: None once the project was deleted.
-    name: str | None
-    #: Id.
-    organization: str
-    service: Service
-    jobs: int
-    audio_ms: int
-    #: Names, sorted.
-    models: tuple[str, ...]
+EVER: Final = Period()
 
 
 class SqlLedger:
@@ -48,23 +35,21 @@ class SqlLedger:
             async with self._database.writing() as connection:
                 await connection.execute(insert(usage).on_conflict_do_nothing(), rows)
 
-    async def totals(
-        self, project: str | None = None, organization: str | None = None, month: str | None = None
-    ) -> list[Total]:
-        """Return the totals of a project or an organization (ids) in a month ("YYYY-MM", UTC), or of all."""
+    async def totals(self, period: Period = EVER) -> list[Total]:
+        """Return what was used, by month, project and service; organization and project are ids."""
         group = (usage.c.month, usage.c.project_id, projects.c.name, usage.c.organization_id, usage.c.service)
         query = (
             select(*group, usage.c.model, func.count(), func.sum(usage.c.audio_ms))
             .outerjoin_from(usage, projects, projects.c.id == usage.c.project_id)
-            .where(*_of(project, organization, month))
+            .where(*_of(period))
             .group_by(*group, usage.c.model)
             .order_by(*group, usage.c.model)
         )
         totals: dict[tuple[str, str, str], Total] = {}
         async with self._database.reading() as connection:
-            for period, owner, name, above, service, model, jobs, audio_ms in await connection.execute(query):
-                key = (period, owner, service)
-                before = totals.get(key, Total(period, owner, name, above, Service(service), 0, 0, ()))
+            for month, owner, name, above, service, model, jobs, audio_ms in await connection.execute(query):
+                key = (month, owner, service)
+                before = totals.get(key, Total(month, owner, name, above, Service(service), 0, 0, ()))
                 totals[key] = msgspec.structs.replace(
                     before,
                     jobs=before.jobs + jobs,
@@ -73,12 +58,10 @@ class SqlLedger:
                 )
         return list(totals.values())
 
-    async def lines(
-        self, project: str | None = None, organization: str | None = None, month: str | None = None
-    ) -> list[Charge]:
-        """Return single lines in order of time; arguments as for `totals`."""
+    async def lines(self, period: Period = EVER) -> list[Charge]:
+        """Return single lines in order of time; organization and project are ids."""
         columns = (usage.c[name] for name in ("job_id", "service", "project_id", "organization_id"))
-        query = select(*columns, usage.c.audio_ms, usage.c.model, usage.c.at).where(*_of(project, organization, month))
+        query = select(*columns, usage.c.audio_ms, usage.c.model, usage.c.at).where(*_of(period))
         async with self._database.reading() as connection:
             rows = await connection.execute(query.order_by(usage.c.at, usage.c.job_id, usage.c.service))
             return [Charge(job, Service(service), *rest) for job, service, *rest in rows]
@@ -86,7 +69,7 @@ class SqlLedger:
 
 async def used_ms(connection: AsyncConnection, project: str, month: str) -> int:
     """Return the milliseconds of audio that a project used in a month, all services together."""
-    total = select(func.sum(usage.c.audio_ms)).where(*_of(project, None, month))
+    total = select(func.sum(usage.c.audio_ms)).where(*_of(Period(project=project, month=month)))
     return int(await connection.scalar(total) or 0)
 
 
@@ -114,6 +97,11 @@ def _row(charge: Charge) -> dict[str, object]:
     }
 
 
-def _of(project: str | None, organization: str | None, month: str | None) -> list[ColumnElement[bool]]:
-    wanted = ((usage.c.project_id, project), (usage.c.organization_id, organization), (usage.c.month, month))
-    return [column == value for column, value in wanted if value is not None]
+def _of(period: Period) -> list[ColumnElement[bool]]:
+    wanted = {
+        usage.c.organization_id: period.organization,
+        usage.c.project_id: period.project,
+        usage.c.service: period.service,
+        usage.c.month: period.month,
+    }
+    return [column == value for column, value in wanted.items() if value is not None]

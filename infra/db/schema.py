@@ -1,4 +1,4 @@
-"""Tables of the control plane: organizations, projects, keys, secrets of all nodes, and the usage ledger."""
+"""Tables of the control plane: organizations, projects, keys, secrets of all nodes, the usage ledger, speakers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, LargeBina
 from sqlalchemy import UniqueConstraint as Unique
 
 #: Revision that this code works with: the newest in `migrations/versions`.
-REVISION: Final = "0002"
+REVISION: Final = "0003"
 
 #: Bytes of a model's name that the ledger keeps: some databases count them for characters.
 LONGEST_MODEL: Final = 200
@@ -78,6 +78,41 @@ usage: Final = Table(
     #: "YYYY-MM" of `at`, UTC.
     Column("month", String(7), nullable=False),
     Index(None, "project_id", "month"),
+)
+
+speakers: Final = Table(
+    "speakers",
+    metadata,
+    Column("id", String(24), primary_key=True),
+    Column("organization_id", ForeignKey("organizations.id", ondelete="CASCADE"), nullable=False),
+    Column("name", String(100), nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Unique("organization_id", "name"),
+)
+
+samples: Final = Table(
+    "samples",
+    metadata,
+    Column("id", String(24), primary_key=True),
+    Column("speaker_id", ForeignKey("speakers.id", ondelete="CASCADE"), nullable=False, index=True),
+    #: No two of a speaker are equal, so that this is their order.
+    Column("created_at", BigInteger, nullable=False),
+    Column("length_ms", BigInteger, nullable=False),
+    #: float32, little-endian.
+    Column("vector", LargeBinary, nullable=False),
+    Column("model", String(LONGEST_MODEL), nullable=False),
+    #: Hex.
+    Column("model_sha256", String(64), nullable=False),
+    #: Name of the recording in the voice store; NULL when it was not kept.
+    Column("voice", String(200)),
+)
+
+#: Recordings to delete from the voice store, each not before its time. No foreign keys: they outlive their speakers.
+discards: Final = Table(
+    "discards",
+    metadata,
+    Column("voice", String(200), primary_key=True),
+    Column("due_at", BigInteger, nullable=False),
 )
 
 _live = keys.c.revoked_at.is_(None)

@@ -1,4 +1,4 @@
-"""The engine server: three public protocols, and what they say of themselves."""
+"""The engine server: public protocols, and what they say of themselves."""
 
 from __future__ import annotations
 
@@ -11,21 +11,26 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from infra.engines import CHAT_MODEL, SPEECH_MODEL, chat, errors, speech
+from infra.engines import CHAT_MODEL, SPEAKER_MODEL, SPEECH_MODEL, chat, errors, speech
 from infra.engines.draining import Draining
+from infra.engines.embeddings import Embeddings
 from infra.engines.workers import Workers
 from topics.errors import EarshotError
 
 MODELS: Final = {
     SPEECH_MODEL: "Speech in English, a demonstration: wrong in every fourth word, or more.",
+    SPEAKER_MODEL: "Voices as vectors of unit length.",
     CHAT_MODEL: "Captions and insights by rules over sound events and a transcript.",
 }
 
 
 def create_app(workers: Workers) -> Starlette:
     """Return the engine server as an ASGI application; whoever stops it closes `workers`."""
+    embeddings = Embeddings()
     routes = [
         Route("/v1/audio/transcriptions", speech.Transcriptions(workers).__call__, methods=["POST"]),
+        Route("/v1/audio/speech/embedding", embeddings.of_form, methods=["POST"]),
+        Route("/v1/embeddings", embeddings.of_json, methods=["POST"]),
         Route("/v1/chat/completions", chat.completions, methods=["POST"]),
         Route("/v1/models", models),
         Route("/translate", translate, methods=["POST"]),

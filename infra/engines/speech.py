@@ -13,22 +13,17 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 import msgspec
-from starlette.datastructures import FormData, UploadFile
-from starlette.formparsers import MultiPartException
-from starlette.requests import ClientDisconnect, Request
+from starlette.datastructures import FormData
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.types import Message, Receive
 
 from app.bodies import hung_up
-from infra.engines import SPEECH_MODEL, transcripts
+from infra.engines import SPEECH_MODEL, transcripts, uploads
 from infra.engines.errors import check_model
 from infra.engines.transcripts import Form, Granularity, Heard
 from infra.engines.workers import Workers
-from topics.errors import BadRequest, TooLarge, Unavailable
+from topics.errors import BadRequest, Unavailable
 
-#: Ten minutes of stereo at 48 kHz and 16 bit fit.
-MOST_BYTES: Final = 128 * 1024 * 1024
-UPLOAD_S: Final = 60.0
 _ENGLISH: Final = frozenset({"", "auto", "multi", "en", "english"})
 
 
@@ -51,47 +46,14 @@ class Transcriptions:
         Raises:
             EarshotError: named by `infra.engines.errors`.
         """
-        length = request.headers.get("content-length", "")
-        if length.isdigit() and int(length) > MOST_BYTES:
-            raise TooLarge(f"the request is longer than {MOST_BYTES} bytes")
         async with self._workers.place():
-            request = Request(request.scope, _bounded(request.receive))
             with tempfile.TemporaryDirectory(prefix="earshot-engines-") as directory:
                 recording = Path(directory) / "recording"
-                asked = await _received(request, recording)
+                async with uploads.form(request) as (form, file):
+                    asked = _asked(form)
+                    await asyncio.to_thread(_keep, file, recording)
                 heard = await _unless_gone(request, self._workers, recording)
         return _reply(heard, asked)
-
-
-def _bounded(receive: Receive) -> Receive:
-    """A body without Content-Length ends with an error where it becomes too long."""
-    received = 0
-
-    async def bounded() -> Message:
-        nonlocal received
-        message = await receive()
-        received += len(message.get("body", b""))
-        if received > MOST_BYTES:
-            raise MultiPartException(f"the request is longer than {MOST_BYTES} bytes")
-        return message
-
-    return bounded
-
-
-async def _received(request: Request, recording: Path) -> Asked:
-    """Read the form and leave its file at `recording`."""
-    try:
-        async with asyncio.timeout(UPLOAD_S), request.form(max_files=1, max_fields=32) as form:
-            asked = _asked(form)
-            upload = form.get("file")
-            if not isinstance(upload, UploadFile):
-                raise BadRequest("file: required, a recording as multipart/form-data")
-            await asyncio.to_thread(_keep, upload.file, recording)
-    except ClientDisconnect:
-        raise BadRequest("the client hung up") from None
-    except TimeoutError:
-        raise BadRequest(f"the request did not arrive within {UPLOAD_S:g} s") from None
-    return asked
 
 
 def _asked(form: FormData) -> Asked:

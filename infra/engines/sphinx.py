@@ -13,16 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from infra.engines import recording
 from infra.engines.transcripts import Heard, Word
-from streams.audio import decode
 from streams.voice import activity
-from topics import media
 
 if TYPE_CHECKING:
     from streams.engines.protocol import Floats
 
 RATE: Final = 16_000
-LONGEST_S: Final = 600
 #: Decoding looks at a whole utterance at once, and takes longer the longer that is.
 UTTERANCE_S: Final = 20.0
 #: Speech is cut where nobody speaks, and keeps this much of the silence on both sides.
@@ -42,12 +40,13 @@ class Recogniser:
         self._decoder: Any = Decoder(**_OPTIONS)
 
     def hear(self, path: Path, proceed: Callable[[], None] = lambda: None) -> Heard:
-        """Recognise the recording in a file, at most LONGEST_S long; `proceed` is called before each utterance.
+        """Recognise the recording in a file, at most ten minutes long; `proceed` is called before each utterance.
 
         Raises:
             AudioError: it cannot be decoded, or is too long.
         """
-        samples = load(path)
+        with path.open("rb") as file:
+            samples = recording.load(file, RATE)
         words: list[Word] = []
         for start, end in utterances(samples):
             proceed()
@@ -69,24 +68,6 @@ class Recogniser:
                 first, last = (at + frame / FRAMES_PER_S for frame in (found.start_frame, found.end_frame + 1))
                 sure = min(1.0, max(0.0, float(found.prob)))
                 yield Word(found.word.partition("(")[0], round(first, 2), round(min(last, end), 2), round(sure, 4))
-
-
-def load(path: Path) -> Floats:
-    """Decode a file, told by its content, to mono float32[n] at 16 kHz.
-
-    Raises:
-        AudioError: it cannot be decoded, or is longer than LONGEST_S.
-    """
-    with path.open("rb") as file:
-        audio = decode.open_file(file, media.parse("application/octet-stream"), LONGEST_S)
-        if audio.rate == RATE:
-            return np.concatenate(list(audio.blocks()))
-        # Compiled code that a recording at our rate does not need.
-        from streams.audio.resample import Resampler
-
-        resampler = Resampler(audio.rate, RATE)
-        parts = [resampler.feed(block) for block in audio.blocks()]
-        return np.concatenate([*parts, resampler.finish()])
 
 
 def utterances(samples: Floats) -> Iterator[tuple[int, int]]:

@@ -11,6 +11,7 @@ from infra.evaluation import recordings
 from infra.evaluation.activity import evaluate_activity
 from infra.evaluation.conversations import conversations
 from infra.evaluation.diarization import Errors, errors
+from infra.evaluation.identification import evaluate_identification, figures
 from infra.evaluation.report import OURS, Report
 from infra.evaluation.speakers import evaluate_speakers
 from infra.training import utterances
@@ -32,6 +33,7 @@ def of_speakers(engine: SpeakerEngine, data: Path) -> Report:
     found = msgspec.structs.asdict(evaluate_speakers(engine, data / "speech"))
     measured = {name: value for name, value in found.items() if name.startswith("eer_")}
     known = engine.manifest
+    measured |= figures(*evaluate_identification(engine, data / "speech"), known.identification_threshold)
     if known.diarization is not None:
         measured["diarization_error"] = diarization_error(engine, data)
     return Report(

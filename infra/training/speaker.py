@@ -6,7 +6,7 @@ The net's lower half is the first nine layers of YAMNet as they are, its upper h
 their statistics, learnt here from the LibriSpeech utterances in `speech` of the data directory. With N folds (3) it
 first trains N nets, each without a fold's readers, judges each on those, and writes each to OUT/fold<k> with the
 readers left out; the means of their figures go into the manifest of the net trained on all readers, which is written to
-OUT. With none, figures are not known, and the threshold is that of the bundled model.
+OUT. With none, figures are not known, and the thresholds are those of the bundled model.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ import msgspec
 import numpy as np
 
 from infra import models
+from infra.evaluation import identification
+from infra.evaluation.identification import evaluate_identification
 from infra.evaluation.speakers import SpeakerFigures, evaluate_speakers
 from infra.training import speaker_graph, speaker_projection, speaker_trunk, utterances
 from infra.training.speaker_graph import Projection
@@ -29,7 +31,7 @@ from infra.training.speaker_statistics import CHANNELS, SPEEDS, Crops, crops
 from infra.training.utterances import SAMPLE_RATE, Utterance
 from streams.engines.manifest import FILE, Graph
 from streams.voice import manifest
-from streams.voice.manifest import Diarization, SpeakerManifest
+from streams.voice.manifest import Diarization, Identification, SpeakerManifest
 from streams.voice.speaker import OnnxSpeakerEngine
 from topics.errors import EarshotError
 
@@ -71,17 +73,22 @@ def cross_checked(
     read: Sequence[Utterance], given: Sequence[Crops], count: int, data: Path, out: Path
 ) -> SpeakerManifest:
     """Train a net for each fold, judge it on the fold's readers, and return the manifest with the means."""
-    found = []
+    found, matches = [], []
     for number, held in enumerate(utterances.folds((utterance.speaker for utterance in read), count, SEED)):
         layer = speaker_projection.learn(without(read, given, held))
         folder = out / f"fold{number}"
-        figures = evaluate_speakers(write(layer, described(0.5, {}), folder), data / "speech", held)
-        write(layer, described(figures.threshold, rates(figures)), folder)
+        engine = write(layer, described(0.5, None, {}), folder)
+        figures = evaluate_speakers(engine, data / "speech", held)
+        matches.append(evaluate_identification(engine, data / "speech", held))
+        threshold = identification.open_set(matches[-1][0])[1]
+        named = identification.figures(*matches[-1], threshold)
+        write(layer, described(figures.threshold, threshold, rates(figures) | named), folder)
         (folder / "speakers.txt").write_text("".join(f"{speaker}\n" for speaker in held))
-        print(f"fold {number}: {figures}", file=sys.stderr, flush=True)
+        print(f"fold {number}: {figures}, {named}", file=sys.stderr, flush=True)
         found.append(figures)
     means = {name: float(np.mean([getattr(figures, name) for figures in found])) for name in rates(found[0])}
-    return described(float(np.mean([figures.threshold for figures in found])), means)
+    threshold, named = identification.cross_checked(matches)
+    return described(float(np.mean([figures.threshold for figures in found])), threshold, means | named)
 
 
 def without(read: Sequence[Utterance], given: Sequence[Crops], held: Container[str]) -> list[Crops]:
@@ -96,8 +103,8 @@ def rates(figures: SpeakerFigures) -> dict[str, float]:
     return {name: value for name, value in msgspec.structs.asdict(figures).items() if name.startswith("eer_")}
 
 
-def described(threshold: float, figures: dict[str, float]) -> SpeakerManifest:
-    """Return the manifest of a net whose graph is still to be written."""
+def described(threshold: float, identifies: float | None, figures: dict[str, float]) -> SpeakerManifest:
+    """Return the manifest of a net whose graph is still to be written, with its thresholds."""
     return SpeakerManifest(
         name=NAME,
         version=VERSION,
@@ -108,6 +115,7 @@ def described(threshold: float, figures: dict[str, float]) -> SpeakerManifest:
         dimension=speaker_projection.DIMENSION,
         threshold=round(threshold, 3),
         diarization=DIARIZATION,
+        identification=None if identifies is None else Identification(round(identifies, 3)),
         figures={name: round(value, 4) for name, value in figures.items()},
     )
 
@@ -135,7 +143,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.folds:
             known = cross_checked(read, found, given.folds, given.data, given.out)
         else:
-            known = described(manifest.read(models.directory("speaker_mini")).threshold, {})
+            bundled = manifest.read(models.directory("speaker_mini"))
+            known = described(bundled.threshold, bundled.identification_threshold, {})
         write(speaker_projection.learn(found), known, given.out)
         (given.out / "NOTICE").write_text(NOTICE)
     except (OSError, EarshotError) as error:

@@ -13,7 +13,7 @@ import soundfile
 
 from streams.audio import container, pcm
 from streams.engines.protocol import Floats
-from topics.errors import AudioError
+from topics.errors import AudioError, AudioTooLong
 from topics.media import MAX_CHANNELS, MAX_RATE, MIN_RATE, Media
 
 LONGEST_CHUNK_S: Final = 3600
@@ -36,9 +36,13 @@ class Pcm(msgspec.Struct, frozen=True):
 class FileAudio:
     """An opened file; `rate` is in Hz, `channels` are what the blocks are the mean of."""
 
-    def __init__(self, rate: int, channels: int, blocks: Iterator[Floats], longest_s: int) -> None:
+    def __init__(
+        self, rate: int, channels: int, blocks: Iterator[Floats], longest_s: int, frames: int | None = None
+    ) -> None:
         self.rate = rate
         self.channels = channels
+        #: What the header claims, None where it does not know.
+        self.frames = frames
         self._blocks = blocks
         self._longest = rate * longest_s
         #: Seconds of audio before damage that was met.
@@ -48,7 +52,8 @@ class FileAudio:
         """Yield the samples, float32[n] a block, once; memory stays bounded whatever the header claims.
 
         Raises:
-            AudioError: the data is damaged (after the blocks before the damage), too long, or holds no audio.
+            AudioTooLong: after the longest that is allowed, there is more.
+            AudioError: the data is damaged (after the blocks before the damage), or holds no audio.
         """
         decoded = 0
         try:
@@ -61,7 +66,7 @@ class FileAudio:
             self.broken_at = decoded / self.rate
             raise
         if decoded > self._longest:
-            raise AudioError(f"the audio is longer than {self._longest // self.rate} s")
+            raise AudioTooLong(f"the audio is longer than {self._longest // self.rate} s")
         if not decoded:
             raise AudioError("the data holds no audio")
 
@@ -97,7 +102,8 @@ def open_file(
     `FileAudio.blocks`.
 
     Raises:
-        AudioError: not the declared container, a damaged header, or a header that breaks a cap.
+        AudioTooLong: the header claims more than `longest_s`.
+        AudioError: not the declared container, a damaged header, or a header that breaks another cap.
     """
     block_samples = block_samples or BLOCK_SAMPLES
     if media.container == "raw":
@@ -105,8 +111,10 @@ def open_file(
     container.check(source, media)
     guarded = Guarded(source)
     file = _opened(guarded)
-    _check_caps(file, longest_s)
-    return FileAudio(file.samplerate, file.channels, _file_blocks(file, guarded, block_samples), longest_s)
+    # A header that does not know the length has the largest number there is; then counting decides.
+    frames = file.frames if file.frames < 2**62 else None
+    _check_caps(file, frames, longest_s)
+    return FileAudio(file.samplerate, file.channels, _file_blocks(file, guarded, block_samples), longest_s, frames)
 
 
 class Guarded:
@@ -163,14 +171,13 @@ def _opened(guarded: Guarded) -> Sequential:
     return file
 
 
-def _check_caps(file: Sequential, longest_s: int) -> None:
+def _check_caps(file: Sequential, frames: int | None, longest_s: int) -> None:
     if not MIN_RATE <= file.samplerate <= MAX_RATE:
         raise AudioError(f"the sample rate is {file.samplerate} Hz, allowed are {MIN_RATE} to {MAX_RATE}")
     if not 1 <= file.channels <= MAX_CHANNELS:
         raise AudioError(f"the audio has {file.channels} channels, allowed are 1 to {MAX_CHANNELS}")
-    # A header that does not know the length has the largest number there is; then counting decides.
-    if longest_s * file.samplerate < file.frames < 2**62:
-        raise AudioError(f"the audio is longer than {longest_s} s")
+    if frames is not None and frames > longest_s * file.samplerate:
+        raise AudioTooLong(f"the audio is longer than {longest_s} s")
 
 
 def _file_blocks(file: Sequential, guarded: Guarded, block_samples: int) -> Iterator[Floats]:

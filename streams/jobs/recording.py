@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import io
 import threading
-import wave
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 import msgspec
-import numpy as np
 
+from streams.audio import wav
 from streams.audio.decode import open_file
 from streams.audio.resample import Resampler
+from streams.audio.wav import SAMPLE_BYTES
 from streams.engines.protocol import Floats
 from topics.errors import AudioError
 from topics.media import Media
 
 RATE: Final = 16_000
-SAMPLE_BYTES: Final = 2
 #: Samples that are read at a time: a run that is stopped goes on for no longer than this takes.
 BLOCK: Final = 4 * RATE
 
@@ -50,21 +48,20 @@ class Recording(msgspec.Struct, frozen=True):
         with self.path.open("rb") as file:
             while data := file.read(BLOCK * SAMPLE_BYTES):
                 check(stopped)
-                yield np.frombuffer(data, "<i2").astype(np.float32) / np.float32(32768)
+                yield wav.floats(data)
 
     def wav(self, start_ms: int, end_ms: int) -> bytes:
         """Return a stretch as a WAV file."""
-        first = start_ms * RATE // 1000
+        return wav.file(self._read(start_ms * RATE // 1000, end_ms * RATE // 1000), RATE)
+
+    def cut(self, first: int, end: int) -> Floats:
+        """Return samples [first, end), float32[n], -1 to 1."""
+        return wav.floats(self._read(first, end))
+
+    def _read(self, first: int, end: int) -> bytes:
         with self.path.open("rb") as file:
             file.seek(first * SAMPLE_BYTES)
-            data = file.read((end_ms * RATE // 1000 - first) * SAMPLE_BYTES)
-        out = io.BytesIO()
-        with wave.open(out, "wb") as made:
-            made.setnchannels(1)
-            made.setsampwidth(SAMPLE_BYTES)
-            made.setframerate(RATE)
-            made.writeframes(data)
-        return out.getvalue()
+            return file.read((end - first) * SAMPLE_BYTES)
 
 
 def convert(audio: Path, media: Media, path: Path, stopped: threading.Event) -> Recording:
@@ -84,12 +81,12 @@ def convert(audio: Path, media: Media, path: Path, stopped: threading.Event) -> 
         try:
             for block in opened.blocks():
                 check(stopped)
-                _write(out, resampler.feed(block))
+                out.write(wav.pcm(resampler.feed(block)))
         except AudioError as error:
             if not resampler.position:
                 raise
             fault = opened.fault(error)
-        _write(out, resampler.finish())
+        out.write(wav.pcm(resampler.finish()))
         return Recording(path, out.tell() // SAMPLE_BYTES, fault)
 
 
@@ -97,8 +94,3 @@ def check(stopped: threading.Event) -> None:
     """Raise Stopped when `stopped` is set."""
     if stopped.is_set():
         raise Stopped
-
-
-def _write(out: BinaryIO, samples: Floats) -> None:
-    # Loud floats are clipped, as a player would.
-    out.write(np.rint(np.clip(samples * 32768, -32768, 32767)).astype("<i2").tobytes())

@@ -16,11 +16,12 @@ from streams.jobs.engines.transcriptions import Transcription, TranscriptionEngi
 from streams.jobs.performer import Work
 from streams.jobs.pieces import Piece, activity, pieces
 from streams.jobs.recording import Recording
-from streams.jobs.voices import Voices
+from streams.jobs.voices import Voices, strangers
 from streams.voice.activity import VoiceActivity
 from streams.voice.diarization import Turn, diarize
+from streams.voice.excerpts import excerpts
 from streams.voice.speaker import SpeakerEngine
-from topics.errors import EngineError
+from topics.errors import EngineError, ServiceError
 from topics.jobs.options import ANY_LANGUAGE
 from topics.jobs.payloads import Segment, Transcript, encode
 
@@ -70,6 +71,8 @@ class Transcribing:
         #: Length (ms) of the pieces in which the engine heard each language.
         self._languages: Counter[str] = Counter()
         self._ready: list[Segment] = []
+        #: Name and score of each speaker; where they are not told apart there is one, whom nobody knows.
+        self._names: Sequence[tuple[str, float]] = strangers(1)
         self._told = 0.0
 
     async def perform(self) -> tuple[str, ...]:
@@ -82,6 +85,8 @@ class Transcribing:
         options = self._work.accepted.options
         if options.diarizes and not self._apart:
             self._warnings.append("speakers are not told apart: there is no model for it")
+        if options.speaker_profile and not self._apart:
+            self._warnings.append("speakers are not named: they are not told apart")
         diarizing: asyncio.Future[list[Turn]] | None = None
         try:
             found = await self._kit.read(self._pieces)
@@ -95,6 +100,8 @@ class Transcribing:
                 await self._take(2 * self._kit.engine.address.limit)
             await self._take(0)
             speakers = [] if diarizing is None else await self._turns(diarizing)
+            if speakers:
+                self._names = await self._named(speakers)
             # Hours of words take a while.
             self._ready += await self._kit.read(lambda: list(words.turns(self._heard, speakers)))
             await self._emit(1.0, last=True)
@@ -123,6 +130,17 @@ class Transcribing:
             # The words are there, and worth more than who said them.
             self._warnings.append(f"speakers are not told apart: {error}")
             return []
+
+    async def _named(self, turns: list[Turn]) -> Sequence[tuple[str, float]]:
+        """Look for registered speakers where that is asked for; who cannot be looked up is unknown."""
+        accepted = self._work.accepted
+        if accepted.options.speaker_profile:
+            voices = await self._kit.read(excerpts, turns, self._recording.cut)
+            try:
+                return await self._kit.voices.names(accepted.organization, voices)
+            except ServiceError as error:
+                self._warnings.append(f"speakers are not named: {error}")
+        return strangers(1 + max(turn.speaker for turn in turns))
 
     async def _ask(self, piece: Piece, number: int) -> Transcription:
         language = self._work.accepted.options.speech_lang
@@ -167,17 +185,12 @@ class Transcribing:
         return 0
 
     async def _portion(self, count: int, done: float) -> None:
-        segments, self._ready = await self._named(self._ready[:count]), self._ready[count:]
-        languages = tuple(language for language, _ in self._languages.most_common())
-        await self._work.emit(encode(Transcript(segments, languages)), done)
-        self._told = done
-
-    async def _named(self, segments: Sequence[Segment]) -> tuple[Segment, ...]:
-        if not segments:
-            return ()
-        speakers = 1 + max(segment.speaker for segment in segments)
-        names = await self._kit.voices.names(self._work.accepted.organization, speakers)
-        return tuple(
-            msgspec.structs.replace(segment, name=names[segment.speaker][0], score=names[segment.speaker][1])
+        segments, self._ready = self._ready[:count], self._ready[count:]
+        named = tuple(
+            msgspec.structs.replace(segment, name=name, score=score)
             for segment in segments
+            for name, score in [self._names[segment.speaker]]
         )
+        languages = tuple(language for language, _ in self._languages.most_common())
+        await self._work.emit(encode(Transcript(named, languages)), done)
+        self._told = done

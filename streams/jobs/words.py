@@ -54,7 +54,7 @@ def turns(found: Iterable[Unit], speakers: Sequence[Turn]) -> Iterator[Segment]:
     A unit is said by the speaker whose turn overlaps it most, or is nearest. Turns are in order of time and do not
     overlap; without any there is one speaker.
     """
-    starts, ends = [round(turn.start_s * 1000) for turn in speakers], [round(turn.end_s * 1000) for turn in speakers]
+    starts, ends = _times(speakers)
     said: list[Unit] = []
     speaker = characters = 0
     for unit in found:
@@ -71,6 +71,19 @@ def turns(found: Iterable[Unit], speakers: Sequence[Turn]) -> Iterator[Segment]:
         speaker, characters = number, characters + len(unit.text)
     if said:
         yield _segment(said, speaker)
+
+
+def texts(found: Iterable[Unit], speakers: Sequence[Turn]) -> list[str]:
+    """Return what is said in each turn, "" where nothing is; a unit is of the turn that `turns` would give it to."""
+    starts, ends = _times(speakers)
+    said = [""] * len(speakers)
+    for unit in found if speakers else ():
+        said[_nearest(unit, starts, ends)] += unit.text
+    return [" ".join(text.split()) for text in said]
+
+
+def _times(speakers: Sequence[Turn]) -> tuple[list[int], list[int]]:
+    return [round(turn.start_s * 1000) for turn in speakers], [round(turn.end_s * 1000) for turn in speakers]
 
 
 def _segment(said: Sequence[Unit], speaker: int) -> Segment:

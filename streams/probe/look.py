@@ -6,7 +6,7 @@ import io
 from typing import BinaryIO, Final
 
 from streams.audio import container, decode, pcm
-from topics.errors import AudioError
+from topics.errors import AudioError, AudioTooLong
 from topics.media import Media
 from topics.ports import Probed
 
@@ -19,6 +19,7 @@ def look(source: BinaryIO, declared: Media | None) -> Probed:
     """Decode the first second of a seekable file; `declared` is given for raw PCM alone.
 
     Raises:
+        AudioTooLong: it is longer than anything that is analysed.
         AudioError: it is no audio that can be analysed.
     """
     source.seek(0)
@@ -32,7 +33,8 @@ def look(source: BinaryIO, declared: Media | None) -> Probed:
         raise AudioError("the data is no audio file that is supported" if source.read(1) else "the data holds no audio")
     audio = decode.open_file(source, media, block_samples=BLOCK_SAMPLES)
     _first_second(audio)
-    return Probed(f"audio/{found}", found, audio.rate, audio.channels)
+    length_ms = None if audio.frames is None else audio.frames * 1000 // audio.rate
+    return Probed(f"audio/{found}", found, audio.rate, audio.channels, length_ms)
 
 
 def _raw(source: BinaryIO, media: Media) -> Probed:
@@ -40,11 +42,11 @@ def _raw(source: BinaryIO, media: Media) -> Probed:
     if size % frame:
         raise AudioError(f"{size} bytes of raw audio are not a whole number of frames of {frame} bytes")
     if size > media.rate * frame * decode.LONGEST_FILE_S:
-        raise AudioError(f"the audio is longer than {decode.LONGEST_FILE_S} s")
+        raise AudioTooLong(f"the audio is longer than {decode.LONGEST_FILE_S} s")
     source.seek(0)
     _first_second(decode.open_file(source, media, block_samples=BLOCK_SAMPLES))
     content_type = f"{media.declared}; rate={media.rate}; format={media.sample_format}; channels={media.channels}"
-    return Probed(content_type, "raw", media.rate, media.channels)
+    return Probed(content_type, "raw", media.rate, media.channels, size // frame * 1000 // media.rate)
 
 
 def _first_second(audio: decode.FileAudio) -> None:

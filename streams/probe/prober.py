@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from streams.probe.zygote import ANSWER, ASK, BROKEN_LIMIT, MESSAGE_BYTES, WALL_SECONDS, Answer
-from topics.errors import AudioError, Unavailable
+from topics.errors import AudioError, AudioTooLong, Unavailable
 from topics.media import Media
 from topics.ports import Probed
 
@@ -108,7 +108,7 @@ class Prober:
             return answer.found
         if answer.fault is None:
             raise Unavailable("the recording cannot be looked into now")
-        raise AudioError(answer.fault)
+        raise (AudioTooLong if answer.too_long else AudioError)(answer.fault)
 
     async def _answer(self, file: int, declared: Media | None) -> Answer:
         for _ in range(2):

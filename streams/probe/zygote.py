@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from streams.probe.look import look
-from topics.errors import AudioError
+from topics.errors import AudioError, AudioTooLong
 from topics.media import Media
 from topics.ports import Probed
 
@@ -47,6 +47,8 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
 
     found: Probed | None = None
     fault: str | None = None
+    #: The fault is that there is more audio than is allowed.
+    too_long: bool = False
 
 
 ANSWER: Final = msgspec.msgpack.Decoder(Answer)
@@ -105,7 +107,7 @@ def _answer(recording: int, declared: Media | None) -> Answer:
         with os.fdopen(recording, "rb", closefd=False) as source:
             return Answer(found=look(source, declared))
     except AudioError as error:
-        return Answer(fault=str(error)[:512])
+        return Answer(fault=str(error)[:512], too_long=isinstance(error, AudioTooLong))
     except MemoryError:
         return Answer(fault=BROKEN_LIMIT)
     except OSError:

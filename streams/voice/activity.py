@@ -27,6 +27,13 @@ FRAME_S: Final = FRAME / RATE
 CONTEXT: Final = 64
 SHA256: Final = "6b99cbfd39246b6706f98ec13c7c50c6b299181f2474fa05cbc8046acc274396"
 
+#: What is heard of a recording that is only sampled: so many stretches of so many frames, each after a few frames from
+#: which the network learns where it is. With fewer of those speech is often missed at first, and every frame costs.
+SAMPLES: Final = 12
+SAMPLE_FRAMES: Final = 4
+WARM_FRAMES: Final = 2
+_RATE: Final = np.array(RATE, np.int64)
+
 
 class Segment(msgspec.Struct, frozen=True):
     """A stretch of speech, in seconds from the beginning of the audio."""
@@ -68,6 +75,42 @@ class VoiceActivity:
         """Begin a stream."""
         return VoiceStream(self)
 
+    def sampled(self, samples: Floats) -> Floats:
+        """Return probabilities of speech of frames here and there in float32[n] at 16 kHz, float32[frames] in 0..1.
+
+        Where n is small there are few of them, or none. It takes a tenth of the time that all frames of ten seconds do;
+        of speech it finds less by a sixth of the recording.
+
+        Raises:
+            EngineError: the network failed.
+        """
+        length = CONTEXT + (WARM_FRAMES + SAMPLE_FRAMES) * FRAME
+        count = min(SAMPLES, len(samples) // length)
+        starts = np.linspace(0, len(samples) - length, count).astype(np.intp)
+        batch = np.array([samples[start : start + length] for start in starts])
+        state, found = np.zeros((2, count, 128), np.float32), np.empty((SAMPLE_FRAMES, count), np.float32)
+        for frame in range(WARM_FRAMES + SAMPLE_FRAMES if count else 0):
+            heard, state = self.run(batch[:, frame * FRAME : (frame + 1) * FRAME + CONTEXT], state)
+            if frame >= WARM_FRAMES:
+                found[frame - WARM_FRAMES] = heard[:, 0]
+        return found.ravel()
+
+    def run(self, frames: Floats, state: Floats) -> tuple[Floats, Floats]:
+        """Run the network once over float32[n, 64 + 512] and the state of n streams, float32[2, n, 128].
+
+        Returns:
+            Probabilities, float32[n, 1], and the next state.
+
+        Raises:
+            EngineError: the network failed.
+        """
+        inputs = {"input": frames, "state": state, "sr": _RATE}
+        try:
+            probabilities, state = self.session.run(["output", "stateN"], inputs)
+        except Exception as error:  # onnxruntime's errors have no common base
+            raise EngineError(f"voice activity: {runtime.first_line(error)}") from error
+        return probabilities, state
+
     def segments(self, blocks: Iterable[Floats], settings: Hysteresis | None = None) -> Iterator[Segment]:
         """Yield the segments of a whole recording, float32[n] a block at 16 kHz, in bounded memory.
 
@@ -85,9 +128,8 @@ class VoiceStream:
     """The probabilities of one stream, the same bits however it is cut."""
 
     def __init__(self, activity: VoiceActivity) -> None:
-        self._session = activity.session
+        self._activity = activity
         self._state = np.zeros((2, 1, 128), np.float32)
-        self._rate = np.array(RATE, np.int64)
         #: The context of the next frame, and what there is of that frame.
         self._pending = np.zeros(CONTEXT, np.float32)
         self.samples = 0
@@ -118,11 +160,7 @@ class VoiceStream:
         return found
 
     def _run(self, frame: Floats) -> float:
-        inputs = {"input": frame[np.newaxis], "state": self._state, "sr": self._rate}
-        try:
-            probability, self._state = self._session.run(["output", "stateN"], inputs)
-        except Exception as error:  # onnxruntime's errors have no common base
-            raise EngineError(f"voice activity: {runtime.first_line(error)}") from error
+        probability, self._state = self._activity.run(frame[np.newaxis], self._state)
         return float(probability[0, 0])
 
 

@@ -162,6 +162,16 @@ def joined(found: Sequence[Window], speakers: Ints) -> list[Turn]:
     return turns
 
 
+def linked(turns: Iterable[Turn], pause_s: float) -> list[Turn]:
+    """Return turns in order of time, those of one speaker in a row being one unless a longer pause lies between."""
+    found: list[Turn] = []
+    for turn in turns:
+        if found and found[-1].speaker == turn.speaker and turn.start_s - found[-1].end_s <= pause_s:
+            turn = Turn(found.pop().start_s, turn.end_s, turn.speaker)
+        found.append(turn)
+    return found
+
+
 def _cut(samples: Floats, heard: Segment, at: int, least: int) -> Floats:
     """Return the samples of a stretch; one that is too short for the model is repeated until it is long enough."""
     first, last = round(heard.start_s * RATE) - at, round(heard.end_s * RATE) - at

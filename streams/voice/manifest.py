@@ -62,6 +62,17 @@ class Diarization(msgspec.Struct, frozen=True):
     threshold: float
 
 
+class Identification(msgspec.Struct, frozen=True):
+    """How this model is used to name registered speakers.
+
+    A voice is the registered speaker with whom it has the highest cosine, that with the mean direction of the speaker's
+    samples, and nobody's where that is below `threshold`: there as many registered speakers are missed as others are
+    taken for one of ten, measured on readers that the model was not trained on.
+    """
+
+    threshold: float
+
+
 class SpeakerManifest(
     msgspec.Struct, frozen=True, dict=True, omit_defaults=True, tag_field="kind", tag="speaker-embedding"
 ):
@@ -79,6 +90,7 @@ class SpeakerManifest(
     #: pairs of two are accepted, measured on readers that the model was not trained on.
     threshold: float
     diarization: Diarization | None = None
+    identification: Identification | None = None
     #: What was measured of this model, by the names that evaluation prints.
     figures: dict[str, float] = {}
 
@@ -90,6 +102,11 @@ class SpeakerManifest(
         """
         given = hashlib.sha256(msgspec.json.encode(self.input)).hexdigest()
         return f"{self.name}@{self.graph.sha256[:8]}-{given[:6]}"
+
+    @property
+    def identification_threshold(self) -> float:
+        """Return the cosine from which a voice is a registered speaker's; that of two utterances where none is set."""
+        return self.threshold if self.identification is None else self.identification.threshold
 
 
 def read(directory: Path) -> SpeakerManifest:
@@ -115,6 +132,9 @@ def faults(manifest: SpeakerManifest) -> Iterator[str]:
         yield f"dimension is {manifest.dimension}, expected 2 to 8192"
     if not -1 < manifest.threshold < 1:
         yield f"threshold is {manifest.threshold}, expected a cosine between -1 and 1"
+    if manifest.identification is not None and not -1 < manifest.identification.threshold < 1:
+        threshold = manifest.identification.threshold
+        yield f"identification.threshold is {threshold}, expected a cosine between -1 and 1"
     if manifest.diarization is not None:
         yield from _diarization_faults(manifest.diarization, given)
 

@@ -11,7 +11,6 @@ import onnxruntime
 from streams.engines import runtime
 from streams.engines.protocol import Floats
 from streams.voice import manifest
-from streams.voice.fbank import fbank
 from streams.voice.manifest import Fbank, SpeakerManifest
 from topics.errors import AudioError, EngineError
 
@@ -68,6 +67,9 @@ class OnnxSpeakerEngine:
     def _run(self, samples: Floats) -> Floats:
         features = samples
         if isinstance(self.manifest.input, Fbank):
+            # Not at the top: it brings numba, a second and 80 MB that a model of samples does not need.
+            from streams.voice.fbank import fbank
+
             features = fbank(self.manifest.input, samples)
         frames = len(features)
         if isinstance(self.manifest.input, Fbank) and self.manifest.input.layout == "bands-frames":

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import pytest
@@ -23,7 +23,7 @@ RUN_SECONDS: Final = 120
 class Said(msgspec.Struct, frozen=True):
     """What a driver tells: the value that the client returned, or the exception that it raised."""
 
-    value: dict[str, object] = {}
+    value: Any = None
     raised: str | None = None
     message: str = ""
 

@@ -19,11 +19,13 @@ from app.options import EdgeOptions
 from tests.contract.conftest import api, sense
 from tests.unit.app.double import MemoryDirectory, MemoryHealth, MemorySessions
 from tests.unit.app_jobs.double import MemoryJobs, MemoryProber
+from tests.unit.app_speakers.double import MemorySpeakers
 from topics.ports import Principal
 
 __all__ = ["api", "sense"]
 
 KEY = "a-key-of-the-double"
+ORG_KEY = "an-organization-key-of-the-double"
 OPTIONS = EdgeOptions(
     secret=b"s" * 32, spool=Path(tempfile.gettempdir()), poll_seconds=0.3, chunk_limit=2 * 1024 * 1024
 )
@@ -36,13 +38,15 @@ class House:
         self.sessions = MemorySessions()
         self.jobs = MemoryJobs()
         self.prober = MemoryProber()
-        self.directory = MemoryDirectory({KEY: Principal("project", "organization")})
+        self.speakers = MemorySpeakers()
+        self.directory = MemoryDirectory({KEY: Principal("project", "organization")}, {ORG_KEY: "organization"})
         self.health = MemoryHealth()
         self.app: Starlette = create_app(
             self.sessions,
             self.jobs,
             self.directory,
             self.prober,
+            self.speakers,
             self.health,
             options,
             lambda: [("earshot_queue_bytes", "Bytes queued.", 7.0)],

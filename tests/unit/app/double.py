@@ -223,8 +223,10 @@ def samples(opened: Opened, data: bytes) -> tuple[int, bytes]:
 class MemoryDirectory:
     """`topics.ports.Directory` over a dictionary; can be down, and counts its questions."""
 
-    def __init__(self, keys: dict[str, Principal]) -> None:
+    def __init__(self, keys: dict[str, Principal], organizations: dict[str, str]) -> None:
         self.keys = keys
+        #: Keys of organizations, and whose they are.
+        self.organizations = organizations
         self.down = False
         #: Projects whose free seconds are spent.
         self.spent: set[str] = set()
@@ -236,6 +238,13 @@ class MemoryDirectory:
         if self.down:
             raise DirectoryDown("the database does not answer")
         return self.keys.get(key)
+
+    async def organization(self, key: str) -> str | None:
+        self.questions += 1
+        await asyncio.sleep(0)
+        if self.down:
+            raise DirectoryDown("the database does not answer")
+        return self.organizations.get(key)
 
     async def exhausted(self, principal: Principal) -> bool:
         await asyncio.sleep(0)

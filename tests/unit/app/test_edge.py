@@ -146,7 +146,7 @@ def test_metrics_are_the_closed_list_and_the_gauges_of_the_others(http: TestClie
     assert float(samples["earshot_chunks_accepted_total"]) == 1
     assert float(samples["earshot_audio_bytes_accepted_total"]) == len(audio)
     assert {samples[f'earshot_requests_refused_total{{status="{status}"}}'] for status in (401, 404, 409)} == {"1.0"}
-    assert float(samples['earshot_key_failures_total{reason="invalid"}']) == 1
+    assert float(samples['earshot_key_failures_total{kind="project",reason="invalid"}']) == 1
     assert float(samples['earshot_request_seconds_count{operation="upload_chunk"}']) == 2
     assert float(samples['earshot_request_seconds_bucket{le="+Inf",operation="upload_chunk"}']) == 2
     assert float(samples["earshot_queue_bytes"]) == 7

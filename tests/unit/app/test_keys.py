@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from app.keys import GRACE_SECONDS, REMEMBERED, RETRY_SECONDS, KeyCache
+from app.keys import GRACE_SECONDS, ORGANIZATION_WORDING, PROJECT_WORDING, REMEMBERED, RETRY_SECONDS, Keyring
 from tests.unit.app.double import MemoryDirectory
 from topics.errors import DirectoryDown, Unauthorized
 from topics.ports import Principal
@@ -19,11 +19,11 @@ class Desk:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.directory = MemoryDirectory({"good": OURS})
-        self.cache = KeyCache(self.directory, 600.0, clock=lambda: self.now)
+        self.directory = MemoryDirectory({"good": OURS}, {"of all": "organization"})
+        self.cache = Keyring(self.directory.project, PROJECT_WORDING, 600.0, clock=lambda: self.now)
 
     def ask(self, key: str) -> Principal:
-        return asyncio.run(self.cache.principal(key))
+        return asyncio.run(self.cache.holder(key))
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_a_bad_verdict_is_believed_for_the_set_time(desk: Desk) -> None:
 
 def test_calls_about_one_key_share_one_question(desk: Desk) -> None:
     async def together() -> list[Principal]:
-        return await asyncio.gather(*(desk.cache.principal("good") for _ in range(20)))
+        return await asyncio.gather(*(desk.cache.holder("good") for _ in range(20)))
 
     assert asyncio.run(together()) == [OURS] * 20
     assert desk.directory.questions == 1
@@ -69,8 +69,8 @@ def test_calls_about_one_key_share_one_question(desk: Desk) -> None:
 
 def test_a_caller_that_hangs_up_leaves_the_question_to_the_others(desk: Desk) -> None:
     async def first_leaves() -> Principal:
-        first = asyncio.create_task(desk.cache.principal("good"))
-        second = asyncio.create_task(desk.cache.principal("good"))
+        first = asyncio.create_task(desk.cache.holder("good"))
+        second = asyncio.create_task(desk.cache.holder("good"))
         await asyncio.sleep(0)
         first.cancel()
         return await second
@@ -116,7 +116,7 @@ def test_a_flood_of_bad_keys_does_not_push_out_a_good_one(desk: Desk) -> None:
     async def flood() -> None:
         for number in range(REMEMBERED + 1):
             with pytest.raises(Unauthorized):
-                await desk.cache.principal(f"bad {number}")
+                await desk.cache.holder(f"bad {number}")
 
     asyncio.run(flood())
     before = desk.directory.questions
@@ -125,3 +125,23 @@ def test_a_flood_of_bad_keys_does_not_push_out_a_good_one(desk: Desk) -> None:
     with pytest.raises(Unauthorized):
         desk.ask("bad 0")
     assert desk.directory.questions == before + 1
+
+
+def test_keys_of_organizations_are_judged_in_words_of_their_own(desk: Desk) -> None:
+    keys = Keyring(desk.directory.organization, ORGANIZATION_WORDING, 600.0, clock=lambda: desk.now)
+    assert asyncio.run(keys.holder("of all")) == "organization"
+    for key, message in (("", "x_org_key required"), ("good", "organization not found")):
+        with pytest.raises(Unauthorized, match=rf"^{message}$"):
+            asyncio.run(keys.holder(key))
+    desk.directory.down = True
+    assert asyncio.run(keys.holder("of all")) == "organization"
+    with pytest.raises(DirectoryDown, match=r"^organization key verification failed$"):
+        asyncio.run(keys.holder("new"))
+
+
+def test_a_verdict_can_be_believed_for_no_time_at_all(desk: Desk) -> None:
+    keys = Keyring(desk.directory.project, PROJECT_WORDING, 0.0, clock=lambda: desk.now)
+    assert asyncio.run(keys.holder("good")) == OURS
+    del desk.directory.keys["good"]
+    with pytest.raises(Unauthorized):
+        asyncio.run(keys.holder("good"))

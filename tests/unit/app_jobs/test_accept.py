@@ -415,7 +415,7 @@ def test_a_key_that_is_too_long(http: TestClient) -> None:
 
 def test_the_spool_keeps_and_digests(tmp_path: Path) -> None:
     async def story() -> None:
-        async with Spool(tmp_path) as spool:
+        async with Spool(tmp_path, hashed=True) as spool:
             for piece in (b"one", memoryview(b"two"), b""):
                 spool.write(piece)
             assert (spool.size, spool.read(2, 3), spool.read(5, 9)) == (6, b"etw", b"o")

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from app.jobs.multipart import Form
-from app.jobs.options import Invalid
 from tests.unit.app.conftest import KEY, OPTIONS, House
 from topics.errors import BadRequest
 
@@ -92,6 +91,7 @@ FAULTS = {
     "another boundary": ((OPTIONS_PART.replace(b"1700", b"1800"), END), 400, "no multipart form"),
     "long header": ((part("x" * 5000, b""), END), 400, "no multipart form"),
     "many headers": ((EDGE + b"\r\n" + b"a: b\r\n" * 20 + b"\r\n\r\n", END), 400, "no multipart form"),
+    "many parts": ((part('name="x"', b"") * 99 + OPTIONS_PART + AUDIO_PART, END), 400, "more than 100 parts"),
     "too long": ((OPTIONS_PART, part('name="audio"', bytes(256 * 1024)), END), 413, "longer than"),
 }
 
@@ -205,7 +205,7 @@ def test_a_client_that_hangs_up(house: House) -> None:
 @given(st.lists(st.integers(0, len(OPTIONS_PART + AUDIO_PART + END)), max_size=12))
 def test_where_the_blocks_end_does_not_matter(cuts: list[int]) -> None:
     whole, audio = OPTIONS_PART + AUDIO_PART + END, bytearray()
-    form = Form(FORM.encode(), audio.extend)
+    form = Form(FORM.encode(), "audio", audio.extend, text="options")
     places = [0, *sorted(cuts), len(whole)]
     for start, end in pairwise(places):
         form.feed(whole[start:end])
@@ -217,9 +217,9 @@ def test_where_the_blocks_end_does_not_matter(cuts: list[int]) -> None:
     st.lists(st.one_of(st.sampled_from([EDGE, b"--", b"\r\n", b" ", OPTIONS_PART, AUDIO_PART]), st.binary(max_size=9)))
 )
 def test_any_bytes_are_a_form_or_a_fault(pieces: list[bytes]) -> None:
-    form = Form(FORM.encode(), lambda data: None)
+    form = Form(FORM.encode(), "audio", lambda data: None, text="options")
     try:
         form.feed(b"".join(pieces))
         form.close()
-    except (BadRequest, Invalid):
+    except BadRequest:
         pass

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from streams.audio import container, decode
 from streams.audio.decode import decode_chunk, open_file
 from streams.engines.protocol import Floats
-from topics.errors import AudioError
+from topics.errors import AudioError, AudioTooLong
 from topics.media import parse
 
 ANY = parse("application/octet-stream")
@@ -186,7 +186,7 @@ def flac_claiming(samples: int) -> bytes:
 
 
 def test_a_flac_that_claims_years() -> None:
-    with pytest.raises(AudioError, match="longer than 3600 s"):
+    with pytest.raises(AudioTooLong, match="longer than 3600 s"):
         decode_chunk(flac_claiming(2**36 - 1), ANY)
 
 
@@ -195,12 +195,18 @@ def test_a_flac_of_unknown_length() -> None:
     assert np.array_equal(decode_chunk(flac_claiming(0), ANY).samples, want)
 
 
+def test_a_header_tells_the_length_or_that_it_does_not_know() -> None:
+    data = encoded("audio/flac")
+    assert open_file(io.BytesIO(data), ANY).frames == len(decode_chunk(data, ANY).samples)
+    assert open_file(io.BytesIO(flac_claiming(0)), ANY).frames is None
+
+
 def test_audio_is_counted_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decode, "BLOCK_SAMPLES", 8000)
     audio = open_file(io.BytesIO(bytes(32_000)), parse("audio/x-raw; rate=8000; format=s16"), longest_s=1)
     blocks = audio.blocks()
     assert len(next(blocks)) == 8000
-    with pytest.raises(AudioError, match="longer than 1 s"):
+    with pytest.raises(AudioTooLong, match="longer than 1 s"):
         next(blocks)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.unit.client.jobs_stub import JobStub
+from tests.unit.client.speakers_stub import SpeakerStub
 from tests.unit.client.stub import Stub, serving
 
 HEARD = [{}, {"Dog_bark": 0.6}, {"Dog_bark": 0.9, "Speech": 0.7}, {}, {"Speech": 0.8}]
@@ -28,3 +29,15 @@ def _jobs() -> Iterator[JobStub]:
 def jobs(_jobs: JobStub) -> JobStub:
     _jobs.reset()
     return _jobs
+
+
+@pytest.fixture(scope="session")
+def _speakers() -> Iterator[SpeakerStub]:
+    with serving(SpeakerStub()) as stub:
+        yield stub
+
+
+@pytest.fixture
+def speakers(_speakers: SpeakerStub) -> SpeakerStub:
+    _speakers.reset()
+    return _speakers

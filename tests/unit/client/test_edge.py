@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from app.client import Client, JobConflict, NoJob, Options, Refused
+from app.client import Client, EngineAway, JobConflict, NoJob, Options, ReEnrolled, Refused, SpeakerRefused, WrongKey
 from infra.examples import RECORDING
-from tests.unit.app.conftest import House, serving
+from tests.unit.app.conftest import ORG_KEY, House, serving
 from tests.unit.app_jobs.conftest import ALL, CAPTION_PORTION, INSIGHTS_PORTION, TURNS, sounds, transcript, translated
+from topics import errors
 from topics.errors import AudioError
 from topics.jobs.options import Service
 
@@ -79,3 +80,32 @@ def test_refusals() -> None:
         house.prober.failure = AudioError("the audio is empty")
         with pytest.raises(Refused, match="the audio is empty"):
             client.analyze_file(Path(RECORDING))
+
+
+def test_speakers(tmp_path: Path) -> None:
+    house = House()
+    voice = tmp_path / "고양이.wav"
+    voice.write_bytes(b"12345")
+    with serving(house) as running, Client(running.url, org_key=ORG_KEY, sleep=lambda seconds: None) as client:
+        assert client.speakers() == ()
+        anna = client.add_voice("Anna_Kim", voice)
+        assert (anna.name, anna.total_length, anna.samples, anna.is_compatible) == ("Anna_Kim", 5.0, 1, True)
+        assert client.speakers() == (anna,)
+        (turn,) = client.recognize(voice)
+        assert (turn.name, turn.known, turn.score, turn.start_ms, turn.end_ms) == ("Anna_Kim", True, 1.0, 30, 5000)
+        house.speakers.organizations["organization"]["Anna_Kim"].compatible = False
+        assert client.re_enroll("Anna_Kim") == ReEnrolled("Anna_Kim", 1, 0)
+        client.remove_speaker("Anna_Kim")
+        (turn,) = client.recognize(voice)
+        assert (turn.name, turn.known, turn.score) == ("Unknown 0", False, -1.0)
+        with pytest.raises(SpeakerRefused, match="speaker not found"):
+            client.remove_speaker("Anna_Kim")
+        with pytest.raises(SpeakerRefused, match="only alphabet, number and underscore are allowed"):
+            client.add_voice("Anna Kim", voice)
+        house.speakers.failure = errors.EngineAway("why is for the log")
+        with pytest.raises(EngineAway, match=r"^speaker service unavailable$"):
+            client.add_voice("Anna_Kim", voice)
+        with pytest.raises(EngineAway, match=r"^recognition service unavailable$"):
+            client.recognize(voice)
+        with Client(running.url, org_key=running.key) as stranger, pytest.raises(WrongKey):
+            stranger.speakers()

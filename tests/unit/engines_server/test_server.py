@@ -1,4 +1,4 @@
-"""The three protocols, over a double of the recogniser."""
+"""The protocols of text, over a double of the recogniser."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import httpx2
 import pytest
 from starlette.types import Message
 
-from infra.engines import CHAT_MODEL, SPEECH_MODEL, speech
+from infra.engines import CHAT_MODEL, SPEAKER_MODEL, SPEECH_MODEL, uploads
 from infra.engines.draining import Draining
 from infra.engines.server import create_app
 from infra.engines.workers import WAITING, Workers
@@ -86,7 +86,7 @@ def test_what_cannot_be_transcribed_is_refused_in_the_protocols_shape() -> None:
         assert (await transcribed(client, "bad")).json()["error"]["message"] == "the audio is bad"
         assert (await client.post(TRANSCRIBE, data={"file": "text"})).status_code == 400
         assert (await client.post(TRANSCRIBE, content=b"x")).status_code == 400
-        long = await client.post(TRANSCRIBE, headers={"content-length": str(speech.MOST_BYTES + 1)}, content=b"x")
+        long = await client.post(TRANSCRIBE, headers={"content-length": str(uploads.MOST_BYTES + 1)}, content=b"x")
         assert long.status_code == 413
 
     served(test)
@@ -234,14 +234,14 @@ def test_a_chat_that_cannot_be_read_is_told_what_is_needed(body: bytes, named: s
 def test_the_rest_of_the_server() -> None:
     async def test(client: httpx2.AsyncClient, workers: Workers) -> None:
         models = (await client.get("/v1/models")).json()["data"]
-        assert [model["id"] for model in models] == [SPEECH_MODEL, CHAT_MODEL]
+        assert [model["id"] for model in models] == [SPEECH_MODEL, SPEAKER_MODEL, CHAT_MODEL]
         assert "demo" in models[0]["description"]
         refused = await client.post("/translate", json={"q": "hello", "source": "en", "target": "ko"})
         assert refused.status_code == 501
         assert "EARSHOT_TRANSLATION_URL" in refused.json()["error"]
         assert (await client.get("/languages")).json() == []
         assert (await client.get("/healthz")).json() == {"status": "ok"}
-        missing = await client.get("/v1/embeddings")
+        missing = await client.get("/v1/nothing")
         assert (missing.status_code, missing.json()["error"]["type"]) == (404, "invalid_request_error")
         assert (await client.get(CHAT)).status_code == 405
 

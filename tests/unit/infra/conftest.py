@@ -1,28 +1,34 @@
-"""Control-plane databases to test on: SQLite always, PostgreSQL where a server is named."""
+"""Control-plane databases to test on: SQLite always, PostgreSQL where it is installed or a server is named."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from sqlalchemy import MetaData
+from sqlalchemy import text
 
 from infra import urls
 from infra.db.database import Database
+from tests import postgres
 
 T = TypeVar("T")
-
-POSTGRES = "EARSHOT_TEST_POSTGRES_URL"
 
 
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("EARSHOT_") and name != POSTGRES]:
+    for name in [name for name in os.environ if name.startswith("EARSHOT_") and name != postgres.NAMED]:
         monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session")
+def postgresql_url() -> Iterator[str]:
+    """URL of a PostgreSQL database; what is in it, other tests left there."""
+    with postgres.postgres_database() as url:
+        yield urls.database_url(url)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -30,20 +36,20 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """URL of an empty database."""
     if request.param == "sqlite":
         return f"sqlite+aiosqlite:///{tmp_path / 'control' / 'earshot.db'}"
-    if POSTGRES not in os.environ:
-        pytest.skip(f"{POSTGRES} names no PostgreSQL database")
-    url = urls.database_url(os.environ[POSTGRES])
-    asyncio.run(_empty(url))
+    url: str = request.getfixturevalue("postgresql_url")
+    empty(url)
     return url
 
 
-async def _empty(url: str) -> None:
-    database = Database(url)
-    async with database.writing() as connection:
-        tables = MetaData()
-        await connection.run_sync(tables.reflect)
-        await connection.run_sync(tables.drop_all)
-    await database.close()
+def empty(url: str) -> None:
+    """Drop everything that is in a PostgreSQL database."""
+
+    async def story(database: Database) -> None:
+        async with database.writing() as connection:
+            await connection.execute(text("DROP SCHEMA public CASCADE"))
+            await connection.execute(text("CREATE SCHEMA public"))
+
+    run(url, story)
 
 
 def run(url: str, story: Callable[[Database], Awaitable[T]]) -> T:

@@ -10,11 +10,12 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
-from infra.db.accounts import Accounts, Organization, Project
+from infra.db.accounts import Accounts
 from infra.db.bootstrap import Bootstrapped, bootstrap
 from infra.db.database import Database
 from tests.unit.infra.conftest import run
 from topics import apikeys
+from topics.accounts import Organization, Project
 from topics.apikeys import Kind
 from topics.errors import BadRequest, NotFound
 from topics.ports import Principal
@@ -192,14 +193,16 @@ def test_a_plan(database_url: str) -> None:
     tell(database_url, story)
 
 
-def test_the_first_start_makes_a_key_and_says_it_once(database_url: str) -> None:
+def test_the_first_start_makes_keys_and_says_them_once(database_url: str) -> None:
     async def story(database: Database) -> None:
         await database.migrate()
         accounts = Accounts(database)
         first = await bootstrap(database, 0)
         assert apikeys.well_formed(str(first.fresh_key))
+        assert apikeys.well_formed(str(first.fresh_org_key))
         (project,) = await accounts.projects("demo")
         assert await accounts.project_of(str(first.fresh_key)) == Principal(project.id, project.organization)
+        assert await accounts.organization_of(str(first.fresh_org_key)) == project.organization
         assert await bootstrap(database, 1) == Bootstrapped()
         assert await accounts.projects() == [project]
 
@@ -217,6 +220,16 @@ def test_chosen_keys_are_taken_verbatim_and_only_once(database_url: str) -> None
             assert await accounts.organization_of(CHOSEN_ORG) == project.organization
 
     run(database_url, story)
+
+
+@pytest.mark.parametrize("project", [True, False])
+def test_the_key_that_was_not_chosen_is_fresh(database_url: str, project: bool) -> None:
+    async def story(database: Database) -> Bootstrapped:
+        await database.migrate()
+        return await bootstrap(database, 0, CHOSEN if project else None, None if project else CHOSEN_ORG)
+
+    made = run(database_url, story)
+    assert (made.fresh_key is None, made.fresh_org_key is None) == (project, not project)
 
 
 def test_chosen_keys_that_open_nothing_are_named(database_url: str) -> None:

@@ -143,10 +143,33 @@ def test_sqlite_is_set_up_for_many_readers_and_one_writer(tmp_path: Path) -> Non
         async with opened.reading() as connection:
             return [
                 await connection.scalar(text(f"PRAGMA {name}"))
-                for name in ("journal_mode", "foreign_keys", "synchronous")
+                for name in ("journal_mode", "foreign_keys", "synchronous", "secure_delete")
             ]
 
-    assert run(f"sqlite+aiosqlite:///{tmp_path / 'earshot.db'}", story) == ["wal", 1, 2]
+    assert run(f"sqlite+aiosqlite:///{tmp_path / 'earshot.db'}", story) == ["wal", 1, 2, 1]
+
+
+def test_writers_that_wait_leave_connections_for_readers(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.05)
+    ended = asyncio.Event()
+
+    async def write(opened: Database) -> None:
+        async with opened.writing():
+            await ended.wait()
+
+    async def story(opened: Database) -> None:
+        await opened.migrate()
+        writers = [asyncio.create_task(write(opened)) for _ in range(30)]
+        failed, (first,) = await asyncio.wait(writers[:1], timeout=0)
+        assert not failed
+        async with opened.reading() as connection:
+            assert await connection.scalar(text("SELECT 1")) == 1
+        failed, _ = await asyncio.wait(writers[1:])
+        assert {str(one.exception()) for one in failed} == {"the database does not answer: TimeoutError"}
+        ended.set()
+        await first
+
+    run(database_url, story)
 
 
 def test_an_error_undoes_the_whole_transaction(database_url: str) -> None:

@@ -23,6 +23,7 @@ from topics.jobs.options import Service
 from topics.ports import Charge, Principal
 
 CHOSEN = "project key chosen by an operator"
+CHOSEN_ORG = "organization key, also chosen"
 
 
 class Silent(Database):
@@ -51,7 +52,7 @@ def directory(database: Database, timeout: float = 2.0) -> ports.Directory:
 def test_a_live_key_is_known(database_url: str) -> None:
     async def story(database: Database) -> None:
         await database.migrate()
-        await bootstrap(database, 0, CHOSEN)
+        await bootstrap(database, 0, CHOSEN, CHOSEN_ORG)
         accounts = Accounts(database)
         known = directory(database)
         (project,) = await accounts.projects()
@@ -59,20 +60,31 @@ def test_a_live_key_is_known(database_url: str) -> None:
         rotated = await accounts.rotate_project_key("demo")
         assert await known.project(CHOSEN) is None
         assert await known.project(rotated) is not None
+        assert await known.organization(CHOSEN_ORG) == project.organization
+        assert await known.organization(rotated) is None
+        assert await known.project(CHOSEN_ORG) is None
+        org_rotated = await accounts.rotate_organization_key("demo")
+        assert await known.organization(CHOSEN_ORG) is None
+        assert await known.organization(org_rotated) == project.organization
 
     run(database_url, story)
 
 
 def test_a_mistyped_key_is_not_looked_up() -> None:
-    key = apikeys.new(Kind.PROJECT)
-    typed = key[:-1] + ("0" if key[-1] != "0" else "1")
-    assert asyncio.run(directory(Silent()).project(typed)) is None
+    def typed(kind: Kind) -> str:
+        key = apikeys.new(kind)
+        return key[:-1] + ("0" if key[-1] != "0" else "1")
+
+    assert asyncio.run(directory(Silent()).project(typed(Kind.PROJECT))) is None
+    assert asyncio.run(directory(Silent()).organization(typed(Kind.ORGANIZATION))) is None
 
 
 def test_a_store_that_fails(database_url: str) -> None:
     async def story(database: Database) -> None:
         with pytest.raises(DirectoryDown, match=r"^API key verification failed$"):
             await directory(database).project(CHOSEN)
+        with pytest.raises(DirectoryDown, match=r"^API key verification failed$"):
+            await directory(database).organization(CHOSEN)
 
     run(database_url, story)
 

@@ -12,8 +12,9 @@ from sqlalchemy.exc import IntegrityError
 
 from infra.db.accounts import Accounts
 from infra.db.database import Database
-from infra.db.ledger import SqlLedger, Total, month_of
+from infra.db.ledger import SqlLedger, month_of
 from tests.unit.infra.conftest import run
+from topics.accounts import Period, Total
 from topics.errors import DirectoryDown
 from topics.jobs.options import Service
 from topics.ports import Charge, Ledger
@@ -89,13 +90,16 @@ def test_totals_per_month_project_and_service(database_url: str) -> None:
         )
         october = msgspec.structs.replace(total, month="2026-10", jobs=1, audio_ms=1234, models=("yamnet@1",))
         other = Total("2026-11", "p1", None, "o1", Service.SOUND, 1, 1234, ("yamnet@1",))
-        assert await ledger.totals(apes.id) == [october, total, speech]
-        assert await ledger.totals(organization="o1") == [other]
-        assert await ledger.totals(apes.id, month="2026-11") == [total, speech]
-        assert await ledger.totals(apes.id, "o1") == []
-        assert [one.job for one in await ledger.lines(apes.id)] == ["j4", "j1", "j3", "j3", "j2"]
+        assert await ledger.totals(Period(project=apes.id)) == [october, total, speech]
+        assert await ledger.totals(Period(organization="o1")) == [other]
+        assert await ledger.totals(Period(project=apes.id, month="2026-11")) == [total, speech]
+        assert await ledger.totals(Period(service=Service.SPEECH)) == [speech]
+        assert await ledger.totals(Period("o1", apes.id)) == []
+        assert [one.job for one in await ledger.lines(Period(project=apes.id))] == ["j4", "j1", "j3", "j3", "j2"]
         await accounts.delete_organization("Zoo")
-        assert await ledger.totals(apes.id, month="2026-10") == [msgspec.structs.replace(october, name=None)]
+        assert await ledger.totals(Period(project=apes.id, month="2026-10")) == [
+            msgspec.structs.replace(october, name=None)
+        ]
 
     tell(database_url, story)
 

@@ -7,7 +7,7 @@ import errno
 import io
 import threading
 import wave
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,14 @@ from streams.jobs.engines.transcriptions import TranscriptionEngine
 from streams.jobs.performer import Done
 from streams.jobs.recording import RATE
 from streams.jobs.speech import SpeechPerformer
+from streams.jobs.voices import Voices, strangers
 from streams.voice.activity import VoiceActivity, bundled
 from streams.voice.speaker import OnnxSpeakerEngine, SpeakerEngine
 from tests.conftest import SHARED
 from tests.unit.jobs.http_engine import Asked, HttpEngine, reply
 from tests.unit.jobs.runs import Run
 from tests.unit.voice.tones import Ear, Tones, talk
-from topics.errors import AudioError, EngineError, ServiceFault, Unavailable
+from topics.errors import AudioError, DirectoryDown, EngineAway, EngineError, ServiceError, ServiceFault, Unavailable
 from topics.jobs import payloads
 
 
@@ -52,12 +53,27 @@ def length(asked: Asked) -> float:
         return float(file.getnframes() / RATE)
 
 
+class Register:
+    """Knows the first voice that it is asked for, unless it is away."""
+
+    def __init__(self, away: ServiceError | None = None) -> None:
+        self.away = away
+        self.asked: list[tuple[str, list[float]]] = []
+
+    async def names(self, organization: str, voices: Sequence[Floats]) -> Sequence[tuple[str, float]]:
+        self.asked.append((organization, [len(voice) / RATE for voice in voices]))
+        if self.away is not None:
+            raise self.away
+        return [("Anna", 0.8), *strangers(len(voices) - 1)]
+
+
 def perform(
     run: Run,
     engine: HttpEngine,
     speakers: SpeakerEngine | None = None,
     piece_seconds: float = 4.0,
     activity: Callable[[], VoiceActivity] = Ear,
+    voices: Voices | None = None,
     **address: Any,
 ) -> Done:
     async def scene() -> Done:
@@ -65,6 +81,7 @@ def perform(
             performer = SpeechPerformer(
                 TranscriptionEngine(engine.address(**address)),
                 speakers,
+                voices=voices,
                 piece_seconds=piece_seconds,
                 activity=activity,
                 nice=0,
@@ -192,6 +209,42 @@ def test_words_go_to_who_speaks_then(tmp_path: Path) -> None:
         (9000, 9900, "Well, yes.", 0),
     ]
     assert [segment.name for segment in run.segments] == ["Unknown 0", "Unknown 0", "Unknown 1", "Unknown 0"]
+
+
+def test_registered_speakers_are_named(tmp_path: Path) -> None:
+    """They are asked for once, with what each says, at most half a minute."""
+    audio = saved(tmp_path, talk((0, 4.0), (1, 34.0), (0, 4.0)))
+    said = [{"word": str(start), "start": start, "end": start + 0.3} for start in (1, 10, 30, 40)]
+    engine = HttpEngine(reply({"text": "1 10 30 40", "words": said}))
+    run, register = Run(audio, speaker_profile=True), Register()
+    assert perform(run, engine, Tones(), 60, voices=register).warnings == ()
+    names = [(segment.name, segment.score) for segment in run.segments]
+    assert names == [("Anna", 0.8), ("Unknown 0", -1.0), ("Unknown 0", -1.0), ("Anna", 0.8)]
+    ((organization, lengths),) = register.asked
+    assert organization == "an-organization"
+    assert lengths == pytest.approx([8.0, 30.0], abs=1)
+
+
+def test_nobody_is_looked_for_unless_that_is_asked(tmp_path: Path) -> None:
+    run, register = Run(three(tmp_path)), Register()
+    perform(run, HttpEngine(numbered), Tones(), 30, voices=register)
+    assert register.asked == []
+    assert [segment.name for segment in run.segments] == ["Unknown 0"]
+
+
+@pytest.mark.parametrize("away", [EngineAway("it is away"), DirectoryDown("it is away")])
+def test_speakers_who_cannot_be_looked_up_are_unknown(tmp_path: Path, away: ServiceError) -> None:
+    run = Run(three(tmp_path), speaker_profile=True)
+    done = perform(run, HttpEngine(numbered), Tones(), 30, voices=Register(away))
+    assert done.warnings == ("speakers are not named: it is away",)
+    assert [(segment.text, segment.name, segment.score) for segment in run.segments] == [("0", "Unknown 0", -1.0)]
+
+
+def test_speakers_who_are_not_told_apart_are_not_named(tmp_path: Path) -> None:
+    run, register = Run(three(tmp_path), speaker_profile=True, speaker_diarization=False), Register()
+    done = perform(run, HttpEngine(numbered), Tones(), 30, voices=register)
+    assert done.warnings == ("speakers are not named: they are not told apart",)
+    assert register.asked == []
 
 
 def test_progress_is_told_while_speakers_are_not_known(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from streams.jobs.engines.transcriptions import Transcription
 from streams.jobs.pieces import LONGEST_PAUSE_S, Piece, pieces
-from streams.jobs.words import Unit, turns, units
+from streams.jobs.words import Unit, texts, turns, units
 from streams.voice.activity import Segment
 from streams.voice.diarization import Turn
 
@@ -165,3 +165,12 @@ def test_the_nearest_turn_is_found_as_by_looking_at_all(
 
         (found,) = turns([unit], speakers)
         assert not speakers or overlap(speakers[found.speaker]) == max(map(overlap, speakers))
+
+
+def test_each_turn_has_its_own_text() -> None:
+    """Also two in a row of one speaker, and one in which nothing is said."""
+    speakers = [Turn(0.0, 1.0, 0), Turn(2.0, 3.0, 0), Turn(3.0, 4.0, 1), Turn(5.0, 6.0, 0)]
+    said = [(100, " Well,"), (900, " yes"), (1300, " or"), (2500, " no"), (5500, " Bye.")]
+    found = texts([Unit(start, start + 200, text) for start, text in said], speakers)
+    assert found == ["Well, yes or", "no", "", "Bye."]
+    assert texts([Unit(0, 1, "x")], []) == []

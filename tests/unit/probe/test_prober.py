@@ -21,7 +21,7 @@ import soundfile
 from streams.probe.prober import Prober
 from streams.probe.zygote import BROKEN_LIMIT
 from topics import media
-from topics.errors import AudioError, Unavailable
+from topics.errors import AudioError, AudioTooLong, Unavailable
 from topics.ports import Probed
 
 T = TypeVar("T")
@@ -90,13 +90,14 @@ def wav(frames: bytes, *, kind: int = 1, bits: int = 16, channels: int = 1, size
 )
 def test_containers_are_told_by_content(house: House, container: str, subtype: str | None, format: str) -> None:
     found = house.probe(tone(container, subtype, channels=2))
-    assert found == Probed(f"audio/{format}", format, RATE, 2)
+    assert (found.content_type, found.format, found.rate, found.channels) == (f"audio/{format}", format, RATE, 2)
+    assert found.length_ms == pytest.approx(1500, abs=100), "MP3 pads, and tells so or not"
     assert media.parse(found.content_type).container == format
 
 
 def test_raw_audio_is_what_it_is_declared_to_be(house: House) -> None:
     found = house.probe(bytes(32), "audio/x-raw; rate=8000; format=f32; channels=2")
-    assert found == Probed("audio/x-raw; rate=8000; format=f32le; channels=2", "raw", RATE, 2)
+    assert found == Probed("audio/x-raw; rate=8000; format=f32le; channels=2", "raw", RATE, 2, 0)
     assert media.parse(found.content_type) == media.parse("audio/x-raw; rate=8000; format=f32le; channels=2")
 
 
@@ -146,8 +147,14 @@ def ten_hours_of_flac() -> bytes:
 
 def test_a_claim_costs_nothing(house: House) -> None:
     """What a header says is neither allocated nor waited for; what is there is audio."""
-    assert house.probe(ten_hours_of_flac()).format == "flac"
+    found = house.probe(ten_hours_of_flac())
+    assert (found.format, found.length_ms) == ("flac", 10 * 3600 * 1000)
     assert house.probe(wav(bytes(64), size=2**32 - 1)).format == "wav"
+
+
+def test_too_long_has_a_name_of_its_own(house: House) -> None:
+    with pytest.raises(AudioTooLong, match="longer than 86400 s"):
+        house.probe(bytes(24 * 3600 * 1000 + 1), "audio/x-raw; rate=1000; format=s8")
 
 
 def test_damage_of_any_kind_is_an_answer(house: House) -> None:
@@ -163,7 +170,7 @@ def test_damage_of_any_kind_is_an_answer(house: House) -> None:
     async def all_of_them() -> list[Probed | BaseException]:
         return await asyncio.gather(*(probed(house.prober, damaged(n)) for n in range(40)), return_exceptions=True)
 
-    assert {type(answer) for answer in house.run(all_of_them())} <= {Probed, AudioError}
+    assert {type(answer) for answer in house.run(all_of_them())} <= {Probed, AudioError, AudioTooLong}
 
 
 def test_a_file_that_cannot_be_read_is_no_fault_of_the_audio(house: House, tmp_path: Path) -> None:

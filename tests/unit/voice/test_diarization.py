@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from streams.engines.protocol import Floats
 from streams.voice.activity import FRAME_S, RATE, Segment
-from streams.voice.diarization import Turn, Window, diarize, joined, smoothed, turns, windows
+from streams.voice.diarization import Turn, Window, diarize, joined, linked, smoothed, turns, windows
 from streams.voice.manifest import Diarization, Utterance
 from tests.unit.voice.tones import MANIFEST, SETTINGS, Ear, Tones, talk
 from topics.errors import EngineError
@@ -149,3 +149,10 @@ def test_turns_do_not_depend_on_how_vectors_are_turned() -> None:
     found = turns(parts, vectors, SETTINGS)
     assert [turn.speaker for turn in found] == [0, 0, 1, 1, 0, 2, 2, 1]
     assert turns(parts, vectors @ rotation, SETTINGS) == found
+
+
+def test_turns_are_linked_over_pauses_of_one_speaker() -> None:
+    turns = [Turn(0.0, 1.0, 0), Turn(1.4, 2.0, 0), Turn(2.0, 3.0, 1), Turn(3.1, 4.0, 0), Turn(5.1, 6.0, 0)]
+    assert linked(turns, 1.0) == [Turn(0.0, 2.0, 0), Turn(2.0, 3.0, 1), Turn(3.1, 4.0, 0), Turn(5.1, 6.0, 0)]
+    assert linked(turns, 0.3) == turns
+    assert linked([], 1.0) == []

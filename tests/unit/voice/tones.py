@@ -33,6 +33,7 @@ class Tones:
 
     def embed(self, samples: Floats) -> Floats:
         assert len(samples) >= RATE // 2
+        samples = samples[: 2 * RATE]
         shares = np.abs(WAVES[:, : len(samples)] @ samples)
         unit: Floats = (shares / np.linalg.norm(shares)).astype(np.float32)
         return unit
@@ -47,7 +48,7 @@ class Loud(VoiceStream):
         self.samples = 0
 
     def _run(self, frame: Floats) -> float:
-        return float(np.abs(frame[64:]).mean() > self._least)
+        return float(loud(frame[np.newaxis, 64:], self._least)[0])
 
 
 class Ear(VoiceActivity):
@@ -60,6 +61,15 @@ class Ear(VoiceActivity):
 
     def stream(self) -> VoiceStream:
         return Loud(self.least)
+
+    def run(self, frames: Floats, state: Floats) -> tuple[Floats, Floats]:
+        return loud(frames[:, 64:], self.least)[:, np.newaxis], state
+
+
+def loud(frames: Floats, least: float) -> Floats:
+    """Whether each frame is speech, float32[n]."""
+    heard: Floats = (np.abs(frames).mean(axis=1) > least).astype(np.float32)
+    return heard
 
 
 def talk(*parts: tuple[int | None, float]) -> Floats:

@@ -1,0 +1,110 @@
+"""What the operator's interface takes and says of organizations, projects and keys: JSON of these structs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from topics.accounts import Organization, Project
+
+PREFIX: Final = "/admin/v1"
+
+
+class NewOrganization(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body that makes an organization."""
+
+    name: str
+
+
+class NewProject(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body that makes a project."""
+
+    name: str
+    #: Id or name; None for the only one there is.
+    organization: str | None = None
+
+
+class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body that sets a plan."""
+
+    #: Seconds of audio in a calendar month (UTC), None for any amount.
+    free_seconds: int | None
+
+
+class ShownOrganization(msgspec.Struct, frozen=True):
+    """An organization; what is shown of its key has another name than a key, so that nobody takes one for the other."""
+
+    id: str
+    name: str
+    created_at: datetime
+    key_shown_as: str | None
+
+    @staticmethod
+    def of(one: Organization) -> ShownOrganization:
+        """Return what is said of an organization."""
+        return ShownOrganization(one.id, one.name, _time(one.created_at), one.key)
+
+    def organization(self) -> Organization:
+        """Return what it was made of."""
+        return Organization(self.id, self.name, _ms(self.created_at), self.key_shown_as)
+
+
+class ShownProject(msgspec.Struct, frozen=True):
+    """A project."""
+
+    id: str
+    name: str
+    #: Id.
+    organization: str
+    created_at: datetime
+    key_shown_as: str | None
+    free_seconds: int | None
+
+    @staticmethod
+    def of(one: Project) -> ShownProject:
+        """Return what is said of a project."""
+        return ShownProject(one.id, one.name, one.organization, _time(one.created_at), one.key, one.free_seconds)
+
+    def project(self) -> Project:
+        """Return what it was made of."""
+        return Project(
+            self.id, self.name, self.organization, _ms(self.created_at), self.key_shown_as, self.free_seconds
+        )
+
+
+class IssuedKey(msgspec.Struct, frozen=True):
+    """A key, said once."""
+
+    key: str
+
+
+class MadeOrganization(msgspec.Struct, frozen=True):
+    """A new organization and its key."""
+
+    organization: ShownOrganization
+    key: str
+
+
+class MadeProject(msgspec.Struct, frozen=True):
+    """A new project and its key."""
+
+    project: ShownProject
+    key: str
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """An error."""
+
+    error: str
+    #: Only in errors of other parts of the service, so also where there is no such interface.
+    status_code: int | None = None
+
+
+def _time(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def _ms(time: datetime) -> int:
+    return round(time.timestamp() * 1000)

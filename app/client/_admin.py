@@ -1,0 +1,168 @@
+"""The operator's client: `topics.accounts.Administration` over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Final, Self, TypeVar
+from urllib.parse import quote
+
+import httpx2
+import msgspec
+
+from app.admin.rows import LineRow, TotalRow
+from app.admin.wire import (
+    PREFIX,
+    Fault,
+    IssuedKey,
+    MadeOrganization,
+    MadeProject,
+    NewOrganization,
+    NewProject,
+    Plan,
+    ShownOrganization,
+    ShownProject,
+)
+from topics import apikeys
+from topics.accounts import Organization, Period, Project, Total
+from topics.errors import BadRequest, DirectoryDown, EarshotError, NotFound, RequestError, Unauthorized
+from topics.ports import Charge
+
+T = TypeVar("T")
+
+TIMEOUT: Final = httpx2.Timeout(60.0, connect=5.0)
+_NOTHING: Final[Mapping[str, str]] = {}
+_BY_STATUS: Final = {400: BadRequest, 401: Unauthorized, 404: NotFound}
+
+
+class AdminClient:
+    """What an operator does on a service that runs elsewhere; the methods are those of the port.
+
+    Nothing is tried twice: DirectoryDown after a request that changes something leaves open whether it was done. The
+    name of a model with a comma in it comes back from `totals` as two.
+    """
+
+    def __init__(self, url: str, key: str, *, transport: httpx2.AsyncBaseTransport | None = None) -> None:
+        """Make a client of the service at `url`; nothing is sent yet.
+
+        Raises:
+            BadRequest: `url` is no http:// or https:// URL, or has a user or password in it.
+            Unauthorized: `key` cannot be a key.
+        """
+        self._url = _checked(url)
+        if fault := apikeys.fault(key):
+            raise Unauthorized(f"the admin key {fault}")
+        headers = {"authorization": f"Bearer {key}"}
+        self._http = httpx2.AsyncClient(
+            base_url=self._url + PREFIX, headers=headers, timeout=TIMEOUT, transport=transport
+        )
+
+    async def create_organization(self, name: str) -> tuple[Organization, str]:
+        made = await self._ask("POST", "/organizations", MadeOrganization, NewOrganization(name))
+        return made.organization.organization(), made.key
+
+    async def organizations(self) -> list[Organization]:
+        return [one.organization() for one in await self._ask("GET", "/organizations", list[ShownOrganization])]
+
+    async def rotate_organization_key(self, organization: str) -> str:
+        return (await self._ask("POST", f"/organizations/{_quoted(organization)}/key", IssuedKey)).key
+
+    async def delete_organization(self, organization: str) -> None:
+        await self._send("DELETE", f"/organizations/{_quoted(organization)}")
+
+    async def create_project(self, name: str, organization: str | None = None) -> tuple[Project, str]:
+        made = await self._ask("POST", "/projects", MadeProject, NewProject(name, organization))
+        return made.project.project(), made.key
+
+    async def projects(self, organization: str | None = None) -> list[Project]:
+        query = _given(organization=organization)
+        return [one.project() for one in await self._ask("GET", "/projects", list[ShownProject], query=query)]
+
+    async def rotate_project_key(self, project: str) -> str:
+        return (await self._ask("POST", f"/projects/{_quoted(project)}/key", IssuedKey)).key
+
+    async def plan(self, project: str, free_seconds: int | None) -> None:
+        await self._send("PUT", f"/projects/{_quoted(project)}/plan", Plan(free_seconds))
+
+    async def delete_project(self, project: str) -> None:
+        await self._send("DELETE", f"/projects/{_quoted(project)}")
+
+    async def totals(self, period: Period) -> list[Total]:
+        rows = await self._ask("GET", "/usage", list[TotalRow], query=_given(**msgspec.structs.asdict(period)))
+        return [row.total() for row in rows]
+
+    async def lines(self, period: Period) -> list[Charge]:
+        query = _given(**msgspec.structs.asdict(period), lines="true")
+        return [row.charge() for row in await self._ask("GET", "/usage", list[LineRow], query=query)]
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        kind: type[T],
+        body: msgspec.Struct | None = None,
+        query: Mapping[str, str] = _NOTHING,
+    ) -> T:
+        answer = await self._send(method, path, body, query)
+        try:
+            return msgspec.json.decode(answer, type=kind)
+        except msgspec.MsgspecError:
+            raise self._stranger() from None
+
+    async def _send(
+        self, method: str, path: str, body: msgspec.Struct | None = None, query: Mapping[str, str] = _NOTHING
+    ) -> bytes:
+        content = None if body is None else msgspec.json.encode(body)
+        try:
+            response = await self._http.request(method, path, content=content, params=query)
+        except httpx2.RequestError as error:
+            raise DirectoryDown(f"no answer from {self._url}: {str(error) or type(error).__name__}") from None
+        if not response.is_success:
+            raise self._refusal(response.status_code, response.content)
+        return response.content
+
+    def _refusal(self, status: int, answer: bytes) -> EarshotError:
+        try:
+            fault = msgspec.json.decode(answer, type=Fault)
+        except msgspec.MsgspecError:
+            return self._stranger()
+        if status == 404 and fault.status_code is not None:
+            return DirectoryDown(f"{self._url} has no operator's interface: EARSHOT_ADMIN_KEY is not set there")
+        if status >= 500:
+            return DirectoryDown(f"{self._url}: {fault.error}")
+        return _BY_STATUS.get(status, RequestError)(fault.error)
+
+    def _stranger(self) -> DirectoryDown:
+        return DirectoryDown(f"what answers at {self._url} does not speak the operator's interface")
+
+
+def _checked(url: str) -> str:
+    try:
+        parsed = httpx2.URL(url)
+    except httpx2.InvalidURL:
+        parsed = httpx2.URL()
+    more = parsed.userinfo or parsed.query or parsed.fragment or (parsed.port or 0) > 65535
+    if parsed.scheme not in ("http", "https") or not parsed.host or more:
+        # It may have a password in it, so it is not shown.
+        raise BadRequest("the URL of a service is http://HOST or https://HOST, without a user or password")
+    return url.rstrip("/")
+
+
+def _quoted(reference: str) -> str:
+    """Return an id or name as one segment of a path; also dots, which alone would mean another path."""
+    return quote(reference, safe="").replace(".", "%2E")
+
+
+def _given(**values: str | None) -> dict[str, str]:
+    return {name: value for name, value in values.items() if value is not None}

@@ -1,0 +1,1 @@
+"""The speaker interface: voices registered for an organization, and recognised again."""

@@ -1,0 +1,48 @@
+"""The envelope of the speaker interface, `{data, error, debug}`, and its errors in the contract's words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from typing import Final
+
+from app.replies import Reply, json_reply
+from topics.errors import AudioError, AudioTooLong, DirectoryDown, EarshotError, EngineAway, RuleBroken, Unavailable
+
+#: What an operation says while the speaker engine is away.
+REGISTRATION: Final = "speaker service unavailable"
+RECOGNITION: Final = "recognition service unavailable"
+
+
+def enveloped(data: object) -> Reply:
+    """Return a success; its `error` has to be text, since a null makes the vendor's client raise."""
+    return json_reply({"data": data, "error": "", "debug": ""})
+
+
+def speaker_error(status: int, fault: EarshotError | None) -> Reply:
+    """Return an error; what broke inside is not told, only that the store of the keys is down."""
+    told = fault is not None and (status != 500 or isinstance(fault, DirectoryDown))
+    message = str(fault) if told else HTTPStatus(status).phrase
+    return json_reply({"data": None, "error": message, "debug": ""}, status)
+
+
+@contextmanager
+def judged(away: str) -> Iterator[None]:
+    """Say in the contract's words what is wrong with a recording, or with who has to look into it.
+
+    Raises:
+        RuleBroken: for AudioTooLong and AudioError.
+        EngineAway: with the words `away`; its cause is for the log.
+        Unavailable: for OSError, the spool's.
+    """
+    try:
+        yield
+    except AudioTooLong as error:
+        raise RuleBroken("audio length is longer than 10 minutes") from error
+    except AudioError as error:
+        raise RuleBroken(str(error)) from error
+    except EngineAway as error:
+        raise EngineAway(away) from error
+    except OSError as error:
+        raise Unavailable("the audio cannot be kept now", retry_after=10) from error

@@ -1,0 +1,44 @@
+"""Speakers and their turns as JSON, in the shapes that the public clients of the speaker interface read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from app.jobs.rendering import timestamp
+from app.jobs.windows import clock
+from topics.ports import Profile, Spoken
+
+
+def entry(profile: Profile) -> dict[str, Any]:
+    """Return a speaker's entry in the list."""
+    return {
+        "speaker": profile.name,
+        "created_at": timestamp(profile.created_at),
+        "total_length": profile.length_ms / 1000,
+        "samples": profile.samples,
+        "is_compatible": profile.compatible,
+    }
+
+
+def transcription(turns: Sequence[Spoken], organization: str) -> dict[str, Any]:
+    """Return the turns of a recording in which speakers of an organization (id) were looked for."""
+    return {"transcription": [_turn(index, turn, organization) for index, turn in enumerate(turns)]}
+
+
+def _turn(index: int, turn: Spoken, organization: str) -> dict[str, Any]:
+    return {
+        "idx": index,
+        "transcript": turn.transcript,
+        # No engine tells how sure it is of the words.
+        "confidence": 0,
+        "first_word_start_msec": turn.start_ms,
+        "first_word_start_time": clock(turn.start_ms, hours=False),
+        "last_word_end_msec": turn.end_ms,
+        "last_word_end_time": clock(turn.end_ms, hours=False),
+        "speaker_tag": turn.speaker,
+        "speaker_name": turn.name,
+        "speaker_score": round(turn.score, 4),
+        "speaker_is_unlabeled": turn.unlabeled,
+        "org_pub_id": organization if turn.known else "",
+    }

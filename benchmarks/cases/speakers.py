@@ -1,0 +1,160 @@
+"""Speakers: what a registration adds to decoding and embedding, what a key costs, and what a refused upload holds."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from statistics import median
+from types import SimpleNamespace
+from typing import Final, cast
+
+from app.edge import Edge
+from app.keys import ORGANIZATION_WORDING, Keyring
+from app.operation import Call, Generation
+from benchmarks import processes, procfs, voices
+from benchmarks.cases.setup import Setup
+from benchmarks.measures import Row, value_row
+from benchmarks.voices import ORG_KEY, VoiceClient
+from infra import models
+from streams.audio.decode import decode_chunk
+from streams.audio.resample import Resampler
+from streams.voice.speaker import OnnxSpeakerEngine
+from topics import media
+
+SPEAKER: Final = "Anna_Kim"
+#: What is in another container is decoded and searched for speech before the engine sees it.
+REGISTERING_BARS: Final = {"wav": 1.3, "ogg": None}
+KEY_BAR_US: Final = 20.0
+REFUSING_BAR_MB: Final = 20.0
+#: As many samples as one speaker may have.
+REGISTERED: Final = 20
+CHECKS: Final = 20_000
+TOO_LARGE_MIB: Final = 101
+TOO_LARGE: Final = "one of uploaded files is bigger than 100 MB"
+#: How often memory is looked at during an upload.
+LOOK_SECONDS: Final = 0.005
+
+
+def registering(setup: Setup) -> Iterator[Row]:
+    """Yield the median time of a registration over HTTP, over decoding and embedding alone, for two containers.
+
+    Both take turns; a round is a speaker with as many samples as are allowed, who is removed afterwards.
+    """
+    count = setup.size(REGISTERED)
+    alone = _alone()
+    with (
+        processes.workplace() as directory,
+        processes.service(directory / "data", bundled_engines="true", bootstrap_org_key=ORG_KEY) as server,
+        VoiceClient(server) as client,
+    ):
+        for kind, audio in voices.recordings(directory).items():
+            body = voices.form(SPEAKER, audio)
+            client.wait(body, SPEAKER)
+            _taken(client, body, alone, kind, audio, 5)
+            rounds = [_taken(client, body, alone, kind, audio, count) for _ in range(setup.pairs)]
+            ratios = [ours / bare for ours, bare in rounds]
+            beside = {
+                "register ms": median(1000 * ours for ours, _ in rounds),
+                "decode and embed ms": median(1000 * bare for _, bare in rounds),
+            }
+            yield value_row(
+                f"registering a voice of {voices.SECONDS} s, {kind}", ratios, "ratio", REGISTERING_BARS[kind], beside
+            )
+
+
+def _taken(
+    client: VoiceClient, body: bytes, alone: Callable[[bytes, str], float], kind: str, audio: bytes, count: int
+) -> tuple[float, float]:
+    """Return the median seconds of registrations, and of the same work alone."""
+    ours, bare = [], []
+    for _ in range(count):
+        ours.append(client.add(body))
+        bare.append(alone(audio, kind))
+    client.remove(SPEAKER)
+    return median(ours), median(bare)
+
+
+def _alone() -> Callable[[bytes, str], float]:
+    """Return what decodes and embeds a recording in this thread, and says how many seconds that took."""
+    engine = OnnxSpeakerEngine(models.directory("speaker_mini"))
+    rate = engine.manifest.input.sample_rate
+
+    def timed(audio: bytes, kind: str) -> float:
+        began = time.perf_counter()
+        pcm = decode_chunk(audio, media.parse(f"audio/{kind}"))
+        samples = pcm.samples if pcm.rate == rate else Resampler(pcm.rate, rate).feed(pcm.samples)
+        engine.embed(samples)
+        return time.perf_counter() - began
+
+    return timed
+
+
+def keys(setup: Setup) -> Iterator[Row]:
+    """Yield the microseconds that a handler takes to judge a key whose verdict is remembered.
+
+    This is no ratio: it says as much of the machine as of the service.
+    """
+    count = setup.size(CHECKS)
+    taken = [asyncio.run(_checks(count)) for _ in range(setup.pairs + 1)]
+    yield value_row("a cached key check", taken[1:], "us", KEY_BAR_US)
+
+
+async def _checks(count: int) -> float:
+    async def ask(key: str) -> str | None:
+        return "organization" if key == ORG_KEY else None
+
+    names = (b"host", b"accept", b"accept-encoding", b"user-agent", b"content-type", b"content-length")
+    headers = [*((name, b"some value") for name in names), (b"x-org-key", ORG_KEY.encode("ascii"))]
+    edge = SimpleNamespace(organization_keys=Keyring(ask, ORGANIZATION_WORDING, 600))
+    call = Call(cast(Edge, edge), cast(Generation, None), {"headers": headers}, asyncio.Queue[dict[str, object]]().get)
+    await call.organization()
+    began = time.perf_counter()
+    for _ in range(count):
+        await call.organization()
+    return 1e6 * (time.perf_counter() - began) / count
+
+
+def refusing(setup: Setup) -> Iterator[Row]:
+    """Yield how much the service's memory grows while a voice of more than 100 MB is refused.
+
+    A client either tells the length, or sends chunks of a body that ends some time.
+    """
+    size = sum(map(len, voices.large(SPEAKER, TOO_LARGE_MIB)))
+    forms = {"of known length": {"Content-Length": str(size)}, "in chunks": {}}
+    with (
+        processes.workplace() as directory,
+        processes.service(directory / "data", bootstrap_org_key=ORG_KEY) as server,
+        VoiceClient(server) as client,
+    ):
+        client.post(voices.form(SPEAKER, b""))
+        for name, headers in forms.items():
+            grown = [_growth(server.pid, client, headers) for _ in range(setup.pairs)]
+            yield value_row(f"memory, {TOO_LARGE_MIB} MiB refused, {name}", grown, "MB", REFUSING_BAR_MB)
+
+
+def _growth(pid: int, client: VoiceClient, headers: dict[str, str]) -> float:
+    """Return by how many MB the resident memory of the service and its children grew at most during an upload."""
+    pids = procfs.descendants(pid)
+    seen = [_resident(pids)]
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.wait(LOOK_SECONDS):
+            seen.append(_resident(pids))
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        error = client.post(voices.large(SPEAKER, TOO_LARGE_MIB), headers)
+    finally:
+        done.set()
+        looking.join()
+    if error != TOO_LARGE:
+        raise processes.BenchmarkError(f"{TOO_LARGE_MIB} MiB were not refused: {error!r}")
+    return (max(seen) - seen[0]) / 1e6
+
+
+def _resident(pids: set[int]) -> int:
+    return sum(map(procfs.resident_bytes, pids))

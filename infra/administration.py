@@ -1,0 +1,47 @@
+"""What an operator does, on the control plane's database."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+
+from infra.db.accounts import Accounts
+from infra.db.database import Database
+from infra.db.ledger import SqlLedger
+from topics.accounts import Period, Total
+from topics.errors import NotFound
+from topics.keys import is_id
+from topics.ports import Charge
+
+
+class SqlAdministration(Accounts):
+    """The port `topics.accounts.Administration`: the accounts, and the usage of what they name."""
+
+    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(database, clock)
+        self._ledger = SqlLedger(database)
+
+    async def totals(self, period: Period) -> list[Total]:
+        """Return what was used, by month, project and service."""
+        return await self._ledger.totals(await self._named(period))
+
+    async def lines(self, period: Period) -> list[Charge]:
+        """Return the single lines of the ledger, in order of time."""
+        return await self._ledger.lines(await self._named(period))
+
+    async def _named(self, period: Period) -> Period:
+        organization = await _id(self.find_organization, period.organization)
+        project = await _id(self.find_project, period.project)
+        return Period(organization, project, period.service, period.month)
+
+
+async def _id(find: Callable[[str], Awaitable[str]], reference: str | None) -> str | None:
+    """Return the id that is meant; one that is not known may be of something deleted, whose usage stays."""
+    if reference is None:
+        return None
+    try:
+        return await find(reference)
+    except NotFound:
+        if is_id(reference):
+            return reference
+        raise

@@ -1,0 +1,68 @@
+"""Where the commands of an operator do their work: on this machine's database, or on a service elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from topics.errors import Unauthorized
+
+if TYPE_CHECKING:
+    from topics.accounts import Administration
+
+T = TypeVar("T")
+
+KEY = "EARSHOT_ADMIN_KEY"
+
+AdminUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        envvar="EARSHOT_ADMIN_URL",
+        help=f"A service elsewhere, which must have the same {KEY} as this command; by default the database here.",
+    ),
+]
+
+
+def administer(url: str | None, story: Callable[[Administration], Awaitable[T]]) -> T:
+    """Return what `story` returns; `url` as `AdminUrl`."""
+
+    async def told() -> T:
+        async with administration(url) as chosen:
+            return await story(chosen)
+
+    return asyncio.run(told())
+
+
+@asynccontextmanager
+async def administration(url: str | None) -> AsyncIterator[Administration]:
+    """Yield the service at `url`, without one the database of this machine.
+
+    Raises:
+        Unauthorized: the environment has no key for the service.
+        EarshotError: whatever went wrong there.
+    """
+    if url:
+        from app.client._admin import AdminClient
+
+        if not os.environ.get(KEY):
+            raise Unauthorized(f"no admin key: set {KEY} to that of the service")
+        async with AdminClient(url, os.environ[KEY]) as client:
+            yield client
+        return
+
+    from infra.administration import SqlAdministration
+    from infra.db.database import Database
+    from infra.settings import load
+
+    database = Database(load().database)
+    try:
+        await database.migrate()
+        yield SqlAdministration(database)
+    finally:
+        await database.close()

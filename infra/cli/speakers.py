@@ -1,0 +1,135 @@
+"""`earshot speakers`: register voices of an organization, and recognise them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from infra.cli import remote
+from infra.cli.output import AsJson, Row, show, show_all
+from topics.errors import EarshotError
+
+if TYPE_CHECKING:
+    from app.client import Client, ReEnrolled, SpeakerProfile, SpokenTurn
+
+#: How the service says that a recording is too long to be answered at once.
+TOO_LONG = "longer than 10 minutes"
+
+Name = Annotated[str, typer.Argument(help="Letters, digits and underscores.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+speakers = typer.Typer(help="Voices of an organization: register and recognise them.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.add_typer(speakers, name="speakers")
+
+
+@speakers.command("add")
+def add(
+    name: Name,
+    files: Annotated[list[Path], typer.Argument(help="Recordings of this voice alone; 5 to 20 are best.")],
+    url: remote.Url = remote.LOCAL,
+    org_key: remote.OrgKey = "",
+    as_json: AsJson = False,
+) -> None:
+    """Add voice samples to a speaker, who is made with the first one; exit status 1 when one was not added."""
+    with remote.connected_organization(url, org_key) as client:
+        added = [_added(client, name, file) for file in files]
+    done = [profile for profile in added if profile is not None]
+    if done:
+        show(_row(done[-1]), as_json)
+    if len(done) < len(files):
+        raise typer.Exit(1)
+
+
+def _added(client: Client, name: str, file: Path) -> SpeakerProfile | None:
+    """Send a file. A service that is away or does not know the key is no fault of the file, and is raised."""
+    from app.client import EarshotClientError, Unreachable, WrongKey
+
+    try:
+        return client.add_voice(name, file)
+    except (Unreachable, WrongKey):
+        raise
+    except OSError as error:
+        typer.echo(f"earshot: {file}: {error.strerror or error}", err=True)
+    except EarshotClientError as error:
+        typer.echo(f"earshot: {file}: {error}", err=True)
+    return None
+
+
+@speakers.command("list")
+def list_speakers(url: remote.Url = remote.LOCAL, org_key: remote.OrgKey = "", as_json: AsJson = False) -> None:
+    """List the registered speakers."""
+    with remote.connected_organization(url, org_key) as client:
+        show_all([_row(one) for one in client.speakers()], as_json)
+
+
+@speakers.command("recognize")
+def recognize(
+    file: Annotated[Path, typer.Argument(help="A recording of at most ten minutes.")],
+    url: remote.Url = remote.LOCAL,
+    org_key: remote.OrgKey = "",
+    as_json: AsJson = False,
+) -> None:
+    """Print who speaks when, and how like the registered voice it is."""
+    from app.client import SpeakerRefused
+
+    with remote.connected_organization(url, org_key) as client:
+        try:
+            turns = client.recognize(file)
+        except SpeakerRefused as error:
+            hint = f"; try earshot analyze --speakers {file}" if TOO_LONG in str(error) else ""
+            raise EarshotError(f"{file}: {error}{hint}") from None
+    if as_json:
+        show_all([_row(one) for one in turns], as_json)
+    else:
+        from infra.cli.summary import show_turns
+
+        show_turns(str(file), turns)
+
+
+@speakers.command("remove")
+def remove(
+    name: Name,
+    yes: Yes = False,
+    url: remote.Url = remote.LOCAL,
+    org_key: remote.OrgKey = "",
+    as_json: AsJson = False,
+) -> None:
+    """Delete a speaker with all samples and recordings."""
+    if not yes:
+        typer.confirm(f"Delete speaker {name} and all their voice samples?", abort=True, err=True)
+    with remote.connected_organization(url, org_key) as client:
+        client.remove_speaker(name)
+    show({"deleted": name}, as_json)
+
+
+@speakers.command("re-enroll")
+def re_enroll(
+    name: Annotated[str | None, typer.Argument(help="By default all that are not compatible.")] = None,
+    url: remote.Url = remote.LOCAL,
+    org_key: remote.OrgKey = "",
+    as_json: AsJson = False,
+) -> None:
+    """Learn voice samples again after a change of the model, where recordings were kept.
+
+    Exit status 1 when samples are left that cannot be: remove the speaker and add them again.
+    """
+    with remote.connected_organization(url, org_key) as client:
+        names = [name] if name else [one.name for one in client.speakers() if not one.is_compatible]
+        done = [client.re_enroll(name) for name in names]
+    show_all([_row(one) for one in done], as_json)
+    if any(one.left for one in done):
+        raise typer.Exit(1)
+
+
+def _row(one: SpeakerProfile | SpokenTurn | ReEnrolled) -> Row:
+    """Return what the service said, under its own names."""
+    import msgspec
+
+    row: Row = msgspec.to_builtins(one)
+    return row

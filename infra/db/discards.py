@@ -1,0 +1,45 @@
+"""Notes of voice files to delete: made in the transaction that gives them up, kept until they are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import ColumnElement, delete, select
+
+# Its ON CONFLICT DO UPDATE is the same text on SQLite.
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from infra.db.schema import discards, samples, speakers
+
+#: Files that are named at once, so that a store has the time to delete them.
+MOST_DUE: Final = 100
+
+
+async def note(connection: AsyncConnection, voices: Sequence[str], due_at: int) -> None:
+    """Note that voice files are to be deleted, not before a time in milliseconds."""
+    if voices:
+        added = insert(discards)
+        added = added.on_conflict_do_update(index_elements=["voice"], set_={"due_at": added.excluded.due_at})
+        await connection.execute(added, [{"voice": voice, "due_at": due_at} for voice in voices])
+
+
+async def note_speakers(connection: AsyncConnection, whose: ColumnElement[bool], due_at: int) -> list[str]:
+    """Note and return all voice files of the speakers who fulfil a condition."""
+    query = select(samples.c.voice).join_from(speakers, samples).where(whose, samples.c.voice.is_not(None))
+    voices = list(await connection.scalars(query.order_by(samples.c.created_at)))
+    await note(connection, voices, due_at)
+    return voices
+
+
+async def forget(connection: AsyncConnection, voices: Sequence[str]) -> None:
+    """Forget the notes of voice files that are deleted, or taken by a sample."""
+    if voices:
+        await connection.execute(delete(discards).where(discards.c.voice.in_(voices)))
+
+
+async def due(connection: AsyncConnection, now: int) -> list[str]:
+    """Return voice files to delete now, the longest due first, at most `MOST_DUE`."""
+    query = select(discards.c.voice).where(discards.c.due_at <= now)
+    return list(await connection.scalars(query.order_by(discards.c.due_at, discards.c.voice).limit(MOST_DUE)))

@@ -1,0 +1,121 @@
+"""Voices as vectors: `POST /v1/audio/speech/embedding` as speaches has it, and `POST /v1/embeddings` as OpenAI does.
+
+Protocols: https://github.com/speaches-ai/speaches (`routers/speech_embedding.py`) takes a form with `file` and `model`;
+https://platform.openai.com/docs/api-reference/embeddings/create takes JSON, whose `input` here is recordings in base64.
+Both answer alike. The fields `sha256`, `threshold` and `dimension` are ours: which weights made the vectors, from which
+cosine with the mean direction of somebody's samples a voice is theirs, and how long the vectors are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import io
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final, Literal
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from app.bodies import ClientGone, decode, read_body
+from infra.engines import SPEAKER_MODEL, uploads
+from infra.engines.errors import check_model
+from topics.errors import BadRequest, Unavailable
+
+if TYPE_CHECKING:
+    from streams.engines.protocol import Floats
+
+#: ONNX Runtime and the decoder leave the interpreter to others, so threads use cores.
+THREADS: Final = 2
+WAITING: Final = 16
+RETRY_S: Final = 1
+#: Of a JSON body, which is whole in memory.
+MOST_BYTES: Final = 16 * 1024 * 1024
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """The body of OpenAI's protocol."""
+
+    input: str | Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=32)]
+    model: str | None = None
+    encoding_format: Literal["float", "base64"] = "float"
+
+
+_asked: Final = msgspec.json.Decoder(Asked)
+
+
+class Embeddings:
+    """Both endpoints, over a few threads and a short queue before them."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(THREADS, "embeddings")
+        self._inside = 0
+
+    async def of_form(self, request: Request) -> Response:
+        """Answer speaches' protocol.
+
+        Raises:
+            EarshotError: named by `infra.engines.errors`.
+        """
+        with self._place():
+            async with uploads.form(request) as (form, file):
+                check_model(form.get("model"), SPEAKER_MODEL)
+                return await self._answer([file], "float")
+
+    async def of_json(self, request: Request) -> Response:
+        """Answer OpenAI's protocol; errors as `of_form`."""
+        with self._place():
+            try:
+                body = await read_body(request.receive, request.headers.get("content-length", "").encode(), MOST_BYTES)
+            except ClientGone:
+                raise Unavailable("the client hung up") from None
+            asked = decode(_asked, body)
+            check_model(asked.model, SPEAKER_MODEL)
+            given = (asked.input,) if isinstance(asked.input, str) else asked.input
+            try:
+                files = [io.BytesIO(base64.b64decode(text, validate=True)) for text in given]
+            except ValueError:
+                raise BadRequest("input: not base64; recordings in base64 are taken, one or a list") from None
+            return await self._answer(files, asked.encoding_format)
+
+    @contextlib.contextmanager
+    def _place(self) -> Iterator[None]:
+        if self._inside >= THREADS + WAITING:
+            raise Unavailable("the speaker engine is busy", RETRY_S)
+        self._inside += 1
+        try:
+            yield
+        finally:
+            self._inside -= 1
+
+    async def _answer(self, files: Sequence[BinaryIO], form: str) -> Response:
+        # A request that is cancelled, as one is when the server stops, leaves the queue of the threads.
+        body = await asyncio.get_running_loop().run_in_executor(self._threads, _embedded, files, form)
+        return JSONResponse(body)
+
+
+def _embedded(files: Sequence[BinaryIO], form: str) -> dict[str, Any]:
+    # Loaded with the first voice: most who start this server never send one.
+    from infra.engines import embedder
+
+    rows = [
+        {"object": "embedding", "index": number, "embedding": _numbers(embedder.embed(file), form)}
+        for number, file in enumerate(files)
+    ]
+    known = embedder.bundled().manifest
+    return {
+        "object": "list",
+        "data": rows,
+        "model": known.model_id,
+        "usage": {"prompt_tokens": 0, "total_tokens": 0},
+        "sha256": known.graph.sha256,
+        "threshold": known.identification_threshold,
+        "dimension": known.dimension,
+    }
+
+
+def _numbers(vector: Floats, form: str) -> list[float] | str:
+    return base64.b64encode(vector.astype("<f4").tobytes()).decode() if form == "base64" else vector.tolist()

@@ -1,0 +1,30 @@
+"""A stranger's recording, decoded whole for a model that takes mono samples at a rate of its own."""
+
+from __future__ import annotations
+
+from typing import BinaryIO, Final
+
+import numpy as np
+
+from streams.audio import decode
+from streams.engines.protocol import Floats
+from topics import media
+
+LONGEST_S: Final = 600
+
+
+def load(file: BinaryIO, rate: int) -> Floats:
+    """Decode a seekable file, told by its content, to mono float32[n] at `rate` Hz.
+
+    Raises:
+        AudioError: it cannot be decoded, or is longer than LONGEST_S.
+    """
+    audio = decode.open_file(file, media.parse("application/octet-stream"), LONGEST_S)
+    if audio.rate == rate:
+        return np.concatenate(list(audio.blocks()))
+    # Compiled code that a recording at this rate does not need.
+    from streams.audio.resample import Resampler
+
+    resampler = Resampler(audio.rate, rate)
+    parts = [resampler.feed(block) for block in audio.blocks()]
+    return np.concatenate([*parts, resampler.finish()])

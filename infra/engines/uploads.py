@@ -1,0 +1,62 @@
+"""Forms with a recording, read within bounds of size and time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import BinaryIO, Final
+
+from starlette.datastructures import FormData, UploadFile
+from starlette.formparsers import MultiPartException
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Message, Receive
+
+from topics.errors import BadRequest, TooLarge
+
+#: Ten minutes of stereo at 48 kHz and 16 bit fit.
+MOST_BYTES: Final = 128 * 1024 * 1024
+UPLOAD_S: Final = 60.0
+
+
+@contextlib.asynccontextmanager
+async def form(request: Request) -> AsyncIterator[tuple[FormData, BinaryIO]]:
+    """Read a form; yield it and its part `file`, which lies in memory up to 1 MiB and in a temporary file beyond.
+
+    Raises:
+        TooLarge: its Content-Length says that it is too long.
+        BadRequest: it has no recording, or did not arrive whole and in time.
+        HTTPException: it is no form, or is too long.
+    """
+    length = request.headers.get("content-length", "")
+    if length.isdigit() and int(length) > MOST_BYTES:
+        raise TooLarge(f"the request is longer than {MOST_BYTES} bytes")
+    try:
+        async with asyncio.timeout(UPLOAD_S):
+            read = await Request(request.scope, _bounded(request.receive)).form(max_files=1, max_fields=32)
+    except ClientDisconnect:
+        raise BadRequest("the client hung up") from None
+    except TimeoutError:
+        raise BadRequest(f"the request did not arrive within {UPLOAD_S:g} s") from None
+    try:
+        upload = read.get("file")
+        if not isinstance(upload, UploadFile):
+            raise BadRequest("file: required, a recording as multipart/form-data")
+        yield read, upload.file
+    finally:
+        await read.close()
+
+
+def _bounded(receive: Receive) -> Receive:
+    """A body without Content-Length ends with an error where it becomes too long."""
+    received = 0
+
+    async def bounded() -> Message:
+        nonlocal received
+        message = await receive()
+        received += len(message.get("body", b""))
+        if received > MOST_BYTES:
+            raise MultiPartException(f"the request is longer than {MOST_BYTES} bytes")
+        return message
+
+    return bounded

@@ -1,0 +1,210 @@
+"""The voice store: recordings in a directory, or in an object store that fsspec knows by URL."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Protocol, TypeVar
+
+from topics.errors import ServiceError, Unavailable
+
+T = TypeVar("T")
+
+ANSWER_SECONDS: Final = 30.0
+#: Calls at the same time; others wait for them, within their own time.
+THREADS: Final = 4
+#: Bytes of a recording in memory at once; S3 takes no smaller parts of a file than 5 MiB.
+PIECE: Final = 8 * 1024 * 1024
+#: How the S3 client waits: its own defaults are longer than a call may take.
+_S3: Final = {"connect_timeout": 5, "read_timeout": 15, "retries": {"max_attempts": 1}}
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*")
+
+
+class FsspecVoices:
+    """`streams.speakers.roster.VoiceFiles`: every call may raise Unavailable, 30 s after it began at the latest."""
+
+    def __init__(self, url: str, timeout: float = ANSWER_SECONDS) -> None:
+        """Open a store: a directory by its path or `file://` URL, made with the first file, or `s3://bucket/prefix`.
+
+        Raises:
+            ServiceError: a URL that is none, or of a store whose package is not installed.
+        """
+        self._store = _open(url)
+        self._timeout = timeout
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="voices")
+
+    async def keep(self, voice: str, file: BinaryIO) -> None:
+        """Write what `file` holds, from where it stands to its end, under a name; all of it, or nothing.
+
+        `file` is read in a thread, which may go on for a while after Unavailable was raised.
+        """
+        await self._answer(lambda: self._store.keep(_checked(voice), file))
+
+    async def fetch(self, voice: str, into: BinaryIO) -> bool:
+        """Write a voice file to `into`; False when it is not there."""
+        return await self._answer(lambda: self._store.fetch(_checked(voice), into))
+
+    async def discard(self, voices: Sequence[str]) -> None:
+        """Delete voice files; those that are not there count as deleted."""
+
+        def all_of_them() -> None:
+            for voice in voices:
+                self._store.discard(_checked(voice))
+
+        await self._answer(all_of_them)
+
+    def close(self) -> None:
+        """Take no more calls; what still waits for a thread is given up."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _answer(self, call: Callable[[], T]) -> T:
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        # A store may fail in ways of its own; none of their words are told, as they may have its address and key.
+        except Exception as error:
+            raise Unavailable(f"the voice store does not answer: {_cause(error)}") from error
+
+
+class _Store(Protocol):
+    """A store that is waited for; raises whatever it likes."""
+
+    def keep(self, voice: str, file: BinaryIO) -> None: ...
+
+    def fetch(self, voice: str, into: BinaryIO) -> bool: ...
+
+    def discard(self, voice: str) -> None: ...
+
+
+class _Directory:
+    """Files that only their owner reads, each written under another name first and renamed once the disk has it."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def keep(self, voice: str, file: BinaryIO) -> None:
+        path = self._root / voice
+        part = _part(path)
+        try:
+            with self._create(part) as written:
+                shutil.copyfileobj(file, written, PIECE)
+                written.flush()
+                os.fsync(written.fileno())
+            part.replace(path)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+        _sync(path.parent)
+
+    def fetch(self, voice: str, into: BinaryIO) -> bool:
+        try:
+            with (self._root / voice).open("rb") as kept:
+                shutil.copyfileobj(kept, into, PIECE)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def discard(self, voice: str) -> None:
+        path = self._root / voice
+        for one in path, _part(path):
+            # Not a directory: there cannot be a file below it.
+            with suppress(FileNotFoundError, NotADirectoryError):
+                one.unlink()
+        with suppress(OSError):
+            for parent in self._parents(path):
+                parent.rmdir()
+
+    def _parents(self, path: Path) -> list[Path]:
+        """Return the directories between a file and the root, the deepest first."""
+        return [parent for parent in path.parents if parent.is_relative_to(self._root) and parent != self._root]
+
+    def _create(self, path: Path) -> BinaryIO:
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for _ in range(3):
+            # Whoever deletes the last other file of a directory takes it away, perhaps just now.
+            with suppress(FileNotFoundError):
+                for parent in reversed(self._parents(path)):
+                    parent.mkdir(mode=0o700, exist_ok=True)
+                return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
+        raise FileNotFoundError(path)
+
+
+class _Objects:
+    """Objects of any store that fsspec knows."""
+
+    def __init__(self, files: Any, root: str) -> None:
+        self._files = files
+        self._root = root.rstrip("/")
+
+    def keep(self, voice: str, file: BinaryIO) -> None:
+        written = self._files.open(self._path(voice), "wb", block_size=PIECE, autocommit=False)
+        try:
+            with written:
+                shutil.copyfileobj(file, written, PIECE)
+            written.commit()
+        except BaseException:
+            written.discard()
+            raise
+
+    def fetch(self, voice: str, into: BinaryIO) -> bool:
+        try:
+            with self._files.open(self._path(voice), "rb", block_size=PIECE) as kept:
+                shutil.copyfileobj(kept, into, PIECE)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def discard(self, voice: str) -> None:
+        with suppress(FileNotFoundError):
+            self._files.rm_file(self._path(voice))
+
+    def _path(self, voice: str) -> str:
+        return f"{self._root}/{voice}"
+
+
+def _open(url: str) -> _Store:
+    scheme = url.partition("://")[0] if "://" in url else "file"
+    if scheme == "file":
+        return _Directory(Path(url.removeprefix("file://")).expanduser().absolute())
+    # Not at the top: it takes a tenth of a second and a directory needs none of it.
+    from fsspec.core import url_to_fs
+
+    options = {"config_kwargs": _S3} if scheme == "s3" else {}
+    try:
+        return _Objects(*url_to_fs(url, skip_instance_cache=True, use_listings_cache=False, **options))
+    except ImportError as error:
+        package = "install Earshot with its extra: earshot[s3]" if scheme == "s3" else str(error)
+        raise ServiceError(f"voices cannot be kept at {scheme}:// yet: {package}") from error
+    except Exception as error:
+        raise ServiceError(f"voices cannot be kept at this {scheme}:// URL: {type(error).__name__}") from error
+
+
+def _checked(voice: str) -> str:
+    if not _NAME.fullmatch(voice):
+        raise ValueError("no name of a voice file")
+    return voice
+
+
+def _part(path: Path) -> Path:
+    """Return where a file is while it is written: no voice file's name begins with a point."""
+    return path.with_name(f".{path.name}.part")
+
+
+def _sync(directory: Path) -> None:
+    opened = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def _cause(error: Exception) -> str:
+    number = error.errno if isinstance(error, OSError) else None
+    return os.strerror(number) if number else type(error).__name__

@@ -1,0 +1,168 @@
+"""Recordings of strangers as samples: looked into, decoded and searched for speech, off the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import BinaryIO, Final, ParamSpec, TypeVar
+
+import numpy as np
+
+from streams.audio.decode import Pcm, open_file
+from streams.audio.resample import Resampler
+from streams.engines.protocol import Floats
+from streams.voice.activity import RATE, Hysteresis, VoiceActivity, bundled
+from topics import media
+from topics.errors import AudioError, AudioTooLong, EngineAway, EngineError, Unavailable
+from topics.media import Media
+from topics.ports import Probed, Prober
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+LONGEST_S: Final = 600
+#: Processor time for decoding one recording: ten minutes of stereo take some three seconds, but a few megabytes of FLAC
+#: can hold ten minutes of sixteen silent channels at 384 kHz.
+CPU_SECONDS: Final = 20.0
+#: Two long recordings need two threads each at most; the others are for short ones, which do not wait for them.
+THREADS: Final = 8
+#: The least speech that a voice is learnt from.
+LEAST_S: Final = 1.0
+#: Where this share of what was sampled is speech, two thirds of the recording are, and the vector of all of it points
+#: where that of the speech alone points: their cosine is about 0.9 or more.
+MOSTLY: Final = 0.5
+
+
+class Listener:
+    """Hears what is in a file, which is given as the descriptor of a seekable one."""
+
+    def __init__(self, prober: Prober, activity: Callable[[], VoiceActivity] = bundled) -> None:
+        """Listen with the threads of this object; `activity` is called in them."""
+        self._prober = prober
+        self._activity = activity
+        self._threads = ThreadPoolExecutor(THREADS, "speakers")
+
+    async def close(self) -> None:
+        """End the threads, once nothing listens."""
+        await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
+
+    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function that works on samples; who is cancelled waits for its end, so that a gate bounds memory.
+
+        Raises:
+            EngineAway: a model in this process failed.
+        """
+        loop = asyncio.get_running_loop()
+        future = loop.run_in_executor(self._threads, lambda: function(*args, **kwargs))
+        try:
+            return await asyncio.shield(future)
+        except EngineError as error:
+            raise EngineAway(str(error)) from error
+        except asyncio.CancelledError:
+            await asyncio.gather(future, return_exceptions=True)
+            raise
+
+    async def look(self, file: int) -> Probed:
+        """Tell what the recording is.
+
+        Raises:
+            AudioTooLong: by its header it is longer than `LONGEST_S`.
+            AudioError, Unavailable: see `Prober.probe`.
+        """
+        with own(file) as source:
+            found = await self._prober.probe(source.fileno(), None)
+        if found.length_ms is not None and found.length_ms > LONGEST_S * 1000:
+            raise AudioTooLong(f"the audio is longer than {LONGEST_S} s")
+        return found
+
+    async def samples(self, file: int, found: Probed) -> Floats:
+        """Return a recording that was looked into, float32[n] at 16 kHz: 38 MB for the longest.
+
+        Raises:
+            AudioTooLong: it is longer than `LONGEST_S`, whatever its header says.
+            AudioError: it is damaged, or takes `CPU_SECONDS` to decode.
+            Unavailable: the disk does not give it.
+        """
+        with own(file) as source:
+            try:
+                return await self.run(decoded, source, media.parse(found.content_type))
+            except OSError as error:
+                raise Unavailable(f"the recording cannot be read: {error.strerror}") from error
+
+    async def speech(self, samples: Floats) -> Floats:
+        """Return the speech in float32[n] at 16 kHz, without pauses; errors as `run`."""
+        return await self.run(self._speech, samples)
+
+    async def mostly_speech(self, samples: Floats) -> bool:
+        """Tell whether float32[n] at 16 kHz is speech with few pauses, and enough of it; errors as `run`.
+
+        A `False` may be wrong: not all is heard.
+        """
+        return await self.run(self._mostly_speech, samples)
+
+    @property
+    def activity(self) -> VoiceActivity:
+        """What hears speech; loading it takes a moment, the first time."""
+        return self._activity()
+
+    def _speech(self, samples: Floats) -> Floats:
+        found = self.activity.segments(blocks(samples), Hysteresis())
+        cut = [samples[round(segment.start_s * RATE) : round(segment.end_s * RATE)] for segment in found]
+        return np.concatenate(cut) if cut else samples[:0]
+
+    def _mostly_speech(self, samples: Floats) -> bool:
+        # Twice the least, since it is an estimate; of less there is little to hear it all.
+        if len(samples) * MOSTLY < 2 * LEAST_S * RATE:
+            return False
+        return bool(np.mean(self.activity.sampled(samples) >= Hysteresis().on) >= MOSTLY)
+
+
+def own(file: int) -> BinaryIO:
+    """Open a descriptor's file once more: whoever gave it may close it while somebody still reads.
+
+    Raises:
+        Unavailable: the process has too many files open.
+    """
+    try:
+        return os.fdopen(os.dup(file), "rb")
+    except OSError as error:
+        raise Unavailable(f"the recording cannot be opened: {error.strerror}") from error
+
+
+def blocks(samples: Floats) -> list[Floats]:
+    """Return the samples second by second."""
+    return np.split(samples, range(RATE, len(samples), RATE))
+
+
+def decoded(source: BinaryIO, kind: Media) -> Floats:
+    """Decode a file; see `Listener.samples`."""
+    source.seek(0)
+    audio = open_file(source, kind, LONGEST_S)
+    resampler = Resampler(audio.rate, RATE)
+    # Memory that is not written to is not there: what a short recording leaves of it costs nothing.
+    samples, end = np.empty(LONGEST_S * RATE + 1, np.float32), 0
+    until = time.thread_time() + CPU_SECONDS
+
+    def take(some: Floats) -> int:
+        samples[end : end + len(some)] = some
+        return end + len(some)
+
+    try:
+        for block in audio.blocks():
+            end = take(resampler.feed(block))
+            if time.thread_time() > until:
+                raise AudioError("the audio could not be read within its limits")
+    except AudioTooLong:
+        raise
+    except AudioError as error:
+        raise AudioError(audio.fault(error)) from error
+    return samples[: take(resampler.finish())]
+
+
+def resampled(audio: Pcm) -> Floats:
+    """Return float32[n] at 16 kHz."""
+    resampler = Resampler(audio.rate, RATE)
+    return np.concatenate((resampler.feed(audio.samples), resampler.finish()))

@@ -1,0 +1,76 @@
+"""Who speaks when: speakers are told apart in process, and known by the engine's vectors of their longest turns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from streams.engines.protocol import Floats
+from streams.jobs import words
+from streams.speakers.gate import Gate
+from streams.speakers.listener import Listener, blocks
+from streams.speakers.matching import named
+from streams.speakers.naming import Naming, telling
+from streams.speakers.roster import Roster
+from streams.speakers.transcripts import Writer
+from streams.voice.diarization import Turn, diarize, linked
+from streams.voice.excerpts import excerpts
+from streams.voice.speaker import SpeakerEngine
+from topics.ports import Spoken
+
+
+class Recognition:
+    """Recognises registered speakers in recordings."""
+
+    def __init__(
+        self,
+        roster: Roster,
+        listener: Listener,
+        naming: Naming,
+        speakers: SpeakerEngine,
+        writer: Writer | None,
+        gate: Gate,
+    ) -> None:
+        """Tell speakers apart with `speakers`; what they say is known where there is a `writer`."""
+        self._roster = roster
+        self._listener = listener
+        self._naming = naming
+        self._speakers = speakers
+        self._writer = writer
+        self._gate = gate
+
+    async def recognize(self, organization: str, file: int) -> list[Spoken]:
+        """See `topics.ports.Speakers.recognize`."""
+        async with self._gate.place():
+            found, enrolled = await asyncio.gather(self._listener.look(file), self._roster.enrolled(organization))
+            samples = await self._listener.samples(file, found)
+            writing = asyncio.create_task(self._heard(samples))
+            try:
+                turns = await self._listener.run(self._turns, samples)
+                voices = excerpts(turns, lambda first, end: samples[first:end])
+                matches = await self._naming.matches(enrolled, voices)
+                turns = linked(turns, words.PAUSE_MS / 1000)
+                texts = words.texts(await writing if turns else [], turns)
+            finally:
+                writing.cancel()
+                await asyncio.gather(writing, return_exceptions=True)
+        names = named(matches)
+        return [
+            Spoken(
+                start_ms=round(turn.start_s * 1000),
+                end_ms=round(turn.end_s * 1000),
+                transcript=text,
+                speaker=turn.speaker,
+                name=names[turn.speaker],
+                score=matches[turn.speaker].score,
+                known=matches[turn.speaker].name is not None,
+                unlabeled=not telling(voices[turn.speaker]),
+            )
+            for turn, text in zip(turns, texts, strict=True)
+        ]
+
+    def _turns(self, samples: Floats) -> list[Turn]:
+        return diarize(blocks(samples), self._speakers, self._listener.activity)
+
+    async def _heard(self, samples: Floats) -> Sequence[words.Unit]:
+        return [] if self._writer is None else await self._writer.heard(self._listener, samples)

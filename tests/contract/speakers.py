@@ -1,0 +1,158 @@
+"""A thin driver of the speaker interface, the voices that its tests send, and organizations to try it with."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from typing import Any, Final
+
+import httpx2
+import msgspec
+import numpy as np
+import pytest
+import soundfile
+
+from tests.conftest import SHARED
+from tests.contract.api import RATE, Service
+from tests.process import ADMIN_KEY
+
+ENTRY: Final = {"speaker", "created_at", "total_length", "samples", "is_compatible"}
+TURN: Final = {
+    "idx",
+    "transcript",
+    "confidence",
+    "first_word_start_msec",
+    "first_word_start_time",
+    "last_word_end_msec",
+    "last_word_end_time",
+    "speaker_tag",
+    "speaker_name",
+    "speaker_score",
+    "speaker_is_unlabeled",
+    "org_pub_id",
+}
+#: Readers, by number in order of their files, whose voices the bundled model tells apart.
+ANNA, BERT, CLEO = 7, 26, 67
+
+
+class Organization(msgspec.Struct, frozen=True):
+    """An organization of the service under test."""
+
+    id: str
+    name: str
+    key: str
+
+
+class Speakers:
+    """The speaker interface of one service, for one organization."""
+
+    def __init__(self, service: Service, key: str) -> None:
+        self.service = service
+        self.key = key
+        self.http = httpx2.Client(base_url=service.url + "/api/v2", timeout=60)
+
+    def __enter__(self) -> Speakers:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.http.close()
+
+    @property
+    def keyed(self) -> dict[str, str]:
+        """The header with the key."""
+        return {"X-Org-Key": self.key}
+
+    def listed(self) -> httpx2.Response:
+        """List the speakers."""
+        return self.http.get("/speakers", headers=self.keyed)
+
+    def add(self, speaker: str | None, audio: bytes | None, filename: str = "a.wav") -> httpx2.Response:
+        """Register a voice as the public client does; None leaves a part out."""
+        files: dict[str, Any] = {}
+        if speaker is not None:
+            files["speaker"] = (None, speaker)
+        if audio is not None:
+            files["file"] = (filename, audio, "audio/x-wav")
+        return self.http.post("/voice", files=files or {"other": (None, "")}, headers=self.keyed)
+
+    def remove(self, speaker: str) -> httpx2.Response:
+        """Delete a speaker."""
+        return self.http.delete("/speaker", params={"speaker": speaker}, headers=self.keyed)
+
+    def re_enroll(self, speaker: str) -> httpx2.Response:
+        """Embed a speaker's voices again."""
+        return self.http.post("/speaker/re-enroll", params={"speaker": speaker}, headers=self.keyed)
+
+    def recognize(self, audio: bytes) -> httpx2.Response:
+        """Recognise the speakers of a recording."""
+        return self.http.post("/recognition", files={"file": ("a.wav", audio, "audio/x-wav")}, headers=self.keyed)
+
+    def entries(self) -> dict[str, dict[str, Any]]:
+        """Return the entries of the list by name."""
+        return {entry["speaker"]: entry for entry in data(self.listed())}
+
+    def turns(self, audio: bytes) -> list[dict[str, Any]]:
+        """Return the turns of a recording."""
+        found: list[dict[str, Any]] = data(self.recognize(audio))["transcription"]
+        return found
+
+
+def data(answer: httpx2.Response) -> Any:
+    """Check that an answer is the envelope of a success, and return what is in it."""
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"] == "application/json"
+    content = answer.json()
+    assert content.keys() == {"data", "error", "debug"}
+    assert content["error"] == "", content
+    assert isinstance(content["debug"], str)
+    return content["data"]
+
+
+def refused(answer: httpx2.Response, status: int, message: str | None = None) -> str:
+    """Check that an answer is the envelope of an error, and return its message."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/json"
+    content = answer.json()
+    assert content.keys() == {"data", "error", "debug"}
+    assert content["data"] is None
+    assert content["error"]
+    if message is not None:
+        assert content["error"] == message
+    return str(content["error"])
+
+
+def made(service: Service, name: str) -> Organization:
+    """Make an organization, as an operator does from elsewhere."""
+    answer = httpx2.post(
+        f"{service.url}/admin/v1/organizations", json={"name": name}, headers={"Authorization": f"Bearer {ADMIN_KEY}"}
+    )
+    assert answer.status_code in (200, 201), answer.text
+    content = answer.json()
+    return Organization(content["organization"]["id"], name, content["key"])
+
+
+def reader(number: int, start: float = 0.0, seconds: float = 4.0) -> np.ndarray[tuple[int], np.dtype[np.int16]]:
+    """Return a stretch of one reader, int16 at `RATE`; skips where there are none."""
+    files = sorted((SHARED / "data" / "speech").glob("*.ogg"))
+    if len(files) <= number:
+        pytest.skip("the speech files are not beside this checkout")
+    samples, rate = soundfile.read(
+        files[number], dtype="int16", start=round(start * RATE), frames=round(seconds * RATE)
+    )
+    assert rate == RATE
+    assert len(samples) == round(seconds * RATE)
+    found: np.ndarray[tuple[int], np.dtype[np.int16]] = samples
+    return found
+
+
+def recording(parts: Iterable[np.ndarray[tuple[int], np.dtype[np.int16]]], form: str = "WAV") -> bytes:
+    """Return parts in a row, half a second apart, as a file."""
+    pause = np.zeros(RATE // 2, np.int16)
+    file = io.BytesIO()
+    soundfile.write(file, np.concatenate([piece for part in parts for piece in (part, pause)]), RATE, format=form)
+    return file.getvalue()
+
+
+def voice(number: int, start: float = 0.0, seconds: float = 4.0) -> bytes:
+    """Return a stretch of one reader as a WAV."""
+    return recording([reader(number, start, seconds)])

@@ -1,0 +1,397 @@
+"""Registering and recognising voices: every row of part C's tables, its caps under a race, and its walls."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from itertools import count, groupby
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import numpy as np
+import pytest
+
+from tests.contract.api import RATE, silence, tone, wav
+from tests.contract.jobs import SPEECH, Jobs
+from tests.contract.speakers import (
+    ANNA,
+    BERT,
+    CLEO,
+    ENTRY,
+    TURN,
+    Organization,
+    Speakers,
+    data,
+    made,
+    reader,
+    recording,
+    refused,
+    voice,
+)
+from tests.process import ORG_KEY, ServiceProcess
+from tests.stub_engines import SPEAKER, StubEngines
+from tests.stub_engines import SPEECH as SPEECH_PATH
+
+NAMES = count()
+MEGABYTES_100 = 100 * 1024 * 1024
+TOO_BIG = "one of uploaded files is bigger than 100 MB"
+TOO_LONG = "audio length is longer than 10 minutes"
+BAD_NAME = "speaker is invalid. only alphabet, number and underscore are allowed"
+
+Call = Callable[[Speakers], httpx2.Response]
+ROUTES: dict[str, Call] = {
+    "list": lambda api: api.listed(),
+    "add": lambda api: api.add("Anna_Kim", wav(tone(2.0))),
+    "remove": lambda api: api.remove("Anna_Kim"),
+    "recognize": lambda api: api.recognize(wav(tone(2.0))),
+    "re-enroll": lambda api: api.re_enroll("Anna_Kim"),
+    "add, no form": lambda api: api.http.post("/voice", content=b"nothing", headers=api.keyed),
+    "remove, no name": lambda api: api.http.delete("/speaker", headers=api.keyed),
+}
+
+
+@pytest.fixture
+def organization(service: ServiceProcess, engines: StubEngines) -> Iterator[Organization]:
+    """An organization that nobody else uses, with engines that are well."""
+    engines.heal()
+    yield made(service, f"org-{next(NAMES)}")
+    engines.heal()
+
+
+@pytest.fixture
+def other(service: ServiceProcess) -> Organization:
+    """Another one."""
+    return made(service, f"other-{next(NAMES)}")
+
+
+@pytest.fixture
+def api(service: ServiceProcess, organization: Organization) -> Iterator[Speakers]:
+    """The interface for that organization."""
+    with Speakers(service, organization.key) as speakers:
+        yield speakers
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_keys_are_judged_before_anything_else(service: ServiceProcess, api: Speakers, route: str) -> None:
+    call = ROUTES[route]
+    with Speakers(service, "") as nobody:
+        refused(call(nobody), 401, "x_org_key required")
+    for key in ("no-key-of-this-service", service.key, api.key + "x", api.key.lower()):
+        with Speakers(service, key) as nobody:
+            refused(call(nobody), 401, "organization not found")
+
+
+def test_an_organization_key_opens_no_project(api: Speakers, service: ServiceProcess) -> None:
+    with Jobs(service, ORG_KEY) as jobs:
+        assert jobs.file(wav(tone(1.0))).json() == {"error": "Invalid API key"}
+
+
+def test_paths_and_methods_that_are_not_there(api: Speakers) -> None:
+    refused(api.http.get("/nowhere", headers=api.keyed), 404)
+    refused(api.http.put("/speakers", headers=api.keyed), 405)
+
+
+def test_registering(api: Speakers) -> None:
+    assert data(api.listed()) == []
+    entry = data(api.add("Anna_Kim", voice(ANNA, 0.0, 4.0)))
+    assert entry.keys() == ENTRY
+    assert (entry["speaker"], entry["samples"], entry["is_compatible"]) == ("Anna_Kim", 1, True)
+    assert entry["total_length"] == pytest.approx(4.5, abs=0.01)
+    registered = datetime.fromisoformat(entry["created_at"])
+    assert abs(datetime.now(UTC) - registered) < timedelta(minutes=2)
+    again = data(api.add("Anna_Kim", voice(ANNA, 4.0, 3.0)))
+    assert (again["samples"], again["created_at"]) == (2, entry["created_at"])
+    assert again["total_length"] == pytest.approx(8.0, abs=0.01)
+    data(api.add("Bert", recording([reader(BERT, 0.0, 5.0)], "FLAC"), filename="b.flac"))
+    data(api.add("anna_kim", voice(ANNA)))  # names are told apart by case
+    assert [entry["speaker"] for entry in data(api.listed())] == ["Anna_Kim", "Bert", "anna_kim"]
+    assert api.entries()["Anna_Kim"] == again
+
+
+def test_parts_in_the_other_order_and_parts_of_others(api: Speakers) -> None:
+    files: Any = {"file": ("a.wav", voice(ANNA), "audio/wav"), "note": (None, "x"), "speaker": (None, "Anna_Kim")}
+    assert data(api.http.post("/voice", files=files, headers=api.keyed))["samples"] == 1
+
+
+def test_a_part_as_the_vendor_writes_it(api: Speakers) -> None:
+    body = (
+        b'--b\r\nContent-Disposition: form-data; name="speaker";\r\n\r\nAnna_Kim\r\n'
+        b'--b\r\nContent-Disposition: form-data; name="file"; filename="\xec\x95\x88.wav"\r\n'
+        b"Content-Type: audio/x-wav\r\n\r\n" + voice(ANNA) + b"\r\n--b--\r\n"
+    )
+    headers = {**api.keyed, "content-type": "multipart/form-data; boundary=b"}
+    assert data(api.http.post("/voice", content=body, headers=headers))["speaker"] == "Anna_Kim"
+
+
+@pytest.mark.parametrize("name", ["Anna Kim", "", "Anna-Kim", "Ännä", "a/b", "Anna\n", "a" * 101, None])
+def test_names_that_are_none(api: Speakers, name: str | None) -> None:
+    message = refused(api.add(name, wav(tone(2.0))), 200)
+    assert message == BAD_NAME or (name and len(name) > 100)
+    if name:
+        refused(api.remove(name), 200, message)
+
+
+def test_files_that_are_none(api: Speakers) -> None:
+    refused(api.add("Anna", None), 200, "file is required")
+    refused(api.add("Anna", b""), 200, "an empty file")
+    refused(api.http.post("/recognition", files={"other": (None, "")}, headers=api.keyed), 200, "file is required")
+    refused(api.recognize(b""), 200, "an empty file")
+    for call in (lambda audio: api.add("Anna", audio), api.recognize):
+        assert "audio" in refused(call(b"no audio at all"), 200)
+    assert data(api.listed()) == []
+
+
+def test_forms_that_are_none(api: Speakers) -> None:
+    for path in ("/voice", "/recognition"):
+        refused(api.http.post(path, content=b"{}", headers=api.keyed), 400)
+        cut = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nabc'
+        headers = {**api.keyed, "content-type": "multipart/form-data; boundary=b"}
+        refused(api.http.post(path, content=cut, headers=headers), 400)
+
+
+def test_ten_minutes(api: Speakers) -> None:
+    long = np.zeros(601 * RATE, np.int16)
+    for form in ("WAV", "FLAC"):
+        refused(api.add("Anna", recording([long], form)), 200, TOO_LONG)
+    refused(api.recognize(recording([long], "FLAC")), 200, TOO_LONG)
+    message = refused(api.add("Anna", recording([long[: 595 * RATE]], "FLAC")), 200)
+    assert "speech" in message
+
+
+def test_a_hundred_megabytes(api: Speakers) -> None:
+    refused(api.add("Anna", bytes(MEGABYTES_100 + 1)), 200, TOO_BIG)
+    refused(api.recognize(bytes(MEGABYTES_100 + 1)), 200, TOO_BIG)
+    assert refused(api.add("Anna", bytes(MEGABYTES_100)), 200) != TOO_BIG
+
+
+def test_a_hundred_megabytes_of_unknown_length(api: Speakers) -> None:
+    def pieces() -> Iterator[bytes]:
+        yield b'--b\r\nContent-Disposition: form-data; name="speaker"\r\n\r\nAnna\r\n'
+        yield b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+        for _ in range(101):
+            yield bytes(1024 * 1024)
+        yield b"\r\n--b--\r\n"
+
+    headers = {**api.keyed, "content-type": "multipart/form-data; boundary=b"}
+    refused(api.http.post("/voice", content=pieces(), headers=headers), 200, TOO_BIG)
+
+
+def test_too_little_speech(api: Speakers) -> None:
+    for audio in (silence(5.0), tone(5.0), silence(3.0) + reader(ANNA, 1.0, 0.6).tobytes() + silence(3.0)):
+        assert "speech" in refused(api.add("Anna", wav(audio)), 200)
+    assert data(api.listed()) == []
+    assert api.turns(wav(silence(5.0))) == []
+
+
+def test_fifty_speakers_whoever_is_first(api: Speakers) -> None:
+    audio = voice(ANNA, 0.0, 2.0)
+    with ThreadPoolExecutor(60) as pool:
+        answers = list(pool.map(lambda number: api.add(f"speaker_{number}", audio), range(60)))
+    told = Counter((answer.status_code, answer.json()["error"]) for answer in answers)
+    assert told == {(200, ""): 50, (200, "speaker_max_count(50) exceeded"): 10}
+    assert api.entries().keys() == {
+        answer.json()["data"]["speaker"] for answer in answers if not answer.json()["error"]
+    }
+    # Who is there still gets more samples, and a place that is free can be taken.
+    somebody = next(iter(api.entries()))
+    assert data(api.add(somebody, audio))["samples"] == 2
+    data(api.remove(somebody))
+    data(api.add("newcomer", audio))
+    refused(api.add("late", audio), 200, "speaker_max_count(50) exceeded")
+
+
+def test_twenty_samples_whoever_is_first(api: Speakers) -> None:
+    audio = voice(ANNA, 0.0, 2.0)
+    with ThreadPoolExecutor(24) as pool:
+        answers = list(pool.map(lambda _: api.add("Anna", audio), range(24)))
+    told = Counter((answer.status_code, answer.json()["error"]) for answer in answers)
+    assert told == {(200, ""): 20, (200, "voice_max_count(20) exceeded"): 4}
+    assert api.entries()["Anna"]["samples"] == 20
+
+
+@pytest.mark.parametrize("fault", [500, 302, "cut", "wrong"])
+def test_the_speaker_engine_is_away(api: Speakers, engines: StubEngines, fault: int | str) -> None:
+    audio = voice(ANNA)
+    engines.faults[SPEAKER] = fault
+    refused(api.add("Anna", audio), 502, "speaker service unavailable")
+    refused(api.recognize(audio), 502, "recognition service unavailable")
+    assert data(api.listed()) == []
+    engines.heal()
+    assert data(api.add("Anna", audio))["samples"] == 1
+
+
+@pytest.mark.slow
+def test_the_speaker_engine_hangs(api: Speakers, engines: StubEngines) -> None:
+    engines.faults[SPEAKER] = "hang"
+    refused(api.add("Anna", voice(ANNA)), 502, "speaker service unavailable")
+
+
+def conversation() -> bytes:
+    """Return Anna, Cleo, Bert, and Anna again."""
+    parts = [reader(ANNA, 7.0, 4.0), reader(CLEO, 6.0, 4.0), reader(BERT, 6.0, 4.0), reader(ANNA, 11.0, 3.0)]
+    return recording(parts)
+
+
+def enroll(api: Speakers) -> None:
+    """Register Anna and Bert by other stretches than those of the conversation."""
+    for start in (0.0, 3.0):
+        data(api.add("Anna_Kim", voice(ANNA, start, 3.0)))
+        data(api.add("Bert", voice(BERT, start, 3.0)))
+
+
+def test_recognising(api: Speakers, organization: Organization) -> None:
+    enroll(api)
+    turns = api.turns(conversation())
+    assert all(turn.keys() == TURN for turn in turns)
+    assert [turn["idx"] for turn in turns] == list(range(len(turns)))
+    assert in_order(turns, "speaker_name") == ["Anna_Kim", "Unknown 0", "Bert", "Anna_Kim"]
+    assert in_order(turns, "speaker_tag") == [0, 1, 2, 0]
+    for turn in turns:
+        start, end = turn["first_word_start_msec"], turn["last_word_end_msec"]
+        who = {0: "Anna_Kim", 1: "Unknown 0", 2: "Bert", 3: "Anna_Kim"}[(start + end) // 2 // 4500]
+        assert turn["speaker_name"] == who
+        assert 0 <= start < end <= 17_500
+        assert turn["first_word_start_time"] == f"00:{start // 1000:02}.{start % 1000 // 10:02}"
+        assert turn["speaker_is_unlabeled"] is False
+        known = turn["speaker_name"] in ("Anna_Kim", "Bert")
+        assert turn["org_pub_id"] == (organization.id if known else "")
+    scores = {turn["speaker_name"]: turn["speaker_score"] for turn in turns}
+    assert scores["Unknown 0"] < min(scores["Anna_Kim"], scores["Bert"]) <= 1.0
+
+
+def in_order(turns: list[dict[str, Any]], field: str) -> list[Any]:
+    """Return the values of a field, those in a row once."""
+    return [value for value, _ in groupby(turn[field] for turn in turns)]
+
+
+def test_nobody_is_registered(api: Speakers) -> None:
+    turns = api.turns(conversation())
+    assert in_order(turns, "speaker_name") == ["Unknown 0", "Unknown 1", "Unknown 2", "Unknown 0"]
+    assert {turn["speaker_score"] for turn in turns} == {-1.0}
+
+
+@pytest.mark.parametrize("fault", [None, 500, "cut", "wrong"])
+def test_words_are_there_when_the_speech_engine_answers(
+    api: Speakers, engines: StubEngines, fault: int | str | None
+) -> None:
+    if fault is not None:
+        engines.faults[SPEECH_PATH] = fault
+    turns = api.turns(conversation())
+    assert len(turns) >= 4
+    assert ("ask" in " ".join(turn["transcript"] for turn in turns)) is (fault is None)
+
+
+def test_what_belongs_to_others_is_not_there(api: Speakers, service: ServiceProcess, other: Organization) -> None:
+    enroll(api)
+    before = data(api.listed())
+    with Speakers(service, other.key) as foreign:
+        assert data(foreign.listed()) == []
+        absent = foreign.remove("Nobody")
+        assert foreign.remove("Anna_Kim").content == absent.content
+        refused(absent, 200, "speaker not found")
+        assert foreign.re_enroll("Anna_Kim").content == foreign.re_enroll("Nobody").content
+        assert {turn["speaker_name"] for turn in foreign.turns(conversation())}.isdisjoint({"Anna_Kim", "Bert"})
+        # A namesake there is another speaker.
+        assert data(foreign.add("Anna_Kim", voice(CLEO)))["samples"] == 1
+        assert data(foreign.remove("Anna_Kim")) == {"speaker": "Anna_Kim"}
+        assert data(foreign.listed()) == []
+    assert data(api.listed()) == before
+
+
+def test_jobs_name_registered_speakers(
+    api: Speakers, service: ServiceProcess, organization: Organization, engines: StubEngines
+) -> None:
+    enroll(api)
+    asked = {**SPEECH, "speaker_profile": True}
+    with Jobs(service, project_key(service, organization)) as jobs, Jobs(service) as foreign:
+        named = names(jobs.result(conversation(), asked))
+        assert named["Anna_Kim"] > 0
+        assert names(jobs.result(conversation(), SPEECH)).keys() <= {"Unknown 0", "Unknown 1", "Unknown 2"}
+        assert names(foreign.result(conversation(), asked)).keys() <= {"Unknown 0", "Unknown 1", "Unknown 2"}
+        engines.faults[SPEAKER] = 500
+        result = jobs.result(conversation(), asked)
+    assert result["speech_analysis"]["status"] == "success"
+    assert names(result).keys() <= {"Unknown 0", "Unknown 1", "Unknown 2"}
+    assert any("speakers are not named" in warning for warning in result["metadata"]["warnings"])
+
+
+def names(result: dict[str, Any]) -> dict[str, float]:
+    """Return the score of each speaker of a job."""
+    return {segment["speaker_name"]: segment["speaker_score"] for segment in result["speech_analysis"]["results"]}
+
+
+def project_key(service: ServiceProcess, organization: Organization) -> str:
+    """Make a project in an organization and return its key."""
+    from tests.process import ADMIN_KEY
+
+    answer = httpx2.post(
+        f"{service.url}/admin/v1/projects",
+        json={"name": "p", "organization": organization.id},
+        headers={"Authorization": f"Bearer {ADMIN_KEY}"},
+    )
+    assert answer.status_code in (200, 201), answer.text
+    return str(answer.json()["key"])
+
+
+def test_another_model_and_voices_that_were_kept(api: Speakers, engines: StubEngines) -> None:
+    enroll(api)
+    engines.sha256 = "f" * 64
+    data(api.add("Cleo", voice(CLEO)))
+    compatible = {name: entry["is_compatible"] for name, entry in api.entries().items()}
+    assert compatible == {"Anna_Kim": False, "Bert": False, "Cleo": True}
+    assert {turn["speaker_name"] for turn in api.turns(conversation())} == {"Unknown 0", "Cleo", "Unknown 1"}
+    assert data(api.re_enroll("Anna_Kim")) == {"speaker": "Anna_Kim", "done": 2, "left": 0}
+    assert data(api.re_enroll("Anna_Kim")) == {"speaker": "Anna_Kim", "done": 0, "left": 0}
+    assert api.entries()["Anna_Kim"]["is_compatible"] is True
+    assert "Anna_Kim" in {turn["speaker_name"] for turn in api.turns(conversation())}
+    refused(api.re_enroll("Nobody"), 200, "speaker not found")
+
+
+def test_a_removed_speaker_is_found_nowhere(api: Speakers, service: ServiceProcess) -> None:
+    name, audio = "Persephone_Quillfeather", unique(ANNA)
+    data(api.add(name, audio))
+    data(api.add("Bert", voice(BERT)))
+    with sqlite3.connect(service.data / "earshot.db") as database:
+        query = "SELECT vector FROM samples JOIN speakers ON speaker_id = speakers.id WHERE name = ?"
+        (vector,) = database.execute(query, (name,)).fetchone()
+    database.close()
+    assert len(vector) == 4 * 128
+    clues = {"name": name.encode(), "vector": vector[64:192], "voice": audio[40_000:40_064]}
+    assert {what for what, clue in clues.items() if found(service.data, clue)} == set(clues)
+    assert data(api.remove(name)) == {"speaker": name}
+    assert {what: found(service.data, clue) for what, clue in clues.items()} == {what: [] for what in clues}
+    assert api.entries().keys() == {"Bert"}
+    assert name not in service.log.read_text(errors="replace")
+
+
+def test_a_deleted_organization_is_found_nowhere(service: ServiceProcess, other: Organization) -> None:
+    from tests.process import ADMIN_KEY
+
+    audio = unique(CLEO)
+    with Speakers(service, other.key) as api:
+        data(api.add("Ariadne_Featherstonehaugh", audio))
+        answer = httpx2.delete(
+            f"{service.url}/admin/v1/organizations/{other.id}", headers={"Authorization": f"Bearer {ADMIN_KEY}"}
+        )
+        assert answer.status_code in (200, 204), answer.text
+        # The key is remembered for a while, but nothing is behind it.
+        assert api.listed().json()["data"] in (None, [])
+        assert api.add("Anna", voice(ANNA)).json()["data"] is None
+    assert found(service.data, b"Ariadne_Featherstonehaugh") == []
+    assert found(service.data, audio[40_000:40_064]) == []
+
+
+def unique(number: int) -> bytes:
+    """Return 5 s of a reader that no other file holds, bit for bit."""
+    samples = reader(number, 0.0, 5.0)
+    return recording([samples + np.random.default_rng().integers(-9, 10, len(samples), np.int16)])
+
+
+def found(folder: Path, clue: bytes) -> list[str]:
+    """Return the files under a folder that hold some bytes."""
+    assert clue
+    return [str(path) for path in folder.rglob("*") if path.is_file() and clue in path.read_bytes()]

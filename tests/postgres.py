@@ -1,0 +1,77 @@
+"""A PostgreSQL server of the tests' own, from what the system's package installed: no Docker, no network."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+#: Database to use instead; the tests drop all of its tables.
+NAMED: Final = "EARSHOT_TEST_POSTGRES_URL"
+PACKAGE: Final = Path("/usr/lib/postgresql")
+#: Nothing that is written here has to outlive the tests.
+OPTIONS: Final = "-c fsync=off -c full_page_writes=off -c autovacuum=off -c listen_addresses="
+START_SECONDS: Final = 60
+
+
+@contextmanager
+def postgres_database() -> Iterator[str]:
+    """Yield the URL of a database; skip the test where there is no PostgreSQL."""
+    if NAMED in os.environ:
+        yield os.environ[NAMED]
+        return
+    programs = _programs()
+    if programs is None:
+        pytest.skip(f"PostgreSQL is not installed, and {NAMED} names no database")
+    # Not pytest's directory: the path of a Unix socket has about 100 characters, and the server may be another user.
+    directory = Path(tempfile.mkdtemp(prefix="earshot-postgres-"))
+    user = _user(directory)
+    data = str(directory / "data")
+    try:
+        _run(user, programs / "initdb", "-D", data, "-A", "trust", "-U", "earshot", "-E", "UTF8", "--no-sync")
+        options = f"-k {directory} {OPTIONS}"
+        _run(user, programs / "pg_ctl", "-D", data, "-l", f"{data}/log", "-o", options, "-w", "start")
+        try:
+            yield f"postgresql://earshot@/postgres?host={directory}"
+        finally:
+            _run(user, programs / "pg_ctl", "-D", data, "-m", "immediate", "-w", "stop")
+    finally:
+        shutil.rmtree(directory)
+
+
+def _programs() -> Path | None:
+    """Return the directory of the server's programs, which Debian keeps off the PATH; the newest of several."""
+    if found := shutil.which("initdb"):
+        return Path(found).resolve().parent
+    versions = [one.parent for one in PACKAGE.glob("*/bin/initdb")]
+    return max(versions, key=lambda one: float(one.parent.name), default=None)
+
+
+def _user(directory: Path) -> str | None:
+    """Return whom the server runs as, None for the user of the tests: it refuses root."""
+    if os.getuid() != 0:
+        return None
+    for user in "postgres", "nobody":
+        try:
+            shutil.chown(directory, user)
+        except LookupError:
+            continue
+        return user
+    pytest.skip("PostgreSQL does not run as root, and there is no user `postgres` or `nobody`")
+
+
+def _run(user: str | None, *command: str | Path) -> None:
+    # A file, not a pipe: the server inherits it and stays.
+    with tempfile.TemporaryFile() as output:
+        done = subprocess.run(
+            command, user=user, stdout=output, stderr=subprocess.STDOUT, cwd="/", timeout=START_SECONDS, check=False
+        )
+        output.seek(0)
+        assert done.returncode == 0, output.read().decode()

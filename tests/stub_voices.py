@@ -1,0 +1,50 @@
+"""The speaker engine of the stub: the bundled model in this process, which may claim to be another one."""
+
+from __future__ import annotations
+
+import io
+import re
+from functools import cache
+from typing import Any
+
+import numpy as np
+import soundfile
+
+from infra import models
+from streams.audio.resample import Resampler
+from streams.voice.speaker import OnnxSpeakerEngine
+
+
+@cache
+def _engine() -> OnnxSpeakerEngine:
+    return OnnxSpeakerEngine(models.directory("speaker_mini"))
+
+
+def embedding(body: bytes, headers: dict[str, str], sha256: str | None) -> dict[str, Any]:
+    """Answer an upload; `sha256` is what the weights are said to be, None for the truth."""
+    engine = _engine()
+    known = engine.manifest
+    samples, rate = soundfile.read(io.BytesIO(_file(body, headers)), dtype="float32", always_2d=True)
+    resampler = Resampler(rate, known.input.sample_rate)
+    vector = engine.embed(np.concatenate([resampler.feed(samples.mean(axis=1)), resampler.finish()]))
+    return {
+        "object": "list",
+        "data": [{"object": "embedding", "index": 0, "embedding": vector.tolist()}],
+        "model": known.model_id,
+        "usage": {"prompt_tokens": 0, "total_tokens": 0},
+        "sha256": sha256 or known.graph.sha256,
+        "threshold": known.identification_threshold,
+        "dimension": known.dimension,
+    }
+
+
+def _file(body: bytes, headers: dict[str, str]) -> bytes:
+    """Return the part `file` of a multipart body."""
+    kind = {name.lower(): value for name, value in headers.items()}["content-type"]
+    boundary = re.search(r'boundary="?([^";]+)', kind)
+    assert boundary is not None
+    for part in body.split(b"--" + boundary[1].encode()):
+        head, _, data = part.partition(b"\r\n\r\n")
+        if b'name="file"' in head:
+            return data.removesuffix(b"\r\n")
+    raise AssertionError("no file was sent")

@@ -1,0 +1,66 @@
+"""Rows of usage: exact, the same there and back, and harmless in a spreadsheet."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.admin.rows import LineRow, TotalRow, csv_lines, is_month, texts
+from topics.accounts import Total
+from topics.jobs.options import Service
+from topics.ports import Charge
+
+TOTAL = Total("2026-11", "p", "apes", "o", Service.SOUND, 2, 3_000_000_000_001, ("a@1", "b@2"))
+CHARGE = Charge("j", Service.SPEECH, "p", "o", 1234, "m", 1_793_491_199_999)
+
+
+@given(st.integers(0, 10**15), st.integers(0, 4 * 10**12), st.sampled_from(["apes", None]))
+@settings(max_examples=50, deadline=None)
+def test_there_and_back(audio_ms: int, at_ms: int, name: str | None) -> None:
+    total = msgspec.structs.replace(TOTAL, audio_ms=audio_ms, name=name)
+    charge = msgspec.structs.replace(CHARGE, audio_ms=audio_ms, at_ms=at_ms)
+    assert msgspec.json.decode(msgspec.json.encode(TotalRow.of(total)), type=TotalRow).total() == total
+    assert msgspec.json.decode(msgspec.json.encode(LineRow.of(charge)), type=LineRow).charge() == charge
+    assert texts(LineRow.of(charge))[3] == f"{audio_ms // 1000}.{audio_ms % 1000:03d}"
+
+
+def test_texts() -> None:
+    row = ["2026-11", "apes", "sound_event_detection", "2", "3000000000.001", "a@1, b@2", "p", "o"]
+    assert texts(TotalRow.of(TOTAL)) == row
+    assert texts(LineRow.of(CHARGE))[0] == "2026-10-31T23:59:59.999+00:00"
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(A1)", "＝1", " =1", "\t=1", "\r=1", "\n=1"])
+def test_no_cell_is_a_formula(name: str) -> None:
+    row = TotalRow.of(msgspec.structs.replace(TOTAL, name=name, models=(name,)))
+    text = "".join(csv_lines(TotalRow, [row]))
+    _, cells = csv.reader(io.StringIO(text, newline=""))
+    assert cells[1] == cells[5] == "'" + "".join(letter if letter.isprintable() else " " for letter in name)
+
+
+@pytest.mark.parametrize("name", ["a, b", 'say "hi"', "1-1", "a'b;c"])
+def test_other_cells_stay_as_they_are(name: str) -> None:
+    text = "".join(csv_lines(TotalRow, [TotalRow.of(msgspec.structs.replace(TOTAL, name=name))]))
+    assert list(csv.reader(io.StringIO(text, newline="")))[1][1] == name
+
+
+def test_a_line_is_a_line() -> None:
+    row = LineRow.of(msgspec.structs.replace(CHARGE, model="a\r\nb\x1b[2Jc"))
+    assert texts(row)[4] == "a  b [2Jc"
+
+
+def test_a_table_without_rows_has_names() -> None:
+    (line,) = csv_lines(LineRow, [])
+    assert line == "accepted_at,job,service,audio_seconds,model,project_id,organization_id\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "right"), [("2026-11", True), ("2026-13", False), ("26-1", False), ("2026-1", False), ("", False)]
+)
+def test_months(text: str, right: bool) -> None:
+    assert is_month(text) is right

@@ -1,0 +1,68 @@
+"""What tests of the speaker interface share: an edge in process, forms, and the envelope that every answer has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from starlette.testclient import TestClient
+
+from tests.unit.app.conftest import OPTIONS, ORG_KEY, House
+
+FORM = "multipart/form-data; boundary=boundary_1700000000.5_123456"
+EDGE = b"--boundary_1700000000.5_123456"
+END = EDGE + b"--\r\n"
+VOICE = b"RIFF\r\n" + bytes(range(14))
+
+
+def part(disposition: str, content: bytes) -> bytes:
+    """One part of a form."""
+    return EDGE + b"\r\nContent-Disposition: form-data; " + disposition.encode() + b"\r\n\r\n" + content + b"\r\n"
+
+
+def named(speaker: str) -> bytes:
+    """The name as the vendor's client writes it, with a semicolon too many."""
+    return part('name="speaker";', speaker.encode())
+
+
+def recorded(content: bytes = VOICE) -> bytes:
+    """The recording."""
+    return part('name="file"; filename="a b.wav"', content)
+
+
+def form(speaker: str, content: bytes = VOICE) -> bytes:
+    """A whole form of a registration."""
+    return named(speaker) + recorded(content) + END
+
+
+def opened(answer: Any) -> Any:
+    """Check the envelope of a success and return what is in it."""
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "application/json"
+    content = answer.json()
+    assert list(content) == ["data", "error", "debug"]
+    assert (content["error"], content["debug"]) == ("", "")
+    return content["data"]
+
+
+def refused(answer: Any, message: str, status: int = 200) -> None:
+    """Check that an answer is this error in its envelope."""
+    assert (answer.status_code, answer.json()) == (status, {"data": None, "error": message, "debug": ""})
+    assert answer.headers["content-type"] == "application/json"
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    """A fresh edge."""
+    return House(msgspec.structs.replace(OPTIONS, spool=tmp_path, upload_idle_seconds=0.05))
+
+
+@pytest.fixture
+def http(house: House) -> Iterator[TestClient]:
+    """A client of the fresh edge that sends its organization's key."""
+    headers = {"X-Org-Key": ORG_KEY, "Content-Type": FORM}
+    with TestClient(house.app, headers=headers, raise_server_exceptions=False) as client:
+        yield client

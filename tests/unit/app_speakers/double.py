@@ -1,0 +1,93 @@
+"""The speakers port in memory: caps as the service has them, and voices that are told apart by their bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from topics.errors import EarshotError, RuleBroken
+from topics.ports import Profile, ReEnrolled, Spoken
+
+MOST_SPEAKERS: Final = 50
+MOST_SAMPLES: Final = 20
+#: Registration time of the first speaker, milliseconds: 2026-01-02T03:04:05.678Z.
+BEGINNING: Final = 1_767_323_045_678
+#: A voice lasts a second for each of its bytes.
+MS_OF_A_BYTE: Final = 1000
+
+
+class Registered(msgspec.Struct):
+    """A speaker, and the recordings of their voice."""
+
+    created_at: int
+    voices: list[bytes] = []
+    compatible: bool = True
+
+    def profile(self, name: str) -> Profile:
+        """Return what the port tells of them."""
+        length = MS_OF_A_BYTE * sum(map(len, self.voices))
+        return Profile(name, self.created_at, length, len(self.voices), self.compatible)
+
+
+class MemorySpeakers:
+    """`topics.ports.Speakers`: a recording is one turn, of the speaker who was registered with the same bytes."""
+
+    def __init__(self) -> None:
+        self.organizations: dict[str, dict[str, Registered]] = {}
+        #: Raised by every call.
+        self.failure: EarshotError | None = None
+        self.calls = 0
+
+    async def profiles(self, organization: str) -> Sequence[Profile]:
+        registered = await self._of(organization)
+        return [registered[name].profile(name) for name in sorted(registered)]
+
+    async def register(self, organization: str, speaker: str, file: int) -> Profile:
+        registered = await self._of(organization)
+        if speaker not in registered:
+            if len(registered) >= MOST_SPEAKERS:
+                raise RuleBroken(f"speaker_max_count({MOST_SPEAKERS}) exceeded")
+            registered[speaker] = Registered(BEGINNING + len(registered))
+        known = registered[speaker]
+        if len(known.voices) >= MOST_SAMPLES:
+            raise RuleBroken(f"voice_max_count({MOST_SAMPLES}) exceeded")
+        known.voices.append(_content(file))
+        return known.profile(speaker)
+
+    async def remove(self, organization: str, speaker: str) -> None:
+        registered = await self._of(organization)
+        self._known(registered, speaker)
+        del registered[speaker]
+
+    async def recognize(self, organization: str, file: int) -> Sequence[Spoken]:
+        registered = await self._of(organization)
+        voice = _content(file)
+        name = next((name for name, known in registered.items() if voice in known.voices), None)
+        length = MS_OF_A_BYTE * len(voice)
+        return [Spoken(30, length, "", 0, name or "Unknown 0", 1.0 if name else -1.0, known=name is not None)]
+
+    async def re_enroll(self, organization: str, speaker: str) -> ReEnrolled:
+        known = self._known(await self._of(organization), speaker)
+        outcome = ReEnrolled(0 if known.compatible else len(known.voices), 0)
+        known.compatible = True
+        return outcome
+
+    async def _of(self, organization: str) -> dict[str, Registered]:
+        self.calls += 1
+        await asyncio.sleep(0)
+        if self.failure is not None:
+            raise self.failure
+        return self.organizations.setdefault(organization, {})
+
+    def _known(self, registered: dict[str, Registered], speaker: str) -> Registered:
+        if speaker not in registered:
+            raise RuleBroken("speaker not found")
+        return registered[speaker]
+
+
+def _content(file: int) -> bytes:
+    return os.pread(file, os.fstat(file).st_size, 0)

@@ -1,0 +1,60 @@
+"""WAV files of 16-bit integers: read as the decoder reads them, and nothing else is."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+import soundfile
+
+from streams.audio import wav
+from streams.audio.decode import decode_chunk
+from topics.media import parse
+
+RATE = 8000
+
+
+def saved(channels: int = 1, subtype: str = "PCM_16", kind: str = "WAV") -> bytes:
+    file = io.BytesIO()
+    samples = np.random.default_rng(1).uniform(-1, 1, (999, channels))
+    soundfile.write(file, samples, RATE, format=kind, subtype=subtype)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("channels", [1, 2, 6])
+def test_it_is_read_as_the_decoder_reads_it(channels: int) -> None:
+    data = saved(channels)
+    found, decoded = wav.plain(data), decode_chunk(data, parse("audio/wav"))
+    assert found is not None
+    assert found.rate == decoded.rate == RATE
+    assert np.array_equal(found.samples, decoded.samples)
+    assert wav.looks_plain(data)
+
+
+@pytest.mark.parametrize(
+    ("subtype", "kind"), [("PCM_24", "WAV"), ("FLOAT", "WAV"), ("PCM_U8", "WAV"), ("PCM_16", "AIFF")]
+)
+def test_any_other_file_is_none(subtype: str, kind: str) -> None:
+    assert wav.plain(saved(subtype=subtype, kind=kind)) is None
+
+
+def test_damage_is_none_or_shorter() -> None:
+    """Nothing of it is raised."""
+    whole, random = saved(), np.random.default_rng(2)
+    for _ in range(500):
+        data = np.frombuffer(whole, np.uint8).copy()
+        data[random.integers(0, 48, 3)] = random.integers(0, 256, 3)
+        found = wav.plain(data[: random.integers(0, len(data) + 1)].tobytes())
+        assert found is None or len(found.samples) <= len(whole)
+    for length in range(44, 60):
+        found = wav.plain(whole[:length])
+        assert (0 if found is None else len(found.samples)) == (length - 44) // 2
+
+
+def test_what_is_written_is_read_again() -> None:
+    samples = np.array([0, 0.5, -1, 2, -2], np.float32)
+    found = wav.plain(wav.file(wav.pcm(samples), RATE))
+    assert found is not None
+    assert found.samples.tolist() == wav.floats(wav.pcm(samples)).tolist()
+    assert found.samples.tolist() == pytest.approx([0, 0.5, -1, 1, -1], abs=1e-4)

@@ -1,0 +1,310 @@
+"""Registered speakers in the database: what is kept, the caps under a race, and that what is deleted is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+import pytest
+from sqlalchemy import text
+
+from infra.db import database as databases
+from infra.db import speakers
+from infra.db.accounts import Accounts
+from infra.db.database import Database
+from infra.db.speakers import SqlRoster
+from streams.speakers.roster import MOST_SAMPLES, MOST_SPEAKERS, Enrolled, Model, Roster, Sample
+from tests.unit.infra.conftest import empty, run
+from topics.errors import DirectoryDown, NotFound, RuleBroken
+from topics.keys import new_id
+
+T = TypeVar("T")
+
+DIMENSION = 128
+MODEL = Model("mini", "ab" * 32)
+HOUR = 3600
+
+
+class Clock:
+    """A time that stands still."""
+
+    def __init__(self) -> None:
+        self.now = 1.5
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def sample(seed: int = 0, voice: str | None = None) -> Sample:
+    vector = np.random.default_rng(seed).standard_normal(DIMENSION).astype(np.float32)
+    return Sample(new_id(), vector, MODEL, 4000 + seed, voice)
+
+
+def tell(url: str, story: Callable[[Database, Roster, str, Clock], Awaitable[T]]) -> T:
+    """Tell a story on the roster of a database with one organization."""
+
+    async def migrated(database: Database) -> T:
+        await database.migrate()
+        organization, _ = await Accounts(database).create_organization("Zoo")
+        clock = Clock()
+        return await story(database, SqlRoster(database, clock), organization.id, clock)
+
+    return run(url, migrated)
+
+
+def plain(enrolled: Enrolled | None) -> object:
+    """Return what can be compared: vectors as bytes."""
+    return msgspec.to_builtins(enrolled, enc_hook=lambda vector: vector.tobytes(), builtin_types=(bytes,))
+
+
+def test_speakers_and_their_samples(database_url: str) -> None:
+    async def story(database: Database, roster: Roster, zoo: str, clock: Clock) -> None:
+        given = [sample(n, f"{zoo}/{n}") for n in range(4)]
+        # "b" comes after "B" in bytes and before it in many an alphabet.
+        await roster.add(zoo, "b", given[0])
+        clock.now -= 1
+        anna = await roster.add(zoo, "b", given[1])
+        await roster.add(zoo, "B", given[2])
+        await roster.add(zoo, "a_1", given[3])
+        assert plain(anna) == plain(Enrolled("b", 1500, tuple(given[:2]))), "in order, though the clock went back"
+        assert plain(await roster.speaker(zoo, "b")) == plain(anna)
+        assert [one.name for one in await roster.enrolled(zoo)] == ["B", "a_1", "b"]
+        vector = anna.samples[0].vector
+        assert vector.dtype == np.float32
+        assert not vector.flags.writeable
+
+    tell(database_url, story)
+
+
+def test_vectors_are_stored_as_float32_little_endian(database_url: str) -> None:
+    async def story(database: Database, roster: Roster, zoo: str, clock: Clock) -> object:
+        await roster.add(zoo, "Anna", msgspec.structs.replace(sample(), vector=np.array([1, -2], dtype=">f4")))
+        async with database.reading() as connection:
+            return await connection.scalar(text("SELECT vector FROM samples"))
+
+    assert tell(database_url, story) == bytes.fromhex("0000803f000000c0")
+
+
+def test_no_organization_finds_the_speakers_of_another(database_url: str) -> None:
+    async def story(database: Database, roster: Roster, zoo: str, clock: Clock) -> None:
+        park = (await Accounts(database).create_organization("Park"))[0].id
+        mine = sample()
+        await roster.add(zoo, "Anna", mine)
+        assert await roster.enrolled(park) == []
+        assert await roster.speaker(park, "Anna") is None
+        assert await roster.remove(park, "Anna") is None
+        assert await roster.replace(park, "Anna", mine) is False
+        await roster.add(park, "Anna", sample(1))
+        await roster.remove(park, "Anna")
+        assert plain(await roster.speaker(zoo, "Anna")) == plain(Enrolled("Anna", 1500, (mine,)))
+
+    tell(database_url, story)
+
+
+def test_a_sample_is_embedded_again(database_url: str) -> None:
+    async def story(database: Database, roster: Roster, zoo: str, clock: Clock) -> None:
+        first, second = sample(1), sample(2)
+        await roster.add(zoo, "Anna", first)
+        await roster.add(zoo, "Anna", second)
+        again = msgspec.structs.replace(first, vector=sample(3).vector, model=Model("other", "cd" * 32))
+        assert await roster.replace(zoo, "Anna", again) is True
+        assert await roster.replace(zoo, "Ben", again) is False
+        assert await roster.replace(zoo, "Anna", sample(4)) is False
+        assert plain(await roster.speaker(zoo, "Anna")) == plain(Enrolled("Anna", 1500, (again, second)))
+
+    tell(database_url, story)
+
+
+@pytest.mark.parametrize(
+    ("most", "words", "name"),
+    [
+        (MOST_SPEAKERS, "speaker_max_count(50) exceeded", "speaker_{}"),
+        (MOST_SAMPLES, "voice_max_count(20) exceeded", "speaker"),
+    ],
+)
+def test_caps_hold_whoever_adds_at_the_same_time(database_url: str, most: int, words: str, name: str) -> None:
+    async def story(database: Database, roster: Roster, zoo: str, clock: Clock) -> None:
+        other = Database(database_url)
+        rosters = roster, SqlRoster(other)
+        adding = (rosters[n % 2].add(zoo, name.format(n), sample(n)) for n in range(60))
+        ended = await asyncio.gather(*adding, return_exceptions=True)
+        await other.close()
+        refused = [str(one) for one in ended if isinstance(one, RuleBroken)]
+        assert refused == [words] * (60 - most)
+        assert sum(isinstance(one, Enrolled) for one in ended) == most
+        assert sum(len(one.samples) for one in await roster.enrolled(zoo)) == most
+        with pytest.raises(RuleBroken) as told:
+            await roster.check_room(zoo, name.format("new"[: most - MOST_SAMPLES]))
+        assert str(told.value) == words
+
+    tell(database_url, story)
+
+
+def test_where_there_is_room(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speakers, "MOST_SPEAKERS", 3)
+
+    async def story(database: Database, roster: Roster, zoo: str, clock: Clock) -> None:
+        for n in range(3):
+            await roster.check_room(zoo, f"speaker_{n}")
+            await roster.add(zoo, f"speaker_{n}", sample(n))
+        await roster.check_room(zoo, "speaker_0")
+        with pytest.raises(RuleBroken):
+            await roster.check_room(zoo, "another")
+
+    tell(database_url, story)
+
+
+def test_an_organization_that_was_deleted(database_url: str) -> None:
+    async def story(database: Database, roster: Roster, zoo: str, clock: Clock) -> None:
+        await Accounts(database).delete_organization(zoo)
+        with pytest.raises(NotFound):
+            await roster.add(zoo, "Anna", sample())
+
+    tell(database_url, story)
+
+
+def test_a_voice_file_that_nobody_took_is_due_after_an_hour(database_url: str) -> None:
+    async def story(database: Database, roster: Roster, zoo: str, clock: Clock) -> None:
+        for voice in "taken", "lost", "later":
+            await roster.reserve(voice)
+            clock.now += 1
+        await roster.add(zoo, "Anna", sample(0, "taken"))
+        clock.now = 1.5 + HOUR
+        assert await roster.to_discard() == []
+        clock.now += 1
+        assert await roster.to_discard() == ["lost"]
+        clock.now += 1
+        assert await roster.to_discard() == ["lost", "later"]
+        await roster.discarded(["lost", "never seen"])
+        await roster.discarded([])
+        assert await roster.to_discard() == ["later"]
+
+    tell(database_url, story)
+
+
+def test_a_registration_that_fails_leaves_the_note(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speakers, "MOST_SAMPLES", 1)
+
+    async def story(database: Database, roster: Roster, zoo: str, clock: Clock) -> None:
+        await roster.add(zoo, "Anna", sample(1))
+        await roster.reserve("voice")
+        with pytest.raises(RuleBroken):
+            await roster.add(zoo, "Anna", sample(0, "voice"))
+        clock.now += HOUR
+        assert await roster.to_discard() == ["voice"]
+
+    tell(database_url, story)
+
+
+def test_a_removal_names_its_voice_files(database_url: str) -> None:
+    async def story(database: Database, roster: Roster, zoo: str, clock: Clock) -> None:
+        for n, voice in enumerate(["one", None, "two"]):
+            await roster.add(zoo, "Anna", sample(n, voice))
+        await roster.add(zoo, "Ben", sample(4, "other"))
+        assert await roster.remove(zoo, "Anna") == ["one", "two"]
+        assert await roster.remove(zoo, "Anna") is None
+        assert await roster.speaker(zoo, "Anna") is None
+        assert await roster.to_discard() == ["one", "two"]
+        async with database.reading() as connection:
+            assert await connection.scalar(text("SELECT count(*) FROM samples")) == 1
+
+    tell(database_url, story)
+
+
+def test_deleting_an_organization_gives_up_its_voice_files(database_url: str) -> None:
+    async def story(database: Database, roster: Roster, zoo: str, clock: Clock) -> None:
+        accounts = Accounts(database, clock)
+        park = (await accounts.create_organization("Park"))[0].id
+        for organization, voice in (zoo, "one"), (zoo, "two"), (park, "other"):
+            await roster.add(organization, f"Anna_{voice}", sample(0, voice))
+        await accounts.delete_organization("Zoo")
+        assert await roster.enrolled(zoo) == []
+        assert await roster.to_discard() == ["one", "two"]
+        assert len(await roster.enrolled(park)) == 1
+
+    tell(database_url, story)
+
+
+def stored(directory: Path) -> bytes:
+    """Return all bytes of all files of a database."""
+    return b"".join(path.read_bytes() for path in sorted(directory.iterdir()))
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["speaker", "organization"])
+def test_nothing_of_a_removed_speaker_is_in_any_file(tmp_path: Path, whole: bool) -> None:
+    async def story(database: Database, roster: Roster, zoo: str, clock: Clock) -> None:
+        park = (await Accounts(database).create_organization("Park"))[0].id
+        gone: list[bytes] = []
+        for n in range(24):
+            # Every other one stays, so that pages are split and cleared in part.
+            organization, name = (park, f"stays_{n}") if n % 2 else (zoo, f"leaves_{n:03d}")
+            voices = [sample(1000 * n + m) for m in range(n % 4 + 1)]
+            for one in voices:
+                await roster.add(organization, name, one)
+            if organization == zoo:
+                gone += [name.encode(), *(one.vector[k : k + 8].tobytes() for one in voices for k in (0, 60, 120))]
+        assert all(one in stored(tmp_path) for one in gone)
+        if whole:
+            await Accounts(database).delete_organization(zoo)
+        else:
+            for speaker in await roster.enrolled(zoo):
+                await roster.remove(zoo, speaker.name)
+                assert speaker.name.encode() not in stored(tmp_path)
+                assert speaker.samples[0].vector.tobytes() not in stored(tmp_path)
+        left = stored(tmp_path)
+        assert [one for one in gone if one in left] == []
+        assert b"stays_1" in left
+
+    tell(f"sqlite+aiosqlite:///{tmp_path / 'earshot.db'}", story)
+
+
+def test_a_reader_that_is_in_the_way_of_the_removal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(databases, "SCRUB_SECONDS", 0.01)
+
+    async def story(database: Database, roster: Roster, zoo: str, clock: Clock) -> None:
+        await roster.add(zoo, "Anna_Kim", sample(0))
+        await roster.add(zoo, "Ben", sample(1))
+        with closing(sqlite3.connect(tmp_path / "earshot.db", isolation_level=None)) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT * FROM speakers").fetchall()
+            assert await roster.remove(zoo, "Anna_Kim") == []
+            assert await roster.speaker(zoo, "Anna_Kim") is None
+            reader.execute("COMMIT")
+        await roster.remove(zoo, "Ben")
+        assert b"Anna_Kim" not in stored(tmp_path)
+
+    tell(f"sqlite+aiosqlite:///{tmp_path / 'earshot.db'}", story)
+
+
+def test_postgresql_frees_the_place_of_a_removed_speaker(postgresql_url: str) -> None:
+    async def story(database: Database, roster: Roster, zoo: str, clock: Clock) -> object:
+        await roster.add(zoo, "Anna", sample())
+        await roster.remove(zoo, "Anna")
+        async with database.reading() as connection:
+            return await connection.scalar(text("SELECT pg_relation_size('samples') + pg_relation_size('speakers')"))
+
+    empty(postgresql_url)
+    assert tell(postgresql_url, story) == 0
+
+
+def test_a_scrub_never_fails(tmp_path: Path) -> None:
+    async def story(database: Database) -> None:
+        await database.scrub()
+
+    run(f"sqlite+aiosqlite:///{tmp_path / 'earshot.db'}", story)
+    run(f"sqlite+aiosqlite:///{tmp_path}", story)
+    run("postgresql+asyncpg://earshot:secret@127.0.0.1:9/earshot", story)
+
+
+def test_a_store_that_is_away() -> None:
+    async def story(database: Database) -> None:
+        await SqlRoster(database).enrolled("zoo")
+
+    with pytest.raises(DirectoryDown):
+        run("postgresql+asyncpg://earshot:secret@127.0.0.1:9/earshot", story)

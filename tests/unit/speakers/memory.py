@@ -1,0 +1,109 @@
+"""The stores of registered speakers, in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import BinaryIO
+
+import msgspec
+
+from streams.speakers.roster import MOST_SAMPLES, MOST_SPEAKERS, Enrolled, Sample, crowded, full
+from topics.errors import DirectoryDown, Unavailable
+
+
+class MemoryRoster:
+    """A `Roster`."""
+
+    def __init__(self) -> None:
+        self.of: dict[str, dict[str, Enrolled]] = {}
+        #: Voice files to delete; those that are only reserved are not due.
+        self.noted: list[str] = []
+        self.reserved: list[str] = []
+        self.down = False
+        self._made = 0
+
+    def _speakers(self, organization: str) -> dict[str, Enrolled]:
+        if self.down:
+            raise DirectoryDown("the database does not answer")
+        return self.of.setdefault(organization, {})
+
+    async def enrolled(self, organization: str) -> Sequence[Enrolled]:
+        return [speaker for _, speaker in sorted(self._speakers(organization).items())]
+
+    async def speaker(self, organization: str, speaker: str) -> Enrolled | None:
+        return self._speakers(organization).get(speaker)
+
+    async def check_room(self, organization: str, speaker: str) -> None:
+        there = self._speakers(organization)
+        if speaker not in there and len(there) == MOST_SPEAKERS:
+            raise full()
+        if speaker in there and len(there[speaker].samples) == MOST_SAMPLES:
+            raise crowded()
+
+    async def reserve(self, voice: str) -> None:
+        self.reserved.append(voice)
+
+    async def add(self, organization: str, speaker: str, sample: Sample) -> Enrolled:
+        await self.check_room(organization, speaker)
+        there = self._speakers(organization)
+        self._made += 1
+        known = there.get(speaker, Enrolled(speaker, self._made, ()))
+        there[speaker] = msgspec.structs.replace(known, samples=(*known.samples, sample))
+        if sample.voice is not None:
+            self.reserved.remove(sample.voice)
+        return there[speaker]
+
+    async def replace(self, organization: str, speaker: str, sample: Sample) -> bool:
+        known = self._speakers(organization).get(speaker)
+        if known is None or all(sample.id != each.id for each in known.samples):
+            return False
+        samples = tuple(sample if sample.id == each.id else each for each in known.samples)
+        self.of[organization][speaker] = msgspec.structs.replace(known, samples=samples)
+        return True
+
+    async def remove(self, organization: str, speaker: str) -> Sequence[str] | None:
+        known = self._speakers(organization).pop(speaker, None)
+        if known is None:
+            return None
+        voices = [sample.voice for sample in known.samples if sample.voice is not None]
+        self.noted += voices
+        return voices
+
+    async def discarded(self, voices: Sequence[str]) -> None:
+        for voice in voices:
+            for notes in (self.noted, self.reserved):
+                if voice in notes:
+                    notes.remove(voice)
+
+    async def to_discard(self) -> Sequence[str]:
+        if self.down:
+            raise DirectoryDown("the database does not answer")
+        return list(self.noted)
+
+
+class MemoryFiles:
+    """A `VoiceFiles`."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, bytes] = {}
+        self.down = False
+
+    async def keep(self, voice: str, file: BinaryIO) -> None:
+        self._check()
+        self.held[voice] = file.read()
+
+    async def fetch(self, voice: str, into: BinaryIO) -> bool:
+        self._check()
+        if voice not in self.held:
+            return False
+        into.write(self.held[voice])
+        return True
+
+    async def discard(self, voices: Sequence[str]) -> None:
+        self._check()
+        for voice in voices:
+            self.held.pop(voice, None)
+
+    def _check(self) -> None:
+        if self.down:
+            raise Unavailable("the voice store does not answer")

@@ -1,0 +1,77 @@
+"""Two services with one PostgreSQL database and one voice store: speakers of the one are those of the other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.contract.api import tone, wav
+from tests.contract.speakers import ANNA, BERT, Speakers, data, made, refused, voice
+from tests.postgres import postgres_database
+from tests.process import ADMIN_KEY, ServiceProcess
+from tests.stub_engines import StubEngines
+
+pytestmark = pytest.mark.slow
+
+Pair = tuple[ServiceProcess, ServiceProcess]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of the voice files."""
+    return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory, store: Path) -> Iterator[Pair]:
+    """Two services that share what belongs to organizations, each with a log of its own."""
+    with postgres_database() as url, StubEngines() as engines:
+        shared = {"database_url": url, "voices_url": str(store), "keep_voice": "true"}
+        own = {"model": "sed-mini", "key_cache_seconds": "0", **shared, **engines.settings}
+        first, second = (ServiceProcess(tmp_path_factory.mktemp(name) / "data", **own) for name in ("one", "two"))
+        yield first.start(), second.start()
+        for node in (first, second):
+            assert node.stop() == 0, node.tail()
+
+
+def test_one_organization_on_both(nodes: Pair, store: Path) -> None:
+    key = made(nodes[0], "both").key
+    with Speakers(nodes[0], key) as one, Speakers(nodes[1], key) as two:
+        data(one.add("Anna_Kim", voice(ANNA, 0.0, 3.0)))
+        assert data(two.add("Anna_Kim", voice(ANNA, 3.0, 3.0)))["samples"] == 2
+        assert one.entries() == two.entries()
+        assert {turn["speaker_name"] for turn in two.turns(voice(ANNA, 7.0, 4.0))} == {"Anna_Kim"}
+        kept = [path for path in store.rglob("*") if path.is_file()]
+        assert len(kept) == 2
+        data(two.remove("Anna_Kim"))
+        assert data(one.listed()) == []
+        assert not any(path.exists() for path in kept)
+
+
+def test_fifty_speakers_whoever_is_asked(nodes: Pair) -> None:
+    audio, key = voice(BERT, 0.0, 2.0), made(nodes[0], "full").key
+    with Speakers(nodes[0], key) as one, Speakers(nodes[1], key) as two, ThreadPoolExecutor(60) as pool:
+        answers = list(pool.map(lambda number: (one, two)[number % 2].add(f"speaker_{number}", audio), range(60)))
+        told = Counter((answer.status_code, answer.json()["error"]) for answer in answers)
+        assert told == {(200, ""): 50, (200, "speaker_max_count(50) exceeded"): 10}
+        assert len(one.entries()) == len(two.entries()) == 50
+
+
+def test_a_key_that_is_rotated_at_one_opens_nothing_at_the_other(nodes: Pair) -> None:
+    key = made(nodes[0], "rotated").key
+    with Speakers(nodes[0], key) as one, Speakers(nodes[1], key) as two:
+        assert data(one.listed()) == data(two.listed()) == []
+        answer = httpx2.post(
+            f"{nodes[0].url}/admin/v1/organizations/rotated/key", headers={"Authorization": f"Bearer {ADMIN_KEY}"}
+        )
+        assert answer.status_code == 200, answer.text
+        for old in (one, two):
+            refused(old.listed(), 401, "organization not found")
+            refused(old.add("Anna", wav(tone(2.0))), 401, "organization not found")
+        with Speakers(nodes[1], answer.json()["key"]) as new:
+            assert data(new.listed()) == []

@@ -5,6 +5,9 @@ UV := $(or $(shell command -v uv 2>/dev/null),.uv/bin/uv)
 PYTHON := .venv/bin/python
 EARSHOT := .venv/bin/earshot
 
+# Bytecode is kept whatever the shell says: without it every process of a test run compiles all modules again.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: run test unit check format bench evaluate train kafka clean
 
 run: .venv/.installed ## Start the service: embedded log, bundled model, data under ./data
@@ -15,8 +18,8 @@ test: check ## Everything that this machine can run: unit, contract, recovery, i
 	@OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest tests/unit -q -n auto
 	@$(PYTHON) -m pytest tests -q --ignore=tests/unit
 
-unit: .venv/.installed ## The unit tier alone, under a minute
-	@OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest tests/unit -q -n auto
+unit: .venv/.installed ## The unit tier but its slow tests, under a minute
+	@OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest tests/unit -q -n auto -m "not slow"
 
 check: .venv/.installed ## Lint, types, import rules
 	@.venv/bin/ruff check .

@@ -51,6 +51,34 @@ def large(speaker: str, mebibytes: int) -> Iterator[bytes]:
     yield _TAIL
 
 
+class EngineRoute:
+    """One connection to a speaker engine that stays open."""
+
+    def __init__(self, port: int) -> None:
+        self._http = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+
+    def __enter__(self) -> EngineRoute:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._http.close()
+
+    def ask(self, body: bytes) -> float:
+        """Have the recording in a form embedded; return the seconds that it took.
+
+        Raises:
+            BenchmarkError: the engine refuses it.
+        """
+        began = time.perf_counter()
+        self._http.request("POST", "/v1/audio/speech/embedding", body, _FORM)
+        answer = self._http.getresponse()
+        content = answer.read()
+        taken = time.perf_counter() - began
+        if answer.status != 200:
+            raise BenchmarkError(f"not embedded: {content[:500]!r}")
+        return taken
+
+
 class VoiceClient:
     """One connection to the speaker interface that stays open."""
 

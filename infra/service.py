@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import sys
 import time
 from collections.abc import Callable
 from typing import Final
@@ -33,7 +32,6 @@ from streams.driver.backend import Backend, EmbeddedBackend, KafkaBackend
 from streams.driver.node import Node, NodeOptions
 from streams.embedded.log import EmbeddedLog
 from topics import apikeys, catalog
-from topics.errors import EarshotError
 
 log = structlog.get_logger("earshot")
 
@@ -236,7 +234,11 @@ def _server(app: object, settings: Settings) -> uvicorn.Server:
 
 
 def run(settings: Settings, announce: Callable[[Service, Bootstrapped], None]) -> int:
-    """Run the service in this process until SIGINT or SIGTERM; return the exit status."""
+    """Run the service in this process until SIGINT or SIGTERM; return the exit status.
+
+    Raises:
+        EarshotError: why it cannot start.
+    """
     keys = (
         settings.bootstrap_project_key,
         settings.bootstrap_org_key,
@@ -248,12 +250,8 @@ def run(settings: Settings, announce: Callable[[Service, Bootstrapped], None]) -
     )
     secrets = [key.get_secret_value() for key in keys if key]
     logs.configure(settings.log_level, settings.log_format, secrets)
-    try:
-        with asyncio.Runner(loop_factory=_loop) as runner:
-            return runner.run(_main(settings, announce))
-    except EarshotError as error:
-        print(f"earshot: {error}", file=sys.stderr)
-        return 1
+    with asyncio.Runner(loop_factory=_loop) as runner:
+        return runner.run(_main(settings, announce))
 
 
 async def _main(settings: Settings, announce: Callable[[Service, Bootstrapped], None]) -> int:

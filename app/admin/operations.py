@@ -49,7 +49,7 @@ async def create_organization(call: Call, administration: Administration) -> Rep
 
 async def rotate_organization_key(call: Call, administration: Administration) -> Reply:
     """POST /organizations/{reference}/key: the old key is revoked."""
-    return _secret(IssuedKey(await administration.rotate_organization_key(_reference(call))))
+    return _secret(IssuedKey(await administration.rotate_organization_key(_reference(call, "/key"))))
 
 
 async def delete_organization(call: Call, administration: Administration) -> Reply:
@@ -67,20 +67,20 @@ async def list_projects(call: Call, administration: Administration) -> Reply:
 async def create_project(call: Call, administration: Administration) -> Reply:
     """POST /projects: the answer has the key, which nothing shows again."""
     wanted = decode(_NEW_PROJECT, await call.body(SMALL_BODY))
-    organization = None if wanted.organization is None else _printable(wanted.organization)
-    made, key = await administration.create_project(wanted.name, organization)
+    made, key = await administration.create_project(wanted.name, wanted.organization)
     return _secret(MadeProject(ShownProject.of(made), key), 201)
 
 
 async def rotate_project_key(call: Call, administration: Administration) -> Reply:
     """POST /projects/{reference}/key: the old key is revoked."""
-    return _secret(IssuedKey(await administration.rotate_project_key(_reference(call))))
+    return _secret(IssuedKey(await administration.rotate_project_key(_reference(call, "/key"))))
 
 
 async def plan_project(call: Call, administration: Administration) -> Reply:
     """PUT /projects/{reference}/plan."""
+    reference = _reference(call, "/plan")
     wanted = decode(_PLAN, await call.body(SMALL_BODY))
-    await administration.plan(_reference(call), wanted.free_seconds)
+    await administration.plan(reference, wanted.free_seconds)
     return NO_CONTENT
 
 
@@ -121,7 +121,7 @@ def _parameters(call: Call, *known: str) -> dict[str, str]:
         if name not in known:
             # A misspelt filter would silently give the usage of everybody.
             raise BadRequest(f"{name[:64]}: no parameter here; there are {', '.join(known)}")
-    return {name: _printable(value) for name, value in given.items()}
+    return given
 
 
 def _service(given: dict[str, str]) -> Service | None:
@@ -143,19 +143,16 @@ def _choice(given: dict[str, str], name: str, default: str, *choices: str) -> st
     return value
 
 
-def _reference(call: Call) -> str:
-    """Return the id or name of the path, which may hold slashes."""
+def _reference(call: Call, end: str = "") -> str:
+    """Return the id or name of the path, before its end.
+
+    Raises:
+        NotFound: the path ends otherwise.
+    """
     reference = call.path("reference")
-    if not reference or not reference.isprintable():
-        raise NotFound("nothing has such a name")
-    return reference
-
-
-def _printable(text: str) -> str:
-    """Return `text`; databases fail at some of what no name holds."""
-    if not text.isprintable():
-        raise BadRequest("an id or a name has printable characters only")
-    return text
+    if not reference.endswith(end):
+        raise NotFound("Not Found")
+    return reference.removesuffix(end)
 
 
 def _json(content: object, status: int = 200) -> Reply:

@@ -27,15 +27,17 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 AdminHandler = Callable[[Call, Administration], Awaitable[Reply | StreamReply]]
 
-#: References are ids or names; a name may hold slashes, so what ends in more than a reference stands first.
+#: References are ids or names. A name may hold slashes and end as a path does, so the method tells what is meant:
+#: POST and PUT name a reference's key or plan, DELETE the reference itself.
 ADMIN_ROUTES: Final[Mapping[str, Mapping[str, AdminHandler]]] = {
     "/organizations": {"GET": admin.list_organizations, "POST": admin.create_organization},
-    "/organizations/{reference:path}/key": {"POST": admin.rotate_organization_key},
-    "/organizations/{reference:path}": {"DELETE": admin.delete_organization},
+    "/organizations/{reference:path}": {"POST": admin.rotate_organization_key, "DELETE": admin.delete_organization},
     "/projects": {"GET": admin.list_projects, "POST": admin.create_project},
-    "/projects/{reference:path}/key": {"POST": admin.rotate_project_key},
-    "/projects/{reference:path}/plan": {"PUT": admin.plan_project},
-    "/projects/{reference:path}": {"DELETE": admin.delete_project},
+    "/projects/{reference:path}": {
+        "POST": admin.rotate_project_key,
+        "PUT": admin.plan_project,
+        "DELETE": admin.delete_project,
+    },
     "/usage": {"GET": admin.read_usage},
 }
 

@@ -11,7 +11,7 @@ from typing import BinaryIO, Self, TypeVar
 import httpx2
 
 from app.client import _flows, _jobs, _speakers
-from app.client._client import TIMEOUT, answer, body, detection, lost
+from app.client._client import TIMEOUT, answer, body, detection, lost, usable
 from app.client._flows import Answer, Call, Flow, Lost, Pause
 from app.client._following import Following
 from app.client._models import NORMAL, Event, Opening, Page, Sensitivity, Session, Status
@@ -33,8 +33,8 @@ class AsyncClient:
         transport: httpx2.AsyncBaseTransport | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._key = key
-        self._org_key = org_key
+        self._key = usable(key)
+        self._org_key = usable(org_key)
         self._http = httpx2.AsyncClient(base_url=url, timeout=TIMEOUT, transport=transport)
         self._sleep = sleep
 

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, Final, Self, TypeVar
 import httpx2
 
 from app.client import _flows, _jobs, _media, _speakers
+from app.client._errors import WrongKey
 from app.client._flows import Answer, Call, Flow, Lost, Pause
 from app.client._following import Following
 from app.client._models import NORMAL, Event, Opening, Page, Sensitivity, Session, Status
@@ -33,7 +34,7 @@ class Client:
     ...         print(event.start, event.end, event.sounds)
 
     Chunk uploads and reads are repeated after a lost answer or a 503 (as its Retry-After asks), which is harmless:
-    uploads carry an Idempotency-Key. Every method may raise `Unreachable` or `Refused`.
+    uploads carry an Idempotency-Key. Every method may raise `Unreachable` or `Refused`; the constructor `WrongKey`.
     """
 
     def __init__(
@@ -45,8 +46,8 @@ class Client:
         transport: httpx2.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._key = key
-        self._org_key = org_key
+        self._key = usable(key)
+        self._org_key = usable(org_key)
         self._http = httpx2.Client(base_url=url, timeout=TIMEOUT, transport=transport)
         self._sleep = sleep
 
@@ -238,6 +239,17 @@ class Client:
         except httpx2.TransportError as error:
             return lost(error)
         return answer(response)
+
+
+def usable(key: str) -> str:
+    """Return a key, also an empty one, that can be sent.
+
+    Raises:
+        WrongKey: no HTTP header can hold it. It is not shown, as the HTTP library would.
+    """
+    if not (key.isascii() and key.isprintable()) or key != key.strip():
+        raise WrongKey(401, "it has line breaks, spaces at an end, or letters that no key has")
+    return key
 
 
 def detection(path: Path, key: str, sensitivity: Sensitivity) -> Flow[None]:

@@ -179,6 +179,11 @@ def official_tags() -> Flow[tuple[str, ...]]:
     return tuple(tag.name for tag in decoded(answer.body, list[_OfficialTag]))
 
 
+def sendable(text: str) -> str:
+    """Return text with a question mark for each byte that a file name or an argument has and UTF-8 has not."""
+    return text.encode(errors="replace").decode()
+
+
 def _call(method: str, path: str, body: object, headers: Mapping[str, str] = {}) -> Call:
     return Call(method, path, msgspec.json.encode(body), {"Content-Type": "application/json", **headers})
 

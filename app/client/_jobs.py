@@ -12,7 +12,7 @@ import msgspec
 
 from app.client import _media
 from app.client._errors import BY_JOB_STATUS, NoJob
-from app.client._flows import Call, Flow, Upload, ask
+from app.client._flows import Call, Flow, Upload, ask, sendable
 from app.client._json import decoded
 from app.client._results import Captions, Job, Options
 
@@ -45,7 +45,7 @@ def _recording(file: BinaryIO, name: str, content_type: str | None) -> Recording
     if content_type is None:
         file.seek(0)
         content_type = _media.content_type(file.read(_media.HEAD))
-    return Recording(file, name, content_type or OCTETS)
+    return Recording(file, sendable(name), content_type or OCTETS)
 
 
 def analyze(key: str, recording: Recording, options: Options, idempotency_key: str | None) -> Flow[Job]:

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from app.client._errors import BY_SPEAKER_STATUS, SpeakerRefused
-from app.client._flows import Answer, Call, Flow, Upload, ask
+from app.client._flows import Answer, Call, Flow, Upload, ask, sendable
 from app.client._jobs import Recording
 from app.client._json import decoded
 from app.client._profiles import ReEnrolled, SpeakerProfile, SpokenTurn
@@ -38,14 +38,14 @@ def profiles(key: str) -> Flow[tuple[SpeakerProfile, ...]]:
 
 def add_voice(key: str, speaker: str, recording: Recording) -> Flow[SpeakerProfile]:
     """Upload a voice sample. Without an answer it is not tried again: that might add it twice."""
-    call = _upload(key, "voice", {"speaker": speaker}, recording)
+    call = _upload(key, "voice", {"speaker": sendable(speaker)}, recording)
     answer = yield from ask(call, again=False, kinds=BY_SPEAKER_STATUS, busy=BUSY)
     return _opened(answer, SpeakerProfile)
 
 
 def remove(key: str, speaker: str) -> Flow[None]:
     """Delete a speaker. It is never tried again: a second try would find nobody, and could not tell why."""
-    call = _call("DELETE", key, "speaker", speaker=speaker)
+    call = _call("DELETE", key, "speaker", speaker=sendable(speaker))
     answer = yield from ask(call, again=False, kinds=BY_SPEAKER_STATUS, busy=frozenset())
     _opened(answer, object)
 
@@ -58,7 +58,7 @@ def recognize(key: str, recording: Recording) -> Flow[tuple[SpokenTurn, ...]]:
 
 def re_enroll(key: str, speaker: str) -> Flow[ReEnrolled]:
     """Have a speaker's samples learnt again; what is done already stays done."""
-    call = _call("POST", key, "speaker/re-enroll", speaker=speaker)
+    call = _call("POST", key, "speaker/re-enroll", speaker=sendable(speaker))
     answer = yield from ask(call, kinds=BY_SPEAKER_STATUS, busy=BUSY)
     return _opened(answer, ReEnrolled)
 

@@ -18,7 +18,7 @@ from app.operation import Call
 from topics.errors import TooLarge
 
 #: Passed to a worker thread at a time.
-BLOCK_BYTES: Final = 256 * 1024
+BLOCK_BYTES: Final = 512 * 1024
 #: Bytes a second below which a client is not waited for, once its idle time is used up.
 SLOWEST: Final = 1024
 

@@ -23,6 +23,7 @@ READ: Final = 3 * VOICE_BYTES
 NAME_CHARACTERS: Final = 100
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_]+")
+_NO_FILE: Final = "file is required"
 _TOO_LARGE: Final = "one of uploaded files is bigger than 100 MB"
 
 
@@ -40,7 +41,11 @@ class Voice:
 
         Raises:
             BadRequest: it is no form.
+            RuleBroken: it is none that could hold a file.
         """
+        if not call.header(b"content-type").lower().startswith(b"multipart/form-data"):
+            # Clients encode a form to which no file was given in another way.
+            raise RuleBroken(_NO_FILE)
         self._call = call
         self._audio = audio
         self._overflows = False
@@ -64,7 +69,7 @@ class Voice:
     def check_file(self) -> None:
         """Raise RuleBroken where the form holds no file, or an empty one."""
         if "file" not in self._form.seen:
-            raise RuleBroken("file is required")
+            raise RuleBroken(_NO_FILE)
         if not self._audio.size:
             raise RuleBroken("an empty file")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from types import SimpleNamespace
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 from app.edge import Edge
 from app.keys import ORGANIZATION_WORDING, Keyring
@@ -16,7 +16,7 @@ from app.operation import Call, Generation
 from benchmarks import processes, procfs, voices
 from benchmarks.cases.setup import Setup
 from benchmarks.measures import Row, value_row
-from benchmarks.voices import ORG_KEY, VoiceClient
+from benchmarks.voices import ORG_KEY, EngineRoute, VoiceClient
 from infra import models
 from streams.audio.decode import decode_chunk
 from streams.audio.resample import Resampler
@@ -40,53 +40,81 @@ LOOK_SECONDS: Final = 0.005
 def registering(setup: Setup) -> Iterator[Row]:
     """Yield the median time of a registration over HTTP, over decoding and embedding alone, for two containers.
 
-    Both take turns; a round is a speaker with as many samples as are allowed, who is removed afterwards.
+    A WAV is sent to the engine as it came, so that its time is also put over decoding here and the route of an engine
+    in a process of its own, which is asked over one connection. All take turns; a round is a speaker with as many
+    samples as are allowed, who is removed afterwards.
     """
     count = setup.size(REGISTERED)
-    alone = _alone()
+    alone, port = _alone(), processes.free_port()
     with (
         processes.workplace() as directory,
         processes.service(directory / "data", bundled_engines="true", bootstrap_org_key=ORG_KEY) as server,
         VoiceClient(server) as client,
+        processes.engines(directory, port),
+        EngineRoute(port) as route,
     ):
         for kind, audio in voices.recordings(directory).items():
             body = voices.form(SPEAKER, audio)
             client.wait(body, SPEAKER)
-            _taken(client, body, alone, kind, audio, 5)
-            rounds = [_taken(client, body, alone, kind, audio, count) for _ in range(setup.pairs)]
-            ratios = [ours / bare for ours, bare in rounds]
-            beside = {
-                "register ms": median(1000 * ours for ours, _ in rounds),
-                "decode and embed ms": median(1000 * bare for _, bare in rounds),
-            }
-            yield value_row(
-                f"registering a voice of {voices.SECONDS} s, {kind}", ratios, "ratio", REGISTERING_BARS[kind], beside
-            )
+            _taken(client, route, body, alone, kind, audio, 5)
+            rounds = [_taken(client, route, body, alone, kind, audio, count) for _ in range(setup.pairs)]
+            yield _registered(kind, "", [(one.registered, one.decoded + one.embedded) for one in rounds])
+            if kind == "wav":
+                yield _registered(
+                    kind,
+                    ", over decoding and the engine's route",
+                    [(one.registered, one.decoded + one.answered) for one in rounds],
+                )
+
+
+class Round(NamedTuple):
+    """Medians in seconds."""
+
+    registered: float
+    decoded: float
+    embedded: float
+    #: By an engine in another process.
+    answered: float
 
 
 def _taken(
-    client: VoiceClient, body: bytes, alone: Callable[[bytes, str], float], kind: str, audio: bytes, count: int
-) -> tuple[float, float]:
-    """Return the median seconds of registrations, and of the same work alone."""
-    ours, bare = [], []
-    for _ in range(count):
-        ours.append(client.add(body))
-        bare.append(alone(audio, kind))
+    client: VoiceClient,
+    route: EngineRoute,
+    body: bytes,
+    alone: Callable[[bytes, str], tuple[float, float]],
+    kind: str,
+    audio: bytes,
+    count: int,
+) -> Round:
+    """Register a voice, and do the same work alone, so many times."""
+    taken = [(client.add(body), *alone(audio, kind), route.ask(body)) for _ in range(count)]
     client.remove(SPEAKER)
-    return median(ours), median(bare)
+    return Round(*map(median, zip(*taken, strict=True)))
 
 
-def _alone() -> Callable[[bytes, str], float]:
-    """Return what decodes and embeds a recording in this thread, and says how many seconds that took."""
+def _registered(kind: str, over: str, rounds: Sequence[tuple[float, float]]) -> Row:
+    beside = {
+        "register ms": median(1000 * ours for ours, _ in rounds),
+        "bare ms": median(1000 * bare for _, bare in rounds),
+    }
+    name = f"registering a voice of {voices.SECONDS} s, {kind}{over}"
+    return value_row(
+        name, [ours / bare for ours, bare in rounds], "ratio", None if over else REGISTERING_BARS[kind], beside
+    )
+
+
+def _alone() -> Callable[[bytes, str], tuple[float, float]]:
+    """Return what decodes and embeds a recording in this thread, and says how many seconds either took."""
     engine = OnnxSpeakerEngine(models.directory("speaker_mini"))
     rate = engine.manifest.input.sample_rate
 
-    def timed(audio: bytes, kind: str) -> float:
+    def timed(audio: bytes, kind: str) -> tuple[float, float]:
         began = time.perf_counter()
         pcm = decode_chunk(audio, media.parse(f"audio/{kind}"))
         samples = pcm.samples if pcm.rate == rate else Resampler(pcm.rate, rate).feed(pcm.samples)
+        decoded = time.perf_counter()
         engine.embed(samples)
-        return time.perf_counter() - began
+        return decoded - began, time.perf_counter() - decoded
 
     return timed
 

@@ -43,9 +43,9 @@ def build() -> typer.Typer:
 
 
 def main() -> None:
-    """Run the command line; an error that has a name is one line on stderr and exit code 1."""
+    """Run the command line; an error that has a name is one line on stderr, with its notes, and exit code 1."""
     try:
         build()()
     except EarshotError as error:
-        print(f"earshot: {error}", file=sys.stderr)
+        print(": ".join(["earshot", str(error), *getattr(error, "__notes__", ())]), file=sys.stderr)
         raise SystemExit(1) from None

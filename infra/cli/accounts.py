@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Name = Annotated[str, typer.Argument(help="1 to 40 characters.")]
 OrganizationArgument = Annotated[str, typer.Argument(metavar="ORG", help="Id or name of an organization.")]
 ProjectArgument = Annotated[str, typer.Argument(metavar="PROJECT", help="Id or name of a project.")]
-InOrganization = Annotated[str | None, typer.Option("--org", help="Id or name of the organization.")]
+InOrganization = Annotated[str | None, typer.Option("--org", "--organization", help="Id or name of the organization.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 FreeSeconds = Annotated[
     int | None,
@@ -25,8 +25,11 @@ FreeSeconds = Annotated[
 Unlimited = Annotated[bool, typer.Option("--unlimited", help="Any amount of audio.")]
 
 org = typer.Typer(help="Organizations and their keys.", no_args_is_help=True)
-project = typer.Typer(help="Projects.", no_args_is_help=True)
-key = typer.Typer(help="Project keys; a key is shown once, when it is issued.", no_args_is_help=True)
+project = typer.Typer(help="Projects and their plans.", no_args_is_help=True)
+key = typer.Typer(
+    help="Keys of projects (of organizations: earshot org rotate-key); one is shown once, when it is issued.",
+    no_args_is_help=True,
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -52,7 +55,7 @@ def list_organizations(url: AdminUrl = None, as_json: AsJson = False) -> None:
 
 @org.command("rotate-key")
 def rotate_organization_key(organization: OrganizationArgument, url: AdminUrl = None, as_json: AsJson = False) -> None:
-    """Revoke an organization's key and print its new one."""
+    """Revoke an organization's key and print its new one; the old one may be remembered for up to ten minutes."""
     issued = administer(url, lambda accounts: accounts.rotate_organization_key(organization))
     show({"organization": organization, "key": issued}, as_json)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from topics.errors import Unauthorized
+from topics.errors import BadRequest, Unauthorized
 
 if TYPE_CHECKING:
     from topics.accounts import Administration
@@ -30,13 +30,20 @@ AdminUrl = Annotated[
 
 
 def administer(url: str | None, story: Callable[[Administration], Awaitable[T]]) -> T:
-    """Return what `story` returns; `url` as `AdminUrl`."""
+    """Return what `story` returns; `url` as `AdminUrl`.
+
+    Raises:
+        EarshotError: as `administration`; or an argument of the command is not UTF-8.
+    """
 
     async def told() -> T:
         async with administration(url) as chosen:
             return await story(chosen)
 
-    return asyncio.run(told())
+    try:
+        return asyncio.run(told())
+    except UnicodeEncodeError:
+        raise BadRequest("an id or a name is not UTF-8") from None
 
 
 @asynccontextmanager

@@ -60,9 +60,12 @@ def analyze(
         translation_target_lang=translate,
         audio_insights_prompt=prompt,
     )
+    done = 0
     with remote.connected(url, key) as client:
-        failed = [file for file in files if not _done(client, file, options, idempotency_key, json, srt, vtt)]
-    if failed:
+        for file in files:
+            with remote.printed(file):
+                done += _done(client, file, options, idempotency_key, json, srt, vtt)
+    if done < len(files):
         raise typer.Exit(1)
 
 
@@ -75,27 +78,14 @@ def _done(
     srt: Path | None,
     vtt: Path | None,
 ) -> bool:
-    """Send a file and print what became of it; return True when nothing of it failed.
-
-    A service that is away or does not know the key is no fault of the file, and is raised.
-    """
-    from app.client import EarshotClientError, Unreachable, WrongKey
-
-    try:
-        job = _sent(client, file, options, idempotency_key)
-        whole = _told(file, _followed(client, job), json)
-        if srt:
-            srt.write_text(client.captions(job, "srt"), encoding="utf-8")
-        if vtt:
-            vtt.write_text(client.captions(job, "vtt"), encoding="utf-8")
-        return whole
-    except (Unreachable, WrongKey):
-        raise
-    except OSError as error:
-        typer.echo(f"earshot: {error.filename or file}: {error.strerror or error}", err=True)
-    except EarshotClientError as error:
-        typer.echo(f"earshot: {file}: {error}", err=True)
-    return False
+    """Send a file and print what became of it; return True when nothing of it failed."""
+    job = _sent(client, file, options, idempotency_key)
+    whole = _told(file, _followed(client, job), json)
+    if srt:
+        srt.write_text(client.captions(job, "srt"), encoding="utf-8")
+    if vtt:
+        vtt.write_text(client.captions(job, "vtt"), encoding="utf-8")
+    return whole
 
 
 def _sent(client: Client, file: Path, options: Options, idempotency_key: str | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -47,6 +48,24 @@ def connected_organization(url: str, org_key: str) -> Iterator[Client]:
         raise EarshotError("no organization key: give --org-key or set EARSHOT_ORG_KEY")
     with _client(url, org_key=org_key) as client:
         yield client
+
+
+@contextmanager
+def printed(file: Path) -> Iterator[None]:
+    """Print what is wrong with one file of several, and go on.
+
+    A service that is away or does not know the key is no fault of the file: `Unreachable` and `WrongKey` are raised.
+    """
+    from app.client import EarshotClientError, Unreachable, WrongKey
+
+    try:
+        yield
+    except (Unreachable, WrongKey):
+        raise
+    except OSError as error:
+        typer.echo(f"earshot: {error.filename or file}: {error.strerror or error}", err=True)
+    except EarshotClientError as error:
+        typer.echo(f"earshot: {file}: {error}", err=True)
 
 
 @contextmanager

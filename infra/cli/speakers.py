@@ -12,7 +12,7 @@ from infra.cli.output import AsJson, Row, show, show_all
 from topics.errors import EarshotError
 
 if TYPE_CHECKING:
-    from app.client import Client, ReEnrolled, SpeakerProfile, SpokenTurn
+    from app.client import ReEnrolled, SpeakerProfile, SpokenTurn
 
 #: How the service says that a recording is too long to be answered at once.
 TOO_LONG = "longer than 10 minutes"
@@ -37,28 +37,15 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Add voice samples to a speaker, who is made with the first one; exit status 1 when one was not added."""
+    added: list[SpeakerProfile] = []
     with remote.connected_organization(url, org_key) as client:
-        added = [_added(client, name, file) for file in files]
-    done = [profile for profile in added if profile is not None]
-    if done:
-        show(_row(done[-1]), as_json)
-    if len(done) < len(files):
+        for file in files:
+            with remote.printed(file):
+                added.append(client.add_voice(name, file))
+    if added:
+        show(_row(added[-1]), as_json)
+    if len(added) < len(files):
         raise typer.Exit(1)
-
-
-def _added(client: Client, name: str, file: Path) -> SpeakerProfile | None:
-    """Send a file. A service that is away or does not know the key is no fault of the file, and is raised."""
-    from app.client import EarshotClientError, Unreachable, WrongKey
-
-    try:
-        return client.add_voice(name, file)
-    except (Unreachable, WrongKey):
-        raise
-    except OSError as error:
-        typer.echo(f"earshot: {file}: {error.strerror or error}", err=True)
-    except EarshotClientError as error:
-        typer.echo(f"earshot: {file}: {error}", err=True)
-    return None
 
 
 @speakers.command("list")

@@ -39,7 +39,9 @@ def register(app: typer.Typer) -> None:
 
 def usage(
     project: Annotated[str | None, typer.Option(help="Id or name; the id also of a deleted one.")] = None,
-    organization: Annotated[str | None, typer.Option(help="Id or name; the id also of a deleted one.")] = None,
+    organization: Annotated[
+        str | None, typer.Option("--org", "--organization", help="Id or name; the id also of a deleted one.")
+    ] = None,
     service: Annotated[Service | None, typer.Option(help="One service of jobs; by default all.")] = None,
     month: Annotated[str | None, typer.Option(help="Calendar month (UTC), such as 2026-11; by default all.")] = None,
     form: Annotated[Format, typer.Option("--format", help="Form of the output.")] = Format.TABLE,
@@ -59,7 +61,7 @@ def usage(
     if recount:
         if project or organization or service or month or lines:
             raise typer.BadParameter(
-                "--recount takes everything: give no --project, --organization, --service, --month or --lines"
+                "--recount takes everything: give no --project, --org, --service, --month or --lines"
             )
         if url:
             raise typer.BadParameter("--recount reads the log and the ledger here: give no --url or EARSHOT_ADMIN_URL")

@@ -182,15 +182,19 @@ async def add_project(connection: AsyncConnection, organization: str, name: str,
 
 async def _find(connection: AsyncConnection, table: Table, reference: str | None) -> str:
     """Return the id of what `reference` means; None means the only one."""
-    query = select(table.c.id)
-    if reference is not None:
+    noun, query = _NOUN[table], select(table.c.id).limit(2)
+    if reference is None:
+        none, several = f"there is no {noun} yet", f"say which {noun}"
+    else:
+        none, several = f"there is no {noun} {reference!r}", f"there are several {noun}s {reference!r}: give the id"
         query = query.where(or_(table.c.id == reference, table.c.name == reference))
-    found = [str(one) for one in await connection.scalars(query.limit(2))]
-    noun = _NOUN[table]
+        if not reference.isprintable():  # Databases fail at some of what no name holds.
+            raise NotFound(none)
+    found = [str(one) for one in await connection.scalars(query)]
     if not found:
-        raise NotFound(f"there is no {noun} {reference!r}" if reference else f"there is no {noun} yet")
+        raise NotFound(none)
     if len(found) > 1:
-        raise BadRequest(f"there are several {noun}s {reference!r}: give the id" if reference else f"say which {noun}")
+        raise BadRequest(several)
     return found[0]
 
 

@@ -162,6 +162,7 @@ def _postgresql(url: str) -> AsyncEngine:
         pool_pre_ping=True,
         pool_timeout=CONNECT_SECONDS,
         connect_args={"timeout": CONNECT_SECONDS, "command_timeout": COMMAND_SECONDS},
+        hide_parameters=True,
     )
 
 
@@ -169,7 +170,8 @@ def _sqlite(file: str, url: str) -> AsyncEngine:
     with _named():
         Path(file).parent.mkdir(parents=True, exist_ok=True)
     # isolation_level None: the driver begins nothing by itself, `_begin` does, also before reads and before DDL.
-    engine = create_async_engine(url, connect_args={"isolation_level": None, "timeout": BUSY_SECONDS})
+    options = {"isolation_level": None, "timeout": BUSY_SECONDS}
+    engine = create_async_engine(url, connect_args=options, hide_parameters=True)
     event.listen(engine.sync_engine, "connect", _prepare)
     event.listen(engine.sync_engine, "begin", _begin)
     return engine
@@ -197,15 +199,16 @@ def _checkpoint(file: str) -> bool:
 
 @contextmanager
 def _named() -> Iterator[None]:
-    """Turn the errors of drivers into ours, but for broken constraints, which have a meaning to the statement."""
+    """Turn the errors of drivers into ours, but for broken constraints, which have a meaning to the statement.
+
+    Clients are told the message; what the driver said, which may name hosts and users, is a note for operators.
+    """
     try:
         yield
     except IntegrityError:
         raise
     except (DBAPIError, PoolTimeout, OSError) as error:
-        raise DirectoryDown(f"the database does not answer: {_first_line(error)}") from error
-
-
-def _first_line(error: Exception) -> str:
-    cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
-    return (str(cause) or type(cause).__name__).splitlines()[0]
+        cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
+        down = DirectoryDown("the database does not answer")
+        down.add_note((str(cause) or type(cause).__name__).splitlines()[0])
+        raise down from cause

@@ -33,10 +33,11 @@ async def note_speakers(connection: AsyncConnection, whose: ColumnElement[bool],
     return voices
 
 
-async def forget(connection: AsyncConnection, voices: Sequence[str]) -> None:
-    """Forget the notes of voice files that are deleted, or taken by a sample."""
-    if voices:
-        await connection.execute(delete(discards).where(discards.c.voice.in_(voices)))
+async def forget(connection: AsyncConnection, voices: Sequence[str]) -> int:
+    """Forget the notes of voice files that are deleted, or taken by a sample; return how many there were."""
+    if not voices:
+        return 0
+    return (await connection.execute(delete(discards).where(discards.c.voice.in_(voices)))).rowcount
 
 
 async def due(connection: AsyncConnection, now: int) -> list[str]:

@@ -7,19 +7,50 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Final
 
+import msgspec
 import numpy as np
-from sqlalchemy import ColumnElement, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, bindparam, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from infra.db import discards
 from infra.db.database import Database
 from infra.db.schema import organizations, samples, speakers
 from streams.speakers.roster import MOST_SAMPLES, MOST_SPEAKERS, Enrolled, Model, Sample, crowded, full
-from topics.errors import NotFound
+from topics.errors import NotFound, Unavailable
 from topics.keys import new_id
 
 #: How long a voice file may be there before a sample takes it.
 RESERVED_MS: Final = 3_600_000
+
+_OF_SAMPLE: Final = tuple(samples.c[name] for name in ("id", "vector", "model", "model_sha256", "length_ms", "voice"))
+_others: Final = speakers.alias()
+#: How many speakers an organization has, and all of one of them, if they are there. Registration asks this and adds; to
+#: make its statements anew each time takes longer than to run them.
+_STANDING: Final = (
+    select(
+        select(func.count()).where(_others.c.organization_id == organizations.c.id).scalar_subquery(),
+        speakers.c.id,
+        speakers.c.created_at,
+        samples.c.created_at,
+        *_OF_SAMPLE,
+    )
+    .select_from(organizations)
+    .outerjoin(speakers, (speakers.c.organization_id == organizations.c.id) & (speakers.c.name == bindparam("speaker")))
+    .outerjoin(samples)
+    .where(organizations.c.id == bindparam("organization"))
+    .order_by(samples.c.created_at)
+)
+_ADD_SPEAKER: Final = insert(speakers)
+_ADD_SAMPLE: Final = insert(samples)
+
+
+class _Standing(msgspec.Struct, frozen=True):
+    """A speaker who is to get another sample."""
+
+    id: str
+    enrolled: Enrolled
+    #: When their last sample was added, 0 for one who is yet to be made.
+    last: int
 
 
 class SqlRoster:
@@ -40,9 +71,9 @@ class SqlRoster:
             return next(iter(await _read(connection, *_named(organization, speaker))), None)
 
     async def check_room(self, organization: str, speaker: str) -> None:
-        """Raise RuleBroken when one more sample of this speaker would be over a cap."""
+        """Raise what `add` would."""
         async with self._database.reading() as connection:
-            await _find_room(connection, organization, speaker)
+            await _standing(connection, organization, speaker, self._now())
 
     async def reserve(self, voice: str) -> None:
         """Note that a voice file is about to be written: unless `add` takes it, it is due after an hour."""
@@ -55,24 +86,22 @@ class SqlRoster:
         Raises:
             RuleBroken: the organization has its most speakers, or the speaker their most samples.
             NotFound: the organization was deleted.
+            Unavailable: the voice file came so late that it was given up.
         """
         now = self._now()
         # Writers follow one another, so what is counted here is final.
         async with self._database.writing() as connection:
-            if not await connection.scalar(select(organizations.c.id).where(organizations.c.id == organization)):
-                raise NotFound("the organization was deleted")
-            owner, last = await _find_room(connection, organization, speaker)
-            if owner is None:
-                owner = new_id()
-                row = {"id": owner, "organization_id": organization, "name": speaker, "created_at": now}
-                await connection.execute(insert(speakers).values(row))
-            added = {"id": sample.id, "speaker_id": owner, "created_at": max(now, last + 1)}
+            owner = await _standing(connection, organization, speaker, now)
+            if not owner.enrolled.samples:
+                row = {"id": owner.id, "organization_id": organization, "name": speaker, "created_at": now}
+                await connection.execute(_ADD_SPEAKER, row)
+            added = {"id": sample.id, "speaker_id": owner.id, "created_at": max(now, owner.last + 1)}
             about = {"length_ms": sample.length_ms, "voice": sample.voice, **_embedding(sample)}
-            await connection.execute(insert(samples).values(added | about))
-            if sample.voice is not None:
-                await discards.forget(connection, [sample.voice])
-            (enrolled,) = await _read(connection, *_named(organization, speaker))
-        return enrolled
+            await connection.execute(_ADD_SAMPLE, added | about)
+            if sample.voice is not None and not await discards.forget(connection, [sample.voice]):
+                # Whoever deleted the note may be about to delete the file.
+                raise Unavailable("the recording was kept too late")
+        return msgspec.structs.replace(owner.enrolled, samples=(*owner.enrolled.samples, sample))
 
     async def replace(self, organization: str, speaker: str, sample: Sample) -> bool:
         """Give the sample of this id another vector and model; False when it is gone."""
@@ -110,24 +139,23 @@ class SqlRoster:
         return int(self._clock() * 1000)
 
 
-async def _find_room(connection: AsyncConnection, organization: str, speaker: str) -> tuple[str | None, int]:
-    """Return the id of a speaker, None when they are to be made, and when their last sample was added.
+async def _standing(connection: AsyncConnection, organization: str, speaker: str, now: int) -> _Standing:
+    """Return a speaker who may get another sample; one who is not there yet would be made now.
 
     Raises:
-        RuleBroken: there is no room for another sample.
+        RuleBroken, NotFound: see `SqlRoster.add`.
     """
-    counted = select(speakers.c.id, func.count(samples.c.id), func.max(samples.c.created_at))
-    query = counted.outerjoin_from(speakers, samples).where(*_named(organization, speaker)).group_by(speakers.c.id)
-    found = (await connection.execute(query)).one_or_none()
-    if found is not None:
-        owner, count, last = found
-        if count >= MOST_SAMPLES:
-            raise crowded()
-        return owner, last or 0
-    others = select(func.count()).select_from(speakers).where(speakers.c.organization_id == organization)
-    if (await connection.scalar(others) or 0) >= MOST_SPEAKERS:
-        raise full()
-    return None, 0
+    rows = (await connection.execute(_STANDING, {"organization": organization, "speaker": speaker})).all()
+    if not rows:
+        raise NotFound("the organization was deleted")
+    count, owner, created_at, *_ = rows[0]
+    if owner is None:
+        if count >= MOST_SPEAKERS:
+            raise full()
+        return _Standing(new_id(), Enrolled(speaker, now, ()), 0)
+    if len(rows) >= MOST_SAMPLES:
+        raise crowded()
+    return _Standing(owner, Enrolled(speaker, created_at, tuple(_sample(*row[4:]) for row in rows)), rows[-1][3])
 
 
 def _named(organization: str, speaker: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
@@ -144,9 +172,12 @@ def _embedding(sample: Sample) -> dict[str, object]:
 
 async def _read(connection: AsyncConnection, *where: ColumnElement[bool]) -> list[Enrolled]:
     """Return speakers by name; every one has a sample."""
-    of_samples = ("id", "vector", "model", "model_sha256", "length_ms", "voice")
-    columns = (speakers.c.name, speakers.c.created_at, *(samples.c[name] for name in of_samples))
-    query = select(*columns).join_from(speakers, samples).where(*where).order_by(speakers.c.id, samples.c.created_at)
+    query = (
+        select(speakers.c.name, speakers.c.created_at, *_OF_SAMPLE)
+        .join_from(speakers, samples)
+        .where(*where)
+        .order_by(speakers.c.id, samples.c.created_at)
+    )
     found = [
         Enrolled(name, created_at, tuple(_sample(*row[2:]) for row in group))
         for (name, created_at), group in groupby(await connection.execute(query), key=lambda row: row[:2])

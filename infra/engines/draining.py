@@ -14,7 +14,7 @@ MOST_S: Final = 10.0
 
 
 class Draining:
-    """Middleware: connections are closed after an answer, and one that is closed before the body was read is reset."""
+    """Middleware: a connection is closed after an answer to a body that was not read to its end, and that resets it."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -42,6 +42,8 @@ class Draining:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(MOST_S):
                         await drain()
+                if not whole:
+                    message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
             await send(message)
 
         await self._app(scope, watched, answer)

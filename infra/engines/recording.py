@@ -6,11 +6,12 @@ from typing import BinaryIO, Final
 
 import numpy as np
 
-from streams.audio import decode
+from streams.audio import decode, wav
 from streams.engines.protocol import Floats
 from topics import media
 
 LONGEST_S: Final = 600
+PLAIN_BYTES: Final = 4 * 1024 * 1024
 
 
 def load(file: BinaryIO, rate: int) -> Floats:
@@ -19,6 +20,12 @@ def load(file: BinaryIO, rate: int) -> Floats:
     Raises:
         AudioError: it cannot be decoded, or is longer than LONGEST_S.
     """
+    data = file.read(PLAIN_BYTES)
+    file.seek(0)
+    # Most recordings are of this kind, and this is twice as fast.
+    plain = wav.plain(data) if len(data) < PLAIN_BYTES and wav.looks_plain(data) else None
+    if plain is not None and plain.rate == rate and len(plain.samples) <= LONGEST_S * rate:
+        return plain.samples
     audio = decode.open_file(file, media.parse("application/octet-stream"), LONGEST_S)
     if audio.rate == rate:
         return np.concatenate(list(audio.blocks()))

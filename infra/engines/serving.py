@@ -71,8 +71,6 @@ class Server(uvicorn.Server):
             log_config=None,
             access_log=False,
             server_header=False,
-            # Who keeps a connection to a child that died would see its next request fail.
-            headers=[("connection", "close")],
             timeout_graceful_shutdown=STOP_S,
         )
         super().__init__(config)

@@ -7,6 +7,7 @@ figures are those of good days: with `cross` what is asked for went through anot
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
@@ -20,10 +21,12 @@ from infra.evaluation.speakers import Scores, equal_error
 from infra.training import utterances
 from infra.training.utterances import SAMPLE_RATE, Utterance
 from streams.engines.protocol import Floats
+from streams.voice.manifest import REGISTERED
 from streams.voice.speaker import SpeakerEngine
 
-#: Readers that are registered in a draw, and as many who are not.
-REGISTERED: Final = 10
+#: Readers who are not registered in a draw. How the threshold grows is measured where so many times ten are.
+OTHERS: Final = 10
+TIMES: Final = 4
 SAMPLES: Final = 3
 SAMPLE_S: Final = 2.5
 ASKED_S: Final = 4.0
@@ -59,30 +62,44 @@ def evaluate_identification(
         EngineError: the model failed.
         ValueError: there are too few readers.
     """
-    given = [read for read in utterances.read(folder, speakers) if len(read.samples) >= _length()]
-    if len(given) < 2 * REGISTERED:
-        raise ValueError(f"{len(given)} readers have {_length() / SAMPLE_RATE:g} s, {2 * REGISTERED} are needed")
+    given = _readers(folder, speakers, REGISTERED + OTHERS)
     rng = np.random.default_rng(SEED)
     other = [msgspec.structs.replace(u, samples=through_channel(u.samples, SAMPLE_RATE, rng)) for u in given]
     plain: list[Matches] = []
     cross: list[Matches] = []
     # What is asked for is the end of each utterance, and then the beginning.
     for at_end in (True, False):
-        voices = np.array([_voice(engine, read, at_end) for read in given])
         for found, side in ((plain, given), (cross, other)):
-            asked = np.array([engine.embed(_cut(read, at_end)[1]) for read in side])
-            found.append(draw(asked @ voices.T, np.random.default_rng(SEED)))
+            found.append(draw(_scores(engine, side, given, at_end), np.random.default_rng(SEED)))
     return plain[0] + plain[1], cross[0] + cross[1]
 
 
-def draw(scores: Scores, rng: np.random.Generator, count: int = DRAWS) -> Matches:
-    """Register ten of the readers and ask for twenty, many times; `scores` is float32[reader asked, reader]."""
+def growth(engine: SpeakerEngine, folder: Path, speakers: Iterable[str] | None = None) -> float:
+    """Return how much the threshold of `open_set` rises where twice as many are registered; errors likewise.
+
+    Each who is registered is one more to be taken for. Measured from two to fifty, the rise is the same each time that
+    their number doubles.
+    """
+    given = _readers(folder, speakers, TIMES * REGISTERED + OTHERS)
+    scores = [_scores(engine, given, given, at_end) for at_end in (True, False)]
+    found = []
+    for count in (REGISTERED, TIMES * REGISTERED):
+        one, other = (draw(side, np.random.default_rng(SEED), registered=count) for side in scores)
+        found.append(open_set(one + other)[1])
+    return (found[1] - found[0]) / math.log2(TIMES)
+
+
+def draw(scores: Scores, rng: np.random.Generator, count: int = DRAWS, registered: int = REGISTERED) -> Matches:
+    """Register some of the readers and ask for them and ten more, `count` times.
+
+    `scores` is float32[reader asked, reader].
+    """
     everyone = np.tile(np.arange(len(scores)), (count, 1))
-    asked = rng.permuted(everyone, axis=1)[:, : 2 * REGISTERED]
-    found = scores[asked[:, :, np.newaxis], asked[:, np.newaxis, :REGISTERED]]
-    best, known = found.max(axis=2), found[:, :REGISTERED]
-    right = known.argmax(axis=2) == np.arange(REGISTERED)
-    return Matches(best[:, :REGISTERED].ravel(), right.ravel(), best[:, REGISTERED:].ravel())
+    asked = rng.permuted(everyone, axis=1)[:, : registered + OTHERS]
+    found = scores[asked[:, :, np.newaxis], asked[:, np.newaxis, :registered]]
+    best, known = found.max(axis=2), found[:, :registered]
+    right = known.argmax(axis=2) == np.arange(registered)
+    return Matches(best[:, :registered].ravel(), right.ravel(), best[:, registered:].ravel())
 
 
 def figures(plain: Matches, cross: Matches, threshold: float) -> dict[str, float]:
@@ -114,6 +131,20 @@ def cross_checked(folds: Sequence[tuple[Matches, Matches]]) -> tuple[float, dict
     others = (np.mean(thresholds[:number] + thresholds[number + 1 :]) for number in range(len(folds)))
     found = [figures(*fold, float(threshold)) for fold, threshold in zip(folds, others, strict=True)]
     return float(np.mean(thresholds)), {name: float(np.mean([one[name] for one in found])) for name in found[0]}
+
+
+def _readers(folder: Path, speakers: Iterable[str] | None, least: int) -> list[Utterance]:
+    given = [read for read in utterances.read(folder, speakers) if len(read.samples) >= _length()]
+    if len(given) < least:
+        raise ValueError(f"{len(given)} readers have {_length() / SAMPLE_RATE:g} s, {least} are needed")
+    return given
+
+
+def _scores(engine: SpeakerEngine, asked: Iterable[Utterance], given: Iterable[Utterance], at_end: bool) -> Scores:
+    """Return the cosines of what is asked for, at one end of utterances, with what is registered of others."""
+    voices = np.array([_voice(engine, read, at_end) for read in given])
+    found: Scores = np.array([engine.embed(_cut(read, at_end)[1]) for read in asked]) @ voices.T
+    return found
 
 
 def _voice(engine: SpeakerEngine, read: Utterance, asked_at_end: bool) -> Floats:

@@ -73,22 +73,24 @@ def cross_checked(
     read: Sequence[Utterance], given: Sequence[Crops], count: int, data: Path, out: Path
 ) -> SpeakerManifest:
     """Train a net for each fold, judge it on the fold's readers, and return the manifest with the means."""
-    found, matches = [], []
+    found, matches, growths = [], [], []
     for number, held in enumerate(utterances.folds((utterance.speaker for utterance in read), count, SEED)):
         layer = speaker_projection.learn(without(read, given, held))
         folder = out / f"fold{number}"
         engine = write(layer, described(0.5, None, {}), folder)
         figures = evaluate_speakers(engine, data / "speech", held)
         matches.append(evaluate_identification(engine, data / "speech", held))
-        threshold = identification.open_set(matches[-1][0])[1]
-        named = identification.figures(*matches[-1], threshold)
-        write(layer, described(figures.threshold, threshold, rates(figures) | named), folder)
+        growths.append(identification.growth(engine, data / "speech", held))
+        identifies = Identification(identification.open_set(matches[-1][0])[1], growths[-1])
+        named = identification.figures(*matches[-1], identifies.threshold)
+        write(layer, described(figures.threshold, identifies, rates(figures) | named), folder)
         (folder / "speakers.txt").write_text("".join(f"{speaker}\n" for speaker in held))
         print(f"fold {number}: {figures}, {named}", file=sys.stderr, flush=True)
         found.append(figures)
     means = {name: float(np.mean([getattr(figures, name) for figures in found])) for name in rates(found[0])}
     threshold, named = identification.cross_checked(matches)
-    return described(float(np.mean([figures.threshold for figures in found])), threshold, means | named)
+    identifies = Identification(threshold, float(np.mean(growths)))
+    return described(float(np.mean([figures.threshold for figures in found])), identifies, means | named)
 
 
 def without(read: Sequence[Utterance], given: Sequence[Crops], held: Container[str]) -> list[Crops]:
@@ -103,7 +105,7 @@ def rates(figures: SpeakerFigures) -> dict[str, float]:
     return {name: value for name, value in msgspec.structs.asdict(figures).items() if name.startswith("eer_")}
 
 
-def described(threshold: float, identifies: float | None, figures: dict[str, float]) -> SpeakerManifest:
+def described(threshold: float, identifies: Identification | None, figures: dict[str, float]) -> SpeakerManifest:
     """Return the manifest of a net whose graph is still to be written, with its thresholds."""
     return SpeakerManifest(
         name=NAME,
@@ -115,7 +117,7 @@ def described(threshold: float, identifies: float | None, figures: dict[str, flo
         dimension=speaker_projection.DIMENSION,
         threshold=round(threshold, 3),
         diarization=DIARIZATION,
-        identification=None if identifies is None else Identification(round(identifies, 3)),
+        identification=identifies and Identification(round(identifies.threshold, 3), round(identifies.per_doubling, 3)),
         figures={name: round(value, 4) for name, value in figures.items()},
     )
 
@@ -144,7 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             known = cross_checked(read, found, given.folds, given.data, given.out)
         else:
             bundled = manifest.read(models.directory("speaker_mini"))
-            known = described(bundled.threshold, bundled.identification_threshold, {})
+            known = described(bundled.threshold, bundled.identification, {})
         write(speaker_projection.learn(found), known, given.out)
         (given.out / "NOTICE").write_text(NOTICE)
     except (OSError, EarshotError) as error:

@@ -111,8 +111,9 @@ def open_file(
     container.check(source, media)
     guarded = Guarded(source)
     file = _opened(guarded)
-    # A header that does not know the length has the largest number there is; then counting decides.
-    frames = file.frames if file.frames < 2**62 else None
+    # A header that does not know the length has the largest number there is, and that of MP3 is guessed from the first
+    # frames, maybe ten times too long; then counting decides.
+    frames = file.frames if file.frames < 2**62 and file.format != "MP3" else None
     _check_caps(file, frames, longest_s)
     return FileAudio(file.samplerate, file.channels, _file_blocks(file, guarded, block_samples), longest_s, frames)
 

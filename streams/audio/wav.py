@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 import wave
 from typing import Final
 
@@ -14,6 +15,13 @@ from streams.engines.protocol import Floats
 from topics.media import MAX_CHANNELS, MAX_RATE, MIN_RATE
 
 SAMPLE_BYTES: Final = 2
+#: More come before the samples of no file that somebody has made to be heard.
+MOST_CHUNKS: Final = 64
+#: Chunks begin with their name and length; where the first one does; the format's, and the format that is read.
+_CHUNK: Final = struct.Struct("<4sI")
+_FIRST_CHUNK: Final = 12
+_FORMAT: Final = struct.Struct("<HHIIHH")
+_INTEGERS: Final = 1
 
 
 def pcm(samples: Floats) -> bytes:
@@ -39,16 +47,28 @@ def plain(data: bytes) -> Pcm | None:
 
     It needs no decoder, so that a stranger's file can be read where one that broke something would break much.
     """
-    try:
-        with wave.open(io.BytesIO(data)) as file:
-            rate, channels, width = file.getframerate(), file.getnchannels(), file.getsampwidth()
-            frames = file.readframes(file.getnframes())
-    except (wave.Error, EOFError, RuntimeError):  # the last of a chunk that ends nowhere
+    found: tuple[int, ...] = ()
+    at = _FIRST_CHUNK
+    # A file of little else than chunks would take seconds.
+    for _ in range(MOST_CHUNKS if data[:4] == b"RIFF" and data[8:12] == b"WAVE" else 0):
+        if len(data) < at + _CHUNK.size:
+            break
+        name, size = _CHUNK.unpack_from(data, at)
+        at += _CHUNK.size
+        if name == b"data":
+            return _samples(memoryview(data)[at : at + size], *found) if found else None
+        if name == b"fmt " and len(data) >= at + _FORMAT.size <= at + size:
+            found = _FORMAT.unpack_from(data, at)
+        at += size + size % 2
+    return None
+
+
+def _samples(data: memoryview, kind: int, channels: int, rate: int, _: int, frame: int, bits: int) -> Pcm | None:
+    sound = 1 <= channels <= MAX_CHANNELS and MIN_RATE <= rate <= MAX_RATE
+    if not sound or (kind, bits, frame) != (_INTEGERS, 8 * SAMPLE_BYTES, SAMPLE_BYTES * channels) or len(data) < frame:
         return None
-    if width != SAMPLE_BYTES or not (MIN_RATE <= rate <= MAX_RATE and channels <= MAX_CHANNELS and frames):
-        return None
-    whole = len(frames) // (width * channels) * (width * channels)
-    return Pcm(rate, raw.mono(raw.unchecked(memoryview(frames)[:whole], "s16le", channels)))
+    whole = len(data) // frame * frame
+    return Pcm(rate, raw.mono(raw.unchecked(data[:whole], "s16le", channels)))
 
 
 def file(data: bytes, rate: int) -> bytes:

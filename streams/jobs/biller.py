@@ -84,7 +84,7 @@ class Biller:
                 await self.ledger.record(charges(job, head, accepted))
             await self.emit(job, Billed(tuple(entry.service for entry in head.unbilled)))
         except (DirectoryDown, Unavailable) as error:
-            log.warning("billing.retry", job=job[:8], error=str(error))
+            log.warning("billing.retry", job=job[:8], error=str(error.__cause__ or error))
             return False
         except Exception as error:
             log.error("billing.failed", job=job[:8], error=repr(error), exc_info=error)

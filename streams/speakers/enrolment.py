@@ -75,7 +75,7 @@ class Enrolment:
             await self._kept.keep(path, source)
         try:
             return await self._roster.add(organization, speaker, msgspec.structs.replace(sample, voice=path))
-        except (RuleBroken, NotFound):
+        except (RuleBroken, NotFound, Unavailable):
             # Whatever else goes wrong, the sample may be there, and what is reserved is deleted if it is not.
             with contextlib.suppress(DirectoryDown, Unavailable):
                 await self._kept.discard([path])
@@ -114,13 +114,16 @@ class Enrolment:
             early = asyncio.create_task(self._prints.embed(data))
             try:
                 await self._roster.check_room(organization, speaker)
-                samples = await self._listener.run(_plain, data)
-                if samples is None or not await self._listener.mostly_speech(samples):
-                    return None
-                return Learned(await early, len(samples) * 1000 // RATE, "wav")
+                length = await self._listener.run(self._heard, data)
+                return None if length is None else Learned(await early, length * 1000 // RATE, "wav")
             finally:
                 early.cancel()
                 await asyncio.gather(early, return_exceptions=True)
+
+    def _heard(self, data: bytes) -> int | None:
+        """Return the samples at 16 kHz of a short plain WAV file that is mostly speech, None of any other."""
+        samples = _plain(data)
+        return len(samples) if samples is not None and self._listener.mostly_speech(samples) else None
 
     async def _learned(self, file: int) -> Learned:
         """Learn a recording from the speech in it alone."""

@@ -96,13 +96,6 @@ class Listener:
         """Return the speech in float32[n] at 16 kHz, without pauses; errors as `run`."""
         return await self.run(self._speech, samples)
 
-    async def mostly_speech(self, samples: Floats) -> bool:
-        """Tell whether float32[n] at 16 kHz is speech with few pauses, and enough of it; errors as `run`.
-
-        A `False` may be wrong: not all is heard.
-        """
-        return await self.run(self._mostly_speech, samples)
-
     @property
     def activity(self) -> VoiceActivity:
         """What hears speech; loading it takes a moment, the first time."""
@@ -113,7 +106,14 @@ class Listener:
         cut = [samples[round(segment.start_s * RATE) : round(segment.end_s * RATE)] for segment in found]
         return np.concatenate(cut) if cut else samples[:0]
 
-    def _mostly_speech(self, samples: Floats) -> bool:
+    def mostly_speech(self, samples: Floats) -> bool:
+        """Tell whether float32[n] at 16 kHz is speech with few pauses, and enough of it; blocks, for `run`.
+
+        A `False` may be wrong: not all is heard.
+
+        Raises:
+            EngineError: the model failed.
+        """
         # Twice the least, since it is an estimate; of less there is little to hear it all.
         if len(samples) * MOSTLY < 2 * LEAST_S * RATE:
             return False

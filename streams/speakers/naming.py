@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from streams.engines.protocol import Floats
@@ -37,7 +37,7 @@ class Naming:
         scores = [NO_SCORE if one.name is None else one.score for one in found]
         return list(zip(named(found), scores, strict=True))
 
-    async def matches(self, enrolled: Iterable[Enrolled], voices: Sequence[Floats]) -> list[Match]:
+    async def matches(self, enrolled: Sequence[Enrolled], voices: Sequence[Floats]) -> list[Match]:
         """Return who of `enrolled` each speaker of a recording is, float32[n] of each at 16 kHz (`telling` or not).
 
         Raises:
@@ -48,7 +48,7 @@ class Naming:
         for voice in voices:
             if telling(voice):
                 known = next(embedded)
-                found.append(match(known, enrolled, self._prints.threshold(known)))
+                found.append(match(known, enrolled, self._prints.threshold(known, len(enrolled))))
             else:
                 found.append(NOBODY)
         return found

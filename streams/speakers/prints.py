@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Sequence
 from typing import Final
@@ -14,6 +15,7 @@ from streams.engines.protocol import Floats
 from streams.jobs.engines.speaker import Embedded, EmbeddingEngine
 from streams.speakers.roster import Model
 from streams.voice.activity import RATE
+from streams.voice.manifest import REGISTERED
 from topics.errors import EngineAway, ServiceFault
 from topics.keys import new_id
 
@@ -68,11 +70,13 @@ class Voiceprints:
             for task in tasks:
                 task.cancel()
 
-    def threshold(self, voice: Embedded) -> float:
-        """Return the cosine from which on a voice is a registered speaker's."""
+    def threshold(self, voice: Embedded, registered: int) -> float:
+        """Return the cosine from which on a voice is that of one of so many registered speakers."""
         if self._threshold is not None:
             return self._threshold
-        return THRESHOLD if voice.threshold is None else voice.threshold
+        if voice.threshold is None:
+            return THRESHOLD
+        return voice.threshold + voice.per_doubling * math.log2(max(1, registered) / REGISTERED)
 
     async def ask(self) -> Model:
         """Return the model in use, as the engine says now.

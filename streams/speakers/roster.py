@@ -75,6 +75,7 @@ class Roster(Protocol):
         Raises:
             RuleBroken: see `full` and `crowded`.
             NotFound: the organization was deleted.
+            Unavailable: the note of the sample's voice file is gone, and so may be the file.
         """
         ...
 

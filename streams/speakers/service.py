@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -23,7 +24,8 @@ from topics.ports import Prober, Profile, ReEnrolled, Spoken
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
-#: Long recordings that are in memory at a time: 38 MB each.
+#: Long recordings that are in memory at a time, 38 MB each: so many that are learnt, and so many that are recognised,
+#: for whose words a speech engine may be waited for.
 LONG: Final = 2
 
 
@@ -33,7 +35,7 @@ class SpeakerService:
     def __init__(
         self,
         roster: Roster,
-        files: VoiceFiles | None,
+        files: VoiceFiles,
         prober: Prober,
         engine: EmbeddingEngine,
         speakers: SpeakerEngine,
@@ -53,11 +55,10 @@ class SpeakerService:
         self._files = files
         self._prints = Voiceprints(engine, model, threshold)
         self._listener = Listener(prober, activity)
-        gate = Gate(LONG)
         #: Who the speakers of jobs are.
         self.naming = Naming(roster, self._prints)
-        self._enrolment = Enrolment(roster, self._listener, self._prints, files, gate, keep=keep)
-        self._recognition = Recognition(roster, self._listener, self.naming, speakers, writer, gate)
+        self._enrolment = Enrolment(roster, self._listener, self._prints, files, Gate(LONG), keep=keep)
+        self._recognition = Recognition(roster, self._listener, self.naming, speakers, writer, Gate(LONG))
 
     async def close(self) -> None:
         """End the threads and close the connections of the speaker engine, once nobody calls any more."""
@@ -84,7 +85,9 @@ class SpeakerService:
         if voices is None:
             raise nobody()
         try:
-            await self._discard(voices)
+            if voices:
+                await self._files.discard(voices)
+                await self._roster.discarded(voices)
         except (Unavailable, DirectoryDown) as error:
             log.warning("speakers.discard", error=str(error))
             raise Unavailable(
@@ -102,17 +105,15 @@ class SpeakerService:
     async def sweep(self) -> None:
         """Delete the voice files that nothing refers to any more; what fails is logged, and done by the next sweep."""
         try:
-            await self._discard(await self._roster.to_discard())
+            due = await self._roster.to_discard()
+            # Each by itself: one that cannot be deleted, ever, stands in the way of no other.
+            faults = await asyncio.gather(*(self._files.discard([voice]) for voice in due), return_exceptions=True)
+            if gone := [voice for voice, fault in zip(due, faults, strict=True) if fault is None]:
+                await self._roster.discarded(gone)
+            for fault in {str(fault) for fault in faults if fault is not None}:
+                log.warning("speakers.sweep", error=fault)
         except Exception:  # a background task that ends would leave recordings of people who asked for their deletion
             log.warning("speakers.sweep", exc_info=True)
-
-    async def _discard(self, voices: Sequence[str]) -> None:
-        if not voices:
-            return
-        if self._files is None:
-            raise Unavailable("there is no store for voice files")
-        await self._files.discard(voices)
-        await self._roster.discarded(voices)
 
 
 def _profile(speaker: Enrolled, model: Model | None) -> Profile:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -62,6 +62,10 @@ class Diarization(msgspec.Struct, frozen=True):
     threshold: float
 
 
+#: Registered speakers that thresholds of identification are for.
+REGISTERED: Final = 10
+
+
 class Identification(msgspec.Struct, frozen=True):
     """How this model is used to name registered speakers.
 
@@ -71,6 +75,8 @@ class Identification(msgspec.Struct, frozen=True):
     """
 
     threshold: float
+    #: How much higher that point lies where twice as many are registered: each is one more to be taken for.
+    per_doubling: float = 0.0
 
 
 class SpeakerManifest(
@@ -104,9 +110,9 @@ class SpeakerManifest(
         return f"{self.name}@{self.graph.sha256[:8]}-{given[:6]}"
 
     @property
-    def identification_threshold(self) -> float:
-        """Return the cosine from which a voice is a registered speaker's; that of two utterances where none is set."""
-        return self.threshold if self.identification is None else self.identification.threshold
+    def identifies(self) -> Identification:
+        """Return how registered speakers are named; by the threshold of two utterances where nothing is set."""
+        return self.identification or Identification(self.threshold)
 
 
 def read(directory: Path) -> SpeakerManifest:
@@ -132,9 +138,11 @@ def faults(manifest: SpeakerManifest) -> Iterator[str]:
         yield f"dimension is {manifest.dimension}, expected 2 to 8192"
     if not -1 < manifest.threshold < 1:
         yield f"threshold is {manifest.threshold}, expected a cosine between -1 and 1"
-    if manifest.identification is not None and not -1 < manifest.identification.threshold < 1:
-        threshold = manifest.identification.threshold
-        yield f"identification.threshold is {threshold}, expected a cosine between -1 and 1"
+    named = manifest.identification or Identification(0.0)
+    if not -1 < named.threshold < 1:
+        yield f"identification.threshold is {named.threshold}, expected a cosine between -1 and 1"
+    if not 0 <= named.per_doubling < 1:
+        yield f"identification.per_doubling is {named.per_doubling}, expected 0 to 1"
     if manifest.diarization is not None:
         yield from _diarization_faults(manifest.diarization, given)
 

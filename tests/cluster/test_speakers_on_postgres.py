@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx2
 import pytest
+from sqlalchemy import make_url, text
+from sqlalchemy.ext.asyncio import create_async_engine
 
+from infra.urls import database_url
 from tests.contract.api import tone, wav
 from tests.contract.speakers import ANNA, BERT, Speakers, data, made, refused, voice
 from tests.postgres import postgres_database
@@ -28,10 +33,17 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory, store: Path) -> Iterator[Pair]:
+def database() -> Iterator[str]:
+    """The URL of what they share."""
+    with postgres_database() as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory, store: Path, database: str) -> Iterator[Pair]:
     """Two services that share what belongs to organizations, each with a log of its own."""
-    with postgres_database() as url, StubEngines() as engines:
-        shared = {"database_url": url, "voices_url": str(store), "keep_voice": "true"}
+    with StubEngines() as engines:
+        shared = {"database_url": database, "voices_url": str(store), "keep_voice": "true"}
         own = {"model": "sed-mini", "key_cache_seconds": "0", **shared, **engines.settings}
         first, second = (ServiceProcess(tmp_path_factory.mktemp(name) / "data", **own) for name in ("one", "two"))
         yield first.start(), second.start()
@@ -75,3 +87,46 @@ def test_a_key_that_is_rotated_at_one_opens_nothing_at_the_other(nodes: Pair) ->
             refused(old.add("Anna", wav(tone(2.0))), 401, "organization not found")
         with Speakers(nodes[1], answer.json()["key"]) as new:
             assert data(new.listed()) == []
+
+
+@contextmanager
+def away(database: str) -> Iterator[None]:
+    """Throw everybody out of the database, and let nobody in."""
+    url = make_url(database_url(database))
+
+    async def told(*statements: str) -> None:
+        engine = create_async_engine(url.set(database="template1"), isolation_level="AUTOCOMMIT")
+        async with engine.connect() as connection:
+            for statement in statements:
+                await connection.execute(text(statement), {"name": url.database})
+        await engine.dispose()
+
+    alter = f'ALTER DATABASE "{url.database}" ALLOW_CONNECTIONS'
+    asyncio.run(told(f"{alter} false", "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = :name"))
+    try:
+        yield
+    finally:
+        asyncio.run(told(f"{alter} true"))
+
+
+def test_a_database_that_is_away_spares_keys_that_were_good(nodes: Pair, database: str) -> None:
+    node, organization = nodes[0], made(nodes[0], "spared")
+    session = {"type": "stream", "content_type": "audio/wav"}
+
+    def created(key: str) -> httpx2.Response:
+        return httpx2.post(f"{node.url}/audio_sessions/", json=session, headers={"X-Api-Key": key}, timeout=30)
+
+    with Speakers(node, organization.key) as known, Speakers(node, "a key that nobody asked about") as unseen:
+        assert created(node.key).status_code == 200
+        assert data(known.listed()) == []
+        with away(database):
+            assert created(node.key).status_code == 200
+            answer = created("another that nobody asked about")
+            assert (answer.status_code, answer.json()["error"]) == (500, "API key verification failed")
+            refused(unseen.listed(), 500, "organization key verification failed")
+            refused(unseen.add("Anna", wav(tone(2.0))), 500, "organization key verification failed")
+            # The key is good. Of what the database says, clients are not told more.
+            refused(known.listed(), 500, "the database does not answer")
+            refused(known.remove("Anna"), 500, "the database does not answer")
+        assert data(known.listed()) == []
+        refused(unseen.listed(), 401, "organization not found")

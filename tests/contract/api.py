@@ -7,6 +7,7 @@ import io
 import math
 import wave
 from array import array
+from functools import cache
 from typing import Any, Protocol
 
 import httpx2
@@ -23,6 +24,7 @@ class Service(Protocol):
     key: str
 
 
+@cache
 def tone(seconds: float) -> bytes:
     """Return a 440 Hz tone, 16-bit mono at `RATE`."""
     count = round(seconds * RATE)

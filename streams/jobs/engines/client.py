@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import ClassVar, Final, TypeVar
 
@@ -15,6 +16,8 @@ from topics.errors import ServiceFault
 T = TypeVar("T")
 
 LARGEST_ANSWER: Final = 16 * 1024 * 1024
+#: Forms with larger files are not copied whole.
+JOINED_BYTES: Final = 1024 * 1024
 #: Shorter than what servers close idle connections after: a call on one that is being closed fails.
 IDLE_SECONDS: Final = 1.0
 
@@ -69,15 +72,17 @@ class EngineClient:
             content = msgspec.json.encode(json)
         files = None if file is None else {"file": file}
         try:
-            async with (
-                asyncio.timeout(self.address.timeout_s),
-                self._http.stream(
+            async with asyncio.timeout(self.address.timeout_s):
+                request = self._http.build_request(
                     "POST", self._url, content=content, data=fields, files=files, headers=headers
-                ) as answer,
-            ):
-                if answer.status_code >= 300:
-                    raise ServiceFault(f"{self.label} API error: {answer.status_code}")
-                return await self._body(answer)
+                )
+                if file is not None and len(file[1]) <= JOINED_BYTES:
+                    # A form is otherwise sent in many small pieces, each of which takes its time.
+                    await request.aread()
+                async with contextlib.aclosing(await self._http.send(request, stream=True)) as answer:
+                    if answer.status_code >= 300:
+                        raise ServiceFault(f"{self.label} API error: {answer.status_code}")
+                    return await self._body(answer)
         except TimeoutError as error:
             message = f"the {self.name} engine did not answer within {self.address.timeout_s:g} s"
             raise ServiceFault(message) from error

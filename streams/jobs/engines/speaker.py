@@ -1,6 +1,7 @@
-"""Speaker engines: `POST /v1/audio/speech/embedding` as speaches has it (https://speaches.ai), with two more fields.
+"""Speaker engines: `POST /v1/audio/speech/embedding` as speaches has it (https://speaches.ai), with three more fields.
 
-The bundled server tells the SHA-256 of the model's weights, and from which cosine on two voices are taken for one.
+The bundled server tells the SHA-256 of the model's weights, from which cosine on a voice is that of one of ten
+registered speakers, and how much that rises where twice as many are registered.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class Embeddings(msgspec.Struct, frozen=True):
     model: str | None = None
     sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")] | None = None
     threshold: Annotated[float, msgspec.Meta(ge=-1, le=1)] | None = None
+    threshold_per_doubling: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
 
 
 class Embedded(msgspec.Struct, frozen=True):
@@ -41,8 +43,9 @@ class Embedded(msgspec.Struct, frozen=True):
     #: Unit vector, float32[dimension].
     vector: Floats
     model: Model
-    #: Cosine from which the engine takes two voices for one, None where it does not tell.
+    #: Cosine from which it is one of ten registered speakers, None where the engine does not tell.
     threshold: float | None = None
+    per_doubling: float = 0.0
 
 
 _decoder: Final = msgspec.json.Decoder(Embeddings)
@@ -73,4 +76,5 @@ class EmbeddingEngine(EngineClient):
         name = (found.model or model or "default")[:LONGEST_NAME]
         # An engine that does not tell its weights is known by what it can tell.
         weights = found.sha256 or hashlib.sha256(f"{name}:{len(numbers)}".encode()).hexdigest()
-        return Embedded((numbers / length).astype(np.float32), Model(name, weights), found.threshold)
+        vector = (numbers / length).astype(np.float32)
+        return Embedded(vector, Model(name, weights), found.threshold, found.threshold_per_doubling)

@@ -40,7 +40,24 @@ def test_what_is_made_there_is_here(tmp_path: Path) -> None:
     tell(tmp_path, story)
 
 
-NAMES = ["a b", "ä/ö", "100%", "a?b#c", "..", ".", "a/../b", "a+b", "+", "key/x", "'&;"]
+NAMES = [
+    "a b",
+    "ä/ö",
+    "100%",
+    "a?b#c",
+    "..",
+    ".",
+    "a/../b",
+    "a+b",
+    "+",
+    "key/x",
+    "'&;",
+    "x/key",
+    "x/plan",
+    "/key",
+    "/plan",
+    "key",
+]
 
 
 def test_any_name_can_be_given(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from app.client import _admin
 from app.client._admin import AdminClient
 from infra.cli import accounts, usage
 from tests.unit.admin.house import KEY, URL, House, Transport, tell
+from topics.errors import BadRequest, NotFound
 
 READING = [
     ["org", "list"],
@@ -99,6 +101,19 @@ def test_a_key_is_needed(app: typer.Typer, monkeypatch: pytest.MonkeyPatch) -> N
         code, out, said = ran(app, "org", "list", "--url", URL)
         assert (code, out) == (1, "")
         assert "admin key" in said
+
+
+@pytest.mark.parametrize("to", [[], ["--url", URL]])
+def test_a_name_that_is_no_text(app: typer.Typer, to: list[str]) -> None:
+    name = os.fsdecode(b"Zoo\xff")
+    for words in (
+        ["org", "create", name],
+        ["org", "delete", name, "--yes"],
+        ["project", "list", "--org", name],
+        ["usage", "--project", name],
+    ):
+        result = CliRunner().invoke(app, [*words, *to])
+        assert isinstance(result.exception, BadRequest | NotFound), words
 
 
 def test_counting_again_is_for_what_is_here(app: typer.Typer) -> None:

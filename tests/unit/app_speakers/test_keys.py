@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from starlette.testclient import TestClient
 
 from app.routes import SPEAKER_ROUTES, SPEAKERS_PREFIX
-from tests.unit.app.conftest import KEY, ORG_KEY, House
+from tests.unit.app.conftest import KEY, OPTIONS, ORG_KEY, House
 from tests.unit.app_speakers.conftest import FORM, VOICE, form, opened, refused
 
 ROUTES = [(method, path) for path, handlers in SPEAKER_ROUTES.items() for method in handlers]
@@ -82,6 +83,20 @@ def test_no_route_finds_a_speaker_of_another_organization(house: House, stranger
     assert opened(ask(stranger, "DELETE", "/speaker", **others)) == {"speaker": "Anna"}
     assert opened(ask(stranger, "GET", "/speakers", **mine)) == before
     assert house.speakers.organizations["organization"]["Anna"].voices == [VOICE]
+
+
+@pytest.mark.parametrize("seconds", [0, 600])
+def test_a_key_that_was_rotated_is_believed_as_long_as_it_is_remembered(seconds: int) -> None:
+    house = House(msgspec.structs.replace(OPTIONS, key_cache_seconds=seconds))
+    http = TestClient(house.app, raise_server_exceptions=False)
+    assert opened(ask(http, "GET", "/speakers", X_Org_Key=ORG_KEY)) == []
+    house.directory.organizations = {"a-new-key": "organization"}
+    old = ask(http, "GET", "/speakers", X_Org_Key=ORG_KEY)
+    if seconds:
+        assert opened(old) == []
+    else:
+        refused(old, "organization not found", 401)
+    assert opened(ask(http, "GET", "/speakers", X_Org_Key="a-new-key")) == []
 
 
 def test_a_directory_that_is_down_spares_known_keys(house: House, stranger: TestClient) -> None:

@@ -96,9 +96,14 @@ def test_a_request_that_is_no_form(house: House, http: TestClient, path: str, fa
     assert house.speakers.calls == 0
 
 
-@pytest.mark.parametrize("kind", ["application/json", "audio/wav", "multipart/form-data"])
-def test_another_content_type(http: TestClient, kind: str) -> None:
-    answer = http.post("/api/v2/voice", content=VOICE, headers={"Content-Type": kind})
+@pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "application/json", "audio/wav", ""])
+def test_what_is_no_such_form_holds_no_file(http: TestClient, kind: str) -> None:
+    answer = http.post("/api/v2/voice", content=b"speaker=Anna", headers={"Content-Type": kind})
+    refused(answer, "file is required")
+
+
+def test_a_form_without_a_boundary(http: TestClient) -> None:
+    answer = http.post("/api/v2/voice", content=VOICE, headers={"Content-Type": "multipart/form-data"})
     refused(answer, "Content-Type: multipart/form-data with a boundary is required", 400)
 
 

@@ -268,3 +268,20 @@ def test_damage_is_named_or_survived(
         return
     assert np.isfinite(pcm.samples).all()
     assert len(pcm.samples) > 0
+
+
+def test_an_mp3_is_as_long_as_it_is_and_not_as_its_first_frames_look() -> None:
+    """Quiet at first: by the rate of its first frames it would last for five minutes."""
+    parts = []
+    for level, noise, seconds in ((0.99, 0.0, 1), (0.0, 0.1, 15)):
+        buffer = io.BytesIO()
+        with soundfile.SoundFile(
+            buffer, "w", 16_000, 1, format="MP3", bitrate_mode="CONSTANT", compression_level=level
+        ) as file:
+            file.write(np.random.default_rng(1).normal(0, noise, 16_000 * seconds))
+        parts.append(buffer.getvalue())
+    quiet, loud = parts
+    assert soundfile.info(io.BytesIO(quiet + loud)).duration > 300
+    audio = open_file(io.BytesIO(quiet + loud), ANY, 60)
+    assert audio.frames is None
+    assert sum(map(len, audio.blocks())) / audio.rate == pytest.approx(16, abs=0.5)

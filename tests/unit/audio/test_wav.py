@@ -52,6 +52,16 @@ def test_damage_is_none_or_shorter() -> None:
         assert (0 if found is None else len(found.samples)) == (length - 44) // 2
 
 
+def test_chunks_before_the_samples_are_passed_over_up_to_a_bound() -> None:
+    """Millions of empty ones would otherwise keep an interpreter busy for seconds."""
+    data = saved()
+    plain, odd = wav.plain(data), b"LIST\x03\0\0\0abc\0"
+    for count, read in ((1, True), (wav.MOST_CHUNKS - 2, True), (wav.MOST_CHUNKS, False)):
+        found = wav.plain(data[:36] + odd * count + data[36:])
+        assert (found is not None) is read
+        assert found is None or plain is None or np.array_equal(found.samples, plain.samples)
+
+
 def test_what_is_written_is_read_again() -> None:
     samples = np.array([0, 0.5, -1, 2, -2], np.float32)
     found = wav.plain(wav.file(wav.pcm(samples), RATE))

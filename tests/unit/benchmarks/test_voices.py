@@ -7,7 +7,10 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from starlette.responses import JSONResponse
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from app.jobs.multipart import Form
 from benchmarks import voices
@@ -26,8 +29,12 @@ def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[SpeakerStub]:
         yield stub
 
 
+def port(stub: SpeakerStub | EngineStub) -> int:
+    return int(stub.url.rpartition(":")[2])
+
+
 def client(stub: SpeakerStub) -> VoiceClient:
-    return VoiceClient(cast(Server, SimpleNamespace(port=int(stub.url.rpartition(":")[2]))))
+    return VoiceClient(cast(Server, SimpleNamespace(port=port(stub))))
 
 
 def test_a_form_is_what_the_service_reads() -> None:
@@ -65,14 +72,35 @@ def test_the_cost_of_a_key_has_a_bar() -> None:
     assert 0 < row.value < 1000
 
 
-def test_a_round_of_both_contenders_ends_without_the_speaker(stub: SpeakerStub) -> None:
-    def alone(audio: bytes, kind: str) -> float:
-        assert (audio, kind) == (b"audio", "wav")
-        return 0.5
+class EngineStub:
+    """A speaker engine that answers with a status."""
 
-    with client(stub) as http:
-        ours, bare = speakers._taken(http, voices.form("Anna_Kim", b"audio"), alone, "wav", b"audio", 3)
-    assert ours > 0
-    assert bare == 0.5
+    def __init__(self) -> None:
+        self.url = ""
+        self.status = 200
+        self.asked: list[bytes] = []
+
+    def app(self) -> Starlette:
+        return Starlette(routes=[Route("/v1/audio/speech/embedding", self.answer, methods=["POST"])])
+
+    async def answer(self, request: Request) -> Response:
+        self.asked.append(await request.body())
+        return Response(status_code=self.status)
+
+
+def test_a_round_of_all_contenders_ends_without_the_speaker(stub: SpeakerStub) -> None:
+    def alone(audio: bytes, kind: str) -> tuple[float, float]:
+        assert (audio, kind) == (b"audio", "wav")
+        return 0.5, 2.0
+
+    body = voices.form("Anna_Kim", b"audio")
+    with client(stub) as http, serving(EngineStub()) as engine, voices.EngineRoute(port(engine)) as route:
+        taken = speakers._taken(http, route, body, alone, "wav", b"audio", 3)
+        engine.status = 503
+        with pytest.raises(BenchmarkError, match="not embedded"):
+            route.ask(body)
+    assert min(taken.registered, taken.answered) > 0
+    assert (taken.decoded, taken.embedded) == (0.5, 2.0)
+    assert engine.asked == [body] * 4
     assert stub.requests == ["POST voice"] * 3 + ["DELETE speaker"]
     assert not stub.voices

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,29 @@ def test_those_of_another_model_are_learnt_again(speakers: SpeakerStub, capsys: 
     speakers.left = {"Bo": 2}
     code, out, _ = run(capsys, speakers, "re-enroll", "Bo", "--json")
     assert (code, json.loads("\n".join(out))) == (1, [{"speaker": "Bo", "done": 1, "left": 2}])
+
+
+def test_names_that_are_no_text(speakers: SpeakerStub, wav: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    odd = wav.parent / os.fsdecode(b"ann\xff.wav")
+    odd.write_bytes(WAV)
+    assert run(capsys, speakers, "add", "Anna_Kim", odd)[0] == 0
+    assert run(capsys, speakers, "recognize", odd)[0] == 0
+    name = os.fsdecode(b"Anna\xff")
+    for command in ["add", name, str(wav)], ["remove", name, "-y"], ["re-enroll", name]:
+        code, out, err = run(capsys, speakers, *command)
+        assert (code, out, len(err.splitlines())) == (1, [], 1)
+    assert list(speakers.voices) == ["Anna_Kim"]
+
+
+@pytest.mark.parametrize("key", ["eso_secret\r", "eso_secret\n0", " eso_secret", "eso_secret-\u00fc"])
+def test_a_key_that_cannot_be_sent_is_not_shown(
+    speakers: SpeakerStub, capsys: pytest.CaptureFixture[str], key: str
+) -> None:
+    code, out, err = earshot(capsys, "speakers", "list", "--url", speakers.url, "--org-key", key)
+    assert (code, out, len(err.splitlines())) == (1, [], 1)
+    assert "organization key" in err
+    assert "secret" not in err
+    assert speakers.requests == []
 
 
 def test_keys_and_a_service_that_is_away_are_named(

@@ -84,6 +84,13 @@ def test_the_same_on_asyncio(speakers: SpeakerStub, wav: Path) -> None:
     assert not speakers.voices
 
 
+def test_a_key_that_cannot_be_sent() -> None:
+    for make in Client, AsyncClient:
+        for key, org_key in ("line\n", ""), ("", "kl\u00fc"):
+            with pytest.raises(WrongKey):
+                make("http://127.0.0.1:9", key, org_key=org_key)
+
+
 def test_a_voice_is_not_sent_again_when_no_answer_came(speakers: SpeakerStub, wav: Path) -> None:
     speakers.faults.append("lost")
     with client(speakers) as shell, pytest.raises(Unreachable):

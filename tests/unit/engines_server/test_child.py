@@ -36,20 +36,22 @@ asyncio.run(main())
 """
 
 
-async def healthy(url: str) -> int:
-    async with httpx2.AsyncClient(timeout=30) as client:
-        return (await client.get(f"{url}/healthz")).status_code
-
-
 def test_a_killed_child_is_replaced_and_the_next_request_waits_for_the_new_one(tmp_path: Path) -> None:
+    """Its connections stay open, and one to a child that died is not used again."""
+
     async def test() -> tuple[list[int], list[int | None]]:
         engines = EngineServer("error", directory=tmp_path, first_pause=0.05)
         await engines.start()
-        statuses, children = [await healthy(engines.url)], [engines.pid]
-        (tmp_path / "left").mkdir()
-        assert engines.pid is not None
-        os.kill(engines.pid, signal.SIGKILL)
-        statuses.append(await healthy(engines.url))
+        async with httpx2.AsyncClient(base_url=engines.url, timeout=30) as client:
+            answers, children = [await client.get("/healthz")], [engines.pid]
+            (tmp_path / "left").mkdir()
+            assert engines.pid is not None
+            assert engines._process is not None
+            os.kill(engines.pid, signal.SIGKILL)
+            await engines._process.wait()
+            answers.append(await client.get("/healthz"))
+        assert [answer.headers.get("connection") for answer in answers] == [None, None]
+        statuses = [answer.status_code for answer in answers]
         children.append(engines.pid)
         await engines.stop()
         children.append(engines.pid)

@@ -260,10 +260,17 @@ def test_the_worker_itself_refuses_what_is_no_audio(tmp_path: Path) -> None:
     asyncio.run(test())
 
 
-def test_an_answer_waits_for_the_end_of_the_request() -> None:
+@pytest.mark.parametrize(("most", "read", "headers"), [(9, 3, []), (2, 2, [(b"connection", b"close")])])
+def test_an_answer_waits_for_the_end_of_the_request(
+    monkeypatch: pytest.MonkeyPatch, most: int, read: int, headers: list[tuple[bytes, bytes]]
+) -> None:
+    """If that is far away, the connection ends with the answer."""
+    monkeypatch.setattr("infra.engines.draining.MOST_BYTES", most)
+
     async def test() -> None:
         parts = [{"type": "http.request", "body": b"x", "more_body": more} for more in (False, True, True)]
         order: list[str] = []
+        told: list[tuple[bytes, bytes]] = []
 
         async def receive() -> Message:
             order.append("read")
@@ -271,12 +278,14 @@ def test_an_answer_waits_for_the_end_of_the_request() -> None:
 
         async def send(message: Message) -> None:
             order.append(message["type"])
+            told.extend(message.get("headers", []))
 
         async def app(scope: Any, receive: Any, send: Any) -> None:
             await send({"type": "http.response.start", "status": 503, "headers": []})
             await send({"type": "http.response.body"})
 
         await Draining(app)({"type": "http"}, receive, send)
-        assert order == ["read"] * 3 + ["http.response.start", "http.response.body"]
+        assert order == ["read"] * read + ["http.response.start", "http.response.body"]
+        assert told == headers
 
     asyncio.run(test())

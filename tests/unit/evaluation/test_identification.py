@@ -10,28 +10,29 @@ import pytest
 
 from infra import models
 from infra.evaluation import identification
-from infra.evaluation.identification import REGISTERED, Matches, draw, evaluate_identification
+from infra.evaluation.identification import Matches, draw, evaluate_identification
 from infra.training.utterances import Utterance
 from streams.voice import manifest
-from streams.voice.manifest import Identification
+from streams.voice.manifest import REGISTERED, Identification
 from streams.voice.speaker import OnnxSpeakerEngine
 from tests.conftest import SHARED
 
 SPEECH = SHARED / "data" / "speech"
 
 
-def test_a_draw_registers_ten_and_asks_for_them_and_ten_others() -> None:
+@pytest.mark.parametrize("count", [10, 13])
+def test_a_draw_registers_some_and_asks_for_them_and_ten_others(count: int) -> None:
     scores = np.random.default_rng(0).random((25, 25)).astype(np.float32)
     known, right, unknown = [], [], []
     order = np.random.default_rng(7).permuted(np.tile(np.arange(25), (4, 1)), axis=1)
     for drawn in order.tolist():
-        registered, others = drawn[:10], drawn[10:20]
+        registered, others = drawn[:count], drawn[count : count + 10]
         for reader in registered:
             best = max(registered, key=lambda name: scores[reader, name])
             known.append(scores[reader, best])
             right.append(best == reader)
         unknown += [max(scores[reader, name] for name in registered) for reader in others]
-    found = draw(scores, np.random.default_rng(7), count=4)
+    found = draw(scores, np.random.default_rng(7), count=4, registered=count)
     assert found.known.tolist() == known
     assert found.right.tolist() == right
     assert found.unknown.tolist() == unknown
@@ -64,6 +65,18 @@ def test_a_fold_is_judged_at_the_threshold_of_the_others() -> None:
     assert (found["identified_10_open"], found["refused_10"], found["eer_open_10"]) == (0.5, 0.5, 0.0)
 
 
+def test_the_threshold_grows_with_each_doubling(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(3)
+    scores = (rng.normal(0.1, 0.1, (400, 400)) + np.diag(rng.normal(0.5, 0.1, 400))).astype(np.float32)
+    monkeypatch.setattr(identification, "_readers", lambda *given: [])
+    monkeypatch.setattr(identification, "_scores", lambda *given: scores)
+    growth = identification.growth(OnnxSpeakerEngine(models.directory("speaker_mini")), SPEECH)
+    at = {n: identification.open_set(draw(scores, np.random.default_rng(2), 500, n))[1] for n in (10, 20, 40)}
+    assert growth == pytest.approx((at[40] - at[10]) / 2, abs=0.005)
+    assert at[20] == pytest.approx(at[10] + growth, abs=0.01)
+    assert growth > 0.01
+
+
 @pytest.mark.parametrize("at_end", [True, False])
 def test_no_sample_is_in_two_pieces(at_end: bool) -> None:
     read = Utterance("a", "F", np.arange(11.5 * 16_000, dtype=np.float32))
@@ -79,6 +92,7 @@ def test_the_bundled_models_figures_keep_what_is_promised() -> None:
     assert figures["refused_10"] == pytest.approx(1 - figures["eer_open_10"], abs=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (SPEECH / "utterances.csv").is_file(), reason="recordings of speech are not here")
 def test_the_bundled_model_names_readers_and_refuses_others() -> None:
     """It was trained on these readers: this proves the model and its threshold unbroken, not how good they are."""
@@ -86,7 +100,7 @@ def test_the_bundled_model_names_readers_and_refuses_others() -> None:
         rows = [row["speaker"] for row in csv.DictReader(lines) if float(row["seconds"]) > 11.5]
     engine = OnnxSpeakerEngine(models.directory("speaker_mini"))
     plain, cross = evaluate_identification(engine, SPEECH, rows[: 2 * REGISTERED])
-    found = identification.figures(plain, cross, engine.manifest.identification_threshold)
+    found = identification.figures(plain, cross, engine.manifest.identifies.threshold)
     assert found["identified_10"] == 1.0
     assert found["identified_10_open"] >= 0.95
     assert found["refused_10"] >= 0.95
@@ -96,7 +110,10 @@ def test_the_bundled_model_names_readers_and_refuses_others() -> None:
 
 def test_a_threshold_for_identification_is_optional_and_checked() -> None:
     known = msgspec.structs.replace(manifest.read(models.directory("speaker_mini")), identification=None)
-    assert known.identification_threshold == known.threshold
+    assert known.identifies == Identification(known.threshold, 0.0)
     assert list(manifest.faults(known)) == []
-    known = msgspec.structs.replace(known, identification=Identification(1.2))
-    assert list(manifest.faults(known)) == ["identification.threshold is 1.2, expected a cosine between -1 and 1"]
+    known = msgspec.structs.replace(known, identification=Identification(1.2, -0.1))
+    assert list(manifest.faults(known)) == [
+        "identification.threshold is 1.2, expected a cosine between -1 and 1",
+        "identification.per_doubling is -0.1, expected 0 to 1",
+    ]

@@ -31,7 +31,7 @@ def postgresql_url() -> Iterator[str]:
         yield urls.database_url(url)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """URL of an empty database."""
     if request.param == "sqlite":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -142,8 +143,9 @@ def test_names_that_mean_several_or_none(database_url: str) -> None:
             await accounts.delete_project("apes")
         with pytest.raises(NotFound, match="no project 'bats'"):
             await accounts.rotate_project_key("bats")
-        with pytest.raises(NotFound, match="no organization 'Farm'"):
-            await accounts.projects("Farm")
+        for name in "Farm", "", "\0", "\udcff":
+            with pytest.raises(NotFound, match=re.escape(f"no organization {name!r}")):
+                await accounts.projects(name)
         (mine,) = await accounts.projects(zoo.id)
         await accounts.delete_project(mine.id)
         assert await accounts.projects("Zoo") == []

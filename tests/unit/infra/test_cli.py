@@ -118,7 +118,9 @@ def test_an_error_with_a_name_is_one_line(monkeypatch: pytest.MonkeyPatch, capsy
 
         @app.command()
         def fail() -> None:
-            raise BadRequest("not like this")
+            error = BadRequest("not like this")
+            error.add_note("but otherwise")
+            raise error
 
         return app
 
@@ -127,7 +129,7 @@ def test_an_error_with_a_name_is_one_line(monkeypatch: pytest.MonkeyPatch, capsy
     with pytest.raises(SystemExit) as stopped:
         cli.main()
     assert stopped.value.code == 1
-    assert capsys.readouterr().err == "earshot: not like this\n"
+    assert capsys.readouterr().err == "earshot: not like this: but otherwise\n"
 
 
 def test_help_imports_nothing_heavy() -> None:

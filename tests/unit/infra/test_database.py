@@ -16,6 +16,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, text
+from sqlalchemy.exc import IntegrityError
 
 from infra.db import database
 from infra.db.database import Database
@@ -165,11 +166,31 @@ def test_writers_that_wait_leave_connections_for_readers(database_url: str, monk
         async with opened.reading() as connection:
             assert await connection.scalar(text("SELECT 1")) == 1
         failed, _ = await asyncio.wait(writers[1:])
-        assert {str(one.exception()) for one in failed} == {"the database does not answer: TimeoutError"}
+        assert {str(one.exception()) for one in failed} == {"the database does not answer"}
+        assert {tuple(getattr(one.exception(), "__notes__", ())) for one in failed} == {("TimeoutError",)}
         ended.set()
         await first
 
     run(database_url, story)
+
+
+@pytest.mark.parametrize("missing", ["nowhere", "organizations"])
+def test_errors_hold_nothing_of_what_was_written(database_url: str, missing: str) -> None:
+    """Clients are told them, and the log has their causes."""
+
+    async def story(opened: Database) -> tuple[str, str]:
+        await opened.migrate()
+        statement = text(f"INSERT INTO {missing} (name) VALUES (:name)")
+        with pytest.raises((DirectoryDown, IntegrityError)) as caught:
+            async with opened.writing() as connection:
+                await connection.execute(statement, {"name": "Persephone"})
+        return str(caught.value), str(caught.value.__cause__)
+
+    told, logged = run(database_url, story)
+    if missing == "nowhere":
+        assert told == "the database does not answer"
+        assert missing in logged
+    assert "Persephone" not in told
 
 
 def test_an_error_undoes_the_whole_transaction(database_url: str) -> None:

@@ -21,7 +21,7 @@ from infra.db.database import Database
 from infra.db.speakers import SqlRoster
 from streams.speakers.roster import MOST_SAMPLES, MOST_SPEAKERS, Enrolled, Model, Roster, Sample
 from tests.unit.infra.conftest import empty, run
-from topics.errors import DirectoryDown, NotFound, RuleBroken
+from topics.errors import DirectoryDown, NotFound, RuleBroken, Unavailable
 from topics.keys import new_id
 
 T = TypeVar("T")
@@ -58,6 +58,13 @@ def tell(url: str, story: Callable[[Database, Roster, str, Clock], Awaitable[T]]
     return run(url, migrated)
 
 
+async def keep(roster: Roster, organization: str, speaker: str, made: Sample) -> Enrolled:
+    """Add a sample as a registration does."""
+    if made.voice is not None:
+        await roster.reserve(made.voice)
+    return await roster.add(organization, speaker, made)
+
+
 def plain(enrolled: Enrolled | None) -> object:
     """Return what can be compared: vectors as bytes."""
     return msgspec.to_builtins(enrolled, enc_hook=lambda vector: vector.tobytes(), builtin_types=(bytes,))
@@ -67,11 +74,11 @@ def test_speakers_and_their_samples(database_url: str) -> None:
     async def story(database: Database, roster: Roster, zoo: str, clock: Clock) -> None:
         given = [sample(n, f"{zoo}/{n}") for n in range(4)]
         # "b" comes after "B" in bytes and before it in many an alphabet.
-        await roster.add(zoo, "b", given[0])
+        await keep(roster, zoo, "b", given[0])
         clock.now -= 1
-        anna = await roster.add(zoo, "b", given[1])
-        await roster.add(zoo, "B", given[2])
-        await roster.add(zoo, "a_1", given[3])
+        anna = await keep(roster, zoo, "b", given[1])
+        await keep(roster, zoo, "B", given[2])
+        await keep(roster, zoo, "a_1", given[3])
         assert plain(anna) == plain(Enrolled("b", 1500, tuple(given[:2]))), "in order, though the clock went back"
         assert plain(await roster.speaker(zoo, "b")) == plain(anna)
         assert [one.name for one in await roster.enrolled(zoo)] == ["B", "a_1", "b"]
@@ -202,11 +209,23 @@ def test_a_registration_that_fails_leaves_the_note(database_url: str, monkeypatc
     tell(database_url, story)
 
 
+def test_a_voice_file_that_came_too_late_is_taken_by_no_sample(database_url: str) -> None:
+    async def story(database: Database, roster: Roster, zoo: str, clock: Clock) -> None:
+        await roster.reserve("late")
+        clock.now += HOUR
+        await roster.discarded(await roster.to_discard())
+        with pytest.raises(Unavailable):
+            await roster.add(zoo, "Anna", sample(0, "late"))
+        assert await roster.enrolled(zoo) == []
+
+    tell(database_url, story)
+
+
 def test_a_removal_names_its_voice_files(database_url: str) -> None:
     async def story(database: Database, roster: Roster, zoo: str, clock: Clock) -> None:
         for n, voice in enumerate(["one", None, "two"]):
-            await roster.add(zoo, "Anna", sample(n, voice))
-        await roster.add(zoo, "Ben", sample(4, "other"))
+            await keep(roster, zoo, "Anna", sample(n, voice))
+        await keep(roster, zoo, "Ben", sample(4, "other"))
         assert await roster.remove(zoo, "Anna") == ["one", "two"]
         assert await roster.remove(zoo, "Anna") is None
         assert await roster.speaker(zoo, "Anna") is None
@@ -222,7 +241,7 @@ def test_deleting_an_organization_gives_up_its_voice_files(database_url: str) ->
         accounts = Accounts(database, clock)
         park = (await accounts.create_organization("Park"))[0].id
         for organization, voice in (zoo, "one"), (zoo, "two"), (park, "other"):
-            await roster.add(organization, f"Anna_{voice}", sample(0, voice))
+            await keep(roster, organization, f"Anna_{voice}", sample(0, voice))
         await accounts.delete_organization("Zoo")
         assert await roster.enrolled(zoo) == []
         assert await roster.to_discard() == ["one", "two"]
@@ -282,6 +301,7 @@ def test_a_reader_that_is_in_the_way_of_the_removal(tmp_path: Path, monkeypatch:
     tell(f"sqlite+aiosqlite:///{tmp_path / 'earshot.db'}", story)
 
 
+@pytest.mark.slow
 def test_postgresql_frees_the_place_of_a_removed_speaker(postgresql_url: str) -> None:
     async def story(database: Database, roster: Roster, zoo: str, clock: Clock) -> object:
         await roster.add(zoo, "Anna", sample())

@@ -34,11 +34,12 @@ def answer(vector: object, **told: object) -> bytes:
 
 
 def test_a_voice_is_sent_as_the_protocol_says() -> None:
-    engine = HttpEngine(answer([3, 4.0], model="mini", sha256=SHA256, threshold=0.25, usage={"total_tokens": 0}))
+    told: dict[str, Any] = {"threshold": 0.25, "threshold_per_doubling": 0.02, "usage": {"total_tokens": 0}}
+    engine = HttpEngine(answer([3, 4.0], model="mini", sha256=SHA256, **told))
     found = embed(engine, model="mini", key="secret")
     assert found.vector.dtype == np.float32
     assert found.vector.tolist() == pytest.approx([0.6, 0.8])
-    assert (found.model, found.threshold) == (Model("mini", SHA256), 0.25)
+    assert (found.model, found.threshold, found.per_doubling) == (Model("mini", SHA256), 0.25, 0.02)
     (asked,) = engine.asked
     assert asked.path == "/v1/audio/speech/embedding"
     assert asked.fields == {"file": [b"RIFF"], "model": [b"mini"]}
@@ -54,7 +55,7 @@ def test_an_engine_that_tells_no_weights_is_known_by_name_and_dimension(
     engine = HttpEngine(answer([1.0, 0.0, 0.0], **told))
     found = embed(engine, model=asked)
     assert found.model == Model(name, hashlib.sha256(f"{name}:3".encode()).hexdigest())
-    assert found.threshold is None
+    assert (found.threshold, found.per_doubling) == (None, 0.0)
     assert ("model" in engine.asked[0].fields) == (asked is not None)
 
 

@@ -91,7 +91,7 @@ def wav(frames: bytes, *, kind: int = 1, bits: int = 16, channels: int = 1, size
 def test_containers_are_told_by_content(house: House, container: str, subtype: str | None, format: str) -> None:
     found = house.probe(tone(container, subtype, channels=2))
     assert (found.content_type, found.format, found.rate, found.channels) == (f"audio/{format}", format, RATE, 2)
-    assert found.length_ms == pytest.approx(1500, abs=100), "MP3 pads, and tells so or not"
+    assert found.length_ms == (None if format == "mp3" else 1500)
     assert media.parse(found.content_type).container == format
 
 

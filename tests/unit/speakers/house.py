@@ -61,11 +61,13 @@ class House:
         self.files = MemoryFiles()
         self.model = MODEL
         self.threshold: float | None = 0.9
+        self.per_doubling = 0.0
 
     def answer(self, asked: Asked) -> bytes:
         vector = self.voices.embed(heard(asked)).tolist()
         found = {"object": "embedding", "index": 0, "embedding": vector}
         told = {"model": self.model.name, "sha256": self.model.sha256, "threshold": self.threshold}
+        told["threshold_per_doubling"] = self.per_doubling
         return reply({"object": "list", "data": [found], **told})
 
     @asynccontextmanager

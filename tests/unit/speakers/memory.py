@@ -87,6 +87,8 @@ class MemoryFiles:
     def __init__(self) -> None:
         self.held: dict[str, bytes] = {}
         self.down = False
+        #: What the store refuses to delete.
+        self.stuck: set[str] = set()
 
     async def keep(self, voice: str, file: BinaryIO) -> None:
         self._check()
@@ -102,6 +104,8 @@ class MemoryFiles:
     async def discard(self, voices: Sequence[str]) -> None:
         self._check()
         for voice in voices:
+            if voice in self.stuck:
+                raise Unavailable("the voice store does not answer: Permission denied")
             self.held.pop(voice, None)
 
     def _check(self) -> None:

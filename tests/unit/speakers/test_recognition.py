@@ -14,7 +14,7 @@ import soundfile
 
 from infra import models
 from streams.jobs.engines.transcriptions import TranscriptionEngine
-from streams.speakers.service import SpeakerService
+from streams.speakers.service import LONG, SpeakerService
 from streams.speakers.transcripts import Writer
 from streams.voice.activity import RATE, bundled
 from streams.voice.speaker import OnnxSpeakerEngine
@@ -73,6 +73,16 @@ def test_the_threshold_of_the_deployment_goes_first() -> None:
     assert turn.score == pytest.approx(0.707, abs=0.02)
     house.threshold = None
     assert [turn.name for turn in spoken(house, mixed)] == ["Bob"], "0.5 where nobody says"
+
+
+def test_the_engines_threshold_is_for_ten_and_falls_where_fewer_are_registered() -> None:
+    """A voice between two of them is 0.7 like either."""
+    mixed = wav((talk((0, 4.0)) + talk((4, 4.0))) / np.float32(2))
+    house = with_anna_and_bob()
+    for per_doubling, name in ((0.07, "Unknown 0"), (0.1, "Bob")):
+        house.per_doubling = per_doubling
+        assert [turn.name for turn in spoken(house, mixed)] == [name]
+        assert [turn.name for turn in spoken(house, mixed, threshold=0.9)] == ["Unknown 0"], "the deployment's is fixed"
 
 
 def test_another_organization_finds_nobody() -> None:
@@ -153,6 +163,27 @@ def test_what_is_said_is_told_turn_by_turn() -> None:
 @pytest.mark.parametrize("answer", [reply({}, 503), reply(b"["), None])
 def test_a_speech_engine_that_fails_or_is_late_fails_nothing(answer: bytes | None) -> None:
     assert written(with_anna_and_bob(), HttpEngine(answer), timeout_s=0.1) == [""] * 4
+
+
+def test_registration_does_not_wait_for_the_words_of_a_recognition() -> None:
+    house, begun = with_anna_and_bob(), asyncio.Semaphore(0)
+    speech = HttpEngine(lambda asked: begun.release())
+
+    async def scene() -> None:
+        async with speech.running():
+            engine = TranscriptionEngine(speech.address(timeout_s=60.0))
+            async with house.open(writer=Writer(engine, 30.0)) as service:
+                waiting = [asyncio.create_task(recognize(service, MEETING)) for _ in range(LONG)]
+                async with asyncio.timeout(5):
+                    for _ in waiting:
+                        await begun.acquire()
+                    await register(service, "Cleo", wav(talk((1, 4.0)), "FLAC"))
+                for task in waiting:
+                    task.cancel()
+                await asyncio.gather(*waiting, return_exceptions=True)
+            await engine.close()
+
+    asyncio.run(scene())
 
 
 def test_what_came_in_time_is_there() -> None:

@@ -119,6 +119,16 @@ def test_a_voice_file_that_cannot_be_deleted_is_deleted_later() -> None:
     assert (house.files.held, house.roster.noted) == ({}, [])
 
 
+def test_one_voice_file_that_can_never_be_deleted_keeps_no_other() -> None:
+    house = with_anna()
+    house.run(lambda service: register(service, "Bob", SPEECH))
+    stuck, other = house.files.held
+    house.roster.noted += [stuck, other]
+    house.files.stuck.add(stuck)
+    house.run(lambda service: service.sweep())
+    assert (list(house.files.held), house.roster.noted) == ([stuck], [stuck])
+
+
 def test_a_sweep_never_fails() -> None:
     house = with_anna()
     house.roster.down = True

@@ -116,6 +116,7 @@ def app(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> typer.Typer:
     return made
 
 
+@pytest.mark.slow
 def test_the_command(app: typer.Typer, tmp_path: Path) -> None:
     folders = ["--positives", str(tmp_path / "with"), "--negatives", str(tmp_path / "without")]
     arguments = ["models", "train-tag", "Warble", *folders]

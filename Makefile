@@ -15,11 +15,11 @@ run: .venv/.installed ## Start the service: embedded log, bundled model, data un
 
 # A process a core: a matrix product must not ask for all of them too.
 test: check ## Everything that this machine can run: unit, contract, recovery, interop; real Kafka when Java is there
-	@OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest tests/unit -q -n auto
+	@OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest tests/unit -q -n auto --dist worksteal
 	@$(PYTHON) -m pytest tests -q --ignore=tests/unit
 
 unit: .venv/.installed ## The unit tier but its slow tests, under a minute
-	@OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest tests/unit -q -n auto -m "not slow"
+	@OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest tests/unit -q -n auto --dist worksteal -m "not slow"
 
 check: .venv/.installed ## Lint, types, import rules
 	@.venv/bin/ruff check .

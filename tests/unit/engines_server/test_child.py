@@ -18,6 +18,8 @@ from infra.engines import serving
 from infra.engines.child import EngineServer
 from topics.errors import EarshotError
 
+pytestmark = pytest.mark.slow
+
 PARENT = """
 import asyncio
 import sys

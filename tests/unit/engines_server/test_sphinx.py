@@ -12,6 +12,8 @@ from infra.engines import sphinx
 from streams.voice import activity
 from tests.conftest import SHARED
 
+pytestmark = pytest.mark.slow
+
 SPEECH = SHARED / "data" / "speech" / "403-126855-0000.ogg"
 
 

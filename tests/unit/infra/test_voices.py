@@ -52,7 +52,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
         yield server
 
 
-@pytest.fixture(params=["directory", "file", "memory", "s3"])
+@pytest.fixture(params=["directory", "file", "memory", pytest.param("s3", marks=pytest.mark.slow)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     match request.param:
         case "directory":
@@ -93,6 +93,7 @@ def test_a_file_that_cannot_be_read_is_not_kept(tmp_path: Path) -> None:
     tell(str(tmp_path), story)
 
 
+@pytest.mark.slow
 def test_s3_takes_a_large_file_in_parts_and_half_a_file_never(bucket: S3, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(voices, "PIECE", 5 * 1024 * 1024)
     large = VOICE * (voices.PIECE * 5 // 2 // len(VOICE))

@@ -23,6 +23,8 @@ from streams.voice.speaker import OnnxSpeakerEngine
 from tests.conftest import SHARED
 from tests.unit.voice.tones import PITCHES, Ear, Tones, talk
 
+pytestmark = pytest.mark.slow
+
 #: Each reads for 12 s with a pause in the middle, at the level at which turns are heard.
 READERS = [
     Utterance(f"{number}", "F", 0.3 * talk((number, 6), (None, 0.5), (number, 5.5))) for number in range(len(PITCHES))

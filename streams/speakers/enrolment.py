@@ -126,12 +126,13 @@ class Enrolment:
         return len(samples) if samples is not None and self._listener.mostly_speech(samples) else None
 
     async def _learned(self, file: int) -> Learned:
-        """Learn a recording from the speech in it alone."""
+        """Learn a recording from the speech in it, pauses included where it is short and mostly speech."""
         async with self._gate.place():
             found = await self._listener.look(file)
             samples = await self._listener.samples(file, found)
             length_ms = len(samples) * 1000 // RATE
-            speech = await self._listener.speech(samples)
+            whole = length_ms <= WHOLE_S * 1000 and await self._listener.run(self._listener.mostly_speech, samples)
+            speech = samples if whole else await self._listener.speech(samples)
             del samples  # another copy comes with the call
             if len(speech) < LEAST_S * RATE:
                 seconds = len(speech) / RATE

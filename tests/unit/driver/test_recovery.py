@@ -45,6 +45,7 @@ async def append(home: Home, session: str, *commands: Command) -> None:
     await log.close()
 
 
+@pytest.mark.slow
 def test_a_node_starts_again_with_or_without_its_tables_and_refuses_those_of_another_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -98,6 +98,7 @@ def recordings() -> list[tuple[Path, str]]:
     ]
 
 
+@pytest.mark.slow
 def test_names_ten_sounds() -> None:
     tags = [tag.name for tag in engine().manifest.tags]
     columns = [tags.index(name) for name in LABELS.values()]

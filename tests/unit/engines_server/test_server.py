@@ -92,6 +92,7 @@ def test_what_cannot_be_transcribed_is_refused_in_the_protocols_shape() -> None:
     served(test)
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_or_hangs_or_has_no_decoder_costs_its_own_request_alone() -> None:
     async def test(client: httpx2.AsyncClient, workers: Workers) -> None:
         for order, why in (("die", "stopped"), ("hang", "too long"), ("broken", "no decoder")):
@@ -248,6 +249,7 @@ def test_the_rest_of_the_server() -> None:
     served(test)
 
 
+@pytest.mark.slow
 def test_the_worker_itself_refuses_what_is_no_audio(tmp_path: Path) -> None:
     (tmp_path / "recording").write_bytes(b"no audio at all" * 10)
 

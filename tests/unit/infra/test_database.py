@@ -128,6 +128,7 @@ def test_a_newer_database_is_refused(database_url: str) -> None:
         run(database_url, story)
 
 
+@pytest.mark.slow
 def test_an_up_to_date_database_needs_no_alembic(tmp_path: Path) -> None:
     url = f"sqlite+aiosqlite:///{tmp_path / 'earshot.db'}"
     run(url, migrate)

@@ -229,6 +229,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_limits_hold_in_a_probe() -> None:
     """A probe can open nothing, write nothing, and dies of too much work."""
     child = subprocess.run([sys.executable, "-c", CONFINED], stderr=subprocess.PIPE, timeout=20)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
+from itertools import chain
 from typing import Final
 
 from starlette.types import Receive, Scope, Send
 
 from app.bodies import hung_up
-from app.replies import StreamReply
+from app.replies import Reply, StreamReply, whole
 
 #: A piece that is not taken for this long is the last: the client reads no more.
 STALLED_SECONDS: Final = 60.0
@@ -47,6 +48,15 @@ async def _send(reply: StreamReply, bare: bool, send: Send) -> None:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
             piece = await anext(pieces, None)
         await send({"type": "http.response.body", "body": b""})
+
+
+def replied(pieces: Iterable[bytes], content_type: tuple[bytes, bytes]) -> Reply | StreamReply:
+    """Return an answer made of pieces: whole when it is small, else made as it is sent."""
+    rest = gathered(pieces)
+    first, more = next(rest, b""), next(rest, None)
+    if more is None:
+        return whole(200, content_type, first)
+    return StreamReply(200, [content_type], paced(chain((first, more), rest)))
 
 
 def gathered(pieces: Iterable[bytes]) -> Iterator[bytes]:

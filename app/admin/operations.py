@@ -19,10 +19,10 @@ from app.admin.wire import (
     ShownProject,
 )
 from app.bodies import SMALL_BODY, decode
-from app.jobs.reads import replied
 from app.operation import Call
 from app.queries import parameters
 from app.replies import JSON, NO_CONTENT, Reply, StreamReply, json_bytes
+from app.streaming import replied
 from topics.accounts import Administration, Period
 from topics.errors import BadRequest, NotFound
 from topics.jobs.options import Service

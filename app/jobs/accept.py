@@ -21,10 +21,10 @@ from app.commands import IDEMPOTENCY_KEY_LENGTH
 from app.forwarding import FORWARDED
 from app.jobs.errors import refused, unknown
 from app.jobs.rendering import timestamp
-from app.jobs.uploads import Spool, arriving
 from app.jobs.wanted import Wanted, from_form, from_json
 from app.operation import Call
 from app.replies import Reply, StreamReply, json_reply
+from app.uploads import Spool, arriving
 from topics.errors import AudioError, BadRequest, Conflict, Exhausted, Unavailable
 from topics.jobs.records import PART_BYTES, Accepted, Part, Source
 from topics.keys import ALPHABET, ID_LENGTH

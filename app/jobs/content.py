@@ -11,7 +11,7 @@ import msgspec
 import pybase64
 
 from app.jobs.options import AnalyzeFields, invalid, parse, read_fields
-from app.jobs.uploads import Spool
+from app.uploads import Spool
 from topics.errors import AudioError, EarshotError, TooLarge
 
 T = TypeVar("T")

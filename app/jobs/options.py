@@ -8,12 +8,13 @@ import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
+from app.bodies import SMALL_BODY
 from topics.errors import BadRequest
 from topics.jobs import options
 from topics.jobs.options import Options
 
 #: Bytes of the options as JSON.
-OPTIONS_BYTES: Final = 64 * 1024
+OPTIONS_BYTES: Final = SMALL_BODY
 PROMPT_CHARACTERS: Final = 16 * 1024
 #: A request can have as many faults as it has fields; the first ones will do.
 MOST_DETAILS: Final = 64

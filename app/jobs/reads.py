@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import chain
 
 import orjson
@@ -11,8 +10,8 @@ import structlog
 from app.jobs.errors import refused, unknown
 from app.jobs.rendering import Reading, timestamp
 from app.operation import Call
-from app.replies import JSON, NO_CONTENT, Reply, StreamReply, whole
-from app.streaming import gathered, paced
+from app.replies import JSON, NO_CONTENT, Reply, StreamReply
+from app.streaming import replied
 from topics.jobs.records import Removed
 from topics.keys import is_id
 
@@ -63,12 +62,3 @@ def known(call: Call) -> Reading:
     if view is None:
         raise unknown()
     return Reading(job, view)
-
-
-def replied(pieces: Iterable[bytes], content_type: tuple[bytes, bytes]) -> Reply | StreamReply:
-    """Return an answer made of pieces: whole when it is small, else made as it is sent."""
-    rest = gathered(pieces)
-    first, more = next(rest, b""), next(rest, None)
-    if more is None:
-        return whole(200, content_type, first)
-    return StreamReply(200, [content_type], paced(chain((first, more), rest)))

@@ -10,9 +10,9 @@ import re
 from typing import Final
 
 from app.bodies import SMALL_BODY, Flood
-from app.jobs.multipart import Form
-from app.jobs.uploads import Spool, receive
+from app.multipart import Form
 from app.operation import Call
+from app.uploads import Spool, receive
 from topics.errors import RuleBroken, TooLarge
 
 VOICE_BYTES: Final = 100 * 1024 * 1024

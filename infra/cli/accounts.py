@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from infra.cli.administration import AdminUrl, administer
-from infra.cli.output import AsJson, Row, show, show_all
+from infra.cli.output import AsJson, Row, Yes, confirm, show, show_all
 
 if TYPE_CHECKING:
     from topics.accounts import Organization, Project
@@ -17,7 +17,6 @@ Name = Annotated[str, typer.Argument(help="1 to 40 characters.")]
 OrganizationArgument = Annotated[str, typer.Argument(metavar="ORG", help="Id or name of an organization.")]
 ProjectArgument = Annotated[str, typer.Argument(metavar="PROJECT", help="Id or name of a project.")]
 InOrganization = Annotated[str | None, typer.Option("--org", "--organization", help="Id or name of the organization.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 FreeSeconds = Annotated[
     int | None,
     typer.Option("--free-seconds", min=0, help="Seconds of audio a month, every service counted; a trial has 1200."),
@@ -65,7 +64,7 @@ def delete_organization(
     organization: OrganizationArgument, yes: Yes = False, url: AdminUrl = None, as_json: AsJson = False
 ) -> None:
     """Delete an organization, its projects, their keys, and its speakers with their voices."""
-    _confirm(yes, f"Delete organization {organization}, its projects, their keys, and its speakers?")
+    confirm(yes, f"Delete organization {organization}, its projects, their keys, and its speakers?")
     administer(url, lambda accounts: accounts.delete_organization(organization))
     show({"deleted": organization}, as_json)
 
@@ -104,7 +103,7 @@ def plan_project(
 @project.command("delete")
 def delete_project(name: ProjectArgument, yes: Yes = False, url: AdminUrl = None, as_json: AsJson = False) -> None:
     """Delete a project and its key."""
-    _confirm(yes, f"Delete project {name} and its key?")
+    confirm(yes, f"Delete project {name} and its key?")
     administer(url, lambda accounts: accounts.delete_project(name))
     show({"deleted": name}, as_json)
 
@@ -128,8 +127,3 @@ def _row(one: Organization | Project) -> Row:
 def _planned(row: Row, as_json: bool) -> Row:
     """Return the row of a project with a word for people where programs find null."""
     return row if as_json or row["free_seconds"] is not None else {**row, "free_seconds": "unlimited"}
-
-
-def _confirm(yes: bool, question: str) -> None:
-    if not yes:
-        typer.confirm(question, abort=True, err=True)

@@ -1,4 +1,4 @@
-"""What commands print: columns for people, JSON for programs."""
+"""What commands print, columns for people and JSON for programs, and what they ask."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ Value = str | int | float | bool | None
 Row = Mapping[str, Value]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 def show(row: Row, as_json: bool) -> None:
@@ -23,6 +24,12 @@ def show_all(rows: Sequence[Row], as_json: bool) -> None:
     """Print rows of the same names under a line of these names; nothing for people when there are none."""
     names = [list(row) for row in rows[:1]]
     _print(rows, as_json, names + [[_text(value) for value in row.values()] for row in rows])
+
+
+def confirm(yes: bool, question: str) -> None:
+    """Go on if `yes` is set or the answer is; else the command ends here."""
+    if not yes:
+        typer.confirm(question, abort=True, err=True)
 
 
 def _print(value: Row | Sequence[Row], as_json: bool, lines: list[list[str]]) -> None:

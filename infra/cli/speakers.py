@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from infra.cli import remote
-from infra.cli.output import AsJson, Row, show, show_all
+from infra.cli.output import AsJson, Row, Yes, confirm, show, show_all
 from topics.errors import EarshotError
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 TOO_LONG = "longer than 10 minutes"
 
 Name = Annotated[str, typer.Argument(help="Letters, digits and underscores.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 speakers = typer.Typer(help="Voices of an organization: register and recognise them.", no_args_is_help=True)
 
@@ -88,8 +87,7 @@ def remove(
     as_json: AsJson = False,
 ) -> None:
     """Delete a speaker with all samples and recordings."""
-    if not yes:
-        typer.confirm(f"Delete speaker {name} and all their voice samples?", abort=True, err=True)
+    confirm(yes, f"Delete speaker {name} and all their voice samples?")
     with remote.connected_organization(url, org_key) as client:
         client.remove_speaker(name)
     show({"deleted": name}, as_json)

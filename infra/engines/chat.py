@@ -16,11 +16,11 @@ import msgspec
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
-from app.bodies import ClientGone, decode, read_body
-from infra.engines import CHAT_MODEL, sentences
+from app.bodies import decode
+from infra.engines import CHAT_MODEL, sentences, uploads
 from infra.engines.errors import check_model
 from infra.engines.scene import Request, scene
-from topics.errors import BadRequest, Unavailable
+from topics.errors import BadRequest
 
 MOST_BYTES: Final = 2 * 1024 * 1024
 NEEDED: Final = (
@@ -61,10 +61,7 @@ async def completions(request: HttpRequest) -> Response:
     Raises:
         EarshotError: named by `infra.engines.errors`.
     """
-    try:
-        body = await read_body(request.receive, request.headers.get("content-length", "").encode(), MOST_BYTES)
-    except ClientGone:
-        raise Unavailable("the client hung up") from None
+    body = await uploads.body(request, MOST_BYTES)
     chat = decode(_chat, body)
     check_model(chat.model, CHAT_MODEL)
     if chat.stream:

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final, Literal
 
@@ -21,10 +20,11 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.bodies import ClientGone, decode, read_body
+from app.bodies import decode
 from infra.engines import SPEAKER_MODEL, uploads
 from infra.engines.errors import check_model
-from topics.errors import BadRequest, Unavailable
+from infra.engines.places import Places
+from topics.errors import BadRequest
 
 if TYPE_CHECKING:
     from streams.engines.protocol import Floats
@@ -53,7 +53,7 @@ class Embeddings:
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(THREADS, "embeddings")
-        self._inside = 0
+        self._places = Places(THREADS + WAITING, "speaker", RETRY_S)
 
     async def of_form(self, request: Request) -> Response:
         """Answer speaches' protocol.
@@ -61,19 +61,15 @@ class Embeddings:
         Raises:
             EarshotError: named by `infra.engines.errors`.
         """
-        with self._place():
+        with self._places.place():
             async with uploads.form(request) as (form, file):
                 check_model(form.get("model"), SPEAKER_MODEL)
                 return await self._answer([file], "float")
 
     async def of_json(self, request: Request) -> Response:
         """Answer OpenAI's protocol; errors as `of_form`."""
-        with self._place():
-            try:
-                body = await read_body(request.receive, request.headers.get("content-length", "").encode(), MOST_BYTES)
-            except ClientGone:
-                raise Unavailable("the client hung up") from None
-            asked = decode(_asked, body)
+        with self._places.place():
+            asked = decode(_asked, await uploads.body(request, MOST_BYTES))
             check_model(asked.model, SPEAKER_MODEL)
             given = (asked.input,) if isinstance(asked.input, str) else asked.input
             try:
@@ -81,16 +77,6 @@ class Embeddings:
             except ValueError:
                 raise BadRequest("input: not base64; recordings in base64 are taken, one or a list") from None
             return await self._answer(files, asked.encoding_format)
-
-    @contextlib.contextmanager
-    def _place(self) -> Iterator[None]:
-        if self._inside >= THREADS + WAITING:
-            raise Unavailable("the speaker engine is busy", RETRY_S)
-        self._inside += 1
-        try:
-            yield
-        finally:
-            self._inside -= 1
 
     async def _answer(self, files: Sequence[BinaryIO], form: str) -> Response:
         # A request that is cancelled, as one is when the server stops, leaves the queue of the threads.

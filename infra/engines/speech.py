@@ -46,13 +46,12 @@ class Transcriptions:
         Raises:
             EarshotError: named by `infra.engines.errors`.
         """
-        async with self._workers.place():
-            with tempfile.TemporaryDirectory(prefix="earshot-engines-") as directory:
-                recording = Path(directory) / "recording"
-                async with uploads.form(request) as (form, file):
-                    asked = _asked(form)
-                    await asyncio.to_thread(_keep, file, recording)
-                heard = await _unless_gone(request, self._workers, recording)
+        with self._workers.places.place(), tempfile.TemporaryDirectory(prefix="earshot-engines-") as directory:
+            recording = Path(directory) / "recording"
+            async with uploads.form(request) as (form, file):
+                asked = _asked(form)
+                await asyncio.to_thread(_keep, file, recording)
+            heard = await _unless_gone(request, self._workers, recording)
         return _reply(heard, asked)
 
 

@@ -1,4 +1,4 @@
-"""Forms with a recording, read within bounds of size and time."""
+"""Bodies of requests, read within bounds of size, and forms with a recording within one of time too."""
 
 from __future__ import annotations
 
@@ -12,11 +12,25 @@ from starlette.formparsers import MultiPartException
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive
 
-from topics.errors import BadRequest, TooLarge
+from app.bodies import ClientGone, read_body
+from topics.errors import BadRequest, TooLarge, Unavailable
 
 #: Ten minutes of stereo at 48 kHz and 16 bit fit.
 MOST_BYTES: Final = 128 * 1024 * 1024
 UPLOAD_S: Final = 60.0
+
+
+async def body(request: Request, most: int) -> bytes:
+    """Read a body of at most `most` bytes.
+
+    Raises:
+        TooLarge: it is longer.
+        Unavailable: the client hung up.
+    """
+    try:
+        return await read_body(request.receive, request.headers.get("content-length", "").encode(), most)
+    except ClientGone:
+        raise Unavailable("the client hung up") from None
 
 
 @contextlib.asynccontextmanager

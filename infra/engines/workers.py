@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 import structlog
 
+from infra.engines.places import Places
 from infra.engines.transcripts import Heard
 from infra.engines.worker import Answer, Refused
 from topics.errors import AudioError, Unavailable
@@ -50,7 +51,7 @@ class Workers:
         """Take how many there may be, by default `usual()`; `command` starts one that does as `worker` does."""
         self._most = most or usual()
         self._turns = asyncio.Semaphore(self._most)
-        self._inside = 0
+        self.places = Places(self._most + WAITING, "speech", RETRY_S)
         self._idle: list[asyncio.subprocess.Process] = []
         self._busy: set[asyncio.subprocess.Process] = set()
         self._closed = False
@@ -58,21 +59,6 @@ class Workers:
         self._command = command
         self._limit = limit
         self._rest: asyncio.TimerHandle | None = None
-
-    @contextlib.asynccontextmanager
-    async def place(self) -> AsyncIterator[None]:
-        """Hold a place in the queue.
-
-        Raises:
-            Unavailable: WAITING requests wait already.
-        """
-        if self._inside >= self._most + WAITING:
-            raise Unavailable("the speech engine is busy", RETRY_S)
-        self._inside += 1
-        try:
-            yield
-        finally:
-            self._inside -= 1
 
     async def hear(self, path: Path) -> Heard:
         """Recognise the recording in a file; who is cancelled ends the process that works for them.

@@ -7,10 +7,9 @@ from collections.abc import Iterable
 from typing import Final
 
 import msgspec
-import numpy as np
 
 from infra.evaluation.recordings import Recording
-from streams.audio.resample import Resampler
+from streams.audio.resample import resampled
 from streams.engines.protocol import Floats
 from streams.voice.activity import RATE, VoiceActivity
 
@@ -63,5 +62,4 @@ def evaluate_activity(activity: VoiceActivity, recordings: Iterable[Recording]) 
 
 def _at_rate(recording: Recording) -> Floats:
     pcm = recording.decode()
-    resampler = Resampler(pcm.rate, RATE)
-    return np.concatenate((resampler.feed(pcm.samples), resampler.finish()))
+    return resampled(pcm.samples, pcm.rate, RATE)

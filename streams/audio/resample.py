@@ -18,6 +18,12 @@ from streams.engines.protocol import Floats
 BLOCK = 256
 
 
+def resampled(samples: Floats, rate_in: int, rate_out: int) -> Floats:
+    """Convert float32[n] that is there as a whole."""
+    resampler = Resampler(rate_in, rate_out)
+    return np.concatenate((resampler.feed(samples), resampler.finish()))
+
+
 class Resampler:
     """Converts a stream that is fed piece by piece."""
 

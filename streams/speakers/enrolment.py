@@ -11,10 +11,11 @@ from typing import Final
 import msgspec
 
 from streams.audio import wav
+from streams.audio.resample import resampled
 from streams.engines.protocol import Floats
 from streams.jobs.engines.speaker import Embedded
 from streams.speakers.gate import Gate
-from streams.speakers.listener import LEAST_S, Listener, own, resampled
+from streams.speakers.listener import LEAST_S, Listener, own
 from streams.speakers.prints import Voiceprints
 from streams.speakers.roster import Enrolled, Roster, Sample, VoiceFiles, nobody
 from streams.voice.activity import RATE
@@ -45,7 +46,7 @@ class Enrolment:
         roster: Roster,
         listener: Listener,
         prints: Voiceprints,
-        files: VoiceFiles | None,
+        files: VoiceFiles,
         gate: Gate,
         *,
         keep: bool = True,
@@ -143,8 +144,6 @@ class Enrolment:
 
     async def _learned_again(self, voice: str) -> Learned | None:
         """Learn the recording in a voice file; None where it cannot be had any more."""
-        if self._files is None:
-            return None
         with tempfile.TemporaryFile() as file:
             if not await self._files.fetch(voice, file):
                 return None
@@ -170,4 +169,6 @@ def _small(file: int) -> bytes:
 def _plain(data: bytes) -> Floats | None:
     """Return the samples of a short plain WAV file at 16 kHz."""
     audio = wav.plain(data)
-    return None if audio is None or len(audio.samples) > WHOLE_S * audio.rate else resampled(audio)
+    if audio is None or len(audio.samples) > WHOLE_S * audio.rate:
+        return None
+    return resampled(audio.samples, audio.rate, RATE)

@@ -11,7 +11,7 @@ from typing import BinaryIO, Final, ParamSpec, TypeVar
 
 import numpy as np
 
-from streams.audio.decode import Pcm, open_file
+from streams.audio.decode import open_file
 from streams.audio.resample import Resampler
 from streams.engines.protocol import Floats
 from streams.voice.activity import RATE, Hysteresis, VoiceActivity, bundled
@@ -160,9 +160,3 @@ def decoded(source: BinaryIO, kind: Media) -> Floats:
     except AudioError as error:
         raise AudioError(audio.fault(error)) from error
     return samples[: take(resampler.finish())]
-
-
-def resampled(audio: Pcm) -> Floats:
-    """Return float32[n] at 16 kHz."""
-    resampler = Resampler(audio.rate, RATE)
-    return np.concatenate((resampler.feed(audio.samples), resampler.finish()))

@@ -17,8 +17,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from app.bodies import SMALL_BODY
-from app.jobs.uploads import Spool
 from app.speakers import voice
+from app.uploads import Spool
 from tests.unit.app.conftest import OPTIONS, ORG_KEY, House, serving
 from tests.unit.app_speakers.conftest import EDGE, END, FORM, VOICE, form, named, opened, part, recorded, refused
 
@@ -220,7 +220,7 @@ def test_what_is_too_large_is_not_kept(house: House, limited: None, monkeypatch:
         closing(spool)
 
     monkeypatch.setattr(Spool, "_close", close)
-    monkeypatch.setattr("app.jobs.uploads.BLOCK_BYTES", 4096)
+    monkeypatch.setattr("app.uploads.BLOCK_BYTES", 4096)
     content = form("Anna", bytes(6 * LIMIT))
     pieces = [content[start : start + 5000] for start in range(0, len(content), 5000)]
     assert told(*asyncio.run(served(house, *pieces, b""))) == (200, TOO_LARGE, False)

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from app.jobs.multipart import Form
+from app.multipart import Form
 from benchmarks import voices
 from benchmarks.cases import speakers
 from benchmarks.cases.setup import Setup

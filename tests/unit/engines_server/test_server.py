@@ -178,7 +178,7 @@ def test_a_client_that_hangs_up_frees_its_place_and_its_worker() -> None:
             await create_app(workers)(scope, receive, send)
         assert sent[0]["status"] == 503
         assert workers._idle == []
-        assert workers._inside == 0
+        assert workers.places.inside == 0
 
     asyncio.run(test())
 

@@ -8,13 +8,13 @@ from typing import Final
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
-from app.jobs.options import OPTIONS_BYTES
+from app.bodies import SMALL_BODY
 from topics.errors import BadRequest
 
 #: Longest filename and content type that are kept, in characters.
 NAME_CHARACTERS: Final = 255
 #: Bytes of text that are kept: one more than any use allows, so that it sees what is too long.
-_TEXT_BYTES: Final = OPTIONS_BYTES + 1
+_TEXT_BYTES: Final = SMALL_BODY + 1
 #: A form of millions of parts would take minutes to read.
 MOST_PARTS: Final = 100
 

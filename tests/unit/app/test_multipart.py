@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from app.jobs.multipart import Form
+from app.multipart import Form
 from tests.unit.app.conftest import KEY, OPTIONS, House
 from topics.errors import BadRequest
 
@@ -191,7 +191,7 @@ def test_a_server_that_stops_says_so_to_who_is_sending(tmp_path: Path) -> None:
 
 def test_a_client_that_sends_too_slowly(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bytes that drip in do not hold the request open for ever."""
-    monkeypatch.setattr("app.jobs.uploads.SLOWEST", 1e6)
+    monkeypatch.setattr("app.uploads.SLOWEST", 1e6)
     dripping = served(house, *[piece(b"\r\n")] * 1000, pause=0.001)
     assert asyncio.run(dripping)[0]["status"] == 408
 

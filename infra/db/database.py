@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import Connection, event, inspect, make_url, text
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
 CONNECT_SECONDS: Final = 2
 BUSY_SECONDS: Final = 5
+BUSY_PAUSE_SECONDS: Final = 0.01
 COMMAND_SECONDS: Final = 30
 #: How long a checkpoint waits for readers, which is how long writers wait for it, and how often it is tried.
 SCRUB_SECONDS: Final = 0.2
@@ -87,6 +89,9 @@ class Database:
             DirectoryDown: the database does not answer.
             ServiceError: the database was made by a newer version.
         """
+        if self._sqlite:
+            with _named():
+                await asyncio.to_thread(_write_ahead, self._url.database or "")
         async with self.reading() as connection:
             found = await connection.run_sync(_revision)
         if found == REVISION:
@@ -179,7 +184,7 @@ def _sqlite(file: str, url: str) -> AsyncEngine:
 
 def _prepare(connection: DBAPIConnection, record: object) -> None:
     cursor = connection.cursor()
-    for pragma in "journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "secure_delete = ON":
+    for pragma in "synchronous = FULL", "foreign_keys = ON", "secure_delete = ON":
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
 
@@ -188,6 +193,21 @@ def _begin(connection: Connection) -> None:
     # A transaction that reads first and writes later cannot wait for another writer; one that announces it can.
     writes = connection.get_execution_options().get("writes", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _write_ahead(file: str) -> None:
+    """Have the file keep a log of writes (WAL), which lets readers read while one writes; the file remembers it."""
+    until = monotonic() + BUSY_SECONDS
+    with closing(sqlite3.connect(file, timeout=BUSY_SECONDS, isolation_level=None)) as connection:
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                # Two that switch at once both hold what the other needs: SQLite fails one of them without waiting.
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or monotonic() > until:
+                    raise
+            sleep(BUSY_PAUSE_SECONDS)
 
 
 def _checkpoint(file: str) -> bool:
@@ -207,7 +227,7 @@ def _named() -> Iterator[None]:
         yield
     except IntegrityError:
         raise
-    except (DBAPIError, PoolTimeout, OSError) as error:
+    except (DBAPIError, sqlite3.Error, PoolTimeout, OSError) as error:
         cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
         down = DirectoryDown("the database does not answer")
         down.add_note((str(cause) or type(cause).__name__).splitlines()[0])

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic import command
@@ -100,6 +102,28 @@ def test_nodes_that_start_together_migrate_once(database_url: str) -> None:
     run(database_url, story)
 
 
+@pytest.mark.parametrize(("refusals", "refused"), [(3, False), (1000, True)])
+def test_nodes_that_set_a_file_up_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusals: int, refused: bool
+) -> None:
+    # SQLite refuses without waiting when two switch a file to a log of writes at once: a few of a hundred tries.
+    class Busy(sqlite3.Connection):
+        left = refusals
+
+        def execute(self, sql: str, *parameters: Any) -> sqlite3.Cursor:
+            if "journal_mode" in sql and self.left:
+                self.left -= 1
+                error = sqlite3.OperationalError("database is locked")
+                error.sqlite_errorcode = sqlite3.SQLITE_BUSY
+                raise error
+            return super().execute(sql, *parameters)
+
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(sqlite3, "connect", functools.partial(sqlite3.connect, factory=Busy))
+    with pytest.raises(DirectoryDown) if refused else contextlib.nullcontext():
+        run(f"sqlite+aiosqlite:///{tmp_path / 'earshot.db'}", migrate)
+
+
 def test_a_revision_that_fails_leaves_nothing_behind(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(connection: Connection) -> None:
         upgrade(connection)
@@ -142,6 +166,7 @@ def test_an_up_to_date_database_needs_no_alembic(tmp_path: Path) -> None:
 
 def test_sqlite_is_set_up_for_many_readers_and_one_writer(tmp_path: Path) -> None:
     async def story(opened: Database) -> list[object]:
+        await opened.migrate()
         async with opened.reading() as connection:
             return [
                 await connection.scalar(text(f"PRAGMA {name}"))

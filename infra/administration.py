@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from functools import partial
 
 from infra.db.accounts import Accounts
 from infra.db.database import Database
@@ -25,13 +26,14 @@ class SqlAdministration(Accounts):
         """Return what was used, by month, project and service."""
         return await self._ledger.totals(await self._named(period))
 
-    async def lines(self, period: Period) -> list[Charge]:
-        """Return the single lines of the ledger, in order of time."""
-        return await self._ledger.lines(await self._named(period))
+    async def lines(self, period: Period) -> AsyncGenerator[Sequence[Charge], None]:
+        """Yield the single lines of the ledger, in order of time, some at a time."""
+        async for page in self._ledger.lines(await self._named(period)):
+            yield page
 
     async def _named(self, period: Period) -> Period:
         organization = await _id(self.find_organization, period.organization)
-        project = await _id(self.find_project, period.project)
+        project = await _id(partial(self.find_project, organization=organization), period.project)
         return Period(organization, project, period.service, period.month)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
 import msgspec
@@ -112,6 +112,9 @@ class Administration(Protocol):
         """Return what was used, by month, project and service."""
         ...
 
-    async def lines(self, period: Period) -> Sequence[Charge]:
-        """Return the single lines of the ledger, in order of time."""
+    def lines(self, period: Period) -> AsyncGenerator[Sequence[Charge], None]:
+        """Yield the single lines of the ledger, some at a time, in order of time.
+
+        One that is written meanwhile may be missing.
+        """
         ...

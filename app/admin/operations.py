@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Final
 
 import msgspec
 
-from app.admin.rows import LineRow, TotalRow, csv_lines, is_month
+from app.admin.rows import LineRow, TotalRow, as_csv, is_month, paged
 from app.admin.wire import (
     IssuedKey,
     MadeOrganization,
@@ -21,11 +21,13 @@ from app.admin.wire import (
 from app.bodies import SMALL_BODY, decode
 from app.operation import Call
 from app.queries import parameters
-from app.replies import JSON, NO_CONTENT, Reply, StreamReply, json_bytes
-from app.streaming import replied
+from app.replies import JSON, NO_CONTENT, Reply, StreamReply, json_bytes, whole
+from app.streaming import PIECE_BYTES
 from topics.accounts import Administration, Period
 from topics.errors import BadRequest, NotFound
 from topics.jobs.options import Service
+
+Pages = AsyncGenerator[Sequence[msgspec.Struct], None]
 
 CSV: Final = (b"content-type", b"text/csv; charset=utf-8; header=present")
 _ONCE: Final = (b"cache-control", b"no-store")
@@ -91,28 +93,51 @@ async def delete_project(call: Call, administration: Administration) -> Reply:
 
 
 async def read_usage(call: Call, administration: Administration) -> Reply | StreamReply:
-    """GET /usage: totals by month, project and service, or the lines of the ledger; JSON or CSV."""
+    """GET /usage: totals by month, project and service, or the lines of the ledger; JSON or CSV.
+
+    The JSON has a line break after some rows each, never within one, so that it can be read as it comes.
+    """
     given = _parameters(call, "organization", "project", "service", "month", "lines", "format")
     period = Period(given.get("organization"), given.get("project"), _service(given), _month(given))
     accepted = "csv" if b"text/csv" in call.header(b"accept") else "json"
-    as_csv = _choice(given, "format", accepted, "json", "csv") == "csv"
+    form = _choice(given, "format", accepted, "json", "csv")
     kind: type[msgspec.Struct]
-    rows: Iterator[msgspec.Struct]
+    pages: Pages
     if _choice(given, "lines", "false", "true", "false") == "true":
-        kind, rows = LineRow, map(LineRow.of, await administration.lines(period))
+        kind, pages = LineRow, ([LineRow.of(one) for one in page] async for page in administration.lines(period))
     else:
-        kind, rows = TotalRow, map(TotalRow.of, await administration.totals(period))
-    if as_csv:
-        return replied((line.encode("utf-8", "replace") for line in csv_lines(kind, rows)), CSV)
-    return replied(_array(rows), JSON)
+        kind, pages = TotalRow, paged([TotalRow.of(one) for one in await administration.totals(period)])
+    if form == "csv":
+        return await _replied((text.encode("utf-8", "replace") async for text in as_csv(kind, pages)), CSV)
+    return await _replied(_array(pages), JSON)
 
 
-def _array(rows: Iterator[msgspec.Struct]) -> Iterator[bytes]:
+async def _array(pages: Pages) -> AsyncGenerator[bytes, None]:
     before = b"["
-    for row in rows:
-        yield before + msgspec.json.encode(row)
-        before = b","
-    yield b"]" if before == b"," else b"[]"
+    async for page in pages:
+        yield before + b",".join(map(msgspec.json.encode, page))
+        before = b",\n"
+    yield b"]" if before != b"[" else b"[]"
+
+
+async def _replied(pieces: AsyncGenerator[bytes, None], content_type: tuple[bytes, bytes]) -> Reply | StreamReply:
+    """Return an answer made of pieces: whole when it is small, else made as it is sent.
+
+    Raises:
+        EarshotError: the first pieces could not be made; a status still says so.
+    """
+    begun = b""
+    async for piece in pieces:
+        begun += piece
+        if len(begun) >= PIECE_BYTES:
+            return StreamReply(200, [content_type], _resumed(begun, pieces))
+    return whole(200, content_type, begun)
+
+
+async def _resumed(begun: bytes, pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    yield begun
+    async for piece in pieces:
+        yield piece
 
 
 def _parameters(call: Call, *known: str) -> dict[str, str]:

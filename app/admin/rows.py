@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -14,6 +15,10 @@ from topics.accounts import Total
 from topics.jobs.options import Service
 from topics.ports import Charge
 
+T = TypeVar("T")
+
+#: Rows that are rendered at a time.
+PAGE: Final = 500
 #: A spreadsheet takes a cell that begins so for a formula, and runs it (OWASP, "CSV Injection").
 _FORMULA: Final = tuple("=+-@＝＋－＠")
 
@@ -89,20 +94,23 @@ def texts(row: msgspec.Struct) -> list[str]:
     return [_text(value) for value in msgspec.structs.astuple(row)]
 
 
-def csv_lines(kind: type[msgspec.Struct], rows: Iterable[msgspec.Struct]) -> Iterator[str]:
-    """Yield a line of names, also when there are no rows, and a line for each row of this kind.
+async def as_csv(
+    kind: type[msgspec.Struct], pages: AsyncIterable[Sequence[msgspec.Struct]]
+) -> AsyncGenerator[str, None]:
+    """Yield a line of names, also when there are no rows, and the lines of each page of rows of this kind.
 
     What a spreadsheet would take for a formula gets an apostrophe before it: clients and engines choose names.
     """
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(kind.__struct_fields__)
-    yield buffer.getvalue()
-    for row in rows:
-        buffer.seek(0)
-        buffer.truncate()
-        writer.writerow("'" + text if text.lstrip().startswith(_FORMULA) else text for text in texts(row))
-        yield buffer.getvalue()
+    yield _csv([kind.__struct_fields__])
+    async for page in pages:
+        yield _csv(["'" + text if text.lstrip().startswith(_FORMULA) else text for text in texts(row)] for row in page)
+
+
+async def paged(rows: Sequence[T]) -> AsyncGenerator[Sequence[T], None]:
+    """Yield rows that are all there, some at a time; others run in between."""
+    for start in range(0, len(rows), PAGE):
+        yield rows[start : start + PAGE]
+        await asyncio.sleep(0)
 
 
 def is_month(text: str) -> bool:
@@ -111,6 +119,12 @@ def is_month(text: str) -> bool:
         return datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC).strftime("%Y-%m") == text
     except ValueError:
         return False
+
+
+def _csv(rows: Iterable[Sequence[str]]) -> str:
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows(rows)
+    return buffer.getvalue()
 
 
 def _text(value: object) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Final, Self, TypeVar
 from urllib.parse import quote
@@ -31,6 +32,8 @@ from topics.ports import Charge
 T = TypeVar("T")
 
 TIMEOUT: Final = httpx2.Timeout(60.0, connect=5.0)
+#: Bytes of a line of usage, which holds some hundred rows.
+LONGEST_LINE: Final = 16 * 1024 * 1024
 _NOTHING: Final[Mapping[str, str]] = {}
 _BY_STATUS: Final = {400: BadRequest, 401: Unauthorized, 404: NotFound}
 
@@ -91,9 +94,15 @@ class AdminClient:
         rows = await self._ask("GET", "/usage", list[TotalRow], query=_given(**msgspec.structs.asdict(period)))
         return [row.total() for row in rows]
 
-    async def lines(self, period: Period) -> list[Charge]:
+    async def lines(self, period: Period) -> AsyncGenerator[Sequence[Charge], None]:
         query = _given(**msgspec.structs.asdict(period), lines="true")
-        return [row.charge() for row in await self._ask("GET", "/usage", list[LineRow], query=query)]
+        with self._answering():
+            async with self._http.stream("GET", "/usage", params=query) as response:
+                if not response.is_success:
+                    raise self._refusal(response.status_code, await response.aread())
+                async for line in self._broken(response.aiter_bytes()):
+                    if rows := self._decoded(b"[%b]" % line.strip(b"[],"), list[LineRow]):
+                        yield [row.charge() for row in rows]
 
     async def close(self) -> None:
         await self._http.aclose()
@@ -114,23 +123,43 @@ class AdminClient:
         body: msgspec.Struct | None = None,
         query: Mapping[str, str] = _NOTHING,
     ) -> T:
-        answer = await self._send(method, path, body, query)
-        try:
-            return msgspec.json.decode(answer, type=kind)
-        except msgspec.MsgspecError:
-            raise self._stranger() from None
+        return self._decoded(await self._send(method, path, body, query), kind)
 
     async def _send(
         self, method: str, path: str, body: msgspec.Struct | None = None, query: Mapping[str, str] = _NOTHING
     ) -> bytes:
         content = None if body is None else msgspec.json.encode(body)
-        try:
+        with self._answering():
             response = await self._http.request(method, path, content=content, params=query)
-        except httpx2.RequestError as error:
-            raise DirectoryDown(f"no answer from {self._url}: {str(error) or type(error).__name__}") from None
         if not response.is_success:
             raise self._refusal(response.status_code, response.content)
         return response.content
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        try:
+            yield
+        except httpx2.RequestError as error:
+            raise DirectoryDown(f"no answer from {self._url}: {str(error) or type(error).__name__}") from None
+
+    def _decoded(self, answer: bytes, kind: type[T]) -> T:
+        try:
+            return msgspec.json.decode(answer, type=kind)
+        except msgspec.MsgspecError:
+            raise self._stranger() from None
+
+    async def _broken(self, array: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+        """Yield the lines of a JSON array that has line breaks between rows."""
+        rest = b""
+        async for data in array:
+            *lines, rest = (rest + data).split(b"\n")
+            if len(rest) > LONGEST_LINE:
+                raise self._stranger()
+            for line in lines:
+                yield line
+        if not rest.endswith(b"]"):
+            raise self._stranger()
+        yield rest
 
     def _refusal(self, status: int, answer: bytes) -> EarshotError:
         try:

@@ -26,6 +26,15 @@ def show_all(rows: Sequence[Row], as_json: bool) -> None:
     _print(rows, as_json, names + [[_text(value) for value in row.values()] for row in rows])
 
 
+def show_columns(lines: Sequence[Sequence[str]], least: Sequence[int] = ()) -> list[int]:
+    """Print lines in columns, at least so wide where that is given; return how wide they are."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    widths = list(map(max, widths, least or widths))
+    for line in lines:
+        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    return widths
+
+
 def confirm(yes: bool, question: str) -> None:
     """Go on if `yes` is set or the answer is; else the command ends here."""
     if not yes:
@@ -36,9 +45,7 @@ def _print(value: Row | Sequence[Row], as_json: bool, lines: list[list[str]]) ->
     if as_json:
         typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
         return
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    show_columns(lines)
 
 
 def _text(value: Value) -> str:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterable, Sequence
+from contextlib import aclosing
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
-from app.admin.rows import LineRow, TotalRow, csv_lines, is_month, texts
+from app.admin.rows import LineRow, TotalRow, as_csv, is_month, paged, texts
 from infra.cli.administration import AdminUrl, administer
-from infra.cli.output import show_all
-from topics.accounts import Period
+from infra.cli.output import show_columns
+from topics.accounts import Administration, Period
 from topics.errors import EarshotError
 from topics.jobs.options import Service
 
@@ -70,22 +72,39 @@ def usage(
     if month is not None and not is_month(month):
         raise typer.BadParameter(f"{month!r} is no month such as 2026-11", param_hint="--month")
     period = Period(organization, project, service, month)
-    if lines:
-        charges = administer(url, lambda accounts: accounts.lines(period))
-        _print(LineRow, [LineRow.of(charge) for charge in charges], form)
-    else:
-        totals = administer(url, lambda accounts: accounts.totals(period))
-        _print(TotalRow, [TotalRow.of(total) for total in totals], form)
+
+    async def told(accounts: Administration) -> None:
+        if lines:
+            async with aclosing(accounts.lines(period)) as pages:
+                await _print(LineRow, ([LineRow.of(charge) for charge in page] async for page in pages), form)
+        else:
+            totals = [TotalRow.of(total) for total in await accounts.totals(period)]
+            await _print(TotalRow, paged(totals), form)
+
+    administer(url, told)
 
 
-def _print(kind: type[msgspec.Struct], rows: Sequence[msgspec.Struct], form: Format) -> None:
+async def _print(kind: type[msgspec.Struct], pages: AsyncIterable[Sequence[msgspec.Struct]], form: Format) -> None:
+    """Print rows as they come; the columns of a table grow with what is in them."""
     match form:
         case Format.CSV:
-            sys.stdout.writelines(csv_lines(kind, rows))
+            async for text in as_csv(kind, pages):
+                sys.stdout.write(text)
         case Format.JSON:
-            show_all([msgspec.structs.asdict(row) for row in rows], True)
+            before = "["
+            async for page in pages:
+                for row in page:
+                    # The text of a whole list, piece by piece.
+                    text = json.dumps([msgspec.structs.asdict(row)], indent=2, ensure_ascii=False)
+                    sys.stdout.write(before + text[1:-2])
+                    before = ","
+            sys.stdout.write("[]\n" if before == "[" else "\n]\n")
         case Format.TABLE:
-            show_all([dict(zip(kind.__struct_fields__, texts(row), strict=True)) for row in rows], False)
+            widths: list[int] = []
+            async for page in pages:
+                names = [] if widths else [kind.__struct_fields__]
+                cells = [[text or "-" for text in texts(row)] for row in page]
+                widths = show_columns([*names, *cells], widths)
 
 
 def _recount(form: Format) -> None:
@@ -93,7 +112,7 @@ def _recount(form: Format) -> None:
     from infra.settings import load
 
     found = asyncio.run(_compare(load()))
-    _print(Difference, found.differences, form)
+    asyncio.run(_print(Difference, paged(found.differences), form))
     said = [f"{_counted(found.jobs, 'job')} compared, {_counted(len(found.differences), 'difference')}"]
     if found.by_rows:
         said.append(f"{found.by_rows} of them by their rows, as the log no longer has all of their records")

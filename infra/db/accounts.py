@@ -119,10 +119,10 @@ class Accounts:
             found = await _find(connection, projects, project)
             await connection.execute(update(projects).where(projects.c.id == found).values(free_seconds=free_seconds))
 
-    async def find_project(self, project: str) -> str:
-        """Return the id of a project."""
+    async def find_project(self, project: str, organization: str | None = None) -> str:
+        """Return the id of a project, of an organization (id) where one is given."""
         async with self._database.reading() as connection:
-            return await _find(connection, projects, project)
+            return await _find(connection, projects, project, organization)
 
     async def find_organization(self, organization: str) -> str:
         """Return the id of an organization."""
@@ -180,9 +180,13 @@ async def add_project(connection: AsyncConnection, organization: str, name: str,
     return Owner(organization, project)
 
 
-async def _find(connection: AsyncConnection, table: Table, reference: str | None) -> str:
-    """Return the id of what `reference` means; None means the only one."""
+async def _find(
+    connection: AsyncConnection, table: Table, reference: str | None, organization: str | None = None
+) -> str:
+    """Return the id of what `reference` means, in an organization where one is given; None means the only one."""
     noun, query = _NOUN[table], select(table.c.id).limit(2)
+    if organization is not None:
+        query = query.where(table.c.organization_id == organization)
     if reference is None:
         none, several = f"there is no {noun} yet", f"say which {noun}"
     else:

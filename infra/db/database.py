@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
 
 from sqlalchemy import Connection, event, inspect, make_url, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -161,6 +162,30 @@ def _revision(connection: Connection) -> str | None:
     return None if found is None else str(found)
 
 
+class _Connection(sqlite3.Connection):
+    """A connection whose end is the end of its transaction.
+
+    SQLite waits with that for the last cursor. Who is cancelled in a statement has the connection closed, but a
+    traceback holds the cursor, and so the file's lock, or what others have written since in its log, for longer.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._cursors: WeakSet[sqlite3.Cursor] = WeakSet()
+
+    def cursor(self, *args: Any) -> Any:
+        made = super().cursor(*args)
+        self._cursors.add(made)
+        return made
+
+    def close(self) -> None:
+        cursors = [*self._cursors]
+        self._cursors.clear()  # It may be closed twice, and cursors of a closed connection cannot be closed.
+        for cursor in cursors:
+            cursor.close()
+        super().close()
+
+
 def _postgresql(url: str) -> AsyncEngine:
     return create_async_engine(
         url,
@@ -175,7 +200,7 @@ def _sqlite(file: str, url: str) -> AsyncEngine:
     with _named():
         Path(file).parent.mkdir(parents=True, exist_ok=True)
     # isolation_level None: the driver begins nothing by itself, `_begin` does, also before reads and before DDL.
-    options = {"isolation_level": None, "timeout": BUSY_SECONDS}
+    options = {"isolation_level": None, "timeout": BUSY_SECONDS, "factory": _Connection}
     engine = create_async_engine(url, connect_args=options, hide_parameters=True)
     event.listen(engine.sync_engine, "connect", _prepare)
     event.listen(engine.sync_engine, "begin", _begin)

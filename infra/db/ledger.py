@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import ColumnElement, func, select, tuple_
 
 # Its ON CONFLICT DO NOTHING is the same text on SQLite.
 from sqlalchemy.dialects.postgresql import insert
@@ -20,6 +20,10 @@ from topics.jobs.options import Service
 from topics.ports import Charge
 
 EVER: Final = Period()
+#: Lines that are read, and held, at a time.
+PAGE: Final = 500
+#: The order of time, which is that of months too: so two indexes have it, that of a project and that of all.
+_ORDER: Final = (usage.c.month, usage.c.at, usage.c.job_id, usage.c.service)
 
 
 class SqlLedger:
@@ -58,13 +62,27 @@ class SqlLedger:
                 )
         return list(totals.values())
 
-    async def lines(self, period: Period = EVER) -> list[Charge]:
-        """Return single lines in order of time; organization and project are ids."""
+    async def lines(self, period: Period = EVER) -> AsyncGenerator[Sequence[Charge], None]:
+        """Yield single lines in order of time, `PAGE` at a time; organization and project are ids.
+
+        Between pages no connection is held: whoever takes long to read is in nobody's way.
+        """
         columns = (usage.c[name] for name in ("job_id", "service", "project_id", "organization_id"))
-        query = select(*columns, usage.c.audio_ms, usage.c.model, usage.c.at).where(*_of(period))
-        async with self._database.reading() as connection:
-            rows = await connection.execute(query.order_by(usage.c.at, usage.c.job_id, usage.c.service))
-            return [Charge(job, Service(service), *rest) for job, service, *rest in rows]
+        query = select(*columns, usage.c.audio_ms, usage.c.model, usage.c.at).order_by(*_ORDER).limit(PAGE)
+        query = query.where(*_of(msgspec.structs.replace(period, month=None)))
+        after = (period.month or "", -1, "", "")
+        if period.month is not None:
+            # Not `=`, after which SQLite would not find the place of `after` in the index.
+            query = query.where(usage.c.month <= period.month)
+        while True:
+            async with self._database.reading() as connection:
+                rows = await connection.execute(query.where(tuple_(*_ORDER) > after))
+                page = [Charge(job, Service(service), *more) for job, service, *more in rows]
+            if not page:
+                return
+            yield page
+            last = page[-1]
+            after = (month_of(last.at_ms), last.at_ms, last.job, last.service)
 
 
 async def used_ms(connection: AsyncConnection, project: str, month: str) -> int:

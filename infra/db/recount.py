@@ -6,7 +6,7 @@ the rows of the job say it, which are on the log as long as the job is kept: the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -67,11 +67,11 @@ async def recount(history: History, ledger: SqlLedger) -> Recount:
     """
     # Read twice, so that a service which works on meanwhile makes no difference: what is in the ledger now must be on
     # the log, and what is on the log must then be in the ledger.
-    before = _by_key(await ledger.lines())
+    before = await _by_key(ledger)
     kept = await _kept(history)
     jobs = await _accepted(history)
     lost = await _fold_results(history, jobs, kept)
-    after = _by_key(await ledger.lines())
+    after = await _by_key(ledger)
     whole = {name: job for name, job in jobs.items() if name not in lost}
     compared = kept | whole
     differences = sorted([*_missing(compared, after), *_invented(compared, before)])
@@ -79,8 +79,8 @@ async def recount(history: History, ledger: SqlLedger) -> Recount:
     return Recount(len(compared), len(compared) - len(whole), len(known - compared.keys()), tuple(differences))
 
 
-def _by_key(charges: Sequence[Charge]) -> dict[Key, Charge]:
-    return {(charge.job, charge.service): charge for charge in charges}
+async def _by_key(ledger: SqlLedger) -> dict[Key, Charge]:
+    return {(charge.job, charge.service): charge async for page in ledger.lines() for charge in page}
 
 
 async def _kept(history: History) -> dict[str, _Job]:

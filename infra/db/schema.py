@@ -8,7 +8,7 @@ from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, LargeBina
 from sqlalchemy import UniqueConstraint as Unique
 
 #: Revision that this code works with: the newest in `migrations/versions`.
-REVISION: Final = "0003"
+REVISION: Final = "0004"
 
 #: Bytes of a model's name that the ledger keeps: some databases count them for characters.
 LONGEST_MODEL: Final = 200
@@ -77,7 +77,9 @@ usage: Final = Table(
     Column("at", BigInteger, nullable=False),
     #: "YYYY-MM" of `at`, UTC.
     Column("month", String(7), nullable=False),
-    Index(None, "project_id", "month"),
+    # What a project used in a month, and both orders in which lines are read a page at a time.
+    Index(None, "project_id", "month", "at", "job_id", "service"),
+    Index(None, "month", "at", "job_id", "service"),
 )
 
 speakers: Final = Table(

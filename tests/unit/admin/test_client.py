@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from pathlib import Path
 
 import httpx2
+import msgspec
 import pytest
 
+from app.admin.rows import LineRow
+from app.client import _admin
 from app.client._admin import AdminClient
 from app.replies import session_error
 from tests.unit.admin.house import KEY, URL, House, interface, tell
 from topics.accounts import Administration, Period
 from topics.errors import BadRequest, DirectoryDown, EarshotError, NotFound, RequestError, Unauthorized
 from topics.jobs.options import Service
+from topics.ports import Charge
 
 
 def test_what_is_made_there_is_here(tmp_path: Path) -> None:
@@ -79,6 +84,10 @@ def test_any_name_can_be_given(tmp_path: Path) -> None:
     tell(tmp_path, story)
 
 
+async def lines(of: Administration, period: Period) -> list[Charge]:
+    return [one async for page in of.lines(period) for one in page]
+
+
 PERIODS = [
     Period(),
     Period("Zoo", "apes"),
@@ -93,13 +102,65 @@ def test_usage(tmp_path: Path) -> None:
         await house.used()
         for period in PERIODS:
             assert await house.client.totals(period) == await house.accounts.totals(period)
-            assert await house.client.lines(period) == await house.accounts.lines(period)
+            assert await lines(house.client, period) == await lines(house.accounts, period)
         await house.client.delete_project("apes")
         (gone, *_) = await house.client.totals(Period())
         assert gone.name is None
         assert await house.client.totals(Period()) == await house.accounts.totals(Period())
 
     tell(tmp_path, story)
+
+
+def test_a_project_is_looked_for_in_the_organization_that_is_named(tmp_path: Path) -> None:
+    async def story(house: House) -> None:
+        _, apes = await house.used()
+        await house.accounts.create_organization("Farm")
+        await house.accounts.create_project("apes", "Farm")
+        await house.accounts.create_project("pigs", "Farm")
+        for of in house.accounts, house.client:
+            assert await of.totals(Period("Zoo", "apes")) == await of.totals(Period(project=apes))
+            assert await of.totals(Period("Farm", "apes")) == []
+            with pytest.raises(BadRequest, match="several projects 'apes'"):
+                await of.totals(Period(project="apes"))
+            with pytest.raises(NotFound, match="no project 'pigs'"):
+                await lines(of, Period("Zoo", "pigs"))
+
+    tell(tmp_path, story)
+
+
+def test_lines_are_read_as_they_come() -> None:
+    row = msgspec.json.encode(LineRow.of(Charge("j", Service.SOUND, "p", "o", 1, "\u2028", 0)))
+    sent = 0
+
+    async def body() -> AsyncIterator[bytes]:
+        nonlocal sent
+        yield b"[" + row
+        while True:
+            sent += 1
+            yield b"," + row + b",\n" + row
+
+    async def story() -> None:
+        transport = httpx2.MockTransport(lambda _: httpx2.Response(200, content=body()))
+        async with AdminClient(URL, KEY, transport=transport) as client, aclosing(client.lines(Period())) as pages:
+            for number in range(1, 4):
+                page = await anext(pages)
+                assert [one.model for one in page] == ["\u2028", "\u2028"]
+                assert sent == number
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("body", [b"", b"[", b"[{}]", b"<html>]", b'[{"job":"j"},\n', b"[" + b" " * 100])
+def test_lines_that_break_off(monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
+    monkeypatch.setattr(_admin, "LONGEST_LINE", 99)
+
+    async def story() -> None:
+        transport = httpx2.MockTransport(lambda _: httpx2.Response(200, content=body))
+        async with AdminClient(URL, KEY, transport=transport) as client:
+            await lines(client, Period())
+
+    with pytest.raises(DirectoryDown, match="does not speak"):
+        asyncio.run(story())
 
 
 CALLS: list[Callable[[Administration], object]] = [
@@ -114,7 +175,7 @@ CALLS: list[Callable[[Administration], object]] = [
     lambda it: it.delete_organization("nobody"),
     lambda it: it.delete_project("nobody"),
     lambda it: it.totals(Period(project="nobody")),
-    lambda it: it.lines(Period("nobody")),
+    lambda it: lines(it, Period("nobody")),
 ]
 
 

@@ -6,18 +6,25 @@ import asyncio
 import csv
 import io
 import json
+from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import msgspec
+import pytest
 from structlog.testing import capture_logs
 
+from app.admin import operations
 from app.admin.routes import ADMIN_ROUTES
 from app.metrics import Meters
+from app.operation import Call
+from app.replies import StreamReply
 from infra.administration import SqlAdministration
 from infra.db.database import Database
 from tests.unit.admin.house import KEY, NOVEMBER, URL, House, interface, tell
 from topics import apikeys
+from topics.accounts import Period
 from topics.jobs.options import Service
 from topics.ports import Charge
 
@@ -127,6 +134,34 @@ def test_a_ledger_of_many_lines_is_sent_in_pieces(tmp_path: Path) -> None:
         assert [row["job"] for row in answer.json()] == [f"j{n:04}" for n in range(1000)]
 
     tell(tmp_path, story)
+
+
+@pytest.mark.parametrize("form", ["json", "csv"])
+def test_lines_are_read_as_they_are_sent(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    monkeypatch.setattr(operations, "PIECE_BYTES", 300)
+    asked = 0
+
+    class Endless:
+        async def lines(self, period: Period) -> AsyncGenerator[list[Charge], None]:
+            nonlocal asked
+            while True:
+                asked += 1
+                yield [Charge("j" * 24, Service.SOUND, "p" * 24, "o" * 24, 1, "m", NOVEMBER)]
+
+    async def story() -> None:
+        nothing: Any = None
+        endless: Any = Endless()
+        scope = {"method": "GET", "headers": [], "query_string": f"lines=true&format={form}".encode()}
+        reply = await operations.read_usage(Call(nothing, nothing, scope, nothing), endless)
+        assert isinstance(reply, StreamReply)
+        begun = asked
+        assert begun < 4
+        for more in range(3):
+            assert await anext(reply.pieces)
+            assert asked == begun + more
+        await reply.pieces.aclose()
+
+    asyncio.run(story())
 
 
 async def _strangers(house: House) -> list[dict[str, str]]:

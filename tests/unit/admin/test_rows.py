@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
+from collections.abc import Sequence
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.admin.rows import LineRow, TotalRow, csv_lines, is_month, texts
+from app.admin import rows
+from app.admin.rows import LineRow, TotalRow, as_csv, is_month, paged, texts
 from topics.accounts import Total
 from topics.jobs.options import Service
 from topics.ports import Charge
 
 TOTAL = Total("2026-11", "p", "apes", "o", Service.SOUND, 2, 3_000_000_000_001, ("a@1", "b@2"))
 CHARGE = Charge("j", Service.SPEECH, "p", "o", 1234, "m", 1_793_491_199_999)
+
+
+def as_text(kind: type[msgspec.Struct], rows: Sequence[msgspec.Struct]) -> str:
+    async def story() -> str:
+        return "".join([text async for text in as_csv(kind, paged(rows))])
+
+    return asyncio.run(story())
 
 
 @given(st.integers(0, 10**15), st.integers(0, 4 * 10**12), st.sampled_from(["apes", None]))
@@ -38,14 +48,14 @@ def test_texts() -> None:
 @pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(A1)", "＝1", " =1", "\t=1", "\r=1", "\n=1"])
 def test_no_cell_is_a_formula(name: str) -> None:
     row = TotalRow.of(msgspec.structs.replace(TOTAL, name=name, models=(name,)))
-    text = "".join(csv_lines(TotalRow, [row]))
+    text = as_text(TotalRow, [row])
     _, cells = csv.reader(io.StringIO(text, newline=""))
     assert cells[1] == cells[5] == "'" + "".join(letter if letter.isprintable() else " " for letter in name)
 
 
 @pytest.mark.parametrize("name", ["a, b", 'say "hi"', "1-1", "a'b;c"])
 def test_other_cells_stay_as_they_are(name: str) -> None:
-    text = "".join(csv_lines(TotalRow, [TotalRow.of(msgspec.structs.replace(TOTAL, name=name))]))
+    text = as_text(TotalRow, [TotalRow.of(msgspec.structs.replace(TOTAL, name=name))])
     assert list(csv.reader(io.StringIO(text, newline="")))[1][1] == name
 
 
@@ -54,9 +64,16 @@ def test_a_line_is_a_line() -> None:
     assert texts(row)[4] == "a  b [2Jc"
 
 
+def test_pages_are_all_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> list[Sequence[int]]:
+        return [page async for page in paged(range(5))]
+
+    monkeypatch.setattr(rows, "PAGE", 2)
+    assert asyncio.run(story()) == [range(2), range(2, 4), range(4, 5)]
+
+
 def test_a_table_without_rows_has_names() -> None:
-    (line,) = csv_lines(LineRow, [])
-    assert line == "accepted_at,job,service,audio_seconds,model,project_id,organization_id\n"
+    assert as_text(LineRow, []) == "accepted_at,job,service,audio_seconds,model,project_id,organization_id\n"
 
 
 @pytest.mark.parametrize(

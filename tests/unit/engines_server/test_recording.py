@@ -30,6 +30,15 @@ def test_any_rate_and_container_becomes_mono_at_the_rate_that_is_asked_for(rate:
     assert np.abs(found).max() == pytest.approx(0.25, abs=0.03)
 
 
+@pytest.mark.parametrize("rate", [16_000, 48_000])
+def test_what_takes_too_long_to_decode_is_refused(monkeypatch: pytest.MonkeyPatch, rate: int) -> None:
+    # Samples of silence cost next to no bytes.
+    silence = written(np.zeros((20 * rate, 8), np.int16), rate, "FLAC")
+    monkeypatch.setattr(recording, "CPU_SECONDS", 0.001)
+    with pytest.raises(AudioError, match="within its limits"):
+        recording.load(silence, 16_000)
+
+
 def test_what_is_no_audio_or_too_long_is_refused() -> None:
     with pytest.raises(AudioError, match="no audio file"):
         recording.load(io.BytesIO(b"no audio at all" * 10), 16_000)

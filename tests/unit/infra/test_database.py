@@ -8,6 +8,7 @@ import functools
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -230,6 +231,38 @@ def test_an_error_undoes_the_whole_transaction(database_url: str) -> None:
             return await connection.scalar(text("SELECT count(*) FROM organizations"))
 
     assert run(database_url, story) == 0
+
+
+@pytest.mark.parametrize("writes", [True, False])
+def test_who_is_cancelled_leaves_no_transaction(tmp_path: Path, writes: bool) -> None:
+    """The statement goes on in its thread, and the error that is kept here holds its cursor."""
+
+    async def story(opened: Database) -> None:
+        await opened.migrate()
+        loop, begun, end = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+        def held() -> bool:
+            loop.call_soon_threadsafe(begun.set)
+            return end.wait(10)
+
+        async def ask() -> None:
+            async with opened.writing() if writes else opened.reading() as connection:
+                driver: Any = (await connection.get_raw_connection()).driver_connection
+                await driver.create_function("held", 0, held)
+                await connection.execute(text("SELECT held() FROM sqlite_schema"))
+
+        asking = asyncio.create_task(ask())
+        await begun.wait()
+        asking.cancel()
+        end.set()
+        (error,) = await asyncio.gather(asking, return_exceptions=True)
+        assert isinstance(error, asyncio.CancelledError)
+        other = sqlite3.connect(tmp_path / "earshot.db", isolation_level=None, timeout=0)
+        with contextlib.closing(other):
+            other.execute("INSERT INTO organizations VALUES ('1', 'one', 0)")
+            assert other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
+
+    run(f"sqlite+aiosqlite:///{tmp_path / 'earshot.db'}", story)
 
 
 def test_a_file_that_is_no_database(tmp_path: Path) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 import pytest
+from sqlalchemy import event
 from sqlalchemy.exc import IntegrityError
 
+from infra.db import ledger as ledger_module
 from infra.db.accounts import Accounts
 from infra.db.database import Database
-from infra.db.ledger import SqlLedger, month_of
+from infra.db.ledger import EVER, SqlLedger, month_of
 from tests.unit.infra.conftest import run
 from topics.accounts import Period, Total
 from topics.errors import DirectoryDown
@@ -29,6 +32,10 @@ def charge(job: str, service: Service = Service.SOUND, **changes: object) -> Cha
     return msgspec.structs.replace(CHARGE, job=job, service=service, **changes)
 
 
+async def lines(ledger: SqlLedger, period: Period = EVER) -> list[Charge]:
+    return [one async for page in ledger.lines(period) for one in page]
+
+
 def tell(url: str, story: Callable[[Database, SqlLedger], Awaitable[T]]) -> T:
     async def migrated(database: Database) -> T:
         await database.migrate()
@@ -42,7 +49,7 @@ def test_what_is_written_again_stays_as_it_is(database_url: str) -> None:
         await ledger.record([])
         await ledger.record([CHARGE])
         await ledger.record([charge("j1", audio_ms=9), charge("j1", Service.SPEECH), charge("j1", Service.SPEECH)])
-        return await SqlLedger(database).lines()
+        return await lines(SqlLedger(database))
 
     assert tell(database_url, story) == [CHARGE, charge("j1", Service.SPEECH)]
 
@@ -54,7 +61,7 @@ def test_nodes_that_write_the_same_at_once(database_url: str) -> None:
         await asyncio.gather(*(SqlLedger(one).record(charges) for one in others))
         for other in others:
             await other.close()
-        return await ledger.lines()
+        return await lines(ledger)
 
     assert [one.job for one in tell(database_url, story)] == [f"j{n}" for n in range(5)]
 
@@ -63,7 +70,7 @@ def test_all_of_it_or_nothing(database_url: str) -> None:
     async def story(database: Database, ledger: SqlLedger) -> list[Charge]:
         with pytest.raises(IntegrityError):
             await ledger.record([CHARGE, charge("j2", project=None)])
-        return await ledger.lines()
+        return await lines(ledger)
 
     assert tell(database_url, story) == []
 
@@ -95,7 +102,7 @@ def test_totals_per_month_project_and_service(database_url: str) -> None:
         assert await ledger.totals(Period(project=apes.id, month="2026-11")) == [total, speech]
         assert await ledger.totals(Period(service=Service.SPEECH)) == [speech]
         assert await ledger.totals(Period("o1", apes.id)) == []
-        assert [one.job for one in await ledger.lines(Period(project=apes.id))] == ["j4", "j1", "j3", "j3", "j2"]
+        assert [one.job for one in await lines(ledger, Period(project=apes.id))] == ["j4", "j1", "j3", "j3", "j2"]
         await accounts.delete_organization("Zoo")
         assert await ledger.totals(Period(project=apes.id, month="2026-10")) == [
             msgspec.structs.replace(october, name=None)
@@ -104,10 +111,57 @@ def test_totals_per_month_project_and_service(database_url: str) -> None:
     tell(database_url, story)
 
 
+def test_lines_are_read_in_pages_that_hold_no_connection(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_module, "PAGE", 2)
+    # Of the same time, of the same job, and neither.
+    times = [(f"j{n}", service, NOVEMBER + n // 3) for n in range(5) for service in (Service.SOUND, Service.SPEECH)]
+    charges = [charge(job, service, at_ms=at) for job, service, at in times]
+
+    async def story(database: Database, ledger: SqlLedger) -> None:
+        await ledger.record(charges[::-1])
+        assert [list(page) async for page in ledger.lines()] == [charges[n : n + 2] for n in range(0, 10, 2)]
+        speech = [one for one in charges if one.service is Service.SPEECH]
+        assert await lines(ledger, Period(service=Service.SPEECH)) == speech
+        assert await lines(ledger, Period(project="p1", month="2026-11")) == charges
+        assert await lines(ledger, Period(month="2026-10")) == await lines(ledger, Period(month="2026-12")) == []
+        begun = [ledger.lines() for _ in range(20)]
+        async with asyncio.timeout(1):
+            for reading in begun:
+                assert await anext(reading) == charges[:2]
+        for reading in begun:
+            await reading.aclose()
+
+    tell(database_url, story)
+
+
+PERIODS = [Period(), Period("o"), Period(project="p"), Period(month="2026-11"), Period("o", "p", None, "2026-11")]
+
+
+@pytest.mark.parametrize("period", PERIODS)
+def test_a_page_is_found_without_reading_what_is_before_it(tmp_path: Path, period: Period) -> None:
+    """Else a ledger ten times as long would take a hundred times as long to read."""
+    asked: list[tuple[str, Any]] = []
+
+    def note(connection: object, cursor: object, statement: str, parameters: Any, *_: object) -> None:
+        asked.append((statement, parameters))
+
+    async def story(database: Database, ledger: SqlLedger) -> str:
+        event.listen(database._engine.sync_engine, "before_cursor_execute", note)
+        assert await lines(ledger, period) == []
+        statement, parameters = asked[-1]
+        async with database.reading() as connection:
+            rows = await connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)
+            (plan,) = [str(row.detail) for row in rows]
+        return plan
+
+    plan = tell(f"sqlite+aiosqlite:///{tmp_path / 'earshot.db'}", story)
+    assert "(month,at,job_id,service)>(?,?,?,?)" in plan
+
+
 def test_any_name_of_a_model_is_taken(database_url: str) -> None:
     async def story(database: Database, ledger: SqlLedger) -> list[Charge]:
         await ledger.record([charge("j1", model="\0" + "é" * 300)])
-        return await ledger.lines()
+        return await lines(ledger)
 
     assert [one.model for one in tell(database_url, story)] == ["é" * 100]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 
 import msgspec
@@ -12,6 +12,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from app.admin.rows import LineRow
 from infra.cli import accounts, usage
 from infra.db.accounts import Accounts
 from infra.db.database import Database
@@ -99,6 +100,25 @@ def test_single_lines(app: typer.Typer, project: str) -> None:
         ("j1", "speech_analysis", 61.0),
     ]
     assert rows[0]["accepted_at"] == "2026-10-31T23:59:59.999+00:00"
+
+
+@pytest.mark.parametrize("form", usage.Format)
+def test_lines_are_printed_as_they_come(form: usage.Format, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [LineRow.of(charged("j" * (n + 1))) for n in range(4)]
+    printed = [""]
+
+    async def pages() -> AsyncIterator[list[LineRow]]:
+        for row in rows:
+            yield [row]
+            printed.append(capsys.readouterr().out)
+            assert row.job in printed[-1]
+
+    asyncio.run(usage._print(LineRow, pages(), form))
+    text = "".join(printed) + capsys.readouterr().out
+    if form is usage.Format.JSON:
+        assert text == json.dumps([msgspec.structs.asdict(row) for row in rows], indent=2) + "\n"
+    else:
+        assert (text.count("accepted_at"), len(text.splitlines())) == (1, 5)
 
 
 def test_usage_of_what_was_deleted_and_of_what_never_was(app: typer.Typer, project: str) -> None:

@@ -1,0 +1,24 @@
+"""The orders in which lines of the usage ledger are read, a page at a time."""
+
+from __future__ import annotations
+
+from alembic import op
+
+revision = "0004"
+down_revision = "0003"
+
+LINES = ["month", "at", "job_id", "service"]
+
+
+def upgrade() -> None:
+    """Make the indexes; that of projects had the month alone."""
+    op.drop_index("ix_usage_project_id", "usage")
+    op.create_index("ix_usage_project_id", "usage", ["project_id", *LINES])
+    op.create_index("ix_usage_month", "usage", LINES)
+
+
+def downgrade() -> None:
+    """Make them what they were."""
+    op.drop_index("ix_usage_month", "usage")
+    op.drop_index("ix_usage_project_id", "usage")
+    op.create_index("ix_usage_project_id", "usage", ["project_id", "month"])

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import soundfile
 
-from streams.audio import container, pcm
+from streams.audio import container, mp3, pcm
 from streams.engines.protocol import Floats
 from topics.errors import AudioError, AudioTooLong
 from topics.media import MAX_CHANNELS, MAX_RATE, MIN_RATE, Media
@@ -110,12 +110,15 @@ def open_file(
         return FileAudio(media.rate, media.channels, _raw_blocks(source, media, block_samples), longest_s)
     container.check(source, media)
     guarded = Guarded(source)
-    file = _opened(guarded)
-    # A header that does not know the length has the largest number there is, and that of MP3 is guessed from the first
-    # frames, maybe ten times too long; then counting decides.
+    endless = mp3.endless(guarded)
+    file = _opened(guarded, endless)
+    # A header that does not know the length has the largest number there is, and what an MP3 tells is not believed;
+    # then counting decides.
     frames = file.frames if file.frames < 2**62 and file.format != "MP3" else None
     _check_caps(file, frames, longest_s)
-    return FileAudio(file.samplerate, file.channels, _file_blocks(file, guarded, block_samples), longest_s, frames)
+    meant = endless.meant(file.frames) if endless else file.frames
+    blocks = _file_blocks(file, meant, guarded, block_samples)
+    return FileAudio(file.samplerate, file.channels, blocks, longest_s, frames)
 
 
 class Guarded:
@@ -162,9 +165,9 @@ class Sequential(soundfile.SoundFile):  # type: ignore[misc]
         return False
 
 
-def _opened(guarded: Guarded) -> Sequential:
+def _opened(guarded: Guarded, endless: mp3.Endless | None) -> Sequential:
     try:
-        file = Sequential(guarded)
+        file = Sequential(endless or guarded)
     except Exception as error:  # libsndfile reports damage by several types
         guarded.check()
         raise AudioError(f"the audio cannot be read: {_cause(error)}") from error
@@ -181,31 +184,34 @@ def _check_caps(file: Sequential, frames: int | None, longest_s: int) -> None:
         raise AudioTooLong(f"the audio is longer than {longest_s} s")
 
 
-def _file_blocks(file: Sequential, guarded: Guarded, block_samples: int) -> Iterator[Floats]:
+def _file_blocks(file: Sequential, meant: int, guarded: Guarded, block_samples: int) -> Iterator[Floats]:
     most = max(1, block_samples // file.channels)
     if file.format == "MP3":
         # Its decoder gives nothing of a read that meets damage, others what comes before the damage.
         most = min(most, file.samplerate)
     # A header's claim bounds what is asked for, because libsndfile clears what it cannot fill; a few frames more tell
     # whether the claim is true. Not for FLAC, to whose decoder zeros after the end are damage.
-    more = 0 if file.format == "FLAC" else 64
+    more = {"FLAC": 0, "MP3": mp3.PADDING}.get(file.format, 64)
     # Numpy turns integers into floats several times as fast as libsndfile does, and into the same ones.
     kind = np.int16 if file.subtype == "PCM_16" else np.float32
-    left = file.frames
+    left = meant
     with file:
         while left + more > 0:
-            frames = np.empty((min(most, max(left, more)), file.channels), kind)
-            before = file.tell()
+            frames = np.empty((min(most, left) or more, file.channels), kind)
+            # Behind the claimed end of an MP3 is what its coder added; if there is more, the claim is not true.
+            at_end, before = file.format == "MP3" and not left, file.tell()
             try:
                 frames = file.read(out=frames)
             except Exception as error:  # as above
                 guarded.check()
+                if at_end:
+                    return
                 yield from _mono(_floats(frames[: max(0, file.tell() - before)]))
                 raise AudioError(f"{DAMAGED}: {_cause(error)}") from error
             guarded.check()
-            if not len(frames):
+            if not len(frames) or (at_end and len(frames) < more):
                 return
-            left = max(0, left - len(frames))
+            left = file.frames if at_end else max(0, left - len(frames))
             yield from _mono(_floats(frames))
 
 

@@ -24,7 +24,7 @@ from streams.voice.speaker import OnnxSpeakerEngine
 from topics import media
 
 SPEAKER: Final = "Anna_Kim"
-#: What is in another container is decoded and searched for speech before the engine sees it.
+#: What is in another container is probed and decoded before the engine sees it.
 REGISTERING_BARS: Final = {"wav": 1.3, "ogg": None}
 KEY_BAR_US: Final = 20.0
 REFUSING_BAR_MB: Final = 20.0

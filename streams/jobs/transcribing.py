@@ -17,7 +17,7 @@ from streams.jobs.performer import Work
 from streams.jobs.pieces import Piece, activity, pieces
 from streams.jobs.recording import Recording
 from streams.jobs.voices import Voices, strangers
-from streams.voice.activity import VoiceActivity
+from streams.voice.activity import HeardOnce, VoiceActivity
 from streams.voice.diarization import Turn, diarize
 from streams.voice.excerpts import excerpts
 from streams.voice.speaker import SpeakerEngine
@@ -89,11 +89,12 @@ class Transcribing:
             self._warnings.append("speakers are not named: they are not told apart")
         diarizing: asyncio.Future[list[Turn]] | None = None
         try:
-            found = await self._kit.read(self._pieces)
+            ear = await self._kit.read(lambda: HeardOnce(self._kit.activity()))
+            found = self._pieces(ear)
             number = 0
             while (piece := await self._kit.read(next, found, None)) is not None:
                 if self._apart and diarizing is None:
-                    diarizing = asyncio.get_running_loop().run_in_executor(self._kit.diarizers, self._diarize)
+                    diarizing = asyncio.get_running_loop().run_in_executor(self._kit.diarizers, self._diarize, ear)
                 self._asked.append((piece, asyncio.create_task(self._ask(piece, number))))
                 number += 1
                 # Twice the places, so that none is empty while the oldest piece is waited for.
@@ -114,14 +115,13 @@ class Transcribing:
             await asyncio.gather(*left, return_exceptions=True)
         return tuple(self._warnings)
 
-    def _pieces(self) -> Iterator[Piece]:
-        settings = activity(self._kit.piece_s)
-        segments = self._kit.activity().segments(self._recording.blocks(self._stopped), settings)
+    def _pieces(self, ear: VoiceActivity) -> Iterator[Piece]:
+        segments = ear.segments(self._recording.blocks(self._stopped), activity(self._kit.piece_s))
         return pieces(segments, self._kit.piece_s)
 
-    def _diarize(self) -> list[Turn]:
+    def _diarize(self, ear: VoiceActivity) -> list[Turn]:
         assert self._kit.speakers is not None
-        return diarize(self._recording.blocks(self._stopped), self._kit.speakers, self._kit.activity())
+        return diarize(self._recording.blocks(self._stopped), self._kit.speakers, ear)
 
     async def _turns(self, diarizing: asyncio.Future[list[Turn]]) -> list[Turn]:
         try:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import tempfile
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 import msgspec
 
-from streams.audio import wav
-from streams.audio.resample import resampled
 from streams.engines.protocol import Floats
 from streams.jobs.engines.speaker import Embedded
 from streams.speakers.gate import Gate
-from streams.speakers.listener import LEAST_S, Listener, own
+from streams.speakers.listener import LEAST_S, SAMPLED_S, SHORT_S, Listener, own
 from streams.speakers.prints import Voiceprints
 from streams.speakers.roster import Enrolled, Roster, Sample, VoiceFiles, nobody
 from streams.voice.activity import RATE
@@ -23,10 +22,8 @@ from topics.errors import AudioError, DirectoryDown, NotFound, RuleBroken, Unava
 from topics.keys import new_id
 from topics.ports import ReEnrolled
 
-#: Recordings of at most so much may be learnt whole, so many at a time.
-WHOLE_BYTES: Final = 4 * 1024 * 1024
-WHOLE_S: Final = 30
-WHOLE: Final = 8
+#: Short plain recordings that are learnt at a time.
+SHORT: Final = 8
 
 
 class Learned(msgspec.Struct, frozen=True):
@@ -57,15 +54,12 @@ class Enrolment:
         self._prints = prints
         self._files = files
         self._kept = files if keep else None
-        self._few = Gate(WHOLE)
+        self._few = Gate(SHORT)
         self._gate = gate
 
     async def register(self, organization: str, speaker: str, file: int) -> Enrolled:
         """See `topics.ports.Speakers.register`."""
-        learned = await self._learned_whole(organization, speaker, file)
-        if learned is None:
-            await self._roster.check_room(organization, speaker)
-            learned = await self._learned(file)
+        learned = await self._learned(file, partial(self._roster.check_room, organization, speaker))
         sample = Sample(new_id(), learned.voice.vector, learned.voice.model, learned.length_ms)
         if self._kept is None:
             return await self._roster.add(organization, speaker, sample)
@@ -103,44 +97,43 @@ class Enrolment:
             done += await self._roster.replace(organization, speaker, fresh)
         return ReEnrolled(done, left)
 
-    async def _learned_whole(self, organization: str, speaker: str, file: int) -> Learned | None:
-        """Learn a short recording that is mostly speech; None of any other, and of what is no plain WAV file.
-
-        It is sent as it came, pauses included, so that the engine works while it is looked for speech here.
-        """
+    async def _learned(self, file: int, check_room: Callable[[], Awaitable[None]]) -> Learned:
+        """Learn a recording; `check_room` raises where there is no room for another, and is called before long work."""
         async with self._few.place():
-            data = _small(file)
-            if not wav.looks_plain(data):
-                return None
-            early = asyncio.create_task(self._prints.embed(data))
-            try:
-                await self._roster.check_room(organization, speaker)
-                length = await self._listener.run(self._heard, data)
-                return None if length is None else Learned(await early, length * 1000 // RATE, "wav")
-            finally:
+            plain = await self._listener.plain(file)
+            if plain is not None:
+                samples, data = plain
+                return await self._voice(samples, "wav", check_room, data)
+        async with self._gate.place():
+            await check_room()
+            found = await self._listener.look(file)
+            return await self._voice(await self._listener.samples(file, found), found.format, anybody)
+
+    async def _voice(
+        self, samples: Floats, kind: str, check_room: Callable[[], Awaitable[None]], data: bytes | None = None
+    ) -> Learned:
+        """Learn from the speech in float32[n] at 16 kHz, pauses included where it is short and mostly speech.
+
+        What is short is sent whole, as the WAV file `data` if it came as one, so that the engine works while it is
+        looked for speech here.
+        """
+        length_ms = len(samples) * 1000 // RATE
+        short = SAMPLED_S * RATE <= len(samples) <= SHORT_S * RATE
+        early = asyncio.create_task(self._prints.embed(data or samples)) if short else None
+        try:
+            await check_room()
+            if early is not None and await self._listener.run(self._listener.mostly_speech, samples):
+                return Learned(await early, length_ms, kind)
+        finally:
+            if early is not None:
                 early.cancel()
                 await asyncio.gather(early, return_exceptions=True)
-
-    def _heard(self, data: bytes) -> int | None:
-        """Return the samples at 16 kHz of a short plain WAV file that is mostly speech, None of any other."""
-        samples = _plain(data)
-        return len(samples) if samples is not None and self._listener.mostly_speech(samples) else None
-
-    async def _learned(self, file: int) -> Learned:
-        """Learn a recording from the speech in it, pauses included where it is short and mostly speech."""
-        async with self._gate.place():
-            found = await self._listener.look(file)
-            samples = await self._listener.samples(file, found)
-            length_ms = len(samples) * 1000 // RATE
-            whole = length_ms <= WHOLE_S * 1000 and await self._listener.run(self._listener.mostly_speech, samples)
-            speech = samples if whole else await self._listener.speech(samples)
-            del samples  # another copy comes with the call
-            if len(speech) < LEAST_S * RATE:
-                seconds = len(speech) / RATE
-                raise RuleBroken(
-                    f"the audio holds too little speech: {seconds:.1f} s, at least {LEAST_S:g} s is needed"
-                )
-            return Learned(await self._prints.embed(speech), length_ms, found.format)
+        speech = await self._listener.speech(samples)
+        del samples  # another copy comes with the call
+        if len(speech) < LEAST_S * RATE:
+            seconds = len(speech) / RATE
+            raise RuleBroken(f"the audio holds too little speech: {seconds:.1f} s, at least {LEAST_S:g} s is needed")
+        return Learned(await self._prints.embed(speech), length_ms, kind)
 
     async def _learned_again(self, voice: str) -> Learned | None:
         """Learn the recording in a voice file; None where it cannot be had any more."""
@@ -149,26 +142,10 @@ class Enrolment:
                 return None
             file.flush()
             try:
-                return await self._learned(file.fileno())
+                return await self._learned(file.fileno(), anybody)
             except (AudioError, RuleBroken):
                 return None
 
 
-def _small(file: int) -> bytes:
-    """Return all of a file, b"" of one that is too large to be learnt whole.
-
-    Raises:
-        Unavailable: the disk does not give it.
-    """
-    try:
-        return os.pread(file, WHOLE_BYTES, 0) if os.fstat(file).st_size <= WHOLE_BYTES else b""
-    except OSError as error:
-        raise Unavailable(f"the recording cannot be read: {error.strerror}") from error
-
-
-def _plain(data: bytes) -> Floats | None:
-    """Return the samples of a short plain WAV file at 16 kHz."""
-    audio = wav.plain(data)
-    if audio is None or len(audio.samples) > WHOLE_S * audio.rate:
-        return None
-    return resampled(audio.samples, audio.rate, RATE)
+async def anybody() -> None:
+    """Stand for `check_room` where there is room, or need be none."""

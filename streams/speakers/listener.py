@@ -7,12 +7,13 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import BinaryIO, Final, ParamSpec, TypeVar
+from typing import BinaryIO, Concatenate, Final, ParamSpec, TypeVar
 
 import numpy as np
 
+from streams.audio import wav
 from streams.audio.decode import open_file
-from streams.audio.resample import Resampler
+from streams.audio.resample import Resampler, resampled
 from streams.engines.protocol import Floats
 from streams.voice.activity import RATE, Hysteresis, VoiceActivity, bundled
 from topics import media
@@ -24,6 +25,9 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 LONGEST_S: Final = 600
+#: What is short may be learnt whole, and where it is a plain WAV file nobody need look into it before it is read.
+SHORT_S: Final = 30
+SHORT_BYTES: Final = 4 * 1024 * 1024
 #: Processor time for decoding one recording: ten minutes of stereo take some three seconds, but a few megabytes of FLAC
 #: can hold ten minutes of sixteen silent channels at 384 kHz.
 CPU_SECONDS: Final = 20.0
@@ -34,6 +38,8 @@ LEAST_S: Final = 1.0
 #: Where this share of what was sampled is speech, two thirds of the recording are, and the vector of all of it points
 #: where that of the speech alone points: their cosine is about 0.9 or more.
 MOSTLY: Final = 0.5
+#: Recordings of which that is asked hold twice the least, since the share is an estimate; of less all is heard at once.
+SAMPLED_S: Final = 2 * LEAST_S / MOSTLY
 
 
 class Listener:
@@ -65,6 +71,16 @@ class Listener:
             await asyncio.gather(future, return_exceptions=True)
             raise
 
+    async def plain(self, file: int) -> tuple[Floats, bytes] | None:
+        """Return what is in a short plain WAV file, float32[n] at 16 kHz, and the file; None of any other recording.
+
+        Any other needs a look, and a decoder.
+
+        Raises:
+            Unavailable: the disk does not give it.
+        """
+        return await self._read(plain, file)
+
     async def look(self, file: int) -> Probed:
         """Tell what the recording is.
 
@@ -86,9 +102,14 @@ class Listener:
             AudioError: it is damaged, or takes `CPU_SECONDS` to decode.
             Unavailable: the disk does not give it.
         """
+        return await self._read(decoded, file, media.parse(found.content_type))
+
+    async def _read(
+        self, function: Callable[Concatenate[BinaryIO, P], T], file: int, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         with own(file) as source:
             try:
-                return await self.run(decoded, source, media.parse(found.content_type))
+                return await self.run(function, source, *args, **kwargs)
             except OSError as error:
                 raise Unavailable(f"the recording cannot be read: {error.strerror}") from error
 
@@ -107,16 +128,13 @@ class Listener:
         return np.concatenate(cut) if cut else samples[:0]
 
     def mostly_speech(self, samples: Floats) -> bool:
-        """Tell whether float32[n] at 16 kHz is speech with few pauses, and enough of it; blocks, for `run`.
+        """Tell whether `SAMPLED_S` or more, float32[n] at 16 kHz, is speech with few pauses; blocks, for `run`.
 
         A `False` may be wrong: not all is heard.
 
         Raises:
             EngineError: the model failed.
         """
-        # Twice the least, since it is an estimate; of less there is little to hear it all.
-        if len(samples) * MOSTLY < 2 * LEAST_S * RATE:
-            return False
         return bool(np.mean(self.activity.sampled(samples) >= Hysteresis().on) >= MOSTLY)
 
 
@@ -135,6 +153,16 @@ def own(file: int) -> BinaryIO:
 def blocks(samples: Floats) -> list[Floats]:
     """Return the samples second by second."""
     return np.split(samples, range(RATE, len(samples), RATE))
+
+
+def plain(source: BinaryIO) -> tuple[Floats, bytes] | None:
+    """Read a short plain WAV file; see `Listener.plain`."""
+    source.seek(0)
+    data = source.read(SHORT_BYTES + 1)
+    audio = wav.plain(data) if len(data) <= SHORT_BYTES and wav.looks_plain(data) else None
+    if audio is None or len(audio.samples) > SHORT_S * audio.rate:
+        return None
+    return resampled(audio.samples, audio.rate, RATE), data
 
 
 def decoded(source: BinaryIO, kind: Media) -> Floats:

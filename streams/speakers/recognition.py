@@ -13,7 +13,8 @@ from streams.speakers.matching import named
 from streams.speakers.naming import Naming, telling
 from streams.speakers.roster import Roster
 from streams.speakers.transcripts import Writer
-from streams.voice.diarization import Turn, diarize, linked
+from streams.voice.activity import HeardOnce, VoiceActivity
+from streams.voice.diarization import diarize, linked
 from streams.voice.excerpts import excerpts
 from streams.voice.speaker import SpeakerEngine
 from topics.ports import Spoken
@@ -44,9 +45,10 @@ class Recognition:
         async with self._gate.place():
             found, enrolled = await asyncio.gather(self._listener.look(file), self._roster.enrolled(organization))
             samples = await self._listener.samples(file, found)
-            writing = asyncio.create_task(self._heard(samples))
+            ear = await self._listener.run(lambda: HeardOnce(self._listener.activity))
+            writing = asyncio.create_task(self._units(samples, ear))
             try:
-                turns = await self._listener.run(self._turns, samples)
+                turns = await self._listener.run(diarize, blocks(samples), self._speakers, ear)
                 voices = excerpts(turns, lambda first, end: samples[first:end])
                 matches = await self._naming.matches(enrolled, voices)
                 turns = linked(turns, words.PAUSE_MS / 1000)
@@ -69,8 +71,5 @@ class Recognition:
             for turn, text in zip(turns, texts, strict=True)
         ]
 
-    def _turns(self, samples: Floats) -> list[Turn]:
-        return diarize(blocks(samples), self._speakers, self._listener.activity)
-
-    async def _heard(self, samples: Floats) -> Sequence[words.Unit]:
-        return [] if self._writer is None else await self._writer.heard(self._listener, samples)
+    async def _units(self, samples: Floats, ear: VoiceActivity) -> Sequence[words.Unit]:
+        return [] if self._writer is None else await self._writer.units(self._listener, samples, ear)

@@ -15,7 +15,7 @@ from streams.jobs.engines.transcriptions import TranscriptionEngine
 from streams.jobs.pieces import Piece
 from streams.jobs.words import Unit
 from streams.speakers.listener import Listener, blocks
-from streams.voice.activity import RATE
+from streams.voice.activity import RATE, VoiceActivity
 from topics.errors import EngineAway, ServiceFault
 from topics.keys import new_id
 
@@ -29,8 +29,8 @@ class Writer(msgspec.Struct, frozen=True):
     #: Length of a piece, at most.
     piece_s: float
 
-    async def heard(self, listener: Listener, samples: Floats) -> list[Unit]:
-        """Return what is said in float32[n] at 16 kHz, in order of time.
+    async def units(self, listener: Listener, samples: Floats, ear: VoiceActivity) -> list[Unit]:
+        """Return what is said in float32[n] at 16 kHz, in order of time; speech is where `ear` hears it.
 
         What the engine does not answer, or not within its deadline for one call, is missing.
         """
@@ -38,7 +38,7 @@ class Writer(msgspec.Struct, frozen=True):
         tasks: list[asyncio.Task[None]] = []
         try:
             async with asyncio.timeout(self.engine.address.timeout_s):
-                for number, piece in enumerate(await listener.run(self._pieces, listener, samples)):
+                for number, piece in enumerate(await listener.run(self._pieces, samples, ear)):
                     tasks.append(asyncio.create_task(self._ask(samples, piece, number, found)))
                 await asyncio.gather(*tasks)
         except (TimeoutError, EngineAway) as error:
@@ -48,8 +48,8 @@ class Writer(msgspec.Struct, frozen=True):
                 task.cancel()
         return [unit for number in sorted(found) for unit in found[number]]
 
-    def _pieces(self, listener: Listener, samples: Floats) -> Sequence[Piece]:
-        segments = listener.activity.segments(blocks(samples), pieces.activity(self.piece_s))
+    def _pieces(self, samples: Floats, ear: VoiceActivity) -> Sequence[Piece]:
+        segments = ear.segments(blocks(samples), pieces.activity(self.piece_s))
         return list(pieces.pieces(segments, self.piece_s))
 
     async def _ask(self, samples: Floats, piece: Piece, number: int, found: dict[int, list[Unit]]) -> None:

@@ -23,11 +23,12 @@ from streams.jobs.performer import Done
 from streams.jobs.recording import RATE
 from streams.jobs.speech import SpeechPerformer
 from streams.jobs.voices import Voices, strangers
-from streams.voice.activity import VoiceActivity, bundled
+from streams.voice.activity import FRAME, VoiceActivity, bundled
 from streams.voice.speaker import OnnxSpeakerEngine, SpeakerEngine
 from tests.conftest import SHARED
 from tests.unit.jobs.http_engine import Asked, HttpEngine, reply
 from tests.unit.jobs.runs import Run
+from tests.unit.speakers.house import Attentive
 from tests.unit.voice.tones import Ear, Tones, talk
 from topics.errors import AudioError, DirectoryDown, EngineAway, EngineError, ServiceError, ServiceFault, Unavailable
 from topics.jobs import payloads
@@ -209,6 +210,13 @@ def test_words_go_to_who_speaks_then(tmp_path: Path) -> None:
         (9000, 9900, "Well, yes.", 0),
     ]
     assert [segment.name for segment in run.segments] == ["Unknown 0", "Unknown 0", "Unknown 1", "Unknown 0"]
+
+
+def test_a_recording_is_heard_once(tmp_path: Path) -> None:
+    """For its pieces and for its speakers."""
+    ear = Attentive()
+    perform(Run(three(tmp_path)), HttpEngine(numbered), Tones(), 2.5, activity=lambda: ear)
+    assert ear.frames == 8 * RATE / FRAME
 
 
 def test_registered_speakers_are_named(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from streams.jobs.engines.speaker import EmbeddingEngine
 from streams.probe.look import look
 from streams.speakers.roster import Model
 from streams.speakers.service import SpeakerService
-from streams.voice.activity import RATE
+from streams.voice.activity import RATE, VoiceStream
 from streams.voice.speaker import SpeakerEngine
 from tests.unit.jobs.http_engine import Asked, HttpEngine, reply
 from tests.unit.speakers.memory import MemoryFiles, MemoryRoster
@@ -49,6 +49,19 @@ class Here:
     async def probe(self, file: int, declared: Media | None) -> Probed:
         with os.fdopen(os.dup(file), "rb") as source:
             return look(source, declared)
+
+
+class Attentive(Ear):
+    """Counts the frames that it hears."""
+
+    frames = 0
+
+    def stream(self) -> VoiceStream:
+        return VoiceStream(self)
+
+    def run(self, frames: Floats, state: Floats) -> tuple[Floats, Floats]:
+        self.frames += len(frames)
+        return super().run(frames, state)
 
 
 class House:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import threading
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,9 @@ from streams.speakers import listener
 from streams.speakers.roster import Model
 from streams.speakers.service import SpeakerService
 from streams.voice.activity import RATE
-from tests.unit.jobs.http_engine import reply
-from tests.unit.speakers.house import MODEL, ORGANIZATION, House, heard, register, wav
-from tests.unit.voice.tones import talk
+from tests.unit.jobs.http_engine import Asked, reply
+from tests.unit.speakers.house import MODEL, ORGANIZATION, Here, House, heard, register, wav
+from tests.unit.voice.tones import Ear, talk
 from topics.errors import AudioError, AudioTooLong, DirectoryDown, EngineAway, RuleBroken, Unavailable
 from topics.ports import Profile
 
@@ -54,7 +55,27 @@ def test_a_plain_recording_is_learnt_whole() -> None:
     assert [asked.fields["file"] for asked in house.engine.asked] == [[wav(SPEECH)]]
 
 
-def test_of_a_recording_with_pauses_only_the_speech_is_learnt() -> None:
+@pytest.mark.parametrize("kind", ["WAV", "FLAC"])
+def test_the_engine_works_while_a_short_recording_is_looked_for_speech(kind: str) -> None:
+    house, asked = House(), threading.Event()
+
+    class Waiting(Ear):
+        def run(self, frames: Floats, state: Floats) -> tuple[Floats, Floats]:
+            assert asked.wait(5)
+            return super().run(frames, state)
+
+    def answer(request: Asked) -> bytes:
+        asked.set()
+        return house.answer(request)
+
+    house.engine.answer = answer
+    learnt(wav(SPEECH, kind), house, activity=Waiting)
+    assert [len(heard(each)) for each in house.engine.asked] == [5 * RATE]
+
+
+def test_of_a_recording_with_pauses_only_the_speech_is_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody need look into what no decoder reads."""
+    monkeypatch.setattr(Here, "probe", None)
     house, profile = learnt(wav(PAUSES))
     assert profile.length_ms == 7000
     assert len(heard(house.engine.asked[-1])) / RATE == pytest.approx(3.1, abs=0.15)
@@ -85,8 +106,12 @@ def test_too_little_speech_is_refused(kind: str, spoken: float, said: str) -> No
     assert message == f"the audio holds too little speech: {said} s, at least 1 s is needed"
 
 
-def test_a_second_of_speech_is_enough() -> None:
-    assert learnt(wav(talk((0, 1.0))))[1].length_ms == 1000
+@pytest.mark.parametrize("seconds", [1.0, 3.9])
+def test_a_second_of_speech_is_enough(seconds: float) -> None:
+    """Of little all is heard, and then it is sent, once."""
+    house, profile = learnt(wav(talk((0, seconds))))
+    assert profile.length_ms == 1000 * seconds
+    assert len(house.engine.asked) == 1
 
 
 @pytest.mark.parametrize("data", [b"hello, is this thing on?" * 9, wav(SPEECH)[:30], wav(SPEECH, "FLAC")[:9000]])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,11 +17,11 @@ from infra import models
 from streams.jobs.engines.transcriptions import TranscriptionEngine
 from streams.speakers.service import LONG, SpeakerService
 from streams.speakers.transcripts import Writer
-from streams.voice.activity import RATE, bundled
+from streams.voice.activity import FRAME, RATE, bundled
 from streams.voice.speaker import OnnxSpeakerEngine
 from tests.conftest import SHARED
 from tests.unit.jobs.http_engine import Asked, HttpEngine, reply
-from tests.unit.speakers.house import ORGANIZATION, House, recognize, register, wav
+from tests.unit.speakers.house import ORGANIZATION, Attentive, House, recognize, register, wav
 from tests.unit.voice.tones import talk
 from topics.errors import AudioError, AudioTooLong, DirectoryDown, EngineAway
 from topics.ports import Spoken
@@ -130,14 +131,19 @@ def test_without_the_database_nobody_is_recognised() -> None:
 
 
 def written(
-    house: House, speech: HttpEngine, timeout_s: float = 5.0, data: bytes = MEETING, piece_s: float = 30.0
+    house: House,
+    speech: HttpEngine,
+    timeout_s: float = 5.0,
+    data: bytes = MEETING,
+    piece_s: float = 30.0,
+    **given: Any,
 ) -> list[str]:
     """Transcripts of the turns."""
 
     async def scene() -> list[str]:
         async with speech.running():
             engine = TranscriptionEngine(speech.address(timeout_s=timeout_s, model="m"))
-            async with house.open(writer=Writer(engine, piece_s)) as service:
+            async with house.open(writer=Writer(engine, piece_s), **given) as service:
                 found = await recognize(service, data)
             await engine.close()
             return [turn.transcript for turn in found]
@@ -158,6 +164,13 @@ def test_what_is_said_is_told_turn_by_turn() -> None:
     speech = HttpEngine(reply(WORDS))
     assert written(with_anna_and_bob(), speech) == ["Good morning.", "Hello!", "Nice day,", "yes."]
     assert speech.asked[0].fields["model"] == [b"m"]
+
+
+def test_a_recording_is_heard_once() -> None:
+    """For its words and for its speakers."""
+    ear = Attentive()
+    assert any(written(with_anna_and_bob(), HttpEngine(reply(WORDS)), activity=lambda: ear))
+    assert ear.frames == math.ceil(17 * RATE / FRAME)
 
 
 @pytest.mark.parametrize("answer", [reply({}, 503), reply(b"["), None])

@@ -6,6 +6,7 @@ import csv
 import hashlib
 import itertools
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from streams.voice.activity import (
     SAMPLE_FRAMES,
     SAMPLES,
     WARM_FRAMES,
+    HeardOnce,
     Hysteresis,
     Segment,
     Segmenter,
@@ -77,6 +79,47 @@ def test_streams_do_not_disturb_each_other() -> None:
         got.append(one.feed(piece))
         other.feed(piece[::-1].copy())
     assert np.array_equal(np.concatenate(got), probabilities(noise(4 * FRAME)))
+
+
+class Counted(VoiceActivity):
+    """The bundled network, which fails once."""
+
+    def __init__(self, fails_at: int = 0) -> None:
+        self.runs = 0
+        self.fails_at = fails_at
+
+    def run(self, frames: Floats, state: Floats) -> tuple[Floats, Floats]:
+        self.runs += 1
+        if self.runs == self.fails_at:
+            raise EngineError("out of order")
+        return bundled().run(frames, state)
+
+
+@given(length=st.integers(0, 9000), cuts=st.lists(st.lists(st.integers(0, 9000), max_size=5), min_size=2, max_size=3))
+@settings(max_examples=15, deadline=None)
+def test_what_several_hear_is_heard_once(length: int, cuts: list[list[int]]) -> None:
+    counted, samples = Counted(), noise(length)
+    once = HeardOnce(counted)
+
+    def hear(cut: list[int]) -> tuple[Floats, int]:
+        stream = once.stream()
+        return np.concatenate([*map(stream.feed, np.split(samples, sorted(cut))), stream.finish()]), stream.samples
+
+    with ThreadPoolExecutor(len(cuts)) as threads:
+        for found, heard in threads.map(hear, cuts):
+            assert np.array_equal(found, probabilities(samples))
+            assert heard == length
+    assert counted.runs == -(-length // FRAME)
+
+
+def test_what_fails_for_one_fails_for_all() -> None:
+    once, block = HeardOnce(Counted(fails_at=5)), noise(3 * FRAME)
+    first, second = once.stream(), once.stream()
+    assert np.array_equal(first.feed(block), second.feed(block))
+    with pytest.raises(EngineError, match="out of order"):
+        second.feed(block)
+    with pytest.raises(EngineError, match="failed on a part"):
+        first.feed(block[:FRAME])
 
 
 @given(

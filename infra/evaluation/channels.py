@@ -27,7 +27,7 @@ def through_channel(samples: Floats, sample_rate: int, rng: np.random.Generator)
     size = 1 << (len(samples) + ROOM - 1).bit_length()
     hertz: Doubles = np.arange(size // 2 + 1) * sample_rate / size
     gains = 10.0 ** (_microphone(hertz, rng) / 20.0)
-    heard = np.fft.irfft(np.fft.rfft(samples, size) * np.fft.rfft(_room(sample_rate, rng), size) * gains)
+    heard = np.fft.irfft(np.fft.rfft(samples, size) * np.fft.rfft(room(sample_rate, rng), size) * gains)
     heard = heard[: len(samples)]
     noise = np.fft.irfft(np.fft.rfft(rng.standard_normal(size)) * (hertz + 50.0) ** -rng.uniform(0.0, 1.0))
     noise = noise[: len(samples)]
@@ -37,7 +37,8 @@ def through_channel(samples: Floats, sample_rate: int, rng: np.random.Generator)
     return scaled
 
 
-def _room(sample_rate: int, rng: np.random.Generator) -> Doubles:
+def room(sample_rate: int, rng: np.random.Generator) -> Doubles:
+    """Return the impulse response of a random room, float64[ROOM]; see `through_channel`."""
     tail = rng.standard_normal(ROOM) * 10.0 ** (-3.0 * np.arange(ROOM) / sample_rate / rng.uniform(0.15, 0.5))
     tail[:DIRECT] = 0.0
     tail *= 10.0 ** (-rng.uniform(0.0, 10.0) / 20.0) / np.linalg.norm(tail)

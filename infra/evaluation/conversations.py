@@ -49,21 +49,31 @@ def conversations(
     Raises:
         ValueError: fewer than four speakers have said enough.
     """
+    readers = cast(utterances, max(SPEAKERS))
+    heard: dict[int, list[Segment]] = {}
+    for number in range(count):
+        rng = np.random.default_rng((seed, number))
+        chosen = rng.choice(len(readers), SPEAKERS[number % len(SPEAKERS)], replace=False).tolist()
+        for index in set(chosen) - heard.keys():
+            heard[index] = list(activity.segments([readers[index]]))
+        voices = [at_level(readers[index], rng.uniform(*LEVEL_DB)) for index in chosen]
+        yield _conversation(voices, [heard[index] for index in chosen], rng, noisy=number // len(SPEAKERS) % 2 == 1)
+
+
+def cast(utterances: Sequence[Utterance], least: int) -> list[Floats]:
+    """Return what each speaker says, in order of first appearance, of those who say enough.
+
+    Raises:
+        ValueError: they are fewer than `least`.
+    """
     said: dict[str, Floats] = {}
     for utterance in utterances:
         before = said.get(utterance.speaker, np.empty(0, np.float32))
         said[utterance.speaker] = np.concatenate((before, utterance.samples))
-    cast = [samples for samples in said.values() if len(samples) >= SHORTEST_S * RATE]
-    if len(cast) < max(SPEAKERS):
-        raise ValueError(f"{len(cast)} speakers with {SHORTEST_S:g} s or more, expected {max(SPEAKERS)}")
-    heard: dict[int, list[Segment]] = {}
-    for number in range(count):
-        rng = np.random.default_rng((seed, number))
-        chosen = rng.choice(len(cast), SPEAKERS[number % len(SPEAKERS)], replace=False).tolist()
-        for index in set(chosen) - heard.keys():
-            heard[index] = list(activity.segments([cast[index]]))
-        voices = [_at_level(cast[index], rng.uniform(*LEVEL_DB)) for index in chosen]
-        yield _conversation(voices, [heard[index] for index in chosen], rng, noisy=number // len(SPEAKERS) % 2 == 1)
+    enough = [samples for samples in said.values() if len(samples) >= SHORTEST_S * RATE]
+    if len(enough) < least:
+        raise ValueError(f"{len(enough)} speakers with {SHORTEST_S:g} s or more, expected {least}")
+    return enough
 
 
 def _conversation(
@@ -84,7 +94,7 @@ def _conversation(
         length = min(rng.uniform(*TURN_S), left[speaker])
         first = used[speaker]
         used[speaker] += length
-        pieces.append((round(at * RATE), _faded(voices[speaker][round(first * RATE) : round((first + length) * RATE)])))
+        pieces.append((round(at * RATE), faded(voices[speaker][round(first * RATE) : round((first + length) * RATE)])))
         spans.append(Turn(at, at + length, speaker))
         for segment in heard[speaker]:
             begin, end = max(segment.start_s, first), min(segment.end_s, first + length)
@@ -96,7 +106,7 @@ def _conversation(
     for start, piece in pieces:
         samples[start : start + len(piece)] += piece
     if noisy:
-        samples += _at_level(_pink(len(samples), rng), _level(samples) - rng.uniform(*NOISE_DB))
+        samples += at_level(pink(len(samples), rng), level_of(samples) - rng.uniform(*NOISE_DB))
     return Conversation(samples.astype(np.float32), tuple(sorted(turns, key=_start)), tuple(sorted(spans, key=_start)))
 
 
@@ -104,25 +114,26 @@ def _start(turn: Turn) -> float:
     return turn.start_s
 
 
-def _level(samples: Floats | Doubles) -> float:
-    """Root mean square in decibels of full scale."""
+def level_of(samples: Floats | Doubles) -> float:
+    """Return the root mean square in decibels of full scale."""
     return float(10 * np.log10(np.mean(np.square(samples, dtype=np.float64)) + 1e-12))
 
 
-def _at_level(samples: Floats | Doubles, level: float) -> Doubles:
-    scaled: Doubles = samples.astype(np.float64) * 10 ** ((level - _level(samples)) / 20)
+def at_level(samples: Floats | Doubles, level: float) -> Doubles:
+    """Return samples scaled so that their root mean square is that many decibels of full scale."""
+    scaled: Doubles = samples.astype(np.float64) * 10 ** ((level - level_of(samples)) / 20)
     return scaled
 
 
-def _faded(samples: Doubles) -> Doubles:
-    """Begin and end softly, because a cut through a vowel is a click."""
+def faded(samples: Doubles) -> Doubles:
+    """Return samples that begin and end softly, because a cut through a vowel is a click."""
     ramp = np.minimum(1.0, np.arange(len(samples)) / (FADE_S * RATE))
-    faded: Doubles = samples * ramp * ramp[::-1]
-    return faded
+    soft: Doubles = samples * ramp * ramp[::-1]
+    return soft
 
 
-def _pink(length: int, rng: np.random.Generator) -> Doubles:
-    """Noise of equal power in each octave, as most rooms have."""
+def pink(length: int, rng: np.random.Generator) -> Doubles:
+    """Return noise of equal power in each octave, as most rooms have."""
     spectrum = np.fft.rfft(rng.normal(size=length))
-    pink: Doubles = np.fft.irfft(spectrum / np.sqrt(np.maximum(1, np.arange(len(spectrum)))), length)
-    return pink
+    noise: Doubles = np.fft.irfft(spectrum / np.sqrt(np.maximum(1, np.arange(len(spectrum)))), length)
+    return noise

@@ -21,9 +21,10 @@ Ints = npt.NDArray[np.intp]
 BLOCK: Final = 1024
 #: Clusters that are kept while more vectors come; past it the nearest are merged whatever their distance.
 MOST: Final = 512
-#: Windows of one recording sound alike whoever speaks, by its room and microphone: the cosine of strangers in it is
-#: taken to be this quantile of all cosines, but at most so much, because one may be alone.
-STRANGERS_QUANTILE: Final = 0.25
+#: Windows of one recording sound alike whoever speaks, by its room and microphone: strangers in it are taken to be as
+#: alike as this quantile of all cosines, but at most so much, because one may be alone. It is low because where two
+#: talk, or one most of the time, many of the cosines are those of a voice with itself.
+STRANGERS_QUANTILE: Final = 0.05
 MOST_ALIKE: Final = 0.1
 
 

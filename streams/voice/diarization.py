@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from streams.engines.protocol import Floats
 from streams.voice.activity import RATE, Hysteresis, Segment, Segmenter, VoiceActivity
-from streams.voice.clustering import adapted, cluster, total
+from streams.voice.clustering import MOST, adapted, cluster, link, total
 from streams.voice.manifest import Diarization
 from streams.voice.speaker import SpeakerEngine
 from topics.errors import EngineError
@@ -22,8 +22,12 @@ Ints = npt.NDArray[np.intp]
 ACTIVITY: Final = Hysteresis(max_speech_s=60.0)
 #: Windows shorter than this share of a full one say too little of a voice to make a cluster; they join one.
 TELLING: Final = 0.6
-#: A cluster with less speech than this is no speaker of its own.
-LEAST_S: Final = 2.0
+#: A cluster with less speech than this is no speaker of its own. The longer the recording, the more windows lie across
+#: a change of speaker and are alike by chance: so it is this share of all speech, between these seconds.
+LEAST_SHARE: Final = 0.02
+LEAST_S: Final = (2.0, 10.0)
+#: How alike two clusters with so much speech are is known well: no caution is needed for them.
+MUCH_S: Final = 15.0
 #: Cosines that a change of speaker from one window to the next costs.
 CHANGE: Final = 0.1
 #: Pauses of one speaker that do not end a turn.
@@ -112,9 +116,8 @@ def windows(segment: Segment, settings: Diarization) -> list[Window]:
 def turns(found: Sequence[Window], vectors: Floats, settings: Diarization) -> list[Turn]:
     """Return the turns that windows in order of time and their unit vectors, float32[windows, dimension], make.
 
-    Clusters of the windows that are long enough are the speakers, but for those with hardly any speech. Then each
-    window goes to a speaker so that the sum of its cosines with the speakers' mean directions, less `CHANGE` for each
-    change of speaker, is largest.
+    Clusters of the windows that are long enough are the speakers. Then each window goes to a speaker so that the sum of
+    its cosines with the speakers' mean directions, less `CHANGE` for each change of speaker, is largest.
     """
     if not found:
         return []
@@ -122,11 +125,27 @@ def turns(found: Sequence[Window], vectors: Floats, settings: Diarization) -> li
     telling = lengths >= min(TELLING * settings.window_s, float(lengths.max()))
     labels = cluster(vectors[telling], adapted(settings.threshold, vectors[telling]))
     seconds = np.array([window.part.end_s - window.part.start_s for window in found])[telling]
-    said = total(seconds, labels)
-    sums = total(vectors[telling].astype(np.float64), labels)
-    kept = said >= min(LEAST_S, float(said.max()))
-    means = sums[kept] / np.linalg.norm(sums[kept], axis=1, keepdims=True)
+    sums, sizes = total(vectors[telling].astype(np.float64), labels), total(np.ones(len(labels)), labels)
+    means = speakers(sums, sizes, total(seconds, labels), settings.threshold)
     return joined(found, smoothed(vectors @ means.T, CHANGE))
+
+
+def speakers(sums: Doubles, sizes: Doubles, said: Doubles, threshold: float) -> Doubles:
+    """Return the mean directions, float64[speakers, dimension], of clusters that are speakers.
+
+    Of each cluster the sum of its vectors, float64[clusters, dimension], their number and its seconds of speech are
+    given. Those with much speech are merged as far as the threshold goes; those with hardly any are left out, as in
+    pyannote.audio (Bredin 2023, "pyannote.audio 2.1 speaker diarization pipeline").
+    """
+    least = float(np.clip(LEAST_SHARE * said.sum(), *LEAST_S))
+    kept, much = said >= min(least, float(said.max())), said >= MUCH_S
+    if much.any():
+        merged = link(sums[much], sizes[much], threshold, MOST)
+        sums = np.concatenate((total(sums[much], merged), sums[kept & ~much]))
+    else:
+        sums = sums[kept]
+    means: Doubles = sums / np.linalg.norm(sums, axis=1, keepdims=True)
+    return means
 
 
 def smoothed(scores: Doubles, change: float) -> Ints:

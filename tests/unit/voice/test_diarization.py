@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from streams.engines.protocol import Floats
 from streams.voice.activity import FRAME_S, RATE, Segment
-from streams.voice.diarization import Turn, Window, diarize, joined, linked, smoothed, turns, windows
+from streams.voice.diarization import Turn, Window, diarize, joined, linked, smoothed, speakers, turns, windows
 from streams.voice.manifest import Diarization, Utterance
 from tests.unit.voice.tones import MANIFEST, SETTINGS, Ear, Tones, talk
 from topics.errors import EngineError
@@ -59,6 +59,25 @@ def test_one_short_word_is_one_turn() -> None:
 def test_a_cough_is_no_speaker_of_its_own() -> None:
     found = heard((0, 4), (None, 1), (4, 0.4), (None, 1), (0, 4))
     assert {turn.speaker for turn in found} == {0}
+
+
+@pytest.mark.parametrize(("seconds", "found"), [(20.0, 2), (100.0, 2), (300.0, 1), (5000.0, 1)])
+def test_what_a_speaker_must_say_grows_with_the_recording(seconds: float, found: int) -> None:
+    assert len(speakers(np.eye(2), np.ones(2), np.array([seconds, 4.0]), 0.5)) == found
+
+
+def test_a_speaker_need_not_say_more_than_ten_seconds() -> None:
+    assert len(speakers(np.eye(3), np.ones(3), np.array([5000.0, 10.0, 9.9]), 0.5)) == 2
+
+
+@pytest.mark.parametrize(("seconds", "found"), [(14.9, 2), (15.0, 1)])
+def test_clusters_with_much_speech_are_merged_by_the_threshold_itself(seconds: float, found: int) -> None:
+    """Two clusters with a distance of 0.4 that caution left apart."""
+    sums, sizes = np.array([[20.0, 0.0], [12.0, 16.0]]), np.array([20.0, 20.0])
+    means = speakers(sums, sizes, np.array([60.0, seconds]), 0.41)
+    assert len(means) == found
+    assert np.linalg.norm(means, axis=1) == pytest.approx(1)
+    assert len(speakers(sums, sizes, np.array([60.0, seconds]), 0.39)) == 2
 
 
 PARTS = ((0, 3), (None, 0.4), (1, 2.5), (2, 2), (None, 1), (0, 0.4), (None, 0.7), (1, 3.3))

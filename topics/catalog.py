@@ -43,6 +43,9 @@ JOB_COMMANDS_PARKED: Final = "earshot.job.command.dlq.v1"
 JOB_RESULTS_PARKED: Final = "earshot.job.result.dlq.v1"
 CHANGELOG: Final = f"{APP}-{TABLE}-changelog"
 
+#: What is read first of a partition when it is taken over, and what then: a result means nothing before its session or
+#: job is known, and a record is folded after a crash as it was before.
+FOLD_ORDER: Final = ((COMMANDS, JOB_COMMANDS), (RESULTS, JOB_RESULTS))
 PARKED: Final = {
     COMMANDS: COMMANDS_PARKED,
     RESULTS: RESULTS_PARKED,

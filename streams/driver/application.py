@@ -145,6 +145,8 @@ class Application(faust.App):  # type: ignore[misc]
 
     async def _guarded(self, handle: Handler, event: Any) -> None:
         """Finish a batch, or stop the process: an exception must never count as an acknowledgement."""
+        if event.message.generation_id != self.consumer_generation_id:
+            return  # Delivered before a rebalance, and again after it.
         try:
             await handle(event.message.partition, event.value)
         except asyncio.CancelledError:

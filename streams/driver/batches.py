@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Final
 
 from aiokafka.errors import KafkaError
 from faust.serializers.schemas import Schema
@@ -19,6 +19,10 @@ from faust.types import TP, ConsumerMessage
 from mode.utils.futures import notify
 
 from streams.driver.offsets import InWork
+
+POLL_SECONDS: Final = 1.0
+#: A poll knows nothing of partitions that are resumed while it waits.
+HELD_POLL_SECONDS: Final = 0.02
 
 
 class BatchSchema(Schema):  # type: ignore[misc]
@@ -44,7 +48,39 @@ class BatchConsumer(Consumer):  # type: ignore[misc]
         self._sought: dict[TP, int] = {}
         #: First offset of what was polled and not delivered.
         self._dropped: dict[TP, int] = {}
+        #: Some stream is paused.
+        self._held = False
         super().__init__(*args, **kwargs)
+
+    # --- partitions -------------------------------------------------------------------------------------------------
+
+    def pause_partitions(self, tps: Iterable[TP]) -> None:
+        """Deliver nothing of these partitions."""
+        super().pause_partitions(tps)
+        self._held = any(map(self._is_stream_tp, self._paused_partitions))
+
+    def resume_partitions(self, tps: Iterable[TP]) -> None:
+        """Deliver changelogs again, but not the streams.
+
+        Faust resumes these before it seeks their committed offsets and clears the queues of the agents, which may lose
+        what is delivered meanwhile. Whoever needs them calls `resume_streams` once the rebalance has ended.
+        """
+        super().resume_partitions({tp for tp in tps if not self._is_stream_tp(tp)})
+
+    def resume_streams(self, topics: Container[str]) -> None:
+        """Deliver the owned partitions of these topics."""
+        super().resume_partitions({TP(*tp) for tp in self.assignment() if tp.topic in topics})
+        self._held = any(map(self._is_stream_tp, self._paused_partitions))
+
+    def on_buffer_drop(self, tp: TP) -> None:
+        """Fetch from a partition again whose queue was full, unless it is paused."""
+        if tp in self._paused_partitions:
+            self._buffered_partitions.discard(tp)
+        else:
+            super().on_buffer_drop(tp)
+
+    def _is_stream_tp(self, tp: TP) -> bool:
+        return not self._is_changelog_tp(tp)
 
     # --- delivery ---------------------------------------------------------------------------------------------------
 
@@ -61,8 +97,13 @@ class BatchConsumer(Consumer):  # type: ignore[misc]
                     polled = clock()
                     if self._dropped:
                         continue
+                if not self._get_active_partitions():
+                    # Stock Faust sleeps for a second.
+                    await asyncio.sleep(HELD_POLL_SECONDS)
+                    continue
                 generation = self.app.consumer_generation_id
-                records, active = await self._wait_next_records(timeout=1.0)
+                seconds = HELD_POLL_SECONDS if self._held else POLL_SECONDS
+                records, active = await self._wait_next_records(timeout=seconds)
                 polled = clock()
                 for polled_tp, batch in (records or {}).items():
                     tp = TP(polled_tp.topic, polled_tp.partition)
@@ -135,7 +176,7 @@ class BatchConsumer(Consumer):  # type: ignore[misc]
         self._in_work.clear()
         await super().perform_seek()
         # Stock Faust leaves these where they are, behind records whose delivery the rebalance cut short.
-        fresh = [tp for tp in self.assignment() if not self._is_changelog_tp(tp) and self._committed_offset[tp] is None]
+        fresh = [tp for tp in self.assignment() if self._is_stream_tp(tp) and self._committed_offset[tp] is None]
         for tp, offset in (await self.earliest_offsets(*fresh)).items() if fresh else ():
             await self._seek(tp, offset)
             self._read_offset[TP(*tp)] = offset

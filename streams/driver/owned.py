@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
 import structlog
@@ -11,7 +11,7 @@ from faust.types import TP
 
 from streams.agents.store import SessionStore
 from streams.jobs.store import JobStore
-from topics.catalog import CHANGELOG, COMMANDS, PARKED
+from topics.catalog import CHANGELOG, COMMANDS, FOLD_ORDER, PARKED
 from topics.errors import Unavailable
 from topics.keys import new_id, partition_of
 
@@ -132,20 +132,26 @@ class Owned:
         earliest = await consumer.earliest_offsets(*tps) if tps else {}
         # A partition where nothing was committed begins at the first record that its retention has left.
         begun = {TP(*tp): max(consumer.sought(TP(*tp)), earliest[tp] or 0) for tp in targets}
+        for topics in FOLD_ORDER:
+            consumer.resume_streams(topics)
+            await self._fold({tp: (begun[TP(*tp)], end or 0) for tp, end in targets.items() if tp.topic in topics})
+        await then()
+        self._mine = frozenset(self.assigned())
+        self.ready = True
+
+    async def _fold(self, targets: Mapping[TP, tuple[int, int]]) -> None:
+        """Wait until partitions that were begun at an offset each are folded up to another."""
         due = asyncio.get_running_loop().time() + TELL_SECONDS
         while behind := [
             (tp, folded, end)
-            for tp, end in targets.items()
-            if (folded := self._folded.get(TP(*tp), begun[TP(*tp)])) < (end or 0)
+            for tp, (begun, end) in targets.items()
+            if (folded := self._folded.get(TP(*tp), begun)) < end
         ]:
             self._moved.clear()
             try:
                 async with asyncio.timeout_at(due):
                     await self._moved.wait()
             except TimeoutError:
-                folded = {f"{tp.topic}/{tp.partition}": f"{folded} of {end}" for tp, folded, end in behind}
-                log.warning("node.waiting", folded=folded)
+                told = {f"{tp.topic}/{tp.partition}": f"{folded} of {end}" for tp, folded, end in behind}
+                log.warning("node.waiting", folded=told)
                 due += TELL_SECONDS
-        await then()
-        self._mine = frozenset(self.assigned())
-        self.ready = True

@@ -21,6 +21,9 @@ class Consumer(embedded.Consumer):
     _drain_messages = FaustConsumer._drain_messages
     ack = FaustConsumer.ack
     perform_seek = FaustConsumer.perform_seek
+    pause_partitions = FaustConsumer.pause_partitions
+    resume_partitions = FaustConsumer.resume_partitions
+    on_buffer_drop = FaustConsumer.on_buffer_drop
     on_partitions_revoked = FaustConsumer.on_partitions_revoked
     force_commit = FaustConsumer.force_commit
 

@@ -37,7 +37,9 @@ async def append(log: EmbeddedLog, tp: TP, *values: bytes) -> None:
 
 def ours(directory: Path, log: EmbeddedLog, failures: list[BaseException]) -> Application:
     with often():
-        return Application(options(directory), failures.append, log)
+        app = Application(options(directory), failures.append, log)
+    app.on_rebalance(lambda: None, lambda: app.consumer.resume_streams({RESULTS}))
+    return app
 
 
 # --- stock Faust ----------------------------------------------------------------------------------------------------

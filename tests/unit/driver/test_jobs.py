@@ -7,15 +7,17 @@ import shutil
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from streams.driver.application import Application, Handler
 from streams.driver.node import Node
 from streams.embedded.maintenance import Maintenance
 from streams.jobs.performer import Done, Work
 from tests.unit.driver.nodes import Home, committed, log_of, tp, until
 from tests.unit.driver.test_recovery import tables
-from topics.catalog import JOB_COMMANDS
+from topics.catalog import JOB_COMMANDS, JOB_RESULTS
 from topics.errors import Unavailable
 from topics.jobs.law import EntryState, JobState
 from topics.jobs.options import Options, Service
@@ -230,5 +232,36 @@ def test_a_part_that_the_log_does_not_take_is_unavailable(house: House, monkeypa
             monkeypatch.setattr(log_of(node)._writer, "_limit", 10)
             with pytest.raises(Unavailable, match="queue is full"):
                 await node.jobs.upload(new_id(), Part("c", "u", 0, b"data"))
+
+    asyncio.run(scene())
+
+
+def test_results_that_are_on_the_log_when_a_node_comes_are_folded_after_the_acceptance(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a node that was killed before its rows were durable would perform a service again that has ended."""
+    job, later, guarded = new_id(), House(tmp_path / "later"), Application._guarded
+
+    async def slowly(self: Application, handle: Handler, event: Any) -> None:
+        await asyncio.sleep(0.1 if event.message.topic == JOB_COMMANDS else 0)
+        await guarded(self, handle, event)
+
+    async def scene() -> None:
+        async with house.serving() as node:
+            await post(node, job)
+            await until(lambda: is_completed(node, job))
+            expected = result(node, job)
+            there = [(at, log_of(node).read(at, 0, 100, 10**6)) for at in (tp(JOB_COMMANDS, job), tp(JOB_RESULTS, job))]
+        log = later.log()
+        for at, records in there:
+            for record in records:
+                await log.append(*at, record.key, record.value)
+        await log.close()
+        monkeypatch.setattr(Application, "_guarded", slowly)
+        async with later.serving() as node:
+            assert is_completed(node, job)
+            assert result(node, job) == expected
+        assert house.echo.begun == [job] * 2
+        assert later.echo.begun == []
 
     asyncio.run(scene())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from types import SimpleNamespace
 
 import pytest
@@ -13,18 +13,23 @@ from structlog.testing import capture_logs
 from streams.driver import owned as module
 from streams.driver.owned import Owned
 from tests.unit.agents.rows import MemoryPartition
-from topics.catalog import COMMANDS, PARKED
+from topics.catalog import COMMANDS, COMMANDS_PARKED, FOLD_ORDER, PARKED, RESULTS
 from topics.errors import Unavailable
 from topics.keys import new_id, partition_of
 
-HERE = TP(COMMANDS, 0)
-
 
 class Consumer:
-    """Five commands are in the log, reading began at the third."""
+    """Five records are in each log, reading began at the third; `topics` have partitions here."""
+
+    def __init__(self, *topics: str) -> None:
+        self.topics = topics
+        self.resumed: list[str] = []
 
     def assignment(self) -> set[TP]:
-        return {HERE, TP(PARKED[COMMANDS], 0)}
+        return {TP(topic, 0) for topic in (*self.topics, COMMANDS_PARKED)}
+
+    def resume_streams(self, topics: Container[str]) -> None:
+        self.resumed += [topic for topic in self.topics if topic in topics]
 
     async def highwaters(self, *tps: TP) -> Mapping[TP, int]:
         return dict.fromkeys(tps, 5)
@@ -36,19 +41,20 @@ class Consumer:
         return 2
 
 
-#: All tables are open, also those of other nodes' partitions.
-APPLICATION = SimpleNamespace(
-    consumer=Consumer(),
-    conf=SimpleNamespace(canonical_url="http://here"),
-    rows=SimpleNamespace(rows=lambda partition: MemoryPartition()),
-)
+def application(*topics: str) -> SimpleNamespace:
+    """All tables are open, also those of other nodes' partitions."""
+    return SimpleNamespace(
+        consumer=Consumer(*topics),
+        conf=SimpleNamespace(canonical_url="http://here"),
+        rows=SimpleNamespace(rows=lambda partition: MemoryPartition()),
+    )
 
 
 def test_a_node_that_waits_says_for_what(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TELL_SECONDS", 0.02)
 
     async def scene() -> None:
-        owned = Owned(APPLICATION, 1)
+        owned = Owned(application(COMMANDS), 1)
         with capture_logs() as told:
             waiting = asyncio.create_task(owned.catch_up(lambda: asyncio.sleep(0)))
             await asyncio.sleep(0.05)
@@ -65,11 +71,32 @@ def test_a_node_that_waits_says_for_what(monkeypatch: pytest.MonkeyPatch) -> Non
     asyncio.run(scene())
 
 
+def test_results_are_read_once_all_commands_are_folded() -> None:
+    """A result of a session or job that is not known is none: its session would be analysed again."""
+    assert {topic for topics in FOLD_ORDER for topic in topics} == set(PARKED)
+
+    async def scene() -> None:
+        consumer = (here := application(RESULTS, COMMANDS)).consumer
+        owned = Owned(here, 1)
+        waiting = asyncio.create_task(owned.catch_up(lambda: asyncio.sleep(0)))
+        for folded in 4, 5:
+            await asyncio.sleep(0.01)
+            assert consumer.resumed == [COMMANDS]
+            owned.folded(COMMANDS, 0, folded)
+        await asyncio.sleep(0.01)
+        assert consumer.resumed == [COMMANDS, RESULTS]
+        assert not owned.ready
+        owned.folded(RESULTS, 0, 5)
+        await waiting
+
+    asyncio.run(scene())
+
+
 def test_a_partition_of_another_node_is_not_served() -> None:
     mine, other = (next(name for _ in range(100) if partition_of(name := new_id(), 2) == number) for number in (0, 1))
 
     async def scene() -> None:
-        owned = Owned(APPLICATION, 2)
+        owned = Owned(application(COMMANDS), 2)
         owned.folded(COMMANDS, 0, 5)
         with pytest.raises(Unavailable, match="partition 0 has no ready owner here"):
             owned.serving(mine)

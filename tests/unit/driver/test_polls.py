@@ -42,8 +42,11 @@ class Polling(BatchConsumer):
         self._read_offset: defaultdict[TP, int | None] = defaultdict(lambda: None)
         self._committed_offset: defaultdict[TP, int | None] = defaultdict(lambda: None)
         self._buffered_partitions: set[TP] = set()
+        self._active_partitions: set[TP] = {tp}
+        self._paused_partitions: set[TP] = set()
+        self._held = False
         tables = SimpleNamespace(changelog_topics={CHANGELOG})
-        self.app = SimpleNamespace(consumer_generation_id=1, tables=tables, should_stop=False)
+        self.app = SimpleNamespace(consumer_generation_id=1, tables=tables, should_stop=False, in_recovery=False)
 
     @property
     def should_stop(self) -> bool:
@@ -151,6 +154,24 @@ def test_nothing_is_polled_before_what_was_dropped_is_sought() -> None:
         consumer.faults = [KafkaError("the broker is away"), KafkaError("still")]
 
     assert drained({2: hide}) == list(range(LENGTH))
+
+
+def test_streams_are_resumed_by_whoever_knows_that_their_queues_stay() -> None:
+    """Faust resumes them, seeks, and then clears the queues of the agents: what was delivered meanwhile was lost."""
+    consumer, both = Polling({}), {TP0, LOG_TP}
+    consumer.pause_partitions(both)
+    consumer.resume_partitions(both)
+    consumer.on_buffer_full(TP0)
+    consumer.on_buffer_drop(TP0)
+    assert consumer._active_partitions == {LOG_TP}
+    held = [consumer._held]
+    consumer.resume_streams({COMMANDS})
+    assert consumer._active_partitions == both
+    assert [*held, consumer._held] == [True, False]
+    consumer.on_buffer_full(TP0)
+    assert consumer._active_partitions == {LOG_TP}
+    consumer.on_buffer_drop(TP0)
+    assert consumer._active_partitions == both
 
 
 def test_a_partition_without_a_committed_offset_begins_again_at_its_first_record() -> None:

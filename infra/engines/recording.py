@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
 from typing import BinaryIO, Final
 
 import numpy as np
@@ -11,7 +9,6 @@ import numpy as np
 from streams.audio import decode, wav
 from streams.engines.protocol import Floats
 from topics import media
-from topics.errors import AudioError
 
 LONGEST_S: Final = 600
 #: Processor time for one recording: ten minutes of stereo take some three seconds, but a few megabytes of FLAC can hold
@@ -34,19 +31,10 @@ def load(file: BinaryIO, rate: int) -> Floats:
         return plain.samples
     audio = decode.open_file(file, media.parse("application/octet-stream"), LONGEST_S)
     if audio.rate == rate:
-        return np.concatenate(list(_in_time(audio.blocks())))
+        return np.concatenate(list(audio.blocks(CPU_SECONDS)))
     # Compiled code that a recording at this rate does not need.
     from streams.audio.resample import Resampler
 
     resampler = Resampler(audio.rate, rate)
-    parts = [resampler.feed(block) for block in _in_time(audio.blocks())]
+    parts = [resampler.feed(block) for block in audio.blocks(CPU_SECONDS)]
     return np.concatenate([*parts, resampler.finish()])
-
-
-def _in_time(blocks: Iterator[Floats]) -> Iterator[Floats]:
-    """Yield blocks while making and using them has taken less than `CPU_SECONDS` of this thread."""
-    until = time.thread_time() + CPU_SECONDS
-    for block in blocks:
-        yield block
-        if time.thread_time() > until:
-            raise AudioError("the audio could not be read within its limits")

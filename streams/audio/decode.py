@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import math
+import time
 from collections.abc import Iterator
 from typing import BinaryIO, Final
 
@@ -48,18 +50,19 @@ class FileAudio:
         #: Seconds of audio before damage that was met.
         self.broken_at: float | None = None
 
-    def blocks(self) -> Iterator[Floats]:
+    def blocks(self, cpu_seconds: float = math.inf) -> Iterator[Floats]:
         """Yield the samples, float32[n] a block, once; memory stays bounded whatever the header claims.
 
         Raises:
             AudioTooLong: after the longest that is allowed, there is more.
-            AudioError: the data is damaged (after the blocks before the damage), or holds no audio.
+            AudioError: the data is damaged (after the blocks before the damage), or holds no audio; or to make and use
+                the blocks took so much of this thread's processor time.
         """
-        decoded = 0
+        decoded, until = 0, time.thread_time() + cpu_seconds
         try:
             for block in self._blocks:
                 decoded += len(block)
-                if decoded > self._longest:
+                if decoded > self._longest or time.thread_time() > until:
                     break
                 yield block
         except AudioError:
@@ -67,6 +70,8 @@ class FileAudio:
             raise
         if decoded > self._longest:
             raise AudioTooLong(f"the audio is longer than {self._longest // self.rate} s")
+        if time.thread_time() > until:
+            raise AudioError("the audio could not be read within its limits")
         if not decoded:
             raise AudioError("the data holds no audio")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import BinaryIO, Concatenate, Final, ParamSpec, TypeVar
@@ -172,17 +171,14 @@ def decoded(source: BinaryIO, kind: Media) -> Floats:
     resampler = Resampler(audio.rate, RATE)
     # Memory that is not written to is not there: what a short recording leaves of it costs nothing.
     samples, end = np.empty(LONGEST_S * RATE + 1, np.float32), 0
-    until = time.thread_time() + CPU_SECONDS
 
     def take(some: Floats) -> int:
         samples[end : end + len(some)] = some
         return end + len(some)
 
     try:
-        for block in audio.blocks():
+        for block in audio.blocks(CPU_SECONDS):
             end = take(resampler.feed(block))
-            if time.thread_time() > until:
-                raise AudioError("the audio could not be read within its limits")
     except AudioTooLong:
         raise
     except AudioError as error:

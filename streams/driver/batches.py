@@ -48,6 +48,8 @@ class BatchConsumer(Consumer):  # type: ignore[misc]
         self._sought: dict[TP, int] = {}
         #: First offset of what was polled and not delivered.
         self._dropped: dict[TP, int] = {}
+        #: First offset of what was polled behind a gap, to tell one that is in the log from one of a seek too far.
+        self._beyond: dict[TP, int] = {}
         #: Some stream is paused.
         self._held = False
         super().__init__(*args, **kwargs)
@@ -71,6 +73,11 @@ class BatchConsumer(Consumer):  # type: ignore[misc]
         """Deliver the owned partitions of these topics."""
         super().resume_partitions({TP(*tp) for tp in self.assignment() if tp.topic in topics})
         self._held = any(map(self._is_stream_tp, self._paused_partitions))
+
+    async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
+        """Take partitions over; nothing of their streams is delivered before `resume_streams`."""
+        self.pause_partitions(set(filter(self._is_stream_tp, assigned)))
+        await super().on_partitions_assigned(assigned, generation_id)
 
     def on_buffer_drop(self, tp: TP) -> None:
         """Fetch from a partition again whose queue was full, unless it is paused."""
@@ -140,6 +147,12 @@ class BatchConsumer(Consumer):  # type: ignore[misc]
         if expected is not None and records[0].offset < expected:
             records = [record for record in records if record.offset >= expected]
         if not records:
+            return
+        first = records[0].offset
+        if expected is not None and first > expected and self._beyond.get(tp) != first and self._is_stream_tp(tp):
+            # Two seeks may cross. What is really missing is missing the second time too.
+            self._beyond[tp] = first
+            self._dropped[tp] = expected
             return
         self._read_offset[tp] = records[-1].offset + 1
         if self._is_changelog_tp(tp):

@@ -45,6 +45,8 @@ class Polling(BatchConsumer):
         self._active_partitions: set[TP] = {tp}
         self._paused_partitions: set[TP] = set()
         self._held = False
+        self._beyond: dict[TP, int] = {}
+        self.missing: set[int] = set()
         tables = SimpleNamespace(changelog_topics={CHANGELOG})
         self.app = SimpleNamespace(consumer_generation_id=1, tables=tables, should_stop=False, in_recovery=False)
 
@@ -76,7 +78,7 @@ class Polling(BatchConsumer):
 
     async def _wait_next_records(self, timeout: float) -> tuple[Any, Any]:
         stop = min(LENGTH, self.at + SIZE)
-        offsets = range(self.at, stop)
+        offsets = [offset for offset in range(self.at, stop) if offset not in self.missing]
         batch = [SimpleNamespace(offset=offset, timestamp=0, key=b"", value=b"") for offset in offsets]
         self.at = stop
         self.polls += 1
@@ -154,6 +156,20 @@ def test_nothing_is_polled_before_what_was_dropped_is_sought() -> None:
         consumer.faults = [KafkaError("the broker is away"), KafkaError("still")]
 
     assert drained({2: hide}) == list(range(LENGTH))
+
+
+def test_a_seek_too_far_is_noticed() -> None:
+    def far(consumer: Polling) -> None:
+        consumer.at = 8
+
+    assert drained({1: far}) == list(range(LENGTH))
+
+
+def test_what_is_missing_in_the_log_is_passed_over() -> None:
+    def trim(consumer: Polling) -> None:
+        consumer.missing = {3, 4}
+
+    assert drained({1: trim}) == [0, 1, 2, *range(5, LENGTH)]
 
 
 def test_streams_are_resumed_by_whoever_knows_that_their_queues_stay() -> None:

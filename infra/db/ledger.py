@@ -78,9 +78,10 @@ class SqlLedger:
             async with self._database.reading() as connection:
                 rows = await connection.execute(query.where(tuple_(*_ORDER) > after))
                 page = [Charge(job, Service(service), *more) for job, service, *more in rows]
-            if not page:
+            if page:
+                yield page
+            if len(page) < PAGE:
                 return
-            yield page
             last = page[-1]
             after = (month_of(last.at_ms), last.at_ms, last.job, last.service)
 

@@ -192,7 +192,7 @@ def _check_caps(file: Sequential, frames: int | None, longest_s: int) -> None:
 def _file_blocks(file: Sequential, meant: int, guarded: Guarded, block_samples: int) -> Iterator[Floats]:
     most = max(1, block_samples // file.channels)
     if file.format == "MP3":
-        # Its decoder gives nothing of a read that meets damage, others what comes before the damage.
+        # It has no length to go by, and what is asked for is marked first.
         most = min(most, file.samplerate)
     # A header's claim bounds what is asked for, because libsndfile clears what it cannot fill; a few frames more tell
     # whether the claim is true. Not for FLAC, to whose decoder zeros after the end are damage.
@@ -203,6 +203,9 @@ def _file_blocks(file: Sequential, meant: int, guarded: Guarded, block_samples: 
     with file:
         while left + more > 0:
             frames = np.empty((min(most, left) or more, file.channels), kind)
+            if file.format == "MP3":
+                # Of a read that meets damage its decoder does not tell how much it gave; others do.
+                frames.fill(np.nan)
             # Behind the claimed end of an MP3 is what its coder added; if there is more, the claim is not true.
             at_end, before = file.format == "MP3" and not left, file.tell()
             try:
@@ -211,7 +214,8 @@ def _file_blocks(file: Sequential, meant: int, guarded: Guarded, block_samples: 
                 guarded.check()
                 if at_end:
                     return
-                yield from _mono(_floats(frames[: max(0, file.tell() - before)]))
+                given = int(np.isnan(frames[:, 0]).argmax()) if file.format == "MP3" else file.tell() - before
+                yield from _mono(_floats(frames[: max(0, given)]))
                 raise AudioError(f"{DAMAGED}: {_cause(error)}") from error
             guarded.check()
             if not len(frames) or (at_end and len(frames) < more):

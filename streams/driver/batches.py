@@ -58,7 +58,10 @@ class BatchConsumer(Consumer):  # type: ignore[misc]
 
     def pause_partitions(self, tps: Iterable[TP]) -> None:
         """Deliver nothing of these partitions."""
+        tps = set(tps)
         super().pause_partitions(tps)
+        # Room in their queues would resume them, and a poll in flight still delivers what it has of them.
+        self._buffered_partitions -= tps
         self._held = any(map(self._is_stream_tp, self._paused_partitions))
 
     def resume_partitions(self, tps: Iterable[TP]) -> None:
@@ -75,16 +78,17 @@ class BatchConsumer(Consumer):  # type: ignore[misc]
         self._held = any(map(self._is_stream_tp, self._paused_partitions))
 
     async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
-        """Take partitions over; nothing of their streams is delivered before `resume_streams`."""
-        self.pause_partitions(set(filter(self._is_stream_tp, assigned)))
+        """Take partitions over; nothing of their streams is delivered before `resume_streams`.
+
+        Faust pauses them later: the flow may be on, and nobody knows yet where to begin.
+        """
+        self.pause_partitions(assigned)
         await super().on_partitions_assigned(assigned, generation_id)
 
-    def on_buffer_drop(self, tp: TP) -> None:
-        """Fetch from a partition again whose queue was full, unless it is paused."""
-        if tp in self._paused_partitions:
-            self._buffered_partitions.discard(tp)
-        else:
-            super().on_buffer_drop(tp)
+    def on_buffer_full(self, tp: TP) -> None:
+        """Fetch nothing of a partition until its queue has room; one that is paused stays so when it has."""
+        if tp not in self._paused_partitions:
+            super().on_buffer_full(tp)
 
     def _is_stream_tp(self, tp: TP) -> bool:
         return not self._is_changelog_tp(tp)
@@ -109,7 +113,7 @@ class BatchConsumer(Consumer):  # type: ignore[misc]
                     await asyncio.sleep(HELD_POLL_SECONDS)
                     continue
                 generation = self.app.consumer_generation_id
-                seconds = HELD_POLL_SECONDS if self._held else POLL_SECONDS
+                seconds = HELD_POLL_SECONDS if self._held or self._buffered_partitions else POLL_SECONDS
                 records, active = await self._wait_next_records(timeout=seconds)
                 polled = clock()
                 for polled_tp, batch in (records or {}).items():
@@ -148,8 +152,8 @@ class BatchConsumer(Consumer):  # type: ignore[misc]
             records = [record for record in records if record.offset >= expected]
         if not records:
             return
-        first = records[0].offset
-        if expected is not None and first > expected and self._beyond.get(tp) != first and self._is_stream_tp(tp):
+        first, beyond = records[0].offset, self._beyond.pop(tp, None)
+        if expected is not None and first > expected and first != beyond and self._is_stream_tp(tp):
             # Two seeks may cross. What is really missing is missing the second time too.
             self._beyond[tp] = first
             self._dropped[tp] = expected

@@ -13,6 +13,7 @@ import faust
 import rocksdict
 from faust.stores.rocksdb import Store
 from faust.tables.manager import TableManager
+from faust.tables.recovery import Recovery, ServiceStopped
 from faust.types import TP
 
 from streams.driver.writer import LogWriter
@@ -114,11 +115,31 @@ class PartitionRows:
             append(topic, number, key, value)
 
 
+class RowRecovery(Recovery):  # type: ignore[misc]
+    """Faust's recovery, which took a log that does not answer in time for an order to stop, and never ran again."""
+
+    async def _wait(self, coro: Any, timeout: Any = None) -> None:
+        try:
+            await super()._wait(coro, timeout)
+        except ServiceStopped:
+            if self.should_stop:
+                raise
+            raise TimeoutError(f"recovery: no answer of the log in {timeout} s") from None
+
+
 class Tables(TableManager):  # type: ignore[misc]
     """Faust's manager of tables, without the second that it sleeps before it starts; knows whose tables it has."""
 
     #: Which rebalance brought the tables that are being recovered, or were.
     _rebalance = 0
+    _recovery: Recovery | None = None
+
+    @property
+    def recovery(self) -> Recovery:
+        """Return the recovery of these tables."""
+        if self._recovery is None:
+            self._recovery = RowRecovery(self.app, self, beacon=self.beacon, loop=self.loop)
+        return self._recovery
 
     async def on_start(self) -> None:
         """Register the changelogs and begin recovery."""

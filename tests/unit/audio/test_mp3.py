@@ -119,6 +119,17 @@ def test_a_number_that_is_not_true(number: int) -> None:
     assert len(samples(bytes(data))) == sounding(untold()) - (DELAY if number else 0)
 
 
+@pytest.mark.parametrize("place", [2, 29, 40])
+def test_nothing_before_damage_is_lost(place: int) -> None:
+    data, at = untold(), starts(untold())[place]
+    audio = open_file(io.BytesIO(data[:at] + JUNK * 10 + data[at:]), ANY)
+    found: list[Floats] = []
+    with pytest.raises(AudioError, match="damaged"):
+        found.extend(audio.blocks())
+    assert audio.broken_at == place * 576 / 16_000
+    assert np.array_equal(np.concatenate(found), samples(data)[: place * 576])
+
+
 @pytest.mark.parametrize("lost", [1, 20, 30, 34, 40])
 def test_a_last_frame_that_is_not_whole(lost: int) -> None:
     """Nothing before it is lost; it counts once its header is there."""

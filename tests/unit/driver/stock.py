@@ -23,7 +23,8 @@ class Consumer(embedded.Consumer):
     perform_seek = FaustConsumer.perform_seek
     pause_partitions = FaustConsumer.pause_partitions
     resume_partitions = FaustConsumer.resume_partitions
-    on_buffer_drop = FaustConsumer.on_buffer_drop
+    on_buffer_full = FaustConsumer.on_buffer_full
+    on_partitions_assigned = FaustConsumer.on_partitions_assigned
     on_partitions_revoked = FaustConsumer.on_partitions_revoked
     force_commit = FaustConsumer.force_commit
 

@@ -262,3 +262,24 @@ def test_exactly_once_is_refused_when_the_transport_is_made(tmp_path: Path) -> N
     app.conf.processing_guarantee = "exactly_once"
     with pytest.raises(ImproperlyConfigured, match="exactly_once"):
         _ = app.transport
+
+
+def test_nothing_of_a_new_assignment_is_delivered_before_faust_knows_of_it(tmp_path: Path) -> None:
+    """The flow is on where a node had no partitions: their changelogs were read before their places were known."""
+    active: list[set[TP]] = []
+
+    async def scene() -> None:
+        log = Home(tmp_path).log()
+        app = ours(tmp_path, log, [])
+        know = app._on_partitions_assigned
+
+        async def assigned(tps: set[TP], generation: int = 0) -> None:
+            active.append(set(app.consumer._active_partitions))
+            await know(tps, generation)
+
+        app._on_partitions_assigned = assigned
+        async with started(app, log):
+            await until(lambda: active)
+
+    asyncio.run(scene())
+    assert active == [set()]

@@ -143,10 +143,11 @@ def test_the_recovery_of_an_earlier_assignment_is_no_end(
 def test_a_batch_of_a_partition_that_went_away_may_fail(tmp_path: Path, generation: int) -> None:
     failures: list[BaseException] = []
     app = Application(options(tmp_path), failures.append, SimpleNamespace())
-    app.consumer_generation_id = 3
+    app.consumer_generation_id = generation
     event = SimpleNamespace(message=SimpleNamespace(generation_id=generation, partition=0), value=[])
 
     async def fail(partition: int, records: Any) -> None:
+        app.consumer_generation_id = 3
         raise OSError("the table is closed")
 
     if generation == 2:

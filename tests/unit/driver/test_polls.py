@@ -84,7 +84,7 @@ class Polling(BatchConsumer):
         self.polls += 1
         if self.polls in self.during:
             self.during[self.polls](self)
-        return ({self.tp: batch} if batch else {}), {self.tp}
+        return ({self.tp: batch} if batch else {}), self._active_partitions
 
     async def deliver(self, message: Any) -> None:
         batch = [message] if self.tp == LOG_TP else message.value
@@ -158,11 +158,11 @@ def test_nothing_is_polled_before_what_was_dropped_is_sought() -> None:
     assert drained({2: hide}) == list(range(LENGTH))
 
 
-def test_a_seek_too_far_is_noticed() -> None:
+def test_a_seek_too_far_is_noticed_each_time() -> None:
     def far(consumer: Polling) -> None:
         consumer.at = 8
 
-    assert drained({1: far}) == list(range(LENGTH))
+    assert drained({1: far, 3: far}) == list(range(LENGTH))
 
 
 def test_what_is_missing_in_the_log_is_passed_over() -> None:
@@ -188,6 +188,23 @@ def test_streams_are_resumed_by_whoever_knows_that_their_queues_stay() -> None:
     assert consumer._active_partitions == {LOG_TP}
     consumer.on_buffer_drop(TP0)
     assert consumer._active_partitions == both
+
+
+def test_what_is_polled_of_a_partition_that_is_held_waits_also_when_its_queue_was_full() -> None:
+    """Faust clears the queues before it ends a rebalance: what was delivered by then is lost."""
+    held = []
+
+    def resume(consumer: Polling) -> None:
+        held.extend(consumer.delivered)
+        consumer.resume_streams({COMMANDS})
+
+    def hold(consumer: Polling) -> None:
+        consumer.on_buffer_full(TP0)
+        consumer.pause_partitions({TP0})
+        asyncio.get_running_loop().call_later(0.05, resume, consumer)
+
+    assert drained({2: hold}) == list(range(LENGTH))
+    assert held == [0, 1, 2]
 
 
 def test_a_partition_without_a_committed_offset_begins_again_at_its_first_record() -> None:

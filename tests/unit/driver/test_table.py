@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import rocksdict
+from faust.tables.recovery import Recovery, ServiceStopped
 from faust.types import TP
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -115,3 +116,19 @@ def test_the_offset_is_no_row_of_a_session(table: RowTable) -> None:
     table.data.set_persisted_offset(TP(CHANGELOG, 1), 9)
     table.data.persist()
     assert list(table.rows(1).scan(b"\x01", b"\x03")) == []
+
+
+def test_a_log_that_does_not_answer_a_recovery_is_a_failure(tmp_path: Path) -> None:
+    """Stock Faust took it for an order to stop: the partitions were paused for ever, and the node was healthy."""
+
+    async def scene() -> None:
+        recovery = Application(options(tmp_path), lambda error: None, SimpleNamespace()).tables.recovery
+        with pytest.raises(ServiceStopped):
+            await Recovery._wait(recovery, asyncio.sleep(1), timeout=0.01)
+        with pytest.raises(TimeoutError, match="no answer"):
+            await recovery._wait(asyncio.sleep(1), timeout=0.01)
+        recovery._stopped.set()
+        with pytest.raises(ServiceStopped):
+            await recovery._wait(asyncio.sleep(1), timeout=0.01)
+
+    asyncio.run(scene())

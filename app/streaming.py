@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
-from itertools import chain
 from typing import Final
 
 from starlette.types import Receive, Scope, Send
@@ -50,13 +49,24 @@ async def _send(reply: StreamReply, bare: bool, send: Send) -> None:
         await send({"type": "http.response.body", "body": b""})
 
 
-def replied(pieces: Iterable[bytes], content_type: tuple[bytes, bytes]) -> Reply | StreamReply:
-    """Return an answer made of pieces: whole when it is small, else made as it is sent."""
-    rest = gathered(pieces)
-    first, more = next(rest, b""), next(rest, None)
-    if more is None:
-        return whole(200, content_type, first)
-    return StreamReply(200, [content_type], paced(chain((first, more), rest)))
+async def replied(pieces: AsyncGenerator[bytes, None], content_type: tuple[bytes, bytes]) -> Reply | StreamReply:
+    """Return an answer made of pieces: whole when it is small, else made as it is sent.
+
+    Errors of the first pieces pass through; a status still tells them.
+    """
+    begun = b""
+    async for piece in pieces:
+        if len(begun) >= PIECE_BYTES:
+            return StreamReply(200, [content_type], _resumed(begun + piece, pieces))
+        begun += piece
+    return whole(200, content_type, begun)
+
+
+async def _resumed(begun: bytes, pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    async with aclosing(pieces):
+        yield begun
+        async for piece in pieces:
+            yield piece
 
 
 def gathered(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -74,7 +84,7 @@ def gathered(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 async def paced(pieces: Iterable[bytes]) -> AsyncGenerator[bytes, None]:
-    """Yield pieces that are made when they are asked for; others run in between."""
-    for piece in pieces:
+    """Yield pieces that are made when they are asked for, `gathered`; others run in between."""
+    for piece in gathered(pieces):
         yield piece
         await asyncio.sleep(0)

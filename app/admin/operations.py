@@ -21,8 +21,8 @@ from app.admin.wire import (
 from app.bodies import SMALL_BODY, decode
 from app.operation import Call
 from app.queries import parameters
-from app.replies import JSON, NO_CONTENT, Reply, StreamReply, json_bytes, whole
-from app.streaming import PIECE_BYTES
+from app.replies import JSON, NO_CONTENT, Reply, StreamReply, json_bytes
+from app.streaming import replied
 from topics.accounts import Administration, Period
 from topics.errors import BadRequest, NotFound
 from topics.jobs.options import Service
@@ -108,8 +108,8 @@ async def read_usage(call: Call, administration: Administration) -> Reply | Stre
     else:
         kind, pages = TotalRow, paged([TotalRow.of(one) for one in await administration.totals(period)])
     if form == "csv":
-        return await _replied((text.encode("utf-8", "replace") async for text in as_csv(kind, pages)), CSV)
-    return await _replied(_array(pages), JSON)
+        return await replied((text.encode("utf-8", "replace") async for text in as_csv(kind, pages)), CSV)
+    return await replied(_array(pages), JSON)
 
 
 async def _array(pages: Pages) -> AsyncGenerator[bytes, None]:
@@ -118,26 +118,6 @@ async def _array(pages: Pages) -> AsyncGenerator[bytes, None]:
         yield before + b",".join(map(msgspec.json.encode, page))
         before = b",\n"
     yield b"]" if before != b"[" else b"[]"
-
-
-async def _replied(pieces: AsyncGenerator[bytes, None], content_type: tuple[bytes, bytes]) -> Reply | StreamReply:
-    """Return an answer made of pieces: whole when it is small, else made as it is sent.
-
-    Raises:
-        EarshotError: the first pieces could not be made; a status still says so.
-    """
-    begun = b""
-    async for piece in pieces:
-        begun += piece
-        if len(begun) >= PIECE_BYTES:
-            return StreamReply(200, [content_type], _resumed(begun, pieces))
-    return whole(200, content_type, begun)
-
-
-async def _resumed(begun: bytes, pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    yield begun
-    async for piece in pieces:
-        yield piece
 
 
 def _parameters(call: Call, *known: str) -> dict[str, str]:

@@ -11,7 +11,7 @@ from app.jobs.reads import known
 from app.jobs.rendering import Reading
 from app.operation import Call
 from app.replies import Reply, StreamReply
-from app.streaming import replied
+from app.streaming import paced, replied
 from topics.errors import Conflict
 from topics.jobs import payloads
 from topics.jobs.law import JobState
@@ -24,12 +24,12 @@ _SRT: Final = (b"content-type", b"application/x-subrip")
 
 async def captions_vtt(call: Call) -> Reply | StreamReply:
     """GET /api/v1/jobs/{id}/captions.vtt; needs no key."""
-    return replied(webvtt(await _cues(call, named=False)), _VTT)
+    return await replied(paced(webvtt(await _cues(call, named=False))), _VTT)
 
 
 async def captions_srt(call: Call) -> Reply | StreamReply:
     """GET /api/v1/jobs/{id}/captions.srt; needs no key. The first cue of a turn begins with who speaks."""
-    return replied(subrip(await _cues(call, named=True)), _SRT)
+    return await replied(paced(subrip(await _cues(call, named=True))), _SRT)
 
 
 async def _cues(call: Call, named: bool) -> list[Cue]:

@@ -11,7 +11,7 @@ from app.jobs.errors import refused, unknown
 from app.jobs.rendering import Reading, timestamp
 from app.operation import Call
 from app.replies import JSON, NO_CONTENT, Reply, StreamReply
-from app.streaming import replied
+from app.streaming import paced, replied
 from topics.jobs.records import Removed
 from topics.keys import is_id
 
@@ -24,7 +24,7 @@ async def read_job(call: Call) -> Reply | StreamReply:
     head = reading.head
     opening = orjson.dumps({"job_id": reading.job, "status": head.state, "created_at": timestamp(head.created)})
     result = call.edge.results.result(reading)
-    return replied(chain((opening[:-1] + b',"result":',), result, (b"}",)), JSON)
+    return await replied(paced(chain((opening[:-1] + b',"result":',), result, (b"}",))), JSON)
 
 
 async def delete_job(call: Call) -> Reply:

@@ -105,8 +105,15 @@ def _conversation(
     samples = np.zeros(max(start + len(piece) for start, piece in pieces) + RATE // 2)
     for start, piece in pieces:
         samples[start : start + len(piece)] += piece
+    return recorded(samples, turns, spans, rng, noisy=noisy)
+
+
+def recorded(
+    samples: Doubles, turns: Sequence[Turn], spans: Sequence[Turn], rng: np.random.Generator, *, noisy: bool
+) -> Conversation:
+    """Return the conversation, in noise where that is asked for; turns and spans come in any order."""
     if noisy:
-        samples += at_level(pink(len(samples), rng), level_of(samples) - rng.uniform(*NOISE_DB))
+        samples = samples + at_level(_pink(len(samples), rng), _level(samples) - rng.uniform(*NOISE_DB))
     return Conversation(samples.astype(np.float32), tuple(sorted(turns, key=_start)), tuple(sorted(spans, key=_start)))
 
 
@@ -114,14 +121,14 @@ def _start(turn: Turn) -> float:
     return turn.start_s
 
 
-def level_of(samples: Floats | Doubles) -> float:
+def _level(samples: Floats | Doubles) -> float:
     """Return the root mean square in decibels of full scale."""
     return float(10 * np.log10(np.mean(np.square(samples, dtype=np.float64)) + 1e-12))
 
 
 def at_level(samples: Floats | Doubles, level: float) -> Doubles:
     """Return samples scaled so that their root mean square is that many decibels of full scale."""
-    scaled: Doubles = samples.astype(np.float64) * 10 ** ((level - level_of(samples)) / 20)
+    scaled: Doubles = samples.astype(np.float64) * 10 ** ((level - _level(samples)) / 20)
     return scaled
 
 
@@ -132,7 +139,7 @@ def faded(samples: Doubles) -> Doubles:
     return soft
 
 
-def pink(length: int, rng: np.random.Generator) -> Doubles:
+def _pink(length: int, rng: np.random.Generator) -> Doubles:
     """Return noise of equal power in each octave, as most rooms have."""
     spectrum = np.fft.rfft(rng.normal(size=length))
     noise: Doubles = np.fft.irfft(spectrum / np.sqrt(np.maximum(1, np.arange(len(spectrum)))), length)

@@ -16,7 +16,6 @@ import numpy as np
 from infra.evaluation.channels import room
 from infra.evaluation.conversations import (
     LEVEL_DB,
-    NOISE_DB,
     OVERLAP_S,
     OVERLAPPING,
     PAUSE_S,
@@ -25,8 +24,7 @@ from infra.evaluation.conversations import (
     at_level,
     cast,
     faded,
-    level_of,
-    pink,
+    recorded,
 )
 from infra.training.utterances import Utterance, at_speed
 from streams.voice.activity import RATE, Segment, VoiceActivity
@@ -108,13 +106,7 @@ def _conversation(
         overlap = rng.uniform() < OVERLAPPING and len(voices) > 1
         at += len(piece) / RATE + (-rng.uniform(*OVERLAP_S) if overlap else rng.uniform(*PAUSE_S))
     samples = samples[: round((spans[-1].end_s + 0.5) * RATE)]
-    if noisy:
-        samples += at_level(pink(len(samples), rng), level_of(samples) - rng.uniform(*NOISE_DB))
-    return Conversation(
-        samples.astype(np.float32),
-        tuple(sorted(turns, key=lambda turn: turn.start_s)),
-        tuple(sorted(spans, key=lambda turn: turn.start_s)),
-    )
+    return recorded(samples, turns, spans, rng, noisy=noisy)
 
 
 def _next(shares: Doubles, spans: Sequence[Turn], rng: np.random.Generator) -> int:

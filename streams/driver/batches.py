@@ -70,7 +70,7 @@ class BatchConsumer(Consumer):  # type: ignore[misc]
         Faust resumes these before it seeks their committed offsets and clears the queues of the agents, which may lose
         what is delivered meanwhile. Whoever needs them calls `resume_streams` once the rebalance has ended.
         """
-        super().resume_partitions({tp for tp in tps if not self._is_stream_tp(tp)})
+        super().resume_partitions(set(filter(self._is_changelog_tp, tps)))
 
     def resume_streams(self, topics: Container[str]) -> None:
         """Deliver the owned partitions of these topics."""

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
+from app import streaming
 from app.admin import operations
 from app.admin.routes import ADMIN_ROUTES
 from app.metrics import Meters
@@ -138,7 +139,7 @@ def test_a_ledger_of_many_lines_is_sent_in_pieces(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["json", "csv"])
 def test_lines_are_read_as_they_are_sent(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
-    monkeypatch.setattr(operations, "PIECE_BYTES", 300)
+    monkeypatch.setattr(streaming, "PIECE_BYTES", 300)
     asked = 0
 
     class Endless:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -51,6 +53,34 @@ class House:
             options,
             lambda: [("earshot_queue_bytes", "Bytes queued.", 7.0)],
         )
+
+    async def served(
+        self, path: str, headers: Mapping[str, str], messages: Iterable[dict[str, Any]], pause: float = 0.0
+    ) -> list[dict[str, Any]]:
+        """Run one POST whose body comes in these messages, and then stops; return what is sent back."""
+        coming = iter(messages)
+        answers: list[dict[str, Any]] = []
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": path,
+            "query_string": b"",
+            "http_version": "1.1",
+            "headers": [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()],
+        }
+
+        async def receive() -> dict[str, Any]:
+            await asyncio.sleep(pause)
+            for message in coming:
+                return message
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        async def send(message: Any) -> None:
+            answers.append(message)
+
+        await self.app(scope, receive, send)
+        return answers
 
 
 @pytest.fixture

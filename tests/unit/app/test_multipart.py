@@ -140,27 +140,7 @@ def test_parts_that_are_wrong(house: House, http: TestClient, fault: str) -> Non
 
 async def served(house: House, *messages: dict[str, Any], pause: float = 0.0) -> list[dict[str, Any]]:
     """Run one request whose body comes in these messages, and then stops; return what is sent back."""
-    coming, answers = iter(messages), []
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/api/v1/analyze_file",
-        "query_string": b"",
-        "headers": [(b"x-api-key", KEY.encode()), (b"content-type", FORM.encode())],
-    }
-
-    async def receive() -> dict[str, Any]:
-        await asyncio.sleep(pause)
-        for message in coming:
-            return message
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    async def send(message: Any) -> None:
-        answers.append(message)
-
-    await house.app(scope, receive, send)
-    return answers
+    return await house.served("/api/v1/analyze_file", {"x-api-key": KEY, "content-type": FORM}, messages, pause)
 
 
 def piece(body: bytes) -> dict[str, Any]:

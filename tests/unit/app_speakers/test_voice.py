@@ -140,31 +140,14 @@ async def served(house: House, *pieces: bytes | None, operation: str = "voice", 
 
     The body ends with an empty piece; at None the client hangs up.
     """
-    coming = iter(pieces)
-    answers: list[Any] = []
     given = {"x-org-key": ORG_KEY, "content-type": FORM, **headers}
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": f"/api/v2/{operation}",
-        "query_string": b"",
-        "http_version": "1.1",
-        "headers": [(name.replace("_", "-").encode(), value.encode()) for name, value in given.items()],
-    }
-
-    async def receive() -> dict[str, Any]:
-        for piece in coming:
-            if piece is None:
-                return {"type": "http.disconnect"}
-            return {"type": "http.request", "body": piece, "more_body": bool(piece)}
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    async def send(message: Any) -> None:
-        answers.append(message)
-
-    await house.app(scope, receive, send)
-    return answers
+    messages = [
+        {"type": "http.disconnect"}
+        if piece is None
+        else {"type": "http.request", "body": piece, "more_body": bool(piece)}
+        for piece in pieces
+    ]
+    return await house.served(f"/api/v2/{operation}", given, messages)
 
 
 def told(start: Any, body: Any) -> tuple[int, str, bool]:

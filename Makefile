@@ -39,11 +39,11 @@ evaluate: .venv/.installed ## The tables of the model card: make evaluate [DATA=
 
 train: .venv/.installed ## Train the bundled models again (installs torch): make train [DATA=../shared/data] OUT=DIR
 	@$(UV) sync -q --locked --all-extras
-	@$(PYTHON) -m infra.training.sed_mini --data $(or $(DATA),../shared/data) --out $(OUT)/sed_mini --folds --jobs 2
-	@$(PYTHON) -m infra.training.speaker --data $(or $(DATA),../shared/data) --out $(OUT)/speaker_mini
-	@$(PYTHON) -m infra.evaluation.diarization_threshold --data $(or $(DATA),../shared/data) --folds $(OUT)/speaker_mini \
+	@$(PYTHON) -m infra.lab.training.sed_mini --data $(or $(DATA),../shared/data) --out $(OUT)/sed_mini --folds --jobs 2
+	@$(PYTHON) -m infra.lab.training.speaker --data $(or $(DATA),../shared/data) --out $(OUT)/speaker_mini
+	@$(PYTHON) -m infra.lab.evaluation.diarization_threshold --data $(or $(DATA),../shared/data) --folds $(OUT)/speaker_mini \
 		--write $(OUT)/speaker_mini
-	@$(PYTHON) -m infra.training.default_heads --data $(or $(DATA),../shared/data) --out $(OUT)/yamnet
+	@$(PYTHON) -m infra.lab.training.default_heads --data $(or $(DATA),../shared/data) --out $(OUT)/yamnet
 
 kafka: .venv/.installed ## A real Kafka in the foreground without Docker: make kafka [NODES=3]
 	@$(EARSHOT) kafka --nodes $(or $(NODES),1)

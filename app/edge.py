@@ -8,13 +8,13 @@ from itertools import count
 
 import msgspec
 
-from app.forwarding import Forwarder
+from app.http.forwarding import Forwarder
+from app.http.options import EdgeOptions
 from app.jobs.rendering import Results
 from app.keys import Keyring
 from app.metrics import Meters
-from app.options import EdgeOptions
-from app.rendering import Renderer
-from app.tokens import Tokens
+from app.sessions.rendering import Renderer
+from app.sessions.tokens import Tokens
 from topics.ports import Directory, Health, Jobs, Principal, Prober, Sessions, Speakers
 
 

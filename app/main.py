@@ -8,15 +8,15 @@ from starlette.responses import Response
 
 from app.admin.routes import admin_routes
 from app.edge import Edge, command_ids
-from app.forwarding import Forwarder
+from app.http.forwarding import Forwarder
+from app.http.options import EdgeOptions
+from app.http.shortcut import ShortCut
 from app.jobs.rendering import Results
 from app.keys import ORGANIZATION_WORDING, PROJECT_WORDING, Keyring
 from app.metrics import Gauges, Meters
-from app.options import EdgeOptions
-from app.rendering import Renderer
 from app.routes import error_shape, routes
-from app.shortcut import ShortCut
-from app.tokens import Tokens
+from app.sessions.rendering import Renderer
+from app.sessions.tokens import Tokens
 from topics.accounts import Administration
 from topics.ports import Directory, Health, Jobs, Prober, Sessions, Speakers
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from app.operation import Call
-from app.replies import Reply, json_reply
+from app.http.operation import Call
+from app.http.replies import Reply, json_reply
 from topics.errors import Unavailable
 
 

@@ -8,18 +8,18 @@ from typing import Final
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from app.catalogue import about, client_versions, latest_client, official_tags
-from app.commands import create_session, delete_session, update_session, upload_chunk
 from app.edge import Edge
+from app.http.operation import Call, Generation, Handler, Operation
+from app.http.replies import Reply, Shape, session_error
 from app.jobs.accept import analyze, analyze_file
 from app.jobs.captions import captions_srt, captions_vtt
 from app.jobs.errors import job_error
 from app.jobs.events import follow_job
 from app.jobs.reads import delete_job, read_job
-from app.operation import Call, Generation, Handler, Operation
 from app.probes import healthz, metrics, readyz
-from app.reads import predict, read_results, read_status
-from app.replies import Reply, Shape, session_error
+from app.sessions.catalogue import about, client_versions, latest_client, official_tags
+from app.sessions.commands import create_session, delete_session, update_session, upload_chunk
+from app.sessions.reads import predict, read_results, read_status
 from app.speakers.errors import speaker_error
 from app.speakers.operations import (
     list_speakers,

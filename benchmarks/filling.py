@@ -16,7 +16,7 @@ from benchmarks import audio
 from infra import models
 from infra.settings import EMBEDDED_PARTITIONS
 from streams.embedded.log import EmbeddedLog
-from streams.engines import manifest
+from streams.models import manifest
 from topics import codec, keys
 from topics.catalog import COMMANDS, RESULTS, topics
 from topics.geometry import SESSIONS

@@ -23,21 +23,21 @@ RATE: Final = 100
 
 #: The first pattern that a frame matches, innermost frame first, names the component.
 COMPONENTS: Final = (
-    ("model", r"engines/onnx\.py|onnxruntime"),
+    ("model", r"models/onnx\.py|onnxruntime"),
     ("framing and log-mel", r"streams/audio/"),
-    ("tag scores and packing", r"engines/packing\.py"),
-    ("JSON and base64", r"app/bodies\.py|pybase64|orjson"),
+    ("tag scores and packing", r"models/packing\.py"),
+    ("JSON and base64", r"app/http/bodies\.py|pybase64|orjson"),
     ("log append and sync", r"streams/embedded/"),
-    ("Kafka client", r"aiokafka|kafka\.py|driver/writer\.py"),
+    ("Kafka client", r"aiokafka|kafka\.py|streams/kafka/"),
     ("table write and changelog", r"driver/table\.py|stores/rocksdb"),
-    ("fold of commands", r"agents/(intake|fold|verdicts|references|audio)\.py|topics/lifecycle\.py"),
-    ("fold of results", r"agents/results\.py|topics/outcome\.py"),
-    ("analyser", r"agents/(analyser|progress)\.py"),
-    ("rows and codec", r"agents/store\.py|topics/"),
+    ("fold of commands", r"folding/(fold|verdicts|references)\.py|sessions/(intake|audio)\.py|topics/lifecycle\.py"),
+    ("fold of results", r"sessions/results\.py|topics/outcome\.py"),
+    ("analyser", r"sessions/(analyser|progress)\.py"),
+    ("rows and codec", r"folding/store\.py|topics/"),
     ("edge", r"app/"),
     ("HTTP", r"uvicorn|httptools|starlette"),
     ("Faust", r"faust|mode/|streams/driver/"),
-    ("event loop", r"asyncio|infra/service\.py"),
+    ("event loop", r"asyncio|infra/service/"),
 )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streams.audio.filters import BETA, CUTOFF, ZEROS
-from streams.engines.manifest import LogMel
+from streams.models.manifest import LogMel
 from topics.geometry import Geometry
 from topics.jobs.options import Service
 from topics.jobs.records import Billed, Finished, JobResult, Portion, Started

@@ -6,7 +6,7 @@ a session or job lie in partitions of the same number, owned by one node.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -18,6 +18,13 @@ DEFAULT_CHUNK_LIMIT: Final = 1024 * 1024
 #: Room for key, header, msgpack framing and batch overhead around a chunk.
 RECORD_SLACK: Final = 64 * 1024
 KEEP_PARKED_MS: Final = 7 * 24 * 3600 * 1000
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic; equal to the pairs of the same name in Faust and aiokafka."""
+
+    topic: str
+    partition: int
 
 
 class Topic(msgspec.Struct, frozen=True):

@@ -18,11 +18,11 @@ from app.admin.wire import (
     ShownOrganization,
     ShownProject,
 )
-from app.bodies import SMALL_BODY, decode
-from app.operation import Call
-from app.queries import parameters
-from app.replies import JSON, NO_CONTENT, Reply, StreamReply, json_bytes
-from app.streaming import replied
+from app.http.bodies import SMALL_BODY, decode
+from app.http.operation import Call
+from app.http.queries import parameters
+from app.http.replies import JSON, NO_CONTENT, Reply, StreamReply, json_bytes
+from app.http.streaming import replied
 from topics.accounts import Administration, Period
 from topics.errors import BadRequest, NotFound
 from topics.jobs.options import Service

@@ -14,8 +14,8 @@ from starlette.routing import Route
 from app.admin import operations as admin
 from app.admin.wire import PREFIX
 from app.edge import Edge
-from app.operation import Call, Generation, Handler
-from app.replies import Reply, StreamReply, json_reply
+from app.http.operation import Call, Generation, Handler
+from app.http.replies import Reply, StreamReply, json_reply
 from app.routes import Resource
 from topics import apikeys
 from topics.accounts import Administration

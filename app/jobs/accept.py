@@ -16,15 +16,15 @@ from typing import Final
 
 import structlog
 
-from app.bodies import SMALL_BODY, chunk_body
-from app.commands import IDEMPOTENCY_KEY_LENGTH
-from app.forwarding import FORWARDED
+from app.http.bodies import SMALL_BODY, chunk_body
+from app.http.forwarding import FORWARDED
+from app.http.operation import Call
+from app.http.replies import Reply, StreamReply, json_reply
+from app.http.uploads import Spool, arriving
 from app.jobs.errors import refused, unknown
 from app.jobs.rendering import timestamp
 from app.jobs.wanted import Wanted, from_form, from_json
-from app.operation import Call
-from app.replies import Reply, StreamReply, json_reply
-from app.uploads import Spool, arriving
+from app.sessions.commands import IDEMPOTENCY_KEY_LENGTH
 from topics.errors import AudioError, BadRequest, Conflict, Exhausted, Unavailable
 from topics.jobs.records import PART_BYTES, Accepted, Part, Source
 from topics.keys import ALPHABET, ID_LENGTH

@@ -6,12 +6,12 @@ import asyncio
 from typing import Final
 
 from app.edge import Edge
+from app.http.operation import Call
+from app.http.replies import Reply, StreamReply
+from app.http.streaming import paced, replied
 from app.jobs.cues import Cue, Hearing, ordered, subrip, webvtt
 from app.jobs.reads import known
 from app.jobs.rendering import Reading
-from app.operation import Call
-from app.replies import Reply, StreamReply
-from app.streaming import paced, replied
 from topics.errors import Conflict
 from topics.jobs import payloads
 from topics.jobs.law import JobState

@@ -10,8 +10,8 @@ from typing import Final, TypeVar
 import msgspec
 import pybase64
 
+from app.http.uploads import Spool
 from app.jobs.options import AnalyzeFields, invalid, parse, read_fields
-from app.uploads import Spool
 from topics.errors import AudioError, EarshotError, TooLarge
 
 T = TypeVar("T")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Final
 
+from app.http.replies import Reply, json_reply, whole
 from app.jobs.options import Invalid
-from app.replies import Reply, json_reply, whole
 from topics.errors import AudioError, Conflict, DirectoryDown, EarshotError, NotFound, RequestError
 from topics.lifecycle import Verdict
 

@@ -16,11 +16,11 @@ import orjson
 import structlog
 
 from app.edge import Edge
+from app.http.operation import Call
+from app.http.replies import Headers, StreamReply
+from app.http.streaming import gathered
 from app.jobs.reads import known
 from app.jobs.rendering import Reading
-from app.operation import Call
-from app.replies import Headers, StreamReply
-from app.streaming import gathered
 from topics.errors import EarshotError
 from topics.jobs.law import Entry, JobHead, JobState
 

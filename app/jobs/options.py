@@ -8,7 +8,7 @@ import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from app.bodies import SMALL_BODY
+from app.http.bodies import SMALL_BODY
 from topics.errors import BadRequest
 from topics.jobs import options
 from topics.jobs.options import Options

@@ -7,11 +7,11 @@ from itertools import chain
 import orjson
 import structlog
 
+from app.http.operation import Call
+from app.http.replies import JSON, NO_CONTENT, Reply, StreamReply
+from app.http.streaming import paced, replied
 from app.jobs.errors import refused, unknown
 from app.jobs.rendering import Reading, timestamp
-from app.operation import Call
-from app.replies import JSON, NO_CONTENT, Reply, StreamReply
-from app.streaming import paced, replied
 from topics.jobs.records import Removed
 from topics.keys import is_id
 

@@ -10,11 +10,11 @@ from typing import Final
 
 import msgspec
 
+from app.http.multipart import NAME_CHARACTERS, Form
+from app.http.operation import Call
+from app.http.uploads import Spool, receive
 from app.jobs.content import read_content
 from app.jobs.options import AnalyzeFields, agreed, invalid, parse, read_options
-from app.multipart import NAME_CHARACTERS, Form
-from app.operation import Call
-from app.uploads import Spool, receive
 from topics import media
 from topics.jobs.options import Options
 from topics.media import Media

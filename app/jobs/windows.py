@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from app.rendering import Found, Palette
+from app.sessions.rendering import Found, Palette
 from topics.geometry import SENSE
 
 #: Windows that are rendered at a time, about 2 ms of work.

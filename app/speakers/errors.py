@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Final
 
-from app.replies import Reply, json_reply
+from app.http.replies import Reply, json_reply
 from topics.errors import AudioError, AudioTooLong, DirectoryDown, EarshotError, EngineAway, RuleBroken, Unavailable
 
 #: What an operation says while the speaker engine is away.

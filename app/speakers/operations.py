@@ -12,14 +12,14 @@ from typing import Any, TypeVar
 
 import structlog
 
-from app.bodies import ClientGone, hung_up
-from app.operation import Call
-from app.queries import parameters
-from app.replies import Reply
+from app.http.bodies import ClientGone, hung_up
+from app.http.operation import Call
+from app.http.queries import parameters
+from app.http.replies import Reply
+from app.http.uploads import Spool
 from app.speakers.errors import RECOGNITION, REGISTRATION, enveloped, judged
 from app.speakers.rendering import entry, transcription
 from app.speakers.voice import Voice, check_name
-from app.uploads import Spool
 
 T = TypeVar("T")
 

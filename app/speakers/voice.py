@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from app.bodies import SMALL_BODY, Flood
-from app.multipart import Form
-from app.operation import Call
-from app.uploads import Spool, receive
+from app.http.bodies import SMALL_BODY, Flood
+from app.http.multipart import Form
+from app.http.operation import Call
+from app.http.uploads import Spool, receive
 from topics.errors import RuleBroken, TooLarge
 
 VOICE_BYTES: Final = 100 * 1024 * 1024

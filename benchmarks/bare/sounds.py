@@ -19,7 +19,7 @@ from benchmarks.measures import Sample
 from infra import models
 from streams.audio.framing import Framer
 from streams.audio.warm import warm
-from streams.engines.onnx import OnnxEngine
+from streams.models.onnx import OnnxEngine
 from topics.geometry import SENSE
 
 PREPARED_S: Final = 60

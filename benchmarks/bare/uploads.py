@@ -20,8 +20,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from benchmarks.bare.serving import serve
-from streams.driver.kafka_topics import ensure
 from streams.embedded.log import EmbeddedLog
+from streams.kafka.topics import ensure
 from topics.catalog import Topic
 from topics.keys import new_id, partition_of
 

@@ -16,7 +16,7 @@ from infra import models
 from streams.audio.decode import decode_chunk
 from streams.audio.session import Analysis
 from streams.audio.warm import warm
-from streams.engines.onnx import OnnxEngine
+from streams.models.onnx import OnnxEngine
 from topics.geometry import SESSIONS
 from topics.media import Media, parse
 

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 from typing import Final, NamedTuple, cast
 
 from app.edge import Edge
+from app.http.operation import Call, Generation
 from app.keys import ORGANIZATION_WORDING, Keyring
-from app.operation import Call, Generation
 from benchmarks import processes, procfs, voices
 from benchmarks.cases.setup import Setup
 from benchmarks.measures import Row, value_row

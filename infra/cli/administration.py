@@ -65,8 +65,8 @@ async def administration(url: str | None) -> AsyncIterator[Administration]:
             yield client
         return
 
-    from infra.administration import SqlAdministration
     from infra.db.database import Database
+    from infra.service.administration import SqlAdministration
     from infra.settings import load
 
     database = Database(load().database)

@@ -12,9 +12,9 @@ from infra.cli.models import models_app
 from topics.errors import BadRequest
 
 if TYPE_CHECKING:
-    from infra.evaluation.report import Report
+    from infra.lab.evaluation.report import Report
     from infra.models.registry import Entry
-    from streams.engines.manifest import Manifest
+    from streams.models.manifest import Manifest
 
 Models = Annotated[
     list[str] | None,
@@ -84,7 +84,7 @@ def calibrate(
     Tags that no recording has keep their points, or get higher ones where they are reported falsely.
     """
     from infra.cli import local
-    from infra.evaluation import own
+    from infra.lab.evaluation import own
 
     engine, directory = local.engine(name)
     given, skipped = own.read(engine.manifest, recordings, table, labels)
@@ -100,7 +100,7 @@ def calibrate(
 
 
 def _on_bundled(names: list[str], data: Path, write: bool) -> list[Report]:
-    from infra.evaluation import bundled, voice
+    from infra.lab.evaluation import bundled, voice
     from infra.models.registry import BUNDLED, Registry
     from infra.settings import load
 
@@ -118,7 +118,7 @@ def _on_bundled(names: list[str], data: Path, write: bool) -> list[Report]:
 
 def _on_own(name: str, recordings: Path, table: Path | None, labels: Path | None) -> Report:
     from infra.cli import local
-    from infra.evaluation import own, report
+    from infra.lab.evaluation import own, report
 
     if table is None:
         raise BadRequest("--recordings needs --csv FILE, which says what is heard in them")
@@ -132,7 +132,7 @@ def _add(directory: Path, manifest: Manifest) -> Entry:
     import shutil
     import tempfile
 
-    from infra.evaluation import bundled
+    from infra.lab.evaluation import bundled
     from infra.models.registry import Registry
     from infra.settings import load
 
@@ -145,7 +145,7 @@ def _add(directory: Path, manifest: Manifest) -> Entry:
 def _print(reports: Sequence[Report]) -> None:
     from rich.console import Console
 
-    from infra.evaluation import tables
+    from infra.lab.evaluation import tables
 
     console = Console()
     for report in reports:
@@ -153,7 +153,7 @@ def _print(reports: Sequence[Report]) -> None:
 
 
 def _print_card() -> None:
-    from infra.evaluation.bundled import shipped
-    from infra.evaluation.card import card
+    from infra.lab.evaluation.bundled import shipped
+    from infra.lab.evaluation.card import card
 
     typer.echo(card(shipped()))

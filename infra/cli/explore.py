@@ -11,7 +11,7 @@ from infra.cli import local
 from topics.errors import BadRequest, EarshotError
 
 if TYPE_CHECKING:
-    from infra.explore.table import Line
+    from infra.lab.explore.table import Line
 
 
 def register(app: typer.Typer) -> None:
@@ -38,7 +38,7 @@ def explore(
         raise BadRequest(f"{path}: a picture ends in .png or .svg")
     if end is not None and end <= start:
         raise BadRequest(f"--end {end:g} is not after --start {start:g}")
-    from infra.explore import hearing, picture, table
+    from infra.lab.explore import hearing, picture, table
 
     engine, _ = local.engine(model)
     heard = hearing.hear(file, engine, start, end)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from streams.engines.onnx import OnnxEngine
+    from streams.models.onnx import OnnxEngine
 
 Model = Annotated[
     str | None,
@@ -24,7 +24,7 @@ def engine(name: str | None) -> tuple[OnnxEngine, Path]:
     """
     from infra import settings
     from infra.models.registry import Registry
-    from streams.engines.onnx import OnnxEngine
+    from streams.models.onnx import OnnxEngine
 
     loaded = settings.load()
     registry = Registry(loaded.data)

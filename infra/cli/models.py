@@ -13,7 +13,7 @@ from infra.cli.output import AsJson, Row, show, show_all
 if TYPE_CHECKING:
     from infra.models.manifests import AnyManifest
     from infra.models.registry import Entry, Registry
-    from streams.engines.manifest import Manifest
+    from streams.models.manifest import Manifest
 
 #: Other modules add their commands to it.
 models_app = typer.Typer(help="Models: what there is, what each knows, and which one is in use.", no_args_is_help=True)
@@ -47,7 +47,7 @@ def show_model(name: Name, as_json: AsJson = False) -> None:
     import msgspec
 
     from infra.models import manifests
-    from streams.engines.manifest import Manifest
+    from streams.models.manifest import Manifest
 
     registry, in_use = _opened()
     directory = registry.find(name)
@@ -133,7 +133,7 @@ def _opened() -> tuple[Registry, str | None]:
 
 def _row(entry: Entry, in_use: str | None) -> Row:
     from infra.models import manifests
-    from streams.engines.manifest import Manifest
+    from streams.models.manifest import Manifest
 
     manifest = entry.manifest
     known: Row = {"kind": None, "licence": None, "input": None, "tags": None, "mb": None}
@@ -154,7 +154,7 @@ def _row(entry: Entry, in_use: str | None) -> Row:
 
 
 def _input(manifest: AnyManifest) -> str:
-    from streams.engines.manifest import LogMel, Waveform
+    from streams.models.manifest import LogMel, Waveform
 
     given = manifest.input
     rate = f"{given.sample_rate / 1000:g} kHz"
@@ -173,7 +173,7 @@ def _megabytes(path: Path) -> float:
 
 def _details(directory: Path, manifest: AnyManifest) -> Row:
     from infra.models import manifests
-    from streams.engines.manifest import LogMel, Manifest
+    from streams.models.manifest import LogMel, Manifest
 
     row = {
         "version": manifest.version,

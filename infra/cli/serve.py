@@ -12,7 +12,7 @@ import typer
 
 if TYPE_CHECKING:
     from infra.db.bootstrap import Bootstrapped
-    from infra.service import Service
+    from infra.service.service import Service
 
 WELCOME: Final = (
     "\nEarshot is listening on {url}\n{key_lines}\n"
@@ -40,7 +40,7 @@ def serve() -> None:
     # Imported after the settings: a wrong one should be told at once, and these take a second or two, a tenth of
     # which would go into looking for garbage among what they make.
     gc.disable()
-    from infra.service import run
+    from infra.service.service import run
 
     gc.enable()
     gc.freeze()

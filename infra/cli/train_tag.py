@@ -11,9 +11,9 @@ from infra.cli import local
 from infra.cli.models import models_app
 
 if TYPE_CHECKING:
-    from infra.training.embeddings import Skipped, Windows
-    from infra.training.tags import Learnt
-    from streams.engines.onnx import OnnxEngine
+    from infra.lab.training.embeddings import Skipped, Windows
+    from infra.lab.training.tags import Learnt
+    from streams.models.onnx import OnnxEngine
 
 
 def register(app: typer.Typer) -> None:
@@ -47,9 +47,9 @@ def train_tag(
     # Small matrices: a second thread costs more than it brings, much more where others are at work.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from infra import settings
+    from infra.lab.training import added_tag, tags
+    from infra.lab.training.negatives import gather
     from infra.models.registry import Registry
-    from infra.training import added_tag, tags
-    from infra.training.negatives import gather
 
     engine, directory = local.engine(model)
     added_tag.check_name(engine.manifest, name, replace)
@@ -70,7 +70,7 @@ def train_tag(
 
 
 def _recordings(engine: OnnxEngine, directory: Path) -> list[Windows]:
-    from infra.training.embeddings import embed_folder
+    from infra.lab.training.embeddings import embed_folder
 
     found, skipped = embed_folder(engine, directory)
     _print_skipped(directory, skipped)

@@ -23,7 +23,7 @@ from topics.jobs.options import Service
 if TYPE_CHECKING:
     from infra.db.recount import Recount
     from infra.settings import Settings
-    from streams.driver.history import History
+    from streams.kafka.history import History
 
 
 class Format(StrEnum):
@@ -144,8 +144,8 @@ async def _compare(settings: Settings) -> Recount:
 
 async def _history(settings: Settings) -> History:
     from infra.urls import Embedded
-    from streams.driver.history import EmbeddedHistory, KafkaHistory
     from streams.embedded.errors import LogLocked
+    from streams.kafka.history import EmbeddedHistory, KafkaHistory
     from topics import catalog
 
     broker = settings.log

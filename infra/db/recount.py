@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from infra.db.ledger import SqlLedger, as_stored
-from streams.driver.history import History, Logged
+from streams.kafka.history import History, Logged
 from topics import catalog, codec, keys
 from topics.errors import RecordError
 from topics.jobs import rows

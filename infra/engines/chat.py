@@ -16,7 +16,7 @@ import msgspec
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
-from app.bodies import decode
+from app.http.bodies import decode
 from infra.engines import CHAT_MODEL, sentences, uploads
 from infra.engines.errors import check_model
 from infra.engines.scene import Request, scene

@@ -7,7 +7,7 @@ from typing import BinaryIO
 
 from infra import models
 from infra.engines import recording
-from streams.engines.protocol import Floats
+from streams.models.protocol import Floats
 from streams.voice.speaker import OnnxSpeakerEngine
 
 

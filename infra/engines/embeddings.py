@@ -20,14 +20,14 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.bodies import decode
+from app.http.bodies import decode
 from infra.engines import SPEAKER_MODEL, uploads
 from infra.engines.errors import check_model
 from infra.engines.places import Places
 from topics.errors import BadRequest
 
 if TYPE_CHECKING:
-    from streams.engines.protocol import Floats
+    from streams.models.protocol import Floats
 
 #: ONNX Runtime and the decoder leave the interpreter to others, so threads use cores.
 THREADS: Final = 2

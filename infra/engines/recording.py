@@ -7,7 +7,7 @@ from typing import BinaryIO, Final
 import numpy as np
 
 from streams.audio import decode, wav
-from streams.engines.protocol import Floats
+from streams.models.protocol import Floats
 from topics import media
 
 LONGEST_S: Final = 600

@@ -17,7 +17,7 @@ from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from app.bodies import hung_up
+from app.http.bodies import hung_up
 from infra.engines import SPEECH_MODEL, transcripts, uploads
 from infra.engines.errors import check_model
 from infra.engines.transcripts import Form, Granularity, Heard

@@ -18,7 +18,7 @@ from infra.engines.transcripts import Heard, Word
 from streams.voice import activity
 
 if TYPE_CHECKING:
-    from streams.engines.protocol import Floats
+    from streams.models.protocol import Floats
 
 RATE: Final = 16_000
 #: Decoding looks at a whole utterance at once, and takes longer the longer that is.

@@ -11,7 +11,7 @@ from lzma import LZMAError
 from pathlib import Path, PurePosixPath
 from typing import IO, Final
 
-from streams.engines.manifest import MOST_BYTES
+from streams.models.manifest import MOST_BYTES
 from topics.errors import EngineError
 
 MOST_FILES: Final = 1000

@@ -11,8 +11,8 @@ import csv
 from typing import Final
 
 from infra import models
-from streams.engines import manifest
-from streams.engines.manifest import Tag
+from streams.models import manifest
+from streams.models.manifest import Tag
 
 #: The bundled model's tags and their classes.
 TAGS: Final = "tags.csv"

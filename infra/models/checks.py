@@ -15,9 +15,9 @@ import numpy as np
 from infra.models import graphs, licences, manifests
 from streams.audio import logmel
 from streams.audio.session import Analysis
-from streams.engines import runtime
-from streams.engines.manifest import FILE, LogMel, Manifest
-from streams.engines.onnx import OnnxEngine
+from streams.models import runtime
+from streams.models.manifest import FILE, LogMel, Manifest
+from streams.models.onnx import OnnxEngine
 from streams.voice.speaker import OnnxSpeakerEngine
 from topics.errors import EarshotError, EngineError
 from topics.geometry import SESSIONS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from streams.engines.manifest import LogMel
+from streams.models.manifest import LogMel
 
 #: YAMNet's: 64 bands of 125 to 7500 Hz, 96 frames of 25 ms every 10 ms.
 FRONT_END: Final = LogMel(

@@ -10,8 +10,8 @@ import structlog
 
 from infra.models.registry import Registry
 from streams.audio.warm import warm
-from streams.engines.onnx import OnnxEngine
-from streams.engines.shelf import Shelf
+from streams.models.onnx import OnnxEngine
+from streams.models.shelf import Shelf
 from topics.errors import EarshotError
 
 log = structlog.get_logger("earshot")

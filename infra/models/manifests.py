@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from streams.engines import manifest as sound
-from streams.engines.manifest import FILE, Manifest
+from streams.models import manifest as sound
+from streams.models.manifest import FILE, Manifest
 from streams.voice import manifest as voice
 from streams.voice.manifest import SpeakerManifest
 from topics.errors import EngineError

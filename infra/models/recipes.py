@@ -14,7 +14,7 @@ import msgspec
 
 from infra import models
 from infra.models import audioset, manifests
-from streams.engines.manifest import FILE, Graph, LogMel, Manifest, Output, Waveform
+from streams.models.manifest import FILE, Graph, LogMel, Manifest, Output, Waveform
 from topics.errors import EngineError
 
 GRAPH: Final = "model.onnx"
@@ -113,8 +113,8 @@ def _convert_yamnet(tflite_file: Path, target: Path) -> None:
     if hashlib.sha256(content).hexdigest() != YAMNET_SHA256:
         raise EngineError(f"{tflite_file.name}: not YAMNet's classification model, whose SHA-256 is {YAMNET_SHA256}")
     try:
-        from infra.models import convert_yamnet
-        from infra.models.tflite_file import layers
+        from infra.lab import convert_yamnet
+        from infra.lab.tflite_file import layers
     except ImportError as error:
         raise EngineError(
             f"the recipe {YAMNET} needs the package {error.name}: pip install 'earshot[models]'"

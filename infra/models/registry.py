@@ -22,7 +22,7 @@ import msgspec
 from infra import models
 from infra.models import manifests
 from infra.models.manifests import AnyManifest
-from streams.engines.manifest import FILE, MOST_BYTES, Manifest
+from streams.models.manifest import FILE, MOST_BYTES, Manifest
 from topics.errors import EngineError
 
 BUNDLED: Final = Path(__file__).parent

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from infra.models import archives
 from infra.urls import redact_url
-from streams.engines.manifest import FILE, MOST_BYTES
+from streams.models.manifest import FILE, MOST_BYTES
 from topics.errors import EngineError
 
 SCHEMES: Final = ("http://", "https://", "file://")

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import soundfile
 
 from streams.audio import container, mp3, pcm
-from streams.engines.protocol import Floats
+from streams.models.protocol import Floats
 from topics.errors import AudioError, AudioTooLong
 from topics.media import MAX_CHANNELS, MAX_RATE, MIN_RATE, Media
 

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streams.engines.protocol import Floats
+from streams.models.protocol import Floats
 
 #: Half the length of a filter, in samples of the lower rate.
 ZEROS: Final = 24

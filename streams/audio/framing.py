@@ -12,8 +12,8 @@ import numpy as np
 
 from streams.audio import logmel
 from streams.audio.resample import Resampler
-from streams.engines.manifest import LogMel, Waveform
-from streams.engines.protocol import Floats
+from streams.models.manifest import LogMel, Waveform
+from streams.models.protocol import Floats
 from topics.errors import EngineError
 
 

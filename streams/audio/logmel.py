@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from streams.engines.manifest import LogMel
-from streams.engines.protocol import Floats
+from streams.models.manifest import LogMel
+from streams.models.protocol import Floats
 
 Ints = npt.NDArray[np.intp]
 

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from streams.engines.protocol import Floats
+from streams.models.protocol import Floats
 from topics.errors import AudioError
 
 #: Floats up to full-scale 32-bit integers pass (some programs send integers as floats); beyond, spectra overflow.

@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 
 from streams.audio.filters import MULTIPLE, Filter, design
-from streams.engines.protocol import Floats
+from streams.models.protocol import Floats
 
 #: Outputs of one filter that are summed side by side.
 BLOCK = 256

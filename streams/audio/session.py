@@ -17,9 +17,9 @@ import numpy as np
 
 from streams.audio.decode import Pcm
 from streams.audio.framing import Framer
-from streams.engines.manifest import LogMel, Waveform
-from streams.engines.packing import pack
-from streams.engines.protocol import Engine, Floats
+from streams.models.manifest import LogMel, Waveform
+from streams.models.packing import pack
+from streams.models.protocol import Engine, Floats
 from topics.errors import EngineError
 from topics.geometry import PATCH_MS, SHORTEST_TAIL_MS, Geometry
 

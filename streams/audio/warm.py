@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from streams.audio.session import Analysis
-from streams.engines.protocol import Engine
+from streams.models.protocol import Engine
 from topics.geometry import SESSIONS
 
 #: One rate for each way of resampling: none, one filter per position, mixed filters.

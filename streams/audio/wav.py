@@ -11,7 +11,7 @@ import numpy as np
 
 from streams.audio import pcm as raw
 from streams.audio.decode import Pcm
-from streams.engines.protocol import Floats
+from streams.models.protocol import Floats
 from topics.media import MAX_CHANNELS, MAX_RATE, MIN_RATE
 
 SAMPLE_BYTES: Final = 2

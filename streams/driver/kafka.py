@@ -13,7 +13,7 @@ from faust.types import TP
 from streams.driver.batches import BatchConsumer
 from streams.driver.embedded import refuse_exactly_once
 from streams.driver.producer import RecordProducer
-from streams.driver.writer import KafkaWriter
+from streams.kafka.writer import KafkaWriter
 
 log = structlog.get_logger(__name__)
 

@@ -16,7 +16,7 @@ from faust.tables.manager import TableManager
 from faust.tables.recovery import Recovery, ServiceStopped
 from faust.types import TP
 
-from streams.driver.writer import LogWriter
+from streams.kafka.writer import LogWriter
 from topics.errors import Unavailable
 
 WRITE_BUFFER: Final = 8 * 1024 * 1024
@@ -74,7 +74,7 @@ class RowStore(Store):  # type: ignore[misc]
 
 
 class PartitionRows:
-    """The rows of one partition; see `streams.agents.store.Partition`."""
+    """The rows of one partition; see `streams.folding.store.Partition`."""
 
     def __init__(self, number: int, database: rocksdict.Rdict, changelog: str, writer: LogWriter) -> None:
         self.number = number

@@ -41,13 +41,6 @@ _NO_VALUE: Final = 1 << 30
 _MAGIC: Final = b"\xe5ar\x8esh\x9dt"
 
 
-class TP(NamedTuple):
-    """A partition of a topic."""
-
-    topic: str
-    partition: int
-
-
 class Record(NamedTuple):
     """One record as a reader sees it."""
 

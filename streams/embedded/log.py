@@ -17,11 +17,12 @@ from streams.embedded import layout
 from streams.embedded.compaction import Compaction
 from streams.embedded.errors import LogError
 from streams.embedded.groups import Append, Group, Trim
-from streams.embedded.layout import TP, Ack, Record
+from streams.embedded.layout import Ack, Record
 from streams.embedded.lock import DirectoryLock
 from streams.embedded.partition import Partition, Recent
 from streams.embedded.store import MIB, Store
 from streams.embedded.writer import Stats, Writer
+from topics.catalog import TopicPartition
 from topics.errors import Unavailable
 
 log: Final = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ class EmbeddedLog:
         self._closing = threading.Event()
         self._compacting = threading.Lock()
         self._topics: dict[str, tuple[int, int]] = {}
-        self._partitions: dict[TP, Partition] = {}
+        self._partitions: dict[TopicPartition, Partition] = {}
         self._load_topics()
         self._writer = Writer(
             store, self._load_commits(), self._publish, sync=sync, queue_bytes=queue_bytes, clock=clock
@@ -122,7 +123,7 @@ class EmbeddedLog:
     def _add_partitions(self, topic: str) -> None:
         topic_id, partitions = self._topics[topic]
         for number in range(partitions):
-            partition = Partition(TP(topic, number), topic_id)
+            partition = Partition(TopicPartition(topic, number), topic_id)
             partition.restore(self.store)
             self._partitions[partition.tp] = partition
 
@@ -131,7 +132,7 @@ class EmbeddedLog:
         commits = {}
         for key, value in self.store.scan(layout.COMMIT_PREFIX, layout.after(layout.COMMIT_PREFIX)):
             group, topic_id, number = layout.split_commit_key(key)
-            commits[group, self._partitions[TP(names[topic_id], number)]] = layout.unpack_offset(value)
+            commits[group, self._partitions[TopicPartition(names[topic_id], number)]] = layout.unpack_offset(value)
         return commits
 
     def declare(self, topic: str, partitions: int, *, compact: bool = False, retention_ms: int | None = None) -> None:
@@ -151,7 +152,7 @@ class EmbeddedLog:
             )
         self.declared[topic] = Declared(partitions, compact, retention_ms)
         for number in range(partitions):
-            self._partitions[TP(topic, number)].sparse |= compact
+            self._partitions[TopicPartition(topic, number)].sparse |= compact
 
     def _create(self, topic: str, topic_id: int, partitions: int) -> None:
         batch = WriteBatch(raw_mode=True)
@@ -191,7 +192,7 @@ class EmbeddedLog:
         """
         await self._writer.flush()
 
-    def commit(self, group: str, offsets: Mapping[TP, int]) -> asyncio.Future[None]:
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> asyncio.Future[None]:
         """Queue a group's offsets behind all that was queued before; never durable before that is.
 
         Raises:
@@ -199,19 +200,19 @@ class EmbeddedLog:
         """
         return self._writer.commit(group, {self._partition(*tp): offset for tp, offset in offsets.items()})
 
-    def committed(self, group: str, tp: TP) -> int | None:
+    def committed(self, group: str, tp: TopicPartition) -> int | None:
         """Return the group's durable offset in a partition."""
         return self._writer.committed.get((group, self._partition(*tp)))
 
-    def earliest(self, tp: TP) -> int:
+    def earliest(self, tp: TopicPartition) -> int:
         """Return the lowest offset that may still be read."""
         return self._partition(*tp).earliest
 
-    def end(self, tp: TP) -> int:
+    def end(self, tp: TopicPartition) -> int:
         """Return the offset after the last durable record."""
         return self._partition(*tp).end
 
-    def read(self, tp: TP, offset: int, max_records: int, max_bytes: int) -> list[Record]:
+    def read(self, tp: TopicPartition, offset: int, max_records: int, max_bytes: int) -> list[Record]:
         """Return durable records from `offset` on, or from the earliest one when that is higher.
 
         At most `max_records`, and `max_bytes` of keys and values; but one record when there is any.
@@ -247,7 +248,7 @@ class EmbeddedLog:
         if offset < partition.end and not partition.sparse:
             raise _hole(partition, offset)
 
-    def get(self, tp: TP, offset: int) -> Record | None:
+    def get(self, tp: TopicPartition, offset: int) -> Record | None:
         """Return one durable record, None when it was trimmed or compacted, or is not there yet; from any thread.
 
         Raises:
@@ -269,7 +270,7 @@ class EmbeddedLog:
         """Call `callback` in the event loop after each durable group."""
         self._callbacks.append(callback)
 
-    def trim(self, tp: TP, before: int) -> None:
+    def trim(self, tp: TopicPartition, before: int) -> None:
         """Remove the records below `before` for good: unreadable at once, off the disk in time. Never restores any."""
         partition = self._partition(*tp)
         before = min(before, partition.end)
@@ -277,7 +278,7 @@ class EmbeddedLog:
             partition.earliest = before
             self._writer.put(Trim(partition, before))
 
-    def compact(self, tp: TP, *, tombstone_ms: int = TOMBSTONE_MS) -> int:
+    def compact(self, tp: TopicPartition, *, tombstone_ms: int = TOMBSTONE_MS) -> int:
         """Keep the last record of each key, and of those without value the younger ones; for a worker thread.
 
         A tombstone is young until `tombstone_ms` have passed since it was written *and* since the log was opened, so
@@ -296,12 +297,12 @@ class EmbeddedLog:
             partition.sparse = True
             return Compaction(self.store, partition, self._closing.is_set, tombstones_before_ms=before).run()
 
-    def dirty(self, tp: TP) -> tuple[int, int]:
+    def dirty(self, tp: TopicPartition) -> tuple[int, int]:
         """Return the offsets appended since the last compaction, and the records it kept."""
         partition = self._partition(*tp)
         return partition.end - max(partition.clean, partition.earliest), partition.kept
 
-    def reclaim(self, tp: TP) -> None:
+    def reclaim(self, tp: TopicPartition) -> None:
         """Give the disk space of trimmed records back now; for a worker thread."""
         partition = self._partition(*tp)
         with self._compacting:
@@ -347,7 +348,7 @@ class EmbeddedLog:
             callback()
 
     def _partition(self, topic: str, number: int) -> Partition:
-        partition = self._partitions.get(TP(topic, number))
+        partition = self._partitions.get(TopicPartition(topic, number))
         if partition is None:
             raise LogError(f"the log has no partition {number} of topic {topic}: declare the topic first")
         return partition

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Final
 
 from streams.embedded.errors import LogError
-from streams.embedded.layout import TP
 from streams.embedded.log import EmbeddedLog
+from topics.catalog import TopicPartition
 from topics.errors import Unavailable
 
 log: Final = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class Maintenance:
         log_: EmbeddedLog,
         *,
         interval: float = ROUND_SECONDS,
-        floor: Callable[[TP], int | None] | None = None,
+        floor: Callable[[TopicPartition], int | None] | None = None,
         dirty_records: int = DIRTY_RECORDS,
     ) -> None:
         """Take the log and what to know about it.
@@ -47,7 +47,7 @@ class Maintenance:
         self._interval = interval
         self._floor = floor or (lambda tp: None)
         self._dirty_records = dirty_records
-        self._trimmed: set[TP] = set()
+        self._trimmed: set[TopicPartition] = set()
 
     async def run(self) -> None:
         """Do a round every `interval` seconds; a full disk or a failed round is logged and tried again."""
@@ -66,7 +66,7 @@ class Maintenance:
         """Trim and compact what is due; errors as `EmbeddedLog.trim` and `compact`."""
         for topic, declared in list(self._log.declared.items()):
             for number in range(declared.partitions):
-                tp = TP(topic, number)
+                tp = TopicPartition(topic, number)
                 if not declared.compact:
                     self._trim(tp, declared.retention_ms)
                 elif self._worth_it(tp):
@@ -79,7 +79,7 @@ class Maintenance:
         for tp in trimmed:
             await asyncio.to_thread(self._log.reclaim, tp)
 
-    def _trim(self, tp: TP, retention_ms: int | None) -> None:
+    def _trim(self, tp: TopicPartition, retention_ms: int | None) -> None:
         before = self._floor(tp) or 0
         if retention_ms is not None:
             before = max(before, first_since(self._log, tp, int(self._log.clock() * 1000) - retention_ms))
@@ -87,12 +87,12 @@ class Maintenance:
             self._log.trim(tp, before)
             self._trimmed.add(tp)
 
-    def _worth_it(self, tp: TP) -> bool:
+    def _worth_it(self, tp: TopicPartition) -> bool:
         dirty, kept = self._log.dirty(tp)
         return dirty >= self._dirty_records and dirty >= DIRTY_SHARE * (dirty + kept)
 
 
-def first_since(log_: EmbeddedLog, tp: TP, timestamp: int) -> int:
+def first_since(log_: EmbeddedLog, tp: TopicPartition, timestamp: int) -> int:
     """Return the first offset whose record is not older than `timestamp` (ms), the end when all are.
 
     A binary search: timestamps never fall within a partition. Not for compacted topics.

@@ -6,8 +6,9 @@ from collections import deque
 from typing import Final
 
 from streams.embedded import layout
-from streams.embedded.layout import TP, Record
+from streams.embedded.layout import Record
 from streams.embedded.store import Store
+from topics.catalog import TopicPartition
 
 #: Bytes that a record costs in memory beside its key and value.
 RECORD_COST: Final = 300
@@ -18,7 +19,7 @@ class Partition:
 
     __slots__ = ("clean", "earliest", "end", "kept", "next", "recent", "sparse", "timestamp", "topic_id", "tp")
 
-    def __init__(self, tp: TP, topic_id: int) -> None:
+    def __init__(self, tp: TopicPartition, topic_id: int) -> None:
         self.tp = tp
         self.topic_id = topic_id
         #: Offsets may be missing, because the partition is compacted.

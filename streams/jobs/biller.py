@@ -8,7 +8,7 @@ from typing import Final
 
 import structlog
 
-from streams.agents import retry
+from streams.folding import retry
 from streams.jobs.run import StoreOf
 from topics.errors import DirectoryDown, Unavailable
 from topics.jobs.law import JobHead

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import msgspec
 
-from streams.agents.fold import LogRecord
-from streams.agents.references import References
-from streams.agents.store import Draft
+from streams.folding.fold import LogRecord
+from streams.folding.references import References
+from streams.folding.store import Draft
 from topics import keys, rows
 from topics.jobs.law import JobEffect, JobHead, JobStep
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import xxhash
 
-from streams.agents.fold import LogRecord, name_of
-from streams.agents.references import References
-from streams.agents.store import Draft
-from streams.agents.verdicts import Verdicts
+from streams.folding.fold import LogRecord, name_of
+from streams.folding.references import References
+from streams.folding.store import Draft
+from streams.folding.verdicts import Verdicts
 from streams.jobs.folding import Announce, JobFolder
 from topics import codec, keys, rows
 from topics.jobs import law

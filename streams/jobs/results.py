@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from streams.agents.fold import LogRecord, name_of
-from streams.agents.store import Draft
+from streams.folding.fold import LogRecord, name_of
+from streams.folding.store import Draft
 from streams.jobs.folding import JobFolder
 from topics import codec, keys
 from topics.jobs.law import JobEffect, JobHead, fold_result

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Final, Protocol
 
-from streams.agents import retry
+from streams.folding import retry
 from streams.jobs.spool import Spool
 from streams.jobs.store import JobStore
 from topics.errors import AudioError, Unavailable

@@ -18,10 +18,10 @@ from typing import Final
 import msgspec
 import structlog
 
-from streams.agents import retry
-from streams.jobs.performer import Done, Performer, Work
+from streams.folding import retry
 from streams.jobs.run import Emit, Run, Source, StoreOf
 from streams.jobs.spool import Spool
+from streams.services.performer import Done, Performer, Work
 from topics.errors import EarshotError, ServiceFault, Unavailable
 from topics.jobs.options import Service
 from topics.jobs.records import Finished, Started

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 
-from streams.agents.audio import RecordReader, read_log
+from streams.sessions.audio import RecordReader, read_log
 from topics import codec
 from topics.jobs.records import Part
 from topics.rows import ChunkRow

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streams.agents.store import HeadStore, above
+from streams.folding.store import HeadStore, above
 from topics import keys
 from topics.jobs import rows
 from topics.jobs.law import JobHead

@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
-from streams.engines.protocol import Floats
-from streams.jobs.engines.speaker import Embedded
+from streams.clients.speaker import Embedded
+from streams.models.protocol import Floats
 from streams.speakers.gate import Gate
 from streams.speakers.listener import LEAST_S, SAMPLED_S, SHORT_S, Listener, own
 from streams.speakers.prints import Voiceprints

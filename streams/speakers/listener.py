@@ -13,7 +13,7 @@ import numpy as np
 from streams.audio import wav
 from streams.audio.decode import open_file
 from streams.audio.resample import Resampler, resampled
-from streams.engines.protocol import Floats
+from streams.models.protocol import Floats
 from streams.voice.activity import RATE, Hysteresis, VoiceActivity, bundled
 from topics import media
 from topics.errors import AudioError, AudioTooLong, EngineAway, EngineError, Unavailable

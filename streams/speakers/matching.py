@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from streams.jobs.engines.speaker import Embedded
+from streams.clients.speaker import Embedded
 from streams.speakers.roster import Enrolled
 
 #: Stands for the cosine with a speaker where none can be compared.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from streams.engines.protocol import Floats
+from streams.models.protocol import Floats
 from streams.speakers.matching import NO_SCORE, Match, match, named
 from streams.speakers.prints import Voiceprints
 from streams.speakers.roster import Enrolled, Roster
@@ -17,7 +17,7 @@ NOBODY: Final = Match(None, NO_SCORE)
 
 
 class Naming:
-    """Finds registered speakers; for jobs this is `streams.jobs.voices.Voices`."""
+    """Finds registered speakers; for jobs this is `streams.services.voices.Voices`."""
 
     def __init__(self, roster: Roster, prints: Voiceprints) -> None:
         """Look for speakers of `roster`."""

@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 
 from streams.audio import wav
-from streams.engines.protocol import Floats
-from streams.jobs.engines.speaker import Embedded, EmbeddingEngine
+from streams.clients.speaker import Embedded, EmbeddingEngine
+from streams.models.protocol import Floats
 from streams.speakers.roster import Model
 from streams.voice.activity import RATE
 from streams.voice.manifest import REGISTERED

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from streams.engines.protocol import Floats
-from streams.jobs import words
+from streams.models.protocol import Floats
+from streams.services import words
 from streams.speakers.gate import Gate
 from streams.speakers.listener import Listener, blocks
 from streams.speakers.matching import named

@@ -7,7 +7,7 @@ from typing import BinaryIO, Final, Protocol
 
 import msgspec
 
-from streams.engines.protocol import Floats
+from streams.models.protocol import Floats
 from topics.errors import RuleBroken
 
 MOST_SPEAKERS: Final = 50

@@ -8,7 +8,7 @@ from typing import Final
 
 import structlog
 
-from streams.jobs.engines.speaker import EmbeddingEngine
+from streams.clients.speaker import EmbeddingEngine
 from streams.speakers.enrolment import Enrolment
 from streams.speakers.gate import Gate
 from streams.speakers.listener import Listener

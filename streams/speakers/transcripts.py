@@ -9,11 +9,11 @@ import msgspec
 import structlog
 
 from streams.audio import wav
-from streams.engines.protocol import Floats
-from streams.jobs import pieces, words
-from streams.jobs.engines.transcriptions import TranscriptionEngine
-from streams.jobs.pieces import Piece
-from streams.jobs.words import Unit
+from streams.clients.transcriptions import TranscriptionEngine
+from streams.models.protocol import Floats
+from streams.services import pieces, words
+from streams.services.pieces import Piece
+from streams.services.words import Unit
 from streams.speakers.listener import Listener, blocks
 from streams.voice.activity import RATE, VoiceActivity
 from topics.errors import EngineAway, ServiceFault

@@ -18,8 +18,8 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from streams.engines import runtime
-from streams.engines.protocol import Floats
+from streams.models import runtime
+from streams.models.protocol import Floats
 from topics.errors import EngineError
 
 RATE: Final = 16_000

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from streams.engines.protocol import Floats
+from streams.models.protocol import Floats
 
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]

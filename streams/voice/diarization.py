@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streams.engines.protocol import Floats
+from streams.models.protocol import Floats
 from streams.voice.activity import RATE, Hysteresis, Segment, Segmenter, VoiceActivity
 from streams.voice.clustering import MOST, adapted, cluster, link, total
 from streams.voice.manifest import Diarization

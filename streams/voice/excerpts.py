@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from streams.engines.protocol import Floats
+from streams.models.protocol import Floats
 from streams.voice.activity import RATE
 from streams.voice.diarization import Turn
 

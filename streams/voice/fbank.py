@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streams.audio.logmel import mel_matrix
-from streams.engines.manifest import LogMel
-from streams.engines.protocol import Floats
+from streams.models.manifest import LogMel
+from streams.models.protocol import Floats
 from streams.voice.manifest import Fbank
 from topics.errors import AudioError
 

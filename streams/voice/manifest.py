@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from streams.engines.manifest import FILE, Graph, decoded, file_faults
+from streams.models.manifest import FILE, Graph, decoded, file_faults
 
 
 class Utterance(msgspec.Struct, frozen=True, tag_field="kind", tag="waveform"):

@@ -8,8 +8,8 @@ from typing import Protocol
 import numpy as np
 import onnxruntime
 
-from streams.engines import runtime
-from streams.engines.protocol import Floats
+from streams.models import runtime
+from streams.models.protocol import Floats
 from streams.voice import manifest
 from streams.voice.manifest import Fbank, SpeakerManifest
 from topics.errors import AudioError, EngineError

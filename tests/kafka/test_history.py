@@ -9,8 +9,8 @@ import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
-from streams.driver import kafka_topics
-from streams.driver.history import KafkaHistory, Logged
+from streams.kafka import topics as kafka_topics
+from streams.kafka.history import KafkaHistory, Logged
 from tests.kafka.broker import Broker, kafka_broker
 from topics import catalog
 from topics.errors import Unavailable

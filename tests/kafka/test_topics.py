@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from streams.driver import kafka_topics
+from streams.kafka import topics as kafka_topics
 from tests.kafka.broker import Broker, kafka_broker
 from topics import catalog
 from topics.errors import ServiceError

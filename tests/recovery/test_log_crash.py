@@ -23,12 +23,12 @@ from rocksdict import DBRecoveryMode, Options
 
 from streams.embedded import store
 from streams.embedded.errors import LogError
-from streams.embedded.layout import TP
 from streams.embedded.log import EmbeddedLog
+from topics.catalog import TopicPartition
 from topics.errors import Unavailable
 
 ROOT = Path(__file__).parents[2]
-LEFT, RIGHT = TP("t", 0), TP("t", 1)
+LEFT, RIGHT = TopicPartition("t", 0), TopicPartition("t", 1)
 ALL = 1 << 40
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from infra import models
 from infra.models.registry import Registry
-from streams.engines.manifest import FILE, read
+from streams.models.manifest import FILE, read
 from tests.process import ServiceProcess
 from tests.recovery.load import CONTENT_TYPE, Client, Stream
 from tests.recovery.truth import expected_events

@@ -9,11 +9,11 @@ from typing import Any
 
 import orjson
 
-from app.rendering import Renderer
+from app.sessions.rendering import Renderer
 from infra import models
 from streams.audio import decode
 from streams.audio.session import Analysis
-from streams.engines.onnx import OnnxEngine
+from streams.models.onnx import OnnxEngine
 from topics import media
 from topics.geometry import Geometry
 from topics.ports import Windows

@@ -16,12 +16,12 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
+from app.http.options import EdgeOptions
 from app.main import create_app
-from app.options import EdgeOptions
 from tests.contract.conftest import api, sense
 from tests.unit.app.double import MemoryDirectory, MemoryHealth, MemorySessions
-from tests.unit.app_jobs.double import MemoryJobs, MemoryProber
-from tests.unit.app_speakers.double import MemorySpeakers
+from tests.unit.app.jobs.double import MemoryJobs, MemoryProber
+from tests.unit.app.speakers.double import MemorySpeakers
 from topics.ports import Principal
 
 __all__ = ["api", "sense"]

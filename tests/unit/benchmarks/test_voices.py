@@ -12,14 +12,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from app.multipart import Form
+from app.http.multipart import Form
 from benchmarks import voices
 from benchmarks.cases import speakers
 from benchmarks.cases.setup import Setup
 from benchmarks.processes import BenchmarkError, Server
 from benchmarks.voices import VoiceClient
-from tests.unit.client.speakers_stub import ORG_KEY, SpeakerStub
-from tests.unit.client.stub import serving
+from tests.unit.app.client.speakers_stub import ORG_KEY, SpeakerStub
+from tests.unit.app.client.stub import serving
 
 
 @pytest.fixture

@@ -77,7 +77,7 @@ def test_libraries_log_warnings_through_the_same_lines(lines: io.StringIO) -> No
 )
 def test_levels(lines: io.StringIO, level: str, shown: list[str]) -> None:
     logs.configure(level, stream=lines)
-    for logger, whose in (logging.getLogger("streams.agents"), "ours"), (logging.getLogger("faust.app"), "theirs"):
+    for logger, whose in (logging.getLogger("streams.sessions"), "ours"), (logging.getLogger("faust.app"), "theirs"):
         logger.debug("%s debug", whose)
         logger.warning("%s warning", whose)
         logger.error("%s error", whose)

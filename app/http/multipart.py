@@ -1,0 +1,121 @@
+"""A form with a text and a file (RFC 7578), read as it arrives: the file passes through, the text is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
+
+from app.http.bodies import SMALL_BODY
+from topics.errors import BadRequest
+
+#: Longest filename and content type that are kept, in characters.
+NAME_CHARACTERS: Final = 255
+#: Bytes of text that are kept: one more than any use allows, so that it sees what is too long.
+_TEXT_BYTES: Final = SMALL_BODY + 1
+#: A form of millions of parts would take minutes to read.
+MOST_PARTS: Final = 100
+
+
+class Form:
+    """A file and a text part, if any, of given names in either order; parts of other names are passed over."""
+
+    def __init__(self, content_type: bytes, file: str, take: Callable[[memoryview], None], text: str = "") -> None:
+        """Read a form of this Content-Type; `take` is given the file as it comes.
+
+        Raises:
+            BadRequest: it is not multipart/form-data with a boundary.
+        """
+        kind, parameters = parse_options_header(content_type)
+        boundary = parameters.get(b"boundary", b"")
+        if kind != b"multipart/form-data" or not boundary:
+            raise BadRequest("Content-Type: multipart/form-data with a boundary is required")
+        self._file = file
+        self._take = take
+        self._wanted = {name for name in (file, text) if name}
+        self._text = bytearray()
+        self._parts = 0
+        self._part = ""
+        self._field: list[bytes] = []
+        self._value: list[bytes] = []
+        self._headers: dict[bytes, bytes] = {}
+        self._ended = False
+        #: Names of the wanted parts that are there.
+        self.seen: set[str] = set()
+        #: Of the file.
+        self.filename = ""
+        self.content_type = ""
+        try:
+            self._parser = MultipartParser(
+                boundary,
+                {
+                    "on_part_begin": self._begin,
+                    "on_header_field": lambda data, start, end: self._field.append(data[start:end]),
+                    "on_header_value": lambda data, start, end: self._value.append(data[start:end]),
+                    "on_header_end": self._header,
+                    "on_headers_finished": self._named,
+                    "on_part_data": self._data,
+                    "on_end": self._end,
+                },
+            )
+        except FormParserError as error:
+            raise BadRequest(f"Content-Type: {error}") from None
+
+    def feed(self, block: bytes) -> None:
+        """Read the next bytes; errors of `take` pass through.
+
+        Raises:
+            BadRequest: they are no such form, it has too many parts, or a part is there twice.
+        """
+        try:
+            self._parser.write(block)
+        except FormParserError as error:
+            raise BadRequest(f"the body is no multipart form: {error}") from None
+
+    def close(self) -> bytes:
+        """End the form and return its text, empty where there is none.
+
+        Raises:
+            BadRequest: it has no end.
+        """
+        if not self._ended:
+            raise BadRequest("the multipart form breaks off before its last boundary")
+        return bytes(self._text)
+
+    def _begin(self) -> None:
+        self._parts += 1
+        if self._parts > MOST_PARTS:
+            raise BadRequest(f"the multipart form has more than {MOST_PARTS} parts")
+        self._headers.clear()
+
+    def _header(self) -> None:
+        self._headers[b"".join(self._field).lower()] = b"".join(self._value)
+        self._field.clear()
+        self._value.clear()
+
+    def _named(self) -> None:
+        _, parameters = parse_options_header(self._headers.get(b"content-disposition", b""))
+        self._part = _readable(parameters.get(b"name", b""))
+        if self._part not in self._wanted:
+            return
+        if self._part in self.seen:
+            raise BadRequest(f"the part {self._part} is there twice")
+        self.seen.add(self._part)
+        if self._part == self._file:
+            self.filename = _readable(parameters.get(b"filename", b""))
+            self.content_type = _readable(self._headers.get(b"content-type", b""))
+
+    def _data(self, data: bytes, start: int, end: int) -> None:
+        if self._part == self._file:
+            self._take(memoryview(data)[start:end])
+        elif self._part in self._wanted:
+            self._text += data[start : min(end, start + _TEXT_BYTES - len(self._text))]
+
+    def _end(self) -> None:
+        self._ended = True
+
+
+def _readable(value: bytes) -> str:
+    return value.decode("utf-8", "replace")[:NAME_CHARACTERS]

@@ -1,0 +1,90 @@
+"""Bodies that are sent piece by piece: at the client's pace, to its last breath and no longer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from contextlib import aclosing
+from typing import Final
+
+from starlette.types import Receive, Scope, Send
+
+from app.http.bodies import hung_up
+from app.http.replies import Reply, StreamReply, whole
+
+#: A piece that is not taken for this long is the last: the client reads no more.
+STALLED_SECONDS: Final = 60.0
+#: What is worth a write of its own, in bytes.
+PIECE_BYTES: Final = 64 * 1024
+
+
+async def stream(reply: StreamReply, scope: Scope, receive: Receive, send: Send) -> BaseException | None:
+    """Send a body until it ends, fails, or nobody reads it; return what failed.
+
+    A body that breaks off is left without its end: the server then closes the connection, and the client sees that
+    something is missing.
+    """
+    sending = asyncio.create_task(_send(reply, scope["method"] == "HEAD", send))
+    gone = asyncio.create_task(hung_up(receive))
+    try:
+        await asyncio.wait((sending, gone), return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError as stopped:  # by the server, which stops
+        return stopped
+    finally:
+        gone.cancel()
+        sending.cancel()
+        await asyncio.gather(sending, gone, return_exceptions=True)
+    return None if sending.cancelled() else sending.exception()
+
+
+async def _send(reply: StreamReply, bare: bool, send: Send) -> None:
+    async with aclosing(reply.pieces) as pieces:
+        # What holds something open is begun before anything can go wrong here: only then does closing it help.
+        piece = None if bare else await anext(pieces, None)
+        await send({"type": "http.response.start", "status": reply.status, "headers": reply.headers})
+        while piece is not None:
+            async with asyncio.timeout(STALLED_SECONDS):
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            piece = await anext(pieces, None)
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def replied(pieces: AsyncGenerator[bytes, None], content_type: tuple[bytes, bytes]) -> Reply | StreamReply:
+    """Return an answer made of pieces: whole when it is small, else made as it is sent.
+
+    Errors of the first pieces pass through; a status still tells them.
+    """
+    begun = b""
+    async for piece in pieces:
+        if len(begun) >= PIECE_BYTES:
+            return StreamReply(200, [content_type], _resumed(begun + piece, pieces))
+        begun += piece
+    return whole(200, content_type, begun)
+
+
+async def _resumed(begun: bytes, pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    async with aclosing(pieces):
+        yield begun
+        async for piece in pieces:
+            yield piece
+
+
+def gathered(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the same bytes in pieces of at least `PIECE_BYTES`, but for the last."""
+    kept: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        kept.append(piece)
+        size += len(piece)
+        if size >= PIECE_BYTES:
+            yield b"".join(kept)
+            kept, size = [], 0
+    if kept:
+        yield b"".join(kept)
+
+
+async def paced(pieces: Iterable[bytes]) -> AsyncGenerator[bytes, None]:
+    """Yield pieces that are made when they are asked for, `gathered`; others run in between."""
+    for piece in gathered(pieces):
+        yield piece
+        await asyncio.sleep(0)

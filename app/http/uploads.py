@@ -1,0 +1,130 @@
+"""Request bodies that are too long for memory: received in blocks, kept in a file without a name."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import threading
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from hashlib import blake2b
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from app.http.bodies import DISCARDED, ClientGone, Flood, Stalled
+from app.http.operation import Call
+from topics.errors import TooLarge
+
+#: Passed to a worker thread at a time.
+BLOCK_BYTES: Final = 512 * 1024
+#: Bytes a second below which a client is not waited for, once its idle time is used up.
+SLOWEST: Final = 1024
+
+
+class Spool:
+    """An unnamed file that is written from its beginning to its end; threads may share it.
+
+    It vanishes when it is closed, and with the process. OSError of its methods: the disk is full, or fails.
+    """
+
+    def __init__(self, directory: Path, hashed: bool = False) -> None:
+        """Make the file; what is written to it is `hashed` for `digest`, which takes longer than the writing."""
+        # Closing waits for the thread that is at work: the number of a closed descriptor soon names another file.
+        self._lock = threading.Lock()
+        self._file = tempfile.TemporaryFile(buffering=0, dir=directory)  # noqa: SIM115
+        self._hash = blake2b(digest_size=32) if hashed else None
+        self.size = 0
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Append bytes."""
+        with self._lock:
+            view = memoryview(data)
+            while view:
+                view = view[self._file.write(view) or 0 :]
+            if self._hash is not None:
+                self._hash.update(data)
+            self.size += len(data)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return bytes from anywhere, fewer at the end."""
+        with self._lock:
+            return os.pread(self._file.fileno(), length, offset)
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        return self._file.fileno()
+
+    def digest(self) -> bytes:
+        """Return the BLAKE2b-256 of what was written to a spool that is hashed."""
+        assert self._hash is not None
+        return self._hash.digest()
+
+    async def __aenter__(self) -> Spool:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # The system takes its time to drop gigabytes.
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        with self._lock:
+            self._file.close()
+
+
+async def receive(call: Call, limit: int, take: Callable[[bytes], None]) -> None:
+    """Pass the request's body to `take`, block by block, in a worker thread; its errors pass through.
+
+    Raises: as `arriving`.
+    """
+    async with aclosing(arriving(call, limit)) as pieces:
+        block: list[bytes] = []
+        held = 0
+        async for piece in pieces:
+            block.append(piece)
+            held += len(piece)
+            if held >= BLOCK_BYTES:
+                await asyncio.to_thread(take, b"".join(block))
+                block, held = [], 0
+        await asyncio.to_thread(take, b"".join(block))
+
+
+async def arriving(call: Call, limit: int) -> AsyncGenerator[bytes, None]:
+    """Yield the request's body as it comes.
+
+    Raises:
+        TooLarge: the body is longer than `limit`; told from Content-Length alone where there is one.
+        Stalled: nothing came for the deployment's idle time, or next to nothing for long.
+        ClientGone: the client hung up in the middle.
+    """
+    declared = call.header(b"content-length")
+    length = int(declared[:20]) if declared.isdigit() else 0
+    if length > limit:
+        raise (Flood if length > DISCARDED else TooLarge)(_too_large(limit))
+    idle, clock = call.edge.options.upload_idle_seconds, asyncio.get_running_loop().time
+    began, size, more = clock(), 0, True
+    while more:
+        piece, more = await _piece(call, min(idle, began + idle + size / SLOWEST - clock()))
+        size += len(piece)
+        if size > limit:
+            raise Flood(_too_large(limit))
+        yield piece
+
+
+async def _piece(call: Call, seconds: float) -> tuple[bytes, bool]:
+    """Return what comes next of the body, and whether more will come."""
+    try:
+        async with asyncio.timeout(seconds):
+            message = await call.receive()
+    except TimeoutError:
+        raise Stalled("the request did not arrive in time") from None
+    if message["type"] == "http.disconnect":
+        raise ClientGone
+    return message.get("body", b""), message.get("more_body", False)
+
+
+def _too_large(limit: int) -> str:
+    return f"the request body is longer than {limit} bytes"

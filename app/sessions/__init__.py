@@ -1,0 +1,1 @@
+"""Audio sessions over HTTP: commands, status reads, page tokens."""

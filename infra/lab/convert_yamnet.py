@@ -1,0 +1,169 @@
+"""Converts YAMNet's tflite file into an ONNX graph (log-mel in, scores and embedding out) with manifest and notice.
+
+    python -m infra.lab.convert_yamnet TFLITE CLASS_MAP infra/models/yamnet/tags.csv OUT_DIR [--float]
+
+`python -m infra.lab.training.default_heads` makes the bundled model of that. Weights stay the int8 numbers of the
+tflite file; `Cast` and `Mul` turn them into floats, which ONNX Runtime folds when it loads the graph, so that a call
+costs what the float graph costs. DequantizeLinear would stay in the graph and cost three times as much. Activations,
+quantised in the tflite file, are float here. The same input gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import hashlib
+import sys
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from infra.lab import tflite_file
+from infra.models.builder import IR_VERSION, OPSET, Builder
+from infra.models.front_end import FRONT_END
+from streams.models.manifest import Graph, Manifest, Output, Tag
+from topics.errors import EarshotError, EngineError
+
+#: Values of the embedding: the last convolution, averaged over time and bands.
+EMBEDDING: Final = 1024
+SOURCE: Final = "https://tfhub.dev/google/lite-model/yamnet/classification/tflite/1"
+NOTICE: Final = f"""\
+YAMNet
+Copyright 2019 The TensorFlow Authors. All Rights Reserved.
+Licensed under the Apache License, Version 2.0; the text is the file LICENSE at the root of this project.
+
+model.onnx was converted by infra/lab/convert_yamnet.py from the tflite classification model published at
+{SOURCE}
+Changes: the front end was left out (the graph takes log-mel patches), activations are floats instead of int8; the int8
+weights are the same numbers. Class names are those of AudioSet (https://research.google.com/audioset/), CC BY 4.0.
+"""
+
+
+def build(layers: list[tflite_file.Layer], float_weights: bool = False) -> onnx.ModelProto:
+    """Return the graph: `log_mel` float32[n, 96, 64] in, `scores` float32[n, classes] and `embedding` [n, 1024] out."""
+    *convolutions, dense = layers
+    if dense.kind != "dense" or any(layer.kind == "dense" for layer in convolutions):
+        raise EngineError("tflite: expected convolutions and one dense layer at the end")
+    graph = Builder(float_weights)
+    axes = graph.constant("channel_axis", np.array([1], np.int64))
+    last = graph.node("Unsqueeze", ["log_mel", axes], "image")
+    graph.constant("zero", np.array(0, np.float32))
+    for index, layer in enumerate(convolutions):
+        last = _convolution(graph, f"layer{index + 1}", last, layer)
+    last = graph.node("ReduceMean", [last], "embedding", axes=[2, 3], keepdims=0)
+    weights = graph.weights("dense", dense.weights.integers, dense.weights.scales.reshape(-1, 1))
+    bias = graph.constant("dense_bias", dense.bias)
+    last = graph.node("Gemm", [last, weights, bias], "logits", transB=1)
+    graph.node("Sigmoid", [last], "scores")
+    return _model(graph, classes=len(dense.bias))
+
+
+def _convolution(graph: Builder, name: str, source: str, layer: tflite_file.Layer) -> str:
+    # tflite keeps [out, height, width, in] and [1, height, width, channels]; ONNX wants [out, in / group, h, w].
+    order = (3, 0, 1, 2) if layer.kind == "depthwise" else (0, 3, 1, 2)
+    integers = layer.weights.integers.transpose(order)
+    weights = graph.weights(f"{name}_weights", integers, layer.weights.scales.reshape(-1, 1, 1, 1))
+    last = graph.node(
+        "Conv",
+        [source, weights, graph.constant(f"{name}_bias", layer.bias)],
+        f"{name}_sum",
+        auto_pad="SAME_UPPER",
+        strides=list(layer.strides),
+        kernel_shape=list(integers.shape[2:]),
+        group=len(integers) if layer.kind == "depthwise" else 1,
+    )
+    if layer.clip is None:
+        return last
+    clip = graph.constant(f"{name}_clip", np.array(layer.clip, np.float32))
+    return graph.node("Clip", [last, "zero", clip], name)
+
+
+def _model(graph: Builder, classes: int) -> onnx.ModelProto:
+    patch = helper.make_tensor_value_info("log_mel", TensorProto.FLOAT, ["n", FRONT_END.frames, FRONT_END.bands])
+    outputs = [
+        helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["n", classes]),
+        helper.make_tensor_value_info("embedding", TensorProto.FLOAT, ["n", EMBEDDING]),
+    ]
+    model: onnx.ModelProto = helper.make_model(
+        helper.make_graph(graph.nodes, "yamnet", [patch], outputs, graph.constants),
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        ir_version=IR_VERSION,
+        producer_name="earshot",
+    )
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+def read_tags(class_map: Path, tags: Path) -> tuple[tuple[str, ...], tuple[Tag, ...]]:
+    """Return (class names in the order of the scores, tags whose classes exist in that order).
+
+    Raises:
+        EngineError: a tag names a class that the map does not have.
+    """
+    with class_map.open(newline="", encoding="utf-8") as lines:
+        classes = tuple(row["display_name"] for row in csv.DictReader(lines))
+    index = {name: number for number, name in enumerate(classes)}
+    with tags.open(newline="", encoding="utf-8") as lines:
+        rows = [row for row in csv.DictReader(lines) if row["audioset_classes"]]
+    try:
+        found = tuple(
+            Tag(
+                name=row["tag"],
+                category=row["category"],
+                classes=tuple(index[name] for name in row["audioset_classes"].split("|")),
+                point=float(row["point"]),
+                clips=int(row.get("clips") or 0),
+            )
+            for row in rows
+        )
+    except KeyError as error:
+        raise EngineError(f"{tags.name}: {error} is not a class of {class_map.name}") from error
+    return classes, found
+
+
+def convert(tflite: Path, class_map: Path, tags: Path, out: Path, float_weights: bool = False) -> Manifest:
+    """Write model.onnx, manifest.json and NOTICE into `out` and return the manifest."""
+    model = build(tflite_file.layers(tflite.read_bytes()), float_weights)
+    graph = model.SerializeToString(deterministic=True)
+    classes, known = read_tags(class_map, tags)
+    manifest = Manifest(
+        name="yamnet",
+        version="1",
+        licence="Apache-2.0",
+        source=SOURCE,
+        graph=Graph(file="model.onnx", sha256=hashlib.sha256(graph).hexdigest()),
+        input=FRONT_END,
+        classes=classes,
+        tags=known,
+        output=Output(scores="scores", embedding="embedding"),
+    )
+    out.mkdir(parents=True, exist_ok=True)
+    (out / manifest.graph.file).write_bytes(graph)
+    text = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+    (out / "manifest.json").write_bytes(text + b"\n")
+    (out / "NOTICE").write_text(NOTICE, encoding="utf-8")
+    return manifest
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the converter from the command line; 2 when the input cannot be converted."""
+    parser = argparse.ArgumentParser(prog="python -m infra.lab.convert_yamnet", description=__doc__)
+    for name in ("tflite", "class_map", "tags", "out_dir"):
+        parser.add_argument(name, type=Path)
+    parser.add_argument("--float", action="store_true", dest="float_weights", help="store weights as floats")
+    given = parser.parse_args(arguments)
+    try:
+        manifest = convert(given.tflite, given.class_map, given.tags, given.out_dir, given.float_weights)
+    except (OSError, EarshotError) as error:
+        print(f"convert_yamnet: {error}", file=sys.stderr)
+        return 2
+    print(f"{manifest.model_id}: {len(manifest.classes)} classes, {len(manifest.tags)} tags, {given.out_dir}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

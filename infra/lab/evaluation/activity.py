@@ -1,0 +1,65 @@
+"""How well voice activity tells speech from other sounds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from infra.lab.evaluation.recordings import Recording
+from streams.audio.resample import resampled
+from streams.models.protocol import Floats
+from streams.voice.activity import RATE, VoiceActivity
+
+#: Labels of sounds that people make with their voices; neither right nor wrong to hear speech in.
+VOICES: Final = frozenset({"laughing", "crying_baby", "coughing", "sneezing", "breathing", "snoring"})
+
+
+class ActivityFigures(msgspec.Struct, frozen=True):
+    """Shares of time, 0..1, in which somebody is said to speak."""
+
+    #: Of readers' recordings, pauses included, and of sounds without a human voice.
+    speech: float
+    sounds: float
+    speech_s: float
+    sounds_s: float
+    #: Seconds that a second of audio takes on one thread.
+    real_time: float
+
+
+def evaluate_activity(activity: VoiceActivity, recordings: Iterable[Recording]) -> ActivityFigures:
+    """Judge voice activity on labelled recordings.
+
+    Raises:
+        AudioError: a recording does not decode.
+        EngineError: the network failed.
+        ValueError: there is no speech or no other sound.
+    """
+    active, length = {True: 0.0, False: 0.0}, {True: 0.0, False: 0.0}
+    taken = 0.0
+    for recording in recordings:
+        if recording.label in VOICES:
+            continue
+        samples = _at_rate(recording)
+        begun = time.thread_time()
+        found = list(activity.segments([samples]))
+        taken += time.thread_time() - begun
+        spoken = recording.label == "speech"
+        active[spoken] += sum(segment.end_s - segment.start_s for segment in found)
+        length[spoken] += len(samples) / RATE
+    if not all(length.values()):
+        raise ValueError("voice activity is judged on speech and on other sounds")
+    return ActivityFigures(
+        speech=active[True] / length[True],
+        sounds=active[False] / length[False],
+        speech_s=length[True],
+        sounds_s=length[False],
+        real_time=taken / sum(length.values()),
+    )
+
+
+def _at_rate(recording: Recording) -> Floats:
+    pcm = recording.decode()
+    return resampled(pcm.samples, pcm.rate, RATE)

@@ -1,0 +1,126 @@
+"""The model card: what the manifests of the bundled models say was measured, as markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from streams.models.manifest import Manifest
+from streams.voice.manifest import SpeakerManifest
+
+#: What figures are called, in order; the rest come after them by their own names.
+SOUND: Final = {
+    "ten_class_clip_accuracy": "ten classes (ESC-10) named right, by the mean score of a clip",
+    "clip_recall": "clips whose sound is found",
+    "clip_recall_median": "clips whose sound is found, median of three windows",
+    "window_recall": "windows whose sound is found",
+    "window_recall_median": "windows whose sound is found, median of three",
+    "false_events_per_minute": "false events a minute, clips of all sounds",
+    "false_events_per_minute_median": "false events a minute, clips of all sounds, median of three",
+    "false_windows": "windows with a false tag, clips of all sounds",
+    "false_windows_median": "windows with a false tag, clips of all sounds, median of three",
+    "scenes_false_events_per_minute": "false events a minute, long everyday scenes",
+    "scenes_false_events_per_minute_median": "false events a minute, scenes, median of three",
+    "scenes_false_windows": "windows with a false tag, long everyday scenes",
+    "scenes_false_windows_median": "windows with a false tag, scenes, median of three",
+    "speech_false_events_per_minute": "false events a minute, clean speech",
+    "speech_false_events_per_minute_median": "false events a minute, clean speech, median of three",
+    "speech_false_windows": "windows with a false tag, clean speech",
+    "speech_false_windows_median": "windows with a false tag, clean speech, median of three",
+    "known_clip_recall": "clips of the sounds it was trained for, found",
+    "known_window_recall": "windows of them, found",
+    "known_false_events_per_minute": "false events a minute, in them",
+    "known_false_windows": "windows with a false tag, in them",
+    "other_false_events_per_minute": "false events a minute, clips of other sounds",
+    "other_false_windows": "windows with a false tag, clips of other sounds",
+    "window_ms_ratio": "time a window, in units of the default model",
+}
+VOICE: Final = {
+    "eer_4s": "equal error rate, pieces of 4 s",
+    "eer_whole": "equal error rate, whole utterances",
+    "eer_4s_cross": "equal error rate, 4 s, the second through another channel",
+    "eer_whole_cross": "equal error rate, whole utterances, the second through another channel",
+    "identified_10": "one of ten registered speakers named right, by 4 s after three samples of 2.5 s",
+    "identified_10_open": "one of ten named right, at the threshold",
+    "refused_10": "others given no name, at the threshold",
+    "eer_open_10": "equal error rate of missing one of ten and naming another",
+    "identified_10_cross": "one of ten named right, 4 s through another channel",
+    "identified_10_open_cross": "one of ten named right, at the threshold, through another channel",
+    "refused_10_cross": "others given no name, at the threshold, through another channel",
+    "diarization_error": "diarization error, number of speakers unknown",
+    "diarization_error_collar": "diarization error, less 0.25 s around each end of a turn",
+    "activity_on_speech": "time in which somebody is said to speak, readers with their pauses",
+    "activity_on_sounds": "time in which somebody is said to speak, sounds without a human voice",
+    "activity_real_time_ratio": "time on one thread, of that of the audio",
+}
+#: Figures that are no shares, by how their names end.
+NUMBERS: Final = ("_per_minute", "_per_minute_median", "_ratio", "_ms")
+#: In the names of figures of one fold of a cross-check.
+FOLD: Final = "_fold_"
+#: Left to the manifests: too many for a card.
+LEFT_OUT: Final = frozenset(
+    {
+        "known_window_recall",
+        "known_false_windows",
+        "speech_clip_recall",
+        "speech_window_recall",
+        "false_windows_median",
+        "window_recall_median",
+        "scenes_false_events_per_minute",
+        "scenes_false_events_per_minute_median",
+        "speech_false_events_per_minute_median",
+        "speech_false_windows",
+        "speech_false_windows_median",
+    }
+)
+
+
+def card(manifests: Sequence[Manifest | SpeakerManifest]) -> str:
+    """Return two tables, of sound models and of voice models, in markdown; no table for a kind without a model."""
+    sound = [manifest for manifest in manifests if isinstance(manifest, Manifest)]
+    voice = [manifest for manifest in manifests if isinstance(manifest, SpeakerManifest)]
+    tables = []
+    if sound:
+        tables.append([*_head("sound events", sound), _points(sound), *_rows(SOUND, sound)])
+    if voice:
+        tables.append([*_head("voices", voice), *_rows(VOICE, voice)])
+    return "\n\n".join("\n".join(table) for table in tables)
+
+
+def text(name: str, value: float) -> str:
+    """Return a figure as people read it: shares as percentages."""
+    return f"{value:.3g}" if name.endswith(NUMBERS) else f"{100.0 * value:.1f} %"
+
+
+def title(name: str) -> str:
+    """Return what a figure is called."""
+    return SOUND.get(name) or VOICE.get(name) or name.replace("_", " ")
+
+
+def _head(kind: str, manifests: Sequence[Manifest | SpeakerManifest]) -> list[str]:
+    return [
+        _row(kind, [f"`{manifest.name}`" for manifest in manifests]),
+        _row("---", ["---:"] * len(manifests)),
+        _row("licence", [manifest.licence for manifest in manifests]),
+    ]
+
+
+def _points(manifests: Sequence[Manifest]) -> str:
+    known = [(len(manifest.tags), sum(tag.clips > 0 for tag in manifest.tags)) for manifest in manifests]
+    return _row(
+        "tags, and those whose point rests on clips of their sound", [f"{tags}, {rests}" for tags, rests in known]
+    )
+
+
+def _rows(names: dict[str, str], manifests: Sequence[Manifest | SpeakerManifest]) -> list[str]:
+    given = {name for manifest in manifests for name in manifest.figures if FOLD not in name}
+    others = sorted(given - names.keys())
+    return [
+        _row(title(name), [text(name, made.figures[name]) if name in made.figures else "" for made in manifests])
+        for name in (*names, *others)
+        if name not in LEFT_OUT and any(name in manifest.figures for manifest in manifests)
+    ]
+
+
+def _row(first: str, others: Sequence[str]) -> str:
+    return f"| {' | '.join((first, *others))} |"

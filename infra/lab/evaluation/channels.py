@@ -1,0 +1,61 @@
+"""Recordings through other rooms, microphones and noise: what a voice must be known through."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from streams.models.protocol import Floats
+
+#: Samples of the room's impulse response.
+ROOM: Final = 8192
+#: The direct sound comes alone for this many samples.
+DIRECT: Final = 32
+
+Doubles = npt.NDArray[np.float64]
+
+
+def through_channel(samples: Floats, sample_rate: int, rng: np.random.Generator) -> Floats:
+    """Return float32[n] as heard in a random room by a random microphone with noise, at a random level.
+
+    The room is white noise that decays by 60 dB in 0.15 to 0.5 s, 0 to 10 dB below the direct sound; the microphone a
+    curve of six points of 5 dB (one sigma), in three of ten cut from 3.4..5 kHz on or below 150..350 Hz; the noise
+    coloured, 8 to 25 dB below; the peak is 0 to 15 dB below full scale.
+    """
+    size = 1 << (len(samples) + ROOM - 1).bit_length()
+    hertz: Doubles = np.arange(size // 2 + 1) * sample_rate / size
+    gains = 10.0 ** (_microphone(hertz, rng) / 20.0)
+    heard = np.fft.irfft(np.fft.rfft(samples, size) * np.fft.rfft(room(sample_rate, rng), size) * gains)
+    heard = heard[: len(samples)]
+    noise = np.fft.irfft(np.fft.rfft(rng.standard_normal(size)) * (hertz + 50.0) ** -rng.uniform(0.0, 1.0))
+    noise = noise[: len(samples)]
+    heard += noise * _rms(heard) / _rms(noise) * 10.0 ** (-rng.uniform(8.0, 25.0) / 20.0)
+    peak = max(float(np.abs(heard).max()), 1e-9)
+    scaled: Floats = (heard * 10.0 ** (-rng.uniform(0.0, 15.0) / 20.0) / peak).astype(np.float32)
+    return scaled
+
+
+def room(sample_rate: int, rng: np.random.Generator) -> Doubles:
+    """Return the impulse response of a random room, float64[ROOM]; see `through_channel`."""
+    tail = rng.standard_normal(ROOM) * 10.0 ** (-3.0 * np.arange(ROOM) / sample_rate / rng.uniform(0.15, 0.5))
+    tail[:DIRECT] = 0.0
+    tail *= 10.0 ** (-rng.uniform(0.0, 10.0) / 20.0) / np.linalg.norm(tail)
+    tail[0] = 1.0
+    return tail
+
+
+def _microphone(hertz: Doubles, rng: np.random.Generator) -> Doubles:
+    """Return decibels at each frequency."""
+    octaves = np.log2(np.maximum(hertz, 50.0) / 50.0)
+    curve: Doubles = np.interp(octaves, np.linspace(0.0, octaves[-1], 6), 5.0 * rng.standard_normal(6))
+    if rng.random() < 0.3:
+        curve -= 24.0 * np.maximum(0.0, np.log2(np.maximum(hertz, 1.0) / rng.uniform(3400.0, 5000.0)))
+    if rng.random() < 0.3:
+        curve -= 12.0 * np.maximum(0.0, np.log2(rng.uniform(150.0, 350.0) / np.maximum(hertz, 20.0)))
+    return curve
+
+
+def _rms(samples: Doubles) -> float:
+    return max(float(np.sqrt(np.mean(samples**2))), 1e-9)

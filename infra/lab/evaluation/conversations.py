@@ -1,0 +1,146 @@
+"""Synthetic conversations: turns cut from utterances of several readers, with what is true about them known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from infra.lab.training.utterances import Utterance
+from streams.models.protocol import Floats
+from streams.voice.activity import RATE, Segment, VoiceActivity
+from streams.voice.diarization import Turn
+
+Doubles = npt.NDArray[np.float64]
+
+#: Readers of whom there is less are not cast, because each of their turns is another part of what they said.
+SHORTEST_S: Final = 10.0
+SPEAKERS: Final = (2, 3, 4)
+TURNS: Final = 10
+TURN_S: Final = (2.0, 6.0)
+PAUSE_S: Final = (0.1, 0.9)
+#: One turn in ten begins before the one before it is over, by this much.
+OVERLAPPING: Final = 0.1
+OVERLAP_S: Final = (0.2, 0.6)
+LEVEL_DB: Final = (-34.0, -20.0)
+#: Every other conversation is held in a room with noise this much below its mean level.
+NOISE_DB: Final = (20.0, 35.0)
+FADE_S: Final = 0.01
+
+
+class Conversation(msgspec.Struct, frozen=True):
+    """A conversation at 16 kHz, float32[n], and who speaks when in it."""
+
+    samples: Floats
+    #: Where voice activity hears speech in the clean utterances.
+    turns: tuple[Turn, ...]
+    #: The turns from their beginning to their end, pauses for breath included.
+    spans: tuple[Turn, ...]
+
+
+def conversations(
+    utterances: Sequence[Utterance], activity: VoiceActivity, count: int, seed: int = 0
+) -> Iterator[Conversation]:
+    """Yield `count` conversations of 2, 3 and 4 of these speakers in turn; the same seed gives the same ones.
+
+    Raises:
+        ValueError: fewer than four speakers have said enough.
+    """
+    readers = cast(utterances, max(SPEAKERS))
+    heard: dict[int, list[Segment]] = {}
+    for number in range(count):
+        rng = np.random.default_rng((seed, number))
+        chosen = rng.choice(len(readers), SPEAKERS[number % len(SPEAKERS)], replace=False).tolist()
+        for index in set(chosen) - heard.keys():
+            heard[index] = list(activity.segments([readers[index]]))
+        voices = [at_level(readers[index], rng.uniform(*LEVEL_DB)) for index in chosen]
+        yield _conversation(voices, [heard[index] for index in chosen], rng, noisy=number // len(SPEAKERS) % 2 == 1)
+
+
+def cast(utterances: Sequence[Utterance], least: int) -> list[Floats]:
+    """Return what each speaker says, in order of first appearance, of those who say enough.
+
+    Raises:
+        ValueError: they are fewer than `least`.
+    """
+    said: dict[str, Floats] = {}
+    for utterance in utterances:
+        before = said.get(utterance.speaker, np.empty(0, np.float32))
+        said[utterance.speaker] = np.concatenate((before, utterance.samples))
+    enough = [samples for samples in said.values() if len(samples) >= SHORTEST_S * RATE]
+    if len(enough) < least:
+        raise ValueError(f"{len(enough)} speakers with {SHORTEST_S:g} s or more, expected {least}")
+    return enough
+
+
+def _conversation(
+    voices: Sequence[Doubles], heard: Sequence[Sequence[Segment]], rng: np.random.Generator, *, noisy: bool
+) -> Conversation:
+    used = np.zeros(len(voices))
+    pieces, spans, turns = [], [], []
+    at, speaker = rng.uniform(*PAUSE_S), -1
+    for _ in range(TURNS):
+        # Whoever has said least is most likely to go on, so that all are heard while there is material.
+        left = np.array([len(voice) / RATE for voice in voices]) - used
+        left[left < TURN_S[0]] = 0.0
+        if speaker >= 0:
+            left[speaker] = 0.0
+        if not left.any():
+            break
+        speaker = int(rng.choice(len(voices), p=left / left.sum()))
+        length = min(rng.uniform(*TURN_S), left[speaker])
+        first = used[speaker]
+        used[speaker] += length
+        pieces.append((round(at * RATE), faded(voices[speaker][round(first * RATE) : round((first + length) * RATE)])))
+        spans.append(Turn(at, at + length, speaker))
+        for segment in heard[speaker]:
+            begin, end = max(segment.start_s, first), min(segment.end_s, first + length)
+            if begin < end:
+                turns.append(Turn(begin - first + at, end - first + at, speaker))
+        overlap = rng.uniform() < OVERLAPPING
+        at += length + (-rng.uniform(*OVERLAP_S) if overlap else rng.uniform(*PAUSE_S))
+    samples = np.zeros(max(start + len(piece) for start, piece in pieces) + RATE // 2)
+    for start, piece in pieces:
+        samples[start : start + len(piece)] += piece
+    return recorded(samples, turns, spans, rng, noisy=noisy)
+
+
+def recorded(
+    samples: Doubles, turns: Sequence[Turn], spans: Sequence[Turn], rng: np.random.Generator, *, noisy: bool
+) -> Conversation:
+    """Return the conversation, in noise where that is asked for; turns and spans come in any order."""
+    if noisy:
+        samples = samples + at_level(_pink(len(samples), rng), _level(samples) - rng.uniform(*NOISE_DB))
+    return Conversation(samples.astype(np.float32), tuple(sorted(turns, key=_start)), tuple(sorted(spans, key=_start)))
+
+
+def _start(turn: Turn) -> float:
+    return turn.start_s
+
+
+def _level(samples: Floats | Doubles) -> float:
+    """Return the root mean square in decibels of full scale."""
+    return float(10 * np.log10(np.mean(np.square(samples, dtype=np.float64)) + 1e-12))
+
+
+def at_level(samples: Floats | Doubles, level: float) -> Doubles:
+    """Return samples scaled so that their root mean square is that many decibels of full scale."""
+    scaled: Doubles = samples.astype(np.float64) * 10 ** ((level - _level(samples)) / 20)
+    return scaled
+
+
+def faded(samples: Doubles) -> Doubles:
+    """Return samples that begin and end softly, because a cut through a vowel is a click."""
+    ramp = np.minimum(1.0, np.arange(len(samples)) / (FADE_S * RATE))
+    soft: Doubles = samples * ramp * ramp[::-1]
+    return soft
+
+
+def _pink(length: int, rng: np.random.Generator) -> Doubles:
+    """Return noise of equal power in each octave, as most rooms have."""
+    spectrum = np.fft.rfft(rng.normal(size=length))
+    noise: Doubles = np.fft.irfft(spectrum / np.sqrt(np.maximum(1, np.arange(len(spectrum)))), length)
+    return noise

@@ -1,0 +1,138 @@
+"""Diarization error rate: the share of speech time that is missed, invented, or given to the wrong speaker.
+
+As in NIST's Rich Transcription evaluations (md-eval): at each instant r speakers of the reference and h of the
+hypothesis talk, c of them the same under the one-to-one mapping of speakers that makes the sum of c largest. Missed is
+max(0, r - h), false alarm max(0, h - r), confusion min(r, h) - c, and the rate is their sum over that of r.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from infra.lab.evaluation.conversations import Conversation
+from streams.voice.activity import VoiceActivity
+from streams.voice.diarization import Turn, diarize
+from streams.voice.speaker import SpeakerEngine
+
+Doubles = npt.NDArray[np.float64]
+
+#: What NIST leaves uncounted on both sides of each end of a reference turn.
+COLLAR_S: Final = 0.25
+
+
+class DiarizationFigures(msgspec.Struct, frozen=True):
+    """Diarization error rates over all conversations together, the number of speakers unknown."""
+
+    error: float
+    error_collar: float
+    #: The parts of `error`.
+    missed: float
+    false_alarm: float
+    confusion: float
+    #: Share of conversations in which the number of speakers that was found is right.
+    counted: float
+    conversations: int
+    speech_s: float
+
+
+class Errors(msgspec.Struct, frozen=True):
+    """Seconds of each kind of error, and of speech in the reference, summed over speakers."""
+
+    missed_s: float = 0.0
+    false_alarm_s: float = 0.0
+    confusion_s: float = 0.0
+    speech_s: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        """The diarization error rate; above 1 where more is invented than said."""
+        return (self.missed_s + self.false_alarm_s + self.confusion_s) / max(self.speech_s, 1e-9)
+
+    def __add__(self, other: Errors) -> Errors:
+        return Errors(*np.add(msgspec.structs.astuple(self), msgspec.structs.astuple(other)).tolist())
+
+
+def evaluate_diarization(
+    engine: SpeakerEngine, activity: VoiceActivity, talks: Iterable[Conversation]
+) -> DiarizationFigures:
+    """Judge a model by the settings in its manifest.
+
+    Raises:
+        EngineError: a model failed, or has no settings.
+        ValueError: there are no conversations.
+    """
+    found = [(talk, diarize([talk.samples], engine, activity)) for talk in talks]
+    return summary(found)
+
+
+def summary(found: Sequence[tuple[Conversation, Sequence[Turn]]]) -> DiarizationFigures:
+    """Compare the turns that were found in conversations with the true ones."""
+    if not found:
+        raise ValueError("diarization is judged on one conversation or more")
+    plain = collared = Errors()
+    counted = 0
+    for talk, turns in found:
+        plain += errors(talk.turns, turns)
+        collared += errors(talk.turns, turns, COLLAR_S)
+        counted += len({turn.speaker for turn in turns}) == len({turn.speaker for turn in talk.turns})
+    return DiarizationFigures(
+        error=plain.rate,
+        error_collar=collared.rate,
+        missed=plain.missed_s / plain.speech_s,
+        false_alarm=plain.false_alarm_s / plain.speech_s,
+        confusion=plain.confusion_s / plain.speech_s,
+        counted=counted / len(found),
+        conversations=len(found),
+        speech_s=plain.speech_s,
+    )
+
+
+def errors(reference: Sequence[Turn], hypothesis: Sequence[Turn], collar_s: float = 0.0) -> Errors:
+    """Compare two lists of turns; nothing nearer than `collar_s` to an end of a reference turn is counted."""
+    ends = [end for turn in reference for end in (turn.start_s, turn.end_s)]
+    collars = [bound for end in ends for bound in (end - collar_s, end + collar_s)]
+    bounds = np.unique([*ends, *collars, *(end for turn in hypothesis for end in (turn.start_s, turn.end_s))])
+    middles = (bounds[1:] + bounds[:-1]) / 2
+    counted = np.ones(len(middles))
+    if collar_s > 0:
+        counted = np.array([all(abs(middle - end) > collar_s for end in ends) for middle in middles], np.float64)
+    seconds = np.diff(bounds) * counted
+    said, found = _talking(reference, middles), _talking(hypothesis, middles)
+    r, h = said.sum(axis=0), found.sum(axis=0)
+    same = best_matching((said * seconds) @ found.T)
+    return Errors(
+        missed_s=float(seconds @ np.maximum(0, r - h)),
+        false_alarm_s=float(seconds @ np.maximum(0, h - r)),
+        confusion_s=float(seconds @ np.minimum(r, h)) - same,
+        speech_s=float(seconds @ r),
+    )
+
+
+def best_matching(shared: Doubles) -> float:
+    """Return the largest sum of entries of float64[rows, columns] with no two in one row or column.
+
+    Exact, by dynamic programming over sets of the shorter side: 2^n * n * m steps, n being a handful of speakers.
+    """
+    small = shared if shared.shape[0] <= shared.shape[1] else shared.T
+    best = np.full(1 << small.shape[0], -np.inf)
+    best[0] = 0.0
+    for column in small.T:
+        before = best.copy()
+        for row, value in enumerate(column):
+            free = np.flatnonzero(~np.arange(len(best)) >> row & 1)
+            best[free | 1 << row] = np.maximum(best[free | 1 << row], before[free] + value)
+    return float(best.max())
+
+
+def _talking(turns: Sequence[Turn], middles: Doubles) -> Doubles:
+    """Return float64[speakers, instants]: 1 where a speaker talks."""
+    talking = np.zeros((len({turn.speaker for turn in turns}), len(middles)))
+    rows = {speaker: row for row, speaker in enumerate(sorted({turn.speaker for turn in turns}))}
+    for turn in turns:
+        talking[rows[turn.speaker], (turn.start_s < middles) & (middles < turn.end_s)] = 1.0
+    return talking

@@ -1,0 +1,117 @@
+"""Chooses the threshold of diarization for a speaker-embedding model, on readers that its folds were not trained on.
+
+    python -m infra.lab.evaluation.diarization_threshold --data ../shared/data --folds DIR [--write MODEL]
+
+DIR holds a folder for each fold with a model and `speakers.txt`, the readers left out, as `infra.lab.training.speaker`
+writes them. Prints the error rate at each threshold over all folds, the threshold in the middle of the flat part, and
+of each fold the rates at the threshold that the other folds choose. `--write` puts the threshold, and the rates of all
+folds at those that the others choose, into the manifest of the model in a directory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from infra.lab.evaluation import bundled as bundled_models
+from infra.lab.evaluation.conversations import conversations
+from infra.lab.evaluation.diarization import COLLAR_S, Errors, errors
+from infra.lab.training import utterances
+from streams.voice import manifest
+from streams.voice.activity import bundled
+from streams.voice.diarization import embedded, turns
+from streams.voice.manifest import Diarization
+from streams.voice.speaker import OnnxSpeakerEngine
+from topics.errors import EarshotError
+
+THRESHOLDS: Final = tuple(np.arange(0.5, 1.0, 0.02).round(2).tolist())
+CONVERSATIONS: Final = 30
+#: Rates no worse than the best by this much are as good as it.
+FLAT: Final = 0.01
+
+#: By threshold, the errors without and with a collar.
+Curve = Mapping[float, tuple[Errors, Errors]]
+
+
+def curve(directory: Path, speech: Path, settings: Diarization, seed: int) -> Curve:
+    """Judge the model of a fold at each threshold, on conversations of the readers in its `speakers.txt`."""
+    engine = OnnxSpeakerEngine(directory)
+    readers = utterances.read(speech, (directory / "speakers.txt").read_text().split())
+    found = dict.fromkeys(THRESHOLDS, (Errors(), Errors()))
+    for talk in conversations(readers, bundled(), CONVERSATIONS, seed):
+        heard, vectors = embedded([talk.samples], engine, bundled(), settings)
+        for threshold, (plain, collared) in found.items():
+            made = turns(heard, vectors, msgspec.structs.replace(settings, threshold=threshold))
+            found[threshold] = plain + errors(talk.turns, made), collared + errors(talk.turns, made, COLLAR_S)
+    return found
+
+
+def together(curves: Sequence[Curve]) -> Curve:
+    """Return the curve of several folds' conversations as one."""
+    return {
+        threshold: (
+            sum((fold[threshold][0] for fold in curves), Errors()),
+            sum((fold[threshold][1] for fold in curves), Errors()),
+        )
+        for threshold in curves[0]
+    }
+
+
+def chosen(found: Curve) -> float:
+    """Return the threshold in the middle of those whose rate, without a collar, is as good as the best."""
+    best = min(plain.rate for plain, _ in found.values())
+    flat = [threshold for threshold, (plain, _) in found.items() if plain.rate <= best + FLAT]
+    return min(found, key=lambda threshold: abs(threshold - (flat[0] + flat[-1]) / 2))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit status."""
+    parser = argparse.ArgumentParser(prog="infra.lab.evaluation.diarization_threshold")
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--folds", type=Path, required=True)
+    parser.add_argument("--window", type=float, default=1.6, help="seconds")
+    parser.add_argument("--hop", type=float, default=0.8, help="seconds")
+    parser.add_argument("--write", type=Path, metavar="MODEL", help="directory of the model that the folds speak for")
+    given = parser.parse_args(arguments)
+    settings = Diarization(given.window, given.hop, 1.0)
+    folders = sorted(path.parent for path in given.folds.glob("*/speakers.txt"))
+    try:
+        curves = [curve(folder, given.data / "speech", settings, seed) for seed, folder in enumerate(folders)]
+    except (OSError, ValueError, EarshotError) as error:
+        print(f"infra.lab.evaluation.diarization_threshold: {error}", file=sys.stderr)
+        return 1
+    if len(curves) < 2:
+        print(f"infra.lab.evaluation.diarization_threshold: {given.folds} has not two folds or more", file=sys.stderr)
+        return 1
+    whole = together(curves)
+    for threshold, (plain, collared) in whole.items():
+        print(f"{threshold:.2f}  {plain.rate:6.1%}  collar {collared.rate:6.1%}")
+    print(f"chosen {chosen(whole):.2f}")
+    held_out = Errors(), Errors()
+    for number, fold in enumerate(curves):
+        threshold = chosen(together([other for other in curves if other is not fold]))
+        plain, collared = fold[threshold]
+        held_out = held_out[0] + plain, held_out[1] + collared
+        print(f"{folders[number].name} at {threshold:.2f}, chosen by the others: {plain.rate:.1%}", end="  ")
+        print(f"missed {plain.missed_s / plain.speech_s:.1%}", end="  ")
+        print(f"false alarm {plain.false_alarm_s / plain.speech_s:.1%}", end="  ")
+        print(f"confusion {plain.confusion_s / plain.speech_s:.1%}  collar {collared.rate:.1%}")
+    if given.write is not None:
+        _write(given.write, msgspec.structs.replace(settings, threshold=chosen(whole)), *held_out)
+    return 0
+
+
+def _write(directory: Path, settings: Diarization, plain: Errors, collared: Errors) -> None:
+    known = manifest.read(directory)
+    rates = {"diarization_error": round(plain.rate, 4), "diarization_error_collar": round(collared.rate, 4)}
+    bundled_models.write(directory, msgspec.structs.replace(known, diarization=settings, figures=known.figures | rates))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,200 @@
+"""Recordings with known labels: those of a folder with a CSV, and those that the bundled models are measured on."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from infra.lab.evaluation.labels import LABELS, Meaning
+from streams.audio.decode import Pcm, decode_chunk
+from streams.models.manifest import Tag
+from topics.errors import AudioError, BadRequest
+from topics.media import parse
+
+ENDLESS: Final = float("inf")
+ANY: Final = parse("application/octet-stream")
+
+Row = Mapping[str, str]
+
+
+class Span(msgspec.Struct, frozen=True):
+    """What is heard from `start` to `end`, in seconds from the beginning of the recording."""
+
+    meaning: Meaning
+    start: float = 0.0
+    end: float = ENDLESS
+
+
+class Recording(msgspec.Struct, frozen=True):
+    """A file, or samples made of several, and all that is heard in it."""
+
+    name: str
+    label: str
+    spans: tuple[Span, ...]
+    audio: Path | Pcm
+    #: Recordings of one source are never on both sides of a cross-check.
+    source: str
+    fold: str = ""
+
+    def decode(self) -> Pcm:
+        """Return the samples.
+
+        Raises:
+            AudioError: the file cannot be read or does not decode.
+        """
+        if isinstance(self.audio, Pcm):
+            return self.audio
+        try:
+            return decode_chunk(self.audio.read_bytes(), ANY)
+        except OSError as error:
+            raise AudioError(error.strerror or str(error)) from error
+
+
+class Skipped(msgspec.Struct, frozen=True):
+    """A recording that is not counted, and why."""
+
+    name: str
+    cause: str
+
+
+def sounds(data: Path) -> list[Recording]:
+    """Return the labelled clips in a data directory, `sound/clips.csv`.
+
+    Raises:
+        BadRequest: they are not there.
+    """
+    return [
+        Recording(
+            name=row["file"],
+            label=row["label"],
+            spans=(Span(LABELS[row["label"]]),),
+            audio=data / "sound" / f"{row['file']}.ogg",
+            source=row["src"],
+            fold=row["fold"],
+        )
+        for row in rows(data / "sound" / "clips.csv", ("file", "label", "src", "fold"))
+    ]
+
+
+def speech(data: Path) -> list[Recording]:
+    """Return the utterances of clean speech in a data directory, `speech/utterances.csv`.
+
+    Raises:
+        BadRequest: they are not there.
+    """
+    return [
+        Recording(
+            name=row["file"],
+            label="speech",
+            spans=(Span(LABELS["speech"]),),
+            audio=data / "speech" / f"{row['file']}.ogg",
+            source=row["speaker"],
+        )
+        for row in rows(data / "speech" / "utterances.csv", ("file", "speaker"))
+    ]
+
+
+def folder(directory: Path, table: Path, meanings: Mapping[str, Meaning]) -> tuple[list[Recording], list[Skipped]]:
+    """Return the recordings that a CSV names, files relative to a directory, and those that cannot be counted.
+
+    The columns are `file` and `label`, and may be `start` and `end` (seconds), `fold` and `source`. A file with several
+    rows has all their labels. An empty label stands for background: whatever is reported there is false. A file with a
+    label that has no meaning is left out, because nobody can say what is false in it.
+
+    Raises:
+        BadRequest: the table cannot be read; the message names the line.
+    """
+    by_file: dict[str, list[Row]] = {}
+    for row in rows(table, ("file", "label")):
+        by_file.setdefault(row["file"], []).append(row)
+    found, skipped = [], []
+    for file, own in by_file.items():
+        unknown = sorted({row["label"] for row in own} - meanings.keys() - {""})
+        if unknown:
+            skipped.append(Skipped(file, f"unknown label {', '.join(unknown)}"))
+            continue
+        spans = [Span(meanings[row["label"]], *_times(table, row)) for row in own if row["label"]]
+        first = own[0]
+        found.append(
+            Recording(
+                name=file,
+                label=" ".join(sorted({row["label"] for row in own})),
+                spans=tuple(spans),
+                audio=directory / file,
+                source=first.get("source") or file,
+                fold=first.get("fold") or "",
+            )
+        )
+    return found, skipped
+
+
+def halves(recordings: Sequence[Recording]) -> tuple[list[Recording], list[Recording]]:
+    """Return the recordings in two parts with no source in common, of each label as many sources as can be."""
+    second: set[str] = set()
+    seen: set[str] = set()
+    for label in sorted({recording.label for recording in recordings}):
+        sources = sorted({recording.source for recording in recordings if recording.label == label} - seen)
+        second.update(sources[1::2])
+        seen.update(sources)
+    return (
+        [recording for recording in recordings if recording.source not in second],
+        [recording for recording in recordings if recording.source in second],
+    )
+
+
+def meanings(tags: Sequence[Tag], table: Path | None = None) -> dict[str, Meaning]:
+    """Return what labels mean to a model: its tags' own names, the labels of ESC-50, and those of a table.
+
+    The table is a CSV of `label` and `tags`, and may have `tolerated`: names of tags with spaces between them.
+
+    Raises:
+        BadRequest: the table cannot be read, or names a tag that the model does not have.
+    """
+    names = {tag.name for tag in tags}
+    found = {**LABELS, **{name: Meaning((name,)) for name in names}}
+    for row in rows(table, ("label", "tags")) if table else ():
+        meaning = Meaning(tuple(row["tags"].split()), tuple((row.get("tolerated") or "").split()))
+        for name in (*meaning.true, *meaning.tolerated):
+            if name not in names:
+                raise BadRequest(f"{table}: label {row['label']} names the tag {name}, which the model does not have")
+        found[row["label"]] = meaning
+    return found
+
+
+def rows(table: Path, columns: Sequence[str]) -> list[Row]:
+    """Return the rows of a CSV that has at least these columns.
+
+    Raises:
+        BadRequest: it cannot be read, has no rows, or a row lacks a value of a column.
+    """
+    try:
+        with table.open(newline="", encoding="utf-8-sig") as lines:
+            reader = csv.DictReader(lines)
+            for name in columns:
+                if name not in (reader.fieldnames or ()):
+                    raise BadRequest(f"{table}: has no column {name}")
+            found: list[Row] = list(reader)
+    except OSError as error:
+        raise BadRequest(f"{table}: {error.strerror}") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise BadRequest(f"{table}: is no CSV in UTF-8: {error}") from error
+    for number, row in enumerate(found, 2):
+        if any(row[name] is None for name in columns) or not row[columns[0]]:
+            raise BadRequest(f"{table}: row {number} is incomplete")
+    if not found:
+        raise BadRequest(f"{table}: has no rows")
+    return found
+
+
+def _times(table: Path, row: Row) -> tuple[float, float]:
+    try:
+        start, end = float(row.get("start") or 0.0), float(row.get("end") or ENDLESS)
+    except ValueError as error:
+        raise BadRequest(f"{table}: {row['file']}: start and end are seconds: {error}") from error
+    if not 0 <= start < end:
+        raise BadRequest(f"{table}: {row['file']}: from {start:g} s to {end:g} s is no stretch of time")
+    return start, end

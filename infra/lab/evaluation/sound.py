@@ -1,0 +1,183 @@
+"""Recordings through a sound model, by the analysis that the service runs: the stored bytes decide."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from infra.lab.evaluation.labels import columns
+from infra.lab.evaluation.metrics import Bools, Doubles, Truth
+from infra.lab.evaluation.recordings import Recording, Skipped
+from streams.audio.decode import Pcm
+from streams.audio.session import Analysis
+from streams.models.manifest import Manifest
+from streams.models.protocol import Engine
+from topics.errors import AudioError, BadRequest
+from topics.geometry import SESSIONS
+from topics.scores import STEP, ZERO
+
+#: Threads that the model runs in.
+WORKERS: Final = 2
+#: There is something to hear in a window from this level on: mean power in dB of full scale.
+HEARD_DB: Final = -50.0
+
+#: Part of a step that a point may lie below a level's, since points are rounded.
+TOLERANCE: Final = 0.05
+
+Bytes = npt.NDArray[np.uint8]
+Levels = npt.NDArray[np.int16]
+
+
+class Scored(msgspec.Struct, frozen=True):
+    """Windows of recordings as the service stores them, and the truth."""
+
+    manifest: Manifest
+    #: Recordings that were scored, in the order of the windows, and those that were not.
+    recordings: tuple[Recording, ...]
+    skipped: tuple[Skipped, ...]
+    #: uint8[windows, tags], see `topics.scores`.
+    stored: Bytes
+    truth: Truth
+
+    @property
+    def reported(self) -> Bools:
+        """What clients see at sensitivity 0: bool[windows, tags]."""
+        return self.stored >= ZERO
+
+    @property
+    def levels(self) -> Levels:
+        """The scores themselves, the operating points undone, in steps from one half: int16[windows, tags].
+
+        A score of level n lies at `point_at(n)` or above. It is exact where the model's point is the point of a level;
+        elsewhere it may be a step too low.
+        """
+        levels: Levels = self.stored.astype(np.int16) - np.int16(ZERO) + _level(self.manifest.points)
+        return levels
+
+    def reported_at(self, points: Sequence[float]) -> Bools:
+        """What clients would see with other operating points: bool[windows, tags]."""
+        return self.levels >= _level(points)
+
+    @property
+    def probabilities(self) -> Doubles:
+        """The scores themselves in 0..1, to the middle of their step: float64[windows, tags]."""
+        points = np.asarray(self.manifest.points)
+        margins = STEP * (self.stored - float(ZERO) + 0.5)
+        scores: Doubles = 1.0 / (1.0 + np.exp(-margins) * (1.0 - points) / points)
+        return scores
+
+
+def _level(points: Sequence[float]) -> Levels:
+    at = np.asarray(points)
+    levels: Levels = np.floor(np.log(at / (1.0 - at)) / STEP + TOLERANCE).astype(np.int16)
+    return levels
+
+
+def point_at(level: int) -> float:
+    """Return the lowest score of a level, rounded as points are."""
+    return round(1.0 / (1.0 + math.exp(-STEP * level)), 4)
+
+
+def score(engine: Engine, recordings: Sequence[Recording], workers: int = WORKERS) -> Scored:
+    """Score recordings; those that do not decode are skipped.
+
+    Raises:
+        BadRequest: there is no recording left.
+        EngineError: the model failed.
+    """
+    kept, scored, skipped = [], [], []
+    with ThreadPoolExecutor(workers) as pool:
+        done = pool.map(lambda recording: _score(engine, recording), recordings)
+        for recording, windows in zip(recordings, done, strict=True):
+            if isinstance(windows, Skipped):
+                skipped.append(windows)
+            else:
+                kept.append(recording)
+                scored.append(windows)
+    if not kept:
+        first = f", the first because {skipped[0].cause}" if skipped else ""
+        raise BadRequest(f"no recording can be scored{first}")
+    return Scored(
+        manifest=engine.manifest,
+        recordings=tuple(kept),
+        skipped=tuple(skipped),
+        stored=np.concatenate([windows.stored for windows in scored]),
+        truth=Truth(
+            recording=np.repeat(np.arange(len(scored)), [len(windows.stored) for windows in scored]),
+            true=np.concatenate([windows.true for windows in scored]),
+            allowed=np.concatenate([windows.allowed for windows in scored]),
+            heard=np.concatenate([windows.heard for windows in scored]),
+            minutes=math.fsum(windows.seconds for windows in scored) / 60.0,
+        ),
+    )
+
+
+def join(parts: Sequence[Scored]) -> Scored:
+    """Return recordings that were scored by one model in parts, as if they had been scored together."""
+    before = np.cumsum([0, *(len(part.recordings) for part in parts[:-1])])
+    truths = [part.truth for part in parts]
+    return Scored(
+        manifest=parts[0].manifest,
+        recordings=tuple(recording for part in parts for recording in part.recordings),
+        skipped=tuple(skipped for part in parts for skipped in part.skipped),
+        stored=np.concatenate([part.stored for part in parts]),
+        truth=Truth(
+            recording=np.concatenate([truth.recording + first for truth, first in zip(truths, before, strict=True)]),
+            true=np.concatenate([truth.true for truth in truths]),
+            allowed=np.concatenate([truth.allowed for truth in truths]),
+            heard=np.concatenate([truth.heard for truth in truths]),
+            minutes=math.fsum(truth.minutes for truth in truths),
+        ),
+    )
+
+
+class _Windows(msgspec.Struct, frozen=True):
+    stored: Bytes
+    true: Bools
+    allowed: Bools
+    heard: Bools
+    seconds: float
+
+
+def _score(engine: Engine, recording: Recording) -> _Windows | Skipped:
+    try:
+        pcm = recording.decode()
+    except AudioError as error:
+        return Skipped(recording.name, str(error))
+    analysis = Analysis(engine, SESSIONS, pcm.rate)
+    packed = analysis.feed(pcm.samples).packed + analysis.finish().packed
+    stored = np.frombuffer(packed, np.uint8).reshape(-1, len(engine.manifest.tags))
+    true, allowed = _truth(engine.manifest, recording, len(stored))
+    return _Windows(stored, true, allowed, _heard(pcm, len(stored)), len(pcm.samples) / pcm.rate)
+
+
+def _truth(manifest: Manifest, recording: Recording, windows: int) -> tuple[Bools, Bools]:
+    """Return where tags are (true, allowed), bool[windows, tags].
+
+    A tag is true in the windows that its span covers by half a second, or the span's own length, and allowed in all
+    that it touches.
+    """
+    true = np.zeros((windows, len(manifest.tags)), np.bool_)
+    allowed = np.zeros_like(true)
+    starts = np.arange(windows) * SESSIONS.hop_ms / 1000
+    for span in recording.spans:
+        covered = np.minimum(starts + SESSIONS.window_ms / 1000, span.end) - np.maximum(starts, span.start)
+        asked, tolerated = columns(span.meaning, manifest.tags)
+        true[:, asked] |= (covered >= min(0.5, span.end - span.start))[:, None]
+        allowed[:, tolerated] |= (covered > 0)[:, None]
+    return true, allowed
+
+
+def _heard(pcm: Pcm, windows: int) -> Bools:
+    """Return in which windows there is something to hear."""
+    power = np.concatenate(([0.0], np.cumsum(np.square(pcm.samples, dtype=np.float64))))
+    starts = np.arange(windows) * (pcm.rate * SESSIONS.hop_ms // 1000)
+    ends = np.minimum(starts + pcm.rate * SESSIONS.window_ms // 1000, len(pcm.samples))
+    heard: Bools = (power[ends] - power[starts]) / (ends - starts) >= 10.0 ** (HEARD_DB / 10.0)
+    return heard

@@ -1,0 +1,120 @@
+"""How well a speaker-embedding model tells readers apart: equal error rates, also through other channels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from infra.lab.evaluation.channels import through_channel
+from infra.lab.training import utterances
+from infra.lab.training.utterances import SAMPLE_RATE, Utterance
+from streams.models.protocol import Floats
+from streams.voice.speaker import SpeakerEngine
+
+SEGMENT_S: Final = 4.0
+SEED: Final = 1
+
+Scores = npt.NDArray[np.float32]
+
+
+class SpeakerFigures(msgspec.Struct, frozen=True):
+    """Equal error rates, 0..1, over all pairs of pieces; `cross`: the second of each pair through another channel.
+
+    `4s`: pieces of 4 s that do not overlap. `whole`: pieces are whole utterances; of a reader who has only one, its
+    two halves if they are 4 s or longer.
+    """
+
+    eer_4s: float
+    eer_4s_cross: float
+    eer_whole: float
+    eer_whole_cross: float
+    #: Cosine score at the equal error rate of 4 s pieces, pairs of one channel and of two together.
+    threshold: float
+    speakers: int
+    #: Pairs of one reader, 4 s and whole; those of two are all others.
+    pairs_4s: int
+    pairs_whole: int
+
+
+def evaluate_speakers(engine: SpeakerEngine, folder: Path, speakers: Iterable[str] | None = None) -> SpeakerFigures:
+    """Judge a model on the utterances in `folder`, of all readers or of some; the same call gives the same figures.
+
+    Raises:
+        AudioError: an utterance does not decode.
+        EngineError: the model failed.
+        ValueError: there are no two pieces of one reader, or of two.
+    """
+    given = utterances.read(folder, speakers)
+    short = engine.manifest.input.min_samples
+    rng = np.random.default_rng(SEED)
+    other = [msgspec.structs.replace(u, samples=through_channel(u.samples, SAMPLE_RATE, rng)) for u in given]
+    counts = Counter(utterance.speaker for utterance in given)
+    results = []
+    for cut in (_segments, lambda u: _whole(u, alone=counts[u.speaker] == 1)):
+        names = np.array([u.speaker for u in given for piece in cut(u) if len(piece) >= short])
+        plain, heard = (
+            np.array([engine.embed(piece) for u in side for piece in cut(u) if len(piece) >= short])
+            for side in (given, other)
+        )
+        results.append((plain_pairs(plain, names), cross_pairs(plain, heard, names)))
+    (plain_4s, cross_4s), (plain_whole, cross_whole) = results
+    both = (np.concatenate(scores) for scores in zip(plain_4s, cross_4s, strict=True))
+    return SpeakerFigures(
+        eer_4s=equal_error(*plain_4s)[0],
+        eer_4s_cross=equal_error(*cross_4s)[0],
+        eer_whole=equal_error(*plain_whole)[0],
+        eer_whole_cross=equal_error(*cross_whole)[0],
+        threshold=equal_error(*both)[1],
+        speakers=len(counts),
+        pairs_4s=len(plain_4s[0]),
+        pairs_whole=len(plain_whole[0]),
+    )
+
+
+def _segments(utterance: Utterance) -> list[Floats]:
+    length = int(SEGMENT_S * SAMPLE_RATE)
+    count = len(utterance.samples) // length
+    return [utterance.samples[k * length : (k + 1) * length] for k in range(count)]
+
+
+def _whole(utterance: Utterance, alone: bool) -> Sequence[Floats]:
+    if not alone:
+        return [utterance.samples]
+    halves = np.array_split(utterance.samples, 2)
+    return halves if len(halves[1]) >= SEGMENT_S * SAMPLE_RATE else []
+
+
+def plain_pairs(vectors: Floats, names: npt.NDArray[np.str_]) -> tuple[Scores, Scores]:
+    """Return the cosines (of pairs of one speaker, of pairs of two) of unit vectors float32[n, d], each pair once."""
+    first, second = np.triu_indices(len(names), 1)
+    scores, same = (vectors @ vectors.T)[first, second], names[first] == names[second]
+    return scores[same], scores[~same]
+
+
+def cross_pairs(vectors: Floats, others: Floats, names: npt.NDArray[np.str_]) -> tuple[Scores, Scores]:
+    """Return the same of pairs whose second piece is of `others`; a piece is not paired with itself."""
+    scores, same = vectors @ others.T, names[:, np.newaxis] == names
+    return scores[same & ~np.eye(len(names), dtype=bool)], scores[~same]
+
+
+def equal_error(same: Scores, different: Scores) -> tuple[float, float]:
+    """Return (rate in 0..1, score): where the share of `same` below the score is that of `different` at or above it.
+
+    Where no score gives equal shares, the score with the least difference and the mean of its two shares.
+
+    Raises:
+        ValueError: one of them is empty.
+    """
+    if not len(same) or not len(different):
+        raise ValueError("an equal error rate needs pairs of one speaker and pairs of two")
+    scores = np.unique(np.concatenate((same, different)))
+    missed = np.searchsorted(np.sort(same), scores) / len(same)
+    accepted = 1.0 - np.searchsorted(np.sort(different), scores) / len(different)
+    at = int(np.argmin(np.abs(missed - accepted)))
+    return float(missed[at] + accepted[at]) / 2.0, float(scores[at])

@@ -1,0 +1,80 @@
+"""Evaluations as tables for people."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from infra.lab.evaluation import card
+from infra.lab.evaluation.metrics import Figures
+from infra.lab.evaluation.report import Line, Report
+
+#: Names of skipped recordings that are printed; the rest are counted.
+NAMED: Final = 20
+
+LEGEND: Final = """\
+found: recordings, and windows of a second, in which a sound that is there is reported; false: events a minute,
+and windows, with a tag that is not there; median of three: after a median over three windows
+"""
+
+
+def show(report: Report, console: Console) -> None:
+    """Print a report: its lines, its tags, its figures, and what was skipped."""
+    console.print(Text(f"\n{report.model}", style="bold"))
+    if report.seen:
+        console.print(
+            "This model was trained on these recordings: the table tells what it remembers. What to expect of others "
+            "are the figures below, which were measured on held-out recordings when it was trained."
+        )
+    if report.lines:
+        console.print(_lines(report.lines))
+        console.print(LEGEND)
+    if report.tags:
+        console.print(_tags(report))
+    for heading, figures in (("measured here", report.measured), ("figure", report.figures)):
+        if figures:
+            console.print(_figures(heading, figures))
+    if report.skipped:
+        console.print(f"{len(report.skipped)} recordings were skipped:")
+        for skipped in report.skipped[:NAMED]:
+            console.print(Text(f"  {skipped.name}: {skipped.cause}"))
+        if len(report.skipped) > NAMED:
+            console.print(f"  and {len(report.skipped) - NAMED} more")
+
+
+def _figures(heading: str, figures: dict[str, float]) -> Table:
+    table = Table(heading, box=None, pad_edge=False)
+    table.add_column("", justify="right")
+    for name, value in figures.items():
+        table.add_row(card.title(name), card.text(name, value))
+    return table
+
+
+def _lines(lines: tuple[Line, ...]) -> Table:
+    table = Table("recordings", box=None, pad_edge=False)
+    for name in ("n", "minutes", "found", "windows", "false/min", "false windows"):
+        table.add_column(name, justify="right")
+    for line in lines:
+        table.add_row(line.material, str(line.recordings), f"{line.minutes:.1f}", *_cells(line.plain))
+        table.add_row("  median of three", "", "", *_cells(line.median))
+    return table
+
+
+def _cells(figures: Figures) -> list[str]:
+    shares = (figures.clip_recall, figures.window_recall, figures.false_windows)
+    found, windows, false = ("-" if share != share else f"{share:.1%}" for share in shares)
+    return [found, windows, f"{figures.false_events_per_minute:.2f}", false]
+
+
+def _tags(report: Report) -> Table:
+    table = Table("tag", box=None, pad_edge=False)
+    for name in ("point", "rests on clips", "found", "of", "false events"):
+        table.add_column(name, justify="right")
+    for tag in sorted(report.tags, key=lambda tag: (-tag.clips, tag.tag)):
+        rests = str(tag.rests_on) if tag.rests_on else "0 = negatives alone"
+        found, clips = (str(tag.found), str(tag.clips)) if tag.clips else ("", "")
+        table.add_row(tag.tag, f"{tag.point:.3f}", rests, found, clips, str(tag.false_events))
+    return table

@@ -1,0 +1,71 @@
+"""What the models of voices are worth: who speaks, who speaks when, and whether anybody does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from infra.lab.evaluation import recordings
+from infra.lab.evaluation.activity import evaluate_activity
+from infra.lab.evaluation.conversations import conversations
+from infra.lab.evaluation.diarization import Errors, errors
+from infra.lab.evaluation.identification import evaluate_identification, figures
+from infra.lab.evaluation.report import OURS, Report
+from infra.lab.evaluation.speakers import evaluate_speakers
+from infra.lab.training import utterances
+from streams.voice import activity
+from streams.voice.diarization import diarize
+from streams.voice.speaker import SpeakerEngine
+
+#: Conversations that are made of the utterances.
+CONVERSATIONS: Final = 12
+
+
+def of_speakers(engine: SpeakerEngine, data: Path) -> Report:
+    """Measure a speaker-embedding model on the utterances of a data directory, and on conversations made of them.
+
+    Raises:
+        AudioError: an utterance does not decode.
+        EngineError: a model failed.
+    """
+    found = msgspec.structs.asdict(evaluate_speakers(engine, data / "speech"))
+    measured = {name: value for name, value in found.items() if name.startswith("eer_")}
+    known = engine.manifest
+    measured |= figures(*evaluate_identification(engine, data / "speech"), known.identifies.threshold)
+    if known.diarization is not None:
+        measured["diarization_error"] = diarization_error(engine, data)
+    return Report(
+        model=known.model_id,
+        lines=(),
+        tags=(),
+        figures=known.figures if known.source.startswith(OURS) else measured,
+        seen=known.source.startswith(OURS),
+        measured=measured,
+    )
+
+
+def diarization_error(engine: SpeakerEngine, data: Path) -> float:
+    """Return the diarization error rate on conversations of readers, their number unknown, without a collar."""
+    network = activity.bundled()
+    total = Errors()
+    for made in conversations(utterances.read(data / "speech"), network, CONVERSATIONS):
+        total += errors(made.turns, diarize([made.samples], engine, network))
+    return total.rate
+
+
+def of_activity(data: Path) -> Report:
+    """Measure voice activity on the clean speech and the clips of a data directory.
+
+    Raises:
+        BadRequest: the recordings are not there.
+        EngineError: the network cannot be had, or failed.
+    """
+    found = evaluate_activity(activity.bundled(), [*recordings.sounds(data), *recordings.speech(data)])
+    measured = {
+        "activity_on_speech": found.speech,
+        "activity_on_sounds": found.sounds,
+        "activity_real_time_ratio": found.real_time,
+    }
+    return Report(model="voice activity", lines=(), tags=(), figures={}, measured=measured)

@@ -1,0 +1,130 @@
+"""A recording through a model by the analysis that the service runs, and the spectrogram that the model was given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from infra.lab.explore.columns import Columns
+from streams.audio import logmel
+from streams.audio.decode import FileAudio, open_file
+from streams.audio.session import Analysis
+from streams.models.manifest import LogMel, Manifest
+from streams.models.protocol import Engine, Floats
+from topics.errors import AudioError
+from topics.geometry import SESSIONS
+from topics.media import parse
+
+ANY: Final = parse("application/octet-stream")
+
+Bytes = npt.NDArray[np.uint8]
+
+
+class Heard(msgspec.Struct, frozen=True):
+    """A section of a recording, as a model hears it."""
+
+    manifest: Manifest
+    #: Where the section begins and how long it is, in seconds.
+    start: float
+    seconds: float
+    #: uint8[windows, tags], see `topics.scores`; windows are those of `topics.geometry.SESSIONS`.
+    stored: Bytes
+    #: Log-mel spectrogram, float32[columns, bands], and seconds that a column stands for.
+    spectrogram: Floats
+    column_seconds: float
+    #: Edges of the lowest and highest band.
+    low_hz: float
+    high_hz: float
+
+
+class Ear:
+    """A model that notes what it is given; only for an `Analysis` that scores each patch once, in order."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.manifest = engine.manifest
+        self._engine = engine
+        given = engine.manifest.input
+        self.front = given if isinstance(given, LogMel) else _spectrogram_of(given.sample_rate)
+        self._per_hop = self.front.sample_rate * SESSIONS.hop_ms // 1000 // self.front.hop
+        self._columns = Columns(self.front.bands)
+        self._after = np.empty((0, self.front.bands), np.float32)
+
+    def scores(self, patch: Floats) -> Floats:
+        """Score one patch; see `streams.models.protocol.Engine`."""
+        frames = patch if isinstance(self.manifest.input, LogMel) else logmel.frames(self.front, patch)
+        # The next patch begins a hop later and brings the other frames again.
+        self._columns.add(frames[: self._per_hop])
+        self._after = frames[self._per_hop :]
+        return self._engine.scores(patch)
+
+    def finish(self) -> tuple[Floats, float]:
+        """Return (the spectrogram, float32[columns, bands], and the seconds of a column)."""
+        self._columns.add(self._after)
+        return self._columns.finish(), self._columns.span * self.front.hop / self.front.sample_rate
+
+
+def hear(path: Path, engine: Engine, start: float = 0.0, end: float | None = None) -> Heard:
+    """Analyse a file, or what is in it from `start` to `end` (seconds).
+
+    Memory stays bounded but for one byte a window and tag: 20 MB for a day and a hundred tags.
+
+    Raises:
+        AudioError: it cannot be read, does not decode, or is not that long; the message names the file.
+        EngineError: the model failed.
+    """
+    ear = Ear(engine)
+    try:
+        with path.open("rb") as source:
+            audio = open_file(source, ANY)
+            analysis = Analysis(ear, SESSIONS, audio.rate)
+            packed = [analysis.feed(block).packed for block in _section(audio, start, end)]
+    except OSError as error:
+        raise AudioError(f"{path}: {error.strerror}") from error
+    except AudioError as error:
+        raise AudioError(f"{path}: {error}") from error
+    if not analysis.position:
+        raise AudioError(f"{path}: there is no audio at {start:g} s")
+    packed.append(analysis.finish().packed)
+    spectrogram, column_seconds = ear.finish()
+    return Heard(
+        manifest=engine.manifest,
+        start=start,
+        seconds=analysis.position / audio.rate,
+        stored=np.frombuffer(b"".join(packed), np.uint8).reshape(-1, len(engine.manifest.tags)),
+        spectrogram=spectrogram,
+        column_seconds=column_seconds,
+        low_hz=ear.front.low_hz,
+        high_hz=ear.front.high_hz,
+    )
+
+
+def _section(audio: FileAudio, start: float, end: float | None) -> Iterator[Floats]:
+    first = round(start * audio.rate)
+    last = None if end is None else round(end * audio.rate)
+    at = 0
+    for block in audio.blocks():
+        yield block[max(0, first - at) : None if last is None else max(0, last - at)]
+        at += len(block)
+        if last is not None and at >= last:
+            return
+
+
+def _spectrogram_of(rate: int) -> LogMel:
+    """The front end that shows what a model of waveforms is given: 64 bands, frames of 25 ms every 10 ms."""
+    window = rate // 40
+    return LogMel(
+        sample_rate=rate,
+        frames=1,
+        bands=64,
+        window=window,
+        hop=rate // 100,
+        fft=max(512, 1 << (window - 1).bit_length()),
+        low_hz=0.0,
+        high_hz=min(8000.0, rate / 2),
+        offset=0.001,
+    )

@@ -1,0 +1,74 @@
+"""A model with one tag more than another: the same graph, one more head."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+import shutil
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from infra.lab.training import background
+from streams.models import heads
+from streams.models.manifest import FILE, Heads, Manifest, Tag
+from streams.models.protocol import Floats
+from topics.errors import BadRequest
+
+NAME: Final = re.compile(r"[A-Z][A-Za-z0-9_]*")
+HEADS: Final = "heads.npy"
+#: Heads are made so that their tag is reported from here on.
+POINT: Final = 0.5
+
+
+def check_name(manifest: Manifest, name: str, replace: bool) -> None:
+    """Say whether a tag may be called that.
+
+    Raises:
+        BadRequest: it is no name, or is taken and not to be replaced.
+    """
+    if not NAME.fullmatch(name):
+        raise BadRequest(f"{name!r} is no name of a tag: a capital letter, then letters, digits and _")
+    if not replace and name in [tag.name for tag in manifest.tags]:
+        raise BadRequest(f"{manifest.model_id} has a tag {name} already; --replace learns it anew")
+
+
+def write(base: Path, manifest: Manifest, name: str, category: str, head: Floats, clips: int, out: Path) -> Manifest:
+    """Write the model in `base` with one more tag, or with another head for one it has, into the directory `out`.
+
+    Args:
+        base: Directory of the model.
+        manifest: Of the model.
+        name: Of the tag.
+        category: Of the tag.
+        head: float32[dimension + 1], whose score is to be reported from `POINT` on.
+        clips: Recordings that it was learnt from.
+        out: Directory, made if need be.
+
+    Raises:
+        EngineError: the heads that it has cannot be read.
+    """
+    rows = np.empty((0, len(head)), np.float32) if manifest.heads is None else heads.read(base, manifest.heads)
+    before = next((tag for tag in manifest.tags if tag.name == name), None)
+    row = len(rows) if before is None or before.head is None else before.head
+    tag = Tag(name, category, classes=(), point=POINT, head=row, clips=clips)
+    tags = (*manifest.tags, tag) if before is None else tuple(tag if one is before else one for one in manifest.tags)
+    file = io.BytesIO()
+    np.save(file, np.concatenate((rows[:row], head[None], rows[row + 1 :])))
+    made = msgspec.structs.replace(
+        manifest,
+        version=f"{manifest.version}+{name}" if before is None else manifest.version,
+        tags=tags,
+        heads=Heads(HEADS, hashlib.sha256(file.getvalue()).hexdigest()),
+        # What was measured was measured of another model.
+        figures={},
+    )
+    shutil.copytree(base, out, dirs_exist_ok=True)
+    (out / HEADS).write_bytes(file.getvalue())
+    (out / FILE).write_bytes(msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n")
+    if background.path_for(manifest).is_file():
+        shutil.copyfile(background.HERE / background.ATTRIBUTION, out / background.ATTRIBUTION)
+    return made

@@ -1,0 +1,116 @@
+"""The recordings that sed-mini learns from: who made them, what is heard in them, and which fold they are in."""
+
+from __future__ import annotations
+
+import csv
+import zlib
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from streams.audio.decode import decode_chunk
+from streams.models.protocol import Floats
+from topics.errors import AudioError, EngineError
+from topics.media import parse
+
+RATE: Final = 16_000
+FOLDS: Final = (1, 2, 3, 4)
+#: Label of a recording, its tag and the tag's category, in the order of the model's classes.
+KNOWN: Final = (
+    ("speech", "Speech", "Human speech"),
+    ("dog", "Dog_bark", "Animal"),
+    ("rooster", "Rooster_crow", "Animal"),
+    ("rain", "Rain", "Outdoor context"),
+    ("sea_waves", "Sea_waves", "Outdoor context"),
+    ("crackling_fire", "Fire_crackle", "Outdoor context"),
+    ("crying_baby", "Baby_cry", "Human status"),
+    ("sneezing", "Sneeze", "Human status"),
+    ("clock_tick", "Clock_tick", "Home context"),
+    ("helicopter", "Helicopter", "Outdoor context"),
+    ("chainsaw", "Chainsaw", "Outdoor context"),
+)
+LABELS: Final = tuple(label for label, _, _ in KNOWN)
+
+
+class Clip(msgspec.Struct, frozen=True):
+    """One recording; labels outside `KNOWN` are material that no tag may fire on."""
+
+    path: Path
+    label: str
+    #: 1 to 4. Recordings of one source (one take, one reader) share a fold.
+    fold: int
+    author: str
+    licence: str
+    url: str
+
+    @property
+    def known(self) -> int | None:
+        """Index of the class that is heard, None for other material."""
+        return LABELS.index(self.label) if self.label in LABELS else None
+
+    def samples(self) -> Floats:
+        """Decode the recording: float32[n] at 16 kHz.
+
+        Raises:
+            AudioError: it does not decode, or has another rate; the message names the file.
+        """
+        try:
+            pcm = decode_chunk(self.path.read_bytes(), parse("audio/ogg"))
+        except (OSError, AudioError) as error:
+            raise AudioError(f"{self.path.name}: {error}") from error
+        if pcm.rate != RATE:
+            raise AudioError(f"{self.path.name}: {pcm.rate} Hz, expected {RATE}")
+        return pcm.samples
+
+
+def read_clips(data: Path) -> tuple[Clip, ...]:
+    """Return all recordings of `data`: sounds in the order of sound/clips.csv, then speech/utterances.csv.
+
+    The ten classes keep the folds of ESC-10. All other material lies in one fold of ESC-50, so it is spread over the
+    four by a hash of its source.
+
+    Raises:
+        EngineError: a table is missing or lacks a column.
+    """
+    return (
+        *(
+            Clip(
+                path=data / "sound" / f"{row['file']}.ogg",
+                label=row["label"],
+                fold=int(row["fold"]) if row["esc10"] == "1" else _fold(row["src"]),
+                author=row["author"],
+                licence=row["licence"],
+                url=row["source_url"],
+            )
+            for row in _rows(data / "sound" / "clips.csv")
+        ),
+        *(
+            Clip(
+                path=data / "speech" / f"{row['file']}.ogg",
+                label="speech",
+                fold=_fold(row["speaker"]),
+                author=f"LibriSpeech reader {row['speaker']}",
+                licence=row["licence"],
+                url="https://www.openslr.org/12/",
+            )
+            for row in _rows(data / "speech" / "utterances.csv")
+        ),
+    )
+
+
+def _fold(source: str) -> int:
+    return FOLDS[zlib.crc32(source.encode()) % len(FOLDS)]
+
+
+def _rows(table: Path) -> list[dict[str, str]]:
+    wanted = {"clips": "file label fold esc10 src author licence source_url", "utterances": "file speaker licence"}
+    try:
+        with table.open(newline="", encoding="utf-8") as lines:
+            reader = csv.DictReader(lines)
+            missing = set(wanted[table.stem].split()) - set(reader.fieldnames or ())
+            if missing:
+                raise EngineError(f"{table}: has no column {', '.join(sorted(missing))}")
+            return list(reader)
+    except OSError as error:
+        raise EngineError(f"{table}: {error.strerror}") from error

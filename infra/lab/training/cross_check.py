@@ -1,0 +1,114 @@
+"""What nets say of the fold that they did not learn from: operating points and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import onnxruntime
+
+from infra.lab.evaluation.metrics import Bools, Indices, Truth, naming_accuracy
+from infra.lab.evaluation.metrics import figures as of_detections
+from infra.lab.evaluation.sound import HEARD_DB
+from infra.lab.training.clips import LABELS, RATE, Clip
+from infra.lab.training.material import group
+from infra.lab.training.patches import HOP, grid
+from infra.models.front_end import FRONT_END
+from streams.models.protocol import Floats
+
+SPEECH: Final = LABELS.index("speech")
+#: What points are chosen for: the share of windows of each kind of material in which one tag may be reported falsely.
+RATES: Final = {"known": 0.005, "other": 0.005, "speech": 0.0002}
+#: Points stay inside these, so that sensitivity can move them both ways.
+LIMITS: Final = (0.05, 0.95)
+
+
+class Heard(msgspec.Struct, frozen=True):
+    """Windows of recordings, 1 s every 0.5 s, those of a recording side by side."""
+
+    #: float32[n, classes], by the net that did not learn from the recording.
+    scores: Floats
+    #: Number of the recording, its fold and its class (-1 for none): intp[n] each; its group: str[n].
+    recording: Indices
+    fold: Indices
+    label: Indices
+    group: npt.NDArray[np.str_]
+    #: There is something to hear in the window: bool[n].
+    audible: Bools
+
+    def part(self, chosen: Bools) -> Heard:
+        """Return the chosen windows."""
+        return Heard(**{name: getattr(self, name)[chosen] for name in self.__struct_fields__})
+
+
+def heard(clips: Sequence[Clip], nets: Mapping[int, bytes]) -> Heard:
+    """Score each recording whose fold has a net (an ONNX file) that was trained without it."""
+    sessions = {
+        fold: onnxruntime.InferenceSession(net, providers=["CPUExecutionProvider"]) for fold, net in nets.items()
+    }
+    scores, windows, audible = [], [], []
+    for number, clip in enumerate(clips):
+        if clip.fold in sessions:
+            samples = clip.samples()
+            patches = grid(samples)
+            scores.append(sessions[clip.fold].run(["scores"], {"log_mel": patches})[0])
+            pieces = (samples[at * HOP : at * HOP + FRONT_END.samples] for at in range(len(patches)))
+            audible += [float(np.mean(piece**2)) >= 10.0 ** (HEARD_DB / 10.0) for piece in pieces]
+            windows += [(number, clip.fold, -1 if clip.known is None else clip.known, group(clip))] * len(patches)
+    recording, fold, label, groups = (np.array(column) for column in zip(*windows, strict=True))
+    return Heard(np.concatenate(scores), recording, fold, label, groups, np.array(audible))
+
+
+def points(of: Heard) -> list[float]:
+    """Return the operating point of each class: the lowest that keeps the rate of each kind of material."""
+    return [
+        max(point(of.scores[(of.group == kind) & (of.label != index), index], rate) for kind, rate in RATES.items())
+        for index in range(len(LABELS))
+    ]
+
+
+def point(scores: Floats, rate: float) -> float:
+    """Return the lowest score from which at most a share `rate` of float32[n] negative scores is reported.
+
+    It lies half-way between two scores, so that rounding does not matter, and within `LIMITS`.
+    """
+    falling = np.append(np.sort(scores.astype(np.float64))[::-1], 0.0)
+    allowed = int(rate * len(scores))
+    above = falling[allowed - 1] if allowed else min(1.0, falling[0] + 0.02)
+    return float(np.clip((above + falling[allowed]) / 2, *LIMITS))
+
+
+def figures(of: Heard) -> dict[str, float]:
+    """Return the ten-class naming of each fold and of all, and by group what is found and falsely reported.
+
+    Each fold is judged at the points that the other folds give. On speech, the tag Speech is no fault and false events
+    are those of the ten sounds.
+    """
+    named = {
+        f"ten_class_clip_accuracy_fold_{fold}": _naming(of, of.fold == fold)
+        for fold in np.unique(of.fold[of.group == "known"])
+    }
+    found = {"ten_class_clip_accuracy": _naming(of, np.ones(len(of.fold), bool)), **named}
+    on = np.zeros(of.scores.shape, bool)
+    for fold in np.unique(of.fold):
+        on[of.fold == fold] = of.scores[of.fold == fold] >= points(of.part(of.fold != fold))
+    true = of.label[:, np.newaxis] == np.arange(len(LABELS))
+    for kind in RATES:
+        inside = of.group == kind
+        minutes = float(inside.sum()) * HOP / RATE / 60.0
+        truth = Truth(of.recording[inside], true[inside], true[inside], of.audible[inside], minutes)
+        values = msgspec.structs.asdict(of_detections(on[inside], truth))
+        found |= {f"{kind}_{name}": value for name, value in values.items() if value == value}
+    return found
+
+
+def _naming(of: Heard, windows: Bools) -> float:
+    """Return the share of the ten classes' clips whose highest mean score is that of their class."""
+    windows = windows & (of.group == "known")
+    sounds = np.delete(np.arange(len(LABELS)), SPEECH)
+    _, first = np.unique(of.recording[windows], return_index=True)
+    right = np.searchsorted(sounds, of.label[windows][first])
+    return naming_accuracy(of.scores[windows][:, sounds].astype(np.float64), of.recording[windows], right)

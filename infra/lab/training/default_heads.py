@@ -1,0 +1,177 @@
+"""Heads for tags that YAMNet's own classes tell badly: rain, fire, helicopters, chainsaws and waves at the sea.
+
+    python -m infra.lab.training.default_heads --data ../shared/data --out DIR
+
+writes the bundled model with these heads into DIR, as a model to add. A head is what its recordings teach, by
+`infra.lab.training.heads`, plus half of what the class says: the class knows more kinds of other sounds, the recordings
+know the sound. Points are set on recordings that were held out, and so are the
+figures in the manifest measured. The same input gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import io
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from infra import models
+from infra.lab.evaluation import report
+from infra.lab.evaluation.comparison import lowest_point
+from infra.lab.evaluation.labels import LABELS
+from infra.lab.evaluation.metrics import Bools, Truth
+from infra.lab.training import attribution, heads
+from infra.lab.training.added_tag import HEADS, POINT
+from infra.lab.training.background import CREDIT
+from infra.lab.training.clips import FOLDS, Clip, read_clips
+from infra.lab.training.embeddings import Windows, embed
+from infra.lab.training.heads import Doubles
+from streams.models.manifest import FILE, Heads, Manifest
+from streams.models.onnx import OnnxEngine
+from streams.models.protocol import Floats
+from topics.errors import EarshotError
+
+#: Tag, label of its recordings, and its class.
+LEARNT: Final = (
+    ("Rain", "rain", "Rain"),
+    ("Fire_crackle", "crackling_fire", "Fire"),
+    ("Helicopter", "helicopter", "Helicopter"),
+    ("Chainsaw", "chainsaw", "Chainsaw"),
+    ("Sea_waves", "sea_waves", "Ocean"),
+)
+#: Part of the class in a head.
+SHARE: Final = 0.5
+#: False events a minute of all other material that a tag's point is set for.
+FALSE_PER_MINUTE: Final = 0.05
+#: Of recordings that do not have the sound, every second window is learnt from, at most this many.
+STRIDE: Final = 2
+MOST: Final = 6
+
+
+class Material(msgspec.Struct, frozen=True):
+    """Recordings as windows."""
+
+    clips: tuple[Clip, ...]
+    windows: tuple[Windows, ...]
+
+    def chosen(self, which: Bools) -> list[Windows]:
+        """Return the recordings that are chosen: bool[recordings]."""
+        return [self.windows[number] for number in np.flatnonzero(which).tolist()]
+
+
+def blended(material: Material, label: str, allowed: Bools, learnt: Bools, own: Floats) -> Floats:
+    """Return a head, float32[dimension + 1], from some recordings: bool[recordings].
+
+    Args:
+        material: All recordings.
+        label: Of the recordings with the sound.
+        allowed: Recordings in which the tag is no fault, bool[recordings].
+        learnt: Recordings that may be learnt from, bool[recordings].
+        own: The class's row in the graph's last layer, float32[dimension + 1].
+    """
+    has = np.array([clip.label == label for clip in material.clips])
+    others = [one.embeddings[::STRIDE][:MOST] for one in material.chosen(learnt & ~allowed)]
+    negatives = np.concatenate(others)
+    head = heads.learn(material.chosen(learnt & has), negatives, np.ones(len(negatives)), heads.space(negatives))
+    return head + np.float32(SHARE) * own
+
+
+def point(material: Material, label: str, allowed: Bools, own: Floats) -> float:
+    """Return the logit from which a tag is reported, by heads that were learnt without a fold of the recordings."""
+    folds = np.array([clip.fold for clip in material.clips])
+    logits: list[Doubles] = [np.empty(0)] * len(material.clips)
+    for fold in FOLDS:
+        head = blended(material, label, allowed, folds != fold, own)
+        for number in np.flatnonzero(folds == fold).tolist():
+            logits[number] = heads.logits(head, material.windows[number].embeddings)
+    recording = np.repeat(np.arange(len(logits)), [len(one) for one in logits])
+    columns = allowed[recording][:, None]
+    truth = Truth(recording, columns & False, columns, np.ones(len(recording), np.bool_), len(recording) / 120)
+    return lowest_point(np.concatenate(logits), truth, 0, FALSE_PER_MINUTE)
+
+
+def class_row(graph: Path, index: int) -> Floats:
+    """Return the row of a class in the last layer of the converted graph: float32[dimension + 1], the bias last."""
+    import onnx
+    from onnx import numpy_helper
+
+    known = {one.name: numpy_helper.to_array(one) for one in onnx.load(graph).graph.initializer}
+    weights = known["dense_int8"][index] * np.broadcast_to(known["dense_scale"], (len(known["dense_bias"]), 1))[index]
+    return np.append(weights, known["dense_bias"][index]).astype(np.float32)
+
+
+def learn(known: Manifest, graph: Path, material: Material) -> tuple[Manifest, Floats]:
+    """Return the model's manifest with heads for the tags of `LEARNT`, and the heads, float32[heads, dimension + 1].
+
+    The SHA-256 of the heads is for `write` to fill in.
+    """
+    clips = material.clips
+    rows, tags = [], {tag.name: tag for tag in known.tags}
+    for row, (name, label, of_class) in enumerate(LEARNT):
+        allowed = np.array([name in (*LABELS[clip.label].true, *LABELS[clip.label].tolerated) for clip in clips])
+        own = class_row(graph, known.classes.index(of_class))
+        head = blended(material, label, allowed, np.ones(len(clips), np.bool_), own)
+        head[-1] -= point(material, label, allowed, own)
+        rows.append(head)
+        count = sum(clip.label == label for clip in clips)
+        tags[name] = msgspec.structs.replace(tags[name], classes=(), head=row, point=POINT, clips=count)
+    return msgspec.structs.replace(known, tags=tuple(tags.values()), figures={}), np.stack(rows)
+
+
+def write(base: Path, manifest: Manifest, rows: Floats, notice: str, out: Path) -> Manifest:
+    """Write the model in `base` with other tags and heads into `out` and return its manifest."""
+    file = io.BytesIO()
+    np.save(file, rows)
+    made = msgspec.structs.replace(manifest, heads=Heads(HEADS, hashlib.sha256(file.getvalue()).hexdigest()))
+    shutil.copytree(base, out, dirs_exist_ok=True)
+    (out / HEADS).write_bytes(file.getvalue())
+    (out / FILE).write_bytes(msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n")
+    (out / "ATTRIBUTION").write_text(notice, encoding="utf-8")
+    return made
+
+
+def held_out(base: Path, known: Manifest, material: Material, data: Path) -> dict[str, float]:
+    """Return the figures of the model with heads, each half of the recordings judged by heads from the other half."""
+    judges = []
+    with tempfile.TemporaryDirectory() as scratch:
+        for number, half in enumerate(report.halves(data)):
+            judged = {recording.audio for part in half for recording in part}
+            kept = [index for index, clip in enumerate(material.clips) if clip.path not in judged]
+            rest = Material(tuple(material.clips[i] for i in kept), tuple(material.windows[i] for i in kept))
+            out = Path(scratch) / str(number)
+            write(base, *learn(known, base / known.graph.file, rest), "", out)
+            judges.append(OnnxEngine(out))
+        return report.held_out(judges, data)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Learn the heads from the command line; 2 when they cannot be learnt."""
+    parser = argparse.ArgumentParser(prog="python -m infra.lab.training.default_heads", description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args(arguments)
+    base = models.directory()
+    try:
+        engine = OnnxEngine(base)
+        clips = read_clips(given.data)
+        material = Material(clips, tuple(embed(engine, clip.path) for clip in clips))
+        manifest, rows = learn(engine.manifest, base / engine.manifest.graph.file, material)
+        figures = held_out(base, engine.manifest, material, given.data)
+        manifest = msgspec.structs.replace(manifest, figures=figures | {"window_ms_ratio": 1.0})
+        made = write(base, manifest, rows, attribution.notice(clips, CREDIT), given.out)
+    except (OSError, EarshotError) as error:
+        print(f"default_heads: {error}", file=sys.stderr)
+        return 2
+    print(f"{made.model_id}: {len(rows)} heads, {given.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

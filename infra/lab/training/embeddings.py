@@ -1,0 +1,98 @@
+"""Recordings as embeddings: what a model makes of each of their windows before it names anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from streams.audio.decode import decode_chunk
+from streams.audio.session import Analysis
+from streams.models.onnx import OnnxEngine
+from streams.models.protocol import Floats
+from topics.errors import AudioError, BadRequest
+from topics.geometry import SESSIONS
+from topics.media import parse
+
+
+class Windows(msgspec.Struct, frozen=True):
+    """The windows of a recording, one second every half second."""
+
+    #: float32[windows, dimension].
+    embeddings: Floats
+    #: Mean power in dB of full scale: float32[windows].
+    levels: Floats
+
+
+class Skipped(msgspec.Struct, frozen=True):
+    """A file that is no recording, and why."""
+
+    name: str
+    cause: str
+
+
+class _Notes:
+    """A model that keeps the embedding of each patch and scores nothing."""
+
+    def __init__(self, engine: OnnxEngine) -> None:
+        self.manifest = engine.manifest
+        self.kept: list[Floats] = []
+        self._engine = engine
+        self._nothing = np.zeros(len(engine.manifest.tags), np.float32)
+
+    def scores(self, patch: Floats) -> Floats:
+        """Take one patch; see `streams.models.protocol.Engine`."""
+        self.kept.append(self._engine.embed(patch)[1])
+        return self._nothing
+
+
+def embed(engine: OnnxEngine, path: Path) -> Windows:
+    """Return the windows of a file by the analysis that the service runs.
+
+    Raises:
+        AudioError: it cannot be read or does not decode.
+        EngineError: the model gives no embedding.
+    """
+    try:
+        pcm = decode_chunk(path.read_bytes(), parse("application/octet-stream"))
+    except OSError as error:
+        raise AudioError(error.strerror or str(error)) from error
+    notes = _Notes(engine)
+    analysis = Analysis(notes, SESSIONS, pcm.rate)
+    analysis.feed(pcm.samples)
+    analysis.finish()
+    return Windows(np.stack(notes.kept), _levels(pcm.samples, pcm.rate, len(notes.kept)))
+
+
+def embed_folder(engine: OnnxEngine, directory: Path) -> tuple[list[Windows], list[Skipped]]:
+    """Return the recordings under a directory in the order of their paths, and what does not decode.
+
+    Raises:
+        BadRequest: there is no such directory.
+        EngineError: the model gives no embedding.
+    """
+    if not directory.is_dir():
+        raise BadRequest(f"{directory}: is no directory")
+    found, skipped = [], []
+    for path in sorted(path for path in directory.rglob("[!.]*") if path.is_file()):
+        try:
+            found.append(embed(engine, path))
+        except AudioError as error:
+            skipped.append(Skipped(str(path.relative_to(directory)), str(error)))
+    return found, skipped
+
+
+def stacked(recordings: Sequence[Windows]) -> Floats:
+    """Return the embeddings of all recordings, one after the other."""
+    return np.concatenate([recording.embeddings for recording in recordings])
+
+
+def _levels(samples: Floats, rate: int, windows: int) -> Floats:
+    power = np.concatenate(([0.0], np.cumsum(np.square(samples, dtype=np.float64))))
+    starts = np.arange(windows) * (rate * SESSIONS.hop_ms // 1000)
+    ends = np.minimum(starts + rate * SESSIONS.window_ms // 1000, len(samples))
+    mean = (power[ends] - power[starts]) / (ends - starts)
+    # Digital silence is 120 dB down.
+    return (10.0 * np.log10(mean + 1e-12)).astype(np.float32)

@@ -1,0 +1,137 @@
+"""Heads: logistic regressions on an embedding, learnt from a few recordings of a sound against many others.
+
+A recording is known to have the sound, not where. So it is learnt twice: from its loud windows, then from the half of
+its windows that the first head holds likeliest. Recordings count alike however long they are, and so do the two sides.
+A few recordings cannot tell about a thousand dimensions: features are the leading principal components of the other
+material, damped so that directions in which it hardly varies count less, and the regression is ridged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from infra.lab.training.embeddings import Windows
+from streams.models.protocol import Floats
+
+Doubles = npt.NDArray[np.float64]
+
+COMPONENTS: Final = 128
+#: Added to the standard deviation of each component, as a share of the first one's.
+DAMPING: Final = 0.5
+RIDGE: Final = 1.0
+#: Weight of each side.
+SIDE: Final = 100.0
+#: Windows that may be the sound, in dB below the loudest of the recording: at first, and once a head can tell.
+LOUD_DB: Final = 25.0
+AUDIBLE_DB: Final = 40.0
+#: Share of the audible windows that are the sound.
+LIKELY: Final = 0.5
+STEPS: Final = 50
+
+
+class Space(msgspec.Struct, frozen=True):
+    """Features of an embedding e: (e - mean) @ axes."""
+
+    #: float64[dimension], float64[dimension, components].
+    mean: Doubles
+    axes: Doubles
+
+    def features(self, embeddings: Floats) -> Doubles:
+        """Return float64[n, components] of float32[n, dimension]."""
+        found: Doubles = (embeddings - self.mean) @ self.axes
+        return found
+
+
+def space(material: Floats) -> Space:
+    """Return the leading principal components of float32[n, dimension], scaled to about the same variance."""
+    mean = material.mean(axis=0, dtype=np.float64)
+    centred = material - mean
+    variances, axes = np.linalg.eigh(centred.T @ centred / len(material))
+    deviations = np.sqrt(np.maximum(variances[::-1][:COMPONENTS], 0.0))
+    return Space(mean, axes[:, ::-1][:, :COMPONENTS] / (deviations + DAMPING * deviations[0]))
+
+
+def learn(positives: Sequence[Windows], negatives: Floats, weights: Doubles, within: Space) -> Floats:
+    """Return a head, float32[dimension + 1], for recordings that have a sound against windows that do not.
+
+    Args:
+        positives: Recordings.
+        negatives: float32[windows, dimension].
+        weights: How much each negative window counts against others, float64[windows].
+        within: What the regression is made of.
+    """
+    others = within.features(negatives)
+    features = [within.features(recording.embeddings) for recording in positives]
+    chosen = [recording.levels >= recording.levels.max() - LOUD_DB for recording in positives]
+    head = regress(*_sides(features, chosen, others, weights))
+    chosen = [_likely(own @ head[:-1], recording.levels) for own, recording in zip(features, positives, strict=True)]
+    head = regress(*_sides(features, chosen, others, weights))
+    direction = within.axes @ head[:-1]
+    found: Floats = np.append(direction, head[-1] - within.mean @ direction).astype(np.float32)
+    return found
+
+
+def _likely(logits: Doubles, levels: Floats) -> npt.NDArray[np.bool_]:
+    """Return which windows are the likeliest half of those that can be heard."""
+    audible = np.flatnonzero(levels >= levels.max() - AUDIBLE_DB)
+    order = audible[np.argsort(-logits[audible], kind="stable")]
+    chosen = np.zeros(len(levels), np.bool_)
+    chosen[order[: int(np.ceil(LIKELY * len(order)))]] = True
+    return chosen
+
+
+def _sides(
+    features: Sequence[Doubles], chosen: Sequence[npt.NDArray[np.bool_]], others: Doubles, weights: Doubles
+) -> tuple[Doubles, Doubles, Doubles]:
+    """Return (rows, which are the sound, weights) for `regress`."""
+    own = [rows[some] for rows, some in zip(features, chosen, strict=True)]
+    shares = [np.full(len(rows), 1.0 / len(own) / len(rows)) for rows in own]
+    return (
+        np.concatenate((*own, others)),
+        np.concatenate((np.ones(sum(map(len, own))), np.zeros(len(others)))),
+        SIDE * np.concatenate((*shares, weights / weights.sum())),
+    )
+
+
+def regress(rows: Doubles, wanted: Doubles, weights: Doubles) -> Doubles:
+    """Return the ridged logistic regression, float64[components + 1] with the bias last, by Newton's method.
+
+    It is the minimum of the sum of weighted cross-entropies plus RIDGE / 2 times the squares of all but the bias.
+
+    Args:
+        rows: float64[n, components].
+        wanted: 0 or 1: float64[n].
+        weights: float64[n].
+    """
+    rows = np.column_stack((rows, np.ones(len(rows))))
+    ridge = np.append(np.full(rows.shape[1] - 1, RIDGE), 1e-6)
+
+    def loss(head: Doubles) -> float:
+        logits = rows @ head
+        return float(weights @ (np.logaddexp(0.0, logits) - wanted * logits) + ridge @ head**2 / 2)
+
+    head = np.zeros(rows.shape[1])
+    now = loss(head)
+    for _ in range(STEPS):
+        found = 1.0 / (1.0 + np.exp(-(rows @ head)))
+        gradient = rows.T @ (weights * (found - wanted)) + ridge * head
+        curvature = (rows * (weights * found * (1.0 - found))[:, None]).T @ rows + np.diag(ridge)
+        step = np.linalg.solve(curvature, gradient)
+        # A whole step may go too far where the curve is flat.
+        while (after := loss(head - step)) > now and np.abs(step).max() > 1e-9:
+            step /= 2.0
+        head, before, now = head - step, now, after
+        if before - now < 1e-7 * before:
+            break
+    return head
+
+
+def logits(head: Floats, embeddings: Floats) -> Doubles:
+    """Return float64[n] of a head for float32[n, dimension]: the score's logit."""
+    found: Doubles = (embeddings @ head[:-1] + head[-1]).astype(np.float64)
+    return found

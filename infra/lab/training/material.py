@@ -1,0 +1,111 @@
+"""What sed-mini learns from: log-mel patches of recordings and made-up sounds, labelled, and judged by YAMNet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import onnxruntime
+
+from infra.lab.evaluation.metrics import Bools, Doubles
+from infra.lab.training.clips import FOLDS, LABELS, RATE, Clip
+from infra.lab.training.patches import crops
+from infra.lab.training.synthetic import synthetic
+from streams.models.protocol import Floats
+
+Halves = npt.NDArray[np.float16]
+
+#: Crops of a recording of the ten classes, of the other material, of speech, and of a made-up sound.
+CROPS: Final = {"known": 32, "other": 24, "speech": 16, "synthetic": 4}
+#: How often a drawn patch is of each group. Each class is drawn as often as another.
+SHARES: Final = {"known": 0.5, "other": 0.28, "speech": 0.12, "synthetic": 0.1}
+#: Made-up sounds, a fold each in turn, and their length in seconds.
+SYNTHETIC: Final = 600
+SYNTHETIC_SECONDS: Final = 2
+
+
+class Material(msgspec.Struct, frozen=True):
+    """Patches to learn from, row by row."""
+
+    #: float16[n, 96, 64].
+    patches: Halves
+    #: Class scores wanted, float32[n, classes].
+    labels: Floats
+    #: What YAMNet says of the patch: float16[n, 521] scores, float16[n, 1024] embedding.
+    scores: Halves
+    embeddings: Halves
+    #: Group of the row (index into `SHARES`), and its fold.
+    groups: npt.NDArray[np.int8]
+    folds: npt.NDArray[np.int8]
+
+    def rows(self, chosen: Bools) -> Material:
+        """Return the chosen rows."""
+        return Material(**{name: getattr(self, name)[chosen] for name in self.__struct_fields__})
+
+
+def group(clip: Clip) -> str:
+    """Return which group of `SHARES` a recording is in."""
+    if clip.label == "speech":
+        return "speech"
+    return "other" if clip.known is None else "known"
+
+
+def prepare(clips: Sequence[Clip], teacher: onnxruntime.InferenceSession, seed: int, effort: float = 1.0) -> Material:
+    """Return the material of all folds; `effort` scales the number of crops and made-up sounds.
+
+    Each recording has its own random numbers, so that it is cut the same way whatever else is there.
+    """
+    patches, labels, groups, folds = [], [], [], []
+    for number, clip in enumerate(clips):
+        count = max(1, round(CROPS[group(clip)] * effort))
+        patches.append(crops(clip.samples(), count, np.random.default_rng((seed, number))).astype(np.float16))
+        label = np.zeros(len(LABELS), np.float32)
+        if clip.known is not None:
+            label[clip.known] = 1.0
+        labels += [label] * count
+        groups += [list(SHARES).index(group(clip))] * count
+        folds += [clip.fold] * count
+    count = max(1, round(CROPS["synthetic"] * effort))
+    for number in range(max(24, round(SYNTHETIC * effort))):
+        random = np.random.default_rng((seed, len(clips) + number))
+        sound = synthetic(number, random, SYNTHETIC_SECONDS * RATE)
+        patches.append(crops(sound, count, random).astype(np.float16))
+        labels += [np.zeros(len(LABELS), np.float32)] * count
+        groups += [list(SHARES).index("synthetic")] * count
+        folds += [FOLDS[number // 6 % len(FOLDS)]] * count
+    stacked = np.concatenate(patches)
+    scores, embeddings = _taught(teacher, stacked)
+    return Material(
+        patches=stacked,
+        labels=np.stack(labels),
+        scores=scores,
+        embeddings=embeddings,
+        groups=np.array(groups, np.int8),
+        folds=np.array(folds, np.int8),
+    )
+
+
+def weights(material: Material) -> Doubles:
+    """Return the chance that a row is drawn, float64[n]: shares by group, in the known group equal by class."""
+    chances = np.zeros(len(material.groups))
+    kinds = np.where(material.labels.any(axis=1), material.labels.argmax(axis=1), -1)
+    for index, share in enumerate(SHARES.values()):
+        inside = material.groups == index
+        present = np.unique(kinds[inside])
+        for kind in present:
+            rows = inside & (kinds == kind)
+            chances[rows] = share / len(present) / rows.sum()
+    return chances / chances.sum()
+
+
+def _taught(teacher: onnxruntime.InferenceSession, patches: Halves) -> tuple[Halves, Halves]:
+    scores, embeddings = [], []
+    for at in range(0, len(patches), 32):
+        batch = {"log_mel": patches[at : at + 32].astype(np.float32)}
+        judged = teacher.run(["scores", "embedding"], batch)
+        scores.append(judged[0].astype(np.float16))
+        embeddings.append(judged[1].astype(np.float16))
+    return np.concatenate(scores), np.concatenate(embeddings)

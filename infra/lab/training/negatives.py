@@ -1,0 +1,84 @@
+"""What a new tag is learnt against: recordings that were given, and the background of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from infra.lab.training import background
+from infra.lab.training.background import Numbers
+from infra.lab.training.embeddings import Windows
+from infra.lab.training.heads import Doubles
+from streams.models.manifest import Manifest
+from streams.models.protocol import Floats
+from topics.errors import BadRequest
+from topics.geometry import SESSIONS
+
+#: Parts in which recordings are held out.
+FOLDS: Final = 5
+#: Label of windows that were given.
+GIVEN: Final = ""
+
+
+class Negatives(msgspec.Struct, frozen=True):
+    """Windows without the sound, those of a recording side by side, and those that were given first."""
+
+    #: float32[windows, dimension].
+    embeddings: Floats
+    #: Recording of each window, ascending, and the fold it is held out in: intp[windows].
+    recording: Numbers
+    fold: Numbers
+    #: What is heard in the recording, str[windows]; `GIVEN` where that is not known.
+    label: npt.NDArray[np.str_]
+
+    @property
+    def given(self) -> int:
+        """How many windows were given."""
+        return int((self.label == GIVEN).sum())
+
+    @property
+    def minutes(self) -> tuple[float, float]:
+        """Minutes that were given, and minutes of the background, whose windows do not overlap."""
+        return self.given * SESSIONS.hop_ms / 60_000, (len(self.label) - self.given) * SESSIONS.window_ms / 60_000
+
+    @property
+    def weights(self) -> Doubles:
+        """How much each window counts, float64[windows]: what was given counts as much as all of the background."""
+        given = self.label == GIVEN
+        weights = np.where(given, 1.0 / max(1, self.given), 1.0 / max(1, len(given) - self.given))
+        return weights / weights.sum()
+
+    def without(self, labels: Sequence[str]) -> Negatives:
+        """Return what is left without the recordings of some labels."""
+        kept = ~np.isin(self.label, labels)
+        return Negatives(self.embeddings[kept], self.recording[kept], self.fold[kept], self.label[kept])
+
+
+def gather(manifest: Manifest, given: Sequence[Windows]) -> Negatives:
+    """Return recordings that were given, and the background of the model where there is one.
+
+    Raises:
+        BadRequest: there is neither.
+    """
+    behind = background.read(manifest)
+    if behind is None and not given:
+        raise BadRequest(f"{manifest.model_id} brings no other sounds to learn against: give --negatives")
+    recording = np.repeat(np.arange(len(given)), [len(one.embeddings) for one in given])
+    embeddings, folds = [one.embeddings for one in given], folds_of(len(given))[recording]
+    if behind is None:
+        return Negatives(np.concatenate(embeddings), recording, folds, np.full(len(recording), GIVEN))
+    return Negatives(
+        np.concatenate((*embeddings, behind.embeddings)),
+        np.concatenate((recording, len(given) + behind.recording)),
+        np.concatenate((folds, behind.source % FOLDS)),
+        np.concatenate((np.full(len(recording), GIVEN), np.array(behind.labels)[behind.recording])),
+    )
+
+
+def folds_of(recordings: int) -> Numbers:
+    """Return the fold of each recording: neighbours share one, because they are often cut from one take."""
+    return np.arange(recordings) * FOLDS // max(1, recordings)

@@ -1,0 +1,50 @@
+"""Recordings to log-mel patches: crops to learn from, and the grid of windows to be judged on."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from infra.lab.evaluation.metrics import Indices
+from infra.models.front_end import FRONT_END
+from streams.audio import logmel
+from streams.models.protocol import Floats
+
+#: Samples between windows (0.5 s), and between places where a crop may begin (0.05 s).
+HOP: Final = 8_000
+STEP: Final = 800
+#: A crop is taken where the longest crop's level is within this of its loudest: labels are wrong in pauses.
+ACTIVE_DB: Final = 25.0
+#: Playing speed of crops, drawn log-uniformly.
+SPEEDS: Final = (0.85, 1.18)
+
+
+def grid(samples: Floats) -> Floats:
+    """Return float32[windows, 96, 64], a window every 0.5 s, those that lie wholly in the samples (at least one)."""
+    short = FRONT_END.samples - len(samples)
+    rows = logmel.frames(FRONT_END, np.pad(samples, (0, max(0, short))))
+    step = HOP // FRONT_END.hop
+    return np.stack([rows[at : at + FRONT_END.frames] for at in range(0, len(rows) - FRONT_END.frames + 1, step)])
+
+
+def crops(samples: Floats, count: int, random: np.random.Generator) -> Floats:
+    """Return float32[count, 96, 64], crops of active places at random speeds."""
+    longest = int(FRONT_END.samples * SPEEDS[1]) + 1
+    samples = np.pad(samples, (0, max(0, longest - len(samples))))
+    starts = active(samples, longest)
+    made = np.empty((count, FRONT_END.frames, FRONT_END.bands), np.float32)
+    for patch in made:
+        speed = np.exp(random.uniform(*np.log(SPEEDS)))
+        at = min(int(random.choice(starts) + random.integers(STEP)), len(samples) - longest)
+        times = at + speed * np.arange(FRONT_END.samples)
+        patch[:] = logmel.frames(FRONT_END, np.interp(times, np.arange(len(samples)), samples).astype(np.float32))
+    return made
+
+
+def active(samples: Floats, length: int) -> Indices:
+    """Return the sample indices where crops of `length` samples may begin: those near the loudest level."""
+    energy = np.concatenate(([0.0], np.cumsum(samples.astype(np.float64) ** 2)))
+    starts = np.arange(0, len(samples) - length + 1, STEP)
+    power = energy[starts + length] - energy[starts]
+    return starts[power >= power.max() * 10.0 ** (-ACTIVE_DB / 10.0)]

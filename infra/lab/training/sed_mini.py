@@ -1,0 +1,130 @@
+"""Trains sed-mini, the small sound-event model, from scratch and writes it with manifest and notice.
+
+    python -m infra.lab.training.sed_mini --data DATA --out DIR [--folds] [--jobs N]
+
+With --folds, four more nets are trained first, each without one fold, and judged on it after they were made int8: from
+what they say come the figures and the operating points in the manifest. Without, those of the manifest in DIR stand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from infra import models
+from infra.lab.training import cross_check, material
+from infra.lab.training.attribution import notice
+from infra.lab.training.clips import FOLDS, KNOWN, Clip, read_clips
+from infra.lab.training.material import Material
+from infra.models.front_end import FRONT_END
+from streams.models import manifest, runtime
+from streams.models.manifest import Graph, Manifest, Output, Tag
+from topics.errors import EarshotError
+
+SEED: Final = 1
+STEPS: Final = 2800
+#: Patches that the ranges of activations are taken from.
+CALIBRATION: Final = 400
+
+
+def trained(known: Material, steps: int, seed: int, held_out: int | None) -> bytes:
+    """Return the int8 ONNX file of a net that learned from all of `known` but one fold; on one thread."""
+    import torch
+
+    from infra.lab.training import quantize, sound_net
+
+    torch.set_num_threads(1)
+    if held_out is not None:
+        known = known.rows(known.folds != held_out)
+    name = "all" if held_out is None else f"without fold {held_out}"
+    net = sound_net.train(known, steps, seed, said=partial(print, f"{name}:", flush=True))
+    rows = np.random.default_rng(seed).choice(len(known.folds), CALIBRATION, p=material.weights(known))
+    return quantize.quantised(net, known.patches[rows].astype(np.float32))
+
+
+def prepared(clips: tuple[Clip, ...], seed: int) -> Material:
+    """Return the material of all clips, with the bundled YAMNet as the teacher."""
+    directory = models.directory("yamnet")
+    graph = manifest.read(directory).graph
+    return material.prepare(clips, runtime.open_session(directory / graph.file, graph.sha256), seed)
+
+
+def build(data: Path, out: Path, *, folds: bool, jobs: int, steps: int = STEPS, seed: int = SEED) -> None:
+    """Train and write the model; `jobs` nets at a time."""
+    clips = read_clips(data)
+    text = notice(clips)  # refuses a licence before the work begins
+    kept = None if folds else manifest.read(out)
+    known = prepared(clips, seed)
+    # Forked, so that the material is there without being copied; torch is first imported in the children.
+    with ProcessPoolExecutor(jobs, mp_context=get_context("fork")) as pool:
+        shipped = pool.submit(trained, known, steps, seed, None)
+        checks = {fold: pool.submit(trained, known, steps, seed, fold) for fold in (FOLDS if folds else ())}
+        found = {fold: check.result() for fold, check in checks.items()}
+        graph = shipped.result()
+    if kept is None:
+        heard = cross_check.heard(clips, found)
+        points = cross_check.points(heard)
+        made = manifest_of(graph, points, cross_check.figures(heard))
+    else:
+        made = manifest_of(graph, kept.points, kept.figures)
+    write(out, graph, made, text)
+    for name, figure in made.figures.items():
+        print(f"{name:32} {figure:.4f}")
+    print(f"{made.model_id}: {len(graph)} bytes, {out}")
+
+
+def manifest_of(graph: bytes, points: Sequence[float], figures: dict[str, float]) -> Manifest:
+    """Return the manifest of an ONNX file."""
+    return Manifest(
+        name="sed-mini",
+        version="1",
+        licence="Apache-2.0",
+        source="infra/lab/training/sed_mini.py",
+        graph=Graph(file="model.onnx", sha256=hashlib.sha256(graph).hexdigest()),
+        input=FRONT_END,
+        output=Output(scores="scores", embedding="embedding"),
+        classes=tuple(label for label, _, _ in KNOWN),
+        tags=tuple(
+            Tag(name=tag, category=category, classes=(index,), point=round(point, 3))
+            for index, ((_, tag, category), point) in enumerate(zip(KNOWN, points, strict=True))
+        ),
+        figures={name: round(figure, 4) for name, figure in figures.items()},
+    )
+
+
+def write(out: Path, graph: bytes, made: Manifest, text: str) -> None:
+    """Write model.onnx, manifest.json and NOTICE into `out`."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / made.graph.file).write_bytes(graph)
+    (out / manifest.FILE).write_bytes(msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n")
+    (out / "NOTICE").write_text(text, encoding="utf-8")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the training from the command line; 2 when data are missing or damaged."""
+    parser = argparse.ArgumentParser(prog="python -m infra.lab.training.sed_mini", description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="directory with sound/ and speech/")
+    parser.add_argument("--out", type=Path, required=True, help="directory of the model")
+    parser.add_argument("--folds", action="store_true", help="cross-check first: new points and figures")
+    parser.add_argument("--jobs", type=int, default=2, help="nets trained side by side, one core each")
+    given = parser.parse_args(arguments)
+    try:
+        build(given.data, given.out, folds=given.folds, jobs=given.jobs)
+    except (OSError, EarshotError) as error:
+        print(f"sed_mini: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""Statistics of utterances for the speaker net: of crops, at other speeds, through random channels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import onnxruntime
+
+from infra.lab.evaluation.channels import through_channel
+from infra.lab.training.speaker_graph import VARIANCE_FLOOR
+from infra.lab.training.speaker_trunk import STRIDES
+from infra.lab.training.utterances import SAMPLE_RATE, Utterance, at_speed
+from streams.models.protocol import Floats
+
+#: Per cent: a reader at another speed is another voice, as in Yamamoto et al. 2019.
+SPEEDS: Final = (90, 100, 110)
+#: Of each voice: once as it is, then each time through other channels.
+CHANNELS: Final = 3
+#: Log-mel frames of a block, 10 ms each: a whole number of columns of each map.
+BLOCK: Final = 96
+#: Blocks of a crop, at least and at most.
+CROP: Final = (2, 4)
+
+
+class Crops(msgspec.Struct, frozen=True):
+    """Statistics of crops, float16[crops, features], and the number of each crop's voice, int[crops]."""
+
+    statistics: npt.NDArray[np.float16]
+    voices: npt.NDArray[np.intp]
+
+
+def crops(
+    trunk: onnxruntime.InferenceSession, utterances: Sequence[Utterance], speed: int, channel: bool, seed: int
+) -> Crops:
+    """Return crops of 2 to 4 blocks, one from each block on; voices are numbered by utterance.
+
+    An utterance shorter than a block gives none.
+    """
+    rng = np.random.default_rng([seed, speed])
+    found, voices = [], []
+    for voice, utterance in enumerate(utterances):
+        samples = at_speed(utterance.samples, speed)
+        if channel:
+            samples = through_channel(samples, SAMPLE_RATE, rng)
+        for statistics in _cropped(*_blocks(trunk, samples), rng):
+            found.append(statistics.astype(np.float16))
+            voices.append(voice)
+    return Crops(np.array(found), np.array(voices))
+
+
+def _blocks(trunk: onnxruntime.InferenceSession, samples: Floats) -> tuple[Floats, Floats]:
+    """Return (mean, mean square) over time of every feature in each block, float32[blocks, features] both."""
+    maps = [found[0] for found in trunk.run(None, {"samples": samples[np.newaxis]})]
+    count = maps[0].shape[1] // BLOCK
+    means: list[Floats] = []
+    squares: list[Floats] = []
+    for found, stride in zip(maps, STRIDES, strict=True):
+        columns = BLOCK // stride
+        blocks = found[:, : count * columns].reshape(len(found), count, columns, found.shape[2]).swapaxes(0, 1)
+        for kept, values in ((means, blocks), (squares, blocks**2)):
+            kept.append(values.mean(axis=2).reshape(count, len(found) * found.shape[2]))
+    return np.concatenate(means, axis=1), np.concatenate(squares, axis=1)
+
+
+def _cropped(means: Floats, squares: Floats, rng: np.random.Generator) -> Iterator[Floats]:
+    """Yield (mean, deviation) one after the other, as the graph pools them, of a crop from each block but the last."""
+    for start in range(max(min(1, len(means)), len(means) - 1)):
+        end = start + int(rng.integers(CROP[0], CROP[1] + 1))
+        mean = means[start:end].mean(axis=0)
+        variance = np.maximum(squares[start:end].mean(axis=0) - mean**2, 0.0)
+        yield np.concatenate((mean, np.sqrt(variance + VARIANCE_FLOOR)))

@@ -1,0 +1,135 @@
+"""Learning a tag: a head, where it reports, and how far to trust it.
+
+What is said of a recording is said by a head that was learnt without it.
+
+The background may hold the very sound that is to be learnt, under a label of its own. Then held-out recordings of the
+sound score no higher than held-out recordings of that label, although the heads were taught that these are something
+else, and the label is left out. Sounds that are merely alike do score lower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from infra.lab.evaluation.comparison import lowest_point
+from infra.lab.evaluation.metrics import Bools, Truth, average_precision, false_events_from
+from infra.lab.training import heads
+from infra.lab.training.embeddings import Windows
+from infra.lab.training.heads import Doubles, Space
+from infra.lab.training.negatives import FOLDS, GIVEN, Negatives, folds_of
+from streams.models.protocol import Floats
+from topics.errors import BadRequest
+
+#: Fewer recordings say nothing of others.
+FEWEST: Final = 10
+#: A label scores above the sound in about half of all pairs of recordings when it is the sound itself (0.30 to 0.54
+#: in trials with twelve recordings); the nearest other sounds did in up to 0.25.
+SAME: Final = 0.28
+#: More labels than that are not left out: a head that cannot tell the sound from anything has to show it.
+MOST_SAME: Final = 2
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """What is said of recordings that were held out; NaN where there are none."""
+
+    #: Recordings with the sound, and the share of them in which it is reported.
+    clips: int
+    recall: float
+    #: Mean precision over the recordings with the sound, by their highest scores.
+    average_precision: float
+    #: False events a minute, and how many minutes they were counted in: of what was given, and of the background.
+    false_on_given: float
+    given_minutes: float
+    false_on_background: float
+    background_minutes: float
+
+
+class Learnt(msgspec.Struct, frozen=True):
+    """A head, float32[dimension + 1], whose score is 0.5 where the tag is to be reported from."""
+
+    head: Floats
+    figures: Figures
+    #: Labels of the background that were left out.
+    left_out: tuple[str, ...]
+
+
+def learn(positives: Sequence[Windows], negatives: Negatives, false_per_minute: float) -> Learnt:
+    """Learn a tag from recordings of the sound, for at most so many false events a minute of the negatives.
+
+    Raises:
+        BadRequest: there are too few recordings.
+    """
+    if len(positives) < FEWEST:
+        raise BadRequest(f"{len(positives)} recordings of the sound are too few to learn it from: {FEWEST} are needed")
+    within = heads.space(negatives.embeddings)
+    own, others = held_out(positives, negatives, within)
+    left_out: list[str] = []
+    # One at a time: without the sound itself a head tells better what is merely alike.
+    while len(left_out) < MOST_SAME and (same := _same(own, others, negatives)):
+        left_out.append(same)
+        negatives = negatives.without(left_out)
+        own, others = held_out(positives, negatives, within)
+    point = _point(others, negatives, false_per_minute)
+    head = heads.learn(positives, negatives.embeddings, negatives.weights, within)
+    head[-1] -= point
+    return Learnt(head, _figures(own, others, negatives, point), tuple(left_out))
+
+
+def held_out(positives: Sequence[Windows], negatives: Negatives, within: Space) -> tuple[Doubles, Doubles]:
+    """Return logits by heads that were learnt without the recording.
+
+    Returns:
+        (the highest of each positive recording, float64[recordings]; of each negative window, float64[windows])
+    """
+    folds = folds_of(len(positives))
+    own, others = np.zeros(len(positives)), np.zeros(len(negatives.embeddings))
+    for fold in range(FOLDS):
+        out = negatives.fold == fold
+        kept = [recording for recording, held in zip(positives, folds, strict=True) if held != fold]
+        head = heads.learn(kept, negatives.embeddings[~out], negatives.weights[~out], within)
+        others[out] = heads.logits(head, negatives.embeddings[out])
+        for number in np.flatnonzero(folds == fold).tolist():
+            own[number] = heads.logits(head, positives[number].embeddings).max()
+    return own, others
+
+
+def _same(own: Doubles, others: Doubles, negatives: Negatives) -> str | None:
+    """Return the label of the background that is the sound itself, if there is one."""
+    begins = np.flatnonzero(np.diff(negatives.recording, prepend=-1))
+    highest, labels = np.maximum.reduceat(others, begins), negatives.label[begins]
+    above = {str(label): float((highest[labels == label][:, None] >= own).mean()) for label in np.unique(labels)}
+    above.pop(GIVEN, None)
+    nearest = max(above, key=above.__getitem__, default=None)
+    return nearest if nearest is not None and above[nearest] > SAME else None
+
+
+def _point(logits: Doubles, negatives: Negatives, false_per_minute: float) -> float:
+    """Return the lowest logit with so few false events."""
+    nowhere = np.zeros((len(logits), 1), np.bool_)
+    truth = Truth(negatives.recording, nowhere, nowhere, ~nowhere[:, 0], sum(negatives.minutes))
+    # With none allowed it is above all that were seen.
+    return min(lowest_point(logits, truth, 0, false_per_minute), float(logits.max()) + 1e-3)
+
+
+def _figures(own: Doubles, others: Doubles, negatives: Negatives, point: float) -> Figures:
+    begins = np.flatnonzero(np.diff(negatives.recording, prepend=-1))
+    highest = np.concatenate((own, np.maximum.reduceat(others, begins)))
+    given, behind = negatives.minutes
+
+    def false(counted: Bools, minutes: float) -> float:
+        events = false_events_from(others, ~counted, negatives.recording, np.array([point]))
+        return float(events[0]) / minutes if minutes else float("nan")
+
+    return Figures(
+        clips=len(own),
+        recall=float((own >= point).mean()),
+        average_precision=average_precision(highest, np.arange(len(highest)) < len(own)),
+        false_on_given=false(negatives.label == GIVEN, given),
+        given_minutes=given,
+        false_on_background=false(negatives.label != GIVEN, behind),
+        background_minutes=behind,
+    )

@@ -1,0 +1,67 @@
+"""LibriSpeech utterances for training and judging speaker embeddings: one utterance of each reader."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+import soundfile
+
+from streams.audio.resample import resampled
+from streams.models.protocol import Floats
+from topics.errors import AudioError
+
+SAMPLE_RATE: Final = 16_000
+
+
+class Utterance(msgspec.Struct, frozen=True):
+    """What one reader said: float32[n] in -1..1 at SAMPLE_RATE."""
+
+    speaker: str
+    sex: str
+    samples: Floats
+
+
+def read(folder: Path, speakers: Iterable[str] | None = None) -> list[Utterance]:
+    """Read the utterances that `utterances.csv` in `folder` lists, of all readers or of some, in order of speaker.
+
+    Raises:
+        AudioError: a file is missing, does not decode, or is not mono at SAMPLE_RATE.
+    """
+    wanted = None if speakers is None else set(speakers)
+    with (folder / "utterances.csv").open(newline="", encoding="utf-8") as lines:
+        rows = sorted(csv.DictReader(lines), key=lambda row: (row["speaker"], row["file"]))
+    return [
+        Utterance(row["speaker"], row["sex"], _samples(folder / f"{row['file']}.ogg"))
+        for row in rows
+        if wanted is None or row["speaker"] in wanted
+    ]
+
+
+def _samples(path: Path) -> Floats:
+    try:
+        samples, rate = soundfile.read(path, dtype="float32", always_2d=True)
+    except (OSError, soundfile.SoundFileError) as error:
+        raise AudioError(f"{path}: {error}") from error
+    if rate != SAMPLE_RATE or samples.shape[1] != 1:
+        raise AudioError(f"{path}: {samples.shape[1]} channels at {rate} Hz, expected one at {SAMPLE_RATE}")
+    mono: Floats = samples[:, 0]
+    return mono
+
+
+def at_speed(samples: Floats, percent: int) -> Floats:
+    """Return what a recording sounds like played at `percent` of its speed: pitch and formants move with it."""
+    if percent == 100:
+        return samples
+    return resampled(samples, SAMPLE_RATE * percent // 100, SAMPLE_RATE)
+
+
+def folds(speakers: Iterable[str], count: int, seed: int = 0) -> list[list[str]]:
+    """Split readers into `count` groups at random, of sizes that differ by one at most, each group sorted."""
+    names = np.array(sorted(set(speakers)))
+    order = np.random.default_rng(seed).permutation(len(names))
+    return [sorted(names[order[start::count]].tolist()) for start in range(count)]

@@ -1,0 +1,88 @@
+"""Registered speakers in this deployment: their engine, their voice files, and what deletes those that are due."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+from infra import models
+from infra.db.database import Database
+from infra.service.administration import SqlAdministration
+from streams.clients.address import EngineAddress
+from streams.clients.speaker import Embedded, EmbeddingEngine
+from streams.models.protocol import Floats
+from streams.speakers.roster import Model
+from streams.voice import manifest
+from streams.voice.manifest import SpeakerManifest
+from streams.voice.speaker import OnnxSpeakerEngine
+from topics.errors import ServiceFault
+
+#: The bundled model, in this process for telling the speakers of a recording apart, and in the bundled engine.
+DIRECTORY: Final = models.directory("speaker_mini")
+SWEEP_SECONDS: Final = 30.0
+
+
+class SpeakerModel:
+    """A speaker model that is loaded with the first voice: most deployments of sessions alone never hear one."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._loading = threading.Lock()
+
+    @cached_property
+    def _loaded(self) -> OnnxSpeakerEngine:
+        return OnnxSpeakerEngine(self._directory)
+
+    def _engine(self) -> OnnxSpeakerEngine:
+        with self._loading:
+            return self._loaded
+
+    @property
+    def manifest(self) -> SpeakerManifest:
+        """See `streams.voice.speaker.SpeakerEngine`."""
+        return self._engine().manifest
+
+    def embed(self, samples: Floats) -> Floats:
+        """See `streams.voice.speaker.SpeakerEngine`."""
+        return self._engine().embed(samples)
+
+
+class NoEngine(EmbeddingEngine):
+    """Stands where a deployment has no speaker engine."""
+
+    def __init__(self) -> None:
+        super().__init__(EngineAddress(url="http://localhost", timeout_s=1))
+
+    async def embed(self, wav: bytes, idempotency_key: str) -> Embedded:
+        """Say so."""
+        raise ServiceFault("there is no speaker engine: the bundled one is off, and EARSHOT_SPEAKER_URL is not set")
+
+
+def bundled_model() -> Model:
+    """Return what the bundled engine's model is called, without asking it."""
+    known = manifest.read(DIRECTORY)
+    return Model(known.model_id, known.graph.sha256)
+
+
+class Operator(SqlAdministration):
+    """An operator beside a running service: the voices of an organization are deleted with it."""
+
+    def __init__(self, database: Database, sweep: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(database)
+        self._sweep = sweep
+
+    async def delete_organization(self, organization: str) -> None:
+        """See `topics.accounts.Administration`."""
+        await super().delete_organization(organization)
+        await self._sweep()
+
+
+async def keep_sweeping(sweep: Callable[[], Awaitable[None]]) -> None:
+    """Delete what is due, now and every half a minute."""
+    while True:
+        await sweep()
+        await asyncio.sleep(SWEEP_SECONDS)

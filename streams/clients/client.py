@@ -1,0 +1,115 @@
+"""Calls of one engine: bounded in time, size and number, and with a name for every way in which they fail."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import ClassVar, Final, TypeVar
+
+import httpx2
+import msgspec
+
+from streams.clients.address import EngineAddress
+from topics.errors import ServiceFault
+
+T = TypeVar("T")
+
+LARGEST_ANSWER: Final = 16 * 1024 * 1024
+#: Forms with larger files are not copied whole.
+JOINED_BYTES: Final = 1024 * 1024
+#: Shorter than what servers close idle connections after: a call on one that is being closed fails.
+IDLE_SECONDS: Final = 1.0
+
+
+class EngineClient:
+    """Connections to one engine, kept open for a moment; all jobs share it."""
+
+    #: The protocol's own path.
+    path: ClassVar[str]
+    #: What the engine is called in errors, and in that of an answer with status 300 or above.
+    name: ClassVar[str]
+    label: ClassVar[str]
+
+    def __init__(self, address: EngineAddress) -> None:
+        self.address = address
+        #: Who makes a call holds a place from before its request is made, so that few requests are in memory.
+        self.places = asyncio.Semaphore(address.limit)
+        self._url = address.endpoint(self.path)
+        limits = httpx2.Limits(max_connections=address.limit, keepalive_expiry=IDLE_SECONDS)
+        # To load certificates takes long; without https none is checked.
+        verify = self._url.startswith("https:")
+        # A proxy of the environment is for other machines.
+        self._http = httpx2.AsyncClient(
+            timeout=None, limits=limits, follow_redirects=False, verify=verify, trust_env=not address.local
+        )
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def post(
+        self,
+        idempotency_key: str,
+        *,
+        json: object = None,
+        fields: Mapping[str, str | list[str]] | None = None,
+        file: tuple[str, bytes, str] | None = None,
+    ) -> bytes:
+        """Send JSON, or form fields with a file (name, content, type), and return the body of the answer.
+
+        Redirects are not followed: the key and the recording go nowhere but to the address.
+
+        Raises:
+            ServiceFault: a status of 300 or above, a time-out, a connection that failed or broke, or a large answer.
+        """
+        headers = {"idempotency-key": idempotency_key, "accept": "application/json", "accept-encoding": "identity"}
+        if self.address.key is not None:
+            headers["authorization"] = f"Bearer {self.address.key}"
+        content = None
+        if json is not None:
+            headers["content-type"] = "application/json"
+            content = msgspec.json.encode(json)
+        files = None if file is None else {"file": file}
+        try:
+            async with asyncio.timeout(self.address.timeout_s):
+                request = self._http.build_request(
+                    "POST", self._url, content=content, data=fields, files=files, headers=headers
+                )
+                if file is not None and len(file[1]) <= JOINED_BYTES:
+                    # A form is otherwise sent in many small pieces, each of which takes its time.
+                    await request.aread()
+                async with contextlib.aclosing(await self._http.send(request, stream=True)) as answer:
+                    if answer.status_code >= 300:
+                        raise ServiceFault(f"{self.label} API error: {answer.status_code}")
+                    return await self._body(answer)
+        except TimeoutError as error:
+            message = f"the {self.name} engine did not answer within {self.address.timeout_s:g} s"
+            raise ServiceFault(message) from error
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+            message = str(error) or f"the call of the {self.name} engine failed: {type(error).__name__}"
+            raise ServiceFault(message) from error
+
+    def decoded(self, decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+        """Read the body of an answer.
+
+        Raises:
+            ServiceFault: it is cut, or not what the protocol says; the message shows nothing of its content.
+        """
+        try:
+            return decoder.decode(body)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise self.unusable(str(error)) from error
+
+    def unusable(self, fault: str) -> ServiceFault:
+        """Return the error of an answer that cannot be used."""
+        return ServiceFault(f"the {self.name} engine gave no usable answer: {fault}")
+
+    async def _body(self, answer: httpx2.Response) -> bytes:
+        # Raw, since a small compressed answer may hold gigabytes; none was asked for.
+        body = bytearray()
+        async for piece in answer.aiter_raw():
+            body += piece
+            if len(body) > LARGEST_ANSWER:
+                raise ServiceFault(f"the answer of the {self.name} engine is larger than {LARGEST_ANSWER} bytes")
+        return bytes(body)

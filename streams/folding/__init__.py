@@ -1,0 +1,1 @@
+"""Records folded into rows: what sessions and jobs share."""

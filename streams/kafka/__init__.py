@@ -1,0 +1,1 @@
+"""Kafka without Faust: topics, writers, readers."""

@@ -1,0 +1,56 @@
+"""Sessions of ONNX Runtime: one thread each, from files that are what the manifest says."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import onnxruntime
+
+from streams.models.manifest import MOST_BYTES
+from topics.errors import EngineError
+
+
+def open_session(path: Path, sha256: str) -> onnxruntime.InferenceSession:
+    """Load the graph in `path`.
+
+    Each run uses the calling thread alone; ONNX Runtime releases the GIL, so callers scale by calling from as many
+    threads as there are cores.
+
+    Raises:
+        EngineError: the file is missing, is not the one with this SHA-256, or is no graph; one line naming the fault.
+    """
+    graph = read_file(path, sha256)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # What goes wrong is raised, and told once.
+    options.log_severity_level = 4
+    try:
+        return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's errors have no common base
+        raise EngineError(f"{path}: {first_line(error)}") from error
+
+
+def read_file(path: Path, sha256: str) -> bytes:
+    """Read a file of a model.
+
+    Raises:
+        EngineError: it cannot be read, is too large, or its SHA-256 is another.
+    """
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise EngineError(f"{path}: is larger than {MOST_BYTES} bytes")
+        content = path.read_bytes()
+    except OSError as error:
+        raise EngineError(f"{path}: {error.strerror}") from error
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise EngineError(f"{path}: not the file that the manifest was made for (its SHA-256 differs)")
+    return content
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's text, or the name of its class where it has none."""
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,1 @@
+"""What a job can be asked for, one file a service."""

@@ -1,0 +1,96 @@
+"""A job's audio as speech engines take it: 16 kHz, mono, 16 bits, in a file of which any part is read."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from streams.audio import wav
+from streams.audio.decode import open_file
+from streams.audio.resample import Resampler
+from streams.audio.wav import SAMPLE_BYTES
+from streams.models.protocol import Floats
+from topics.errors import AudioError
+from topics.media import Media
+
+RATE: Final = 16_000
+#: Samples that are read at a time: a run that is stopped goes on for no longer than this takes.
+BLOCK: Final = 4 * RATE
+
+
+class Stopped(Exception):
+    """Nobody waits for the work any more."""
+
+
+class Recording(msgspec.Struct, frozen=True):
+    """The samples in `path`, without a header."""
+
+    path: Path
+    samples: int
+    #: Where and why the audio breaks, or why there is no more of it; None for one that was read to its end.
+    fault: str | None = None
+
+    @property
+    def length_ms(self) -> int:
+        """Length in milliseconds."""
+        return self.samples * 1000 // RATE
+
+    def blocks(self, stopped: threading.Event) -> Iterator[Floats]:
+        """Yield the samples, float32[n] a block, -1 to 1.
+
+        Raises:
+            Stopped: `stopped` was set.
+        """
+        with self.path.open("rb") as file:
+            while data := file.read(BLOCK * SAMPLE_BYTES):
+                check(stopped)
+                yield wav.floats(data)
+
+    def wav(self, start_ms: int, end_ms: int) -> bytes:
+        """Return a stretch as a WAV file."""
+        return wav.file(self._read(start_ms * RATE // 1000, end_ms * RATE // 1000), RATE)
+
+    def cut(self, first: int, end: int) -> Floats:
+        """Return samples [first, end), float32[n], -1 to 1."""
+        return wav.floats(self._read(first, end))
+
+    def _read(self, first: int, end: int) -> bytes:
+        with self.path.open("rb") as file:
+            file.seek(first * SAMPLE_BYTES)
+            return file.read((end - first) * SAMPLE_BYTES)
+
+
+def convert(audio: Path, media: Media, path: Path, stopped: threading.Event) -> Recording:
+    """Decode a file into `path`, an empty file, in bounded memory.
+
+    Audio that breaks after its beginning is kept up to there; `Recording.fault` says so.
+
+    Raises:
+        AudioError: nothing of it can be decoded.
+        Stopped: `stopped` was set.
+    """
+    # Not made here: a run that was cancelled may have removed it before its thread came so far.
+    with audio.open("rb") as source, path.open("r+b") as out:
+        opened = open_file(source, media)
+        resampler = Resampler(opened.rate, RATE)
+        fault: str | None = None
+        try:
+            for block in opened.blocks():
+                check(stopped)
+                out.write(wav.pcm(resampler.feed(block)))
+        except AudioError as error:
+            if not resampler.position:
+                raise
+            fault = opened.fault(error)
+        out.write(wav.pcm(resampler.finish()))
+        return Recording(path, out.tell() // SAMPLE_BYTES, fault)
+
+
+def check(stopped: threading.Event) -> None:
+    """Raise Stopped when `stopped` is set."""
+    if stopped.is_set():
+        raise Stopped

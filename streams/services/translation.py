@@ -1,0 +1,68 @@
+"""Translation of a job: the turns of its transcript, in batches that an engine answers in time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from streams.clients.translate import TranslationEngine
+from streams.services.performer import Done, Work
+from topics.errors import ServiceFault
+from topics.jobs import payloads
+from topics.jobs.options import ANY_LANGUAGE, Service
+
+#: Characters that are translated in one call; most jobs have fewer.
+BATCH_CHARACTERS: Final = 20_000
+
+
+class TranslationPerformer:
+    """Runs `translation`."""
+
+    def __init__(self, engine: TranslationEngine) -> None:
+        self._engine = engine
+
+    @property
+    def limit(self) -> int:
+        """As many runs as the engine takes calls."""
+        return self._engine.address.limit
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._engine.close()
+
+    async def perform(self, work: Work) -> Done:
+        """Translate a job's transcript, a portion a call; see `Performer`.
+
+        Raises:
+            ServiceFault: speech analysis has failed, or the engine has.
+        """
+        portions, options = work.portions(Service.SPEECH), work.accepted.options
+        if not portions:
+            raise ServiceFault("speech_analysis failed: there is nothing to translate")
+        source = "auto" if options.speech_lang == ANY_LANGUAGE else options.speech_lang
+        target = options.translation_target_lang
+        segments = [segment for portion in portions for segment in payloads.transcript(portion).segments]
+        translated = 0
+        for number, batch in enumerate(batches([segment.text for segment in segments])):
+            async with self._engine.places:
+                texts = await self._engine.translate(batch, source, target, f"{work.run}-{number}")
+            translated += len(texts)
+            await work.emit(payloads.encode(payloads.Translated(target, texts)), translated / len(segments))
+        if not segments:
+            # What succeeds has a portion, even one that says nothing.
+            await work.emit(payloads.encode(payloads.Translated(target, ())), 1.0)
+        return Done(self._engine.address.model or "default", work.audio_ms() if segments else 0)
+
+
+def batches(texts: Sequence[str]) -> Iterator[list[str]]:
+    """Yield the texts in order, at most `BATCH_CHARACTERS` together or one that is longer by itself."""
+    batch: list[str] = []
+    characters = 0
+    for text in texts:
+        if batch and characters + len(text) > BATCH_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+        batch.append(text)
+        characters += len(text)
+    if batch:
+        yield batch

@@ -1,0 +1,329 @@
+"""The analyser: takes accepted chunks of each session in order and writes their windows to the result topic.
+
+It is told which sessions have work by an in-memory channel; what the work is stands in the rows, so nothing is lost
+with the process. Sessions run side by side, one step of a session at a time; decoding, framing and inference happen
+in worker threads, and no partition is held while they do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from pathlib import Path
+from typing import BinaryIO, Final, TypeVar, cast
+
+import msgspec
+import structlog
+
+from streams.folding import retry
+from streams.folding.store import SessionStore
+from streams.models.protocol import Engine
+from streams.models.shelf import Shelf
+from streams.sessions.audio import AudioSource
+from streams.sessions.progress import FileProgress, Progress, Scores, StreamProgress, WindowProgress
+from topics import media
+from topics.errors import AudioError, EarshotError, EngineError, Unavailable
+from topics.geometry import Geometry
+from topics.lifecycle import Head, State
+from topics.records import Failed, Opened, Result, Scored
+from topics.rows import BLOCK_WINDOWS, ChunkRow
+
+T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
+
+STEP_CHUNKS: Final = 16
+STEP_BYTES: Final = 2 * 1024 * 1024
+SPOOL_IN_MEMORY: Final = 4 * 1024 * 1024
+PROGRESS_KEPT: Final = 1024
+ATTEMPTS: Final = 3
+
+#: Append a result of a session to the result topic; returns once it is durable.
+Emit = Callable[[str, Result], Awaitable[None]]
+#: The store that holds a session now; raises Unavailable when its partition is elsewhere.
+StoreOf = Callable[[str], SessionStore]
+
+
+class Job(msgspec.Struct):
+    """What is known in memory of a session that was analysed lately."""
+
+    #: The model that scores the session.
+    engine: Engine | None = None
+    progress: Progress | FileProgress | None = None
+    #: The `keep` of the last result that was emitted: chunk rows below it are dropped already.
+    dropped: int = 0
+    ended: bool = False
+    failures: int = 0
+
+
+class Analyser:
+    """Runs the analysis of all sessions of a node."""
+
+    def __init__(
+        self, shelf: Shelf, audio: AudioSource, store_of: StoreOf, emit: Emit, workers: int, spool: Path
+    ) -> None:
+        self.shelf = shelf
+        self.audio = audio
+        self.store_of = store_of
+        self.emit = emit
+        self.spool = spool
+        self.pool = ThreadPoolExecutor(workers, thread_name_prefix="inference")
+        # More than threads: most of a step's time is spent waiting for the log.
+        self.lanes = 8 * workers
+        self._jobs: OrderedDict[str, Job] = OrderedDict()
+        #: Sessions with work, and since when (monotonic seconds).
+        self._waiting: dict[str, float] = {}
+        self._ready: deque[str] = deque()
+        #: Sessions in a lane, and since when they had the work that is being done.
+        self._running: dict[str, float] = {}
+        self._wake = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self, ended: Callable[[asyncio.Task[None]], None]) -> None:
+        """Start the lanes; each takes one session's step at a time. `ended` is called with each that ends."""
+        self._tasks = [asyncio.create_task(self._lane(), name=f"analyser-{lane}") for lane in range(self.lanes)]
+        for task in self._tasks:
+            task.add_done_callback(ended)
+
+    async def stop(self) -> None:
+        """Stop; what is not analysed yet is found again in the rows."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.pool.shutdown(wait=True, cancel_futures=True)
+        for session in list(self._jobs):
+            self.forget(session)
+
+    def enqueue(self, session: str) -> None:
+        """There is work in a session."""
+        if session not in self._waiting:
+            self._waiting[session] = time.monotonic()
+            self._queue(session)
+
+    def forget(self, session: str) -> None:
+        """The session is gone: its pending inference is cancelled at the next step."""
+        self._waiting.pop(session, None)
+        job = self._jobs.pop(session, None)
+        if job is not None:
+            _close(job)
+
+    def forget_all(self) -> None:
+        """The partitions went away: what is known in memory may be behind when they come back."""
+        for session in [*self._jobs, *self._waiting]:
+            self.forget(session)
+
+    def lag(self) -> float:
+        """Return for how many seconds the oldest unanalysed chunk has been waiting."""
+        since = min((*self._waiting.values(), *self._running.values()), default=None)
+        return 0.0 if since is None else time.monotonic() - since
+
+    async def _lane(self) -> None:
+        while True:
+            while not self._ready:
+                self._wake.clear()
+                await self._wake.wait()
+            session = self._ready.popleft()
+            # A session that was forgotten and came back may be queued twice; the lane that has it queues it again.
+            since = None if session in self._running else self._waiting.pop(session, None)
+            if since is None:
+                continue
+            self._running[session] = since
+            try:
+                pause = await self._attempt(session)
+            finally:
+                del self._running[session]
+            if pause is not None:
+                self._waiting[session] = since
+            if pause:
+                # No lane waits with it: others have work that may succeed.
+                asyncio.get_running_loop().call_later(pause, self._queue, session)
+            else:
+                self._queue(session)
+
+    def _queue(self, session: str) -> None:
+        if session in self._waiting and session not in self._running:
+            self._ready.append(session)
+            self._wake.set()
+
+    async def _attempt(self, session: str) -> float | None:
+        """Do one step; return in how many seconds the session's next is due, None when it has no more work."""
+        job = self._job(session)
+        pause: float | None
+        try:
+            pause = 0.0 if await self._step(session, job) else None
+            job.failures = 0
+        except Exception as error:
+            pause = await self._failed(session, job, error)
+        if self._jobs.get(session) is not job:
+            _close(job)
+            return None
+        return pause
+
+    async def _failed(self, session: str, job: Job, error: Exception) -> float | None:
+        """The audio's own faults end the session; faults of the service are tried again."""
+        job.failures += 1
+        passing = isinstance(error, (Unavailable, OSError))
+        if not isinstance(error, AudioError) and (passing or job.failures < ATTEMPTS):
+            return self._later(session, job, error)
+        if not isinstance(error, EarshotError):
+            log.error("analysis.failed", session=session[:8], error=repr(error), exc_info=error)
+        message = str(error) if isinstance(error, EarshotError) else "the audio could not be analysed: internal error"
+        _close(job)
+        try:
+            await self.emit(session, Failed(message))
+        except Unavailable as refused:
+            return self._later(session, job, refused)
+        job.ended = True
+        return None
+
+    def _later(self, session: str, job: Job, error: Exception) -> float:
+        log.warning("analysis.retry", session=session[:8], error=repr(error), attempt=job.failures)
+        _close(job)
+        return retry.pause(job.failures)
+
+    def _job(self, session: str) -> Job:
+        job = self._jobs.get(session)
+        if job is None:
+            job = self._jobs[session] = Job()
+        self._jobs.move_to_end(session)
+        if len(self._jobs) > PROGRESS_KEPT:
+            oldest = next(iter(self._jobs))
+            if oldest not in self._running:
+                _close(self._jobs.pop(oldest))
+        return job
+
+    async def _step(self, session: str, job: Job) -> bool:
+        store = self.store_of(session)
+        head, opened = store.head(session), store.opened(session)
+        if head is None or opened is None or head.finished or head.error is not None or job.ended:
+            return False
+        if job.engine is None:
+            job.engine = await self._engine(store, session, head, opened)
+        if head.kind == "file":
+            return head.state is State.READONLY and await self._file_step(session, job, job.engine, store, head, opened)
+        return await self._stream_step(session, job, job.engine, store, head, opened)
+
+    async def _engine(self, store: SessionStore, session: str, head: Head, opened: Opened) -> Engine:
+        """Return the model that the session was opened with.
+
+        Raises:
+            Unavailable: it is not here now; the session waits for it, since another one's windows would not fit.
+        """
+        # Sessions from before models could change: the model that scored their last window, or any.
+        last = None if opened.model else store.block(session, max(0, head.windows - 1) // BLOCK_WINDOWS)
+        model = opened.model or (self.shelf.current.manifest.model_id if last is None else last.model)
+        try:
+            return await self._in_thread(self.shelf.engine, model)
+        except EngineError as error:
+            raise Unavailable(f"the session waits for its model: {error}") from error
+
+    async def _stream_step(
+        self, session: str, job: Job, engine: Engine, store: SessionStore, head: Head, opened: Opened
+    ) -> bool:
+        if job.progress is None:
+            kind = WindowProgress if head.predicts else StreamProgress
+            geometry = Geometry(opened.window_ms, opened.hop_ms)
+            job.progress = kind(engine, geometry, media.parse(opened.content_type), head)
+            job.dropped = head.cursor.keep
+        progress = cast(Progress, job.progress)
+        chunks = await self._fetch(store, session, head, progress.taken)
+        if chunks:
+            scores = await self._in_thread(progress.take, chunks)
+            await self._emit(session, job, engine, scores)
+            return progress.taken < head.next or head.state is State.READONLY
+        if head.state is State.READONLY and progress.taken >= head.next:
+            scores = await self._in_thread(progress.finish)
+            await self._emit(session, job, engine, scores, final=True)
+        return False
+
+    async def _fetch(self, store: SessionStore, session: str, head: Head, first: int) -> list[bytes]:
+        """Read the next chunks of a stream, as many as one step takes."""
+        rows: list[ChunkRow] = []
+        size = 0
+        found = store.chunks(session, first, min(head.next, first + STEP_CHUNKS))
+        if first < head.next and not found:
+            raise LookupError(f"chunk {first} of {head.next} has no row")
+        for row in found:
+            if rows and size + row.length > STEP_BYTES:
+                break
+            rows.append(row)
+            size += row.length
+        chunks = [data async for data in self.audio.read(store.partition.number, rows)]
+        for row in rows:
+            self.audio.cache.drop(store.partition.number, row.offset)
+        if chunks and first + len(chunks) == head.next:
+            chunks[-1] = _within(chunks[-1], head)
+        return chunks
+
+    async def _file_step(
+        self, session: str, job: Job, engine: Engine, store: SessionStore, head: Head, opened: Opened
+    ) -> bool:
+        if head.next == 0:
+            await self._emit(session, job, engine, Scores(0, b"", head.cursor), final=True)
+            return False
+        if job.progress is None:
+            job.progress = await self._open_file(engine, store, session, head, opened)
+        progress = cast(FileProgress, job.progress)
+        scores = await self._in_thread(progress.step, len(engine.manifest.tags))
+        if scores.packed or progress.ended:
+            await self._emit(session, job, engine, scores, final=progress.ended)
+        return not progress.ended
+
+    async def _open_file(
+        self, engine: Engine, store: SessionStore, session: str, head: Head, opened: Opened
+    ) -> FileProgress:
+        """Gather a file's chunks, in memory while small, else in a file without a name."""
+        # Closed with the job, which outlives this call.
+        spool = cast(BinaryIO, tempfile.SpooledTemporaryFile(SPOOL_IN_MEMORY, dir=str(self.spool)))  # noqa: SIM115
+        try:
+            await self._fill(spool, store, session, head)
+            geometry, declared = Geometry(opened.window_ms, opened.hop_ms), media.parse(opened.content_type)
+            return await self._in_thread(FileProgress, engine, geometry, declared, head, spool)
+        except BaseException:
+            spool.close()
+            raise
+
+    async def _fill(self, spool: BinaryIO, store: SessionStore, session: str, head: Head) -> None:
+        chunks = store.chunks(session, 0, head.next)
+        if len(chunks) < head.next:
+            raise LookupError(f"chunk {len(chunks)} of {head.next} has no row")
+        left = head.received if head.total_size is None else min(head.received, head.total_size)
+        async with aclosing(self.audio.read(store.partition.number, chunks)) as audio:
+            async for data in audio:
+                spool.write(data[:left])
+                left -= len(data[:left])
+        for row in chunks:
+            self.audio.cache.drop(store.partition.number, row.offset)
+        spool.seek(0)
+
+    async def _emit(self, session: str, job: Job, engine: Engine, scores: Scores, final: bool = False) -> None:
+        model, tags = engine.manifest.model_id, len(engine.manifest.tags)
+        final = final and scores.error is None
+        await self.emit(session, Scored(scores.first, model, scores.packed, scores.cursor, job.dropped, final, tags))
+        job.dropped = scores.cursor.keep
+        if scores.error is not None:
+            raise AudioError(scores.error)
+        if final:
+            _close(job)
+            job.ended = True
+
+    async def _in_thread(self, work: Callable[..., T], *arguments: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self.pool, work, *arguments)
+
+
+def _within(data: bytes, head: Head) -> bytes:
+    """Cut what goes beyond `total_size` off the last chunk: some clients pad it with zeros."""
+    if head.total_size is None or head.received <= head.total_size:
+        return data
+    return data[: max(0, len(data) - (head.received - head.total_size))]
+
+
+def _close(job: Job) -> None:
+    if isinstance(job.progress, FileProgress):
+        job.progress.close()
+    job.progress = None

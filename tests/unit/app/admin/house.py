@@ -1,0 +1,99 @@
+"""The operator's interface over a real database in a file, without a socket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx2
+import msgspec
+from starlette.applications import Starlette
+
+from app.admin.routes import admin_routes
+from app.client._admin import AdminClient
+from app.edge import Edge
+from app.metrics import Meters
+from infra.db.database import Database
+from infra.db.ledger import SqlLedger
+from infra.service.administration import SqlAdministration
+from topics import apikeys
+from topics.accounts import Administration
+from topics.jobs.options import Service
+from topics.ports import Charge
+
+T = TypeVar("T")
+
+KEY = "the operator's own key"
+URL = "http://elsewhere"
+NOVEMBER = 1_793_491_200_000  # 2026-11-01T00:00:00Z
+
+
+def interface(administration: Administration, meters: Meters, key: str | None = KEY) -> Starlette:
+    """The interface alone; of the edge it needs the meters."""
+    fields: dict[str, Any] = dict.fromkeys(Edge.__struct_fields__) | {"meters": meters}
+    return Starlette(routes=admin_routes(Edge(**fields), administration, None if key is None else apikeys.digest(key)))
+
+
+def database_at(directory: Path) -> str:
+    """The URL of the database that commands use, with this data directory."""
+    return f"sqlite+aiosqlite:///{directory / 'earshot.db'}"
+
+
+class Transport(httpx2.ASGITransport):
+    """A service elsewhere, with a database of its own connections."""
+
+    def __init__(self, directory: Path) -> None:
+        self._database = Database(database_at(directory))
+        super().__init__(interface(SqlAdministration(self._database), Meters(tuple)))
+
+    async def aclose(self) -> None:
+        await self._database.close()
+        await super().aclose()
+
+
+class House(msgspec.Struct, frozen=True):
+    """What a test works with."""
+
+    accounts: SqlAdministration
+    ledger: SqlLedger
+    meters: Meters
+    http: httpx2.AsyncClient
+    client: AdminClient
+
+    async def used(self) -> tuple[str, str]:
+        """Write usage of a new project in a new organization; return their ids."""
+        zoo, _ = await self.accounts.create_organization("Zoo")
+        apes, _ = await self.accounts.create_project("apes", "Zoo")
+        sound = Charge("j1", Service.SOUND, apes.id, zoo.id, 61_001, "yamnet@1", NOVEMBER)
+        speech = msgspec.structs.replace(sound, service=Service.SPEECH, audio_ms=61_000, model="=cmd")
+        await self.ledger.record([sound, speech, msgspec.structs.replace(sound, job="j2", at_ms=NOVEMBER - 1)])
+        return zoo.id, apes.id
+
+
+@asynccontextmanager
+async def _house(directory: Path) -> AsyncIterator[House]:
+    database = Database(database_at(directory))
+    accounts, meters = SqlAdministration(database), Meters(tuple)
+    transport = httpx2.ASGITransport(interface(accounts, meters))
+    headers = {"Authorization": f"Bearer {KEY}"}
+    async with (
+        AsyncExitStack() as stack,
+        httpx2.AsyncClient(transport=transport, base_url=f"{URL}/admin/v1", headers=headers) as http,
+        AdminClient(URL, KEY, transport=transport) as client,
+    ):
+        stack.push_async_callback(database.close)
+        await database.migrate()
+        yield House(accounts, SqlLedger(database), meters, http, client)
+
+
+def tell(directory: Path, story: Callable[[House], Awaitable[T]]) -> T:
+    """Return what `story` returns in a fresh house."""
+
+    async def told() -> T:
+        async with _house(directory) as house:
+            return await story(house)
+
+    return asyncio.run(told())

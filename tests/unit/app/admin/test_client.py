@@ -1,0 +1,257 @@
+"""The operator's client is as good as the database: the same answers, the same errors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from pathlib import Path
+
+import httpx2
+import msgspec
+import pytest
+
+from app.admin.rows import LineRow
+from app.client import _admin
+from app.client._admin import AdminClient
+from app.http.replies import session_error
+from tests.unit.app.admin.house import KEY, URL, House, interface, tell
+from topics.accounts import Administration, Period
+from topics.errors import BadRequest, DirectoryDown, EarshotError, NotFound, RequestError, Unauthorized
+from topics.jobs.options import Service
+from topics.ports import Charge
+
+
+def test_what_is_made_there_is_here(tmp_path: Path) -> None:
+    async def story(house: House) -> None:
+        there: Administration = house.client
+        here = house.accounts
+        zoo, eso = await there.create_organization("Zoo")
+        apes, esp = await there.create_project("apes")
+        assert await there.organizations() == await here.organizations() == [zoo]
+        assert await there.projects() == await here.projects("Zoo") == [apes]
+        assert await here.organization_of(eso) == zoo.id
+        assert await there.rotate_project_key("apes") != esp
+        assert await here.project_of(esp) is None
+        assert await here.organization_of(await there.rotate_organization_key(zoo.id)) == zoo.id
+        await there.plan("apes", 1200)
+        (planned,) = await there.projects("Zoo")
+        assert planned.free_seconds == 1200
+        await there.delete_project("apes")
+        assert await here.projects() == []
+        await there.delete_organization("Zoo")
+        assert await here.organizations() == []
+
+    tell(tmp_path, story)
+
+
+NAMES = [
+    "a b",
+    "ä/ö",
+    "100%",
+    "a?b#c",
+    "..",
+    ".",
+    "a/../b",
+    "a+b",
+    "+",
+    "key/x",
+    "'&;",
+    "x/key",
+    "x/plan",
+    "/key",
+    "/plan",
+    "key",
+]
+
+
+def test_any_name_can_be_given(tmp_path: Path) -> None:
+    async def story(house: House) -> None:
+        await house.accounts.create_organization("other")
+        for name in NAMES:
+            await house.client.create_organization(name)
+            await house.client.create_project(name, name)
+            await house.client.plan(name, 5)
+            await house.client.rotate_project_key(name)
+            await house.client.rotate_organization_key(name)
+            (project,) = await house.client.projects(name)
+            assert (project.name, project.free_seconds) == (name, 5)
+            assert await house.client.totals(Period(name, name)) == []
+            await house.client.delete_project(name)
+            await house.client.delete_organization(name)
+            assert [one.name for one in await house.accounts.organizations()] == ["other"]
+
+    tell(tmp_path, story)
+
+
+async def lines(of: Administration, period: Period) -> list[Charge]:
+    return [one async for page in of.lines(period) for one in page]
+
+
+PERIODS = [
+    Period(),
+    Period("Zoo", "apes"),
+    Period(service=Service.SPEECH),
+    Period(month="2026-10"),
+    Period("b" * 24),
+]
+
+
+def test_usage(tmp_path: Path) -> None:
+    async def story(house: House) -> None:
+        await house.used()
+        for period in PERIODS:
+            assert await house.client.totals(period) == await house.accounts.totals(period)
+            assert await lines(house.client, period) == await lines(house.accounts, period)
+        await house.client.delete_project("apes")
+        (gone, *_) = await house.client.totals(Period())
+        assert gone.name is None
+        assert await house.client.totals(Period()) == await house.accounts.totals(Period())
+
+    tell(tmp_path, story)
+
+
+def test_a_project_is_looked_for_in_the_organization_that_is_named(tmp_path: Path) -> None:
+    async def story(house: House) -> None:
+        _, apes = await house.used()
+        await house.accounts.create_organization("Farm")
+        await house.accounts.create_project("apes", "Farm")
+        await house.accounts.create_project("pigs", "Farm")
+        for of in house.accounts, house.client:
+            assert await of.totals(Period("Zoo", "apes")) == await of.totals(Period(project=apes))
+            assert await of.totals(Period("Farm", "apes")) == []
+            with pytest.raises(BadRequest, match="several projects 'apes'"):
+                await of.totals(Period(project="apes"))
+            with pytest.raises(NotFound, match="no project 'pigs'"):
+                await lines(of, Period("Zoo", "pigs"))
+
+    tell(tmp_path, story)
+
+
+def test_lines_are_read_as_they_come() -> None:
+    row = msgspec.json.encode(LineRow.of(Charge("j", Service.SOUND, "p", "o", 1, "\u2028", 0)))
+    sent = 0
+
+    async def body() -> AsyncIterator[bytes]:
+        nonlocal sent
+        yield b"[" + row
+        while True:
+            sent += 1
+            yield b"," + row + b",\n" + row
+
+    async def story() -> None:
+        transport = httpx2.MockTransport(lambda _: httpx2.Response(200, content=body()))
+        async with AdminClient(URL, KEY, transport=transport) as client, aclosing(client.lines(Period())) as pages:
+            for number in range(1, 4):
+                page = await anext(pages)
+                assert [one.model for one in page] == ["\u2028", "\u2028"]
+                assert sent == number
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("body", [b"", b"[", b"[{}]", b"<html>]", b'[{"job":"j"},\n', b"[" + b" " * 100])
+def test_lines_that_break_off(monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
+    monkeypatch.setattr(_admin, "LONGEST_LINE", 99)
+
+    async def story() -> None:
+        transport = httpx2.MockTransport(lambda _: httpx2.Response(200, content=body))
+        async with AdminClient(URL, KEY, transport=transport) as client:
+            await lines(client, Period())
+
+    with pytest.raises(DirectoryDown, match="does not speak"):
+        asyncio.run(story())
+
+
+CALLS: list[Callable[[Administration], object]] = [
+    lambda it: it.create_organization("Zoo"),
+    lambda it: it.create_organization(" "),
+    lambda it: it.create_project("apes", "nobody"),
+    lambda it: it.create_project("apes"),
+    lambda it: it.projects("nobody"),
+    lambda it: it.rotate_organization_key("nobody"),
+    lambda it: it.rotate_project_key("nobody"),
+    lambda it: it.plan("apes", -1),
+    lambda it: it.delete_organization("nobody"),
+    lambda it: it.delete_project("nobody"),
+    lambda it: it.totals(Period(project="nobody")),
+    lambda it: lines(it, Period("nobody")),
+]
+
+
+def test_errors_are_the_same(tmp_path: Path) -> None:
+    async def failed(call: Callable[[Administration], object], of: Administration) -> tuple[type, str]:
+        with pytest.raises((BadRequest, NotFound)) as caught:
+            await call(of)  # type: ignore[misc]
+        return caught.type, str(caught.value)
+
+    async def story(house: House) -> None:
+        await house.used()
+        for call in CALLS:
+            assert await failed(call, house.client) == await failed(call, house.accounts)
+
+    tell(tmp_path, story)
+
+
+def asked(handler: Callable[[httpx2.Request], httpx2.Response], key: str = KEY) -> EarshotError:
+    """What a call raises where `handler` answers."""
+
+    async def story() -> None:
+        async with AdminClient(URL, key, transport=httpx2.MockTransport(handler)) as client:
+            await client.organizations()
+
+    with pytest.raises(EarshotError) as caught:
+        asyncio.run(story())
+    assert key not in repr(caught.value)
+    return caught.value
+
+
+def test_another_key(tmp_path: Path) -> None:
+    async def story(house: House) -> None:
+        transport = httpx2.ASGITransport(interface(house.accounts, house.meters))
+        async with AdminClient(URL, KEY + "!", transport=transport) as client:
+            with pytest.raises(Unauthorized, match="invalid admin key"):
+                await client.organizations()
+
+    tell(tmp_path, story)
+
+
+def test_failures_of_the_service() -> None:
+    def answer(status: int, body: bytes) -> Callable[[httpx2.Request], httpx2.Response]:
+        return lambda _: httpx2.Response(status, content=body)
+
+    assert "database is away" in str(asked(answer(500, b'{"error": "database is away"}')))
+    for status, body in (200, b'{"x": 1}'), (200, b"<html>"), (401, b"<html>"), (302, b""), (502, b"Bad Gateway"):
+        error = asked(answer(status, body))
+        assert isinstance(error, DirectoryDown)
+        assert "does not speak" in str(error)
+    assert type(asked(answer(413, b'{"error": "long"}'))) is RequestError
+    off = asked(answer(404, session_error(404, None).body))
+    assert isinstance(off, DirectoryDown)
+    assert "EARSHOT_ADMIN_KEY is not set there" in str(off)
+
+
+def test_no_answer() -> None:
+    def lost(request: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ReadTimeout("")
+
+    error = asked(lost)
+    assert isinstance(error, DirectoryDown)
+    assert str(error) == f"no answer from {URL}: ReadTimeout"
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "elsewhere:8000", "ftp://h", "http://", "http://u:word@h", "http://[::1", "http://h?x", "http://h:99999"],
+)
+def test_what_is_no_url(url: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        AdminClient(url, KEY)
+    assert "word@" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["", "short", "with\na line break in it", "é" * 20])
+def test_what_is_no_key(key: str) -> None:
+    with pytest.raises(Unauthorized) as caught:
+        AdminClient(URL, key)
+    assert not key or key not in str(caught.value)

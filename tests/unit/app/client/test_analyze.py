@@ -1,0 +1,157 @@
+"""`earshot analyze` as a user types it, against the stub."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.app.client.jobs_stub import FAULTY, RESULT, JobStub, error
+from tests.unit.app.client.stub import KEY
+from tests.unit.app.client.test_commands import earshot
+
+WAV = b"RIFF\x00\x00\x00\x00WAVEfmt "
+
+
+@pytest.fixture
+def wav(tmp_path: Path) -> Path:
+    path = tmp_path / "yard.wav"
+    path.write_bytes(WAV)
+    return path
+
+
+def analyze(capsys: pytest.CaptureFixture[str], stub: JobStub, *arguments: object) -> tuple[int, list[str], str]:
+    return earshot(capsys, "analyze", *map(str, arguments), "--url", stub.url, "--key", KEY)
+
+
+def test_a_summary(jobs: JobStub, wav: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = analyze(capsys, jobs, wav)
+    assert (code, err) == (0, "")
+    assert "yard.wav" in "".join(out[:3])
+    text = [" ".join(line.split()) for line in out]
+    assert "0:00.5 1:01:01.2 Unknown 0 Sit! data: [good] dog" in text, "brackets are no markup"
+    assert "0:00.0 0:03.0 0.80 Dog_bark" in text, "two windows are one stretch"
+    assert "note: the engine has one language" in text
+    (sent,) = jobs.jobs.values()
+    assert sent.options == {"sound_event_detection": True, "speech_analysis": True}
+
+
+def test_what_failed_is_named_and_the_rest_is_shown(
+    jobs: JobStub, wav: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jobs.result = FAULTY
+    code, out, err = analyze(capsys, jobs, wav, "--insights")
+    assert (code, err) == (1, f"earshot: {wav}: speech_analysis: ASR Engine API error: 500\n")
+    text = [" ".join(line.split()) for line in out]
+    assert "A dog barks." in text
+    assert "environment a yard" in text
+    assert not any("no speech" in line for line in text)
+
+
+def test_nothing_said_and_nothing_heard(jobs: JobStub, wav: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    empty = {"status": "success", "results": []}
+    jobs.result = {"sound_event_detection": empty, "speech_analysis": empty, "metadata": {}}
+    _, out, _ = analyze(capsys, jobs, wav)
+    assert [line for line in out if line][-2:] == ["no speech", "no sound recognised"]
+
+
+def test_nothing_reaches_the_terminal_but_text(jobs: JobStub, wav: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    jobs.result = {"caption": {"status": "success", "result": {"caption": "a\x1b[2J dog\x07"}}, "metadata": {}}
+    _, out, _ = analyze(capsys, jobs, wav)
+    assert "a[2J dog" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [
+        (["--no-speech"], {"sound_event_detection": True}),
+        (["--no-sounds", "--speakers"], {"speech_analysis": True, "speaker_profile": True}),
+        (
+            ["--insights", "--prompt", "dogs"],
+            {
+                "sound_event_detection": True,
+                "speech_analysis": True,
+                "audio_insights": True,
+                "caption": True,
+                "audio_insights_prompt": "dogs",
+            },
+        ),
+        (
+            ["--no-sounds", "--translate", "ko", "--lang", "en"],
+            {"speech_analysis": True, "translation": True, "translation_target_lang": "ko", "speech_lang": "en"},
+        ),
+    ],
+)
+def test_options(
+    jobs: JobStub, wav: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], options: dict[str, object]
+) -> None:
+    assert analyze(capsys, jobs, wav, *arguments, "--idempotency-key", "k")[0] == 0
+    (sent,) = jobs.jobs.values()
+    assert (sent.options, sent.headers["idempotency-key"]) == (options, "k")
+
+
+def test_results_for_programs(jobs: JobStub, wav: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = analyze(capsys, jobs, wav, wav, "--json")
+    assert (code, err) == (0, "")
+    # Not `splitlines`, as the transcript has one of the other line ends.
+    assert [json.loads(line) for line in "\n".join(out).replace("\n data:", "\u2028 data:").split("\n")] == [RESULT] * 2
+
+
+def test_captions_are_written(jobs: JobStub, wav: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    srt, vtt = tmp_path / "yard.srt", tmp_path / "yard.vtt"
+    assert analyze(capsys, jobs, wav, "--srt", srt, "--vtt", vtt)[0] == 0
+    assert srt.read_text(encoding="utf-8") == "captions as srt – héllo"
+    assert vtt.read_text(encoding="utf-8") == "captions as vtt – héllo"
+    code, out, err = analyze(capsys, jobs, wav, "--srt", tmp_path / "nowhere" / "yard.srt")
+    assert (code, err) == (1, f"earshot: {tmp_path / 'nowhere' / 'yard.srt'}: No such file or directory\n")
+    assert any("Dog_bark" in line for line in out), "the result was there"
+
+
+def test_one_file_that_fails_of_several(
+    jobs: JobStub, wav: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    jobs.refusals.append(error(402, "exceeded maximum usage limit"))
+    code, out, err = analyze(capsys, jobs, wav, tmp_path / "none.wav", wav)
+    assert code == 1
+    assert err.splitlines() == [
+        f"earshot: {wav}: exceeded maximum usage limit",
+        f"earshot: {tmp_path / 'none.wav'}: No such file or directory",
+    ]
+    assert sum("Dog_bark" in line for line in out) == 1
+
+
+def test_a_job_that_is_deleted_meanwhile(jobs: JobStub, wav: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    jobs.removing = True
+    assert analyze(capsys, jobs, wav) == (1, [], f"earshot: {wav}: the job was removed\n")
+
+
+def test_a_service_that_goes_away_leaves_the_name_of_the_job(
+    jobs: JobStub, wav: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.client._following.RETRIES", ())
+    jobs.connections.append(b": ping\n\n")
+    code, out, err = analyze(capsys, jobs, wav)
+    (job,) = jobs.jobs
+    assert (code, out) == (1, [])
+    assert err.splitlines() == [
+        f"earshot: job {job} goes on without you",
+        f"earshot: no answer from {jobs.url}: the stream ended",
+    ]
+
+
+def test_what_is_for_one_file(jobs: JobStub, wav: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = analyze(capsys, jobs, wav, wav, "--srt", "a.srt")
+    assert (code, err) == (1, "earshot: --srt, --vtt and --idempotency-key are for one file\n")
+    assert jobs.uploads == 0
+
+
+def test_a_prompt_for_nobody(jobs: JobStub, wav: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert analyze(capsys, jobs, wav, "--prompt", "dogs") == (1, [], "earshot: --prompt needs --insights\n")
+    assert jobs.uploads == 0
+
+
+def test_a_wrong_key_ends_it_all(jobs: JobStub, wav: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = earshot(capsys, "analyze", str(wav), str(wav), "--url", jobs.url, "--key", "another")
+    assert (code, jobs.uploads) == (1, 1)
+    assert "does not know this project key" in err

@@ -1,0 +1,131 @@
+"""Both shells against a server that loses answers and is busy: nothing is sent twice, nothing is missing."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from app import client as package
+from app.client import (
+    AsyncClient,
+    Client,
+    Event,
+    Opening,
+    Sensitivity,
+    SessionFailed,
+    UnknownFormat,
+    Unreachable,
+    WrongKey,
+    _media,
+)
+from tests.unit.app.client.conftest import HEARD
+from tests.unit.app.client.stub import KEY, Stub
+
+PCM = Opening("stream", "audio/x-raw; rate=16000; format=s16le", Sensitivity(1, {"Speech": -2}))
+WAV = b"RIFF\x00\x00\x00\x00WAVEfmt "
+
+
+async def no_pause(seconds: float) -> None:
+    """Sleep for no time at all."""
+
+
+def names(events: list[Event]) -> list[dict[str, float]]:
+    return [{tag.name: tag.probability for tag in event.sounds} for event in events]
+
+
+def test_a_stream_with_lost_answers_and_a_busy_service(stub: Stub) -> None:
+    with Client(stub.url, KEY, sleep=lambda seconds: None) as client:
+        session = client.create_session(PCM)
+        stub.faults.extend(["lost", "busy", "lost"])
+        number = session.chunk_sequence
+        for block in (b"a", b"b", b"c", b"d", b"e"):
+            number = client.put_chunk(session.id, number, block)
+        client.seal(session.id)
+        assert names(list(client.events(session.id))) == HEARD
+        assert client.status(session.id).state == "readonly"
+        assert client.official_tags() == ("Dog_bark", "Speech")
+        assert b"".join(stub.only.chunks) == b"abcde"
+        assert stub.only.opening["tags_sensitivity"] == {"Speech": -2}
+        assert stub.only.opening["default_sensitivity"] == 1
+        client.delete(session.id)
+        client.delete(session.id)
+
+
+def test_the_same_on_asyncio(stub: Stub) -> None:
+    async def told() -> list[Event]:
+        async with AsyncClient(stub.url, KEY, sleep=no_pause) as client:
+            session = await client.create_session(PCM)
+            stub.faults.extend(["lost", "busy"])
+            for number in range(5):
+                await client.put_chunk(session.id, number, b"abcde"[number : number + 1])
+            await client.seal(session.id)
+            events = [event async for event in client.events(session.id)]
+            assert (await client.status(session.id)).state == "readonly"
+            assert await client.official_tags() == ("Dog_bark", "Speech")
+            await client.delete(session.id)
+            return events
+
+    assert names(asyncio.run(told())) == HEARD
+
+
+def test_a_file_goes_in_chunks(stub: Stub, tmp_path: Path) -> None:
+    path = tmp_path / "street.wav"
+    path.write_bytes(WAV + bytes(_media.CHUNK))
+
+    async def told() -> list[Event]:
+        async with AsyncClient(stub.url, KEY) as client:
+            return [event async for event in client.detect(path)]
+
+    with Client(stub.url, KEY) as client:
+        assert names(list(client.detect(path))) == HEARD
+    assert [len(chunk) for chunk in stub.only.chunks] == [_media.CHUNK, len(WAV)]
+    assert stub.only.opening["content_type"] == "audio/wav"
+    assert stub.only.opening["file_name"] == "street.wav"
+    assert names(asyncio.run(told())) == HEARD
+
+
+def test_failures_have_names(stub: Stub, tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("not audio at all")
+    stub.error = "not a WAV file"
+    with Client(stub.url, KEY) as client:
+        with pytest.raises(UnknownFormat, match="not a WAV, MP3"):
+            list(client.detect(path))
+        path.write_bytes(WAV)
+        with pytest.raises(SessionFailed, match="not a WAV file"):
+            list(client.detect(path))
+    with Client(stub.url, "another key") as client, pytest.raises(WrongKey, match="Invalid API key"):
+        client.create_session(PCM)
+
+
+def test_nobody_there() -> None:
+    with Client("http://127.0.0.1:9", KEY) as client, pytest.raises(Unreachable, match="refused"):
+        client.create_session(PCM)
+
+
+@pytest.mark.parametrize(
+    ("head", "kind"),
+    [
+        (WAV, "audio/wav"),
+        (b"RF64\xff\xff\xff\xffWAVEds64", "audio/rf64"),
+        (b"FORM\x00\x00\x00\x00AIFFCOMM", "audio/aiff"),
+        (b"FORM\x00\x00\x00\x00AIFCFVER", "audio/aiff"),
+        (b"OggS\x00\x02", "audio/ogg"),
+        (b"fLaC\x00", "audio/flac"),
+        (b"ID3\x04\x00", "audio/mp3"),
+        (b"\xff\xfb\x90\x64", "audio/mp3"),
+        (b"\xff\xf3\x40\xc4", "audio/mp3"),
+        (b"\xff\xf1\x50\x80", None),
+        (b"\xff", None),
+        (b"RIFF\x00\x00\x00\x00AVI LIST", None),
+        (b"", None),
+    ],
+)
+def test_content_types_are_told_by_the_first_bytes(head: bytes, kind: str | None) -> None:
+    assert _media.content_type(head) == kind
+
+
+def test_every_public_name_exists() -> None:
+    assert [name for name in package.__all__ if not hasattr(package, name)] == []

@@ -1,0 +1,182 @@
+"""`earshot listen` and `earshot detect` as a user types them, against the stub."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from infra import cli
+from infra.cli import pcm
+from tests.unit.app.client.conftest import HEARD
+from tests.unit.app.client.stub import KEY, Stub
+from topics.errors import AudioError
+
+RATE = 8000
+LINES = ["At 0.5-2s, Dog_bark (0.90)", "At 1-2s, Speech (0.70)", "At 2-3s, Speech (0.80)"]
+
+
+def earshot(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, list[str], str]:
+    """Run the command line; return exit status, lines on stdout, and stderr."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["earshot", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+    out, err = capsys.readouterr()
+    return int(ended.value.code or 0), out.splitlines(), err
+
+
+@pytest.fixture
+def wav(tmp_path: Path) -> Path:
+    """2.25 s of a ramp, in two channels."""
+    path = tmp_path / "ramp.wav"
+    ramp = np.arange(int(RATE * 2.25), dtype=np.int16)
+    soundfile.write(path, np.stack([ramp, -ramp], axis=1), RATE)
+    return path
+
+
+def test_listen_prints_runs_and_sends_every_sample(stub: Stub, wav: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--speed", "max", "--whole", "--url", stub.url, "--key", KEY]
+    code, out, err = earshot(capsys, "listen", str(wav), *options)
+    assert (code, sorted(out), err) == (0, sorted(LINES), "")
+    session = stub.only
+    assert session.opening["content_type"] == "audio/x-raw; rate=8000; format=s16le; channels=2"
+    assert [len(chunk) for chunk in session.chunks] == [RATE * 2] * 4 + [RATE]
+    sent = np.frombuffer(b"".join(session.chunks), "<i2").reshape(-1, 2)
+    assert np.array_equal(sent, soundfile.read(wav, dtype="int16")[0])
+    assert session.readonly
+
+
+def test_listen_prints_windows(stub: Stub, wav: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = earshot(capsys, "listen", str(wav), "--speed", "max", "--url", stub.url, "--key", KEY)
+    assert "At 1-2s, Dog_bark (0.90), Speech (0.70)" in out
+    assert not any(line.startswith("At 0-1s") for line in out), "nothing was heard there"
+    assert len(out) == sum(map(bool, HEARD))
+
+
+def test_listen_reads_a_pipe(stub: Stub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    # 1.25 s of 24-bit audio and half a frame.
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(bytes(10000 * 3 + 2))))
+    options = ["--rate", "8000", "--format", "s24le", "--sensitivity", "-1", "--tag-sensitivity", "Dog_bark=2"]
+    code, _, err = earshot(capsys, "listen", "-", *options, "--url", stub.url, "--key", KEY)
+    assert (code, err) == (0, "")
+    assert [len(chunk) for chunk in stub.only.chunks] == [12000, 12000, 6000]
+    assert stub.only.opening["content_type"] == "audio/x-raw; rate=8000; format=s24le"
+    assert stub.only.opening["default_sensitivity"] == -1
+    assert stub.only.opening["tags_sensitivity"] == {"Dog_bark": 2}
+
+
+def test_ctrl_c_seals_and_prints_what_is_left(
+    stub: Stub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Microphone(io.RawIOBase):
+        """Two half seconds, then Ctrl-C."""
+
+        blocks = [b"\x00" * 16000] * 2
+
+        def read(self, size: int = -1) -> bytes:
+            if not self.blocks:
+                signal.raise_signal(signal.SIGINT)
+            return self.blocks.pop()
+
+    monkeypatch.setattr(sys, "stdin", type("Stdin", (), {"buffer": Microphone()}))
+    # A shell ignores the signal in what it runs in the background.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        code, out, _ = earshot(capsys, "listen", "-", "--url", stub.url, "--key", KEY)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (code, out) == (0, ["At 0.5-1.5s, Dog_bark (0.60)"])
+    assert stub.only.readonly
+
+
+def test_listen_tells_why_a_session_failed(stub: Stub, wav: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stub.error = "too many channels"
+    code, _, err = earshot(capsys, "listen", str(wav), "--speed", "max", "--url", stub.url, "--key", KEY)
+    assert (code, err) == (1, "earshot: too many channels\n")
+
+
+def test_detect_prints_a_table_for_each_file(stub: Stub, wav: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = earshot(capsys, "detect", str(wav), str(wav), "--url", stub.url, "--key", KEY)
+    assert (code, err) == (0, "")
+    assert sum("Dog_bark" in line for line in out) == 2
+    assert len(stub.sessions) == 2
+
+
+def test_detect_goes_on_after_a_file_that_failed(
+    stub: Stub, wav: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notes = tmp_path / "notes.txt"
+    notes.write_text("not audio at all")
+    missing = tmp_path / "missing.wav"
+    files = [str(notes), str(missing), str(wav)]
+    code, out, err = earshot(capsys, "detect", *files, "--json", "--url", stub.url, "--key", KEY)
+    assert code == 1
+    assert [line.split(": ", 2)[1] for line in err.splitlines()] == files[:2]
+    first, second, third = map(json.loads, out)
+    assert first == {"file": str(notes), "error": "not a WAV, MP3, Ogg, FLAC or AIFF file"}
+    assert second == {"file": str(missing), "error": "No such file or directory"}
+    assert third["events"][1] == {
+        "start_time": 0.5,
+        "end_time": 1.5,
+        "tags": [{"name": "Dog_bark", "probability": 0.6}],
+    }
+
+
+@pytest.mark.parametrize("command", ["listen", "detect"])
+def test_a_wrong_key_and_a_service_that_is_away_are_named(
+    command: str, stub: Stub, wav: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = earshot(capsys, command, str(wav), "--url", stub.url, "--key", "wrong")
+    assert (code, out) == (1, [])
+    assert err == f"earshot: the service at {stub.url} does not know this project key (Invalid API key)\n"
+    code, out, err = earshot(capsys, command, str(wav), "--url", "http://127.0.0.1:9", "--key", KEY)
+    assert (code, out) == (1, [])
+    assert err.startswith("earshot: no answer from http://127.0.0.1:9: ")
+    assert len(err.splitlines()) == 1
+    code, out, err = earshot(capsys, command, str(wav), "--url", stub.url)
+    assert (code, err) == (1, "earshot: no project key: give --key or set EARSHOT_PROJECT_KEY\n")
+
+
+@pytest.mark.parametrize("wrong", [["--speed", "0"], ["--speed", "fast"], ["--tag-sensitivity", "Speech=3"]])
+def test_wrong_options_are_refused(wrong: list[str], wav: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = earshot(capsys, "listen", str(wav), *wrong, "--key", KEY)
+    assert code == 2
+    assert wrong[0] in err
+
+
+def test_what_is_no_audio_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "notes.txt").write_text("not audio at all")
+    code, _, err = earshot(capsys, "listen", str(tmp_path / "notes.txt"), "--key", KEY)
+    assert code == 1
+    assert err.startswith(f"earshot: {tmp_path}/notes.txt: ")
+    code, _, err = earshot(capsys, "listen", str(tmp_path / "missing.wav"), "--key", KEY)
+    assert (code, err) == (1, f"earshot: {tmp_path}/missing.wav: No such file or directory\n")
+    with pytest.raises(AudioError, match="no sample format"):
+        pcm.from_pipe(io.BytesIO(), 16000, "s17le", 1)
+
+
+def test_float_files_are_scaled(tmp_path: Path) -> None:
+    path = tmp_path / "float.wav"
+    soundfile.write(path, np.array([0.5, -1.0, 1.5, 0.0], np.float32), RATE, subtype="FLOAT")
+    assert np.frombuffer(b"".join(pcm.from_file(path).blocks), "<i2").tolist() == [16384, -32768, 32767, 0]
+
+
+def test_blocks_are_paced_by_the_clock_not_by_each_other() -> None:
+    now = [10.0]
+    slept = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        now[0] += seconds
+
+    for number, _ in enumerate(pcm.paced(iter([b""] * 5), 2.0, lambda: now[0], sleep)):
+        # The second block takes so long that the third is late; the fourth is on time again.
+        now[0] += 0.35 if number == 1 else 0.0
+    assert slept == pytest.approx([0.25, 0.15, 0.25])

@@ -1,0 +1,159 @@
+"""Speakers through both shells, against a server that loses answers and is busy."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from pathlib import Path
+
+import pytest
+from starlette.responses import JSONResponse, PlainTextResponse
+
+from app.client import (
+    AsyncClient,
+    Busy,
+    Client,
+    EngineAway,
+    ReEnrolled,
+    Refused,
+    SpeakerProfile,
+    SpeakerRefused,
+    SpokenTurn,
+    Unreachable,
+    WrongKey,
+)
+from tests.unit.app.client.speakers_stub import ORG_KEY, SpeakerStub, refusal
+from tests.unit.app.client.stub import KEY
+from tests.unit.app.client.test_client import no_pause
+
+WAV = b"RIFF\x00\x00\x00\x00WAVEfmt " + bytes(1000)
+ANNA = SpeakerProfile("Anna_Kim", "2026-11-21T08:00:00.000Z", 10.5, 1, True)
+
+
+def client(stub: SpeakerStub, key: str = ORG_KEY) -> Client:
+    return Client(stub.url, org_key=key, sleep=lambda seconds: None)
+
+
+@pytest.fixture
+def wav(tmp_path: Path) -> Path:
+    path = tmp_path / "anna.wav"
+    path.write_bytes(WAV)
+    return path
+
+
+def test_a_speaker_from_beginning_to_end(speakers: SpeakerStub, wav: Path) -> None:
+    speakers.faults.extend(["busy", "lost", "lost"])
+    with client(speakers) as shell:
+        assert shell.speakers() == ()
+        speakers.faults.append("busy")
+        assert shell.add_voice("Anna_Kim", wav) == ANNA
+        assert speakers.voices == {"Anna_Kim": [WAV]}
+        file = io.BytesIO(WAV)
+        file.seek(100)
+        assert shell.add_voice("Anna_Kim", file).samples == 2
+        assert speakers.voices["Anna_Kim"][1] == WAV
+        assert [one.name for one in shell.speakers()] == ["Anna_Kim"]
+        assert shell.re_enroll("Anna_Kim") == ReEnrolled("Anna_Kim", 2, 0)
+        shell.remove_speaker("Anna_Kim")
+        assert shell.speakers() == ()
+
+
+def test_turns_have_types(speakers: SpeakerStub, wav: Path) -> None:
+    speakers.faults.extend(["lost", "busy"])
+    with client(speakers) as shell:
+        anna, unknown, short = shell.recognize(wav)
+    assert anna == SpokenTurn(30, 29_980, "Good [morning]\x1b[2J.", 0, "Anna_Kim", 0.731, organization="o1")
+    assert [(one.known, one.unlabeled) for one in (anna, unknown, short)] == [
+        (True, False),
+        (False, False),
+        (False, True),
+    ]
+
+
+def test_the_same_on_asyncio(speakers: SpeakerStub, wav: Path) -> None:
+    async def told() -> list[str]:
+        async with AsyncClient(speakers.url, org_key=ORG_KEY, sleep=no_pause) as shell:
+            assert await shell.add_voice("Anna_Kim", wav) == ANNA
+            assert await shell.speakers() == (ANNA,)
+            assert await shell.re_enroll("Anna_Kim") == ReEnrolled("Anna_Kim", 1, 0)
+            names = [one.name for one in await shell.recognize(wav)]
+            await shell.remove_speaker("Anna_Kim")
+            return names
+
+    assert asyncio.run(told()) == ["Anna_Kim", "Unknown 0", "Unknown 1"]
+    assert not speakers.voices
+
+
+def test_a_key_that_cannot_be_sent() -> None:
+    for make in Client, AsyncClient:
+        for key, org_key in ("line\n", ""), ("", "kl\u00fc"):
+            with pytest.raises(WrongKey):
+                make("http://127.0.0.1:9", key, org_key=org_key)
+
+
+def test_a_voice_is_not_sent_again_when_no_answer_came(speakers: SpeakerStub, wav: Path) -> None:
+    speakers.faults.append("lost")
+    with client(speakers) as shell, pytest.raises(Unreachable):
+        shell.add_voice("Anna_Kim", wav)
+    assert speakers.requests == ["POST voice"]
+
+
+def test_a_removal_is_not_sent_again_at_all(speakers: SpeakerStub, wav: Path) -> None:
+    with client(speakers) as shell:
+        shell.add_voice("Anna_Kim", wav)
+        speakers.refusals.append(refusal(503, "a voice file will be deleted later"))
+        with pytest.raises(Busy, match="a voice file will be deleted later"):
+            shell.remove_speaker("Anna_Kim")
+        speakers.faults.append("lost")
+        with pytest.raises(Unreachable):
+            shell.remove_speaker("Anna_Kim")
+    assert speakers.requests == ["POST voice", "DELETE speaker", "DELETE speaker"]
+
+
+def test_an_engine_that_is_away_had_its_time(speakers: SpeakerStub, wav: Path) -> None:
+    speakers.refusals.extend(
+        [refusal(502, "speaker service unavailable"), refusal(502, "recognition service unavailable")]
+    )
+    with client(speakers) as shell:
+        with pytest.raises(EngineAway, match=r"^speaker service unavailable$"):
+            shell.add_voice("Anna_Kim", wav)
+        with pytest.raises(EngineAway, match=r"^recognition service unavailable$"):
+            shell.recognize(wav)
+    assert speakers.requests == ["POST voice", "POST recognition"]
+
+
+def test_broken_rules_are_told_in_the_services_words(speakers: SpeakerStub, wav: Path) -> None:
+    with client(speakers) as shell:
+        with pytest.raises(SpeakerRefused, match="only alphabet, number and underscore") as raised:
+            shell.add_voice("Anna Kim", wav)
+        assert raised.value.status == 200
+        with pytest.raises(SpeakerRefused, match="an empty file"):
+            shell.add_voice("Anna_Kim", io.BytesIO())
+        for call in (shell.remove_speaker, shell.re_enroll):
+            with pytest.raises(SpeakerRefused, match="speaker not found"):
+                call("nobody")
+
+
+def test_refusals_have_names(speakers: SpeakerStub, wav: Path) -> None:
+    with client(speakers) as shell:
+        speakers.refusals.append(refusal(400, "no multipart"))
+        with pytest.raises(Refused, match="no multipart"):
+            shell.recognize(wav)
+        speakers.refusals.append(PlainTextResponse("Bad Gateway", 502))
+        with pytest.raises(EngineAway, match="the service answered 502"):
+            shell.recognize(wav)
+
+
+@pytest.mark.parametrize("body", [{"data": None, "error": "", "debug": ""}, {"data": {}}, [1], {"error": ""}])
+def test_what_is_no_envelope_is_told(speakers: SpeakerStub, body: object) -> None:
+    speakers.refusals.append(JSONResponse(body))
+    with client(speakers) as shell, pytest.raises(Unreachable, match="does not speak this interface"):
+        shell.speakers()
+
+
+@pytest.mark.parametrize("key", ["", "another"])
+def test_a_wrong_key_is_told(speakers: SpeakerStub, wav: Path, key: str) -> None:
+    with client(speakers, key) as shell, pytest.raises(WrongKey, match="organization not found"):
+        shell.add_voice("Anna_Kim", wav)
+    with Client(speakers.url, KEY) as shell, pytest.raises(WrongKey, match="organization not found"):
+        shell.speakers()

@@ -1,0 +1,205 @@
+"""Forms as clients send them, and as no client should: each has a clear answer and leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from starlette.testclient import TestClient
+
+from app.http.multipart import Form
+from tests.unit.app.conftest import KEY, OPTIONS, House
+from topics.errors import BadRequest
+
+FORM = "multipart/form-data; boundary=boundary_1700000000.5_123456"
+EDGE = b"--boundary_1700000000.5_123456"
+SOUND = b'{"sound_event_detection": true, "audio_insights_prompt": null}'
+AUDIO = b"RIFF\r\n--boundary_1700000000.5_12345\r\n\r\n--" + bytes(range(256))
+
+
+def part(disposition: str, content: bytes, kind: str = "") -> bytes:
+    headers = f"Content-Disposition: form-data; {disposition}\r\n" + (f"Content-Type: {kind}\r\n" if kind else "")
+    return EDGE + b"\r\n" + headers.encode() + b"\r\n" + content + b"\r\n"
+
+
+OPTIONS_PART = part('name="options";', SOUND)
+AUDIO_PART = part('name="audio"; filename="Hund im Büro.wav"', AUDIO, "audio/x-wav")
+END = EDGE + b"--\r\n"
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    """An edge with small limits."""
+    return House(msgspec.structs.replace(OPTIONS, spool=tmp_path, upload_limit=256 * 1024, upload_idle_seconds=0.05))
+
+
+@pytest.fixture
+def http(house: House) -> Iterator[TestClient]:
+    headers = {"X-Api-Key": KEY, "Content-Type": FORM}
+    with TestClient(house.app, headers=headers, raise_server_exceptions=False) as client:
+        yield client
+
+
+def sent(http: TestClient, *parts: bytes, kind: str = FORM) -> Any:
+    return http.post("/api/v1/analyze_file", content=b"".join(parts), headers={"Content-Type": kind})
+
+
+@pytest.mark.parametrize("parts", [(OPTIONS_PART, AUDIO_PART), (AUDIO_PART, OPTIONS_PART)])
+def test_the_parts_come_in_either_order(house: House, http: TestClient, parts: tuple[bytes, ...]) -> None:
+    """As the vendor's client writes them: the odd header of `options`, the filename in UTF-8, a line in the audio that
+    almost is the boundary."""
+    assert sent(http, *parts, END).status_code == 200
+    (job,) = house.jobs.jobs.values()
+    assert job.accepted is not None
+    assert b"".join(job.parts.values()) == AUDIO
+    source = job.accepted.source
+    assert (source.filename, source.declared) == ("Hund im Büro.wav", "audio/x-wav")
+    assert job.accepted.options.sound_event_detection
+
+
+def test_a_raw_recording_is_declared_by_its_part(house: House, http: TestClient) -> None:
+    audio = part('name="audio"', bytes(64), "audio/x-raw; rate=8000; format=s16")
+    assert sent(http, OPTIONS_PART, audio, END).status_code == 200
+    assert house.prober.asked[0] is not None
+    assert house.prober.asked[0].rate == 8000
+    audio = part('name="audio"', bytes(64), "audio/x-raw; format=s16")
+    answer = sent(http, OPTIONS_PART, audio, END)
+    assert answer.status_code == 400
+    assert "rate" in answer.json()["error"]
+
+
+def test_other_parts_and_an_epilogue_are_passed_over(http: TestClient) -> None:
+    other = part('name="samplerate"', b"16000") + part('name="file"; filename="x"', b"x" * 9)
+    assert sent(http, b"\r\n", other, OPTIONS_PART, AUDIO_PART, END, b"epilogue").status_code == 200
+
+
+FAULTS = {
+    "options twice": ((OPTIONS_PART, OPTIONS_PART, AUDIO_PART, END), 400, "options is there twice"),
+    "audio twice": ((OPTIONS_PART, AUDIO_PART, AUDIO_PART, END), 400, "audio is there twice"),
+    "no end": ((OPTIONS_PART, AUDIO_PART), 400, "breaks off"),
+    "cut in a header": ((OPTIONS_PART, AUDIO_PART[:50]), 400, "breaks off"),
+    "empty": ((), 400, "breaks off"),
+    "garbage": ((b"no form at all",), 400, "no multipart form"),
+    "another boundary": ((OPTIONS_PART.replace(b"1700", b"1800"), END), 400, "no multipart form"),
+    "long header": ((part("x" * 5000, b""), END), 400, "no multipart form"),
+    "many headers": ((EDGE + b"\r\n" + b"a: b\r\n" * 20 + b"\r\n\r\n", END), 400, "no multipart form"),
+    "many parts": ((part('name="x"', b"") * 99 + OPTIONS_PART + AUDIO_PART, END), 400, "more than 100 parts"),
+    "too long": ((OPTIONS_PART, part('name="audio"', bytes(256 * 1024)), END), 413, "longer than"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_forms_that_are_none(house: House, http: TestClient, fault: str) -> None:
+    parts, status, message = FAULTS[fault]
+    answer = sent(http, *parts)
+    assert answer.status_code == status
+    assert message in answer.json()["error"]
+    assert house.jobs.appended == []
+
+
+@pytest.mark.parametrize(
+    "kind", ["application/json", "multipart/form-data", "multipart/form-data; boundary=", "multipart/mixed; boundary=x"]
+)
+def test_another_content_type(http: TestClient, kind: str) -> None:
+    answer = sent(http, OPTIONS_PART, AUDIO_PART, END, kind=kind)
+    assert answer.status_code == 400
+    assert "multipart/form-data" in answer.json()["error"]
+
+
+def test_a_boundary_that_is_too_long(http: TestClient) -> None:
+    assert sent(http, END, kind=f"multipart/form-data; boundary={'x' * 300}").status_code == 400
+
+
+INVALID = {
+    "no audio": ((OPTIONS_PART, END), "missing", ["audio"]),
+    "no options": ((AUDIO_PART, END), "missing", ["options"]),
+    "a list": ((part('name="options"', b"[]"), AUDIO_PART, END), "model_type", ["options"]),
+    "not JSON": ((part('name="options"', b"{'a': 1}"), AUDIO_PART, END), "json_invalid", ["options"]),
+    "no text": ((part('name="options"', b""), AUDIO_PART, END), "json_invalid", ["options"]),
+    "unknown": ((part('name="options"', b'{"x": 1}'), AUDIO_PART, END), "extra_forbidden", ["options", "x"]),
+    "long": ((part('name="options"', b" " * 65_537), AUDIO_PART, END), "too_long", ["options"]),
+}
+
+
+@pytest.mark.parametrize("fault", INVALID)
+def test_parts_that_are_wrong(house: House, http: TestClient, fault: str) -> None:
+    parts, kind, place = INVALID[fault]
+    answer = sent(http, *parts)
+    assert answer.status_code == 422
+    assert [(detail["type"], detail["loc"]) for detail in answer.json()["details"]] == [(kind, ["body", *place])]
+    assert house.jobs.appended == []
+
+
+async def served(house: House, *messages: dict[str, Any], pause: float = 0.0) -> list[dict[str, Any]]:
+    """Run one request whose body comes in these messages, and then stops; return what is sent back."""
+    return await house.served("/api/v1/analyze_file", {"x-api-key": KEY, "content-type": FORM}, messages, pause)
+
+
+def piece(body: bytes) -> dict[str, Any]:
+    return {"type": "http.request", "body": body, "more_body": True}
+
+
+def test_a_client_that_stops_sending(house: House) -> None:
+    start, body = asyncio.run(served(house, piece(OPTIONS_PART), piece(AUDIO_PART)))
+    assert start["status"] == 408
+    assert (b"connection", b"close") in start["headers"], "what is left of the body may never come"
+    assert list(json.loads(body["body"])) == ["error"]
+    assert house.jobs.appended == []
+
+
+def test_a_server_that_stops_says_so_to_who_is_sending(tmp_path: Path) -> None:
+    house = House(msgspec.structs.replace(OPTIONS, spool=tmp_path))
+
+    async def story() -> list[dict[str, Any]]:
+        sending = asyncio.create_task(served(house, piece(OPTIONS_PART)))
+        await asyncio.sleep(0.01)
+        sending.cancel()
+        return await sending
+
+    start, body = asyncio.run(story())
+    assert (start["status"], json.loads(body["body"])) == (503, {"error": "the service stops"})
+    assert b"retry-after" in dict(start["headers"])
+
+
+def test_a_client_that_sends_too_slowly(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes that drip in do not hold the request open for ever."""
+    monkeypatch.setattr("app.http.uploads.SLOWEST", 1e6)
+    dripping = served(house, *[piece(b"\r\n")] * 1000, pause=0.001)
+    assert asyncio.run(dripping)[0]["status"] == 408
+
+
+def test_a_client_that_hangs_up(house: House) -> None:
+    assert asyncio.run(served(house, piece(OPTIONS_PART), {"type": "http.disconnect"})) == []
+    assert house.jobs.appended == []
+
+
+@settings(max_examples=60)
+@given(st.lists(st.integers(0, len(OPTIONS_PART + AUDIO_PART + END)), max_size=12))
+def test_where_the_blocks_end_does_not_matter(cuts: list[int]) -> None:
+    whole, audio = OPTIONS_PART + AUDIO_PART + END, bytearray()
+    form = Form(FORM.encode(), "audio", audio.extend, text="options")
+    places = [0, *sorted(cuts), len(whole)]
+    for start, end in pairwise(places):
+        form.feed(whole[start:end])
+    assert (form.close(), bytes(audio)) == (SOUND, AUDIO)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.one_of(st.sampled_from([EDGE, b"--", b"\r\n", b" ", OPTIONS_PART, AUDIO_PART]), st.binary(max_size=9)))
+)
+def test_any_bytes_are_a_form_or_a_fault(pieces: list[bytes]) -> None:
+    form = Form(FORM.encode(), "audio", lambda data: None, text="options")
+    try:
+        form.feed(b"".join(pieces))
+        form.close()
+    except BadRequest:
+        pass

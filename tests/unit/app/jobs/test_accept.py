@@ -1,0 +1,482 @@
+"""Requests for jobs: what is accepted is on the log whole; what is refused leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import errno
+import json
+import os
+import threading
+from collections.abc import Iterator
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from httpx2 import Response
+from starlette.testclient import TestClient
+from structlog.testing import capture_logs
+
+from app.http.uploads import Spool
+from app.jobs.content import SLICE
+from tests.unit.app.conftest import KEY, OPTIONS, House, Running, service, serving
+from tests.unit.app.jobs.double import BEGINNING
+from topics.errors import AudioError, Unavailable
+from topics.jobs.options import Options
+from topics.jobs.records import PART_BYTES, Accepted, Part, Source
+from topics.media import Media
+from topics.ports import Principal, Probed
+
+__all__ = ["service"]
+
+SOUND = {"sound_event_detection": True}
+AUDIO = b"RIFF of a kind"
+FREE = "the key of a project with free seconds"
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    """An edge that spools where the test can look, with small limits."""
+    house = House(msgspec.structs.replace(OPTIONS, spool=tmp_path, analyze_limit=3 * PART_BYTES))
+    house.directory.keys[FREE] = Principal("free", "organization", free_seconds=1200)
+    return house
+
+
+@pytest.fixture
+def http(house: House, tmp_path: Path) -> Iterator[TestClient]:
+    with TestClient(house.app, headers={"X-Api-Key": KEY}, raise_server_exceptions=False) as client:
+        yield client
+        assert client.portal is not None
+        client.portal.call(house.app.state.forwarder.close)
+        assert left_open(tmp_path) == [], "a spool file is still open"
+
+
+def left_open(directory: Path) -> list[str]:
+    """Files of a directory that this process holds open, named or not."""
+    links = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            links.append(os.readlink(f"/proc/self/fd/{name}"))
+        except OSError:
+            continue
+    return [link for link in links if link.startswith(str(directory))]
+
+
+def body(audio: bytes = AUDIO, options: object = SOUND, **fields: object) -> dict[str, Any]:
+    return {"samplerate": 16_000, "audio": base64.b64encode(audio).decode(), "options": options, **fields}
+
+
+def sent(
+    http: TestClient, audio: bytes = AUDIO, options: object = SOUND, key: str = "", project: str = KEY
+) -> Response:
+    """Send a form."""
+    files: dict[str, Any] = {"options": (None, json.dumps(options)), "audio": ("a.wav", audio, "audio/x-wav")}
+    return http.post("/api/v1/analyze_file", files=files, headers={"Idempotency-Key": key, "X-Api-Key": project})
+
+
+def only_job(house: House) -> tuple[Accepted, bytes]:
+    """Return the one job that was accepted, and its audio."""
+    (job,) = house.jobs.jobs.values()
+    assert job.accepted is not None
+    return job.accepted, b"".join(job.parts[number] for number in sorted(job.parts))
+
+
+def test_an_accepted_job_is_on_the_log(house: House, http: TestClient) -> None:
+    answer = http.post("/api/v1/analyze", json=body(filename="dog.wav", other="ignored"))
+    assert answer.status_code == 200
+    (job,) = house.jobs.jobs
+    # The acceptance is the second record.
+    assert answer.json() == {"job_id": job, "status": "accepted", "created_at": "2026-01-02T03:04:05.680Z"}
+    assert BEGINNING % 1000 == 678
+    accepted, audio = only_job(house)
+    assert audio == AUDIO
+    assert accepted.options == Options(sound_event_detection=True)
+    assert accepted.source == Source("audio/wav", "wav", len(AUDIO), 44_100, 2, "dog.wav", "")
+    assert (accepted.project, accepted.organization) == ("project", "organization")
+    assert accepted.model == house.jobs.model()
+    assert "earshot_jobs_accepted_total 1.0" in http.get("/metrics").text
+
+
+def test_a_form_is_accepted_like_the_json(house: House, http: TestClient) -> None:
+    assert sent(http).status_code == 200
+    accepted, audio = only_job(house)
+    assert audio == AUDIO
+    assert accepted.source == Source("audio/wav", "wav", len(AUDIO), 44_100, 2, "a.wav", "audio/x-wav")
+
+
+def test_long_audio_goes_in_parts_few_at_a_time(house: House, http: TestClient) -> None:
+    audio = os.urandom(6 * PART_BYTES + 7)
+    assert sent(http, audio).status_code == 200
+    accepted, kept = only_job(house)
+    assert kept == audio
+    assert accepted.parts == 7
+    sizes = [len(part.data) for part in house.jobs.appended if isinstance(part, Part)]
+    assert sizes == [PART_BYTES] * 6 + [7]
+    assert isinstance(house.jobs.appended[-1], Accepted)
+    assert house.jobs.most_in_flight <= 4
+
+
+def test_all_options_of_the_vendors_client(house: House, http: TestClient) -> None:
+    options = {
+        "sound_event_detection": True,
+        "speech_analysis": True,
+        "audio_insights": True,
+        "caption": True,
+        "speaker_profile": True,
+        "translation": False,
+        "speaker_diarization": True,
+        "speech_model": "whisper-large-turbo",
+        "speech_lang": "multi",
+        "translation_target_lang": "en",
+        "audio_insights_prompt": None,
+    }
+    assert sent(http, options=options).status_code == 200
+    assert only_job(house)[0].options == Options(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["audio", "audio_data", "data"])
+def test_base64_in_lines_and_by_other_names(house: House, http: TestClient, name: str) -> None:
+    audio = os.urandom(2 * PART_BYTES)
+    request = body()
+    del request["audio"]
+    request[name] = base64.encodebytes(audio).decode()
+    assert http.post("/api/v1/analyze", json=request).status_code == 200
+    assert only_job(house)[1] == audio
+
+
+def test_base64_that_ends_where_a_slice_does(house: House, http: TestClient) -> None:
+    """The two signs of padding are on both sides of the place where the text is cut."""
+    audio = os.urandom(SLICE // 4 * 3 - 2)
+    request = body() | {"audio": "\n" + base64.b64encode(audio).decode() + "\n"}
+    assert http.post("/api/v1/analyze", json=request).status_code == 200
+    assert only_job(house)[1] == audio
+
+
+@pytest.mark.parametrize("text", ["?", "QUJ", "QUJD" * 3 + "Q", "QQ==" + "QUJD" * PART_BYTES, "QUJ\u00e9", ""])
+def test_audio_that_is_not_base64(house: House, http: TestClient, text: str) -> None:
+    answer = http.post("/api/v1/analyze", json=body(audio=b"") | {"audio": text})
+    assert (answer.status_code, answer.text) == (500, "Internal Server Error")
+    assert "audio" in answer.headers["earshot-reason"]
+    assert house.jobs.appended == []
+
+
+def test_audio_that_is_not_even_text(house: House, http: TestClient) -> None:
+    answer = http.post("/api/v1/analyze", content=json.dumps(body(audio=b"")).encode().replace(b'""', b'"\xff"'))
+    assert (answer.status_code, answer.headers["earshot-reason"]) == (500, "the audio is not base64")
+    assert house.jobs.appended == []
+
+
+def test_raw_audio_takes_the_rate_of_the_request(house: House, http: TestClient) -> None:
+    request = body(content_type="audio/x-raw; format=s16le; channels=2", samplerate=8000.0)
+    assert http.post("/api/v1/analyze", json=request).status_code == 200
+    assert house.prober.asked == [Media("audio/x-raw", "raw", 8000, "s16le", 2)]
+    request["content_type"] += "; rate=11025"
+    assert http.post("/api/v1/analyze", json=request).status_code == 200
+    assert house.prober.asked[1] == Media("audio/x-raw", "raw", 11_025, "s16le", 2)
+
+
+def test_other_types_are_told_by_content(house: House, http: TestClient) -> None:
+    assert http.post("/api/v1/analyze", json=body(content_type="video/mp4")).status_code == 200
+    assert house.prober.asked == [None]
+
+
+# --- the order of the checks ----------------------------------------------------------------------------------------
+
+
+WRONG = body(audio=b"", options={"no": 1}) | {"audio": "?"}
+
+
+def test_the_key_comes_first(http: TestClient) -> None:
+    for path in ("/api/v1/analyze", "/api/v1/analyze_file"):
+        answer = http.post(path, json=WRONG, headers={"X-Api-Key": ""})
+        assert (answer.status_code, answer.json()) == (401, {"error": "API key required"})
+        answer = http.post(path, json=WRONG, headers={"X-Api-Key": "x"})
+        assert (answer.status_code, answer.json()) == (401, {"error": "Invalid API key"})
+
+
+def test_then_form_then_sense_then_audio_then_money(house: House, http: TestClient) -> None:
+    """Each fault hides those that come after it."""
+    house.directory.spent.add("free")
+    request = body(options={"caption": True, "no": 1}, samplerate=0) | {"audio": "?"}
+
+    def status() -> int:
+        return http.post("/api/v1/analyze", json=request, headers={"X-Api-Key": FREE}).status_code
+
+    assert status() == 422
+    request["options"] = {"caption": True}
+    assert status() == 422
+    request["samplerate"] = 1
+    assert status() == 400
+    request["options"] = SOUND
+    assert status() == 500
+    request["audio"] = "QUJD"
+    house.prober.failure = AudioError("it is noise")
+    assert status() == 500
+    house.prober.failure = None
+    assert status() == 402
+    assert house.jobs.appended == []
+    house.directory.spent.clear()
+    assert status() == 200
+
+
+def test_the_free_seconds_of_others_do_not_matter(house: House, http: TestClient) -> None:
+    house.directory.spent.add("project")
+    assert sent(http).status_code == 200, "no free_seconds: any amount"
+
+
+MESSAGES = [
+    ({}, "No services selected"),
+    ({"translation": True}, "No services selected"),
+    (
+        {"audio_insights": True, "caption": True},
+        "audio_insights requires both speech_analysis and sound_event_detection to be true",
+    ),
+    (
+        {"audio_insights": True, "speech_analysis": True, "sound_event_detection": True},
+        "audio_insights and caption must be both true or both false",
+    ),
+    (SOUND | {"speaker_profile": True}, "speaker_profile requires speech_analysis: true"),
+    (SOUND | {"translation": True}, "translation requires speech_analysis: true"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), MESSAGES)
+def test_options_that_do_not_fit_together(http: TestClient, options: dict[str, bool], message: str) -> None:
+    for answer in (http.post("/api/v1/analyze", json=body(options=options)), sent(http, options=options)):
+        assert (answer.status_code, answer.json()) == (400, {"error": message})
+
+
+FAULTS: list[tuple[dict[str, object], list[tuple[str, list[str]]]]] = [
+    ({"samplerate": None}, [("int_type", ["samplerate"])]),
+    ({"samplerate": 16_000.5}, [("int_type", ["samplerate"])]),
+    ({"samplerate": "16000"}, [("int_type", ["samplerate"])]),
+    ({"samplerate": True}, [("int_type", ["samplerate"])]),
+    ({"samplerate": -1}, [("greater_than", ["samplerate"])]),
+    ({"samplerate": 1e300}, [("less_than", ["samplerate"])]),
+    ({"audio": 5, "samplerate": 0}, [("greater_than", ["samplerate"]), ("string_type", ["audio"])]),
+    ({"options": []}, [("model_type", ["options"])]),
+    ({"options": None}, [("model_type", ["options"])]),
+    ({"options": SOUND | {"no": 1}}, [("extra_forbidden", ["options", "no"])]),
+    ({"options": {"caption": "yes"}}, [("bool_type", ["options", "caption"])]),
+    ({"options": {"caption": None}}, [("bool_type", ["options", "caption"])]),
+    ({"options": {"speech_lang": "e n"}}, [("string_pattern_mismatch", ["options", "speech_lang"])]),
+    (
+        {"options": {"translation_target_lang": "x" * 17}},
+        [("string_pattern_mismatch", ["options", "translation_target_lang"])],
+    ),
+    ({"options": {"audio_insights_prompt": "x" * 16_385}}, [("string_too_long", ["options", "audio_insights_prompt"])]),
+    ({"options": {"x" * 70_000: 1}}, [("too_long", ["options"])]),
+    ({"content_type": 7}, [("string_type", ["content_type"])]),
+    ({"filename": [[]] * 50_000}, [("too_long", ["filename"])]),
+]
+
+
+@pytest.mark.parametrize(("fields", "details"), FAULTS)
+def test_fields_of_another_form(
+    house: House, http: TestClient, fields: dict[str, object], details: list[tuple[str, list[str]]]
+) -> None:
+    answer = http.post("/api/v1/analyze", json=body() | fields)
+    assert answer.status_code == 422
+    told = answer.json()
+    assert told["error"] == "Validation error"
+    assert [(detail["type"], detail["loc"]) for detail in told["details"]] == [
+        (kind, ["body", *place]) for kind, place in details
+    ]
+    assert all(detail["msg"] and "input" not in detail for detail in told["details"])
+    assert house.jobs.appended == []
+
+
+def test_fields_that_are_missing(http: TestClient) -> None:
+    with capture_logs() as lines:
+        details = http.post("/api/v1/analyze", json={}).json()["details"]
+    assert [(detail["type"], detail["loc"]) for detail in details] == [
+        ("missing", ["body", name]) for name in ("samplerate", "audio", "options")
+    ]
+    assert lines[-1]["reason"] == "body.samplerate: missing"
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (b"", "missing"),
+        (b"{", "json_invalid"),
+        (b"\xff\xfe", "json_invalid"),
+        (b"[" * 100_000, "model_attributes_type"),
+        (b'{"options":' + b"[" * 30_000 + b"]" * 30_000 + b"}", "json_invalid"),
+        (b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "json_invalid"),
+        (b"[]", "model_attributes_type"),
+        (b'"text"', "model_attributes_type"),
+    ],
+)
+def test_bodies_that_are_no_object(http: TestClient, content: bytes, kind: str) -> None:
+    answer = http.post("/api/v1/analyze", content=content)
+    assert answer.status_code == 422
+    assert [detail["type"] for detail in answer.json()["details"]] == [kind]
+
+
+def test_a_thousand_unknown_options(http: TestClient) -> None:
+    answer = http.post("/api/v1/analyze", json=body(options={f"o{number}": 1 for number in range(1000)}))
+    assert len(answer.json()["details"]) == 64
+
+
+# --- limits and failures --------------------------------------------------------------------------------------------
+
+
+def test_too_much_audio_in_json(house: House, http: TestClient) -> None:
+    assert http.post("/api/v1/analyze", json=body(bytes(3 * PART_BYTES))).status_code == 200
+    answer = http.post("/api/v1/analyze", json=body(bytes(3 * PART_BYTES + 1)))
+    assert (answer.status_code, list(answer.json())) == (413, ["error"])
+    assert http.post("/api/v1/analyze", json=body(bytes(6 * PART_BYTES))).status_code == 413
+
+
+def test_a_full_disk(house: House, http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Spool, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Spool, "write", full)
+    for answer in (http.post("/api/v1/analyze", json=body()), sent(http)):
+        assert answer.status_code == 503
+        assert "retry-after" in answer.headers
+        assert "space" not in answer.text
+    assert house.jobs.appended == []
+
+
+@pytest.mark.parametrize("size", [1, 6 * PART_BYTES])
+def test_a_log_that_takes_nothing(house: House, http: TestClient, size: int) -> None:
+    house.jobs.failure = Unavailable("queues are full")
+    answer = sent(http, bytes(size))
+    assert (answer.status_code, answer.json()) == (503, {"error": "queues are full"})
+    assert house.jobs.jobs == {}
+
+
+def test_a_prober_that_is_not_there(house: House, http: TestClient) -> None:
+    house.prober.failure = Unavailable("no process can be had")
+    house.prober.failure.__cause__ = TimeoutError()
+    with capture_logs() as lines:
+        assert sent(http).status_code == 503
+    assert lines[-1]["reason"] == "TimeoutError", "a cause without words is named"
+    assert house.jobs.appended == []
+
+
+def test_no_audio_at_all(house: House, http: TestClient) -> None:
+    assert sent(http, b"").status_code == 500
+    assert house.jobs.appended == []
+
+
+# --- the same request again -----------------------------------------------------------------------------------------
+
+
+def test_a_request_with_a_key_is_done_once(house: House, http: TestClient) -> None:
+    first = sent(http, key="one")
+    appended = len(house.jobs.appended)
+    house.prober.found = Probed("audio/mp3", "mp3", 1, 1)
+    again = sent(http, key="one")
+    assert (again.status_code, again.json()) == (200, first.json())
+    assert len(house.jobs.appended) == appended
+    assert len(first.json()["job_id"]) == 24
+
+    for other in (
+        sent(http, b"RIFF of another", key="one"),
+        sent(http, options=SOUND | {"speech_analysis": True}, key="one"),
+    ):
+        assert (other.status_code, list(other.json())) == (409, ["error"])
+    assert len(house.jobs.appended) == appended
+    assert sent(http, key="two").json()["job_id"] != first.json()["job_id"]
+
+
+def test_what_is_said_otherwise_is_the_same_request(http: TestClient) -> None:
+    """Defaults written out, another file name: still the same services over the same bytes."""
+    first = http.post("/api/v1/analyze", json=body(), headers={"Idempotency-Key": "k"})
+    options = {"caption": False, **SOUND, "speech_lang": "multi"}
+    again = http.post("/api/v1/analyze", json=body(options=options, filename="b.wav"), headers={"Idempotency-Key": "k"})
+    assert again.json() == first.json()
+
+
+def test_the_same_bytes_in_another_raw_format_are_another_request(http: TestClient) -> None:
+    def status(format: str) -> int:
+        request = body(content_type=f"audio/x-raw; format={format}")
+        return http.post("/api/v1/analyze", json=request, headers={"Idempotency-Key": "k"}).status_code
+
+    assert [status("s16"), status("s16"), status("u16")] == [200, 200, 409]
+
+
+def test_keys_of_two_projects_do_not_meet(house: House, http: TestClient) -> None:
+    sent(http, key="one")
+    assert sent(http, b"RIFF other", key="one", project=FREE).status_code == 200
+    assert len(house.jobs.jobs) == 2
+
+
+def test_a_key_that_is_too_long(http: TestClient) -> None:
+    assert sent(http, key="k" * 255).status_code == 200
+    assert sent(http, key="k" * 256).status_code == 400
+
+
+def test_the_spool_keeps_and_digests(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Spool(tmp_path, hashed=True) as spool:
+            for piece in (b"one", memoryview(b"two"), b""):
+                spool.write(piece)
+            assert (spool.size, spool.read(2, 3), spool.read(5, 9)) == (6, b"etw", b"o")
+            assert spool.digest() == blake2b(b"onetwo", digest_size=32).digest()
+            assert list(tmp_path.iterdir()) == [], "it has no name"
+
+    asyncio.run(story())
+
+
+def test_others_run_while_a_spool_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        threads: list[int] = []
+        async with Spool(tmp_path) as spool:
+            close = spool._close
+
+            def noted() -> None:
+                threads.append(threading.get_ident())
+                close()
+
+            monkeypatch.setattr(spool, "_close", noted)
+        assert len(threads) == 1
+        assert threads != [threading.get_ident()]
+        assert left_open(tmp_path) == []
+
+    asyncio.run(story())
+
+
+def test_the_owner_of_a_key_is_asked_instead(house: House, http: TestClient, service: Running) -> None:
+    """A request with a key belongs to the node that owns the key's job; its body is passed on as it comes."""
+    first = sent(http, key="one").json()
+    house.jobs.jobs.clear()
+    house.jobs.elsewhere[first["job_id"]] = service.url
+    appended = len(house.jobs.appended)
+    answers = [sent(http, os.urandom(2 * PART_BYTES), key="one") for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [200, 409]
+    assert answers[0].json()["job_id"] == first["job_id"]
+    assert len(house.jobs.appended) == appended, "nothing was appended here"
+
+
+def test_the_owner_may_take_its_time_with_an_upload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks at the recording and writes it to its log; readers are answered sooner, or not at all."""
+    monkeypatch.setattr("app.http.forwarding.GRACE_SECONDS", 0.0)
+    monkeypatch.setattr("app.http.forwarding.SILENCE_SECONDS", 0.05)
+    house, owner = (House(msgspec.structs.replace(OPTIONS, spool=tmp_path, poll_seconds=0.05)) for _ in range(2))
+
+    async def slow(file: int, declared: Media | None) -> Probed:
+        await asyncio.sleep(0.1)
+        return owner.prober.found
+
+    monkeypatch.setattr(owner.prober, "probe", slow)
+    with serving(owner) as far, TestClient(house.app) as http:
+        job = sent(http, key="one").json()["job_id"]
+        house.jobs.elsewhere[job] = far.url
+        assert (sent(http, key="one").status_code, list(owner.jobs.jobs)) == (200, [job])
+        assert http.portal is not None
+        http.portal.call(house.app.state.forwarder.close)
+
+
+def test_nodes_that_disagree_make_no_circle(house: House, http: TestClient) -> None:
+    job = sent(http, key="one").json()["job_id"]
+    house.jobs.elsewhere[job] = "http://127.0.0.1:1"
+    headers = {"Idempotency-Key": "one", "X-Earshot-Forwarded": "1"}
+    assert http.post("/api/v1/analyze", json=body(), headers=headers).status_code == 503
+    assert sent(http, key="one").status_code == 503, "the owner is not there"

@@ -1,0 +1,137 @@
+"""Captions of a job: what they say, when, and in the two formats."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from starlette.testclient import TestClient
+
+from app.jobs.cues import LINE, LINES, LONGEST_MS, Cue, Hearing, sounded, spoken, subrip, webvtt
+from tests.unit.app.conftest import House
+from tests.unit.app.jobs.conftest import BOTH, SOUND, TURNS, sounds, transcript
+from topics.jobs.options import Service
+from topics.jobs.payloads import Segment
+from topics.keys import new_id
+
+
+def heard(*windows: str, turns: tuple[Segment, ...] = ()) -> list[tuple[int, int, tuple[str, ...]]]:
+    """The cues of windows, each told as its tags, strong before weak."""
+    hearing = Hearing()
+    for number, window in enumerate(windows):
+        for place, tag in enumerate(window.split()):
+            hearing.window(number, tag, place)
+    return [(cue.start_ms, cue.end_ms, cue.lines) for cue in sounded(hearing.events(), turns)]
+
+
+def test_a_job_with_speech_and_sounds(house: House, http: TestClient) -> None:
+    job = house.jobs.create(BOTH)
+    house.jobs.perform(job, Service.SOUND, sounds("Dog_bark", "", "Dog_bark Siren"), sounds("", "Speech", first=3))
+    house.jobs.perform(job, Service.SPEECH, transcript(TURNS[0]), transcript(TURNS[1]))
+    vtt = http.get(f"/api/v1/jobs/{job}/captions.vtt", headers={"X-Api-Key": ""})
+    assert (vtt.status_code, vtt.headers["content-type"]) == (200, "text/vtt")
+    assert vtt.text == (
+        "WEBVTT\n\n"
+        "00:00:00.000 --> 00:00:04.000\n[Dog bark]\n\n"
+        "00:00:02.000 --> 00:00:04.000\n[Siren]\n\n"
+        "00:00:04.600 --> 00:00:08.910\n<v Anna Kim>Good morning.\n\n"
+        "00:00:09.000 --> 00:00:11.500\n<v Unknown 0>Guten Tag.\n\n"
+    )
+    srt = http.get(f"/api/v1/jobs/{job}/captions.srt", headers={"X-Api-Key": ""})
+    assert (srt.status_code, srt.headers["content-type"]) == (200, "application/x-subrip")
+    assert srt.text == (
+        "1\n00:00:00,000 --> 00:00:04,000\n[Dog bark]\n\n"
+        "2\n00:00:02,000 --> 00:00:04,000\n[Siren]\n\n"
+        "3\n00:00:04,600 --> 00:00:08,910\nAnna Kim: Good morning.\n\n"
+        "4\n00:00:09,000 --> 00:00:11,500\nUnknown 0: Guten Tag.\n\n"
+    )
+
+
+@pytest.mark.parametrize("kind", ["vtt", "srt"])
+def test_captions_are_there_once_the_job_has_ended(house: House, http: TestClient, kind: str) -> None:
+    job = house.jobs.create(BOTH)
+    path = f"/api/v1/jobs/{job}/captions.{kind}"
+    house.jobs.perform(job, Service.SOUND, sounds("Siren"), error="broken in the middle")
+    early = http.get(path)
+    assert (early.status_code, early.json()) == (409, {"error": "the job has not ended yet"})
+    house.jobs.perform(job, Service.SPEECH, error="no engine")
+    assert "[Siren]" in http.get(path).text
+    unknown = http.get(f"/api/v1/jobs/{new_id()}/captions.{kind}")
+    assert (unknown.status_code, unknown.json()) == (404, {"error": "Not Found"})
+
+
+def test_a_job_in_which_nothing_was_found_has_an_empty_file(house: House, http: TestClient) -> None:
+    job = house.jobs.create(SOUND)
+    house.jobs.perform(job, Service.SOUND, sounds("", ""))
+    assert http.get(f"/api/v1/jobs/{job}/captions.vtt").text == "WEBVTT\n\n"
+    assert http.get(f"/api/v1/jobs/{job}/captions.srt").text == ""
+
+
+def test_windows_become_events_across_one_window_without() -> None:
+    assert heard("Siren", "", "Siren", "", "", "Siren") == [(0, 4000, ("[Siren]",)), (5000, 7000, ("[Siren]",))]
+
+
+def test_a_long_event_is_told_when_it_begins() -> None:
+    assert heard(*["Music"] * 60) == [(0, LONGEST_MS, ("[Music]",))]
+
+
+def test_events_of_one_moment_share_a_cue_the_most_probable_first() -> None:
+    assert heard("Siren Dog_bark", "Siren") == [(0, 3000, ("[Siren] [Dog bark]",))]
+    ((_, _, lines),) = heard(" ".join(f"A_rather_long_name_{number}" for number in range(9)))
+    assert len(lines) == LINES
+    assert lines[0].startswith("[A rather long name 0]")
+
+
+def test_what_only_says_that_somebody_speaks_is_left_out_where_the_words_are() -> None:
+    turn = Segment(1900, 2500, "Hello.")
+    talk = "Speech Male_speech Child_speech Whisper Siren"
+    assert heard(talk, turns=(turn,)) == [(0, 2000, ("[Siren]",))]
+    far = Segment(2000, 2500, "Hello.")
+    ((_, _, lines),) = heard(talk, turns=(far,))
+    assert lines[0].startswith("[Speech] [Male speech]")
+    inside = (Segment(0, 9000, "a"), Segment(1000, 2000, "b"))
+    assert heard("", "", "", "", "", "", "Speech", turns=inside) == []
+
+
+def test_a_long_turn_is_split_in_proportion() -> None:
+    text = " ".join(["word"] * 80)
+    cues = spoken(Segment(10_000, 30_000, text, 0), named=False)
+    assert " ".join(line for cue in cues for line in cue.lines) == text
+    assert (cues[0].start_ms, cues[-1].end_ms) == (10_000, 30_000)
+    assert all(before.end_ms == after.start_ms for before, after in pairwise(cues))
+    lengths = [(cue.end_ms - cue.start_ms) / sum(map(len, cue.lines)) for cue in cues]
+    assert max(lengths) / min(lengths) < 1.05
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    text=st.text(st.sampled_from("ab,é語 \n<&>-"), max_size=400),
+    start=st.integers(0, 100_000),
+    lasts=st.integers(0, 60_000),
+    named=st.booleans(),
+)
+def test_cues_keep_their_bounds(text: str, start: int, lasts: int, named: bool) -> None:
+    cues = spoken(Segment(start, start + lasts, text, 3, "Ed <b>"), named)
+    said = "".join(line for cue in cues for line in cue.lines)
+    expected = f"Ed <b>: {text}" if named and text.split() else text
+    assert "".join(said.split()) == "".join(expected.split())
+    for cue in cues:
+        assert 1 <= len(cue.lines) <= LINES
+        assert all(len(line) <= LINE for line in cue.lines)
+        assert 0 < cue.end_ms - cue.start_ms <= LONGEST_MS
+        assert start <= cue.start_ms <= start + lasts
+    assert cues == sorted(cues, key=lambda cue: cue.start_ms)
+    written = b"".join(webvtt(cues)).decode()
+    blocks = written.split("\n\n")
+    assert (blocks[0], blocks[-1], len(blocks)) == ("WEBVTT", "", len(cues) + 2)
+    assert written.count("-->") == len(cues)
+    assert all(re.match(r"[0-9:.]+ --> [0-9:.]+\n<v Ed &lt;b&gt;>[^<>]+\Z", block) for block in blocks[1:-1])
+    assert b"".join(subrip(cues)).count(b"-->") == len(cues)
+
+
+def test_hours_are_counted_on() -> None:
+    cue = Cue(360_000_001, 360_000_002, "", ("[Siren]",))
+    assert b"".join(subrip([cue])) == b"1\n100:00:00,001 --> 100:00:00,002\n[Siren]\n\n"

@@ -1,0 +1,160 @@
+"""Jobs of another node: read, followed and removed through this one, as they come."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+import uvicorn
+
+from tests.process import free_port
+from tests.unit.app.conftest import KEY, House
+from tests.unit.app.jobs.conftest import SOUND, Exchange, sounds
+from topics.jobs.options import Service
+from topics.keys import new_id
+
+Scenario = Callable[[House, House, str], Awaitable[None]]
+
+
+async def eventually(condition: Callable[[], object]) -> None:
+    for _ in range(5000):
+        if condition():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("not within 5 s")
+
+
+@contextlib.asynccontextmanager
+async def served(house: House) -> AsyncIterator[str]:
+    """Serve a house on the running loop."""
+    server = uvicorn.Server(
+        uvicorn.Config(house.app, port=0, log_config=None, lifespan="off", ws="none", timeout_graceful_shutdown=1)
+    )
+    server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
+    serving = asyncio.create_task(server.serve())
+    await eventually(lambda: server.started)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await serving
+
+
+@pytest.fixture
+def run(house: House) -> Callable[[Scenario], None]:
+    """Run a scenario of this node, the owner of the jobs, and the owner's URL."""
+
+    def runner(scenario: Scenario) -> None:
+        async def whole() -> None:
+            owner = House()
+            async with served(owner) as url:
+                try:
+                    await scenario(house, owner, url)
+                finally:
+                    await house.app.state.forwarder.close()
+
+        asyncio.run(whole())
+
+    return runner
+
+
+def far_job(here: House, owner: House, url: str) -> str:
+    job = owner.jobs.create(SOUND)
+    here.jobs.elsewhere[job] = url
+    return job
+
+
+def test_events_arrive_as_they_happen(run: Callable[[Scenario], None]) -> None:
+    async def scenario(here: House, owner: House, url: str) -> None:
+        job = far_job(here, owner, url)
+        exchange = Exchange(here, f"/api/v1/jobs/{job}/stream")
+        await exchange.until(lambda body: b"event: progress" in body)
+        for name, value in (
+            ("content-type", "text/event-stream"), ("cache-control", "no-store"), ("x-accel-buffering", "no"),
+        ):  # fmt: skip
+            assert exchange.headers[name] == value
+        assert "content-length" not in exchange.headers
+        owner.jobs.perform(job, Service.SOUND, sounds("Siren"))
+        await exchange.end()
+        assert exchange.whole
+        assert b"event: completed" in exchange.body
+        resumed = Exchange(here, f"/api/v1/jobs/{job}/stream", last_event_id="999999")
+        await resumed.end()
+        assert resumed.body.startswith(b"event: partial_result"), "nonsense counts as nothing seen"
+        late = Exchange(here, f"/api/v1/jobs/{job}/stream", last_event_id=str(owner.jobs.jobs[job].head.revision))
+        await late.end()
+        assert late.body.startswith(b"event: completed"), "Last-Event-ID is passed on"
+
+    run(scenario)
+
+
+def test_a_client_that_hangs_up_here_is_gone_there(run: Callable[[Scenario], None]) -> None:
+    async def scenario(here: House, owner: House, url: str) -> None:
+        job = far_job(here, owner, url)
+        exchange = Exchange(here, f"/api/v1/jobs/{job}/stream")
+        await exchange.until(bool)
+        assert len(owner.jobs.followers[job]) == 1
+        exchange.hang_up.set()
+        await exchange.end()
+        await eventually(lambda: not owner.jobs.followers[job])
+
+    run(scenario)
+
+
+def test_a_long_result_comes_through_and_half_of_one_is_cut_off(run: Callable[[Scenario], None]) -> None:
+    async def scenario(here: House, owner: House, url: str) -> None:
+        job = far_job(here, owner, url)
+        portions = [sounds(*["Siren Knock"] * 500, first=500 * number) for number in range(10)]
+        owner.jobs.perform(job, Service.SOUND, *portions)
+        exchange = Exchange(here, f"/api/v1/jobs/{job}", x_api_key=KEY)
+        await exchange.end()
+        assert (exchange.status, exchange.headers["content-type"]) == (200, "application/json")
+        windows = json.loads(exchange.body)["result"]["sound_event_detection"]["results"]
+        assert len(windows) == 5000
+        head = Exchange(here, f"/api/v1/jobs/{job}", "HEAD", x_api_key=KEY)
+        await head.end()
+        assert (head.status, head.body, head.whole) == (200, b"", True)
+        del owner.jobs.jobs[job].portions[Service.SOUND, 7]
+        cut = Exchange(here, f"/api/v1/jobs/{job}", x_api_key=KEY)
+        await cut.end()
+        assert (len(cut.body) > 100_000, cut.whole) == (True, False)
+
+    run(scenario)
+
+
+def test_refusals_and_removals_are_the_owners(run: Callable[[Scenario], None]) -> None:
+    async def scenario(here: House, owner: House, url: str) -> None:
+        job = far_job(here, owner, url)
+        path = f"/api/v1/jobs/{job}"
+        for method, tail, key, status in (
+            ("GET", "", "", 401),
+            ("GET", "/captions.srt", "", 409),
+            ("DELETE", "", KEY, 204),
+            ("DELETE", "", KEY, 404),
+            ("GET", "/stream", "", 404),
+        ):
+            exchange = Exchange(here, path + tail, method, x_api_key=key)
+            await exchange.end()
+            assert exchange.status == status
+        assert exchange.body == b'{"error":"Not Found"}'
+        once = Exchange(here, path, x_api_key=KEY, x_earshot_forwarded="1")
+        await once.end()
+        assert once.status == 404, "a request that was passed on is answered where it arrives"
+
+    run(scenario)
+
+
+def test_an_owner_that_does_not_answer_is_503(run: Callable[[Scenario], None]) -> None:
+    async def scenario(here: House, owner: House, url: str) -> None:
+        job = new_id()
+        here.jobs.elsewhere[job] = f"http://127.0.0.1:{free_port()}"
+        exchange = Exchange(here, f"/api/v1/jobs/{job}/stream")
+        await exchange.end()
+        assert (exchange.status, exchange.headers["content-type"]) == (503, "application/json")
+        assert json.loads(exchange.body) == {"error": "the node that owns it does not answer"}
+        assert int(exchange.headers["retry-after"]) >= 1
+
+    run(scenario)

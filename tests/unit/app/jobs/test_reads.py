@@ -1,0 +1,336 @@
+"""Reading and deleting a job: what appears when, for whom, and how much of it is in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from starlette.testclient import TestClient
+
+from tests.unit.app.conftest import KEY, House
+from tests.unit.app.double import STRONG, TAGS
+from tests.unit.app.jobs.conftest import (
+    ALL,
+    BOTH,
+    CAPTION_PORTION,
+    INSIGHTS_PORTION,
+    SOUND,
+    TURNS,
+    Exchange,
+    alone,
+    sounds,
+    transcript,
+    translated,
+)
+from topics.errors import Unavailable
+from topics.jobs.law import JobState
+from topics.jobs.options import Service
+from topics.jobs.records import Portion, Started
+from topics.keys import new_id
+from topics.ports import Principal
+from topics.scores import probability
+
+CREATED = "2026-01-02T03:04:05.680Z"
+METADATA = {
+    "audio": {
+        "input": {"filename": "a b.wav", "format": "wav", "size_bytes": 1234, "content_type": "audio/x-wav"},
+        "processed": {
+            "sample_rate_hz": 16000, "channels": 1, "encoding": "pcm_f32le", "resampled": True, "downmixed": True,
+        },
+    },
+    "warnings": [],
+}  # fmt: skip
+
+
+def read(http: TestClient, job: str) -> dict[str, Any]:
+    answer = http.get(f"/api/v1/jobs/{job}")
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
+    body: dict[str, Any] = answer.json()
+    return body
+
+
+def test_a_job_that_was_just_accepted(house: House, http: TestClient) -> None:
+    job = house.jobs.create(BOTH)
+    assert read(http, job) == {
+        "job_id": job, "status": "accepted", "created_at": CREATED, "result": {"metadata": METADATA},
+    }  # fmt: skip
+
+
+def test_entries_appear_as_their_services_end(house: House, http: TestClient) -> None:
+    job = house.jobs.create(BOTH)
+    house.jobs.conclude(job, Started(Service.SPEECH, "one"))
+    house.jobs.conclude(job, Portion(Service.SPEECH, "one", 0, transcript(*TURNS), 0.5))
+    assert read(http, job)["status"] == "processing"
+    assert read(http, job)["result"].keys() == {"metadata"}
+    house.jobs.perform(job, Service.SOUND, sounds(""))
+    assert read(http, job)["status"] == "processing"
+    assert read(http, job)["result"].keys() == {"sound_event_detection", "metadata"}
+    house.jobs.perform(job, Service.SPEECH, transcript(*TURNS), run="two")
+    assert read(http, job)["status"] == "completed"
+    assert list(read(http, job)["result"]) == ["sound_event_detection", "speech_analysis", "metadata"]
+
+
+def test_every_shape_of_a_success(house: House, http: TestClient) -> None:
+    job = house.jobs.create(ALL)
+    house.jobs.perform(job, Service.SOUND, sounds("Speech Dog_bark"), sounds("", "Siren", first=1), warnings=("quiet",))
+    house.jobs.perform(job, Service.SPEECH, transcript(TURNS[0]), transcript(TURNS[1]), warnings=("noisy",))
+    house.jobs.perform(job, Service.INSIGHTS, INSIGHTS_PORTION)
+    house.jobs.perform(job, Service.CAPTION, CAPTION_PORTION)
+    house.jobs.perform(job, Service.TRANSLATION, translated("Good morning.", "Good day."))
+    result = read(http, job)["result"]
+    times = {"start_time": "00:04.60", "end_time": "00:08.91", "start_time_sec": 4.6, "end_time_sec": 8.91}
+    later = {"start_time": "00:09.00", "end_time": "00:11.50", "start_time_sec": 9.0, "end_time_sec": 11.5}
+    assert result == {
+        "sound_event_detection": {
+            "status": "success",
+            "results": [
+                {
+                    "id": "w0", "start_time": "00:00.00", "end_time": "00:02.00", "start_time_sec": 0.0,
+                    "end_time_sec": 2.0,
+                    "classes": [
+                        {"class": "Speech", "confidence": probability(STRONG), "id": "w0-2"},
+                        {"class": "Dog_bark", "confidence": probability(STRONG - 5), "id": "w0-0"},
+                    ],
+                },
+                {
+                    "id": "w1", "start_time": "00:01.00", "end_time": "00:03.00", "start_time_sec": 1.0,
+                    "end_time_sec": 3.0, "classes": [],
+                },
+                {
+                    "id": "w2", "start_time": "00:02.00", "end_time": "00:04.00", "start_time_sec": 2.0,
+                    "end_time_sec": 4.0,
+                    "classes": [{"class": "Siren", "confidence": probability(STRONG), "id": "w2-1"}],
+                },
+            ],
+        },
+        "speech_analysis": {
+            "status": "success",
+            "results": [
+                {
+                    "transcript": "Good morning.", **times, "speaker": "SPEAKER_01", "speaker_name": "Anna_Kim",
+                    "speaker_score": 0.4124, "item_ids": {}, "translation": "Good morning.",
+                },
+                {
+                    "transcript": "Guten Tag.", **later, "speaker": "SPEAKER_00", "speaker_name": "Unknown 0",
+                    "speaker_score": -1.0, "item_ids": {}, "translation": "Good day.",
+                },
+            ],
+        },
+        "audio_insights": {
+            "status": "success",
+            "result": {
+                "contains_speech": True, "detected_language": "English, German", "primary_sound_environment": "Kitchen",
+                "situation_summary": "Two people greet.", "notable_events": ["Dog_bark"],
+                "speech_content_summary": "Greetings", "keywords": ["hello"],
+            },
+            "item_ids": {
+                field: f"insights-{field}"
+                for field in (
+                    "contains_speech", "detected_language", "primary_sound_environment", "situation_summary",
+                    "notable_events", "speech_content_summary", "keywords",
+                )
+            },
+        },
+        "caption": {"status": "success", "result": {"caption": "Two people greet each other."}},
+        "translation": {
+            "status": "success",
+            "target_lang": "en",
+            "results": [
+                {"transcript": "Good morning.", "translation": "Good morning.", **times},
+                {"transcript": "Guten Tag.", "translation": "Good day.", **later},
+            ],
+        },
+        "metadata": {**METADATA, "warnings": ["quiet", "noisy"]},
+    }  # fmt: skip
+    assert b'"start_time_sec":0.0,"end_time_sec":2.0,' in http.get(f"/api/v1/jobs/{job}").content
+
+
+def test_errors_stand_beside_what_was_found(house: House, http: TestClient) -> None:
+    job = house.jobs.create(ALL)
+    house.jobs.perform(job, Service.SOUND, sounds("Siren"), error="the node broke")
+    house.jobs.perform(job, Service.SPEECH, error="ASR Engine API error: 500")
+    house.jobs.perform(job, Service.CAPTION, CAPTION_PORTION, error="Caption API error: 404")
+    house.jobs.perform(job, Service.INSIGHTS)
+    house.jobs.perform(job, Service.TRANSLATION, translated("half"), error="")
+    result = read(http, job)["result"]
+    broken = result.pop("sound_event_detection")
+    assert (broken["status"], broken["error"], len(broken["results"])) == ("error", "the node broke", 1)
+    assert result.pop("audio_insights")["status"] == "success"
+    assert result == {
+        "speech_analysis": {"status": "error", "error": "ASR Engine API error: 500"},
+        "caption": {"status": "error", "error": "Caption API error: 404"},
+        "translation": {"status": "error", "error": ""},
+        "metadata": METADATA,
+    }
+    assert read(http, job)["status"] == "completed"
+
+
+def test_a_translation_that_failed_leaves_no_text_in_the_transcript(house: House, http: TestClient) -> None:
+    job = house.jobs.create(ALL)
+    house.jobs.perform(job, Service.SPEECH, transcript(*TURNS))
+    assert "translation" not in read(http, job)["result"]["speech_analysis"]["results"][0]
+    house.jobs.perform(job, Service.TRANSLATION, translated("half"), error="gone")
+    assert "translation" not in read(http, job)["result"]["speech_analysis"]["results"][0]
+
+
+def test_results_without_anything_are_empty_lists(house: House, http: TestClient) -> None:
+    job = house.jobs.create(BOTH)
+    house.jobs.perform(job, Service.SOUND)
+    house.jobs.perform(job, Service.SPEECH, transcript())
+    result = read(http, job)["result"]
+    assert result["sound_event_detection"] == result["speech_analysis"] == {"status": "success", "results": []}
+
+
+def test_a_recording_of_an_hour_has_hours_everywhere(house: House, http: TestClient) -> None:
+    job = house.jobs.create(SOUND)
+    house.jobs.perform(job, Service.SOUND, sounds("", ""), sounds("", first=3599), audio_ms=3_600_000)
+    windows = read(http, job)["result"]["sound_event_detection"]["results"]
+    assert [window["end_time"] for window in windows] == ["00:00:02.00", "00:00:03.00", "01:00:01.00"]
+
+
+def test_whom_a_job_is_shown_to(house: House, http: TestClient) -> None:
+    job = house.jobs.create(SOUND)
+    house.directory.keys["another"] = Principal("other project", "organization")
+    path = f"/api/v1/jobs/{job}"
+    for method in ("GET", "DELETE"):
+        none = http.request(method, path, headers={"X-Api-Key": ""})
+        assert (none.status_code, none.json()) == (401, {"error": "API key required"})
+        bad = http.request(method, path, headers={"X-Api-Key": "bad"})
+        assert (bad.status_code, bad.json()) == (401, {"error": "Invalid API key"})
+        others = http.request(method, path, headers={"X-Api-Key": "another"})
+        for unknown in (new_id(), "short", "é" * 24):
+            answer = http.request(method, f"/api/v1/jobs/{unknown}")
+            assert (answer.status_code, answer.json()) == (404, {"error": "Not Found"})
+            assert answer.content == others.content
+    assert read(http, job)["status"] == "accepted"
+
+
+def test_a_job_on_its_way_in_cannot_be_read(house: House, http: TestClient) -> None:
+    job = house.jobs.create(SOUND)
+    head = house.jobs.jobs[job].head
+    house.jobs.jobs[job].head = msgspec.structs.replace(head, state=JobState.RECEIVING)
+    assert http.get(f"/api/v1/jobs/{job}").status_code == 404
+
+
+def test_a_deleted_job_is_gone(house: House, http: TestClient) -> None:
+    job = house.jobs.create(SOUND)
+    house.jobs.perform(job, Service.SOUND, sounds("Siren"))
+    answer = http.delete(f"/api/v1/jobs/{job}")
+    assert (answer.status_code, answer.content) == (204, b"")
+    for tail in ("", "/stream", "/captions.vtt", "/captions.srt"):
+        assert http.get(f"/api/v1/jobs/{job}{tail}").json() == {"error": "Not Found"}
+    assert http.delete(f"/api/v1/jobs/{job}").status_code == 404
+
+
+def test_a_log_that_does_not_answer_is_503(house: House, http: TestClient) -> None:
+    job = house.jobs.create(SOUND)
+    house.jobs.failure = Unavailable("no owner", retry_after=3)
+    answer = http.delete(f"/api/v1/jobs/{job}")
+    assert (answer.status_code, answer.json()) == (503, {"error": "no owner"})
+    assert answer.headers["retry-after"] == "3"
+
+
+def test_refusals_under_the_prefix_have_one_shape(http: TestClient) -> None:
+    for path in ("/api/v1/nothing", "/api/v3", "/api/v1/jobs/a/b/c"):
+        answer = http.get(path)
+        assert (answer.status_code, answer.json()) == (404, {"error": "Not Found"})
+    wrong = http.put("/api/v1/jobs/abc")
+    assert (wrong.status_code, wrong.json()) == (405, {"error": "Method Not Allowed"})
+    assert wrong.headers["allow"] == "DELETE, GET, HEAD"
+
+
+def test_what_breaks_inside_is_plain_text(house: House, http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = house.jobs.create(SOUND)
+
+    def broken(job: str) -> None:
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr(house.jobs, "view", broken)
+    answer = http.get(f"/api/v1/jobs/{job}")
+    assert (answer.status_code, answer.text) == (500, "Internal Server Error")
+    assert answer.headers["content-type"].startswith("text/plain")
+    house.directory.down = True
+    down = http.get(f"/api/v1/jobs/{job}", headers={"X-Api-Key": "never seen"})
+    assert (down.status_code, down.json()) == (500, {"error": "API key verification failed"})
+
+
+def long_job(house: House, portions: int = 20) -> str:
+    """A job of a few hundred KiB of results."""
+    job = house.jobs.create(SOUND)
+    each = [sounds(*["Siren Knock"] * 100, first=100 * number) for number in range(portions)]
+    house.jobs.perform(job, Service.SOUND, *each)
+    return job
+
+
+def test_a_long_result_is_made_as_it_is_sent(house: House) -> None:
+    async def scenario() -> None:
+        job = long_job(house)
+        reads: list[int] = []
+        portion = house.jobs.portion
+
+        def counted(job: str, service: Service, number: int) -> bytes | None:
+            reads.append(number)
+            return portion(job, service, number)
+
+        house.jobs.portion = counted  # type: ignore[method-assign]
+        exchange = Exchange(house, f"/api/v1/jobs/{job}", x_api_key=KEY)
+        exchange.reading.clear()
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert 0 < len(reads) <= 12, "a client that does not read keeps the rest in the table"
+        exchange.reading.set()
+        await exchange.end()
+        assert (exchange.status, exchange.whole) == (200, True)
+        assert "content-length" not in exchange.headers
+        windows = json.loads(exchange.body)["result"]["sound_event_detection"]["results"]
+        assert [window["id"] for window in windows] == [f"w{number}" for number in range(2000)]
+        assert {len(window["classes"]) for window in windows} == {2}
+        assert reads == list(range(20))
+        head = Exchange(house, f"/api/v1/jobs/{job}", "HEAD", x_api_key=KEY)
+        await head.end()
+        assert (head.status, head.body, head.whole) == (200, b"", True)
+        assert alone()
+
+    asyncio.run(scenario())
+
+
+def test_a_result_that_goes_away_is_cut_off(house: House) -> None:
+    """Without its end the server closes the connection, so nobody takes half a result for a whole one."""
+
+    async def scenario() -> None:
+        job = long_job(house)
+        exchange = Exchange(house, f"/api/v1/jobs/{job}", x_api_key=KEY)
+        await exchange.until(bool)
+        house.jobs.jobs.clear()
+        await exchange.end()
+        assert not exchange.whole
+        assert alone()
+
+    asyncio.run(scenario())
+
+
+def test_a_client_that_hangs_up_or_stops_reading_ends_the_work(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.http.streaming.STALLED_SECONDS", 0.02)
+
+    async def scenario() -> None:
+        job = long_job(house)
+        gone = Exchange(house, f"/api/v1/jobs/{job}", x_api_key=KEY)
+        await gone.until(bool)
+        gone.hang_up.set()
+        await gone.end()
+        stalled = Exchange(house, f"/api/v1/jobs/{job}", x_api_key=KEY)
+        await stalled.until(bool)
+        stalled.reading.clear()
+        await stalled.end()
+        assert not gone.whole
+        assert not stalled.whole
+        assert alone()
+
+    asyncio.run(scenario())
+
+
+def test_the_tags_of_the_double_have_the_order_that_these_tests_believe() -> None:
+    assert TAGS[:3] == ("Dog_bark", "Siren", "Speech")

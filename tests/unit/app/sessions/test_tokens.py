@@ -1,0 +1,48 @@
+"""Page tokens: they come back as they were issued, to their own session, or not at all."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.sessions.tokens import Tokens
+from topics.errors import BadRequest
+
+SESSION, OTHER = "a" * 24, "b" * 24
+TOKENS = Tokens(b"s" * 32)
+
+
+@given(offset=st.integers(0, 2**63), count=st.integers(1, 1024))
+def test_a_token_remembers_its_page(offset: int, count: int) -> None:
+    token = TOKENS.issue(SESSION, offset, count)
+    assert TOKENS.read(SESSION, token) == (offset, count)
+    assert token.replace("-", "").replace("_", "").isalnum(), "a token needs no quoting in a URL"
+
+
+@given(place=st.integers(0, 31), letter=st.sampled_from("AZaz09-_=+/ é"))
+def test_a_token_with_another_letter_is_refused(place: int, letter: str) -> None:
+    token = TOKENS.issue(SESSION, 5, 10)
+    forged = token[:place] + letter + token[place + 1 :]
+    if forged != token:
+        with pytest.raises(BadRequest, match="next_token"):
+            TOKENS.read(SESSION, forged)
+
+
+@pytest.mark.parametrize("reader", [(TOKENS, OTHER), (Tokens(b"t" * 32), SESSION)])
+def test_a_token_is_good_for_its_session_and_deployment_alone(reader: tuple[Tokens, str]) -> None:
+    tokens, session = reader
+    with pytest.raises(BadRequest, match="next_token"):
+        tokens.read(session, TOKENS.issue(SESSION, 5, 10))
+
+
+@given(text=st.text(max_size=40))
+def test_any_other_text_is_refused(text: str) -> None:
+    with pytest.raises(BadRequest, match="next_token"):
+        TOKENS.read(SESSION, text)
+
+
+@pytest.mark.parametrize("secret", [b"", b"x" * 15, b"x" * 65])
+def test_a_secret_of_a_wrong_length_is_refused(secret: bytes) -> None:
+    with pytest.raises(ValueError, match="16 to 64"):
+        Tokens(secret)

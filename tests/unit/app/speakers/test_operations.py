@@ -1,0 +1,167 @@
+"""What the speaker interface answers: entries, turns, and every error in its envelope with the contract's words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+from structlog.testing import capture_logs
+
+from tests.unit.app.conftest import House
+from tests.unit.app.speakers.conftest import END, VOICE, form, opened, recorded, refused
+from topics.errors import AudioError, AudioTooLong, DirectoryDown, EarshotError, EngineAway, Unavailable
+from topics.ports import Spoken
+
+
+def register(http: TestClient, speaker: str, content: bytes = VOICE) -> Any:
+    return http.post("/api/v2/voice", content=form(speaker, content))
+
+
+def test_speakers_are_registered_listed_and_removed(http: TestClient) -> None:
+    assert opened(http.get("/api/v2/speakers")) == []
+    anna = {
+        "speaker": "Anna_Kim", "created_at": "2026-01-02T03:04:05.678Z", "total_length": 20.0, "samples": 1,
+        "is_compatible": True,
+    }  # fmt: skip
+    assert opened(register(http, "Anna_Kim")) == anna
+    assert opened(register(http, "Anna_Kim", VOICE[:5])) == {**anna, "total_length": 25.0, "samples": 2}
+    register(http, "0")
+    assert [entry["speaker"] for entry in opened(http.get("/api/v2/speakers"))] == ["0", "Anna_Kim"]
+    assert opened(http.delete("/api/v2/speaker?speaker=Anna_Kim")) == {"speaker": "Anna_Kim"}
+    assert [entry["speaker"] for entry in opened(http.get("/api/v2/speakers"))] == ["0"]
+
+
+def test_a_speaker_of_another_model_is_told_and_enrolled_again(house: House, http: TestClient) -> None:
+    register(http, "Anna")
+    house.speakers.organizations["organization"]["Anna"].compatible = False
+    assert not opened(http.get("/api/v2/speakers"))[0]["is_compatible"]
+    assert opened(http.post("/api/v2/speaker/re-enroll?speaker=Anna")) == {"speaker": "Anna", "done": 1, "left": 0}
+    assert opened(http.get("/api/v2/speakers"))[0]["is_compatible"]
+
+
+def test_a_recognition_names_who_speaks_when(http: TestClient) -> None:
+    register(http, "Anna")
+    known = opened(http.post("/api/v2/recognition", content=recorded() + END))
+    assert known == {
+        "transcription": [
+            {
+                "idx": 0, "transcript": "", "confidence": 0, "first_word_start_msec": 30,
+                "first_word_start_time": "00:00.03", "last_word_end_msec": 20_000, "last_word_end_time": "00:20.00",
+                "speaker_tag": 0, "speaker_name": "Anna", "speaker_score": 1.0, "speaker_is_unlabeled": False,
+                "org_pub_id": "organization",
+            }
+        ]
+    }  # fmt: skip
+    (turn,) = opened(http.post("/api/v2/recognition", content=recorded(b"another") + END))["transcription"]
+    assert (turn["speaker_name"], turn["speaker_score"], turn["org_pub_id"]) == ("Unknown 0", -1.0, "")
+
+
+def test_turns_are_counted_and_their_times_have_hours_where_there_are_any(
+    house: House, http: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def recognize(organization: str, file: int) -> list[Spoken]:
+        first = Spoken(59_990, 60_000, "Hello.", 1, "Anna", 0.712345, known=True)
+        return [first, Spoken(61_000, 3_723_040, "", 0, "Unknown 0", 0.1, known=False, unlabeled=True)]
+
+    monkeypatch.setattr(house.speakers, "recognize", recognize)
+    first, second = opened(http.post("/api/v2/recognition", content=recorded() + END))["transcription"]
+    assert (first["idx"], first["transcript"], first["speaker_tag"], first["speaker_score"]) == (0, "Hello.", 1, 0.7123)
+    assert (first["first_word_start_time"], first["last_word_end_time"]) == ("00:59.99", "01:00.00")
+    assert (second["idx"], second["speaker_is_unlabeled"], second["org_pub_id"]) == (1, True, "")
+    assert (second["first_word_start_time"], second["last_word_end_time"]) == ("01:01.00", "01:02:03.04")
+
+
+def test_rules_of_the_port_have_the_status_of_a_success(house: House, http: TestClient) -> None:
+    for number in range(50):
+        register(http, f"speaker_{number}")
+    with capture_logs() as lines:
+        refused(register(http, "one_more"), "speaker_max_count(50) exceeded")
+    assert [(line["event"], line["status"], line["reason"]) for line in lines] == [
+        ("request refused", 200, "speaker_max_count(50) exceeded")
+    ]
+    for _ in range(19):
+        register(http, "speaker_0")
+    refused(register(http, "speaker_0"), "voice_max_count(20) exceeded")
+    refused(http.delete("/api/v2/speaker?speaker=nobody"), "speaker not found")
+    refused(http.post("/api/v2/speaker/re-enroll?speaker=nobody"), "speaker not found")
+    assert len(house.speakers.organizations["organization"]) == 50
+
+
+@pytest.mark.parametrize(
+    "query", ["", "speaker=", "speaker=Anna+Kim", "speaker=Anna%20Kim", "speaker=a-b", "speaker=%C3%84", "name=Anna"]
+)
+def test_a_name_in_a_query_is_judged_before_it_is_looked_up(house: House, http: TestClient, query: str) -> None:
+    message = "speaker is invalid. only alphabet, number and underscore are allowed"
+    refused(http.delete(f"/api/v2/speaker?{query}"), message)
+    refused(http.post(f"/api/v2/speaker/re-enroll?{query}"), message)
+    assert house.speakers.calls == 0
+
+
+#: What the port raises, and how it is told: status and words.
+FAILURES = {
+    "too long": (AudioTooLong("601 s"), 200, "audio length is longer than 10 minutes"),
+    "no audio": (AudioError("the container is damaged"), 200, "the container is damaged"),
+    "full": (Unavailable("too many recordings wait", retry_after=7), 503, "too many recordings wait"),
+    "store": (DirectoryDown("the database does not answer"), 500, "the database does not answer"),
+    "inside": (EarshotError("a secret of ours"), 500, "Internal Server Error"),
+}
+AWAY = {"/voice": "speaker service unavailable", "/recognition": "recognition service unavailable"}
+
+
+@pytest.mark.parametrize("path", AWAY)
+@pytest.mark.parametrize("failure", FAILURES)
+def test_what_the_port_says_of_a_recording(house: House, http: TestClient, path: str, failure: str) -> None:
+    house.speakers.failure, status, message = FAILURES[failure]
+    answer = http.post(f"/api/v2{path}", content=form("Anna"))
+    refused(answer, message, status)
+    assert answer.headers.get("retry-after") == ("7" if status == 503 else None)
+
+
+@pytest.mark.parametrize(("path", "message"), [*AWAY.items(), ("/speaker/re-enroll?speaker=A", AWAY["/voice"])])
+def test_an_engine_that_is_away(house: House, http: TestClient, path: str, message: str) -> None:
+    house.speakers.failure = EngineAway("connection refused at 10.0.0.1")
+    with capture_logs() as lines:
+        refused(http.post(f"/api/v2{path}", content=form("Anna")), message, 502)
+    assert [(line["log_level"], line["reason"]) for line in lines] == [("warning", "connection refused at 10.0.0.1")]
+
+
+def test_what_breaks_inside_is_logged_and_not_told(
+    house: House, http: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(organization: str) -> None:
+        raise RuntimeError("secret table at /var/rows")
+
+    monkeypatch.setattr(house.speakers, "profiles", broken)
+    with capture_logs() as lines:
+        refused(http.get("/api/v2/speakers"), "Internal Server Error", 500)
+    assert [line["event"] for line in lines] == ["request failed"]
+
+
+def test_paths_and_methods_that_are_none_of_it(http: TestClient) -> None:
+    for path in ("/api/v2", "/api/v2/", "/api/v2/voices", "/api/v2/speakers/"):
+        refused(http.get(path), "Not Found", 404)
+    answer = http.get("/api/v2/voice")
+    refused(answer, "Method Not Allowed", 405)
+    assert answer.headers["allow"] == "POST"
+    assert http.get("/api/v20/speakers").json() == {"error": "Not Found"}
+
+
+def test_the_log_and_the_metrics_tell_of_voices_and_name_nobody(http: TestClient) -> None:
+    with capture_logs() as lines:
+        register(http, "Anna")
+        register(http, "Anna Kim")
+        http.post("/api/v2/recognition", content=recorded() + END)
+        http.delete("/api/v2/speaker?speaker=Anna")
+    assert [line["event"] for line in lines] == [
+        "voice registered",
+        "request refused",
+        "recording recognized",
+        "speaker removed",
+    ]
+    assert (lines[0]["organization"], lines[0]["size"]) == ("organization", len(VOICE))
+    assert "Anna" not in repr(lines)
+    samples = dict(line.rsplit(" ", 1) for line in http.get("/metrics").text.splitlines() if line[0] != "#")
+    assert float(samples["earshot_voices_registered_total"]) == 1
+    assert float(samples["earshot_recognitions_total"]) == 1
+    assert float(samples['earshot_requests_refused_total{status="200"}']) == 1

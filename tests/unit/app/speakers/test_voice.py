@@ -1,0 +1,242 @@
+"""Forms with voices: every fault has its words, and what is too large is neither kept nor met with silence."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import http.client
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+import pytest
+from starlette.testclient import TestClient
+
+from app.http.bodies import SMALL_BODY
+from app.http.uploads import Spool
+from app.speakers import voice
+from tests.unit.app.conftest import OPTIONS, ORG_KEY, House, serving
+from tests.unit.app.speakers.conftest import EDGE, END, FORM, VOICE, form, named, opened, part, recorded, refused
+
+INVALID = "speaker is invalid. only alphabet, number and underscore are allowed"
+TOO_LARGE = "one of uploaded files is bigger than 100 MB"
+LIMIT = 64 * 1024
+
+
+@pytest.mark.parametrize("parts", [(named("Anna"), recorded()), (recorded(), named("Anna"))])
+def test_the_parts_come_in_either_order_among_others(
+    house: House, http: TestClient, parts: tuple[bytes, bytes]
+) -> None:
+    other = part('name="speakers"', b"Bob") + part('name="voice"; filename="x"', b"x" * 9) + part("filename=x", b"")
+    opened(http.post("/api/v2/voice", content=b"".join((parts[0], other, parts[1], END, b"epilogue"))))
+    assert house.speakers.organizations["organization"]["Anna"].voices == [VOICE]
+
+
+def test_a_recognition_has_no_need_of_a_name(http: TestClient) -> None:
+    opened(http.post("/api/v2/recognition", content=recorded() + END))
+    opened(http.post("/api/v2/recognition", content=named("a b") + recorded() + END))
+
+
+#: Forms, and what is wrong with them; the first fault counts.
+FAULTS = {
+    "no name": (recorded() + END, INVALID),
+    "empty name": (form(""), INVALID),
+    "space": (form("Anna Kim"), INVALID),
+    "line": (form("Anna\n"), INVALID),
+    "umlaut": (form("\u00c4nna"), INVALID),
+    "digits of another script": (form("\u0663"), INVALID),
+    "long": (form("a" * 101), "speaker is invalid. at most 100 characters are allowed"),
+    "very long": (form("a" * 100_000), "speaker is invalid. at most 100 characters are allowed"),
+    "no file": (named("Anna") + END, "file is required"),
+    "empty file": (form("Anna", b""), "an empty file"),
+    "neither": (END, INVALID),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_rules_of_a_registration(house: House, http: TestClient, fault: str) -> None:
+    content, message = FAULTS[fault]
+    refused(http.post("/api/v2/voice", content=content), message)
+    assert house.speakers.calls == 0
+
+
+def test_rules_of_a_recognition(house: House, http: TestClient) -> None:
+    refused(http.post("/api/v2/recognition", content=named("Anna") + END), "file is required")
+    refused(http.post("/api/v2/recognition", content=recorded(b"") + END), "an empty file")
+    assert house.speakers.calls == 0
+
+
+def test_the_longest_name(http: TestClient) -> None:
+    assert opened(http.post("/api/v2/voice", content=form("a" * 100)))["speaker"] == "a" * 100
+
+
+BROKEN = {
+    "name twice": (named("Anna") + form("Anna"), "speaker is there twice"),
+    "file twice": (recorded() + form("Anna"), "file is there twice"),
+    "no end": (named("Anna") + recorded(), "breaks off"),
+    "nothing": (b"", "breaks off"),
+    "garbage": (b"no form at all", "no multipart form"),
+    "many headers": (EDGE + b"\r\n" + b"a: b\r\n" * 20 + b"\r\n\r\n" + END, "no multipart form"),
+}
+
+
+@pytest.mark.parametrize("path", ["/voice", "/recognition"])
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_request_that_is_no_form(house: House, http: TestClient, path: str, fault: str) -> None:
+    content, message = BROKEN[fault]
+    if path == "/recognition" and fault == "name twice":
+        return  # there it is another part
+    answer = http.post(f"/api/v2{path}", content=content)
+    assert message in answer.json()["error"]
+    refused(answer, answer.json()["error"], 400)
+    assert house.speakers.calls == 0
+
+
+@pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "application/json", "audio/wav", ""])
+def test_what_is_no_such_form_holds_no_file(http: TestClient, kind: str) -> None:
+    answer = http.post("/api/v2/voice", content=b"speaker=Anna", headers={"Content-Type": kind})
+    refused(answer, "file is required")
+
+
+def test_a_form_without_a_boundary(http: TestClient) -> None:
+    answer = http.post("/api/v2/voice", content=VOICE, headers={"Content-Type": "multipart/form-data"})
+    refused(answer, "Content-Type: multipart/form-data with a boundary is required", 400)
+
+
+def test_a_disk_that_is_full(http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(spool: Spool, data: memoryview) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Spool, "write", full)
+    answer = http.post("/api/v2/voice", content=form("Anna"))
+    refused(answer, "the audio cannot be kept now", 503)
+    assert answer.headers["retry-after"] == "10"
+
+
+@pytest.fixture
+def limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits that a test reaches in no time."""
+    monkeypatch.setattr(voice, "VOICE_BYTES", LIMIT)
+    monkeypatch.setattr(voice, "READ", 8 * LIMIT)
+
+
+def test_a_file_of_just_the_limit(house: House, http: TestClient, limited: None) -> None:
+    opened(http.post("/api/v2/voice", content=form("Anna", bytes(LIMIT))))
+    refused(http.post("/api/v2/voice", content=form("Anna", bytes(LIMIT + 1))), TOO_LARGE)
+    refused(http.post("/api/v2/recognition", content=recorded(bytes(LIMIT + 1)) + END), TOO_LARGE)
+    assert house.speakers.calls == 1
+
+
+def test_the_limit_is_the_contracts() -> None:
+    assert voice.VOICE_BYTES == 100 * 1024 * 1024
+
+
+async def served(house: House, *pieces: bytes | None, operation: str = "voice", **headers: str) -> list[Any]:
+    """Serve one request whose body comes in these pieces, and then stops; return what is sent back.
+
+    The body ends with an empty piece; at None the client hangs up.
+    """
+    given = {"x-org-key": ORG_KEY, "content-type": FORM, **headers}
+    messages = [
+        {"type": "http.disconnect"}
+        if piece is None
+        else {"type": "http.request", "body": piece, "more_body": bool(piece)}
+        for piece in pieces
+    ]
+    return await house.served(f"/api/v2/{operation}", given, messages)
+
+
+def told(start: Any, body: Any) -> tuple[int, str, bool]:
+    """The status, the error, and whether the connection is closed."""
+    closes = (b"connection", b"close") in start["headers"]
+    return start["status"], json.loads(body["body"])["error"], closes
+
+
+def test_a_declared_length_is_refused_before_anything_is_read(house: House) -> None:
+    length = voice.VOICE_BYTES + SMALL_BODY + 1
+    assert told(*asyncio.run(served(house, content_length=str(length)))) == (200, TOO_LARGE, False)
+    length = voice.THROWN_AWAY + 1
+    assert told(*asyncio.run(served(house, content_length=str(length)))) == (200, TOO_LARGE, True)
+
+
+def test_a_body_without_end_is_cut_off(house: House, limited: None) -> None:
+    pieces = [form("Anna")[: -len(END)], *[bytes(LIMIT)] * 9]
+    assert told(*asyncio.run(served(house, *pieces))) == (200, TOO_LARGE, True)
+
+
+def test_a_client_that_stops_sending(house: House) -> None:
+    status, error, closes = told(*asyncio.run(served(house, named("Anna"))))
+    assert (status, closes) == (408, True)
+    assert error
+
+
+def test_a_recognition_ends_with_its_client(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome = []
+
+    async def recognize(organization: str, file: int) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            outcome.append("cancelled")
+
+    monkeypatch.setattr(house.speakers, "recognize", recognize)
+    pieces = (recorded() + END, b"", None)
+    assert asyncio.run(asyncio.wait_for(served(house, *pieces, operation="recognition"), 5)) == []
+    assert outcome == ["cancelled"]
+
+
+def test_a_client_that_hangs_up_in_the_middle(house: House) -> None:
+    assert asyncio.run(served(house, named("Anna"), None)) == []
+    assert house.speakers.calls == 0
+
+
+def test_what_is_too_large_is_not_kept(house: House, limited: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = []
+    closing = Spool._close
+
+    def close(spool: Spool) -> None:
+        sizes.append(spool.size)
+        closing(spool)
+
+    monkeypatch.setattr(Spool, "_close", close)
+    monkeypatch.setattr("app.http.uploads.BLOCK_BYTES", 4096)
+    content = form("Anna", bytes(6 * LIMIT))
+    pieces = [content[start : start + 5000] for start in range(0, len(content), 5000)]
+    assert told(*asyncio.run(served(house, *pieces, b""))) == (200, TOO_LARGE, False)
+    assert len(sizes) == 1
+    assert LIMIT - 5000 < sizes[0] <= LIMIT
+
+
+@pytest.fixture
+def url(limited: None, tmp_path: Path) -> Iterator[str]:
+    """An edge behind a real server."""
+    with serving(House(msgspec.structs.replace(OPTIONS, spool=tmp_path))) as running:
+        yield running.url
+
+
+#: More than any buffer on the way holds, so that a client that writes is stuck unless somebody reads.
+LARGE = form("Anna", bytes(16 * 1024 * 1024))
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("closing", [False, True])
+def test_a_client_that_writes_before_it_reads_gets_its_answer(
+    url: str, chunked: bool, closing: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(voice, "READ", len(LARGE))
+    headers = {"X-Org-Key": ORG_KEY, "Content-Type": FORM, **({"Connection": "close"} if closing else {})}
+    body = iter([LARGE[: len(LARGE) // 2], LARGE[len(LARGE) // 2 :]]) if chunked else LARGE
+    with contextlib.closing(http.client.HTTPConnection(urlsplit(url).netloc, timeout=20)) as connection:
+        connection.request("POST", "/api/v2/voice", body, headers, encode_chunked=chunked)
+        answer = connection.getresponse()
+        assert (answer.status, json.loads(answer.read())["error"]) == (200, TOO_LARGE)
+        if closing:
+            return
+        port = connection.sock.getsockname()
+        connection.request("GET", "/api/v2/speakers", headers=headers)
+        assert json.loads(connection.getresponse().read())["data"] == []
+        assert connection.sock.getsockname() == port, "it is the same connection"

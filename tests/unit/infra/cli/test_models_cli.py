@@ -1,0 +1,117 @@
+"""`earshot models`: for people and as JSON, errors in one line, and the model in use stays until another is good."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from infra import cli
+from infra import models as bundled
+from infra.cli import models as commands
+from streams.models import manifest
+from tests.unit.streams.models import models
+
+YAMNET = manifest.read(bundled.directory()).model_id
+
+
+@pytest.fixture
+def app(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> typer.Typer:
+    monkeypatch.setenv("EARSHOT_DATA", str(tmp_path / "data"))
+    made = typer.Typer()
+    commands.register(made)
+    return made
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> str:
+    (tmp_path / "given").mkdir()
+    return str(models.write(tmp_path / "given"))
+
+
+def called(app: typer.Typer, *arguments: str) -> Any:
+    """What a command prints with --json, rows by their model."""
+    result = CliRunner().invoke(app, ["models", *arguments, "--json"], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    return {row["model"]: row for row in found} if isinstance(found, list) else found
+
+
+def printed(app: typer.Typer, *arguments: str) -> str:
+    result = CliRunner().invoke(app, ["models", *arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_for_programs(app: typer.Typer, source: str) -> None:
+    first = called(app, "list")[YAMNET]
+    assert (first["state"], first["from"], first["kind"]) == ("in use", "bundled", "sound-events")
+    model = called(app, "add", source)["model"]
+    assert called(app, "use", "tiny") == {"in_use": model}
+    rows = called(app, "list")
+    assert rows[model] | {"mb": None} == {
+        "model": model,
+        "kind": "sound-events",
+        "licence": "CC0-1.0",
+        "input": "800 samples, 1 kHz",
+        "tags": 2,
+        "mb": None,
+        "from": "added",
+        "state": "in use",
+        "fault": None,
+    }
+    checked = called(app, "check", "tiny")
+    assert (checked["model"], checked["result"]) == (model, "usable")
+    shown = called(app, "show", "tiny")
+    assert (shown["model"], shown["in_use"]) == (model, True)
+    assert [tag["name"] for tag in shown["manifest"]["tags"]] == ["First", "Any"]
+    called(app, "use", "yamnet")
+    assert called(app, "remove", "tiny") == {"removed": model}
+    assert model not in called(app, "list")
+
+
+def test_for_people(app: typer.Typer, source: str) -> None:
+    printed(app, "add", source, "--name", "mine")
+    lines = printed(app, "list").splitlines()
+    assert lines[0].split() == ["model", "kind", "licence", "input", "tags", "mb", "from", "state"]
+    assert lines[-1].startswith("mine@")
+    shown = printed(app, "show", "yamnet")
+    for known in (YAMNET, "Apache-2.0", "975 ms", "400 samples every 160, 10 ms", "521", "Dog_bark"):
+        assert known in shown
+
+
+def test_the_setting_wins(app: typer.Typer, source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    called(app, "add", source)
+    monkeypatch.setenv("EARSHOT_MODEL", "yamnet")
+    result = CliRunner().invoke(app, ["models", "use", "tiny", "--json"], catch_exceptions=False)
+    assert list(json.loads(result.stdout)) == ["chosen"]
+    assert "EARSHOT_MODEL=yamnet is set" in result.stderr
+
+
+def test_a_broken_model_is_listed(app: typer.Typer, source: str, tmp_path: Path) -> None:
+    model = called(app, "add", source)["model"]
+    (tmp_path / "data" / "models" / model / "model.onnx").unlink()
+    row = called(app, "list")[model]
+    assert row["state"] == "broken"
+    assert "model.onnx" in row["fault"]
+    assert "earshot: " in printed(app, "list")
+
+
+@pytest.mark.parametrize("arguments", [("show", "none"), ("check", "none"), ("use", "none"), ("add", "none")])
+def test_errors_are_one_line(
+    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("EARSHOT_DATA", str(tmp_path))
+    monkeypatch.setattr(cli, "MODULES", ("infra.cli.models",))
+    monkeypatch.setattr(sys, "argv", ["earshot", "models", *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert stopped.value.code == 1
+    err = capsys.readouterr().err
+    assert err.startswith("earshot: ")
+    assert err.count("\n") == 1

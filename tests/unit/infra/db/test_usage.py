@@ -1,0 +1,335 @@
+"""`earshot usage` as a user types it: totals, lines, and counting again from the log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+
+import msgspec
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from app.admin.rows import LineRow
+from infra.cli import accounts, usage
+from infra.db.accounts import Accounts
+from infra.db.database import Database
+from infra.db.ledger import SqlLedger
+from streams.embedded.log import EmbeddedLog
+from tests.unit.infra.conftest import run
+from topics import catalog, codec, keys
+from topics.catalog import TopicPartition
+from topics.jobs.law import Entry, EntryState, JobHead, JobState
+from topics.jobs.options import Options, Service
+from topics.jobs.records import (
+    Accepted,
+    Billed,
+    Finished,
+    JobCommand,
+    JobResult,
+    Part,
+    Portion,
+    Removed,
+    Source,
+    Started,
+)
+from topics.keys import partition_of
+from topics.ports import Charge, Principal
+
+NOVEMBER = 1_793_491_200_000  # 2026-11-01T00:00:00Z
+PARTITIONS = 2
+BOTH = Options(sound_event_detection=True, speech_analysis=True)
+
+
+@pytest.fixture
+def app(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> typer.Typer:
+    monkeypatch.setenv("EARSHOT_DATA", str(tmp_path))
+    made = typer.Typer()
+    accounts.register(made)
+    usage.register(made)
+    return made
+
+
+def called(app: typer.Typer, *arguments: str, code: int = 0) -> tuple[str, str]:
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert result.exit_code == code, result.output
+    return result.stdout, result.stderr
+
+
+def write(directory: Path, *charges: Charge) -> Principal:
+    """Write charges of a new project "apes" into the ledger; return whose they are."""
+
+    async def story(database: Database) -> Principal:
+        await database.migrate()
+        made = Accounts(database)
+        await made.create_organization("Zoo")
+        apes, _ = await made.create_project("apes")
+        mine = {"project": apes.id, "organization": apes.organization}
+        await SqlLedger(database).record([msgspec.structs.replace(one, **mine) for one in charges])
+        return Principal(apes.id, apes.organization)
+
+    return run(f"sqlite+aiosqlite:///{directory / 'earshot.db'}", story)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> str:
+    sound = Charge("j1", Service.SOUND, "", "", 61_001, "yamnet@1", NOVEMBER)
+    speech = Charge("j1", Service.SPEECH, "", "", 61_000, "a, b", NOVEMBER)
+    return write(tmp_path, sound, speech, msgspec.structs.replace(sound, job="j2", at_ms=NOVEMBER - 1)).project
+
+
+def test_totals_for_people_and_programs(app: typer.Typer, project: str) -> None:
+    names, october, _, speech = called(app, "usage")[0].splitlines()
+    assert names.split()[:6] == ["month", "project", "service", "jobs", "audio_seconds", "models"]
+    assert october.split()[:6] == ["2026-10", "apes", "sound_event_detection", "1", "61.001", "yamnet@1"]
+    assert speech.split()[:5] == ["2026-11", "apes", "speech_analysis", "1", "61.000"]
+    (row,) = json.loads(called(app, "usage", "--month", "2026-10", "--format", "json", "--project", "apes")[0])
+    assert (row["audio_seconds"], row["jobs"], row["project_id"]) == (61.001, 1, project)
+    table = called(app, "usage", "--format", "csv", "--organization", "Zoo")[0].splitlines()
+    assert len(table) == 4
+    assert table[3].startswith('2026-11,apes,speech_analysis,1,61.000,"a, b",')
+
+
+def test_single_lines(app: typer.Typer, project: str) -> None:
+    rows = json.loads(called(app, "usage", "--lines", "--format", "json")[0])
+    assert [(row["job"], row["service"], row["audio_seconds"]) for row in rows] == [
+        ("j2", "sound_event_detection", 61.001),
+        ("j1", "sound_event_detection", 61.001),
+        ("j1", "speech_analysis", 61.0),
+    ]
+    assert rows[0]["accepted_at"] == "2026-10-31T23:59:59.999+00:00"
+
+
+@pytest.mark.parametrize("form", usage.Format)
+def test_lines_are_printed_as_they_come(form: usage.Format, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [LineRow.of(charged("j" * (n + 1))) for n in range(4)]
+    printed = [""]
+
+    async def pages() -> AsyncIterator[list[LineRow]]:
+        for row in rows:
+            yield [row]
+            printed.append(capsys.readouterr().out)
+            assert row.job in printed[-1]
+
+    asyncio.run(usage._print(LineRow, pages(), form))
+    text = "".join(printed) + capsys.readouterr().out
+    if form is usage.Format.JSON:
+        assert text == json.dumps([msgspec.structs.asdict(row) for row in rows], indent=2) + "\n"
+    else:
+        assert (text.count("accepted_at"), len(text.splitlines())) == (1, 5)
+
+
+def test_usage_of_what_was_deleted_and_of_what_never_was(app: typer.Typer, project: str) -> None:
+    called(app, "project", "delete", "apes", "--yes")
+    assert len(json.loads(called(app, "usage", "--project", project, "--format", "json")[0])) == 3
+    assert called(app, "usage", "--project", "b" * 24) == ("", "")
+    failed = CliRunner().invoke(app, ["usage", "--project", "bats"])
+    assert "there is no project 'bats'" in str(failed.exception)
+
+
+@pytest.mark.parametrize("arguments", [["--month", "2026-13"], ["--month", "26-1"], ["--recount", "--lines"]])
+def test_what_cannot_be_asked(app: typer.Typer, arguments: list[str]) -> None:
+    called(app, "usage", *arguments, code=2)
+
+
+def test_plans(app: typer.Typer, project: str) -> None:
+    assert called(app, "projects", "list")[0].splitlines()[1].split()[-2] == "unlimited"
+    called(app, "projects", "plan", "apes", "--free-seconds", "1200")
+    assert json.loads(called(app, "project", "list", "--json")[0])[0]["free_seconds"] == 1200
+    assert called(app, "project", "plan", "apes", "--unlimited")[0].split()[-1] == "unlimited"
+    assert json.loads(called(app, "project", "list", "--json")[0])[0]["free_seconds"] is None
+    for wrong in [], ["--unlimited", "--free-seconds", "1"], ["--free-seconds", "-1"]:
+        called(app, "project", "plan", "apes", *wrong, code=2)
+
+
+class Writing:
+    """The log of a service, written by hand; `now` is its time in milliseconds."""
+
+    def __init__(self, directory: Path, owner: Principal) -> None:
+        self.now = NOVEMBER
+        self._owner = owner
+        self._log = EmbeddedLog.open(directory / "log", sync=False, clock=lambda: self.now / 1000)
+        for topic in catalog.JOB_COMMANDS, catalog.JOB_RESULTS, catalog.CHANGELOG:
+            self._log.declare(topic, PARTITIONS)
+
+    async def put(self, job: str, *records: JobCommand | JobResult) -> None:
+        for record in records:
+            topic = catalog.JOB_COMMANDS if isinstance(record, JobCommand) else catalog.JOB_RESULTS
+            await self._log.append(topic, partition_of(job, PARTITIONS), job.encode(), codec.encode(record))
+
+    async def accept(self, job: str, upload: str = "u") -> None:
+        await self.put(job, Part("c", upload, 0, b"abc"), self.acceptance(upload))
+
+    def acceptance(self, upload: str = "u") -> Accepted:
+        source = Source("audio/wav", "wav", 3, 16000, 1)
+        who = (self._owner.project, self._owner.organization)
+        return Accepted("c", upload, 1, *who, BOTH, source, "m", upload.encode())
+
+    async def succeed(self, job: str, service: Service = Service.SOUND, audio_ms: int = 1234) -> None:
+        done = Finished(service, "r", 1, audio_ms=audio_ms, model="m")
+        await self.put(job, Started(service, "r"), Portion(service, "r", 0, b""), done, done)
+
+    async def row(self, job: str, kind: bytes, row: JobHead | Accepted | None) -> None:
+        value = None if row is None else msgspec.msgpack.encode(row)
+        await self._log.append(catalog.CHANGELOG, partition_of(job, PARTITIONS), keys.job_key(job, kind), value)
+
+    async def keep(self, job: str, state: JobState, *entries: Entry) -> None:
+        """Write the rows of a job, the head twice as it changes."""
+        head = JobHead(state, 9, self.now, "u", created=self.now, entries=entries)
+        await self.row(job, keys.ACCEPTED, self.acceptance())
+        await self.row(job, keys.JOB_HEAD, msgspec.structs.replace(head, entries=()))
+        await self.row(job, keys.JOB_HEAD, head)
+
+    def trim(self, topic: str, job: str) -> None:
+        tp = TopicPartition(topic, partition_of(job, PARTITIONS))
+        self._log.trim(tp, self._log.end(tp))
+
+    async def close(self) -> None:
+        await self._log.append(catalog.JOB_RESULTS, 0, b"poison", b"?")
+        await self._log.close()
+
+
+def recounted(
+    app: typer.Typer,
+    directory: Path,
+    log: Callable[[Writing], Coroutine[object, None, None]],
+    *charges: Charge,
+    code: int = 0,
+) -> tuple[list[tuple[str, str]], str]:
+    """Write a log and a ledger; return (job, difference) pairs, and what is said on stderr."""
+    owner = write(directory, *charges)
+
+    async def story() -> None:
+        writing = Writing(directory, owner)
+        await log(writing)
+        await writing.close()
+
+    asyncio.run(story())
+    out, err = called(app, "usage", "--recount", "--format", "json", code=code)
+    return [(row["job"], row["difference"]) for row in json.loads(out)], err
+
+
+def charged(job: str, service: Service = Service.SOUND, audio_ms: int = 1234) -> Charge:
+    return Charge(job, service, "", "", audio_ms, "m", NOVEMBER)
+
+
+def test_a_ledger_that_is_right(app: typer.Typer, tmp_path: Path) -> None:
+    async def log(writing: Writing) -> None:
+        await writing.accept("plain")
+        await writing.succeed("plain")
+        await writing.put("plain", Finished(Service.SPEECH, "x", 0, error="of a run that never began"))
+        await writing.put("plain", Started(Service.SPEECH, "r"), Finished(Service.SPEECH, "r", 0, error="no engine"))
+        await writing.put("plain", Billed((Service.SOUND,)))
+        # The request came twice, and the first one lost; the run was begun by a node that died.
+        await writing.put("twice", Part("c", "u1", 0, b"abc"), Part("c", "u2", 0, b"abc"))
+        await writing.put("twice", writing.acceptance("u1"), writing.acceptance("u2"), writing.acceptance("u2"))
+        await writing.put("twice", Started(Service.SOUND, "dead"), Portion(Service.SOUND, "dead", 0, b""))
+        await writing.succeed("twice")
+        await writing.put("twice", Finished(Service.SOUND, "dead", 1, audio_ms=9), Billed((Service.SOUND,)))
+        await writing.accept("unfinished")
+        await writing.put("refused", Part("c", "u", 0, b"abc"), Part("c", "u", 2, b"abc"))
+
+    differences, err = recounted(app, tmp_path, log, charged("plain"), charged("twice"))
+    assert (differences, err) == ([], "earshot: 3 jobs compared, 0 differences\n")
+
+
+def test_every_difference_is_named(app: typer.Typer, tmp_path: Path) -> None:
+    async def log(writing: Writing) -> None:
+        for job in "absent", "late", "other":
+            await writing.accept(job)
+            await writing.succeed(job)
+        await writing.put("absent", Billed((Service.SOUND,)))
+
+    ledger = [charged("other", audio_ms=1233), charged("other", Service.SPEECH)]
+    differences, err = recounted(app, tmp_path, log, *ledger, code=1)
+    assert differences == [
+        ("absent", "not in the ledger, though the log says that it was written"),
+        ("late", "not in the ledger yet; a node writes it when it runs"),
+        ("other", "audio_ms is 1233 in the ledger, 1234 on the log"),
+        ("other", "in the ledger, but no success is on the log"),
+    ]
+    assert err == "earshot: 3 jobs compared, 4 differences\n"
+
+
+def test_removed_jobs_owe_what_the_log_says_they_owe(app: typer.Typer, tmp_path: Path) -> None:
+    async def log(writing: Writing) -> None:
+        for job in "billed", "absent", "afterwards":
+            await writing.accept(job)
+            await writing.put(job, Removed("c"))
+            await writing.succeed(job)
+        await writing.put("billed", Billed((Service.SOUND,)))
+        await writing.put("absent", Billed((Service.SOUND,)))
+
+    differences, _ = recounted(app, tmp_path, log, charged("billed"), code=1)
+    assert [job for job, _ in differences] == ["absent"]
+
+
+def test_what_retention_took_is_not_compared(app: typer.Typer, tmp_path: Path) -> None:
+    async def log(writing: Writing) -> None:
+        await writing.accept("old")
+        await writing.accept("older")
+        await writing.put("old", Started(Service.SOUND, "r"))
+        writing.trim(catalog.JOB_RESULTS, "old")
+        writing.trim(catalog.JOB_COMMANDS, "older")
+        await writing.succeed("old")
+        await writing.succeed("older")
+        writing.now += 1000
+        await writing.put("young", Part("c", "u", 0, b"abc"))
+        writing.trim(catalog.JOB_COMMANDS, "young")
+        await writing.put("young", writing.acceptance())
+        await writing.succeed("young")
+
+    assert {partition_of(job, PARTITIONS) for job in ("old", "older", "young")} == {0, 1}
+    young = msgspec.structs.replace(charged("young"), at_ms=NOVEMBER + 1000)
+    differences, err = recounted(app, tmp_path, log, young, charged("ancient"))
+    assert differences == []
+    assert err == "earshot: 1 job compared, 0 differences; 3 not compared, as the log has neither\n"
+
+
+def test_rows_stand_for_records_that_are_gone(app: typer.Typer, tmp_path: Path) -> None:
+    names = {name: name.ljust(24, "0") for name in ("right", "owed", "absent", "running", "removed", "gone")}
+    billed = Entry(Service.SOUND, EntryState.SUCCESS, "r", 1, 1.0, None, 1234, "m", billed=True)
+    unbilled = msgspec.structs.replace(billed, billed=False)
+
+    async def log(writing: Writing) -> None:
+        await writing.keep(names["right"], JobState.COMPLETED, billed)
+        await writing.keep(names["absent"], JobState.COMPLETED, billed)
+        await writing.keep(names["owed"], JobState.REMOVED, unbilled)
+        await writing.keep(names["running"], JobState.PROCESSING, Entry(Service.SOUND, EntryState.RUNNING, "r", 1))
+        # Folded into no row when the service was killed.
+        await writing.put(names["running"], Finished(Service.SOUND, "r", 1, audio_ms=1234, model="m"))
+        await writing.keep(names["gone"], JobState.COMPLETED, billed)
+        for kind in keys.ACCEPTED, keys.JOB_HEAD:
+            await writing.row(names["gone"], kind, None)
+        await writing.row(names["right"], keys.PART, None)
+
+    ledger = [charged(names[name]) for name in ("right", "gone")]
+    ledger += [charged(names["owed"], Service.SPEECH), charged(names["right"], Service.SPEECH)]
+    differences, err = recounted(app, tmp_path, log, *ledger, code=1)
+    assert differences == [
+        (names["absent"], "not in the ledger, though the log says that it was written"),
+        (names["owed"], "not in the ledger yet; a node writes it when it runs"),
+        (names["right"], "in the ledger, but no success is on the log"),
+        (names["running"], "not in the ledger yet; a node writes it when it runs"),
+    ]
+    assert err == (
+        "earshot: 4 jobs compared, 4 differences; 4 of them by their rows, as the log no longer has all of their "
+        "records; 1 not compared, as the log has neither\n"
+    )
+
+
+def test_the_service_must_not_run(app: typer.Typer, tmp_path: Path) -> None:
+    failed = CliRunner().invoke(app, ["usage", "--recount"])
+    assert f"there is no log in {tmp_path / 'log'}" in str(failed.exception)
+
+    async def story() -> None:
+        log = EmbeddedLog.open(tmp_path / "log", sync=False)
+        failed = await asyncio.to_thread(CliRunner().invoke, app, ["usage", "--recount"])
+        assert "stop the service" in str(failed.exception)
+        await log.close()
+
+    asyncio.run(story())
+    nothing = ("job,service,difference\n", "earshot: 0 jobs compared, 0 differences\n")
+    assert called(app, "usage", "--recount", "--format", "csv") == nothing

@@ -1,0 +1,125 @@
+"""Captions and insights: they read as English, and say what was heard and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from infra.engines.phrases import table
+from infra.engines.scene import Event, Line, Request, scene
+from infra.engines.sentences import caption, environment, insights
+from tests.unit.infra.engines.scenes import Stretch, Turn, heard
+
+RAIN = ("Rain", 0.0, 10.0, 0.7)
+BARKS = (("Dog_bark", 3.0, 4.0, 0.9), ("Dog_bark", 4.5, 5.0, 0.8))
+TALK = ("A", 2.0, 6.0, "look at that dog it keeps barking at the rain")
+
+CAPTIONS: list[tuple[float, tuple[Stretch, ...], tuple[Turn, ...], str]] = [
+    (5, (), (), "No known sound is heard in 5 s of audio."),
+    (10, (RAIN,), (), "Rain falls throughout."),
+    (2, (("Sneeze", 0, 2, 0.9),), (), "Somebody sneezes."),
+    (10, (*BARKS, RAIN), (TALK,), "A dog barks twice between 3 s and 5 s over steady rain while somebody speaks."),
+    (10, (RAIN, ("Wind_noise", 0, 10, 0.6)), (), "Rain falls and the wind blows throughout."),
+    (10, (("Rain", 0, 4, 0.7), ("Rain", 6, 10, 0.7)), (), "Rain falls on and off throughout."),
+    (10, (("Speech", 0, 10, 0.9),), (), "Somebody speaks throughout."),
+    (10, (), (("A", 0, 4, "hello"), ("B", 5, 10, "hello")), "Two people talk throughout."),
+    (10, (("Whisper", 4, 6, 0.9), ("Speech", 4, 6, 0.5)), (), "Somebody whispers around 5 s."),
+    (
+        60,
+        (("Cough", 4, 6, 0.9),),
+        (("A", 40, 50, "hm"),),
+        "Somebody coughs around 5 s, and somebody speaks from 40 s to 50 s.",
+    ),
+    (60, (("Cough", 0, 6, 0.9),), (), "Somebody coughs in the first 6 s."),
+    (60, (("Cough", 50, 60, 0.9),), (), "Somebody coughs in the last 10 s."),
+    (
+        300,
+        (("Glass_break", 200, 202, 0.9), ("Siren", 50, 70, 0.8), ("Car_horn", 100, 102, 0.7), ("Car", 0, 300, 0.9)),
+        (),
+        "A siren wails from 50 s to 1 min 10 s, then a car horn sounds around 1 min 41 s, and then glass breaks"
+        " around 3 min 21 s over road traffic.",
+    ),
+    (2, (("Glass_harp", 0, 2, 0.9),), (), "Glass harp is heard."),
+]
+
+
+@pytest.mark.parametrize(("duration", "events", "turns", "expected"), CAPTIONS)
+def test_captions(duration: float, events: tuple[Stretch, ...], turns: tuple[Turn, ...], expected: str) -> None:
+    assert caption(heard(duration, *events, turns=turns)) == expected
+
+
+def test_insights_of_a_scene_with_everything() -> None:
+    found = insights(heard(10, *BARKS, RAIN, turns=(TALK,)))
+    assert found.contains_speech
+    assert found.primary_sound_environment == "Outdoors, in wind or rain: mostly rain, with speech"
+    assert found.situation_summary == (
+        "This recording of 10 s has steady rain in the background. A dog barks twice between 3 s and 5 s. "
+        "Somebody speaks from 2 s to 6 s."
+    )
+    assert found.notable_events == ("Dog_bark",)
+    assert found.detected_language == "English"
+    assert found.speech_content_summary == (
+        "One speaker says ten words, mostly about “look”, “dog” and “keeps”. "
+        "It reads: “look at that dog it keeps barking at the rain”"
+    )
+    assert found.keywords == ("look", "dog", "keeps", "barking", "rain")
+
+
+def test_without_a_transcript_nothing_is_said_of_speech() -> None:
+    found = insights(heard(10, ("Speech", 0, 10, 0.9)))
+    assert found.contains_speech
+    assert (found.detected_language, found.speech_content_summary, found.keywords) == (None, None, None)
+    assert found.situation_summary.endswith("Somebody speaks throughout, but no words could be made out.")
+    assert found.notable_events == ("Speech",)
+
+
+def test_a_long_transcript_is_quoted_from_its_beginning() -> None:
+    told = insights(heard(10, turns=(("A", 0, 10, "역" * 5000),))).speech_content_summary
+    assert told is not None
+    assert "It begins: “역" in told
+    assert len(told) < 1000
+
+
+def test_notable_events_come_strongest_first() -> None:
+    found = insights(heard(10, RAIN, ("Cough", 1, 2, 0.5), ("Sneeze", 3, 4, 0.9)))
+    assert found.notable_events == ("Sneeze", "Cough")
+
+
+def test_an_exact_tag_takes_the_place_of_a_general_one_that_is_not_much_stronger() -> None:
+    assert caption(heard(2, ("Bell", 0, 2, 0.9), ("Church_bell", 0, 2, 0.6))) == "A church bell tolls."
+    assert "A bell rings" in caption(heard(2, ("Bell", 0, 2, 0.9), ("Church_bell", 0, 2, 0.3)))
+
+
+def test_stretches_that_touch_are_one() -> None:
+    assert "twice" not in caption(heard(60, ("Cough", 10, 12, 0.9), ("Cough", 12, 14, 0.9)))
+
+
+def test_danger_names_the_place_however_short_it_is() -> None:
+    assert environment(heard(60, ("Music", 0, 60, 0.9), ("Gunshot", 3, 4, 0.8))).startswith(
+        "A place where there may be"
+    )
+
+
+events = st.builds(
+    Event,
+    st.sampled_from([*table(), "Some_new_tag", "Female_speech", "", "_"]),
+    st.floats(0, 100),
+    st.floats(0, 100),
+    st.floats(0, 1),
+)
+lines = st.builds(Line, st.text(max_size=30), st.floats(0, 100), st.floats(0, 100), st.sampled_from(["A", "B", None]))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.floats(0, 1e6), st.lists(events, max_size=12), st.lists(lines, max_size=4))
+def test_whatever_is_heard_becomes_sentences(duration: float, found: list[Event], turns: list[Line]) -> None:
+    made = scene(Request("caption", duration, tuple(found), tuple(turns)))
+    text = caption(made)
+    assert text.endswith(".")
+    assert text[0] == text[0].upper()
+    assert "  " not in text
+    assert " ." not in text
+    told = insights(made)
+    assert told.contains_speech or not any(line.text.strip() for line in turns)
+    assert set(told.notable_events) <= {event.tag for event in found}

@@ -1,0 +1,44 @@
+"""An engine that hears levels: a patch is `Loud` as far as its samples are high, `Deep` as far as they are low."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import soundfile
+
+from infra.lab.evaluation.labels import Meaning
+from infra.lab.evaluation.recordings import Recording, Span
+from streams.audio.decode import Pcm
+from streams.models.manifest import Graph, Manifest, Tag, Waveform
+from streams.models.protocol import Floats
+
+RATE = 1000
+LOUD, DEEP = Meaning(("Loud",)), Meaning(("Deep",))
+
+
+class Levels:
+    """Scores are the mean of the middle of a patch, and of its negative, at least 0.01."""
+
+    def __init__(self, *points: float) -> None:
+        tags = tuple(
+            Tag(name, "Test", (n,), point) for n, (name, point) in enumerate(zip(("Loud", "Deep"), points, strict=True))
+        )
+        graph = Graph("model.onnx", "0" * 64)
+        self.manifest = Manifest("levels", "1", "CC0-1.0", "here", graph, Waveform(RATE, RATE), ("loud", "deep"), tags)
+
+    def scores(self, patch: Floats) -> Floats:
+        """Return float32[2]."""
+        middle = float(patch[400:600].mean())
+        return np.array([max(middle, 0.01), max(-middle, 0.01)], np.float32)
+
+
+def recording(name: str, levels: list[float], *spans: Span, label: str = "") -> Recording:
+    """A recording with one level a second."""
+    samples = np.repeat(np.array(levels, np.float32), RATE)
+    return Recording(name, label, spans, Pcm(RATE, samples), name)
+
+
+def wav(path: Path, levels: list[float]) -> None:
+    """Write a recording with one level a second."""
+    soundfile.write(path, np.repeat(np.array(levels, np.float32), RATE), RATE, subtype="FLOAT")

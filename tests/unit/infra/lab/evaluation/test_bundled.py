@@ -1,0 +1,45 @@
+"""Writing what was measured, and the table of tags, beside a bundled model."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from infra import models
+from infra.lab.evaluation import bundled, calibration
+from infra.lab.evaluation.sound import point_at
+from infra.models import manifests
+from streams.models.manifest import Manifest
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    for name in ("manifest.json", "tags.csv"):
+        shutil.copyfile(models.directory() / name, tmp_path / name)
+    return tmp_path
+
+
+def test_figures_change_nothing_else(copied: Path) -> None:
+    before = manifests.read(copied)
+    bundled.write_figures(copied, {"clip_recall": 0.5})
+    after = manifests.read(copied)
+    assert after.figures == {"clip_recall": 0.5}
+    assert after.model_id == before.model_id
+
+
+def test_the_table_of_tags_is_that_of_the_manifest(copied: Path) -> None:
+    manifest = manifests.read(copied)
+    assert isinstance(manifest, Manifest)
+    bundled.write_tags(copied, manifest)
+    assert (copied / "tags.csv").read_bytes() == (models.directory() / "tags.csv").read_bytes()
+
+
+def test_points_come_from_calibration() -> None:
+    manifest = manifests.read(models.directory())
+    assert isinstance(manifest, Manifest)
+    levels = {point_at(int(level)) for level in calibration.GRID}
+    for tag in manifest.tags:
+        assert tag.point in levels, tag.name
+        assert tag.clips or tag.point >= calibration.BLIND, tag.name

@@ -1,0 +1,103 @@
+"""A folder with a CSV: what is read, what is left out, what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from infra.lab.evaluation import recordings
+from infra.lab.evaluation.labels import LABELS, Meaning
+from infra.lab.evaluation.recordings import Recording, Span
+from streams.models.manifest import Tag
+from topics.errors import AudioError, BadRequest
+
+TAGS = (Tag("Dog_bark", "Animal", (0,), 0.5), Tag("Kettle", "Home", (1,), 0.5))
+DOG, KETTLE = Meaning(("Dog_bark",)), Meaning(("Kettle",))
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "clips.csv"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_rows_of_a_file_are_its_spans(tmp_path: Path) -> None:
+    table = written(
+        tmp_path,
+        "file,label,start,end,fold,source\na.wav,Dog_bark,1,2.5,3,yard\na.wav,Kettle,4,,3,yard\nb.wav,,,,,\nc.wav,Kettle,,,,\n",
+    )
+    found, skipped = recordings.folder(tmp_path, table, recordings.meanings(TAGS))
+    assert not skipped
+    assert [recording.spans for recording in found] == [
+        (Span(DOG, 1.0, 2.5), Span(KETTLE, 4.0)),
+        (),
+        (Span(KETTLE, 0.0, recordings.ENDLESS),),
+    ]
+    assert [(made.name, made.source, made.fold, made.audio) for made in found[:2]] == [
+        ("a.wav", "yard", "3", tmp_path / "a.wav"),
+        ("b.wav", "b.wav", "", tmp_path / "b.wav"),
+    ]
+
+
+def test_unknown_labels_are_listed(tmp_path: Path) -> None:
+    table = written(tmp_path, "file,label\na.wav,Dog_bark\na.wav,zebra\nb.wav,Kettle\n")
+    found, skipped = recordings.folder(tmp_path, table, recordings.meanings(TAGS))
+    assert [made.name for made in found] == ["b.wav"]
+    assert [(made.name, made.cause) for made in skipped] == [("a.wav", "unknown label zebra")]
+
+
+def test_labels_of_a_table_come_first(tmp_path: Path) -> None:
+    table = written(tmp_path, "label,tags,tolerated\ndog,Kettle,Dog_bark\nquiet,,\n")
+    known = recordings.meanings(TAGS, table)
+    assert known["dog"] == Meaning(("Kettle",), ("Dog_bark",))
+    assert known["quiet"] == Meaning(())
+    assert known["Kettle"] == KETTLE
+    assert known["rain"] == LABELS["rain"]
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("file\na.wav\n", "has no column label"),
+        ("file,label\n", "has no rows"),
+        ("file,label\n,Kettle\n", "row 2 is incomplete"),
+        ("file,label\na.wav,Kettle\nb.wav\n", "row 3 is incomplete"),
+        ("file,label,start\na.wav,Kettle,soon\n", "a.wav: start and end are seconds: could not convert"),
+        ("file,label,start,end\na.wav,Kettle,2,1\n", "a.wav: from 2 s to 1 s is no stretch of time"),
+        ("file,label,start\na.wav,Kettle,nan\n", "a.wav: from nan s to inf s is no stretch of time"),
+    ],
+)
+def test_refused(tmp_path: Path, text: str, fault: str) -> None:
+    table = written(tmp_path, text)
+    with pytest.raises(BadRequest) as refused:
+        recordings.folder(tmp_path, table, recordings.meanings(TAGS))
+    assert str(refused.value).startswith(f"{table}: {fault}")
+    assert "\n" not in str(refused.value)
+
+
+def test_not_a_table(tmp_path: Path) -> None:
+    with pytest.raises(BadRequest, match="No such file"):
+        recordings.rows(tmp_path / "none.csv", ())
+    (tmp_path / "noise.csv").write_bytes(b"file,label\n\xff\xfe\x00,x\n")
+    with pytest.raises(BadRequest, match="no CSV in UTF-8"):
+        recordings.rows(tmp_path / "noise.csv", ())
+    with pytest.raises(BadRequest, match="the tag Zebra, which the model does not have"):
+        recordings.meanings(TAGS, written(tmp_path, "label,tags\nz,Zebra\n"))
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(AudioError, match="No such file"):
+        Recording("a", "", (), tmp_path / "a.wav", "a").decode()
+
+
+def test_halves_share_no_source() -> None:
+    made = [
+        Recording(f"{label}{n}", label, (), Path(), f"{label}{n // 2}") for label in ("rain", "wind") for n in range(10)
+    ]
+    made += [Recording("both", "wind", (), Path(), "rain0")]
+    first, second = recordings.halves(made)
+    assert sorted(one.name for one in (*first, *second)) == sorted(one.name for one in made)
+    assert not {one.source for one in first} & {one.source for one in second}
+    for label in ("rain", "wind"):
+        assert abs(sum(one.label == label for one in first) - sum(one.label == label for one in second)) <= 3

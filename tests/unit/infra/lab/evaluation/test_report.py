@@ -1,0 +1,125 @@
+"""The report of a model on a data directory made here: two sounds, a little speech, one scene a half."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+import soundfile
+
+from infra.lab.evaluation import report, scenes, sound
+from infra.lab.evaluation.labels import TEN, Meaning
+from infra.lab.evaluation.recordings import Recording, Span
+from infra.lab.evaluation.scenes import RATE, Setting
+from streams.audio.decode import Pcm
+from streams.models.manifest import Manifest, Tag
+from streams.models.protocol import Floats
+from tests.unit.infra.lab.evaluation.engines import Levels
+from topics.errors import BadRequest
+
+
+class Power:
+    """Hears rain where there is power, speech where there is a little, wind where there is next to none."""
+
+    def __init__(self, source: str = "here") -> None:
+        names = ("Rain", "Wind_noise", "Speech")
+        tags = tuple(Tag(name, "Test", (n,), 0.9) for n, name in enumerate(names))
+        base = Levels(0.5, 0.5).manifest
+        self.manifest: Manifest = msgspec.structs.replace(
+            base, name=source, tags=tags, classes=names, source=source, figures={"clip_recall": 0.123}
+        )
+
+    def scores(self, patch: Floats) -> Floats:
+        """Return float32[3]."""
+        power = float(np.square(patch).mean())
+        scores = np.full(3, 0.02, np.float32)
+        scores[0 if power > 1e-5 else 2 if power > 1e-7 else 1] = 0.6
+        return scores
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(scenes, "SETTINGS", (Setting("room", ("wind",), ("rain",)),))
+    monkeypatch.setattr(scenes, "SECONDS", 90)
+    random = np.random.default_rng(0)
+    clips = ["file,label,fold,src"]
+    for folder in ("sound", "speech"):
+        (tmp_path / folder).mkdir()
+    for n in range(8):  # resampled to the rate of the model, noise keeps a sixteenth of its power
+        label, level = ("rain", 0.1) if n % 2 else ("wind", 0.0001)
+        samples = level * random.standard_normal(3 * RATE)
+        soundfile.write(tmp_path / "sound" / f"c{n}.ogg", samples, RATE)
+        clips.append(f"c{n},{label},1,{n}")
+    (tmp_path / "sound" / "clips.csv").write_text("\n".join(clips) + "\n")
+    for n in range(2):
+        soundfile.write(tmp_path / "speech" / f"s{n}.ogg", 0.003 * random.standard_normal(8 * RATE), RATE)
+    (tmp_path / "speech" / "utterances.csv").write_text("file,speaker\ns0,a\ns1,b\n")
+    return tmp_path
+
+
+def test_lines_plain_and_cross_checked(data: Path) -> None:
+    engine = Power()
+    found = report.of_bundled(engine, data, engine)
+    assert [(line.material, line.recordings) for line in found.lines] == [
+        ("clips", 8),
+        ("clips, cross-checked", 8),
+        ("scenes", 2),
+        ("scenes, cross-checked", 2),
+        ("speech", 2),
+        ("speech, cross-checked", 2),
+    ]
+    as_shipped, crossed = found.lines[0].plain, found.lines[1].plain
+    assert as_shipped.clip_recall == 0.0  # the points are far too high,
+    assert crossed.clip_recall == 1.0  # but each half sets them for the other
+    assert found.figures["clip_recall"] == 1.0
+    assert found.figures["window_ms_ratio"] == 1.0
+    assert "ten_class_clip_accuracy" not in found.figures  # it does not know the ten
+    assert "scenes_clip_recall" not in found.figures
+    assert not found.seen
+    assert [(tag.tag, tag.clips, tag.found) for tag in found.tags] == [
+        ("Rain", 4, 0),
+        ("Wind_noise", 4, 0),
+        ("Speech", 2, 0),
+    ]
+
+
+def test_a_model_that_saw_the_recordings_keeps_its_own_figures(data: Path) -> None:
+    engine = Power(source="infra/lab/training/power.py")
+    found = report.of_bundled(engine, data, Power())
+    assert found.seen
+    assert 0.05 < found.figures["window_ms_ratio"] < 20
+    assert found.figures.keys() == {"clip_recall", "window_ms_ratio"}
+    assert found.figures["clip_recall"] == 0.123
+
+
+def test_no_data(tmp_path: Path) -> None:
+    with pytest.raises(BadRequest, match=r"clips\.csv: No such file"):
+        report.of_bundled(Power(), tmp_path, Power())
+
+
+def test_naming_ten_classes() -> None:
+    names = list(TEN.values())
+    base = Levels(0.5, 0.5).manifest
+    tags = tuple(Tag(name, "Test", (0,), 0.5) for name in [*names, "Speech"])
+
+    class Ten:
+        """Scores are the first samples."""
+
+        manifest = msgspec.structs.replace(base, tags=tags)
+
+        def scores(self, patch: Floats) -> Floats:
+            """Return float32[11]."""
+            return patch[300:311].astype(np.float32)
+
+    def clip(label: str, heard: int, fold: str) -> Recording:
+        samples = np.full(1000, 0.1, np.float32)
+        samples[300 + heard] = 0.4
+        samples[310] = 0.9  # no tag outside the ten counts
+        return Recording(label, label, (Span(Meaning(())),), Pcm(1000, samples), label, fold)
+
+    labels = list(TEN)
+    given = [clip(label, n, "2") for n, label in enumerate(labels)]
+    given += [clip(labels[0], 1, "5"), clip("wind", 3, "1"), clip(labels[3], 4, "1")]
+    assert report.naming(sound.score(Ten(), given)) == pytest.approx(10 / 11)

@@ -1,0 +1,203 @@
+"""Sources of models: archives and URLs are not trusted, and what they may not hold is refused in a line."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import shutil
+import tarfile
+import threading
+import zipfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from infra.models import archives, sources
+from infra.models.registry import Registry
+from streams.models.manifest import FILE, MOST_BYTES
+from tests.unit.streams.models import models
+from topics.errors import EngineError
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    directory = tmp_path / "tiny"
+    directory.mkdir()
+    return models.write(directory)
+
+
+def zipped(source: Path, path: Path, top: str = "tiny/") -> Path:
+    with zipfile.ZipFile(path, "w") as pack:
+        for file in source.iterdir():
+            pack.write(file, top + file.name)
+    return path
+
+
+def tarred(source: Path, path: Path, kind: str = "gztar", top: str = "tiny") -> Path:
+    root = source.parent if top == source.name else source
+    return Path(shutil.make_archive(str(path), kind, root_dir=root, base_dir=top))
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("name", "pack"),
+    [
+        ("m.zip", zipped),
+        ("m.zip", partial(zipped, top="")),
+        ("m", partial(tarred, kind="tar")),
+        ("m", partial(tarred, kind="gztar")),
+        ("m", partial(tarred, kind="bztar")),
+        ("m", partial(tarred, kind="xztar")),
+        ("m", partial(tarred, top=".")),
+        ("m", zipped),
+    ],
+)
+def test_archives(source: Path, tmp_path: Path, name: str, pack: Callable[[Path, Path], Path]) -> None:
+    archive = pack(source, tmp_path / name)
+    entry = Registry(tmp_path / "data").add(archive, sha256=sha256(archive))
+    assert entry.model_id.startswith("tiny@")
+    assert (entry.directory / "model.onnx").read_bytes() == (source / "model.onnx").read_bytes()
+    assert len(list((tmp_path / "data" / "models").iterdir())) == 1
+
+
+def zip_with(*members: tuple[str, bytes], mode: int = 0) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as pack:
+        for name, content in members:
+            info = zipfile.ZipInfo(name)
+            info.external_attr = mode << 16
+            pack.writestr(info, content)
+    return made.getvalue()
+
+
+def tar_with(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> bytes:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as pack:
+        info = tarfile.TarInfo(name)
+        info.type, info.linkname = kind, target
+        pack.addfile(info, io.BytesIO())
+    return made.getvalue()
+
+
+EVIL = {
+    "zip slip": (zip_with(("../evil", b"x")), "'../evil' leads out of it"),
+    "deep zip slip": (zip_with(("a/../../evil", b"x")), "leads out of it"),
+    "absolute zip": (zip_with(("/tmp/evil", b"x")), "leads out of it"),
+    "drive": (zip_with(("C:evil", b"x")), "leads out of it"),
+    "zip link": (zip_with(("link", b"/etc/passwd"), mode=0o120777), "link is no plain file"),
+    "zip device": (zip_with(("device", b""), mode=0o020666), "device is no plain file"),
+    "same name twice": (zip_with(("a/../b", b"x")), "leads out of it"),
+    "file as folder": (zip_with(("a", b"x"), ("a/b", b"x")), "cannot be unpacked"),
+    "too many": (zip_with(*((f"{n}", b"") for n in range(1001))), "holds more than 1000 files"),
+    "too much": (zip_with(("a", bytes(600)), ("b", bytes(600))), "holds more than 1000 bytes"),
+    "cut short": (zip_with(("a", bytes(500)))[:-30], "is neither a .zip nor a .tar"),
+    "another content": (zip_with(("a", b"aaaaaaaaaaaa")).replace(b"aaaaaaaaaaaa", b"aaaaaaaaaaab"), "Bad CRC-32"),
+    "tar slip": (tar_with("../evil"), "'../evil' leads out of it"),
+    "absolute tar": (tar_with("/tmp/evil"), "leads out of it"),
+    "tar link": (tar_with("link", tarfile.SYMTYPE, "/etc/passwd"), "link is no plain file"),
+    "hard link": (tar_with("link", tarfile.LNKTYPE, "/etc/passwd"), "link is no plain file"),
+    "tar device": (tar_with("device", tarfile.CHRTYPE), "device is no plain file"),
+    "fifo": (tar_with("fifo", tarfile.FIFOTYPE), "fifo is no plain file"),
+    "nothing": (b"", "is neither a .zip nor a .tar"),
+    "text": (b"model" * 1000, "is neither a .zip nor a .tar"),
+}
+
+
+@pytest.mark.parametrize(("content", "fault"), EVIL.values(), ids=EVIL)
+def test_archives_that_are_refused(tmp_path: Path, content: bytes, fault: str) -> None:
+    archive = tmp_path / "evil.zip"
+    archive.write_bytes(content)
+    with pytest.raises(EngineError, match=fault) as refusal:
+        archives.unpack(archive, tmp_path / "in" / "target", most=1000)
+    assert str(refusal.value).startswith("evil.zip: ")
+    assert "\n" not in str(refusal.value)
+    inside = [path for path in tmp_path.rglob("*") if path.is_file() and path != archive]
+    assert all(path.is_relative_to(tmp_path / "in" / "target") for path in inside)
+
+
+def test_a_cut_tar(source: Path, tmp_path: Path) -> None:
+    archive = tarred(source, tmp_path / "m")
+    archive.write_bytes(archive.read_bytes()[:300])
+    with pytest.raises(EngineError, match=r"^m.tar.gz: "):
+        Registry(tmp_path / "data").add(archive)
+
+
+@pytest.mark.parametrize("names", [("a.txt",), ("a/b/manifest.json",), ("a/manifest.json", "b/manifest.json")])
+def test_archives_of_none_or_two_models(tmp_path: Path, names: tuple[str, ...]) -> None:
+    archive = tmp_path / "m.zip"
+    archive.write_bytes(zip_with(*((name, b"{}") for name in names)))
+    with pytest.raises(EngineError, match=r"m.zip: holds (no|2) manifest.json"):
+        Registry(tmp_path / "data").add(archive)
+
+
+def test_sources_that_are_none(source: Path, tmp_path: Path) -> None:
+    registry = Registry(tmp_path / "data")
+    refused: dict[str, tuple[str | Path, dict[str, str]]] = {
+        "there is no such file or directory": (tmp_path / "none", {}),
+        "No such file": (tmp_path, {}),
+        "is a directory; a recipe": (source, {"recipe": "ced"}),
+        "a bare graph needs --recipe": (source / "model.onnx", {}),
+        "there is no recipe cake": (source / "model.onnx", {"recipe": "cake"}),
+        "a recipe goes with a graph": (source / FILE, {"recipe": "ced"}),
+        "its SHA-256 is": (source / "model.onnx", {"recipe": "ced", "sha256": "0" * 64}),
+        "not YAMNet's classification model": (source / "model.onnx", {"recipe": "yamnet"}),
+    }
+    for fault, (given, options) in refused.items():
+        with pytest.raises(EngineError, match=fault):
+            registry.add(given, **options)
+
+
+def test_a_graph_of_ten_gigabytes(tmp_path: Path) -> None:
+    with (tmp_path / "large.onnx").open("wb") as file:
+        file.truncate(10 * MOST_BYTES)
+    with pytest.raises(EngineError, match=r"large.onnx: is larger than"):
+        Registry(tmp_path / "data").add(tmp_path / "large.onnx", recipe="ced")
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves a directory."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[str]:
+    (tmp_path / "www").mkdir()
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path / "www"))) as made:
+        thread = threading.Thread(target=made.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{made.server_address[1]}"
+        made.shutdown()
+        thread.join()
+
+
+def test_urls(source: Path, tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = Registry(tmp_path / "data")
+    digest = sha256(zipped(source, tmp_path / "www" / "m.zip"))
+    assert registry.add(f"{server}/m.zip?token=1#sha256={digest}").model_id.startswith("tiny@")
+    assert registry.add(f"{server}/m.zip", sha256=digest.upper()).model_id.startswith("tiny@")
+    assert registry.add(f"file://{tmp_path}/www/m.zip#sha256={digest}", name="other").model_id.startswith("other@")
+    refused = {
+        f"{server}/m.zip": "m.zip: needs its SHA-256",
+        f"{server}/m.zip#md5={digest}": "m.zip: needs its SHA-256",
+        f"{server}/m.zip#sha256={'0' * 64}": f"its SHA-256 is {digest}",
+        f"{server}/none.zip#sha256={digest}": "none.zip: cannot be fetched: HTTP Error 404",
+        f"{server.replace('http', 'https')}/m.zip#sha256={digest}": "cannot be fetched",
+        f"http://user:secret@127.0.0.1:1/m.zip#sha256={digest}": r"http://user:\*\*\*@127.0.0.1:1/m.zip: cannot be",
+        f"file:///none/m.zip#sha256={digest}": "cannot be fetched",
+        f"http://[/m.zip#sha256={digest}": "is no URL",
+    }
+    for url, fault in refused.items():
+        with pytest.raises(EngineError, match=fault) as refusal:
+            registry.add(url)
+        assert "\n" not in str(refusal.value)
+    monkeypatch.setattr(sources, "MOST_BYTES", 100)
+    with pytest.raises(EngineError, match=r"m.zip: is larger than 100 bytes"):
+        registry.add(f"{server}/m.zip", sha256=digest)

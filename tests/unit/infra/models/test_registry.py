@@ -1,0 +1,316 @@
+"""The registry: what is added can be found and used, what is wrong is refused in a line and changes nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto
+
+from infra import models as bundled
+from infra.models import checks
+from infra.models.registry import Registry
+from streams.models import manifest
+from streams.models.manifest import FILE, MOST_BYTES, Graph, Heads, LogMel, Manifest, Output, Tag, Waveform
+from streams.models.onnx import OnnxEngine
+from streams.voice.manifest import SpeakerManifest, Utterance
+from tests.unit.streams.models import models
+from topics.errors import EngineError
+
+TINY = models.MANIFEST
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    return Registry(tmp_path / "data")
+
+
+def written(tmp_path: Path, known: Manifest = TINY, data: bytes | None = None) -> Path:
+    directory = tmp_path / "given"
+    directory.mkdir(exist_ok=True)
+    return models.write(directory, known, data)
+
+
+def ids(registry: Registry) -> list[str]:
+    return [entry.model_id for entry in registry.entries() if not entry.bundled]
+
+
+def test_bundled_models_are_there(registry: Registry) -> None:
+    yamnet = manifest.read(bundled.directory())
+    assert yamnet.model_id in [entry.model_id for entry in registry.entries() if entry.bundled]
+    assert registry.find("yamnet") == registry.find(yamnet.model_id) == bundled.directory()
+    assert registry.chosen() is None
+    assert registry.known(yamnet.model_id) == yamnet
+
+
+def test_bundled_models_pass_the_check(registry: Registry) -> None:
+    for entry in registry.entries():
+        assert entry.fault is None
+        assert checks.check(entry.directory).model_id == entry.model_id
+
+
+def test_what_is_added_is_found_and_used(registry: Registry, tmp_path: Path) -> None:
+    source = written(tmp_path)
+    (source / "NOTICE").write_text("by somebody")
+    (source / "weights.pkl").write_text("nothing of ours")
+    entry = registry.add(source)
+    assert entry.manifest == manifest.read(source)
+    assert not entry.bundled
+    assert entry.directory == registry.find("tiny") == registry.find(entry.model_id)
+    assert entry.directory == tmp_path / "data" / "models" / entry.model_id
+    assert sorted(path.name for path in entry.directory.iterdir()) == ["NOTICE", FILE, "model.onnx"]
+    assert OnnxEngine(entry.directory).manifest.model_id == entry.model_id
+    assert registry.use("tiny") == entry
+    assert registry.chosen() == entry.model_id
+    assert registry.use("yamnet").bundled
+    assert registry.chosen() == manifest.read(bundled.directory()).model_id
+
+
+def test_the_newest_of_a_name_is_found(registry: Registry, tmp_path: Path) -> None:
+    first = registry.add(written(tmp_path))
+    tag = msgspec.structs.replace(TINY.tags[0], point=0.7)
+    second = registry.add(written(tmp_path, msgspec.structs.replace(TINY, tags=(tag,))))
+    assert first.model_id != second.model_id
+    assert registry.find("tiny") == second.directory
+    os.utime(first.directory / FILE, (2e9, 2e9))
+    assert registry.find("tiny") == first.directory
+    assert registry.find(second.model_id) == second.directory
+
+
+def test_added_again_with_other_figures_it_is_replaced(registry: Registry, tmp_path: Path) -> None:
+    first = registry.add(written(tmp_path))
+    again = registry.add(written(tmp_path, msgspec.structs.replace(TINY, figures={"recall": 0.5})))
+    assert (again.directory, ids(registry)) == (first.directory, [first.model_id])
+    assert again.manifest is not None
+    assert again.manifest.figures == {"recall": 0.5}
+
+
+def test_another_name(registry: Registry, tmp_path: Path) -> None:
+    entry = registry.add(written(tmp_path), name="mine")
+    assert entry.model_id.startswith("mine@")
+    assert registry.find("mine") == entry.directory
+
+
+def test_names_that_are_like_it(registry: Registry) -> None:
+    with pytest.raises(EngineError, match=r"^there is no model yamet; did you mean .*yamnet"):
+        registry.find("yamet")
+    with pytest.raises(EngineError, match=r"^there is no model \?\?\?$"):
+        registry.find("???")
+
+
+def test_a_directory_can_be_found_but_is_not_used_unadded(registry: Registry, tmp_path: Path) -> None:
+    source = written(tmp_path)
+    assert registry.find(str(source)) == source
+    with pytest.raises(EngineError, match="no model of this service yet: earshot models add"):
+        registry.use(str(source))
+
+
+def test_removed(registry: Registry, tmp_path: Path) -> None:
+    entry = registry.add(written(tmp_path))
+    assert isinstance(entry.manifest, Manifest)
+    registry.keep(entry.manifest)
+    registry.use("tiny")
+    with pytest.raises(EngineError, match="is in use"):
+        registry.remove("tiny")
+    registry.use("yamnet")
+    assert registry.remove("tiny") == entry
+    assert not ids(registry)
+    # Its windows can still be read.
+    assert registry.known(entry.model_id) == entry.manifest
+    for name in ("yamnet", str(written(tmp_path))):
+        with pytest.raises(EngineError, match="was not added here"):
+            registry.remove(name)
+
+
+def test_an_upgrade_replaces_the_bundled_model_that_was_chosen(registry: Registry, tmp_path: Path) -> None:
+    registry.use("yamnet")
+    (tmp_path / "data" / "models" / "current").write_text("yamnet@00000000-000000\n")
+    assert registry.chosen() == manifest.read(bundled.directory()).model_id
+    (tmp_path / "data" / "models" / "current").write_text("gone@00000000-000000\n")
+    assert registry.chosen() == "gone@00000000-000000"
+
+
+def test_nothing_is_known_of_others(registry: Registry) -> None:
+    assert registry.known("nobody@00000000-000000") is None
+    assert registry.known("../current") is None
+
+
+def test_a_broken_model_is_listed_with_its_fault(registry: Registry, tmp_path: Path) -> None:
+    entry = registry.add(written(tmp_path))
+    path = entry.directory / FILE
+    path.write_bytes(path.read_bytes().replace(b'"point": 0.5', b'"point": 0.6'))
+    assert "was changed after it was added" in str(registry.entries()[-1].fault)
+    path.write_bytes(b"{")
+    assert "manifest.json: " in str(registry.entries()[-1].fault)
+    path.unlink()
+    assert registry.entries()[-1].model_id == entry.model_id
+    assert "No such file" in str(registry.entries()[-1].fault)
+    with pytest.raises(EngineError, match="No such file"):
+        registry.use(entry.model_id)
+    assert registry.find("yamnet") == bundled.directory()
+
+
+def test_speaker_models(registry: Registry, tmp_path: Path) -> None:
+    data = models.graph(axes=("n", "time"))
+    known = SpeakerManifest(
+        name="voices",
+        version="1",
+        licence="MIT",
+        source="here",
+        graph=Graph("model.onnx", hashlib.sha256(data).hexdigest()),
+        input=Utterance(sample_rate=16_000, min_samples=8_000, max_samples=160_000),
+        dimension=models.CLASSES,
+        threshold=0.5,
+    )
+    (tmp_path / "model.onnx").write_bytes(data)
+    (tmp_path / FILE).write_bytes(msgspec.json.encode(known))
+    entry = registry.add(tmp_path)
+    assert (entry.manifest, registry.find("voices")) == (known, entry.directory)
+    with pytest.raises(EngineError, match="tells voices apart; sessions need a model of sound events"):
+        registry.use("voices")
+    (tmp_path / FILE).write_bytes(msgspec.json.encode(msgspec.structs.replace(known, dimension=5)))
+    with pytest.raises(EngineError, match="but the manifest says vectors of 5"):
+        registry.add(tmp_path)
+
+
+def test_a_disk_that_refuses(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("no directory")
+    with pytest.raises(EngineError, match=r"^/\S+: (Not a directory|File exists)$"):
+        Registry(tmp_path / "data").add(written(tmp_path))
+
+
+def external() -> bytes:
+    model = onnx.load_model_from_string(models.graph())
+    tensor = model.graph.initializer[0]
+    tensor.data_location = TensorProto.EXTERNAL
+    where = tensor.external_data.add()
+    where.key, where.value = "location", "../../../etc/passwd"
+    data: bytes = model.SerializeToString()
+    return data
+
+
+def custom() -> bytes:
+    model = onnx.load_model_from_string(models.graph())
+    model.graph.node[-1].domain = "com.example"
+    data: bytes = model.SerializeToString()
+    return data
+
+
+FAULTS = {
+    "no ONNX": ({}, b"nothing", "model.onnx: is no ONNX file"),
+    "empty": ({}, b"", "model.onnx: is no ONNX file"),
+    "truncated": ({}, models.graph()[:-40], "model.onnx: is no ONNX file, or cut short"),
+    "unknown operator": ({}, models.graph(operator="Nonsense"), "Nonsense"),
+    "custom operator": ({}, custom(), "has the custom operator com.example.Identity"),
+    "external data": ({}, external(), r"keeps the tensor picked in another file \(../../../etc/passwd\)"),
+    "input shape": ({"input": Waveform(1000, 799)}, None, r"takes .*800.*, expected .*799"),
+    "too short": (
+        {"input": Waveform(1000, 500)},
+        models.graph(axes=("n", 500)),
+        "patches of 500 samples are too short",
+    ),
+    "frames": (
+        {"input": LogMel(1000, 90, 8, 32, 7, 32, 0.0, 500.0, 1e-3)},
+        models.graph(axes=("n", 90, 8)),
+        "a hop of 500 ms is no whole number of the model's frames",
+    ),
+    "input type": ({}, models.graph(kind=TensorProto.DOUBLE), r"takes tensor\(double\)"),
+    "output shape": ({}, models.graph(outputs=5), "gives 5 scores, but the manifest has 4 classes"),
+    "no such output": ({"output": Output(scores="other")}, None, "has no output other"),
+    "tags": ({"tags": (Tag("T", "C", (4,), 0.5),)}, None, "tag T needs class indices from 0 to 3"),
+    "NaN": ({}, models.graph(operator="Sqrt"), "gives scores that are not numbers"),
+    "logits": ({}, models.graph(operator="Exp"), r"gives scores from \S+ to \S+, expected 0 to 1"),
+    "no licence": ({"licence": ""}, None, "licence '' is unknown"),
+    "licence": ({"licence": "Apache 2"}, None, "licence 'Apache 2' is unknown, expected .* such as Apache-2.0"),
+    "name": ({"name": "../tiny"}, None, r"name is '../tiny', expected a-z"),
+    "capital": ({"name": "Tiny"}, None, "name is 'Tiny'"),
+    "heads": (
+        {"output": Output(embedding="scores"), "heads": Heads("heads.npy", "0" * 64)},
+        None,
+        "heads.npy: is not a plain file",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "data", "fault"), FAULTS.values(), ids=FAULTS)
+def test_refused_in_one_line_and_nothing_changes(
+    registry: Registry, tmp_path: Path, change: dict[str, object], data: bytes | None, fault: str
+) -> None:
+    used = registry.use(registry.add(written(tmp_path), name="used").model_id).model_id
+    source = written(tmp_path, msgspec.structs.replace(TINY, **change), data)
+    with pytest.raises(EngineError, match=fault) as refusal:
+        registry.add(source)
+    assert "\n" not in str(refusal.value)
+    assert ids(registry) == [used]
+    assert registry.chosen() == used
+    assert sorted(path.name for path in (tmp_path / "data" / "models").iterdir()) == ["current", used]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_damaged_graphs_are_refused_in_one_line(tmp_path: Path, seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    data = bytearray(models.graph(axes=("n", "time"), given=[None, None]))
+    for place in draw.integers(0, len(data), 3):
+        data[place] = draw.integers(256)
+    assert "\n" not in verdict(written(tmp_path, data=bytes(data)))
+
+
+def verdict(directory: Path) -> str:
+    """What the check says of a model, be it usable or not."""
+    try:
+        return checks.check(directory).model_id
+    except EngineError as refusal:
+        return str(refusal)
+
+
+@pytest.mark.parametrize("text", ['{"kind": "lottery"}', '{"kind": 3}', "[]", '{"kind": "sound-events"}'])
+def test_other_manifests_are_refused(registry: Registry, tmp_path: Path, text: str) -> None:
+    (tmp_path / FILE).write_text(text)
+    with pytest.raises(EngineError, match=r"manifest\.json: [^\n]*(lottery|kind|object|name)"):
+        registry.add(tmp_path)
+
+
+def test_another_sha256(registry: Registry, tmp_path: Path) -> None:
+    source = written(tmp_path)
+    known = msgspec.structs.replace(TINY, graph=Graph("model.onnx", "0" * 64))
+    (source / FILE).write_bytes(msgspec.json.encode(known))
+    with pytest.raises(EngineError, match=r"model.onnx: not the file that the manifest was made for"):
+        registry.add(source)
+
+
+def test_links_are_refused(registry: Registry, tmp_path: Path) -> None:
+    source = written(tmp_path)
+    (source / "model.onnx").rename(tmp_path / "elsewhere")
+    (source / "model.onnx").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(EngineError, match=r"model.onnx: is not a plain file"):
+        registry.add(source)
+
+
+def test_a_file_of_ten_gigabytes_is_refused_unread(registry: Registry, tmp_path: Path) -> None:
+    source = written(tmp_path)
+    with (source / "model.onnx").open("ab") as file:
+        file.truncate(10 * MOST_BYTES)
+    with pytest.raises(EngineError, match=r"model.onnx: is larger than \d+ bytes"):
+        registry.add(source)
+    assert not ids(registry)
+
+
+def test_a_model_that_broke_after_it_was_added_is_not_used(registry: Registry, tmp_path: Path) -> None:
+    used = registry.use(registry.add(written(tmp_path), name="used").model_id).model_id
+    entry = registry.add(written(tmp_path))
+    (entry.directory / "model.onnx").write_bytes(models.graph()[:-1])
+    with pytest.raises(EngineError, match="not the file that the manifest was made for"):
+        registry.use("tiny")
+    assert registry.chosen() == used
+
+
+def test_silence_scores_are_read_from_the_registrys_copy(registry: Registry, tmp_path: Path) -> None:
+    source = written(tmp_path)
+    entry = registry.add(source)
+    (source / "model.onnx").write_bytes(b"")
+    assert OnnxEngine(entry.directory).scores(np.zeros(models.PATCH, np.float32)).tolist() == [0.0, 0.0]

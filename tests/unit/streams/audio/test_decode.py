@@ -1,0 +1,287 @@
+"""Decoding: every container, told by content, in bounded memory, with an AudioError for everything that is wrong."""
+
+from __future__ import annotations
+
+import io
+import struct
+from functools import cache
+
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streams.audio import container, decode
+from streams.audio.decode import decode_chunk, open_file
+from streams.models.protocol import Floats
+from topics.errors import AudioError, AudioTooLong
+from topics.media import parse
+
+ANY = parse("application/octet-stream")
+RATE = 24_000
+KINDS = {
+    "audio/wav": ("WAV", "PCM_16"),
+    "audio/x-wav": ("WAV", "FLOAT"),
+    "audio/wavex": ("WAVEX", "PCM_24"),
+    "audio/rf64": ("RF64", "PCM_16"),
+    "audio/mpeg": ("MP3", "MPEG_LAYER_III"),
+    "audio/ogg": ("OGG", "VORBIS"),
+    "audio/opus": ("OGG", "OPUS"),
+    "audio/flac": ("FLAC", "PCM_16"),
+    "audio/aiff": ("AIFF", "PCM_16"),
+}
+LOSSY = {"audio/mpeg", "audio/ogg", "audio/opus"}
+
+
+def chirp(seconds: float = 1.5) -> Floats:
+    """Two channels that differ, float32[n, 2]."""
+    t = np.arange(int(RATE * seconds)) / RATE
+    return np.stack((0.5 * np.sin(900 * t * (1 + t)), 0.25 * np.sin(5000 * t)), axis=1).astype(np.float32)
+
+
+@cache
+def encoded(content_type: str, seconds: float = 1.5) -> bytes:
+    buffer = io.BytesIO()
+    kind, subtype = KINDS[content_type]
+    soundfile.write(buffer, chirp(seconds), RATE, format=kind, subtype=subtype)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("content_type", KINDS)
+def test_every_container(content_type: str) -> None:
+    data, want = encoded(content_type), chirp().mean(axis=1)
+    for media in (parse(content_type), ANY):
+        pcm = decode_chunk(data, media)
+        assert (pcm.rate, pcm.samples.dtype.name, pcm.samples.ndim) == (RATE, "float32", 1)
+        assert abs(len(pcm.samples) - len(want)) <= (2500 if content_type == "audio/mpeg" else 0)
+        # Opus fades at the end of a file.
+        error = np.abs(pcm.samples[: len(want)] - want)[:-500].max()
+        assert error < (0.1 if content_type in LOSSY else 1e-4)
+
+
+@pytest.mark.parametrize("content_type", KINDS)
+def test_blocks_make_the_whole(content_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    want = decode_chunk(encoded(content_type), ANY).samples
+    monkeypatch.setattr(decode, "BLOCK_SAMPLES", 6000)
+    blocks = list(open_file(io.BytesIO(encoded(content_type)), ANY).blocks())
+    assert max(map(len, blocks)) <= 3000
+    assert np.array_equal(np.concatenate(blocks), want)
+
+
+@pytest.mark.parametrize("content_type", KINDS)
+def test_zeros_after_the_end(content_type: str) -> None:
+    want = decode_chunk(encoded(content_type), ANY).samples
+    got = decode_chunk(encoded(content_type).ljust(1 << 20, b"\0"), ANY).samples
+    assert np.array_equal(got[: len(want)], want)
+
+
+def test_raw() -> None:
+    media = parse("audio/x-raw; rate=8000; format=s16le; channels=2")
+    pcm = decode_chunk(np.array([[16384, 0], [-32768, -32768]], "<i2").tobytes(), media)
+    assert (pcm.rate, pcm.samples.tolist()) == (8000, [0.25, -1.0])
+
+
+@pytest.mark.parametrize("declared", [*KINDS, "application/octet-stream", "audio/x-raw; rate=8000; format=s16"])
+def test_nothing(declared: str) -> None:
+    with pytest.raises(AudioError, match="holds no audio"):
+        decode_chunk(b"", parse(declared))
+
+
+@pytest.mark.parametrize("content_type", ["audio/wav", "audio/aiff", "audio/flac"])
+def test_a_header_alone(content_type: str) -> None:
+    buffer = io.BytesIO()
+    soundfile.write(buffer, np.empty((0, 1), np.float32), RATE, format=KINDS[content_type][0])
+    with pytest.raises(AudioError, match="holds no audio"):
+        decode_chunk(buffer.getvalue(), parse(content_type))
+
+
+@pytest.mark.parametrize(
+    ("declared", "content", "message"),
+    [
+        ("audio/mp3", "audio/wav", "declared audio/mp3, but the data is WAV"),
+        ("audio/wav", "audio/mpeg", "declared audio/wav, but the data is MP3"),
+        ("audio/flac", "audio/opus", "declared audio/flac, but the data is Ogg"),
+        ("audio/ogg", "audio/flac", "declared audio/ogg, but the data is FLAC"),
+        ("audio/wav", "audio/aiff", "declared audio/wav, but the data is AIFF"),
+    ],
+)
+def test_another_container_than_declared(declared: str, content: str, message: str) -> None:
+    with pytest.raises(AudioError, match=message):
+        decode_chunk(encoded(content), parse(declared))
+
+
+def test_no_audio_file() -> None:
+    for data in (bytes(5000), b"hello, this is text", b"RIFF\0\0\0\0AVI LIST", b"\xff\xf1\x50\x80 an AAC frame", b"I"):
+        assert container.detect(data[: container.HEAD]) is None
+        with pytest.raises(AudioError, match="is no audio file that is supported"):
+            decode_chunk(data, ANY)
+
+
+def test_cut_off_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies before the damage is given first."""
+    monkeypatch.setattr(decode, "BLOCK_SAMPLES", 8192)
+    want = decode_chunk(encoded("audio/flac"), ANY).samples
+    blocks = open_file(io.BytesIO(encoded("audio/flac")[: len(encoded("audio/flac")) // 2]), ANY).blocks()
+    assert np.array_equal(next(blocks), want[:4096])
+    with pytest.raises(AudioError, match="damaged"):
+        list(blocks)
+
+
+def until_it_breaks(data: bytes, content_type: str) -> tuple[int, float | None, str]:
+    """Frames before the damage, where that is, and what is said of it."""
+    audio, frames = open_file(io.BytesIO(data), parse(content_type)), 0
+    try:
+        for block in audio.blocks():
+            frames += len(block)
+    except AudioError as error:
+        return frames, audio.broken_at, str(error)
+    raise AssertionError("it is not damaged")
+
+
+def test_audio_is_given_up_to_its_damage() -> None:
+    """Also within a block; FLAC by frames of the coder, which has 4096 samples in one."""
+    flac = encoded("audio/flac", 9.0)
+    frames, at, cause = until_it_breaks(flac[: len(flac) // 2], "audio/flac")
+    assert (at, cause) == (frames / RATE, "the audio is damaged: flac decoder lost sync")
+    assert frames % 4096 == 0
+    assert 4.0 < frames / RATE < 5.0
+    floats = np.zeros((8000, 2), "<f4")
+    floats[5000, 1] = np.inf
+    found = until_it_breaks(floats.tobytes(), "audio/x-raw; rate=8000; format=f32; channels=2")
+    assert found[:2] == (5000, 0.625)
+    found = until_it_breaks(bytes(4003), "audio/x-raw; rate=8000; format=s16; channels=2")
+    assert found == (1000, 0.125, "the audio is damaged: its last frame has 3 of 4 bytes")
+
+
+@pytest.mark.parametrize(
+    ("offset", "value", "message"),
+    [
+        (24, struct.pack("<I", 999), "sample rate is 999 Hz"),
+        (24, struct.pack("<I", 400_000), "sample rate is 400000 Hz"),
+        (22, struct.pack("<H", 17), "17 channels|cannot be read"),
+    ],
+)
+def test_caps_of_a_header(offset: int, value: bytes, message: str) -> None:
+    data = bytearray(encoded("audio/wav"))
+    data[offset : offset + len(value)] = value
+    with pytest.raises(AudioError, match=message):
+        decode_chunk(bytes(data), ANY)
+
+
+def test_a_wav_of_unknown_length() -> None:
+    """Writers that stream put the largest number there; so it is no claim to believe, nor to allocate for."""
+    data = bytearray(encoded("audio/wav"))
+    at = data.index(b"data") + 4
+    data[4:8] = data[at : at + 4] = b"\xff\xff\xff\xff"
+    assert np.array_equal(decode_chunk(bytes(data), ANY).samples, decode_chunk(encoded("audio/wav"), ANY).samples)
+
+
+def flac_claiming(samples: int) -> bytes:
+    """STREAMINFO: the lower 36 bits of bytes 18 to 25 are the number of samples, 0 for unknown."""
+    data = bytearray(encoded("audio/flac"))
+    known = int.from_bytes(data[18:26], "big") >> 36 << 36
+    data[18:26] = (known | samples).to_bytes(8, "big")
+    return bytes(data)
+
+
+def test_a_flac_that_claims_years() -> None:
+    with pytest.raises(AudioTooLong, match="longer than 3600 s"):
+        decode_chunk(flac_claiming(2**36 - 1), ANY)
+
+
+def test_a_flac_of_unknown_length() -> None:
+    want = decode_chunk(encoded("audio/flac"), ANY).samples
+    assert np.array_equal(decode_chunk(flac_claiming(0), ANY).samples, want)
+
+
+def test_a_header_tells_the_length_or_that_it_does_not_know() -> None:
+    data = encoded("audio/flac")
+    assert open_file(io.BytesIO(data), ANY).frames == len(decode_chunk(data, ANY).samples)
+    assert open_file(io.BytesIO(flac_claiming(0)), ANY).frames is None
+
+
+def test_audio_is_counted_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode, "BLOCK_SAMPLES", 8000)
+    audio = open_file(io.BytesIO(bytes(32_000)), parse("audio/x-raw; rate=8000; format=s16"), longest_s=1)
+    blocks = audio.blocks()
+    assert len(next(blocks)) == 8000
+    with pytest.raises(AudioTooLong, match="longer than 1 s"):
+        next(blocks)
+
+
+def test_a_small_chunk_may_hold_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    buffer = io.BytesIO()
+    soundfile.write(buffer, np.zeros(500_000, np.int16), RATE, format="FLAC")
+    monkeypatch.setattr(decode, "BLOCK_SAMPLES", 100_000)
+    monkeypatch.setattr(decode, "MOST_CHUNK_FRAMES", 400_000)
+    assert len(buffer.getvalue()) < 20_000
+    with pytest.raises(AudioError, match="more than 400000 frames"):
+        decode_chunk(buffer.getvalue(), ANY)
+
+
+class Broken(io.BytesIO):
+    """A source that has the first `after` bytes alone."""
+
+    after = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is None or self.tell() + size > self.after:
+            raise ConnectionError("the log is away")
+        return super().read(size)
+
+
+@pytest.mark.parametrize("content_type", KINDS)
+@pytest.mark.parametrize("after", [12, 20_000])
+def test_an_error_of_the_source_is_no_damage(content_type: str, after: int) -> None:
+    source = Broken(encoded(content_type, 9.0))
+    source.after = after
+    with pytest.raises(ConnectionError, match="the log is away"):
+        list(open_file(source, ANY).blocks())
+
+
+def test_a_header_that_leads_before_the_beginning() -> None:
+    guarded = decode.Guarded(io.BytesIO(bytes(10)))
+    for offset, whence in ((-1, io.SEEK_SET), (-1, io.SEEK_CUR), (-11, io.SEEK_END), (2**63 - 1, io.SEEK_END)):
+        assert guarded.seek(offset, whence) == -1
+    assert guarded.seek(-1, io.SEEK_END) == guarded.tell() == 9
+    guarded.check()
+
+
+@given(
+    content_type=st.sampled_from(list(KINDS)),
+    cut=st.floats(0, 1),
+    hits=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), max_size=20),
+    in_header=st.booleans(),
+)
+@settings(max_examples=200, deadline=None)
+def test_damage_is_named_or_survived(
+    content_type: str, cut: float, hits: list[tuple[float, int]], in_header: bool
+) -> None:
+    data = bytearray(encoded(content_type, 0.25))
+    reach = min(len(data), 200) if in_header else len(data)
+    for place, value in hits:
+        data[int(place * reach)] = value
+    try:
+        pcm = decode_chunk(bytes(data[: int(len(data) * (1 - cut * cut))]), ANY)
+    except AudioError:
+        return
+    assert np.isfinite(pcm.samples).all()
+    assert len(pcm.samples) > 0
+
+
+def test_an_mp3_is_as_long_as_it_is_and_not_as_its_first_frames_look() -> None:
+    """Quiet at first: by the rate of its first frames it would last for five minutes."""
+    parts = []
+    for level, noise, seconds in ((0.99, 0.0, 1), (0.0, 0.1, 15)):
+        buffer = io.BytesIO()
+        with soundfile.SoundFile(
+            buffer, "w", 16_000, 1, format="MP3", bitrate_mode="CONSTANT", compression_level=level
+        ) as file:
+            file.write(np.random.default_rng(1).normal(0, noise, 16_000 * seconds))
+        parts.append(buffer.getvalue())
+    quiet, loud = parts
+    assert soundfile.info(io.BytesIO(quiet + loud)).duration > 300
+    audio = open_file(io.BytesIO(quiet + loud), ANY, 60)
+    assert audio.frames is None
+    assert sum(map(len, audio.blocks())) / audio.rate == pytest.approx(16, abs=0.5)

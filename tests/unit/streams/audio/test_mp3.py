@@ -1,0 +1,204 @@
+"""MP3 is decoded to its end, whatever its beginning says of that."""
+
+from __future__ import annotations
+
+import io
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streams.audio import mp3
+from streams.audio.decode import decode_chunk, open_file
+from streams.models.protocol import Floats
+from tests.unit.streams.audio.test_decode import ANY, Broken
+from topics.errors import AudioError
+
+#: MPEG 1, 2 and 2.5, all that the places in a frame depend on.
+KINDS = [(44_100, 2), (48_000, 1), (24_000, 1), (16_000, 2), (8_000, 1)]
+#: What comes before the first sample that went into the coder, in frames whose number nobody tells.
+DELAY = 1105
+ID3 = b"ID3\x04\0\0\0\0\x07\x68".ljust(10 + 1000, b"\0")
+ID3_AT_END = b"TAG".ljust(128, b"\0")
+#: Without what may look like the beginning of a frame, of another kind perhaps, which is the end.
+JUNK = np.random.default_rng(1).bytes(300).replace(b"\xff", b"")
+
+
+@cache
+def told(rate: int = 16_000, channels: int = 1) -> bytes:
+    """A second of noise and then two that are nearly silent, after a frame that tells how many frames there are."""
+    levels = np.repeat([0.3, 0.0003, 0.0003], rate)[:, np.newaxis]
+    buffer = io.BytesIO()
+    with soundfile.SoundFile(
+        buffer, "w", rate, channels, format="MP3", bitrate_mode="VARIABLE", compression_level=0.3
+    ) as file:
+        file.write(np.random.default_rng(1).normal(0, levels, (3 * rate, channels)))
+    return buffer.getvalue()
+
+
+@cache
+def starts(data: bytes) -> list[int]:
+    """Where the frames of a file of nothing else begin, and where the last one ends."""
+    found = [0]
+    while found[-1] < len(data):
+        _, kind, bits, _ = data[found[-1] :][:4]
+        first = kind >> 3 & 3 == 3
+        rate = (44_100, 48_000, 32_000)[bits >> 2 & 3] >> (2, 9, 1, 0)[kind >> 3 & 3]
+        low = (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160)
+        high = (32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320)
+        size = (144_000 if first else 72_000) * (high if first else low)[(bits >> 4) - 1] // rate + (bits >> 1 & 1)
+        found.append(found[-1] + size)
+    assert found[-1] == len(data)
+    return found
+
+
+def untold(rate: int = 16_000, channels: int = 1) -> bytes:
+    return told(rate, channels)[starts(told(rate, channels))[1] :]
+
+
+def sounding(data: bytes, rate: int = 16_000) -> int:
+    """Samples of frames that nobody tells the number of."""
+    return (len(starts(data)) - 1) * (1152 if rate > 24_000 else 576)
+
+
+def samples(data: bytes) -> Floats:
+    return decode_chunk(data, ANY).samples
+
+
+@pytest.mark.parametrize(("rate", "channels"), KINDS)
+def test_a_length_that_nobody_tells(rate: int, channels: int) -> None:
+    """By its first frames, which are the longest, the file would last for less than half as long."""
+    data = untold(rate, channels)
+    found = samples(data)
+    assert soundfile.info(io.BytesIO(data)).frames < 0.9 * len(found)
+    assert len(found) == sounding(data, rate)
+    same = samples(told(rate, channels))
+    assert len(same) == 3 * rate
+    assert np.array_equal(found[DELAY : DELAY + len(same)], same)
+
+
+@pytest.mark.parametrize("data", [ID3 + untold(), ID3 + ID3 + untold(), untold() + ID3_AT_END, untold() + JUNK])
+def test_tags_and_junk_around_the_frames(data: bytes) -> None:
+    assert np.array_equal(samples(data), samples(untold()))
+
+
+def test_behind_a_tag_whose_length_is_damaged_the_audio_is_found() -> None:
+    data = ID3[:6] + b"\x80" + ID3[7:] + told()
+    assert len(samples(data)) == 3 * 16_000
+
+
+def test_junk_between_the_frames() -> None:
+    assert len(samples(untold() + JUNK + untold())) == 2 * sounding(untold())
+
+
+@pytest.mark.parametrize("more", [b"", ID3_AT_END, JUNK, JUNK * 20, bytes(5000)])
+@pytest.mark.parametrize("tag", [b"", ID3])
+def test_what_a_coder_adds_is_cut_off(tag: bytes, more: bytes) -> None:
+    assert np.array_equal(samples(tag + told() + more), samples(told()))
+    assert len(samples(told())) == 3 * 16_000
+
+
+@pytest.mark.parametrize(("rate", "channels"), KINDS)
+def test_files_that_were_put_together(rate: int, channels: int) -> None:
+    """The first tells its own length alone; the frame that tells that of the second is silent, as what is added is."""
+    data = told(rate, channels)
+    for between in (b"", ID3_AT_END + ID3):
+        found = samples(data + between + data)
+        assert len(found) == sounding(data, rate) + sounding(untold(rate, channels), rate) - DELAY
+        assert np.array_equal(found[: 3 * rate], samples(data))
+
+
+@pytest.mark.parametrize("number", [0, 1, 20, 60, 100_000, 2**31 - 1, 2**32 - 1])
+def test_a_number_that_is_not_true(number: int) -> None:
+    data, place = bytearray(told()), told().index(b"Xing") + 8
+    data[place : place + 4] = number.to_bytes(4, "big")
+    assert len(samples(bytes(data))) == sounding(untold()) - (DELAY if number else 0)
+
+
+@pytest.mark.parametrize("place", [2, 29, 40])
+def test_nothing_before_damage_is_lost(place: int) -> None:
+    data, at = untold(), starts(untold())[place]
+    audio = open_file(io.BytesIO(data[:at] + JUNK * 10 + data[at:]), ANY)
+    found: list[Floats] = []
+    with pytest.raises(AudioError, match="damaged"):
+        found.extend(audio.blocks())
+    assert audio.broken_at == place * 576 / 16_000
+    assert np.array_equal(np.concatenate(found), samples(data)[: place * 576])
+
+
+@pytest.mark.parametrize("lost", [1, 20, 30, 34, 40])
+def test_a_last_frame_that_is_not_whole(lost: int) -> None:
+    """Nothing before it is lost; it counts once its header is there."""
+    data, places = untold(), starts(untold())
+    end = len(data) - lost
+    whole = sum(place + 4 <= end for place in places[:-1])
+    found = samples(data[:end])
+    assert len(found) == whole * 576
+    before = sum(place <= end for place in places[1:]) * 576
+    assert np.array_equal(found[:before], samples(data)[:before])
+
+
+def test_chunks_of_whole_frames_are_as_long_as_all() -> None:
+    places = starts(untold())
+    cuts = [*places[:-1:20], places[-1]]
+    lengths = [len(samples(untold()[start:end])) for start, end in pairwise(cuts)]
+    assert sum(lengths) == sounding(untold())
+
+
+@pytest.mark.parametrize(("kind", "subtype"), [("WAV", "PCM_16"), ("FLAC", "PCM_16")])
+def test_what_follows_a_tag_may_be_another_file(kind: str, subtype: str) -> None:
+    buffer = io.BytesIO()
+    soundfile.write(buffer, np.full(8000, 0.25), 8000, format=kind, subtype=subtype)
+    assert samples(ID3 + buffer.getvalue())[:5000] == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("data", [told(), untold()])
+@pytest.mark.parametrize("after", [0, 3, 3000, 10_000])
+def test_an_error_of_the_source_is_no_end(data: bytes, after: int) -> None:
+    source = Broken(data)
+    source.after = after
+    with pytest.raises(ConnectionError, match="the log is away"):
+        list(open_file(source, ANY).blocks())
+
+
+class Watched(io.BytesIO):
+    """Knows how much was read at a time."""
+
+    most = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self.most = max(self.most, len(self.getbuffer()) if size is None or size < 0 else size)
+        return super().read(size)
+
+
+@pytest.mark.parametrize("data", [told(), untold(), told() + told()])
+def test_no_more_than_a_frame_is_read_at_a_time(data: bytes) -> None:
+    source = Watched(data)
+    assert sum(map(len, open_file(source, ANY).blocks())) > 0
+    assert 0 < source.most <= mp3.FRAME_BYTES
+
+
+@given(
+    data=st.sampled_from([told(), untold(), ID3 + told(44_100, 2), ID3 + untold(44_100, 2)]),
+    cut=st.tuples(st.floats(0, 1), st.floats(0, 0.1)),
+    put=st.binary(max_size=40),
+    hits=st.lists(st.tuples(st.integers(0, 80), st.integers(0, 255)), max_size=5),
+)
+@settings(max_examples=60, deadline=None)
+def test_damage_is_named_or_survived(
+    data: bytes, cut: tuple[float, float], put: bytes, hits: list[tuple[int, int]]
+) -> None:
+    start, size = int(cut[0] * len(data)), int(cut[1] * len(data))
+    damaged = bytearray(data[:start] + put + data[start + size :])
+    for place, value in hits:
+        damaged[place : place + 1] = bytes([value])
+    try:
+        found = samples(bytes(damaged))
+    except AudioError:
+        return
+    assert 0 < len(found) <= len(damaged) * 48
+    assert np.isfinite(found).all()

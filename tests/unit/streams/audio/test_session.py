@@ -1,0 +1,175 @@
+"""Windows: the rule that says which exist, and the promise that cuts and restarts change no bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streams.audio import logmel
+from streams.audio.decode import Pcm
+from streams.audio.resample import Resampler
+from streams.audio.session import Analysis, ScoredWindows, score_alone
+from streams.audio.warm import warm
+from streams.models.manifest import LogMel, Waveform
+from streams.models.packing import pack
+from streams.models.protocol import Floats
+from tests import naive
+from tests.unit.streams.audio.engines import SAMPLES, TAGS, YAMNET, Fingerprint, fingerprint
+from topics.errors import EngineError
+from topics.geometry import SENSE, SESSIONS, Geometry
+
+MODEL = 16_000
+GEOMETRIES = [SESSIONS, SENSE, Geometry(1000, 1000), Geometry(2000, 500)]
+RATES = [8_000, MODEL, 44_056, 44_100]
+
+geometries = st.sampled_from(GEOMETRIES)
+rates = st.sampled_from(RATES)
+
+
+def noise(length: int) -> Floats:
+    return np.random.default_rng(length).normal(0, 0.1, length).astype(np.float32)
+
+
+def analysed(analysis: Analysis, pieces: list[Floats]) -> bytes:
+    """All windows that come, having checked that they come in order."""
+    first, packed = analysis.next_window, b""
+    steps: list[Callable[[], ScoredWindows]] = [*(partial(analysis.feed, piece) for piece in pieces), analysis.finish]
+    for step in steps:
+        windows = step()
+        assert (windows.first, len(windows.packed)) == (first, windows.count * TAGS)
+        first += windows.count
+        packed += windows.packed
+    assert analysis.next_window == first
+    return packed
+
+
+def by_definition(samples: Floats, rate: int, geometry: Geometry, front: LogMel | Waveform) -> bytes:
+    """The windows of a whole recording, patch by patch, nothing shared."""
+    resampler = Resampler(rate, MODEL)
+    model = np.concatenate((resampler.feed(samples), resampler.finish()))
+
+    def score(patch: Floats) -> Floats:
+        return fingerprint(logmel.frames(front, patch) if isinstance(front, LogMel) else patch)
+
+    scores = list(naive.windows(geometry, model, MODEL, front.samples, score))
+    return pack(np.stack(scores), [0.5] * TAGS) if scores else b""
+
+
+@pytest.mark.parametrize("front", [YAMNET, SAMPLES], ids=["log-mel", "waveform"])
+@given(geometry=geometries, rate=rates, seconds=st.floats(0, 5), cuts=st.lists(st.floats(0, 1), max_size=8))
+@settings(max_examples=60, deadline=None)
+def test_cuts_change_nothing(
+    front: LogMel | Waveform, geometry: Geometry, rate: int, seconds: float, cuts: list[float]
+) -> None:
+    samples = noise(int(rate * seconds))
+    pieces = np.split(samples, [int(cut * len(samples)) for cut in sorted(cuts)])
+    got = analysed(Analysis(Fingerprint(front), geometry, rate), pieces)
+    assert got == by_definition(samples, rate, geometry, front)
+
+
+@given(geometry=geometries, rate=rates, stop=st.floats(0, 1), early=st.floats(0, 1), seconds=st.floats(0.1, 5))
+@settings(max_examples=80, deadline=None)
+def test_resumes_anywhere(geometry: Geometry, rate: int, stop: float, early: float, seconds: float) -> None:
+    samples = noise(int(rate * seconds))
+    whole = analysed(Analysis(Fingerprint(), geometry, rate), [samples])
+    interrupted = Analysis(Fingerprint(), geometry, rate)
+    interrupted.feed(samples[: int(stop * len(samples))])
+    at = int(early * interrupted.needed_from)
+    resumed = Analysis(Fingerprint(), geometry, rate, at=at, first_window=interrupted.next_window)
+    assert resumed.position == at
+    assert resumed.needed_from == interrupted.needed_from
+    got = analysed(resumed, np.split(samples[at:], [11, 5000]))
+    assert got == whole[interrupted.next_window * TAGS :]
+
+
+def test_one_sample_at_a_time() -> None:
+    samples = noise(2 * 8000)
+    pieces = np.split(samples, len(samples))
+    assert analysed(Analysis(Fingerprint(), SESSIONS, 8000), pieces) == by_definition(samples, 8000, SESSIONS, YAMNET)
+
+
+def test_much_at_once() -> None:
+    samples = noise(20 * 8000)
+    assert analysed(Analysis(Fingerprint(), SENSE, 8000), [samples]) == by_definition(samples, 8000, SENSE, YAMNET)
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+def test_which_windows_exist(geometry: Geometry) -> None:
+    edges = [geometry.window_ms * 16 + n * geometry.hop_ms * 16 for n in range(3)]
+    lengths = [0, 1, 399, 400, 401, *(edge + more for edge in edges for more in (-401, -1, 0, 1, 399, 400, 401))]
+    for length in lengths:
+        analysis = Analysis(Fingerprint(), geometry, MODEL)
+        analysed(analysis, [np.zeros(length, np.float32)])
+        assert analysis.next_window == naive.window_count(geometry, length, MODEL), length
+
+
+def test_a_window_comes_as_soon_as_its_patch_is_there() -> None:
+    analysis = Analysis(Fingerprint(), SESSIONS, MODEL)
+    assert analysis.feed(noise(15_599)).count == 0
+    assert analysis.feed(noise(1)).count == 1
+    assert analysis.feed(noise(7_999)).count == 0
+    assert analysis.feed(noise(1)).count == 1
+
+
+def test_the_filter_waits_for_its_right_side_only() -> None:
+    analysis = Analysis(Fingerprint(), SESSIONS, 44_100)
+    last = 15_599 * 44_100 // MODEL
+    assert analysis.feed(noise(last + 67)).count == 0
+    assert analysis.feed(noise(1)).count == 1
+
+
+@pytest.mark.parametrize(("geometry", "patches"), [(SESSIONS, 19), (SENSE, 10), (Geometry(2000, 500), 19)])
+def test_each_patch_is_scored_once(geometry: Geometry, patches: int) -> None:
+    engine = Fingerprint()
+    analysed(Analysis(engine, geometry, MODEL), np.split(noise(10 * MODEL), 20))
+    assert engine.asked == patches
+
+
+def test_resuming_scores_only_what_is_needed() -> None:
+    engine = Fingerprint()
+    analysis = Analysis(engine, SESSIONS, 44_100, first_window=15)
+    analysed(analysis, [noise(10 * 44_100)])
+    assert (analysis.next_window, engine.asked) == (19, 4)
+
+
+def test_needed_from_is_never_negative() -> None:
+    analysis = Analysis(Fingerprint(), SESSIONS, 44_100)
+    assert analysis.needed_from == 0
+    analysis.feed(noise(44_100))
+    assert (analysis.next_window, analysis.needed_from) == (1, 22_050 - 66)
+    assert analysis.position == 44_100
+
+
+def test_audio_that_comes_too_late() -> None:
+    with pytest.raises(ValueError, match="needs input 21984"):
+        Analysis(Fingerprint(), SESSIONS, 44_100, at=21_985, first_window=1)
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+@pytest.mark.parametrize("seconds", [1 / MODEL, 0.3, 1.0, 1.01, 2.0, 5.0])
+def test_one_window_alone(geometry: Geometry, seconds: float) -> None:
+    samples = noise(int(seconds * MODEL))
+    beginning = samples[: geometry.window_ms * 16]
+    got = score_alone(Fingerprint(), geometry, Pcm(MODEL, samples))
+    assert got == by_definition(beginning, MODEL, geometry, YAMNET)
+    assert len(got) == TAGS
+
+
+def test_frames_must_meet_the_hop() -> None:
+    odd = Fingerprint(LogMel(16_000, 90, 64, 400, 170, 512, 125.0, 7500.0, 0.001))
+    with pytest.raises(EngineError, match="no whole number of the model's frames"):
+        Analysis(odd, SESSIONS, MODEL)
+    short = Fingerprint(Waveform(16_000, 8_000))
+    with pytest.raises(EngineError, match="too short"):
+        Analysis(short, SESSIONS, MODEL)
+
+
+def test_warm_asks_the_engine() -> None:
+    engine = Fingerprint()
+    warm(engine)
+    assert engine.asked > 0

@@ -1,0 +1,190 @@
+"""Group commit under trouble: a full disk before and after the write, a busy database, a failure for good."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from streams.embedded import writer
+from streams.embedded.errors import LogError
+from streams.embedded.log import EmbeddedLog
+from streams.embedded.store import NoSpace, Stalled
+from topics.catalog import TopicPartition
+from topics.errors import Unavailable
+
+Reopen = Callable[..., EmbeddedLog]
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+ALL = 1 << 30
+
+
+class Trouble:
+    """Makes a store's method raise while it is on, or so many times; a sync fails when the database took the write."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, log: EmbeddedLog, method: str, error: Exception, times: int = 1 << 30
+    ) -> None:
+        self.on = True
+        self.calls = 0
+        inner: Callable[..., Any] = getattr(log.store, method)
+
+        def troubled(*args: Any) -> Any:
+            self.calls += 1
+            if self.on and self.calls <= times:
+                raise error
+            return inner(*args)
+
+        monkeypatch.setattr(log.store, method, troubled)
+
+
+@pytest.fixture(autouse=True)
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "SPACE_RETRY", 0.001)
+    monkeypatch.setattr(writer, "STALL_RETRY", 0.001)
+
+
+@pytest.fixture
+def synced(reopen: Reopen) -> EmbeddedLog:
+    log = reopen(sync=True)
+    log.declare("t", 2)
+    return log
+
+
+def values(log: EmbeddedLog, tp: TopicPartition) -> list[bytes | None]:
+    return [record.value for record in log.read(tp, 0, ALL, ALL)]
+
+
+@pytest.mark.parametrize("method", ["write", "sync"])
+def test_a_full_disk_refuses_shows_nothing_and_heals(
+    synced: EmbeddedLog, reopen: Reopen, runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    async def scenario() -> None:
+        await asyncio.gather(synced.append("t", 0, None, b"before"), synced.commit("g", {T0: 1}))
+        trouble = Trouble(monkeypatch, synced, method, NoSpace("full", retry_after=5))
+        chunk = synced.append("t", 0, None, b"refused")
+        refused = synced.append("t", 1, None, b"refused"), synced.commit("g", {T0: 2}), synced.commit("h", {T0: 2})
+        result = synced.append("t", 0, None, b"result", bounded=False)
+        synced.append_soon("t", 0, None, b"row")
+        with pytest.raises(Unavailable) as caught:
+            await chunk
+        assert caught.value.retry_after == 5
+        assert all(isinstance(error, NoSpace) for error in await asyncio.gather(*refused, return_exceptions=True))
+        assert values(synced, T0) == [b"before"]
+        with pytest.raises(Unavailable):
+            synced.append("t", 0, None, b"while full")
+        with pytest.raises(Unavailable):
+            await synced.flush()
+        assert not result.done()
+        trouble.on = False
+        assert (await result).offset == 1
+        await synced.flush()
+        assert synced.failure is None
+        assert synced.committed("g", T0) == 1
+        assert synced.committed("h", T0) is None
+
+    runner.run(scenario())
+    again = reopen()
+    assert values(again, T0) == [b"before", b"result", b"row"]
+    assert values(again, T1) == []
+    assert again.committed("g", T0) == 1
+    assert again.committed("h", T0) is None
+    runner.run(append_one(again))
+    assert values(again, T1) == [b"after"]
+
+
+async def append_one(log: EmbeddedLog) -> None:
+    await log.append("t", 1, None, b"after")
+
+
+def test_what_waits_behind_a_full_disk_is_refused_too(
+    synced: EmbeddedLog, runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        Trouble(monkeypatch, synced, "write", NoSpace("full"))
+        futures = [synced.append("t", 0, None, bytes(600_000)) for _ in range(6)]
+        results = await asyncio.gather(*futures, return_exceptions=True)
+        assert all(isinstance(result, NoSpace) for result in results)
+        assert synced.queued_bytes == 0
+
+    runner.run(scenario())
+
+
+def test_a_busy_database_only_delays(
+    synced: EmbeddedLog, runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        trouble = Trouble(monkeypatch, synced, "write", Stalled("busy"), times=3)
+        futures = [synced.append("t", 0, None, b"%d" % n) for n in range(3)]
+        assert [ack.offset for ack in await asyncio.gather(*futures)] == [0, 1, 2]
+        assert trouble.calls == 4
+
+    runner.run(scenario())
+    assert values(synced, T0) == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("method", ["write", "sync"])
+def test_any_other_failure_is_for_good(
+    synced: EmbeddedLog, runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    async def scenario() -> None:
+        Trouble(monkeypatch, synced, method, LogError("the disk is gone"))
+        futures = [synced.append("t", 0, None, bytes(600_000), bounded=False) for _ in range(6)]
+        results = await asyncio.gather(*futures, synced.flush(), return_exceptions=True)
+        assert {str(result) for result in results} == {"the disk is gone"}
+        assert str(synced.failure) == "the disk is gone"
+        for refused in (lambda: synced.append("t", 0, None, b""), lambda: synced.append_soon("t", 0, None, b"")):
+            with pytest.raises(LogError, match="the disk is gone"):
+                refused()
+
+    runner.run(scenario())
+    assert values(synced, T0) == []
+
+
+def test_an_ack_waits_for_the_sync(
+    synced: EmbeddedLog, runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        trouble = Trouble(monkeypatch, synced, "sync", NoSpace("unused"))
+        trouble.on = False
+        await asyncio.gather(*(synced.append("t", 0, None, b"v") for _ in range(10)))
+        assert trouble.calls == 1
+        await synced.append("t", 0, None, b"v")
+        assert trouble.calls == 2
+
+    runner.run(scenario())
+
+
+def test_a_flush_waits_for_the_group_on_its_way(synced: EmbeddedLog, runner: asyncio.Runner) -> None:
+    async def scenario() -> None:
+        synced.append_soon("t", 0, None, b"v")
+        await asyncio.sleep(0)
+        await synced.flush()
+        assert synced.end(T0) == 1
+        await synced.flush()
+        assert synced.stats.groups == 1
+
+    runner.run(scenario())
+
+
+def test_large_queues_go_in_groups(synced: EmbeddedLog, runner: asyncio.Runner) -> None:
+    async def scenario() -> None:
+        futures = [synced.append("t", 0, None, bytes(400_000)) for _ in range(9)]
+        futures[4].cancel()
+        acks = await asyncio.gather(*futures, return_exceptions=True)
+        assert [ack.offset for ack in acks if not isinstance(ack, BaseException)] == [0, 1, 2, 3, 5, 6, 7, 8]
+
+    runner.run(scenario())
+    assert synced.stats.groups == 3
+    assert synced.end(T0) == 9
+
+
+def test_what_cannot_be_written_stops_the_log_instead_of_hanging(synced: EmbeddedLog, runner: asyncio.Runner) -> None:
+    async def scenario() -> None:
+        future = synced.append("t", 0, None, "text")  # type: ignore[arg-type]
+        with pytest.raises(TypeError):
+            await future
+
+    runner.run(scenario())
+    assert isinstance(synced.failure, TypeError)

@@ -1,0 +1,144 @@
+"""Batches of records into rows: retry, parking, order, and nothing that a failed record leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+import msgspec
+import pytest
+
+from streams.folding import fold
+from streams.folding.fold import LogRecord, fold_batch
+from streams.folding.store import Draft, SessionStore
+from tests.unit.streams.sessions.rows import Delivered, MemoryPartition
+from topics import keys
+from topics.errors import RecordError
+from topics.lifecycle import Head
+
+SESSION = "S" * 24
+
+
+class Numbers:
+    """Writes each record's offset under its key; fails where told, after it has written."""
+
+    def __init__(self, failures: dict[int, list[Exception]] | None = None) -> None:
+        self.failures = failures or {}
+        self.tried: list[int] = []
+        self.dropped_offsets: list[int] = []
+        self.waves: list[int] = []
+
+    def fold(self, draft: Draft[Head], record: LogRecord) -> None:
+        self.tried.append(record.offset)
+        draft.put(record.key or b"", b"%d" % record.offset)
+        if remaining := self.failures.get(record.offset):
+            raise remaining.pop(0)
+
+    async def written(self, partition: int) -> None:
+        self.waves.append(partition)
+
+    def dropped(self, record: LogRecord, cause: str) -> None:
+        self.dropped_offsets.append(record.offset)
+
+
+class House:
+    """A partition, its store, and what was parked."""
+
+    def __init__(self) -> None:
+        self.partition = MemoryPartition(7)
+        self.store = SessionStore(self.partition)
+        self.parked: list[tuple[int, int, str]] = []
+
+    async def park(self, partition: int, record: LogRecord, cause: str) -> None:
+        self.parked.append((partition, record.offset, cause))
+
+    def batch(self, folder: fold.Folder[Head], records: Iterable[bytes]) -> None:
+        log = [Delivered(offset, 0, key, b"") for offset, key in enumerate(records)]
+        asyncio.run(fold_batch(lambda: self.store, log, folder, self.park))
+
+
+def test_a_batch_is_one_write_and_the_last_record_of_a_key_wins() -> None:
+    house, folder = House(), Numbers()
+    writes = []
+    write = house.partition.write
+    house.partition.write = lambda changes: (writes.append(dict(changes)), write(changes))[1]  # type: ignore[func-returns-value, method-assign]
+    house.batch(folder, [b"a", b"b", b"a"])
+    assert writes == [{b"a": b"2", b"b": b"1"}]
+    assert folder.waves == [7]
+
+
+def test_a_record_that_is_none_of_ours_is_parked_at_once_and_leaves_no_row() -> None:
+    house, folder = House(), Numbers({1: [RecordError("no version 9")]})
+    house.batch(folder, [b"a", b"b", b"c"])
+    assert folder.tried == [0, 1, 2]
+    assert house.partition.rows == {b"a": b"0", b"c": b"2"}
+    assert house.parked == [(7, 1, "RecordError: no version 9")]
+    assert folder.dropped_offsets == [1]
+
+
+def test_another_failure_is_tried_again_in_its_place() -> None:
+    house, folder = House(), Numbers({1: [OSError("disk"), OSError("disk")]})
+    house.batch(folder, [b"a", b"a", b"a"])
+    assert folder.tried == [0, 1, 1, 1, 2]
+    assert house.partition.rows == {b"a": b"2"}
+    assert [value for _, value in house.partition.changelog] == [b"0", b"1", b"2"]
+    assert house.parked == []
+
+
+def test_a_failure_that_stays_is_parked_after_three_attempts() -> None:
+    house, folder = House(), Numbers({0: [OSError("disk")] * 5})
+    house.batch(folder, [b"a", b"b"])
+    assert folder.tried == [0, 0, 0, 1]
+    assert house.parked == [(7, 0, "OSError: disk")]
+    assert house.partition.rows == {b"b": b"1"}
+
+
+def test_a_record_that_cannot_be_parked_stops_the_batch_unacknowledged() -> None:
+    house, folder = House(), Numbers({0: [RecordError("noise")]})
+
+    async def park(partition: int, record: LogRecord, cause: str) -> None:
+        raise OSError("the log is gone")
+
+    with pytest.raises(OSError, match="the log is gone"):
+        asyncio.run(fold_batch(lambda: house.store, [Delivered(0, 0, b"a", b"")], folder, park))
+    assert folder.waves == []
+
+
+def test_writes_of_the_other_agent_during_a_pause_are_not_lost() -> None:
+    """A poison record makes one agent wait; the other writes the same session's head meanwhile."""
+    house = House()
+    house.partition.rows[keys.session_key(SESSION, keys.HEAD)] = b""
+
+    class Touch:
+        def __init__(self, **change: int) -> None:
+            self.change = change
+
+        def fold(self, draft: Draft[Head], record: LogRecord) -> None:
+            if record.value == b"poison":
+                raise RecordError("poison")
+            head = draft.head(SESSION)
+            assert head is not None
+            draft.put_head(SESSION, msgspec.structs.replace(head, **self.change))
+
+        async def written(self, partition: int) -> None: ...
+
+        def dropped(self, record: LogRecord, cause: str) -> None: ...
+
+    async def other_agent(partition: int, record: LogRecord, cause: str) -> None:
+        await fold_batch(lambda: house.store, [Delivered(0, 0, b"", b"")], Touch(windows=5), house.park)
+
+    draft = Draft(house.store)
+    draft.put_head(SESSION, Head("stream", None, 0, 0))
+    draft.keep()
+    draft.apply()
+    log = [Delivered(1, 0, b"", b""), Delivered(2, 0, b"", b"poison"), Delivered(3, 0, b"", b"")]
+    asyncio.run(fold_batch(lambda: house.store, log, Touch(next=3), other_agent))
+    head = SessionStore(house.partition).head(SESSION)
+    assert head is not None
+    assert (head.next, head.windows) == (3, 5)
+
+
+@pytest.mark.parametrize("key", [None, b"", b"short", b"\xff" * 24, b"S" * 23 + b"/"])
+def test_a_key_that_is_no_session_id_is_no_record_of_ours(key: bytes | None) -> None:
+    with pytest.raises(RecordError, match="not an id"):
+        fold.name_of(Delivered(0, 0, key, b""))

@@ -1,0 +1,161 @@
+"""A runner whose results are folded at once, and performers that do what a test tells them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from pathlib import Path
+
+from streams.jobs.runner import Runner
+from streams.jobs.store import JobStore
+from streams.services.performer import Done, Work
+from tests.unit.streams.sessions.rows import MemoryPartition
+from topics import keys, rows
+from topics.errors import Unavailable
+from topics.jobs.law import Entry, JobEffect, JobHead, fold_command, fold_result
+from topics.jobs.options import Options, Service
+from topics.jobs.records import Accepted, Finished, JobResult, Part, Portion, Source, Started
+from topics.rows import ChunkRow
+
+ALL = Options(True, True, True, True, translation=True)
+SOUND = Options(sound_event_detection=True)
+AUDIO = b"audio"
+
+Script = Callable[[Work], Awaitable[None]]
+
+
+def name(number: int) -> str:
+    """Return the id of a job."""
+    return str(number).rjust(24, "J")
+
+
+async def nothing(work: Work) -> None:
+    """Find nothing, at once."""
+
+
+class Performer:
+    """Does what it is told in each run, the last of it again and again."""
+
+    def __init__(self, *scripts: Script, limit: int = 2) -> None:
+        self.scripts = list(scripts) or [nothing]
+        self.limit = limit
+        self.works: list[Work] = []
+        self.at_work = self.most_at_work = 0
+
+    async def perform(self, work: Work) -> Done:
+        self.works.append(work)
+        script = self.scripts.pop(0) if len(self.scripts) > 1 else self.scripts[0]
+        self.at_work += 1
+        self.most_at_work = max(self.most_at_work, self.at_work)
+        try:
+            await script(work)
+        finally:
+            self.at_work -= 1
+        return Done("model", 1000, ("careful",))
+
+    @property
+    def jobs(self) -> list[str]:
+        """The jobs of its runs, in order."""
+        return [work.job for work in self.works]
+
+
+class Desk:
+    """The node around a runner, with one partition and a log of results; made inside a running loop."""
+
+    def __init__(self, spool: Path, performers: dict[Service, Performer]) -> None:
+        self.partition = MemoryPartition()
+        self.store = JobStore(self.partition)
+        self.results: list[tuple[str, JobResult]] = []
+        self.ended: list[asyncio.Task[None]] = []
+        #: Raised once each, before a result is taken; before audio is read; while the partition is elsewhere.
+        self.refusals: list[Exception] = []
+        self.faults: list[Exception] = []
+        self.elsewhere = False
+        #: Results wait for `fold`.
+        self.slow = False
+        self.unfolded: list[tuple[str, JobResult]] = []
+        self.runner = Runner(performers, self.store_of, self, self.emit, spool)
+
+    async def __aenter__(self) -> Desk:
+        self.runner.start(self.ended.append)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.runner.stop()
+        for task in self.ended:
+            assert task.cancelled() or task.exception() is None
+
+    def store_of(self, job: str) -> JobStore:
+        if self.elsewhere:
+            raise Unavailable("the partition is elsewhere")
+        return self.store
+
+    async def read(self, partition: int, parts: Sequence[ChunkRow]) -> AsyncGenerator[bytes, None]:
+        if self.faults:
+            raise self.faults.pop(0)
+        for _ in parts:
+            yield AUDIO
+
+    def accept(self, job: str, options: Options = SOUND, at: int = 0) -> None:
+        """Fold the commands of a job, accepted at `at`, and tell the runner."""
+        source = Source("audio/wav", "wav", len(AUDIO), 8000, 1)
+        accepted = Accepted("c", "u", 1, "p", "o", options, source, "model", b"")
+        begun = fold_command(None, Part("c", "u", 0, AUDIO), 0, at)
+        self._keep(job, fold_command(begun.head, accepted, 1, at).head)
+        self.partition.rows[keys.job_key(job, keys.ACCEPTED)] = rows.encode(accepted)
+        self.partition.rows[keys.job_key(job, keys.PART, 0)] = rows.encode(ChunkRow(0, len(AUDIO), b""))
+        self.runner.enqueue(job)
+
+    def remove(self, job: str) -> None:
+        """Fold the removal of a job, and tell the runner."""
+        for key in [key for key in self.partition.rows if key.startswith(self.store.prefix(job))]:
+            del self.partition.rows[key]
+        self.store.remember(job, None)
+        self.runner.forget(job)
+
+    async def emit(self, job: str, result: JobResult) -> None:
+        await asyncio.sleep(0)
+        if self.refusals:
+            raise self.refusals.pop(0)
+        self.results.append((job, result))
+        self.unfolded.append((job, result))
+        if not self.slow:
+            self.fold()
+
+    def fold(self) -> None:
+        """Fold what was appended."""
+        while self.unfolded:
+            job, result = self.unfolded.pop(0)
+            step = fold_result(self.store.head(job), result)
+            self._keep(job, step.head)
+            if JobEffect.KEEP_PORTION in step.effects and isinstance(result, Portion):
+                key = keys.portion_key(job, result.service, result.number)
+                self.partition.rows[key] = result.data
+            if JobEffect.WORK in step.effects:
+                self.runner.enqueue(job)
+
+    def _keep(self, job: str, head: JobHead | None) -> None:
+        if head is not None:
+            self.partition.rows[self.store.head_key(job)] = rows.encode(head)
+        self.store.remember(job, head)
+
+    def entry(self, job: str, service: Service = Service.SOUND) -> Entry:
+        """Return the entry of a service."""
+        head = self.store.head(job)
+        entry = None if head is None else head.entry(service)
+        assert entry is not None
+        return entry
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for something to become true."""
+        async with asyncio.timeout(5):
+            while not condition():  # noqa: ASYNC110 (anything may make it true)
+                await asyncio.sleep(0.001)
+
+    async def ends(self, *jobs: str) -> None:
+        """Wait until jobs have nothing left to do."""
+        await self.until(lambda: not any((head := self.store.head(job)) and head.unfinished for job in jobs))
+
+    def of(self, kind: type[Started | Portion | Finished], job: str) -> list[JobResult]:
+        """Return the results of one kind that a job has on the log."""
+        return [result for other, result in self.results if other == job and isinstance(result, kind)]

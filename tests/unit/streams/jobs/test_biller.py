@@ -1,0 +1,138 @@
+"""The biller: the ledger first, then the log; a ledger that is away holds nothing up and loses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from streams.folding import retry
+from streams.jobs import biller as module
+from streams.jobs.biller import Biller
+from streams.jobs.store import JobStore
+from tests.unit.streams.jobs.world import JOB, JobWorld, accepted
+from topics.errors import DirectoryDown, Unavailable
+from topics.jobs.options import Options, Service
+from topics.jobs.records import Billed, Finished, Part, Removed, Started
+from topics.ports import Charge
+
+
+class Books:
+    """A ledger that fails as told."""
+
+    def __init__(self, *faults: Exception) -> None:
+        self.faults = list(faults)
+        self.lines: list[Charge] = []
+
+    async def record(self, charges: Sequence[Charge]) -> None:
+        if self.faults:
+            raise self.faults.pop(0)
+        self.lines.extend(charges)
+
+
+def succeeded() -> JobWorld:
+    """A job of two services of which one has succeeded."""
+    world = JobWorld()
+    world.command(Part("c", "a", 0, b"a"))
+    world.command(accepted("a", 1, Options(sound_event_detection=True, speech_analysis=True)))
+    world.fold_all()
+    world.result(Started(Service.SOUND, "r"))
+    world.result(Finished(Service.SOUND, "r", 0, audio_ms=2500, model="m@1"))
+    world.fold_all()
+    return world
+
+
+def billed(world: JobWorld, ledger: Books | None, faults: Sequence[Exception] = ()) -> list[str]:
+    """Let the biller take the job; return what happened in which order."""
+    happened: list[str] = []
+    refusals = list(faults)
+
+    async def emit(job: str, result: Billed) -> None:
+        if refusals:
+            raise refusals.pop(0)
+        happened.append(f"{len(ledger.lines) if ledger else 0} lines")
+        world.result(result)
+        world.fold_all()
+
+    async def scene() -> None:
+        biller = Biller(lambda job: world.store, ledger, emit)
+        ended: list[asyncio.Task[None]] = []
+        biller.start(ended.append)
+        biller.enqueue("X" * 24)
+        biller.enqueue(JOB)
+        async with asyncio.timeout(2):
+            while world.head is not None and world.head.unbilled:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        await biller.stop()
+        assert ended[0].cancelled()
+
+    asyncio.run(scene())
+    return happened
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry, "FIRST_SECONDS", 0.001)
+    monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 0.002)
+
+
+LINE = Charge(JOB, Service.SOUND, "p", "o", 2500, "m@1", 1_700_000_000_000)
+
+
+def test_what_succeeded_is_in_the_ledger_before_the_log_says_so() -> None:
+    ledger, world = Books(), succeeded()
+    assert billed(world, ledger) == ["1 lines"]
+    assert ledger.lines == [LINE]
+
+
+@pytest.mark.parametrize("fault", [DirectoryDown("away"), Unavailable("away"), ValueError("a bug")])
+def test_a_ledger_that_fails_is_asked_again(fault: Exception) -> None:
+    ledger, world = Books(fault, fault, fault), succeeded()
+    assert billed(world, ledger) == ["1 lines"]
+
+
+def test_a_log_that_does_not_take_it_is_told_again_and_the_ledger_too() -> None:
+    ledger, world = Books(), succeeded()
+    assert billed(world, ledger, [Unavailable("full")]) == ["2 lines"]
+    assert ledger.lines == [LINE, LINE]
+
+
+def test_a_removed_job_is_billed_and_then_forgotten_but_for_its_head() -> None:
+    ledger, world = Books(), succeeded()
+    world.command(Removed("c"))
+    world.fold_all()
+    assert world.store.accepted(JOB) is not None
+    billed(world, ledger)
+    assert ledger.lines == [LINE]
+    assert list(world.partition.scan(world.store.prefix(JOB), world.store.prefix(JOB) + b"\xff")) == [
+        (world.store.head_key(JOB), world.partition.rows[world.store.head_key(JOB)])
+    ]
+
+
+def test_without_a_ledger_nothing_stays_unbilled() -> None:
+    assert billed(succeeded(), None) == ["0 lines"]
+
+
+def test_a_job_whose_partition_went_away_is_left_to_its_owner() -> None:
+    asked: list[str] = []
+
+    def gone(job: str) -> JobStore:
+        asked.append(job)
+        raise Unavailable("elsewhere")
+
+    async def scene() -> None:
+        ledger = Books()
+
+        async def emit(job: str, result: Billed) -> None:
+            raise AssertionError(result)
+
+        biller = Biller(gone, ledger, emit)
+        biller.start(lambda task: None)
+        biller.enqueue(JOB)
+        await asyncio.sleep(0.01)
+        await biller.stop()
+        assert asked == [JOB]
+        assert ledger.lines == []
+
+    asyncio.run(scene())

@@ -1,0 +1,76 @@
+"""The intake agent of jobs: rows, verdicts and news. The law itself is tested with the law."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import xxhash
+
+from streams.jobs.source import PartSource
+from tests.unit.streams.jobs.world import JOB, KEEP_MS, JobWorld, accepted
+from tests.unit.streams.sessions.test_pieces import Log
+from topics import codec
+from topics.errors import AudioError
+from topics.jobs.records import JobCommand, Part, Removed
+from topics.lifecycle import Verdict
+from topics.rows import ChunkRow
+
+
+def told(*commands: JobCommand) -> tuple[JobWorld, list[Verdict]]:
+    async def scene() -> tuple[JobWorld, list[Verdict]]:
+        world = JobWorld()
+        futures = [world.verdicts.expect(command.command) for command in commands]
+        for command in commands:
+            world.command(command)
+        world.fold_all()
+        return world, [future.result() for future in futures]
+
+    return asyncio.run(scene())
+
+
+def part(number: int, data: bytes) -> Part:
+    return Part(f"p{number}", "a", number, data)
+
+
+def test_a_part_row_refers_to_the_log() -> None:
+    world, verdicts = told(part(0, b"one"), part(1, b"two"))
+    assert [verdict.status for verdict in verdicts] == [200, 200]
+    assert world.store.parts(JOB, 2) == [
+        ChunkRow(offset, 3, xxhash.xxh3_128_digest(data)) for offset, data in enumerate([b"one", b"two"])
+    ]
+    assert world.store.accepted(JOB) is None
+
+
+def test_an_acceptance_is_answered_kept_and_told() -> None:
+    world, verdicts = told(part(0, b"one"), accepted("a", 1))
+    assert verdicts[-1].status == 200
+    assert world.store.accepted(JOB) == accepted("a", 1)
+    assert KEEP_MS + world.now in {due for due, _ in world.store.due(2**60, 9)}
+    assert [list(news.work) for news in world.told] == [[], [JOB]]
+
+
+def test_readers_and_the_runner_hear_of_a_removal() -> None:
+    world, verdicts = told(part(0, b"one"), accepted("a", 1), Removed("r"), Removed("again"))
+    assert [verdict.status for verdict in verdicts] == [200, 200, 204, 404]
+    assert (list(world.told[2].gone), list(world.told[2].changed)) == ([JOB], [JOB])
+
+
+def test_parts_are_read_back_in_order_and_damage_is_named() -> None:
+    world, _ = told(part(0, b"one"), part(1, b"two"))
+    rows = world.store.parts(JOB, 2)
+    values = {record.offset: record.value or b"" for record in world.commands}
+
+    def read(records: dict[int, bytes]) -> list[bytes]:
+        async def gather() -> list[bytes]:
+            return [data async for data in PartSource(Log(records)).read(0, rows)]
+
+        return asyncio.run(gather())
+
+    assert read(values) == [b"one", b"two"]
+    with pytest.raises(AudioError, match="damaged"):
+        read({**values, 1: codec.encode(part(1, b"other"))})
+    with pytest.raises(AudioError, match="damaged"):
+        read({**values, 1: codec.encode(Removed("r"))})
+    with pytest.raises(AudioError, match="retention"):
+        read({0: values[0]})

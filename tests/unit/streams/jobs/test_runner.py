@@ -1,0 +1,401 @@
+"""The runner: order, places, faults, and jobs that go away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from streams.folding import retry
+from streams.jobs import run as runs
+from streams.jobs import runner as module
+from streams.services.performer import Work
+from tests.unit.streams.jobs.desk import ALL, AUDIO, SOUND, Desk, Performer, Script, name
+from topics.errors import AudioError, ServiceFault, Unavailable
+from topics.jobs.law import EntryState
+from topics.jobs.options import Options, Service
+from topics.jobs.records import Finished, Portion, Started
+
+ONE, TWO, THREE = name(1), name(2), name(3)
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry, "FIRST_SECONDS", 0.001)
+    monkeypatch.setattr(retry, "LONGEST_SECONDS", 0.002)
+
+
+def play(
+    scenario: Callable[[Desk], Coroutine[Any, Any, None]], spool: Path, performers: dict[Service, Performer]
+) -> Desk:
+    async def scene() -> Desk:
+        desk = Desk(spool, performers)
+        async with desk:
+            await scenario(desk)
+        assert list(spool.iterdir()) == []
+        return desk
+
+    return asyncio.run(scene())
+
+
+def saying(*portions: bytes) -> Script:
+    async def script(work: Work) -> None:
+        for number, data in enumerate(portions, 1):
+            await work.emit(data, number / len(portions))
+
+    return script
+
+
+def failing(error: BaseException, *portions: bytes) -> Script:
+    async def script(work: Work) -> None:
+        await saying(*portions)(work)
+        raise error
+
+    return script
+
+
+async def hanging(work: Work) -> None:
+    await work.audio()
+    await asyncio.Event().wait()
+
+
+async def accepted_and_ended(desk: Desk) -> None:
+    desk.accept(ONE)
+    await desk.ends(ONE)
+
+
+# --- order ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_from_acceptance_to_its_end(tmp_path: Path) -> None:
+    read: dict[Service, list[bytes]] = {}
+
+    async def reading(work: Work) -> None:
+        for service in Service:
+            read[service] = list(work.portions(service))
+        assert (await work.audio()).read_bytes() == AUDIO
+
+    performers = {service: Performer() for service in Service}
+    performers[Service.SOUND] = Performer(saying(b"bark", b"siren"))
+    performers[Service.SPEECH] = Performer(failing(ServiceFault("no voice"), b"he"))
+    performers[Service.CAPTION] = Performer(reading)
+
+    async def scenario(desk: Desk) -> None:
+        desk.accept(ONE, ALL)
+        await desk.ends(ONE)
+
+    desk = play(scenario, tmp_path, performers)
+    assert read[Service.SOUND] == [b"bark", b"siren"]
+    assert all(not portions for service, portions in read.items() if service is not Service.SOUND)
+    found = desk.entry(ONE)
+    assert (found.state, found.portions, found.model, found.audio_ms) == (EntryState.SUCCESS, 2, "model", 1000)
+    assert found.warnings == ("careful",)
+    assert desk.entry(ONE, Service.SPEECH).error == "no voice"
+    assert desk.store.portion(ONE, Service.SPEECH, 0) == b"he"
+    order = [(type(result), result.service) for _, result in desk.results if isinstance(result, (Started, Finished))]
+    for waiting in (Service.CAPTION, Service.INSIGHTS):
+        for needed in (Service.SOUND, Service.SPEECH):
+            assert order.index((Finished, needed)) < order.index((Started, waiting))
+    assert len(order) == 10
+
+
+def test_places_are_given_to_the_oldest_jobs(tmp_path: Path) -> None:
+    gate = asyncio.Event()
+
+    async def waiting(work: Work) -> None:
+        await gate.wait()
+
+    performer = Performer(waiting, limit=2)
+
+    async def scenario(desk: Desk) -> None:
+        for number, at in ((1, 50), (2, 60), (3, 30), (4, 10), (5, 40)):
+            desk.accept(name(number), at=at)
+        await desk.until(lambda: len(performer.works) == 2)
+        gate.set()
+        await desk.ends(*map(name, range(1, 6)))
+
+    play(scenario, tmp_path, {Service.SOUND: performer})
+    assert performer.jobs == [name(number) for number in (1, 2, 4, 3, 5)]
+    assert performer.most_at_work == 2
+
+
+def test_a_service_is_run_once_however_often_it_is_told(tmp_path: Path) -> None:
+    performer = Performer()
+
+    async def scenario(desk: Desk) -> None:
+        desk.slow = True
+        desk.accept(ONE)
+        await desk.until(lambda: bool(desk.of(Finished, ONE)))
+        # Its end is on the log, but not folded: the head still says that it is to be done.
+        desk.runner.enqueue(ONE)
+        await asyncio.sleep(0.01)
+        desk.fold()
+        desk.runner.enqueue(ONE)
+        await asyncio.sleep(0.01)
+        assert desk.entry(ONE).state is EntryState.SUCCESS
+
+    play(scenario, tmp_path, {Service.SOUND: performer})
+    assert len(performer.works) == 1
+
+
+def test_what_was_told_before_the_start_waits_for_it(tmp_path: Path) -> None:
+    async def scene() -> None:
+        desk = Desk(tmp_path, {Service.SOUND: Performer()})
+        desk.accept(ONE)
+        await asyncio.sleep(0.01)
+        assert desk.results == []
+        async with desk:
+            await desk.ends(ONE)
+
+    asyncio.run(scene())
+
+
+def test_an_engine_that_hangs_holds_its_own_place_only(tmp_path: Path) -> None:
+    performers = {Service.SPEECH: Performer(hanging, saying(b"hello")), Service.SOUND: Performer(saying(b"bark"))}
+    both = Options(sound_event_detection=True, speech_analysis=True)
+
+    async def scenario(desk: Desk) -> None:
+        desk.accept(ONE, both)
+        desk.accept(TWO, both)
+        await desk.ends(TWO)
+        assert desk.entry(ONE).state is EntryState.SUCCESS
+        assert desk.entry(ONE, Service.SPEECH).state is EntryState.RUNNING
+
+    play(scenario, tmp_path, performers)
+
+
+def test_lag_is_the_age_of_what_waits(tmp_path: Path) -> None:
+    async def scenario(desk: Desk) -> None:
+        assert desk.runner.lag() == 0.0
+        desk.accept(ONE)
+        desk.accept(TWO)
+        await desk.until(lambda: bool(desk.of(Started, ONE)))
+        await asyncio.sleep(0.02)
+        assert 0.02 <= desk.runner.lag() < 1.0
+        desk.remove(TWO)
+        assert desk.runner.lag() == 0.0
+
+    play(scenario, tmp_path, {Service.SOUND: Performer(hanging, limit=1)})
+
+
+# --- faults ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_service_that_nobody_performs(tmp_path: Path) -> None:
+    desk = play(accepted_and_ended, tmp_path, {})
+    assert desk.entry(ONE).error == "sound_event_detection is not available in this deployment"
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "traced"),
+    [
+        (ServiceFault("no voice"), "no voice", False),
+        (AudioError("the audio breaks"), "the audio breaks", False),
+        (ValueError("a bug"), "a bug", True),
+        (TimeoutError(), "TimeoutError", True),
+        (ConnectionError("refused"), "refused", True),
+        (ServiceFault("x" * 5000), "x" * 1000, False),
+        (ServiceFault("\udc80"), "?", False),
+    ],
+)
+def test_what_a_service_raises_is_its_error(tmp_path: Path, error: Exception, message: str, traced: bool) -> None:
+    with capture_logs() as logs:
+        desk = play(accepted_and_ended, tmp_path, {Service.SOUND: Performer(failing(error, b"part"))})
+    assert (desk.entry(ONE).error, desk.entry(ONE).portions) == (message, 1)
+    [log] = logs
+    assert (log["event"], log["log_level"]) == ("job.service_failed", "error" if traced else "warning")
+    assert (log.get("exc_info") is error) is traced
+
+
+def test_a_log_that_is_away_begins_a_new_run(tmp_path: Path) -> None:
+    away = Unavailable("away")
+    performer = Performer(failing(away, b"old", b"older"), failing(away), saying(b"new"))
+    with capture_logs() as logs:
+        desk = play(accepted_and_ended, tmp_path, {Service.SOUND: performer})
+    assert [log["event"] for log in logs] == ["job.retry"] * 2
+    assert len({work.run for work in performer.works}) == 3
+    assert (desk.entry(ONE).portions, desk.store.portion(ONE, Service.SOUND, 0)) == (1, b"new")
+    assert desk.entry(ONE).run == performer.works[-1].run
+
+
+@pytest.mark.parametrize("fault", [Unavailable("away"), OSError("the disk")])
+def test_audio_that_cannot_be_had_now(tmp_path: Path, fault: Exception) -> None:
+    async def reading(work: Work) -> None:
+        assert (await work.audio()).read_bytes() == AUDIO
+
+    performer = Performer(reading)
+
+    async def scenario(desk: Desk) -> None:
+        desk.faults = [fault]
+        await accepted_and_ended(desk)
+
+    desk = play(scenario, tmp_path, {Service.SOUND: performer})
+    assert (len(performer.works), desk.entry(ONE).state) == (2, EntryState.SUCCESS)
+
+
+def test_audio_that_is_gone(tmp_path: Path) -> None:
+    async def scenario(desk: Desk) -> None:
+        desk.accept(ONE)
+        del desk.partition.rows[next(key for key in desk.partition.rows if key[25:26] == b"c")]
+        await desk.ends(ONE)
+
+    desk = play(scenario, tmp_path, {Service.SOUND: Performer(hanging)})
+    assert desk.entry(ONE).error == "the job's audio is not complete: part 0 of 1 is missing"
+
+
+@pytest.mark.parametrize("fault", [Unavailable("away"), OSError("the disk")])
+def test_a_result_that_is_refused_is_appended_again(tmp_path: Path, fault: Exception) -> None:
+    async def saying_twice(work: Work) -> None:
+        await work.emit(b"one", 0.5)
+        here[0].refusals += [fault] * 2
+        await work.emit(b"two", 1.0)
+        here[0].refusals += [fault] * 2
+
+    performer, here = Performer(saying_twice), list[Desk]()
+
+    async def scenario(desk: Desk) -> None:
+        here.append(desk)
+        await accepted_and_ended(desk)
+
+    desk = play(scenario, tmp_path, {Service.SOUND: performer})
+    assert (len(performer.works), desk.entry(ONE).portions) == (1, 2)
+
+
+def test_a_log_that_refuses_for_long_begins_a_new_run(tmp_path: Path) -> None:
+    performer = Performer()
+
+    async def scenario(desk: Desk) -> None:
+        desk.refusals = [OSError("the disk")] * (runs.APPENDS + 1)
+        await accepted_and_ended(desk)
+
+    desk = play(scenario, tmp_path, {Service.SOUND: performer})
+    assert (len(performer.works), desk.entry(ONE).state) == (1, EntryState.SUCCESS)
+
+
+def test_pauses_grow_and_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    assert [retry.pause(failures) for failures in (1, 2, 3, 4, 5, 10_000)] == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
+
+
+def test_an_end_that_another_run_hid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A late `Started` of a node that lost the partition takes the entry away from the run that ends."""
+    monkeypatch.setattr(module, "FOLDED_SECONDS", 0.02)
+
+    async def overtaken(work: Work) -> None:
+        await here[0].emit(work.job, Started(Service.SOUND, "a late run"))
+
+    performer, here = Performer(overtaken, saying(b"new")), list[Desk]()
+
+    async def scenario(desk: Desk) -> None:
+        here.append(desk)
+        await accepted_and_ended(desk)
+
+    desk = play(scenario, tmp_path, {Service.SOUND: performer})
+    assert (desk.entry(ONE).state, desk.entry(ONE).run) == (EntryState.SUCCESS, performer.works[1].run)
+
+
+def test_a_performer_that_cancels_itself_is_run_again(tmp_path: Path) -> None:
+    performer = Performer(failing(asyncio.CancelledError()), saying(b"new"))
+    desk = play(accepted_and_ended, tmp_path, {Service.SOUND: performer})
+    assert desk.entry(ONE).state is EntryState.SUCCESS
+
+
+# --- jobs that go away ----------------------------------------------------------------------------------------------
+
+
+def test_a_job_that_is_removed_gives_its_place_to_others(tmp_path: Path) -> None:
+    performer = Performer(hanging, saying(b"bark"), limit=1)
+
+    async def scenario(desk: Desk) -> None:
+        for number, job in enumerate((ONE, TWO, THREE)):
+            desk.accept(job, at=number)
+        await desk.until(lambda: len(list(tmp_path.iterdir())) == 1)
+        desk.remove(ONE)
+        desk.remove(TWO)
+        assert list(tmp_path.iterdir()) == []
+        await desk.ends(THREE)
+        assert performer.at_work == 0
+
+    desk = play(scenario, tmp_path, {Service.SOUND: performer})
+    assert performer.jobs == [ONE, THREE]
+    assert [type(result) for job, result in desk.results if job == ONE] == [Started]
+
+
+def test_a_job_that_is_removed_before_its_run_begins(tmp_path: Path) -> None:
+    performer = Performer(limit=1)
+
+    async def scenario(desk: Desk) -> None:
+        desk.accept(ONE)
+        desk.remove(ONE)
+        await desk.until(lambda: bool(desk.ended))
+        desk.accept(TWO)
+        await desk.ends(TWO)
+
+    play(scenario, tmp_path, {Service.SOUND: performer})
+    assert performer.jobs == [TWO]
+
+
+def test_a_job_that_comes_again(tmp_path: Path) -> None:
+    performer = Performer(hanging, saying(b"bark"))
+
+    async def scenario(desk: Desk) -> None:
+        desk.accept(ONE)
+        await desk.until(lambda: performer.at_work == 1)
+        desk.remove(ONE)
+        desk.accept(ONE)
+        await desk.ends(ONE)
+
+    desk = play(scenario, tmp_path, {Service.SOUND: performer})
+    assert desk.entry(ONE).run == performer.works[1].run
+
+
+def test_partitions_that_go_away_and_come_back(tmp_path: Path) -> None:
+    both = Options(sound_event_detection=True, speech_analysis=True)
+    performers = {
+        Service.SOUND: Performer(hanging, saying(b"bark"), limit=1),
+        Service.SPEECH: Performer(failing(Unavailable("away")), saying(b"hello")),
+    }
+
+    async def scenario(desk: Desk) -> None:
+        desk.accept(ONE, both)
+        desk.accept(TWO, SOUND)
+        await desk.until(lambda: len(list(tmp_path.iterdir())) == 1)
+        desk.runner.forget_all()
+        desk.elsewhere = True
+        desk.runner.enqueue(ONE)
+        before = len(desk.results)
+        await asyncio.sleep(0.01)
+        assert len(desk.results) == before
+        desk.elsewhere = False
+        for job in (TWO, ONE):
+            desk.runner.enqueue(job)
+        await desk.ends(ONE, TWO)
+
+    desk = play(scenario, tmp_path, performers)
+    assert desk.entry(ONE).state is desk.entry(TWO).state is EntryState.SUCCESS
+
+
+def test_stopping_cancels_and_begins_nothing(tmp_path: Path) -> None:
+    performer = Performer(hanging, limit=1)
+
+    async def scene() -> None:
+        (tmp_path / "left.audio").write_bytes(b"of a process that died")
+        desk = Desk(tmp_path, {Service.SOUND: performer})
+        async with desk:
+            assert list(tmp_path.iterdir()) == []
+            desk.accept(ONE)
+            desk.accept(TWO)
+            await desk.until(lambda: performer.at_work == 1)
+        desk.runner.enqueue(TWO)
+        await asyncio.sleep(0.01)
+        assert performer.at_work == 0
+        assert list(tmp_path.iterdir()) == []
+        assert [task.cancelled() for task in desk.ended] == [True]
+        assert desk.of(Finished, ONE) == desk.of(Portion, ONE) == []
+
+    asyncio.run(scene())
+    assert performer.jobs == [ONE]

@@ -1,0 +1,146 @@
+"""One job in one partition with its logs, folded by the real agents, and crashes at any point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+from streams.folding.fold import Folder, LogRecord, fold_batch
+from streams.folding.references import References
+from streams.folding.verdicts import Verdicts
+from streams.jobs.folding import News
+from streams.jobs.intake import JobIntake
+from streams.jobs.results import JobResults
+from streams.jobs.store import JobStore
+from tests.unit.streams.sessions.rows import Delivered, MemoryPartition, delivered, replay, run
+from topics import codec
+from topics.jobs.law import JobHead, JobState
+from topics.jobs.options import Options
+from topics.jobs.records import Accepted, JobCommand, JobResult, Overdue, Removed, Source
+
+JOB: Final = "J" * 24
+SOURCE: Final = Source("audio/wav", "wav", 1, 8000, 1)
+SOUNDS: Final = Options(sound_event_detection=True)
+KEEP_MS: Final = 30 * 24 * 3600 * 1000
+
+
+def accepted(upload: str, parts: int, options: Options = SOUNDS, digest: bytes = b"d") -> Accepted:
+    return Accepted("c", upload, parts, "p", "o", options, SOURCE, "m", digest)
+
+
+class JobWorld:
+    """The partition; what is appended is folded when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 1_700_000_000_000
+        self.commands: list[Delivered] = []
+        self.results: list[Delivered] = []
+        self.partition = MemoryPartition()
+        self.flushed = 0
+        self.folded = self.committed = (0, 0)
+        #: Results that were folded when a command first was.
+        self.before: dict[int, int] = {}
+        self.begin()
+
+    def begin(self) -> None:
+        """What a process holds in memory."""
+        self.store = JobStore(self.partition)
+        self.references = References()
+        self.verdicts = Verdicts()
+        self.intake = JobIntake(self.verdicts, self.references, KEEP_MS, self._announce)
+        self.agent = JobResults(self.references, self._announce)
+        self.told: list[News] = []
+
+    async def _announce(self, news: News) -> None:
+        self.told.append(news)
+
+    async def _park(self, partition: int, record: LogRecord, cause: str) -> None:
+        raise AssertionError(cause)
+
+    @property
+    def head(self) -> JobHead | None:
+        return self.store.head(JOB)
+
+    # --- the logs ---------------------------------------------------------------------------------------------------
+
+    def command(self, command: JobCommand) -> None:
+        self.commands.append(delivered(len(self.commands), JOB, command, self.now))
+
+    def result(self, result: JobResult) -> None:
+        self.results.append(delivered(len(self.results), JOB, result, self.now))
+
+    def fold_command(self) -> None:
+        commands, results = self.folded
+        self._fold(self.commands[commands], self.intake)
+        self.before.setdefault(commands, results)
+        self.folded = commands + 1, results
+
+    def fold_result(self) -> None:
+        commands, results = self.folded
+        self._fold(self.results[results], self.agent)
+        self.folded = commands, results + 1
+
+    def _fold(self, record: Delivered, folder: Folder[JobHead]) -> None:
+        run(fold_batch(lambda: self.store, [record], folder, self._park))
+
+    def fold_all(self) -> None:
+        while self.folded[0] < len(self.commands):
+            self.fold_command()
+        while self.folded[1] < len(self.results):
+            self.fold_result()
+
+    def flush(self) -> None:
+        self.flushed = len(self.partition.changelog)
+
+    def commit(self) -> None:
+        """Flush, then commit: the only order there is."""
+        self.flush()
+        self.committed = self.folded
+
+    # --- crash and recovery -----------------------------------------------------------------------------------------
+
+    def crash(self, kept: float, local: bool, order: Random) -> None:
+        """Lose what a crash loses; recover the rows, catch up with both logs, look at the rows."""
+        changelog = self.partition.changelog
+        durable = self.flushed + int((len(changelog) - self.flushed) * kept)
+        rows = self.partition.rows if local else {}
+        start = self.flushed if local else 0
+        self.partition = MemoryPartition()
+        self.partition.changelog = changelog[:durable]
+        self.partition.rows = replay(rows, self.partition.changelog[start:])
+        reached, self.folded = self.folded, self.committed
+        self.begin()
+        for step in self._steps(reached, order):
+            step()
+        self.survey()
+
+    def _steps(self, reached: tuple[int, int], order: Random) -> list[Callable[[], None]]:
+        """Return the folds that lead to where the log was folded to, each topic in its order."""
+        commands, results = self.folded
+        steps: list[Callable[[], None]] = []
+        while (commands, results) != reached:
+            ends = (Removed, Overdue)
+            waits = (
+                commands < reached[0]
+                and results < self.before[commands]
+                and isinstance(codec.decode_job_command(self.commands[commands].value), ends)
+            )
+            if commands < reached[0] and not waits and (results == reached[1] or order.random() < 0.5):
+                commands += 1
+                steps.append(self.fold_command)
+            else:
+                results += 1
+                steps.append(self.fold_result)
+        return steps
+
+    def survey(self) -> None:
+        """As a node does before it serves."""
+        for job, head in list(self.store.names()):
+            if head is None:
+                self.store.erase(job)
+            elif head.state is JobState.REMOVED:
+                self.store.tidy(job, head)
+            elif head.needs_audio:
+                for row in self.store.parts(job, head.parts):
+                    self.references.add(0, row.offset)

@@ -1,0 +1,150 @@
+"""Nodes on the embedded log in a temporary directory, with a clock that is turned by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from streams.driver import application
+from streams.embedded.log import EmbeddedLog
+from streams.models.shelf import Shelf
+from streams.node.backend import EmbeddedBackend
+from streams.node.node import Node, NodeOptions
+from streams.services.performer import Performer
+from tests.unit.streams.audio.engines import Fingerprint
+from topics import catalog
+from topics.catalog import TopicPartition
+from topics.jobs.options import Service
+from topics.keys import partition_of
+from topics.lifecycle import Verdict
+from topics.ports import Ledger, View
+from topics.records import Command
+
+PARTITIONS = 2
+DAY_MS = 24 * 3600 * 1000
+GROUP = catalog.APP
+
+
+def often() -> AbstractContextManager[object]:
+    """Let applications that are made inside commit every 50 ms, so that tests need not wait."""
+    return mock.patch.object(application, "COMMIT_SECONDS", 0.05)
+
+
+def options(directory: Path) -> application.Options:
+    """Return the options of an application without a node."""
+    return application.Options(
+        broker="embedded://",
+        directory=directory,
+        partitions=PARTITIONS,
+        record_limit=2**20,
+        queue_bytes=2**20,
+        instance="test",
+        url="http://127.0.0.1:8000",
+    )
+
+
+class HandClock:
+    """Seconds since the epoch, as set."""
+
+    def __init__(self) -> None:
+        self.now = 1_700_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Home:
+    """A data directory, and the nodes that are started on it one after another."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.clock = HandClock()
+        self.engine = Fingerprint()
+        self.performers: dict[Service, Performer] = {}
+        self.ledger: Ledger | None = None
+        self.failures = 0
+
+    def log(self) -> EmbeddedLog:
+        """Open the log without a node."""
+        log = EmbeddedLog.open(self.directory / "log", sync=False, clock=self.clock)
+        for topic in catalog.topics(DAY_MS):
+            log.declare(topic.name, PARTITIONS, compact=topic.compact, retention_ms=topic.retention_ms)
+        return log
+
+    def node(self, **options: float) -> Node:
+        """Make a node that is not started."""
+        backend = EmbeddedBackend(self.log(), catalog.topics(DAY_MS), PARTITIONS, self.clock)
+        settings = NodeOptions(self.directory, PARTITIONS, catalog.record_limit(1024), **options)  # type: ignore[arg-type]
+        with often():
+            return Node(settings, Shelf(self.engine), backend, self._failed, self.performers, self.ledger)
+
+    @asynccontextmanager
+    async def starting(self, **options: float) -> AsyncIterator[Node]:
+        """Start a node; it is stopped whatever happens, since a loop with a running Faust application never ends."""
+        node = self.node(**options)
+        try:
+            await node.start()
+            yield node
+        finally:
+            await node.stop()
+
+    @asynccontextmanager
+    async def serving(self, **options: float) -> AsyncIterator[Node]:
+        """Start a node that serves."""
+        async with self.starting(**options) as node:
+            await asyncio.wait_for(node.served.wait(), 10)
+            yield node
+
+    def _failed(self) -> None:
+        self.failures += 1
+
+
+@asynccontextmanager
+async def started(app: Any, log: EmbeddedLog) -> AsyncIterator[None]:
+    """Start an application on a log; both are stopped whatever happens."""
+    try:
+        await app.start()
+        yield
+    finally:
+        await app.stop()
+        await log.close()
+
+
+def tp(topic: str, session: str) -> TopicPartition:
+    """Return the partition of a topic that a session is in."""
+    return TopicPartition(topic, partition_of(session, PARTITIONS))
+
+
+def log_of(node: Node) -> EmbeddedLog:
+    """Return the log a node stands on."""
+    log = node.backend.embedded_log
+    assert log is not None
+    return log
+
+
+def committed(node: Node, topic: str, partition: int) -> int | None:
+    """Return the durable committed offset of the node's group."""
+    return log_of(node).committed(GROUP, TopicPartition(topic, partition))
+
+
+async def until(true: Callable[[], object], seconds: float = 8) -> None:
+    """Wait until something is so."""
+    async with asyncio.timeout(seconds):
+        while not true():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+async def send(node: Node, session: str, *commands: Command) -> list[Verdict]:
+    """Submit commands one after another."""
+    return [await node.submit(session, command) for command in commands]
+
+
+def view(node: Node, session: str) -> View:
+    """Return a session that is there."""
+    found = node.view(session)
+    assert found is not None
+    return found

@@ -1,0 +1,267 @@
+"""Jobs on a whole node: from the parts on the log to the portions, the ledger and the trimmed log, over restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streams.driver.application import Application, Handler
+from streams.embedded.maintenance import Maintenance
+from streams.node.node import Node
+from streams.services.performer import Done, Work
+from tests.unit.streams.node.nodes import Home, committed, log_of, tp, until
+from tests.unit.streams.node.test_recovery import tables
+from topics.catalog import JOB_COMMANDS, JOB_RESULTS
+from topics.errors import Unavailable
+from topics.jobs.law import EntryState, JobState
+from topics.jobs.options import Options, Service
+from topics.jobs.records import Accepted, Overdue, Part, Removed, Source
+from topics.keys import new_id
+from topics.ports import Charge
+
+BOTH = Options(sound_event_detection=True, speech_analysis=True, translation=True)
+PARTS = [b"first ", b"second ", b"third"]
+
+
+class Echo:
+    """Emits the audio as its portions; waits where it is told to."""
+
+    limit = 2
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self.open.set()
+        self.cancelled: list[str] = []
+        self.begun: list[str] = []
+
+    async def perform(self, work: Work) -> Done:
+        self.begun.append(work.job)
+        try:
+            path = await work.audio()
+            await work.emit(path.read_bytes(), 0.5)
+            await self.open.wait()
+            await work.emit(b"end", 1.0)
+        except asyncio.CancelledError:
+            self.cancelled.append(work.job)
+            raise
+        return Done("echo@1", 1500)
+
+
+class Reader:
+    """Tells what the speech service found."""
+
+    limit = 1
+
+    async def perform(self, work: Work) -> Done:
+        await work.emit(b"<" + b"".join(work.portions(Service.SPEECH)) + b">", 1.0)
+        return Done("reader@1", 1500)
+
+
+class Books:
+    """A ledger in memory."""
+
+    def __init__(self) -> None:
+        self.lines: dict[tuple[str, Service], Charge] = {}
+
+    async def record(self, charges: Sequence[Charge]) -> None:
+        for charge in charges:
+            self.lines.setdefault((charge.job, charge.service), charge)
+
+
+class House(Home):
+    """A home with performers and a ledger."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.echo, self.books = Echo(), Books()
+        self.performers = {Service.SOUND: self.echo, Service.SPEECH: self.echo, Service.TRANSLATION: Reader()}
+        self.ledger = self.books
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path)
+
+
+def accepted(options: Options = BOTH, digest: bytes = b"d") -> Accepted:
+    source = Source("audio/wav", "wav", 1, 8000, 1)
+    return Accepted(new_id(), "u", len(PARTS), "p", "o", options, source, "m", digest)
+
+
+async def post(node: Node, job: str) -> None:
+    """Upload as the edge does: the parts at once, then the acceptance."""
+    parts = [Part(f"{job}{number}", "u", number, data) for number, data in enumerate(PARTS)]
+    await asyncio.gather(*(node.jobs.upload(job, part) for part in parts))
+    assert node.jobs.view(job) is None
+    verdict = await node.jobs.submit(job, accepted())
+    assert verdict.status == 200
+
+
+def is_completed(node: Node, job: str) -> bool:
+    view = node.jobs.view(job)
+    return view is not None and view.head.state is JobState.COMPLETED and not view.head.unbilled
+
+
+def result(node: Node, job: str) -> dict[Service, bytes]:
+    view = node.jobs.view(job)
+    assert view is not None
+    assert {entry.state for entry in view.head.entries} == {EntryState.SUCCESS}
+    return {
+        entry.service: b"".join(node.jobs.portion(job, entry.service, n) or b"?" for n in range(entry.portions))
+        for entry in view.head.entries
+    }
+
+
+WHOLE = b"first second third" + b"end"
+FOUND = {Service.SOUND: WHOLE, Service.SPEECH: WHOLE, Service.TRANSLATION: b"<" + WHOLE + b">"}
+
+
+def test_a_job_is_done_billed_and_its_audio_leaves_the_log(house: House) -> None:
+    async def scene() -> None:
+        async with house.serving() as node:
+            job, log = node.jobs.new_id(), log_of(node)
+            at = tp(JOB_COMMANDS, job)
+            keeper = Maintenance(log, floor=lambda tp: node.floor(tp.topic, tp.partition))
+            house.echo.open.clear()
+            await post(node, job)
+            await until(lambda: len(house.echo.begun) == 2)
+            await until(lambda: committed(node, *at) == log.end(at))
+            await keeper.round()
+            assert log.earliest(at) == node.floor(*at) == 0
+            follower = node.jobs.follow(job)
+            house.echo.open.set()
+            while not is_completed(node, job):
+                assert await follower.changed(5)
+            assert result(node, job) == FOUND
+            assert {key: charge.audio_ms for key, charge in house.books.lines.items()} == {
+                (job, service): 1500 for service in FOUND
+            }
+            assert {(charge.project, charge.organization) for charge in house.books.lines.values()} == {("p", "o")}
+            await keeper.round()
+            assert log.earliest(at) == log.end(at)
+            # The same request once more, and another one under its key.
+            assert (await node.jobs.submit(job, accepted())).status == 200
+            assert (await node.jobs.submit(job, accepted(digest=b"other"))).status == 409
+            assert result(node, job) == FOUND
+        assert house.failures == 0
+
+    asyncio.run(scene())
+
+
+def test_a_removed_job_is_cancelled_and_is_there_no_more(house: House) -> None:
+    async def scene() -> None:
+        async with house.serving() as node:
+            job = node.jobs.new_id()
+            house.echo.open.clear()
+            await post(node, job)
+            await until(lambda: len(house.echo.begun) == 2)
+            follower = node.jobs.follow(job)
+            assert (await node.jobs.submit(job, Removed("r"))).status == 204
+            assert await follower.changed(5)
+            assert node.jobs.view(job) is None
+            await until(lambda: house.echo.cancelled == [job, job])
+            assert (await node.jobs.submit(job, Removed("r2"))).status == 404
+            assert node.floor(*tp(JOB_COMMANDS, job)) != 0
+            assert house.books.lines == {}
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("keep_tables", [True, False])
+def test_what_was_not_done_or_billed_at_a_stop_is_done_by_the_next_node(house: House, keep_tables: bool) -> None:
+    class Away(Books):
+        async def record(self, charges: Sequence[Charge]) -> None:
+            raise Unavailable("the ledger is away")
+
+    async def first() -> list[str]:
+        house.ledger = Away()
+        async with house.serving() as node:
+            done, undone = new_id(), new_id()
+            await post(node, done)
+            await until(lambda: (found := node.jobs.view(done)) and found.head.state is JobState.COMPLETED)
+            house.echo.open.clear()
+            await post(node, undone)
+            await until(lambda: house.echo.begun.count(undone) == 2)
+            assert not is_completed(node, done)
+            return [done, undone]
+
+    async def second(jobs: list[str]) -> None:
+        house.ledger = house.books
+        house.echo.open = asyncio.Event()
+        house.echo.open.set()
+        async with house.serving() as node:
+            for job in jobs:
+                await until(partial(is_completed, node, job))
+                assert result(node, job) == FOUND
+            assert set(house.books.lines) == {(job, service) for job in jobs for service in FOUND}
+            await until(lambda: all(node.floor(*tp(JOB_COMMANDS, job)) for job in jobs))
+
+    jobs = asyncio.run(first())
+    if not keep_tables:
+        shutil.rmtree(tables(house))
+    asyncio.run(second(jobs))
+
+
+def test_a_job_is_removed_when_its_time_is_over(house: House) -> None:
+    async def scene() -> None:
+        async with house.serving(job_keep_ms=10_000, sweep_seconds=0.02) as node:
+            job = node.jobs.new_id()
+            await post(node, job)
+            await until(partial(is_completed, node, job))
+            assert (await node.jobs.submit(job, Overdue("o", 10_000, 1))).status == 409
+            house.clock.now += 11
+            await until(lambda: node.jobs.view(job) is None)
+            assert node.owned.serving_job(job).head(job) is None
+
+    asyncio.run(scene())
+
+
+def test_a_part_that_the_log_does_not_take_is_unavailable(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene() -> None:
+        node = house.node()
+        with pytest.raises(Unavailable, match="no ready owner"):
+            await node.jobs.upload(new_id(), Part("c", "u", 0, b"data"))
+        await node.backend.close()
+        async with house.serving() as node:
+            monkeypatch.setattr(log_of(node)._writer, "_limit", 10)
+            with pytest.raises(Unavailable, match="queue is full"):
+                await node.jobs.upload(new_id(), Part("c", "u", 0, b"data"))
+
+    asyncio.run(scene())
+
+
+def test_results_that_are_on_the_log_when_a_node_comes_are_folded_after_the_acceptance(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a node that was killed before its rows were durable would perform a service again that has ended."""
+    job, later, guarded = new_id(), House(tmp_path / "later"), Application._guarded
+
+    async def slowly(self: Application, handle: Handler, event: Any) -> None:
+        await asyncio.sleep(0.1 if event.message.topic == JOB_COMMANDS else 0)
+        await guarded(self, handle, event)
+
+    async def scene() -> None:
+        async with house.serving() as node:
+            await post(node, job)
+            await until(lambda: is_completed(node, job))
+            expected = result(node, job)
+            there = [(at, log_of(node).read(at, 0, 100, 10**6)) for at in (tp(JOB_COMMANDS, job), tp(JOB_RESULTS, job))]
+        log = later.log()
+        for at, records in there:
+            for record in records:
+                await log.append(*at, record.key, record.value)
+        await log.close()
+        monkeypatch.setattr(Application, "_guarded", slowly)
+        async with later.serving() as node:
+            assert is_completed(node, job)
+            assert result(node, job) == expected
+        assert house.echo.begun == [job] * 2
+        assert later.echo.begun == []
+
+    asyncio.run(scene())

@@ -1,0 +1,108 @@
+"""What a node waits for before it serves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Container, Mapping
+from types import SimpleNamespace
+
+import pytest
+from structlog.testing import capture_logs
+
+from streams.node import owned as module
+from streams.node.owned import Owned
+from tests.unit.streams.sessions.rows import MemoryPartition
+from topics.catalog import COMMANDS, COMMANDS_PARKED, FOLD_ORDER, PARKED, RESULTS, TopicPartition
+from topics.errors import Unavailable
+from topics.keys import new_id, partition_of
+
+
+class Consumer:
+    """Five records are in each log, reading began at the third; `topics` have partitions here."""
+
+    def __init__(self, *topics: str) -> None:
+        self.topics = topics
+        self.resumed: list[str] = []
+
+    def assignment(self) -> set[TopicPartition]:
+        return {TopicPartition(topic, 0) for topic in (*self.topics, COMMANDS_PARKED)}
+
+    def resume_streams(self, topics: Container[str]) -> None:
+        self.resumed += [topic for topic in self.topics if topic in topics]
+
+    async def highwaters(self, *tps: TopicPartition) -> Mapping[TopicPartition, int]:
+        return dict.fromkeys(tps, 5)
+
+    async def earliest_offsets(self, *tps: TopicPartition) -> Mapping[TopicPartition, int]:
+        return dict.fromkeys(tps, 0)
+
+    def sought(self, tp: TopicPartition) -> int:
+        return 2
+
+
+def application(*topics: str) -> SimpleNamespace:
+    """All tables are open, also those of other nodes' partitions."""
+    return SimpleNamespace(
+        consumer=Consumer(*topics),
+        conf=SimpleNamespace(canonical_url="http://here"),
+        rows=SimpleNamespace(rows=lambda partition: MemoryPartition()),
+    )
+
+
+def test_a_node_that_waits_says_for_what(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TELL_SECONDS", 0.02)
+
+    async def scene() -> None:
+        owned = Owned(application(COMMANDS), 1)
+        with capture_logs() as told:
+            waiting = asyncio.create_task(owned.catch_up(lambda: asyncio.sleep(0)))
+            await asyncio.sleep(0.05)
+            owned.folded(COMMANDS, 0, 4)
+            await asyncio.sleep(0.03)
+            assert not waiting.done()
+            owned.folded(COMMANDS, 0, 5)
+            await waiting
+        assert owned.ready
+        assert {line["event"] for line in told} == {"node.waiting"}
+        at = f"{COMMANDS}/0"
+        assert (told[0]["folded"], told[-1]["folded"]) == ({at: "2 of 5"}, {at: "4 of 5"})
+
+    asyncio.run(scene())
+
+
+def test_results_are_read_once_all_commands_are_folded() -> None:
+    """A result of a session or job that is not known is none: its session would be analysed again."""
+    assert {topic for topics in FOLD_ORDER for topic in topics} == set(PARKED)
+
+    async def scene() -> None:
+        consumer = (here := application(RESULTS, COMMANDS)).consumer
+        owned = Owned(here, 1)
+        waiting = asyncio.create_task(owned.catch_up(lambda: asyncio.sleep(0)))
+        for folded in 4, 5:
+            await asyncio.sleep(0.01)
+            assert consumer.resumed == [COMMANDS]
+            owned.folded(COMMANDS, 0, folded)
+        await asyncio.sleep(0.01)
+        assert consumer.resumed == [COMMANDS, RESULTS]
+        assert not owned.ready
+        owned.folded(RESULTS, 0, 5)
+        await waiting
+
+    asyncio.run(scene())
+
+
+def test_a_partition_of_another_node_is_not_served() -> None:
+    mine, other = (next(name for _ in range(100) if partition_of(name := new_id(), 2) == number) for number in (0, 1))
+
+    async def scene() -> None:
+        owned = Owned(application(COMMANDS), 2)
+        owned.folded(COMMANDS, 0, 5)
+        with pytest.raises(Unavailable, match="partition 0 has no ready owner here"):
+            owned.serving(mine)
+        await owned.catch_up(lambda: asyncio.sleep(0))
+        assert owned.serving(mine).head(mine) is None
+        for serve in (owned.serving, owned.serving_job):
+            with pytest.raises(Unavailable, match="partition 1 has no ready owner here"):
+                serve(other)
+
+    asyncio.run(scene())

@@ -1,0 +1,112 @@
+"""Starting again: on the tables that are there, without them, and on tables that belong to another log."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from streams.node.node import Node
+from tests.unit.streams.node.nodes import GROUP, PARTITIONS, Home, log_of, send, tp, until, view
+from tests.unit.streams.sessions.studio import FILE, STREAM, sound, truth
+from topics import codec, keys
+from topics.catalog import COMMANDS, RESULTS
+from topics.keys import new_id
+from topics.records import Chunk, Command, Deleted, Sealed
+
+
+def rows(node: Node) -> list[dict[bytes, bytes]]:
+    """Return all rows of the node."""
+    return [dict(node.application.rows.rows(p).scan(b"\x01", b"\x03")) for p in range(PARTITIONS)]
+
+
+def of(stored: list[dict[bytes, bytes]], session: str) -> list[tuple[bytes, bytes]]:
+    """Return the rows of one session."""
+    prefix = keys.session_prefix(session)
+    return sorted(row for part in stored for row in part.items() if row[0].startswith(prefix))
+
+
+def is_finished(node: Node, session: str) -> bool:
+    return view(node, session).head.finished
+
+
+def scores(node: Node, session: str) -> bytes:
+    return b"".join(windows.scores for windows in node.windows(session, 0, 1000))
+
+
+async def append(home: Home, session: str, *commands: Command) -> None:
+    """Write to the log while no node is there to fold."""
+    log = home.log()
+    for command in commands:
+        await log.append(*tp(COMMANDS, session), session.encode(), codec.encode(command))
+    await log.close()
+
+
+@pytest.mark.slow
+def test_a_node_starts_again_with_or_without_its_tables_and_refuses_those_of_another_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, data = Home(tmp_path), sound(3)
+    done, file, gone, stream, late = (new_id() for _ in range(5))
+
+    async def first() -> list[dict[bytes, bytes]]:
+        async with home.serving() as node:
+            await send(node, done, STREAM, Chunk("c", 0, data), Sealed("s"))
+            await send(node, file, FILE, Chunk("c", 0, data[:48_000]))
+            await send(node, gone, STREAM, Chunk("c", 0, data))
+            await send(node, stream, STREAM, Chunk("c", 0, data[:48_000]))
+            await until(lambda: view(node, done).head.finished and view(node, stream).head.windows)
+            await until(lambda: view(node, gone).head.windows == 5)
+            monkeypatch.setattr(node.analyser, "enqueue", lambda session: None)
+            await send(node, late, STREAM, Chunk("c", 0, data), Sealed("s"))
+            assert view(node, late).head.in_progress
+            return rows(node)
+
+    async def without_tables(stored: list[dict[bytes, bytes]]) -> None:
+        """Everything comes back from the changelog; what was appended meanwhile is folded before anybody is served."""
+        shutil.rmtree(tables(home))
+        await append(home, gone, Deleted("d"))
+        await append(home, file, Chunk("c", 1, data[48_000:]), Sealed("s"))
+        await append(home, stream, Chunk("c", 1, data[48_000:]))
+        async with home.starting() as node:
+            assert node.ready() == "the log is being read"
+            await asyncio.wait_for(node.served.wait(), 10)
+            assert node.ready() is None
+            assert node.view(gone) is None
+            assert view(node, file).head.next == view(node, stream).head.next == 2
+            assert of(rows(node), done) == of(stored, done)
+            await send(node, stream, Sealed("s"))
+            for session in (file, stream, late):
+                await until(partial(is_finished, node, session))
+                assert scores(node, session) == truth(data)
+
+    async def with_tables() -> None:
+        async with home.serving() as node:
+            assert node.view(gone) is None
+            assert {scores(node, session) for session in (done, file, stream, late)} == {truth(data)}
+            log = log_of(node)
+            for at in (tp(COMMANDS, file), tp(RESULTS, file)):
+                assert log.committed(GROUP, at) == log.end(at)
+
+    async def on_another_log() -> None:
+        """Stock Faust logs the error, stays up and serves nothing."""
+        shutil.rmtree(home.directory / "log")
+        async with home.starting() as node:
+            await until(node.alive)
+            assert "ConsistencyError" in (node.alive() or "")
+            assert node.ready() == node.alive()
+            assert not node.served.is_set()
+            assert home.failures == 1
+
+    asyncio.run(without_tables(asyncio.run(first())))
+    asyncio.run(with_tables())
+    asyncio.run(on_another_log())
+
+
+def tables(home: Home) -> Path:
+    """Return where the tables lie; the test deletes nothing else."""
+    [found] = home.directory.glob("v*/tables")
+    return found

@@ -1,0 +1,371 @@
+"""Speech analysis with engines, ears and speakers that are doubles."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import io
+import threading
+import wave
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+from infra import models
+from streams.clients.transcriptions import TranscriptionEngine
+from streams.models.protocol import Floats
+from streams.services import speech
+from streams.services.performer import Done
+from streams.services.recording import RATE
+from streams.services.speech import SpeechPerformer
+from streams.services.voices import Voices, strangers
+from streams.voice.activity import FRAME, VoiceActivity, bundled
+from streams.voice.speaker import OnnxSpeakerEngine, SpeakerEngine
+from tests.conftest import SHARED
+from tests.unit.streams.clients.http_engine import Asked, HttpEngine, reply
+from tests.unit.streams.jobs.runs import Run
+from tests.unit.streams.speakers.house import Attentive
+from tests.unit.streams.voice.tones import Ear, Tones, talk
+from topics.errors import AudioError, DirectoryDown, EngineAway, EngineError, ServiceError, ServiceFault, Unavailable
+from topics.jobs import payloads
+
+
+class OneVoice(Tones):
+    """Cannot tell voices apart."""
+
+    def embed(self, samples: Floats) -> Floats:
+        raise EngineError("out of order")
+
+
+def saved(path: Path, samples: Floats, rate: int = RATE, kind: str = "WAV") -> Path:
+    made = path / "a.audio"
+    soundfile.write(made, samples * 0.9, rate, format=kind, subtype="PCM_16")
+    return made
+
+
+def length(asked: Asked) -> float:
+    """Seconds of a piece that was sent."""
+    with wave.open(io.BytesIO(asked.fields["file"][0])) as file:
+        assert (file.getframerate(), file.getnchannels(), file.getsampwidth()) == (RATE, 1, 2)
+        return float(file.getnframes() / RATE)
+
+
+class Register:
+    """Knows the first voice that it is asked for, unless it is away."""
+
+    def __init__(self, away: ServiceError | None = None) -> None:
+        self.away = away
+        self.asked: list[tuple[str, list[float]]] = []
+
+    async def names(self, organization: str, voices: Sequence[Floats]) -> Sequence[tuple[str, float]]:
+        self.asked.append((organization, [len(voice) / RATE for voice in voices]))
+        if self.away is not None:
+            raise self.away
+        return [("Anna", 0.8), *strangers(len(voices) - 1)]
+
+
+def perform(
+    run: Run,
+    engine: HttpEngine,
+    speakers: SpeakerEngine | None = None,
+    piece_seconds: float = 4.0,
+    activity: Callable[[], VoiceActivity] = Ear,
+    voices: Voices | None = None,
+    **address: Any,
+) -> Done:
+    async def scene() -> Done:
+        async with engine.running():
+            performer = SpeechPerformer(
+                TranscriptionEngine(engine.address(**address)),
+                speakers,
+                voices=voices,
+                piece_seconds=piece_seconds,
+                activity=activity,
+                nice=0,
+            )
+            try:
+                return await performer.perform(run)
+            finally:
+                await performer.close()
+
+    return asyncio.run(scene())
+
+
+def texts(run: Run) -> list[tuple[int, int, str, int]]:
+    """The segments, times rounded to 0.1 s."""
+    return [(round(s.start_ms, -2), round(s.end_ms, -2), s.text, s.speaker) for s in run.segments]
+
+
+def numbered(asked: Asked) -> bytes:
+    """Answer with the number of the piece."""
+    return reply({"text": asked.headers["idempotency-key"].removeprefix("the-run-"), "language": "en"})
+
+
+def three(path: Path) -> Path:
+    """Three times two seconds of speech, a second apart."""
+    return saved(path, talk((0, 2.0), (None, 1.0), (0, 2.0), (None, 1.0), (0, 2.0)))
+
+
+def test_silence_never_reaches_the_engine(tmp_path: Path) -> None:
+    engine, run = HttpEngine(), Run(saved(tmp_path, talk((None, 3.0))), speaker_diarization=False)
+    assert perform(run, engine, model="whisper") == Done("whisper", 3000)
+    assert engine.asked == []
+    assert [payloads.transcript(data) for data in run.emitted] == [payloads.Transcript(())]
+    assert run.done == [1.0]
+    assert [file.name for file in tmp_path.iterdir()] == ["a.audio"]
+
+
+def test_speech_is_sent_in_pieces_cut_at_pauses(tmp_path: Path) -> None:
+    """Two of the three make a piece of 5.2 s at most; what comes back plain is one segment a piece."""
+    engine, run = HttpEngine(numbered), Run(three(tmp_path), speaker_diarization=False)
+    assert perform(run, engine, piece_seconds=5.5) == Done("default", 8000)
+    assert sorted(length(asked) for asked in engine.asked) == pytest.approx([2.1, 5.2], abs=0.1)
+    assert texts(run) == [(0, 5100, "0", 0), (5900, 8000, "1", 0)]
+    assert {(segment.name, segment.score) for segment in run.segments} == {("Unknown 0", -1.0)}
+    assert payloads.transcript(run.emitted[-1]).languages == ("en",)
+    assert run.done == sorted(run.done)
+    assert run.done[-1] == 1.0
+
+
+@pytest.mark.parametrize(("asked", "sent"), [(None, "own"), ("whisper-large-turbo", "own"), ("large-v3", "large-v3")])
+def test_the_name_that_clients_always_send_is_the_deployments_model(
+    tmp_path: Path, asked: str | None, sent: str
+) -> None:
+    engine = HttpEngine(reply({"text": "Hello."}))
+    run = Run(three(tmp_path), speech_model=asked, speech_lang="ko", speaker_diarization=False)
+    assert perform(run, engine, piece_seconds=30, model="own").model == sent
+    assert engine.asked[0].fields["model"] == [sent.encode()]
+    assert engine.asked[0].fields["language"] == [b"ko"]
+
+
+def test_any_language_is_none_for_the_engine(tmp_path: Path) -> None:
+    engine = HttpEngine(reply({"text": "Hello."}))
+    perform(Run(three(tmp_path)), engine, piece_seconds=30)
+    assert {"model", "language"}.isdisjoint(engine.asked[0].fields)
+
+
+def test_pieces_are_in_order_however_they_are_answered(tmp_path: Path) -> None:
+    """The first is answered last; no more are in flight than the engine takes."""
+    run, engine = Run(three(tmp_path), speaker_diarization=False), HttpEngine(numbered)
+    engine.delay = lambda asked: 0.08 if asked.headers["idempotency-key"].endswith("-0") else 0.0
+    perform(run, engine, piece_seconds=2.5, limit=2)
+    assert [segment.text for segment in run.segments] == ["0", "1", "2"]
+    assert engine.most_at_once == 2
+    assert {asked.headers["idempotency-key"] for asked in engine.asked} == {f"the-run-{n}" for n in range(3)}
+
+
+def test_jobs_share_the_places_of_the_engine(tmp_path: Path) -> None:
+    engine = HttpEngine(numbered)
+    engine.delay = lambda asked: 0.02
+    runs = [Run(three(tmp_path), speaker_diarization=False) for _ in range(3)]
+
+    async def scene() -> None:
+        async with engine.running():
+            address = engine.address(limit=2)
+            performer = SpeechPerformer(TranscriptionEngine(address), None, piece_seconds=2.5, activity=Ear, nice=0)
+            await asyncio.gather(*(performer.perform(run) for run in runs))
+            await performer.close()
+
+    asyncio.run(scene())
+    assert engine.most_at_once == 2
+    assert len(engine.asked) == 9
+
+
+def test_times_are_of_the_whole_recording(tmp_path: Path) -> None:
+    """Local times are moved by the start of the piece, and none leaves it."""
+    answer = {
+        "text": " One. Two.",
+        "segments": [{"text": " One.", "start": 0.5, "end": 1.0}, {"text": " Two.", "start": 1.5, "end": 99.0}],
+    }
+    run = Run(three(tmp_path), speaker_diarization=False)
+    perform(run, HttpEngine(reply(answer)), piece_seconds=2.5)
+    assert texts(run) == [
+        (500, 1000, "One.", 0),
+        (1500, 2100, "Two.", 0),
+        (3400, 3900, "One.", 0),
+        (4400, 5100, "Two.", 0),
+        (6400, 6900, "One.", 0),
+        (7400, 8000, "Two.", 0),
+    ]
+
+
+def test_words_go_to_who_speaks_then(tmp_path: Path) -> None:
+    audio = saved(tmp_path, talk((0, 4.0), (1, 4.0), (0, 4.0)))
+    said = [("Hello", 0.2, 0.5), ("there", 3.0, 3.4), ("Hi", 5.0, 5.5), ("Well", 9.0, 9.5), ("yes", 9.6, 9.9)]
+    answer = {
+        "text": "Hello there. Hi! Well, yes.",
+        "words": [{"word": word, "start": start, "end": end} for word, start, end in said],
+        "segments": [{"text": "Hello there. Hi! Well, yes.", "start": 0.0, "end": 12.0}],
+    }
+    run = Run(audio)
+    assert perform(run, HttpEngine(reply(answer)), Tones(), piece_seconds=30) == Done("default", 12000)
+    assert texts(run) == [
+        (200, 500, "Hello", 0),
+        (3000, 3400, "there.", 0),
+        (5000, 5500, "Hi!", 1),
+        (9000, 9900, "Well, yes.", 0),
+    ]
+    assert [segment.name for segment in run.segments] == ["Unknown 0", "Unknown 0", "Unknown 1", "Unknown 0"]
+
+
+def test_a_recording_is_heard_once(tmp_path: Path) -> None:
+    """For its pieces and for its speakers."""
+    ear = Attentive()
+    perform(Run(three(tmp_path)), HttpEngine(numbered), Tones(), 2.5, activity=lambda: ear)
+    assert ear.frames == 8 * RATE / FRAME
+
+
+def test_registered_speakers_are_named(tmp_path: Path) -> None:
+    """They are asked for once, with what each says, at most half a minute."""
+    audio = saved(tmp_path, talk((0, 4.0), (1, 34.0), (0, 4.0)))
+    said = [{"word": str(start), "start": start, "end": start + 0.3} for start in (1, 10, 30, 40)]
+    engine = HttpEngine(reply({"text": "1 10 30 40", "words": said}))
+    run, register = Run(audio, speaker_profile=True), Register()
+    assert perform(run, engine, Tones(), 60, voices=register).warnings == ()
+    names = [(segment.name, segment.score) for segment in run.segments]
+    assert names == [("Anna", 0.8), ("Unknown 0", -1.0), ("Unknown 0", -1.0), ("Anna", 0.8)]
+    ((organization, lengths),) = register.asked
+    assert organization == "an-organization"
+    assert lengths == pytest.approx([8.0, 30.0], abs=1)
+
+
+def test_nobody_is_looked_for_unless_that_is_asked(tmp_path: Path) -> None:
+    run, register = Run(three(tmp_path)), Register()
+    perform(run, HttpEngine(numbered), Tones(), 30, voices=register)
+    assert register.asked == []
+    assert [segment.name for segment in run.segments] == ["Unknown 0"]
+
+
+@pytest.mark.parametrize("away", [EngineAway("it is away"), DirectoryDown("it is away")])
+def test_speakers_who_cannot_be_looked_up_are_unknown(tmp_path: Path, away: ServiceError) -> None:
+    run = Run(three(tmp_path), speaker_profile=True)
+    done = perform(run, HttpEngine(numbered), Tones(), 30, voices=Register(away))
+    assert done.warnings == ("speakers are not named: it is away",)
+    assert [(segment.text, segment.name, segment.score) for segment in run.segments] == [("0", "Unknown 0", -1.0)]
+
+
+def test_speakers_who_are_not_told_apart_are_not_named(tmp_path: Path) -> None:
+    run, register = Run(three(tmp_path), speaker_profile=True, speaker_diarization=False), Register()
+    done = perform(run, HttpEngine(numbered), Tones(), 30, voices=register)
+    assert done.warnings == ("speakers are not named: they are not told apart",)
+    assert register.asked == []
+
+
+def test_progress_is_told_while_speakers_are_not_known(tmp_path: Path) -> None:
+    run = Run(three(tmp_path))
+    perform(run, HttpEngine(numbered), Tones(), piece_seconds=2.5, limit=1)
+    assert len(run.done) == 4
+    assert run.done == sorted(run.done)
+    assert [len(payloads.transcript(data).segments) for data in run.emitted] == [0, 0, 0, 1]
+
+
+def test_words_are_worth_more_than_who_said_them(tmp_path: Path) -> None:
+    run = Run(three(tmp_path))
+    done = perform(run, HttpEngine(numbered), OneVoice(), piece_seconds=30)
+    assert done.warnings == ("speakers are not told apart: out of order",)
+    assert [segment.text for segment in run.segments] == ["0"]
+    done = perform(run, HttpEngine(numbered), None, piece_seconds=30)
+    assert done.warnings == ("speakers are not told apart: there is no model for it",)
+
+
+def test_what_precedes_a_break_is_written_down(tmp_path: Path) -> None:
+    """The error says where the audio breaks."""
+    noise = np.random.default_rng(1).normal(0, 0.01, 20 * RATE)
+    audio = saved(
+        tmp_path, (talk((0, 2.0), (None, 1.0), (0, 2.0), (None, 15.0)) + noise).astype(np.float32), kind="FLAC"
+    )
+    data = bytearray(audio.read_bytes())
+    middle = len(data) * 3 // 4
+    data[middle : middle + 8000] = np.random.default_rng(2).bytes(8000)
+    audio.write_bytes(data)
+    run = Run(audio, "application/octet-stream", speaker_diarization=False)
+    with pytest.raises(ServiceFault, match=r"the audio breaks at 1\d\.\d s: "):
+        perform(run, HttpEngine(numbered), piece_seconds=2.5)
+    assert [segment.text for segment in run.segments] == ["0", "1"]
+    assert [file.name for file in tmp_path.iterdir()] == ["a.audio"]
+
+
+def test_a_full_disk_is_no_fault_of_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "/a/path")
+
+    monkeypatch.setattr(speech, "convert", full)
+    with pytest.raises(Unavailable, match=r"the spool cannot be used: No space left on device$"):
+        perform(Run(three(tmp_path)), HttpEngine())
+    assert [file.name for file in tmp_path.iterdir()] == ["a.audio"]
+
+
+def test_what_is_no_audio_is_called_so(tmp_path: Path) -> None:
+    (tmp_path / "a.audio").write_bytes(b"hello" * 100)
+    run, engine = Run(tmp_path / "a.audio", "application/octet-stream"), HttpEngine()
+    with pytest.raises(AudioError, match="no audio file"):
+        perform(run, engine)
+    assert (engine.asked, run.emitted) == ([], [])
+
+
+def test_raw_audio_of_another_rate_is_converted(tmp_path: Path) -> None:
+    audio = tmp_path / "a.audio"
+    audio.write_bytes((talk((0, 2.0), (None, 1.0))[::2] * 30000).astype("<i2").tobytes())
+    engine, run = HttpEngine(numbered), Run(audio, "audio/x-raw; rate=8000; format=s16le", speaker_diarization=False)
+    assert perform(run, engine).audio_ms == 3000
+    assert length(engine.asked[0]) == pytest.approx(2.1, abs=0.1)
+
+
+def test_an_engine_that_fails_leaves_what_it_gave_before(tmp_path: Path) -> None:
+    run = Run(three(tmp_path), speaker_diarization=False)
+    engine = HttpEngine(
+        lambda asked: reply({}, 503) if asked.headers["idempotency-key"][-1] == "1" else numbered(asked)
+    )
+    with pytest.raises(ServiceFault, match="ASR Engine API error: 503"):
+        perform(run, engine, piece_seconds=2.5, limit=1)
+    assert [segment.text for segment in run.segments] == ["0"]
+
+
+def test_a_run_is_cancelled_at_once(tmp_path: Path) -> None:
+    engine, run = HttpEngine(), Run(three(tmp_path))
+
+    async def scene() -> None:
+        begun = asyncio.Event()
+        engine.answer = lambda asked: begun.set()
+        async with engine.running():
+            performer = SpeechPerformer(
+                TranscriptionEngine(engine.address()), Tones(), piece_seconds=2.5, activity=Ear, nice=0
+            )
+            task = asyncio.create_task(performer.perform(run))
+            await begun.wait()
+            task.cancel()
+            async with asyncio.timeout(1):
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            assert len(asyncio.all_tasks()) <= 1 + 3, "the engine's connections, and this one"
+            await performer.close()
+
+    asyncio.run(scene())
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("speech")]
+    assert [file.name for file in tmp_path.iterdir()] == ["a.audio"]
+
+
+def test_long_transcripts_come_in_portions(tmp_path: Path) -> None:
+    answer = {"text": "", "segments": [{"text": f"{n}", "start": n / 1000, "end": n / 1000} for n in range(450)]}
+    run = Run(three(tmp_path), speaker_diarization=False)
+    perform(run, HttpEngine(reply(answer)), piece_seconds=30)
+    assert [len(payloads.transcript(data).segments) for data in run.emitted] == [200, 200, 50]
+
+
+def test_two_readers_are_told_apart(tmp_path: Path) -> None:
+    """With the bundled models: a reader's eight seconds, then another's."""
+    files = [SHARED / "data" / "speech" / name for name in ("103-1240-0000.ogg", "1034-121119-0000.ogg")]
+    if not all(file.is_file() for file in files):
+        pytest.skip("the recordings of ../shared/data are not here")
+    read = [soundfile.read(file, frames=8 * RATE, dtype="float32")[0] for file in files]
+    run, speakers = Run(saved(tmp_path, np.concatenate(read))), OnnxSpeakerEngine(models.directory("speaker_mini"))
+    said = [{"word": f"w{n}", "start": n * 0.5, "end": n * 0.5 + 0.3} for n in range(32)]
+    engine = HttpEngine(reply({"text": " ".join(f"w{n}" for n in range(32)), "words": said}))
+    perform(run, engine, speakers, 30.0, activity=bundled)
+    assert len(engine.asked) == 1
+    assert [segment.speaker for segment in run.segments] == [0, 1]
+    assert run.segments[1].start_ms == pytest.approx(8000, abs=1000)

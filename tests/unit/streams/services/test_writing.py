@@ -1,0 +1,277 @@
+"""Insights and captions: what the engine is given, and which answers are taken."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from streams.clients.chat import ChatEngine
+from streams.services.performer import Done
+from streams.services.timeline import HALF_CHARACTERS, MOST_EVENTS, Event, Events, Line, Lines
+from streams.services.writing import CaptionPerformer, InsightsPerformer
+from tests.unit.streams.clients.http_engine import Asked, HttpEngine, reply
+from tests.unit.streams.jobs.runs import AUDIO_MS, MODEL, Run
+from topics.errors import ServiceFault
+from topics.jobs import payloads
+from topics.jobs.payloads import Caption, Insights, Segment, Sounds, Transcript
+from topics.scores import probability, threshold
+
+TAGS = ("Dog_bark", "Rain")
+INSIGHTS = {
+    "contains_speech": True,
+    "primary_sound_environment": "a garden",
+    "situation_summary": "A dog barks.",
+    "notable_events": ["Dog_bark"],
+    "detected_language": "English",
+    "speech_content_summary": "Somebody greets a dog.",
+    "keywords": ["dog"],
+}
+TURN = Segment(1500, 2500, "Hello, dog.", 0, "Anna", 0.7)
+
+
+def tags(model: str) -> Sequence[str]:
+    assert model == MODEL
+    return TAGS
+
+
+def sounds(*windows: tuple[int, int], first: int = 0) -> Sounds:
+    """Windows of scores above the threshold, one of each tag; negative ones are not reported."""
+    return Sounds(first, MODEL, len(TAGS), bytes(threshold(0) + score for window in windows for score in window))
+
+
+def told(content: object, **more: Any) -> bytes:
+    text = content if isinstance(content, str) else json.dumps(content)
+    return reply({"choices": [{"message": {"role": "assistant", "content": text}, **more}], "model": "writer-1"})
+
+
+def answers(*given: bytes) -> Callable[[Asked], bytes]:
+    left = iter(given)
+    return lambda asked: next(left)
+
+
+def perform(kind: type[InsightsPerformer | CaptionPerformer], run: Run, engine: HttpEngine, **address: Any) -> Done:
+    async def scene() -> Done:
+        async with engine.running():
+            performer = kind(ChatEngine(engine.address(**address)), tags)
+            try:
+                return await performer.perform(run)
+            finally:
+                await performer.close()
+
+    return asyncio.run(scene())
+
+
+def both(**options: Any) -> Run:
+    return Run(**options).heard(Transcript((TURN,), ("english",))).sounded(sounds((5, -1), (20, -1), (-1, -1)))
+
+
+def test_the_engine_is_given_sounds_and_speech() -> None:
+    engine, run = HttpEngine(told(INSIGHTS)), both(audio_insights_prompt="Mind the dog.")
+    assert perform(InsightsPerformer, run, engine, model="writer") == Done("writer", AUDIO_MS)
+    assert [payloads.insights(data) for data in run.emitted] == [msgspec.convert(INSIGHTS, Insights)]
+    (asked,) = engine.asked
+    assert asked.headers["idempotency-key"] == "the-run-0"
+    request = asked.json
+    assert (request["model"], request["temperature"]) == ("writer", 0)
+    form = request["response_format"]
+    assert (form["type"], form["json_schema"]["name"], form["json_schema"]["strict"]) == (
+        "json_schema",
+        "audio_insights",
+        True,
+    )
+    schema = form["json_schema"]["schema"]
+    assert set(schema["required"]) == set(schema["properties"]) == set(Insights.__struct_fields__)
+    assert schema["additionalProperties"] is False
+    system, user = request["messages"]
+    assert (system["role"], user["role"]) == ("system", "user")
+    assert system["content"].endswith("adds: Mind the dog.")
+    assert json.loads(user["content"]) == {
+        "task": "audio_insights",
+        "duration_seconds": 4.0,
+        "events": [{"tag": "Dog_bark", "start": 0.0, "end": 3.0, "peak": probability(threshold(0) + 20)}],
+        "transcript": [{"start": 1.5, "end": 2.5, "speaker": "Anna", "text": "Hello, dog."}],
+        "languages": ["english"],
+        "transcript_cut": False,
+        "unavailable": [],
+    }
+
+
+def test_a_caption_is_one_line() -> None:
+    engine, run = HttpEngine(told({"caption": " A dog\nbarks. "})), both(audio_insights_prompt="Mind the dog.")
+    assert perform(CaptionPerformer, run, engine) == Done("writer-1", AUDIO_MS)
+    assert [payloads.caption(data) for data in run.emitted] == [Caption("A dog barks.")]
+    request = engine.asked[0].json
+    assert request["response_format"]["json_schema"]["name"] == "caption"
+    assert "model" not in request
+    assert "Mind the dog" not in request["messages"][0]["content"], "it is for the insights"
+
+
+def test_an_endless_name_of_a_model_is_cut() -> None:
+    answer = reply({"choices": [{"message": {"content": json.dumps({"caption": "A dog."})}}], "model": "m" * 10**6})
+    assert perform(CaptionPerformer, both(), HttpEngine(answer)).model == "m" * 128
+
+
+def test_without_speech_nothing_is_said_about_it() -> None:
+    run = Run().heard(Transcript(())).sounded(sounds((5, -1)))
+    perform(InsightsPerformer, run, HttpEngine(told({**INSIGHTS, "contains_speech": False, "keywords": None})))
+    found = payloads.insights(run.emitted[0])
+    assert (found.contains_speech, found.detected_language, found.speech_content_summary, found.keywords) == (
+        False,
+        None,
+        None,
+        None,
+    )
+
+
+@pytest.mark.parametrize("fence", ["```json\n%s\n```", "```\n%s```\n", " %s "])
+def test_a_fence_around_the_answer_is_taken_off(fence: str) -> None:
+    run = both()
+    perform(CaptionPerformer, run, HttpEngine(told(fence % '{"caption": "A `dog` barks."}')))
+    assert payloads.caption(run.emitted[0]) == Caption("A `dog` barks.")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "fault"),
+    [
+        ("A dog barks.", "JSON is malformed"),
+        ({**INSIGHTS, "situation_summary": 5}, "Expected `str`, got `int` - at `$.situation_summary`"),
+        ({**INSIGHTS, "situation_summary": ""}, "at `$.situation_summary`"),
+        ({**INSIGHTS, "notable_events": ["x"] * 101}, "at `$.notable_events`"),
+        ({**INSIGHTS, "keywords": None}, "lacks"),
+        ("[" * 10_000, ""),
+    ],
+)
+def test_an_answer_that_cannot_be_used_is_asked_for_once_more(wrong: object, fault: str) -> None:
+    """The engine is told what was wrong; a second such answer is the error."""
+    engine, run = HttpEngine(answers(told(wrong), told(INSIGHTS))), both()
+    perform(InsightsPerformer, run, engine)
+    assert len(run.emitted) == 1
+    assert [asked.headers["idempotency-key"] for asked in engine.asked] == ["the-run-0", "the-run-1"]
+    first, second = (asked.json["messages"] for asked in engine.asked)
+    assert fault in second[0]["content"]
+    assert fault not in first[0]["content"] or not fault
+    assert first[1] == second[1]
+
+    engine, run = HttpEngine(told(wrong)), both()
+    with pytest.raises(ServiceFault, match="the caption engine gave no usable answer: ") as raised:
+        perform(InsightsPerformer, run, engine)
+    assert fault in str(raised.value)
+    assert (len(engine.asked), run.emitted) == (2, [])
+
+
+@pytest.mark.parametrize(
+    ("answer", "fault"),
+    [
+        (reply({}, 301), "Caption API error: 301"),
+        (reply({}), "the caption engine gave no usable answer: Object missing required field `choices`"),
+        (reply({"choices": []}), "the caption engine gave no usable answer: it holds no text"),
+        (reply({"choices": [{"message": {"content": None}}]}), "it holds no text"),
+        (told("{", finish_reason="length"), "its text was cut at the engine's own limit"),
+    ],
+)
+def test_a_wrong_protocol_is_not_asked_again(answer: bytes, fault: str) -> None:
+    engine = HttpEngine(answer)
+    with pytest.raises(ServiceFault) as raised:
+        perform(CaptionPerformer, both(), engine)
+    assert str(raised.value).endswith(fault)
+    assert len(engine.asked) == 1
+
+
+def test_it_is_written_from_what_is_there() -> None:
+    engine, run = HttpEngine(told(INSIGHTS)), Run().sounded(sounds((5, -1)))
+    assert perform(InsightsPerformer, run, engine).warnings == (
+        "audio_insights: written without speech_analysis, which failed",
+    )
+    assert json.loads(engine.asked[0].json["messages"][1]["content"])["unavailable"] == ["speech_analysis"]
+    run = Run().heard(Transcript((TURN,)))
+    done = perform(CaptionPerformer, run, HttpEngine(told({"caption": "Anna greets a dog."})))
+    assert done == Done("writer-1", AUDIO_MS, ("caption: written without sound_event_detection, which failed",))
+
+
+def test_there_is_nothing_to_write_from_two_failures() -> None:
+    engine = HttpEngine()
+    with pytest.raises(ServiceFault, match="sound_event_detection and speech_analysis failed"):
+        perform(CaptionPerformer, Run(), engine)
+    assert engine.asked == []
+
+
+# --- what the engine is given ---------------------------------------------------------------------------------------
+
+
+def test_windows_that_touch_are_one_event() -> None:
+    """Window i is [i, i + 2) s; events go on from one portion to the next."""
+    events = Events(tags)
+    events.add(sounds((0, -1), (-1, 3), (9, -1), (-1, -1)))
+    events.add(sounds((-1, 1), (-1, -1), (2, -1), first=4))
+    assert events.finish() == [
+        Event("Dog_bark", 0.0, 4.0, probability(threshold(0) + 9)),
+        Event("Rain", 1.0, 3.0, probability(threshold(0) + 3)),
+        Event("Rain", 4.0, 6.0, probability(threshold(0) + 1)),
+        Event("Dog_bark", 6.0, 8.0, probability(threshold(0) + 2)),
+    ]
+    assert events.length_ms == 8000
+
+
+def test_events_are_as_by_merging_all_windows_one_by_one() -> None:
+    generator = np.random.default_rng(3)
+    heard = generator.random((60, 2)) < 0.3
+    expected = []
+    for tag in range(2):
+        spans: list[list[int]] = []
+        for window in np.flatnonzero(heard[:, tag]).tolist():
+            if spans and window <= spans[-1][1]:
+                spans[-1][1] = window + 2
+            else:
+                spans.append([window, window + 2])
+        expected += [(TAGS[tag], start, end) for start, end in spans]
+    events = Events(tags)
+    for first in range(0, 60, 7):
+        part = [(int(dog) - 1, int(rain) - 1) for dog, rain in heard[first : first + 7]]
+        events.add(sounds(*part, first=first))
+    assert sorted((e.tag, e.start, e.end) for e in events.finish()) == sorted(expected)
+
+
+def test_the_longest_and_strongest_events_are_kept() -> None:
+    events = Events(tags)
+    for number in range(2 * MOST_EVENTS):
+        long = number % 2
+        events.add(sounds((1, -1), (1 if long else -1, -1), (-1, -1), (-1, -1), first=4 * number))
+    found = events.finish()
+    assert len(found) == MOST_EVENTS
+    assert {event.end - event.start for event in found} == {3.0}
+    assert found == sorted(found, key=lambda event: event.start)
+
+
+def test_a_long_transcript_is_its_beginning_and_its_end() -> None:
+    lines = Lines()
+    for number in range(1000):
+        text = f"{number:03} " * 20
+        lines.add(Transcript((Segment(number * 1000, number * 1000 + 500, text, 0, "A"),), ("en",)))
+    found = lines.finish()
+    assert lines.cut
+    assert (found[0].start, found[-1].end) == (0.0, 999.5)
+    assert found == sorted(found, key=lambda line: line.start)
+    assert 0.9 * HALF_CHARACTERS < len(msgspec.json.encode(found)) < 3 * HALF_CHARACTERS
+    assert (lines.languages, lines.length_ms) == (("en",), 999_500)
+
+
+def test_a_turn_of_hours_is_cut_in_its_middle() -> None:
+    lines = Lines()
+    lines.add(Transcript((Segment(0, 1000, "a" * 50_000 + "b" * 50_000, 0, "A"),)))
+    first, last = lines.finish()
+    assert lines.cut
+    assert set(first.text) == {"a"}
+    assert set(last.text) == {"b"}
+    assert len(first.text) == len(last.text) == HALF_CHARACTERS - 40
+
+
+def test_a_short_transcript_is_whole() -> None:
+    lines = Lines()
+    lines.add(Transcript((TURN,)))
+    assert (lines.finish(), lines.cut) == ([Line(1.5, 2.5, "Anna", "Hello, dog.")], False)

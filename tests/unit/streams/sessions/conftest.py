@@ -1,0 +1,15 @@
+"""What every test of the agents needs."""
+
+from __future__ import annotations
+
+import pytest
+
+from streams.folding import fold, retry
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retries come at once."""
+    monkeypatch.setattr(retry, "FIRST_SECONDS", 0.001)
+    monkeypatch.setattr(retry, "LONGEST_SECONDS", 0.002)
+    monkeypatch.setattr(fold, "PAUSE_SECONDS", 0.0)

@@ -1,0 +1,48 @@
+"""Engines that fail, wait, or want company."""
+
+from __future__ import annotations
+
+import threading
+
+from streams.models.protocol import Floats
+from tests.unit.streams.audio.engines import Fingerprint
+
+
+class Faulty(Fingerprint):
+    """Raises what it is told to, once each."""
+
+    def __init__(self, *faults: Exception) -> None:
+        super().__init__()
+        self.faults = list(faults)
+
+    def scores(self, patch: Floats) -> Floats:
+        if self.faults:
+            raise self.faults.pop(0)
+        return super().scores(patch)
+
+
+class Gated(Fingerprint):
+    """Waits before each patch until the gate is open; tells that it has begun."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = threading.Event()
+        self.gate = threading.Event()
+
+    def scores(self, patch: Floats) -> Floats:
+        self.begun.set()
+        assert self.gate.wait(10)
+        return super().scores(patch)
+
+
+class Meeting(Fingerprint):
+    """Gives its first scores only when two threads ask at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.barrier = threading.Barrier(2, timeout=10)
+
+    def scores(self, patch: Floats) -> Floats:
+        if self.asked < 2:
+            self.barrier.wait()
+        return super().scores(patch)

@@ -1,0 +1,165 @@
+"""Intake, analyser and results around one partition in memory: what is uploaded comes back as windows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from streams.audio.session import Analysis
+from streams.folding.fold import LogRecord, fold_batch
+from streams.folding.references import References
+from streams.folding.store import SessionStore
+from streams.folding.verdicts import Verdicts
+from streams.models.protocol import Engine
+from streams.models.shelf import Shelf
+from streams.sessions.analyser import Analyser
+from streams.sessions.audio import AudioCache, AudioSource
+from streams.sessions.intake import Intake
+from streams.sessions.results import Results
+from tests.unit.streams.audio.engines import TAGS, Fingerprint
+from tests.unit.streams.sessions.rows import Delivered, MemoryPartition, delivered
+from topics.geometry import SESSIONS
+from topics.lifecycle import Head
+from topics.records import Chunk, Command, Failed, Opened, Result, Scored
+
+RATE = 16_000
+RAW = f"audio/x-raw; rate={RATE}; format=s16"
+STREAM = Opened("c", "stream", RAW, "p", SESSIONS.window_ms, SESSIONS.hop_ms)
+FILE = Opened("c", "file", RAW, "p", SESSIONS.window_ms, SESSIONS.hop_ms)
+
+
+def sound(seconds: float, seed: int = 0) -> bytes:
+    """Return noise as raw PCM, s16."""
+    return np.random.default_rng(seed).integers(-9000, 9000, int(seconds * RATE), np.int16).tobytes()
+
+
+def pieces(data: bytes, seconds: float = 0.5) -> list[bytes]:
+    """Cut raw PCM into chunks."""
+    size = int(seconds * RATE) * 2
+    return [data[start : start + size] for start in range(0, len(data), size)]
+
+
+def truth(data: bytes, engine: Engine | None = None) -> bytes:
+    """Return the packed scores of a recording, computed at once."""
+    samples = np.frombuffer(data, "<i2").astype(np.float32) / np.float32(32768)
+    analysis = Analysis(engine or Fingerprint(), SESSIONS, RATE)
+    return analysis.feed(samples).packed + analysis.finish().packed
+
+
+class Commands:
+    """The command topic; raises what it is told to, once each, before it reads."""
+
+    def __init__(self) -> None:
+        self.values: list[bytes | None] = []
+        self.faults: list[Exception] = []
+
+    async def read(self, partition: int, offsets: Sequence[int]) -> AsyncGenerator[bytes | None, None]:
+        if self.faults:
+            raise self.faults.pop(0)
+        for offset in offsets:
+            yield self.values[offset]
+
+
+class Studio:
+    """One partition with everything that folds and analyses; made and used inside a running loop."""
+
+    def __init__(self, engine: Engine, spool: Path, workers: int = 2, cache_bytes: int = 0) -> None:
+        self.shelf = Shelf(engine)
+        self.spool = spool
+        self.workers = workers
+        self.cache = AudioCache(cache_bytes)
+        self.partition = MemoryPartition()
+        self.commands = Commands()
+        self.emitted: list[tuple[str, Result]] = []
+        self.refusals: list[Exception] = []
+        self.ended: list[asyncio.Task[None]] = []
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget what a process holds in memory."""
+        references = References()
+        self.store = SessionStore(self.partition)
+        self.intake = Intake(Verdicts(), self.cache, references, 1000, self._announce)
+        self.results = Results(lambda model: ["tag"] * TAGS, references, lambda sessions: None)
+        source = AudioSource(self.cache, self.commands)
+        self.analyser = Analyser(self.shelf, source, lambda session: self.store, self._emit, self.workers, self.spool)
+
+    async def __aenter__(self) -> Studio:
+        self.analyser.start(self.ended.append)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.analyser.stop()
+
+    async def send(self, session: str, *commands: Command) -> None:
+        """Append and fold commands of a session."""
+        records = []
+        for command in commands:
+            record = delivered(len(self.commands.values), session, command)
+            self.commands.values.append(record.value)
+            records.append(record)
+        await fold_batch(lambda: self.store, records, self.intake, self._park)
+
+    async def upload(self, session: str, chunks: Sequence[bytes], first: int = 0) -> None:
+        """Send chunks one by one."""
+        for number, data in enumerate(chunks, first):
+            await self.send(session, Chunk("c", number, data))
+
+    async def settle(self) -> None:
+        """Wait until nothing is left to analyse."""
+        async with asyncio.timeout(20):
+            while self.analyser._waiting or self.analyser._running:  # noqa: ASYNC110
+                await asyncio.sleep(0.002)
+
+    def head(self, session: str) -> Head:
+        """Return the head of a session that is there."""
+        head = self.store.head(session)
+        assert head is not None
+        return head
+
+    def scores(self, session: str) -> bytes:
+        """Return the windows that were folded."""
+        return b"".join(block.scores for block in self.store.blocks(session, 0, 1000))
+
+    def failures(self, session: str) -> list[str]:
+        """Return the messages of the failures that were emitted."""
+        return [result.error for of, result in self.emitted if of == session and isinstance(result, Failed)]
+
+    async def _announce(self, partition: int, work: list[str], gone: list[str]) -> None:
+        for session in gone:
+            self.analyser.forget(session)
+        for session in work:
+            self.analyser.enqueue(session)
+
+    async def _emit(self, session: str, result: Result) -> None:
+        if self.refusals:
+            raise self.refusals.pop(0)
+        if isinstance(result, Scored):
+            assert len(result.scores) % TAGS == 0
+        self.emitted.append((session, result))
+        record: Delivered = delivered(len(self.emitted), session, result)
+        await fold_batch(lambda: self.store, [record], self.results, self._park)
+
+    async def _park(self, partition: int, record: LogRecord, cause: str) -> None:
+        raise AssertionError(f"record {record.offset} was parked: {cause}")
+
+
+def play(
+    scenario: Callable[[Studio], Coroutine[None, None, None]],
+    tmp_path: Path,
+    engine: Fingerprint | None = None,
+    **options: int,
+) -> Studio:
+    """Run a scenario in a studio; no lane may end before it is stopped."""
+
+    async def scene() -> Studio:
+        studio = Studio(engine or Fingerprint(), tmp_path, **options)
+        async with studio:
+            await scenario(studio)
+        assert studio.ended == [task for task in studio.ended if task.cancelled()]
+        return studio
+
+    return asyncio.run(scene())

@@ -1,0 +1,239 @@
+"""The analyser: order, sessions side by side, and faults."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.unit.streams.audio.engines import Fingerprint
+from tests.unit.streams.sessions.engines import Faulty, Meeting
+from tests.unit.streams.sessions.studio import FILE, STREAM, Studio, pieces, play, sound, truth
+from topics.errors import EngineError, Unavailable
+from topics.lifecycle import State
+from topics.records import Chunk, Opened, Scored, Sealed
+
+ONE, TWO = "A" * 24, "B" * 24
+BAD = b""
+
+
+@pytest.mark.parametrize("cache_bytes", [0, 40_000, 10**9], ids=["log", "both", "memory"])
+def test_a_stream_gives_the_windows_of_its_whole_recording(tmp_path: Path, cache_bytes: int) -> None:
+    data = sound(4.3)
+
+    async def scenario(studio: Studio) -> None:
+        await studio.send(ONE, STREAM)
+        await studio.upload(ONE, pieces(data))
+        await studio.settle()
+        assert studio.scores(ONE) == truth(data)[: len(studio.scores(ONE))]
+        assert not studio.head(ONE).in_progress
+        await studio.send(ONE, Sealed("c"))
+        await studio.settle()
+
+    studio = play(scenario, tmp_path, cache_bytes=cache_bytes)
+    assert studio.scores(ONE) == truth(data)
+    assert studio.head(ONE).finished
+    assert studio.store.chunks(ONE, 0, 100) == []
+
+
+def test_windows_of_a_session_come_in_order_and_once(tmp_path: Path) -> None:
+    data = sound(20, seed=1)
+
+    async def scenario(studio: Studio) -> None:
+        await studio.send(ONE, STREAM, *(Chunk("c", n, chunk) for n, chunk in enumerate(pieces(data))), Sealed("c"))
+        await studio.settle()
+
+    studio = play(scenario, tmp_path)
+    scored = [result for _, result in studio.emitted if isinstance(result, Scored)]
+    following = [0, *(result.first + len(result.scores) // 8 for result in scored)]
+    assert [result.first for result in scored] == following[:-1]
+    assert [result.final for result in scored] == [False] * (len(scored) - 1) + [True]
+    assert len(scored) > 2
+    assert studio.scores(ONE) == truth(data)
+
+
+def test_sessions_are_analysed_side_by_side(tmp_path: Path) -> None:
+    async def scenario(studio: Studio) -> None:
+        for session, seed in ((ONE, 1), (TWO, 2)):
+            await studio.send(session, STREAM, Chunk("c", 0, sound(1, seed)))
+        await studio.settle()
+
+    studio = play(scenario, tmp_path, Meeting())
+    assert studio.scores(ONE) == truth(sound(1, 1))
+    assert studio.scores(TWO) == truth(sound(1, 2))
+
+
+def test_a_file_is_analysed_once_it_is_complete(tmp_path: Path) -> None:
+    data = sound(70, seed=3)
+
+    async def scenario(studio: Studio) -> None:
+        await studio.send(ONE, FILE)
+        await studio.upload(ONE, pieces(data, 7.7))
+        await studio.settle()
+        assert studio.emitted == []
+        await studio.send(ONE, Sealed("c"))
+        await studio.settle()
+
+    studio = play(scenario, tmp_path)
+    assert studio.scores(ONE) == truth(data)
+    assert studio.head(ONE).finished
+    assert len(studio.emitted) > 1
+
+
+@pytest.mark.parametrize("opened", [STREAM, FILE], ids=["stream", "file"])
+def test_what_lies_beyond_total_size_is_not_analysed(tmp_path: Path, opened: Opened) -> None:
+    data = sound(1.75)
+    sized = Opened("c", opened.kind, opened.content_type, "p", 1000, 500, total_size=len(data))
+
+    async def scenario(studio: Studio) -> None:
+        await studio.send(ONE, sized)
+        await studio.upload(ONE, [data[:32_000], data[32_000:] + bytes(5_000)])
+        await studio.settle()
+
+    studio = play(scenario, tmp_path)
+    assert studio.scores(ONE) == truth(data)
+    assert studio.head(ONE).finished
+
+
+@pytest.mark.parametrize("opened", [STREAM, FILE], ids=["stream", "file"])
+def test_a_session_that_ends_without_audio_is_finished(tmp_path: Path, opened: Opened) -> None:
+    async def scenario(studio: Studio) -> None:
+        await studio.send(ONE, opened, Sealed("c"))
+        await studio.settle()
+
+    head = play(scenario, tmp_path).head(ONE)
+    assert (head.finished, head.windows, head.error) == (True, 0, None)
+
+
+def test_each_chunk_of_predict_is_one_window(tmp_path: Path) -> None:
+    async def scenario(studio: Studio) -> None:
+        await studio.send(ONE, STREAM, *(Chunk("c", None, sound(0.8, n), predict=True) for n in range(3)))
+        await studio.settle()
+
+    studio = play(scenario, tmp_path)
+    assert studio.scores(ONE) == b"".join(truth(sound(0.8, n)) for n in range(3))
+
+
+@pytest.mark.parametrize("at", [1, 3, 6])
+def test_a_stream_goes_on_after_a_restart_without_a_seam(tmp_path: Path, at: int) -> None:
+    data = sound(4.1, seed=at)
+    chunks = pieces(data)
+
+    async def scene() -> Studio:
+        studio = Studio(Fingerprint(), tmp_path)
+        async with studio:
+            await studio.send(ONE, STREAM)
+            await studio.upload(ONE, chunks[:at])
+            await studio.settle()
+        studio.restart()
+        async with studio:
+            await studio.upload(ONE, chunks[at:], at)
+            await studio.send(ONE, Sealed("c"))
+            await studio.settle()
+        return studio
+
+    assert asyncio.run(scene()).scores(ONE) == truth(data)
+
+
+# --- faults ---------------------------------------------------------------------------------------------------------
+
+
+def test_damaged_audio_ends_the_session_after_the_windows_before_it(tmp_path: Path) -> None:
+    data = sound(2)
+
+    async def scenario(studio: Studio) -> None:
+        await studio.send(ONE, STREAM, *(Chunk("c", n, chunk) for n, chunk in enumerate([*pieces(data), BAD, BAD])))
+        await studio.settle()
+
+    studio = play(scenario, tmp_path)
+    head = studio.head(ONE)
+    assert head.state is State.READONLY
+    assert head.error is not None
+    assert head.error.startswith("chunk 4: ")
+    assert head.windows > 0
+    assert studio.scores(ONE) == truth(data)[: len(studio.scores(ONE))]
+    assert len(studio.failures(ONE)) == 1
+
+
+def test_a_file_that_does_not_decode_ends_with_its_cause(tmp_path: Path) -> None:
+    opened = Opened("c", "file", "audio/wav", "p", 1000, 500)
+
+    async def scenario(studio: Studio) -> None:
+        await studio.send(ONE, opened, Chunk("c", 0, b"no RIFF at all"), Sealed("c"))
+        await studio.settle()
+
+    studio = play(scenario, tmp_path)
+    assert len(studio.failures(ONE)) == 1
+    assert studio.head(ONE).error == studio.failures(ONE)[0]
+
+
+@pytest.mark.parametrize("opened", [STREAM, FILE], ids=["stream", "file"])
+@pytest.mark.parametrize("fault", [Unavailable("the broker is away"), OSError("disk")], ids=repr)
+def test_faults_that_pass_are_waited_out(tmp_path: Path, fault: Exception, opened: Opened) -> None:
+    data = sound(2)
+
+    async def scenario(studio: Studio) -> None:
+        studio.commands.faults = [fault] * 8
+        studio.refusals = [fault] * 8
+        await studio.send(ONE, opened, *(Chunk("c", n, chunk) for n, chunk in enumerate(pieces(data))), Sealed("c"))
+        await studio.settle()
+
+    studio = play(scenario, tmp_path)
+    assert studio.scores(ONE) == truth(data)
+    assert studio.failures(ONE) == []
+    assert studio.store.chunks(ONE, 0, 100) == []
+
+
+def test_an_internal_fault_is_tried_again(tmp_path: Path) -> None:
+    async def scenario(studio: Studio) -> None:
+        await studio.send(ONE, STREAM, Chunk("c", 0, sound(1)))
+        await studio.settle()
+
+    studio = play(scenario, tmp_path, Faulty(RuntimeError("a bug"), RuntimeError("a bug")))
+    assert studio.scores(ONE) == truth(sound(1))
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [(RuntimeError("a bug"), "internal error"), (EngineError("the model failed"), "the model failed")],
+)
+def test_an_internal_fault_that_stays_ends_the_session_after_three_attempts(
+    tmp_path: Path, fault: Exception, message: str
+) -> None:
+    engine = Faulty(*[fault] * 10)
+
+    async def scenario(studio: Studio) -> None:
+        await studio.send(ONE, STREAM, Chunk("c", 0, sound(1)))
+        await studio.settle()
+        await studio.send(TWO, STREAM)
+
+    studio = play(scenario, tmp_path, engine)
+    assert len(studio.failures(ONE)) == 1
+    assert message in studio.failures(ONE)[0]
+    assert len(engine.faults) == 7
+
+
+def test_a_failure_that_the_log_refuses_is_said_again_and_no_lane_dies(tmp_path: Path) -> None:
+    async def scenario(studio: Studio) -> None:
+        studio.refusals = [Unavailable("the broker is away")] * 6
+        await studio.send(ONE, STREAM, Chunk("c", 0, BAD))
+        await studio.settle()
+
+    studio = play(scenario, tmp_path, workers=1)
+    assert len(studio.failures(ONE)) == 1
+    assert studio.head(ONE).error is not None
+
+
+def test_a_lane_that_dies_is_told(tmp_path: Path) -> None:
+    async def scene() -> list[BaseException | None]:
+        studio = Studio(Fingerprint(), tmp_path)
+        async with studio:
+            studio.refusals = [RuntimeError("the log failed for good")] * 9
+            await studio.send(ONE, STREAM, Chunk("c", 0, BAD))
+            async with asyncio.timeout(5):
+                while not studio.ended:  # noqa: ASYNC110
+                    await asyncio.sleep(0.002)
+            return [studio.ended[0].exception()]
+
+    assert "for good" in str(asyncio.run(scene())[0])

@@ -1,0 +1,131 @@
+"""The analyser and sessions that end, are deleted, or go to another node."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from streams.sessions import analyser as module
+from tests.unit.streams.audio.engines import Fingerprint
+from tests.unit.streams.sessions.engines import Gated
+from tests.unit.streams.sessions.studio import STREAM, Studio, pieces, play, sound, truth
+from topics.errors import Unavailable
+from topics.records import Chunk, Deleted, Sealed
+
+ONE, TWO = "A" * 24, "B" * 24
+
+
+def test_a_deleted_session_is_not_analysed_further(tmp_path: Path) -> None:
+    engine = Gated()
+
+    async def scenario(studio: Studio) -> None:
+        await studio.send(ONE, STREAM, *(Chunk("c", n, chunk) for n, chunk in enumerate(pieces(sound(30)))))
+        await asyncio.to_thread(engine.begun.wait, 10)
+        await studio.send(ONE, Deleted("c"))
+        engine.gate.set()
+        await studio.settle()
+
+    studio = play(scenario, tmp_path, engine)
+    # The step in work ends; its windows are dropped, and the chunks after it are never read.
+    assert engine.asked < 20
+    assert studio.store.head(ONE) is None
+    assert studio.scores(ONE) == b""
+    assert studio.failures(ONE) == []
+
+
+def test_a_session_whose_partition_went_away_does_not_keep_a_lane_busy(tmp_path: Path) -> None:
+    engine = Gated()
+
+    async def scenario(studio: Studio) -> None:
+        await studio.send(ONE, STREAM, *(Chunk("c", n, chunk) for n, chunk in enumerate(pieces(sound(30)))))
+        await asyncio.to_thread(engine.begun.wait, 10)
+        studio.analyser.forget_all()
+        studio.refusals = [Unavailable("the partition has no ready owner here")] * 1000
+        engine.gate.set()
+        await studio.settle()
+        assert len(studio.refusals) == 999
+
+    play(scenario, tmp_path, engine)
+
+
+def test_a_session_is_never_in_two_lanes_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that was forgotten and came back is queued twice; its work that comes later waits for its lane."""
+    running: list[str] = []
+    met: list[str] = []
+
+    async def scene() -> None:
+        gates = {session: asyncio.Event() for session in (ONE, TWO)}
+
+        async def attempt(session: str) -> None:
+            met.append(session)
+            assert session not in running
+            running.append(session)
+            await gates[session].wait()
+            running.remove(session)
+
+        studio = Studio(Fingerprint(), tmp_path)
+        studio.analyser.lanes = 2
+        monkeypatch.setattr(studio.analyser, "_attempt", attempt)
+        studio.analyser.enqueue(TWO)
+        studio.analyser.enqueue(ONE)
+        studio.analyser.forget(ONE)
+        studio.analyser.enqueue(ONE)
+        async with studio:
+            await asyncio.sleep(0)
+            assert running == [TWO, ONE]
+            studio.analyser.enqueue(ONE)
+            gates[TWO].set()
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert running == [ONE]
+            gates[ONE].set()
+            await studio.settle()
+            assert studio.ended == []
+        assert met == [TWO, ONE, ONE]
+
+    asyncio.run(scene())
+
+
+def test_an_ended_session_is_not_analysed_again(tmp_path: Path) -> None:
+    async def scenario(studio: Studio) -> None:
+        await studio.send(ONE, STREAM, Chunk("c", 0, sound(1)), Sealed("c"))
+        await studio.settle()
+        emitted, asked = len(studio.emitted), engine.asked
+        studio.analyser.enqueue(ONE)
+        await studio.settle()
+        assert (len(studio.emitted), engine.asked) == (emitted, asked)
+
+    engine = Fingerprint()
+    play(scenario, tmp_path, engine)
+
+
+def test_what_is_known_of_sessions_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PROGRESS_KEPT", 2)
+    sessions = [letter * 24 for letter in "ABCDE"]
+
+    async def scenario(studio: Studio) -> None:
+        for number in range(2):
+            for seed, session in enumerate(sessions):
+                if number == 0:
+                    await studio.send(session, STREAM)
+                await studio.send(session, Chunk("c", number, pieces(sound(2, seed), 1)[number]))
+                await studio.settle()
+        assert len(studio.analyser._jobs) <= 2
+
+    studio = play(scenario, tmp_path)
+    for seed, session in enumerate(sessions):
+        scores = studio.scores(session)
+        assert len(scores) == 3 * 8
+        assert scores == truth(sound(2, seed))[: len(scores)]
+
+
+def test_lag_is_the_age_of_the_oldest_work(tmp_path: Path) -> None:
+    async def scenario(studio: Studio) -> None:
+        assert studio.analyser.lag() == 0.0
+        studio.analyser.enqueue(ONE)
+        studio.analyser._waiting[ONE] -= 100
+        assert 100 <= studio.analyser.lag() < 160
+
+    play(scenario, tmp_path)

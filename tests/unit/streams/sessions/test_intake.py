@@ -1,0 +1,140 @@
+"""The intake agent: rows, verdicts and work that follow from commands. The law itself is tested with the law."""
+
+from __future__ import annotations
+
+import asyncio
+
+import xxhash
+
+from streams.folding.references import References
+from streams.folding.store import Draft, SessionStore
+from streams.folding.verdicts import Verdicts
+from streams.sessions.audio import AudioCache
+from streams.sessions.intake import Intake
+from tests.unit.streams.sessions.rows import MemoryPartition, delivered
+from topics import keys
+from topics.lifecycle import State, Verdict
+from topics.records import Chunk, Command, Deleted, Expired, Opened, Sealed
+
+SESSION = "S" * 24
+IDLE_MS = 1000
+STREAM = Opened("open", "stream", "audio/wav", "p", 1000, 500)
+FILE = Opened("open", "file", "audio/wav", "p", 1000, 500)
+
+
+class House:
+    """A partition and the agent; `fold` is one batch and returns the verdicts in order."""
+
+    def __init__(self) -> None:
+        self.partition = MemoryPartition(2)
+        self.store = SessionStore(self.partition)
+        self.cache = AudioCache(1000)
+        self.references = References()
+        self.verdicts = Verdicts()
+        self.announced: list[tuple[int, list[str], list[str]]] = []
+        self.agent = Intake(self.verdicts, self.cache, self.references, IDLE_MS, self._announce)
+        self.offset = 0
+
+    async def _announce(self, partition: int, work: list[str], gone: list[str]) -> None:
+        self.announced.append((partition, work, gone))
+
+    def fold(self, *commands: Command, at: int = 0) -> list[Verdict]:
+        return asyncio.run(self._fold(commands, at))
+
+    async def _fold(self, commands: tuple[Command, ...], at: int) -> list[Verdict]:
+        futures = [self.verdicts.expect(command.command) for command in commands]
+        draft = Draft(self.store)
+        for command in commands:
+            self.agent.fold(draft, delivered(self.offset, SESSION, command, at))
+            self.offset += 1
+            draft.keep()
+        draft.apply()
+        assert not any(future.done() for future in futures)
+        await self.agent.written(2)
+        return [future.result() for future in futures]
+
+    def due(self) -> list[int]:
+        return [due for due, _ in self.store.due(2**60, 100)]
+
+
+def test_verdicts_come_after_the_write_and_in_order() -> None:
+    house = House()
+    verdicts = house.fold(STREAM, Chunk("a", 0, b"aa"), Chunk("b", 0, b"bb"), Sealed("s"), Chunk("c", 1, b"c"))
+    assert [verdict.status for verdict in verdicts] == [200, 200, 409, 204, 403]
+    assert len(house.verdicts) == 0
+
+
+def test_a_chunk_row_refers_to_the_log_and_its_audio_is_at_hand() -> None:
+    house = House()
+    house.fold(STREAM, Chunk("a", 0, b"sound"))
+    row = house.store.chunk(SESSION, 0)
+    assert row is not None
+    assert (row.offset, row.length, row.digest) == (1, 5, xxhash.xxh3_128_digest(b"sound"))
+    assert house.cache.get(2, 1) == b"sound"
+    assert house.references.lowest(2) == 1
+
+
+def test_an_upload_that_is_repeated_with_its_key_gets_the_first_answer_again() -> None:
+    house = House()
+    first = house.fold(STREAM, Chunk("a", 0, b"sound", b"key"), Chunk("b", 1, b"more"))
+    again, other, without = house.fold(
+        Chunk("c", 0, b"sound", b"key"), Chunk("d", 0, b"noise", b"key"), Chunk("e", 0, b"sound")
+    )
+    assert again == first[1]
+    assert other.status == without.status == 409
+    assert house.store.chunk(SESSION, 2) is None
+
+
+def test_a_stream_has_work_with_each_chunk_and_a_file_when_it_is_complete() -> None:
+    stream, file = House(), House()
+    stream.fold(STREAM, Chunk("a", 0, b"a"))
+    file.fold(FILE, Chunk("a", 0, b"a"))
+    assert stream.announced == [(2, [SESSION], [])]
+    assert file.announced == []
+    file.fold(Sealed("s"))
+    assert file.announced == [(2, [SESSION], [])]
+
+
+def test_a_deletion_lets_everything_go() -> None:
+    house = House()
+    house.fold(STREAM, Chunk("a", 0, b"a", b"key"), Chunk("b", 1, b"b"))
+    house.fold(Chunk("c", 2, b"c"), Deleted("d"))
+    assert [key for key in house.partition.rows if key.startswith(keys.SESSION)] == []
+    assert house.references.lowest(2) is None
+    assert house.cache.size == 0
+    assert house.announced[-1] == (2, [], [SESSION])
+    assert house.fold(Chunk("e", 3, b"d"))[0].status == 404
+
+
+def test_a_session_in_use_is_watched_for_longer() -> None:
+    house = House()
+    house.fold(STREAM, at=0)
+    house.fold(Chunk("a", 0, b"a"), at=900)
+    assert house.due() == [1000]
+    house.fold(Expired("sweep", IDLE_MS, 1000), at=1000)
+    assert house.due() == [1900]
+    assert house.store.head(SESSION) is not None
+
+
+def test_an_idle_session_is_deleted_and_watched_no_more() -> None:
+    house = House()
+    house.fold(STREAM, at=0)
+    house.fold(Expired("sweep", IDLE_MS, 1000), at=1001)
+    assert house.partition.rows == {}
+
+
+def test_a_session_deleted_before_its_deadline_leaves_the_index_when_it_is_due() -> None:
+    house = House()
+    house.fold(STREAM, Deleted("d"), at=0)
+    assert house.due() == [1000]
+    house.fold(Expired("sweep", IDLE_MS, 1000), at=1000)
+    assert house.due() == []
+
+
+def test_predict_takes_the_next_number_whichever_it_is() -> None:
+    house = House()
+    verdicts = house.fold(STREAM, *(Chunk(f"p{n}", None, b"a", predict=True) for n in range(3)))
+    assert [verdict.next for verdict in verdicts] == [0, 1, 2, 3]
+    head = house.store.head(SESSION)
+    assert head is not None
+    assert (head.state, head.predicts) == (State.WRITABLE, True)

@@ -1,0 +1,140 @@
+"""The results agent: blocks, progress, chunk rows that are done with, and results that cannot be."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.folding.references import References
+from streams.folding.store import Draft, SessionStore
+from streams.sessions.results import Results
+from tests.unit.streams.sessions.rows import MemoryPartition, delivered, run
+from topics import keys, rows
+from topics.errors import EarshotError, ServiceError
+from topics.lifecycle import Head, State
+from topics.records import Cursor, Failed, Result, Scored
+from topics.rows import BLOCK_WINDOWS, ChunkRow
+
+SESSION = "S" * 24
+TAGS = 3
+MODEL = "m@0"
+
+
+def known_tags(model: str) -> list[str]:
+    """The tags of the one model that is known."""
+    if model != MODEL:
+        raise ServiceError(f"{model}, which is not known")
+    return ["tag"] * TAGS
+
+
+class House:
+    """A partition with one session of `chunks` chunks, and the agent."""
+
+    def __init__(self, chunks: int = 4) -> None:
+        self.partition = MemoryPartition()
+        self.store = SessionStore(self.partition)
+        self.references = References()
+        self.woken: list[str] = []
+        self.agent = Results(known_tags, self.references, self.woken.extend)
+        draft = Draft(self.store)
+        draft.put_head(SESSION, Head("stream", None, 0, 0, next=chunks))
+        for number in range(chunks):
+            draft.put(keys.session_key(SESSION, keys.CHUNK, number), rows.encode(ChunkRow(100 + number, 1, b"")))
+            self.references.add(0, 100 + number)
+        draft.keep()
+        draft.apply()
+
+    def fold(self, *results: Result, session: str = SESSION) -> None:
+        draft = Draft(self.store)
+        for offset, result in enumerate(results):
+            self.agent.fold(draft, delivered(offset, session, result))
+            draft.keep()
+        draft.apply()
+        run(self.agent.written(0))
+
+    @property
+    def head(self) -> Head:
+        head = self.store.head(SESSION)
+        assert head is not None
+        return head
+
+    @property
+    def scores(self) -> bytes:
+        return b"".join(block.scores for block in self.store.blocks(SESSION, 0, 1000))
+
+
+def windows(first: int, count: int) -> bytes:
+    return b"".join(bytes([number % 256] * TAGS) for number in range(first, first + count))
+
+
+def scored(first: int, count: int, **extra: object) -> Scored:
+    return Scored(first, MODEL, windows(first, count), Cursor(chunks=1), **extra)  # type: ignore[arg-type]
+
+
+@given(st.lists(st.integers(1, 40), max_size=8))
+def test_blocks_written_in_any_steps_equal_one_big_write(steps: list[int]) -> None:
+    house, first = House(), 0
+    for count in steps:
+        house.fold(scored(first, count))
+        first += count
+    assert house.scores == windows(0, first)
+    assert house.head.windows == first
+    stored = house.store.blocks(SESSION, 0, 1000)
+    assert [len(block.scores) for block in stored[:-1]] == [BLOCK_WINDOWS * TAGS] * (len(stored) - 1)
+
+
+@given(st.integers(0, 40), st.integers(0, 40), st.integers(1, 40))
+def test_a_redelivered_record_is_written_at_its_place(known: int, back: int, count: int) -> None:
+    house = House()
+    house.fold(scored(0, known))
+    first = max(0, known - back)
+    house.fold(scored(first, count))
+    assert house.scores == windows(0, max(known, first + count))
+
+
+def test_chunks_that_no_window_needs_are_let_go() -> None:
+    house = House()
+    house.fold(Scored(0, MODEL, windows(0, 2), Cursor(3, keep=2), dropped=0))
+    assert house.store.chunk(SESSION, 1) is None
+    assert house.store.chunk(SESSION, 2) is not None
+    assert house.references.lowest(0) == 102
+
+
+def test_a_failure_lets_all_audio_go_and_keeps_the_windows() -> None:
+    house = House()
+    house.fold(scored(0, 2), Failed("chunk 1: damaged"))
+    assert (house.head.error, house.head.state, house.head.windows) == ("chunk 1: damaged", State.READONLY, 2)
+    assert house.references.lowest(0) is None
+    assert house.store.chunks(SESSION, 0, 9) == []
+    house.fold(scored(2, 5))
+    assert house.head.windows == 2
+
+
+def test_results_of_a_deleted_session_write_nothing() -> None:
+    house = House()
+    before = dict(house.partition.rows)
+    house.fold(scored(0, 2), Failed("late"), session="T" * 24)
+    assert house.partition.rows == before
+    assert house.woken == []
+
+
+def test_readers_are_woken_once_a_batch() -> None:
+    house = House()
+    house.fold(scored(0, 2), scored(2, 2))
+    assert house.woken == [SESSION]
+    assert house.agent.windows == 4
+
+
+@pytest.mark.parametrize(
+    ("result", "cause"),
+    [
+        (Scored(0, "other@1", b"abc", Cursor()), "other@1, which is not known"),
+        (Scored(0, "other@1", b"abcd", Cursor(), tags=3), "4 bytes of scores are no whole windows of 3 tags"),
+        (Scored(0, MODEL, b"abcd", Cursor()), "4 bytes of scores are no whole windows of 3 tags"),
+        (scored(5, 1), "only 0 are known"),
+    ],
+)
+def test_results_that_cannot_be_are_refused(result: Scored, cause: str) -> None:
+    with pytest.raises(EarshotError, match=cause):
+        House().fold(result)

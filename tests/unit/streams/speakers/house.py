@@ -1,0 +1,118 @@
+"""The speaker service with doubles around it: stores in memory, an engine over HTTP, voices that are tones."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from tempfile import TemporaryFile
+from typing import Any, TypeVar
+
+import numpy as np
+import soundfile
+
+from streams.clients.speaker import EmbeddingEngine
+from streams.models.protocol import Floats
+from streams.probe.look import look
+from streams.speakers.roster import Model
+from streams.speakers.service import SpeakerService
+from streams.voice.activity import RATE, VoiceStream
+from streams.voice.speaker import SpeakerEngine
+from tests.unit.streams.clients.http_engine import Asked, HttpEngine, reply
+from tests.unit.streams.speakers.memory import MemoryFiles, MemoryRoster
+from tests.unit.streams.voice.tones import Ear, Tones
+from topics.media import Media
+from topics.ports import Probed
+
+T = TypeVar("T")
+ORGANIZATION = "an-organization"
+MODEL = Model("tones", "0" * 64)
+
+
+def wav(samples: Floats, kind: str = "WAV", rate: int = RATE) -> bytes:
+    file = io.BytesIO()
+    soundfile.write(file, samples * np.float32(0.9), rate, format=kind)
+    return file.getvalue()
+
+
+def heard(asked: Asked) -> Floats:
+    """What the engine was sent."""
+    samples: Floats = soundfile.read(io.BytesIO(asked.fields["file"][0]), dtype="float32")[0]
+    return samples
+
+
+class Here:
+    """A prober that looks in this process."""
+
+    async def probe(self, file: int, declared: Media | None) -> Probed:
+        with os.fdopen(os.dup(file), "rb") as source:
+            return look(source, declared)
+
+
+class Attentive(Ear):
+    """Counts the frames that it hears."""
+
+    frames = 0
+
+    def stream(self) -> VoiceStream:
+        return VoiceStream(self)
+
+    def run(self, frames: Floats, state: Floats) -> tuple[Floats, Floats]:
+        self.frames += len(frames)
+        return super().run(frames, state)
+
+
+class House:
+    """A service, and everything that a test wants to see of it."""
+
+    def __init__(self, voices: SpeakerEngine | None = None) -> None:
+        self.voices = voices or Tones()
+        self.engine = HttpEngine(self.answer)
+        self.roster = MemoryRoster()
+        self.files = MemoryFiles()
+        self.model = MODEL
+        self.threshold: float | None = 0.9
+        self.per_doubling = 0.0
+
+    def answer(self, asked: Asked) -> bytes:
+        vector = self.voices.embed(heard(asked)).tolist()
+        found = {"object": "embedding", "index": 0, "embedding": vector}
+        told = {"model": self.model.name, "sha256": self.model.sha256, "threshold": self.threshold}
+        told["threshold_per_doubling"] = self.per_doubling
+        return reply({"object": "list", "data": [found], **told})
+
+    @asynccontextmanager
+    async def open(self, *, timeout_s: float = 5.0, **given: Any) -> AsyncIterator[SpeakerService]:
+        given = {"keep": True, "activity": Ear, **given}
+        async with self.engine.running():
+            engine = EmbeddingEngine(self.engine.address(timeout_s=timeout_s))
+            service = SpeakerService(self.roster, self.files, Here(), engine, self.voices, **given)
+            try:
+                yield service
+            finally:
+                await service.close()
+
+    def run(self, scene: Callable[[SpeakerService], Awaitable[T]], **given: Any) -> T:
+        async def whole() -> T:
+            async with self.open(**given) as service:
+                return await scene(service)
+
+        return asyncio.run(whole())
+
+
+async def sent(deed: Callable[[int], Awaitable[T]], data: bytes) -> T:
+    """Call with the descriptor of a file that is closed as soon as the call has ended."""
+    with TemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        return await deed(file.fileno())
+
+
+async def register(service: SpeakerService, speaker: str, data: bytes, organization: str = ORGANIZATION) -> Any:
+    return await sent(lambda file: service.register(organization, speaker, file), data)
+
+
+async def recognize(service: SpeakerService, data: bytes, organization: str = ORGANIZATION) -> Any:
+    return await sent(lambda file: service.recognize(organization, file), data)

@@ -1,0 +1,70 @@
+"""Matching equals its definition: the nearest mean direction of the same model, from the threshold on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streams.clients.speaker import Embedded
+from streams.models.protocol import Floats
+from streams.speakers.matching import Match, match, named
+from streams.speakers.roster import Enrolled, Model, Sample
+
+MODELS = (Model("m", "a" * 64), Model("m", "b" * 64))
+
+
+def unit(seed: int, dimension: int = 4) -> Floats:
+    vector = np.random.default_rng(seed).normal(size=dimension)
+    made: Floats = (vector / np.linalg.norm(vector)).astype(np.float32)
+    return made
+
+
+def enrolled(name: str, *samples: tuple[int, int]) -> Enrolled:
+    """A speaker of samples (seed of the vector, number of the model)."""
+    made = tuple(Sample(f"{n}", unit(seed), MODELS[model], 1000) for n, (seed, model) in enumerate(samples))
+    return Enrolled(name, 1, made)
+
+
+SAMPLES = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 1)), min_size=1, max_size=4)
+
+
+@given(asked=st.integers(0, 50), rosters=st.lists(SAMPLES, max_size=5), threshold=st.floats(-0.99, 0.99))
+@settings(max_examples=60, deadline=None)
+def test_the_nearest_of_the_same_model_is_found(
+    asked: int, rosters: list[list[tuple[int, int]]], threshold: float
+) -> None:
+    speakers = [enrolled(f"s{n}", *samples) for n, samples in enumerate(rosters)]
+    found = match(Embedded(unit(asked), MODELS[0]), speakers, threshold)
+    scores = {}
+    for n, samples in enumerate(rosters):
+        known = [unit(seed).astype(float) for seed, model in samples if model == 0]
+        if known:
+            mean = np.mean(known, axis=0)
+            scores[f"s{n}"] = float(mean @ unit(asked).astype(float) / np.linalg.norm(mean))
+    if not scores:
+        assert found == Match(None, -1.0)
+        return
+    assert found.score == pytest.approx(max(scores.values()), abs=1e-5)
+    assert (found.name is not None) == (found.score >= threshold)
+    if found.name is not None:
+        assert scores[found.name] == pytest.approx(max(scores.values()), abs=1e-5)
+
+
+def test_one_sample_of_another_model_counts_for_nothing() -> None:
+    speaker = enrolled("Anna", (1, 0), (2, 1))
+    assert match(Embedded(unit(1), MODELS[0]), [speaker], 0.9).name == "Anna"
+    assert match(Embedded(unit(1), MODELS[1]), [speaker], -0.5).score < 0.9
+    assert match(Embedded(unit(1, 7), MODELS[0]), [speaker], -0.5) == Match(None, -1.0), "another dimension"
+
+
+def test_samples_that_cancel_out_are_nobody() -> None:
+    samples = (Sample("1", unit(1), MODELS[0], 1), Sample("2", -unit(1), MODELS[0], 1))
+    assert match(Embedded(unit(1), MODELS[0]), [Enrolled("Anna", 1, samples)], -0.9) == Match(None, -1.0)
+
+
+def test_strangers_count_from_0_and_somebody_may_be_there_twice() -> None:
+    found = [Match(None, 0.1), Match("Anna", 0.9), Match(None, -1.0), Match("Anna", 0.7)]
+    assert named(found) == ["Unknown 0", "Anna", "Unknown 1", "Anna"]
+    assert named([]) == []

@@ -1,0 +1,250 @@
+"""Recognition: who speaks when, what they say, and what an engine that is away changes."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+from infra import models
+from streams.clients.transcriptions import TranscriptionEngine
+from streams.speakers.service import LONG, SpeakerService
+from streams.speakers.transcripts import Writer
+from streams.voice.activity import FRAME, RATE, bundled
+from streams.voice.speaker import OnnxSpeakerEngine
+from tests.conftest import SHARED
+from tests.unit.streams.clients.http_engine import Asked, HttpEngine, reply
+from tests.unit.streams.speakers.house import ORGANIZATION, Attentive, House, recognize, register, wav
+from tests.unit.streams.voice.tones import talk
+from topics.errors import AudioError, AudioTooLong, DirectoryDown, EngineAway
+from topics.ports import Spoken
+
+MEETING = wav(talk((0, 4.0), (1, 4.0), (None, 1.0), (2, 4.0), (0, 4.0)))
+
+
+def spoken(house: House, data: bytes = MEETING, organization: str = ORGANIZATION, **given: Any) -> list[Spoken]:
+    async def scene(service: SpeakerService) -> list[Spoken]:
+        return list(await recognize(service, data, organization))
+
+    return house.run(scene, **given)
+
+
+def with_anna_and_bob() -> House:
+    house = House()
+
+    async def scene(service: SpeakerService) -> None:
+        await register(service, "Anna", wav(talk((2, 4.0))))
+        await register(service, "Bob", wav(talk((0, 4.0))))
+
+    house.run(scene)
+    house.engine.asked.clear()
+    return house
+
+
+def test_speakers_are_named_turn_by_turn() -> None:
+    house = with_anna_and_bob()
+    found = spoken(house)
+    assert [(turn.speaker, turn.name, turn.known) for turn in found] == [
+        (0, "Bob", True),
+        (1, "Unknown 0", False),
+        (2, "Anna", True),
+        (0, "Bob", True),
+    ]
+    assert [turn.start_ms for turn in found] == pytest.approx([0, 4000, 9000, 13_000], abs=500)
+    assert found[0].score == pytest.approx(1, abs=0.01)
+    assert -0.1 < found[1].score < 0.5
+    assert all(before.end_ms <= after.start_ms for before, after in itertools.pairwise(found))
+    assert {turn.transcript for turn in found} == {""}
+
+
+def test_the_threshold_of_the_deployment_goes_first() -> None:
+    """Somebody in a mix of two voices is either of them only where little is asked."""
+    mixed = wav((talk((0, 4.0)) + talk((4, 4.0))) / np.float32(2))
+    house = with_anna_and_bob()
+    assert [turn.name for turn in spoken(house, mixed)] == ["Unknown 0"]
+    (turn,) = spoken(house, mixed, threshold=0.6)
+    assert turn.name == "Bob"
+    assert turn.score == pytest.approx(0.707, abs=0.02)
+    house.threshold = None
+    assert [turn.name for turn in spoken(house, mixed)] == ["Bob"], "0.5 where nobody says"
+
+
+def test_the_engines_threshold_is_for_ten_and_falls_where_fewer_are_registered() -> None:
+    """A voice between two of them is 0.7 like either."""
+    mixed = wav((talk((0, 4.0)) + talk((4, 4.0))) / np.float32(2))
+    house = with_anna_and_bob()
+    for per_doubling, name in ((0.07, "Unknown 0"), (0.1, "Bob")):
+        house.per_doubling = per_doubling
+        assert [turn.name for turn in spoken(house, mixed)] == [name]
+        assert [turn.name for turn in spoken(house, mixed, threshold=0.9)] == ["Unknown 0"], "the deployment's is fixed"
+
+
+def test_another_organization_finds_nobody() -> None:
+    house = with_anna_and_bob()
+    found = spoken(house, organization="another")
+    assert {turn.known for turn in found} == {False}
+    assert {turn.score for turn in found} == {-1.0}
+
+
+def test_where_nobody_speaks_there_is_nothing() -> None:
+    """The engine is not asked."""
+    house = with_anna_and_bob()
+    assert spoken(house, wav(talk((None, 3.0)))) == []
+    assert house.engine.asked == []
+
+
+def test_who_says_too_little_is_not_judged() -> None:
+    house = with_anna_and_bob()
+    (turn,) = spoken(house, wav(talk((None, 1.0), (0, 0.35), (None, 1.0))))
+    assert (turn.unlabeled, turn.known, turn.score, turn.name) == (True, False, -1.0, "Unknown 0")
+    assert house.engine.asked == []
+
+
+def test_an_engine_that_is_away_is_named_even_where_nobody_is_registered() -> None:
+    house = House()
+    house.engine.answer = reply({}, 500)
+    with pytest.raises(EngineAway, match="Speaker API error: 500"):
+        spoken(house)
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [(b"hello" * 99, AudioError), (wav(np.zeros(601_000, np.float32), "FLAC", 1000), AudioTooLong)],
+)
+def test_recordings_are_bounded_as_on_registration(data: bytes, kind: type[Exception]) -> None:
+    with pytest.raises(kind):
+        spoken(House(), data)
+
+
+def test_without_the_database_nobody_is_recognised() -> None:
+    house = House()
+    house.roster.down = True
+    with pytest.raises(DirectoryDown):
+        spoken(house)
+
+
+def written(
+    house: House,
+    speech: HttpEngine,
+    timeout_s: float = 5.0,
+    data: bytes = MEETING,
+    piece_s: float = 30.0,
+    **given: Any,
+) -> list[str]:
+    """Transcripts of the turns."""
+
+    async def scene() -> list[str]:
+        async with speech.running():
+            engine = TranscriptionEngine(speech.address(timeout_s=timeout_s, model="m"))
+            async with house.open(writer=Writer(engine, piece_s), **given) as service:
+                found = await recognize(service, data)
+            await engine.close()
+            return [turn.transcript for turn in found]
+
+    return asyncio.run(scene())
+
+
+WORDS = {
+    "text": "Good morning. Hello! Nice day, yes.",
+    "words": [
+        {"word": word, "start": start, "end": start + 0.3}
+        for word, start in [("Good", 0.5), ("morning", 2.0), ("Hello", 5.0), ("Nice", 10.0), ("day", 11.0), ("yes", 14)]
+    ],
+}
+
+
+def test_what_is_said_is_told_turn_by_turn() -> None:
+    speech = HttpEngine(reply(WORDS))
+    assert written(with_anna_and_bob(), speech) == ["Good morning.", "Hello!", "Nice day,", "yes."]
+    assert speech.asked[0].fields["model"] == [b"m"]
+
+
+def test_a_recording_is_heard_once() -> None:
+    """For its words and for its speakers."""
+    ear = Attentive()
+    assert any(written(with_anna_and_bob(), HttpEngine(reply(WORDS)), activity=lambda: ear))
+    assert ear.frames == math.ceil(17 * RATE / FRAME)
+
+
+@pytest.mark.parametrize("answer", [reply({}, 503), reply(b"["), None])
+def test_a_speech_engine_that_fails_or_is_late_fails_nothing(answer: bytes | None) -> None:
+    assert written(with_anna_and_bob(), HttpEngine(answer), timeout_s=0.1) == [""] * 4
+
+
+def test_registration_does_not_wait_for_the_words_of_a_recognition() -> None:
+    house, begun = with_anna_and_bob(), asyncio.Semaphore(0)
+    speech = HttpEngine(lambda asked: begun.release())
+
+    async def scene() -> None:
+        async with speech.running():
+            engine = TranscriptionEngine(speech.address(timeout_s=60.0))
+            async with house.open(writer=Writer(engine, 30.0)) as service:
+                waiting = [asyncio.create_task(recognize(service, MEETING)) for _ in range(LONG)]
+                async with asyncio.timeout(5):
+                    for _ in waiting:
+                        await begun.acquire()
+                    await register(service, "Cleo", wav(talk((1, 4.0)), "FLAC"))
+                for task in waiting:
+                    task.cancel()
+                await asyncio.gather(*waiting, return_exceptions=True)
+            await engine.close()
+
+    asyncio.run(scene())
+
+
+def test_what_came_in_time_is_there() -> None:
+    def first_only(asked: Asked) -> bytes | None:
+        length = soundfile.info(io.BytesIO(asked.fields["file"][0])).duration
+        return reply({"text": "here"}) if length > 7 else None
+
+    data = wav(talk((0, 8.0), (None, 2.0), (1, 5.0)))
+    found = written(with_anna_and_bob(), HttpEngine(first_only), timeout_s=0.3, data=data, piece_s=9.0)
+    assert found == ["here", ""]
+
+
+@pytest.mark.parametrize("deed", [register, recognize])
+def test_who_hangs_up_leaves_nothing_running(deed: Callable[..., Any]) -> None:
+    house = House()
+    begun = asyncio.Event()
+    house.engine.answer = lambda asked: begun.set()
+
+    async def scene(service: SpeakerService) -> None:
+        call = register(service, "Anna", MEETING) if deed is register else recognize(service, MEETING)
+        task = asyncio.create_task(call)
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        names = {task.get_name() for task in asyncio.all_tasks()}
+        assert len(names) <= 4, "the engine's connections, and this one"
+        house.engine.answer = house.answer
+        assert await recognize(service, MEETING)
+
+    house.run(scene)
+
+
+def test_two_readers_are_recognised() -> None:
+    """With the bundled models: one is registered, and speaks before and after another."""
+    files = [SHARED / "data" / "speech" / name for name in ("103-1240-0000.ogg", "1034-121119-0000.ogg")]
+    if not all(file.is_file() for file in files):
+        pytest.skip("the recordings of ../shared/data are not here")
+    one, other = (soundfile.read(file, dtype="float32")[0] for file in files)
+    house = House(OnnxSpeakerEngine(models.directory("speaker_mini")))
+    house.threshold = 0.25
+
+    async def scene(service: SpeakerService) -> Any:
+        await register(service, "Reader", wav(one[: 6 * RATE]))
+        meeting = np.concatenate((one[6 * RATE :], other))
+        return await recognize(service, wav(meeting, "FLAC"))
+
+    found = house.run(scene, activity=bundled)
+    assert [name for name, _ in itertools.groupby(turn.name for turn in found)] == ["Reader", "Unknown 0"]
+    assert next(turn.start_ms for turn in found if not turn.known) == pytest.approx(8000, abs=1000)
+    assert min(turn.score for turn in found if turn.known) > 0.4

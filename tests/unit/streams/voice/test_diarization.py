@@ -1,0 +1,177 @@
+"""Diarization with made-up voices."""
+
+from __future__ import annotations
+
+import itertools
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streams.models.protocol import Floats
+from streams.voice.activity import FRAME_S, RATE, Segment
+from streams.voice.diarization import Turn, Window, diarize, joined, linked, smoothed, speakers, turns, windows
+from streams.voice.manifest import Diarization, Utterance
+from tests.unit.streams.voice.tones import MANIFEST, SETTINGS, Ear, Tones, talk
+from topics.errors import EngineError
+
+
+def heard(*parts: tuple[int | None, float]) -> list[Turn]:
+    return diarize([talk(*parts)], Tones(), Ear())
+
+
+def test_two_speakers() -> None:
+    found = heard((None, 1), (3, 4), (None, 1), (0, 3), (None, 0.6), (3, 2), (None, 1))
+    assert [turn.speaker for turn in found] == [0, 1, 0]
+    ends = [(turn.start_s, turn.end_s) for turn in found]
+    assert ends == [pytest.approx(want, abs=0.08) for want in [(1, 5), (6, 9), (9.6, 11.6)]]
+
+
+def test_a_change_without_a_pause_is_found() -> None:
+    found = heard((0, 4), (1, 4), (2, 4))
+    assert [turn.speaker for turn in found] == [0, 1, 2]
+    assert [turn.end_s for turn in found] == pytest.approx([4, 8, 12], abs=0.41)
+    assert all(one.end_s == other.start_s for one, other in itertools.pairwise(found))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
+def test_finds_how_many_there_are(count: int) -> None:
+    found = heard(*((turn // 2 % count if turn % 2 else None, 1.0 + turn % 3) for turn in range(4 * count + 2)))
+    assert {turn.speaker for turn in found} == set(range(count))
+    firsts = list(dict.fromkeys(turn.speaker for turn in found))
+    assert firsts == sorted(firsts)
+
+
+def test_nobody() -> None:
+    assert heard((None, 5)) == []
+    assert diarize([], Tones(), Ear()) == []
+    assert diarize([np.empty(0, np.float32)], Tones(), Ear()) == []
+
+
+def test_one_short_word_is_one_turn() -> None:
+    (turn,) = heard((None, 0.5), (2, 0.3), (None, 0.5))
+    assert turn.speaker == 0
+    assert turn.end_s - turn.start_s == pytest.approx(0.3, abs=0.13)
+
+
+def test_a_cough_is_no_speaker_of_its_own() -> None:
+    found = heard((0, 4), (None, 1), (4, 0.4), (None, 1), (0, 4))
+    assert {turn.speaker for turn in found} == {0}
+
+
+@pytest.mark.parametrize(("seconds", "found"), [(20.0, 2), (100.0, 2), (300.0, 1), (5000.0, 1)])
+def test_what_a_speaker_must_say_grows_with_the_recording(seconds: float, found: int) -> None:
+    assert len(speakers(np.eye(2), np.ones(2), np.array([seconds, 4.0]), 0.5)) == found
+
+
+def test_a_speaker_need_not_say_more_than_ten_seconds() -> None:
+    assert len(speakers(np.eye(3), np.ones(3), np.array([5000.0, 10.0, 9.9]), 0.5)) == 2
+
+
+@pytest.mark.parametrize(("seconds", "found"), [(14.9, 2), (15.0, 1)])
+def test_clusters_with_much_speech_are_merged_by_the_threshold_itself(seconds: float, found: int) -> None:
+    """Two clusters with a distance of 0.4 that caution left apart."""
+    sums, sizes = np.array([[20.0, 0.0], [12.0, 16.0]]), np.array([20.0, 20.0])
+    means = speakers(sums, sizes, np.array([60.0, seconds]), 0.41)
+    assert len(means) == found
+    assert np.linalg.norm(means, axis=1) == pytest.approx(1)
+    assert len(speakers(sums, sizes, np.array([60.0, seconds]), 0.39)) == 2
+
+
+PARTS = ((0, 3), (None, 0.4), (1, 2.5), (2, 2), (None, 1), (0, 0.4), (None, 0.7), (1, 3.3))
+
+
+@given(cuts=st.lists(st.integers(0, 200_000), max_size=6))
+@settings(max_examples=6, deadline=None)
+def test_cuts_change_nothing(cuts: list[int]) -> None:
+    samples = talk(*PARTS)
+    blocks = np.split(samples, sorted(min(cut, len(samples)) for cut in cuts))
+    assert diarize(blocks, Tones(), Ear()) == heard(*PARTS)
+
+
+def test_hours_are_taken_in_blocks_and_hardly_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three minutes of two speakers without a pause: what is embedded is a view of a minute and little more."""
+    longest = 0
+    embed = Tones.embed
+
+    def watched(self: Tones, samples: Floats) -> Floats:
+        nonlocal longest
+        base = samples.base if samples.base is not None else samples
+        longest = max(longest, len(base))
+        return embed(self, samples)
+
+    monkeypatch.setattr(Tones, "embed", watched)
+    minute = talk((0, 30), (1, 30))
+    found = diarize((minute for _ in range(3)), Tones(), Ear())
+    assert [turn.speaker for turn in found] == [0, 1] * 3
+    assert longest < 62 * RATE
+
+
+def test_engine_must_fit() -> None:
+    with pytest.raises(EngineError, match="no settings for diarization"):
+        diarize([], Tones(msgspec.structs.replace(MANIFEST, diarization=None)), Ear())
+    eight = Utterance(sample_rate=8000, min_samples=4000, max_samples=80_000)
+    with pytest.raises(EngineError, match="takes another rate"):
+        diarize([], Tones(msgspec.structs.replace(MANIFEST, input=eight)), Ear())
+
+
+@given(
+    start=st.integers(0, 300),
+    length=st.integers(1, 2000),
+    window=st.sampled_from([1.0, 1.6, 2.4]),
+    hops=st.integers(1, 4),
+)
+def test_windows_cover_a_segment(start: int, length: int, window: float, hops: int) -> None:
+    segment = Segment(start * FRAME_S, (start + length) * FRAME_S)
+    made = windows(segment, Diarization(window, window / hops, 0.5))
+    assert made[0].heard.start_s == made[0].part.start_s == segment.start_s
+    assert made[-1].part.end_s == segment.end_s
+    assert made[-1].heard.end_s == pytest.approx(segment.end_s)
+    for one, other in itertools.pairwise(made):
+        assert one.part.end_s == other.part.start_s
+        assert 0 < other.heard.start_s - one.heard.start_s <= window / hops + 1e-6
+        assert one.heard.end_s - one.heard.start_s == pytest.approx(window)
+
+
+@given(steps=st.integers(1, 6), speakers=st.integers(1, 3), seed=st.integers(0, 999), change=st.floats(0, 1))
+@settings(max_examples=60, deadline=None)
+def test_smoothing_finds_the_best_path(steps: int, speakers: int, seed: int, change: float) -> None:
+    scores = np.random.default_rng(seed).uniform(0, 1, (steps, speakers))
+
+    def worth(path: tuple[int, ...]) -> float:
+        changes = sum(one != other for one, other in itertools.pairwise(path))
+        return float(sum(scores[step, state] for step, state in enumerate(path)) - change * changes)
+
+    best = max(map(worth, itertools.product(range(speakers), repeat=steps)))
+    assert worth(tuple(smoothed(scores, change).tolist())) == pytest.approx(best)
+
+
+def window(start: float, end: float) -> Window:
+    return Window(Segment(start, end), Segment(start, end))
+
+
+def test_turns_are_joined_over_a_breath_but_not_over_another() -> None:
+    parts = [window(0, 1), window(1.2, 2), window(2.1, 3), window(3.1, 4), window(5, 6)]
+    found = joined(parts, np.array([4, 4, 2, 4, 4]))
+    assert found == [Turn(0, 2, 0), Turn(2.1, 3, 1), Turn(3.1, 4, 0), Turn(5, 6, 0)]
+
+
+def test_turns_do_not_depend_on_how_vectors_are_turned() -> None:
+    """Rotating the space of all voices changes nothing: only cosines count."""
+    rng = np.random.default_rng(5)
+    rotation = np.linalg.qr(rng.normal(size=(8, 8)))[0].astype(np.float32)
+    vectors = np.eye(8, dtype=np.float32)[[0, 0, 1, 1, 0, 2, 2, 1]] + 0.2 * rng.normal(size=(8, 8)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    parts = [window(2 * step, 2 * step + 1.6) for step in range(8)]
+    found = turns(parts, vectors, SETTINGS)
+    assert [turn.speaker for turn in found] == [0, 0, 1, 1, 0, 2, 2, 1]
+    assert turns(parts, vectors @ rotation, SETTINGS) == found
+
+
+def test_turns_are_linked_over_pauses_of_one_speaker() -> None:
+    turns = [Turn(0.0, 1.0, 0), Turn(1.4, 2.0, 0), Turn(2.0, 3.0, 1), Turn(3.1, 4.0, 0), Turn(5.1, 6.0, 0)]
+    assert linked(turns, 1.0) == [Turn(0.0, 2.0, 0), Turn(2.0, 3.0, 1), Turn(3.1, 4.0, 0), Turn(5.1, 6.0, 0)]
+    assert linked(turns, 0.3) == turns
+    assert linked([], 1.0) == []

@@ -1,0 +1,86 @@
+"""Diarization error rate: cases worked out by hand."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from infra.lab.evaluation import diarization_threshold
+from infra.lab.evaluation.diarization import Errors, best_matching, errors
+from infra.lab.evaluation.diarization_threshold import chosen, together
+from streams.voice.diarization import Turn
+
+#: A speaks for ten seconds, B for six after a pause of two.
+TALK = [Turn(0, 10, 0), Turn(12, 18, 1)]
+
+
+@pytest.mark.parametrize(
+    ("found", "want"),
+    [
+        (TALK, Errors(0, 0, 0, 16)),
+        ([Turn(0, 10, 7), Turn(12, 18, 3)], Errors(0, 0, 0, 16)),
+        ([], Errors(16, 0, 0, 16)),
+        ([Turn(0, 18, 0)], Errors(0, 2, 6, 16)),
+        ([Turn(0, 9, 0), Turn(12, 20, 1)], Errors(1, 2, 0, 16)),
+        ([Turn(0, 4, 0), Turn(4, 10, 2), Turn(12, 18, 1)], Errors(0, 0, 4, 16)),
+        ([Turn(0, 10, 0), Turn(12, 18, 1), Turn(3, 5, 2)], Errors(0, 2, 0, 16)),
+        ([Turn(0, 10, 0), Turn(5, 10, 0), Turn(12, 18, 1)], Errors(0, 0, 0, 16)),
+    ],
+)
+def test_by_hand(found: list[Turn], want: Errors) -> None:
+    assert errors(TALK, found) == want
+
+
+def test_overlap_counts_for_each_speaker() -> None:
+    both = [Turn(0, 6, 0), Turn(4, 10, 1)]
+    assert errors(both, both) == Errors(0, 0, 0, 12)
+    assert errors(both, [Turn(0, 5, 0), Turn(5, 10, 1)]) == Errors(2, 0, 0, 12)
+    assert errors(both, [Turn(0, 10, 0)]) == Errors(2, 0, 4, 12)
+
+
+def test_nothing_counts_inside_the_collar() -> None:
+    late = [Turn(0.2, 10.2, 0), Turn(11.9, 18, 1)]
+    assert errors(TALK, late).rate == pytest.approx(0.5 / 16)
+    assert errors(TALK, late, 0.25).rate == 0
+    assert errors(TALK, late, 0.25).speech_s == pytest.approx(15)
+    found = errors(TALK, [Turn(0, 12, 0), Turn(12, 18, 1)], 0.25)
+    assert found.false_alarm_s == pytest.approx(1.5)
+
+
+def test_errors_add_up() -> None:
+    both = Errors(1, 2, 3, 10) + Errors(0, 1, 0, 10)
+    assert both == Errors(1, 3, 3, 20)
+    assert both.rate == pytest.approx(0.35)
+    assert errors([], [Turn(0, 1, 0)]).false_alarm_s == 1
+    assert errors([], []).rate == 0
+
+
+@given(rows=st.integers(0, 4), columns=st.integers(0, 5), seed=st.integers(0, 99))
+@settings(max_examples=60, deadline=None)
+def test_matching_is_the_best_there_is(rows: int, columns: int, seed: int) -> None:
+    shared = np.random.default_rng(seed).uniform(0, 9, (rows, columns))
+    long = shared if rows >= columns else shared.T
+    picks = itertools.permutations(range(long.shape[0]), long.shape[1])
+    want = max(sum(long[row, column] for column, row in enumerate(pick)) for pick in picks)
+    assert best_matching(shared) == pytest.approx(want)
+
+
+def test_the_threshold_is_in_the_middle_of_what_is_flat() -> None:
+    rates = {0.5: 0.3, 0.6: 0.109, 0.7: 0.1, 0.8: 0.105, 0.9: 0.2}
+    found = {threshold: (Errors(rate, 0, 0, 1), Errors()) for threshold, rate in rates.items()}
+    assert chosen(found) == 0.7
+    assert chosen(together([found, found])) == 0.7
+
+
+def test_folds_are_judged_by_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert diarization_threshold.main(["--data", str(tmp_path), "--folds", str(tmp_path)]) == 1
+    assert "has not two folds or more" in capsys.readouterr().err
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "speakers.txt").write_text("7\n")
+    assert diarization_threshold.main(["--data", str(tmp_path), "--folds", str(tmp_path)]) == 1
+    assert "manifest.json: No such file" in capsys.readouterr().err

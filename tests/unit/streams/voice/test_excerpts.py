@@ -1,0 +1,50 @@
+"""Excerpts: the longest turns of each speaker, bounded in length and number."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streams.models.protocol import Floats
+from streams.voice.activity import RATE
+from streams.voice.diarization import Turn
+from streams.voice.excerpts import MOST_S, MOST_SPEAKERS, excerpts
+
+
+def cut(first: int, end: int) -> Floats:
+    """Each sample is its own number, in seconds."""
+    return (np.arange(first, end) / RATE).astype(np.float32)
+
+
+def made(lengths: list[tuple[int, float]]) -> list[Turn]:
+    """Turns in a row of (speaker, seconds), speakers numbered as they appear."""
+    turns, at, numbers = [], 0.0, dict[int, int]()
+    for speaker, seconds in lengths:
+        turns.append(Turn(at, at + seconds, numbers.setdefault(speaker, len(numbers))))
+        at += seconds
+    return turns
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.floats(0.1, 20)), max_size=10))
+@settings(max_examples=25, deadline=None)
+def test_of_each_as_much_as_there_is_up_to_the_bound(lengths: list[tuple[int, float]]) -> None:
+    turns = made(lengths)
+    found = excerpts(turns, cut)
+    assert len(found) == len({turn.speaker for turn in turns})
+    for speaker, samples in enumerate(found):
+        said = sum(turn.end_s - turn.start_s for turn in turns if turn.speaker == speaker)
+        assert abs(len(samples) / RATE - min(said, MOST_S)) < 0.01
+        assert len(np.unique(samples)) == len(samples)
+
+
+def test_the_longest_turns_are_heard() -> None:
+    (found,) = excerpts(made([(0, 5.0), (0, 28.0), (0, 3.0)]), cut)
+    assert (found[0], len(found)) == (5.0, 30 * RATE)
+    assert np.array_equal(found[28 * RATE :], cut(0, 2 * RATE)), "then some of the next longest"
+
+
+def test_of_very_many_those_who_speak_most_are_heard() -> None:
+    found = excerpts(made([(n, 1.0 + n / 100) for n in range(MOST_SPEAKERS + 3)]), cut)
+    assert [len(samples) > 0 for samples in found] == [False] * 3 + [True] * MOST_SPEAKERS
+    assert excerpts([], cut) == []

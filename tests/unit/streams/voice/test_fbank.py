@@ -1,0 +1,105 @@
+"""Filter-bank frames against their definition, written out frame by frame and bin by bin, and against known values."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from streams.models.protocol import Floats
+from streams.voice.fbank import fbank
+from streams.voice.manifest import Fbank
+from topics.errors import AudioError
+
+RATE = 16_000
+KALDI = Fbank(RATE, 8000, 160_000)
+WESPEAKER = Fbank(RATE, 8000, 160_000, window="hamming", scale=32768.0)
+NEMO = Fbank(
+    RATE,
+    8000,
+    160_000,
+    window="hann",
+    remove_dc=False,
+    low_hz=0.0,
+    mel="slaney",
+    normalisation="mean-variance",
+    layout="bands-frames",
+)
+
+
+def noise(samples: int) -> Floats:
+    return (0.1 * np.random.default_rng(0).standard_normal(samples) + 0.02).astype(np.float32)
+
+
+def mel(hertz: float, slaney: bool) -> float:
+    if not slaney:
+        return 1127.0 * math.log(1.0 + hertz / 700.0)
+    return hertz * 3 / 200 if hertz <= 1000 else 15 + 27 * math.log(hertz / 1000) / math.log(6.4)
+
+
+def inverse(mels: float) -> float:
+    return mels * 200 / 3 if mels <= 15 else 1000 * 6.4 ** ((mels - 15) / 27)
+
+
+def slow(front: Fbank, samples: Floats) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    """Each frame and band by itself, in doubles."""
+    slaney = front.mel == "slaney"
+    low, high = mel(front.low_hz, slaney), mel(front.high_hz or RATE / 2, slaney)
+    edges = [low + (high - low) * k / (front.bands + 1) for k in range(front.bands + 2)]
+    rows = []
+    for start in range(0, len(samples) - 400 + 1, 160):
+        x = [float(value) * front.scale for value in samples[start : start + 400]]
+        if front.remove_dc:
+            x = [value - sum(x) / 400 for value in x]
+        x = [value - front.pre_emphasis * x[max(0, n - 1)] for n, value in enumerate(x)]
+        period = 400 if front.window == "hann" else 399
+        cosines = [math.cos(2 * math.pi * n / period) for n in range(400)]
+        window = {
+            "povey": [(0.5 - 0.5 * c) ** 0.85 for c in cosines],
+            "hamming": [0.54 - 0.46 * c for c in cosines],
+            "hann": [0.5 - 0.5 * c for c in cosines],
+        }[front.window]
+        power = np.abs(np.fft.fft(np.multiply(x, window), 512)) ** 2
+        row = []
+        for left, centre, right in zip(edges, edges[1:], edges[2:], strict=False):
+            total = 0.0
+            for k in range(257):
+                at, a, b, c = mel(k * RATE / 512, slaney), left, centre, right
+                if slaney:
+                    at, a, b, c = k * RATE / 512, inverse(left), inverse(centre), inverse(right)
+                weight = max(0.0, min((at - a) / (b - a), (c - at) / (c - b)))
+                total += power[k] * weight * (2 / (c - a) if slaney else 1.0)
+            row.append(math.log(total + 2**-24) if slaney else math.log(max(total, 1.1920929e-07)))
+        rows.append(row)
+    logs = np.array(rows)
+    if front.normalisation != "none":
+        logs = logs - logs.mean(axis=0)
+    if front.normalisation == "mean-variance":
+        logs = logs / (logs.std(axis=0, ddof=1) + 1e-5)
+    return logs
+
+
+@pytest.mark.parametrize("front", [KALDI, WESPEAKER, NEMO], ids=["kaldi", "wespeaker", "nemo"])
+def test_frames_are_the_definition(front: Fbank) -> None:
+    samples = noise(1400)
+    got = fbank(front, samples)
+    assert (got.dtype.name, got.shape) == ("float32", (7, 80))
+    np.testing.assert_allclose(got, slow(front, samples), atol=2e-3)
+
+
+def test_scale_is_a_constant_that_the_mean_takes_away() -> None:
+    plain = Fbank(RATE, 8000, 160_000, normalisation="none")
+    loud = Fbank(RATE, 8000, 160_000, normalisation="none", scale=32768.0)
+    samples = noise(1400)
+    np.testing.assert_allclose(fbank(loud, samples) - fbank(plain, samples), 2 * math.log(32768), atol=1e-3)
+
+
+def test_silence_is_finite() -> None:
+    for front in (KALDI, NEMO):
+        np.testing.assert_allclose(fbank(front, np.zeros(800, np.float32)), 0.0, atol=1e-4)
+
+
+def test_less_than_a_frame() -> None:
+    with pytest.raises(AudioError, match=r"399 samples .* a frame \(400\)"):
+        fbank(KALDI, noise(399))

@@ -1,0 +1,81 @@
+"""Made-up voices: speakers are tones, speech is what is not silent."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streams.models.manifest import Graph
+from streams.models.protocol import Floats
+from streams.voice.activity import RATE, VoiceActivity, VoiceStream
+from streams.voice.manifest import Diarization, SpeakerManifest, Utterance
+
+SETTINGS = Diarization(window_s=1.6, hop_s=0.8, threshold=0.6)
+MANIFEST = SpeakerManifest(
+    name="tones",
+    version="1",
+    licence="CC0-1.0",
+    source="here",
+    graph=Graph("model.onnx", "0" * 64),
+    input=Utterance(sample_rate=RATE, min_samples=RATE // 2, max_samples=10 * RATE),
+    dimension=5,
+    threshold=0.5,
+    diarization=SETTINGS,
+)
+PITCHES = (200, 400, 800, 1600, 3200)
+WAVES = np.exp(2j * np.pi * np.outer(PITCHES, np.arange(2 * RATE) / RATE)).astype(np.complex64)
+
+
+class Tones:
+    """A voice is the shares of the pitches in it."""
+
+    def __init__(self, manifest: SpeakerManifest = MANIFEST) -> None:
+        self.manifest = manifest
+
+    def embed(self, samples: Floats) -> Floats:
+        assert len(samples) >= RATE // 2
+        samples = samples[: 2 * RATE]
+        shares = np.abs(WAVES[:, : len(samples)] @ samples)
+        unit: Floats = (shares / np.linalg.norm(shares)).astype(np.float32)
+        return unit
+
+
+class Loud(VoiceStream):
+    """Speech is what is loud."""
+
+    def __init__(self, least: float) -> None:
+        self._pending = np.zeros(64, np.float32)
+        self._least = least
+        self.samples = 0
+
+    def _run(self, frame: Floats) -> float:
+        return float(loud(frame[np.newaxis, 64:], self._least)[0])
+
+
+class Ear(VoiceActivity):
+    """Hears what is loud."""
+
+    least = 0.1
+
+    def __init__(self) -> None:
+        pass
+
+    def stream(self) -> VoiceStream:
+        return Loud(self.least)
+
+    def run(self, frames: Floats, state: Floats) -> tuple[Floats, Floats]:
+        return loud(frames[:, 64:], self.least)[:, np.newaxis], state
+
+
+def loud(frames: Floats, least: float) -> Floats:
+    """Whether each frame is speech, float32[n]."""
+    heard: Floats = (np.abs(frames).mean(axis=1) > least).astype(np.float32)
+    return heard
+
+
+def talk(*parts: tuple[int | None, float]) -> Floats:
+    """Samples of (speaker or None for silence, seconds) in a row."""
+    pieces = []
+    for speaker, seconds in parts:
+        times = np.arange(round(seconds * RATE)) / RATE
+        pieces.append(np.zeros(len(times)) if speaker is None else np.sin(2 * np.pi * PITCHES[speaker] * times))
+    return np.concatenate(pieces).astype(np.float32)

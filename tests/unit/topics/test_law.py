@@ -1,0 +1,370 @@
+"""The law of a job through random histories: several runs, redelivery, crashes, against a model that reads the log."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import get_args
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tests import naive
+from tests.unit.streams.jobs.world import JOB, KEEP_MS, JobWorld, accepted
+from topics import codec, keys
+from topics.jobs.law import LOST, TABLE, UPLOAD_IDLE_MS, Entry, EntryState, JobHead, JobState, fold_result
+from topics.jobs.options import NEEDS, Options, Service
+from topics.jobs.records import (
+    Billed,
+    Finished,
+    JobCommand,
+    JobResult,
+    Overdue,
+    Part,
+    Portion,
+    Removed,
+    Started,
+)
+
+OPTIONS = [
+    Options(sound_event_detection=True),
+    Options(speech_analysis=True, translation=True),
+    Options(sound_event_detection=True, speech_analysis=True, audio_insights=True, caption=True, translation=True),
+]
+
+
+class Running:
+    """A run: what it has emitted."""
+
+    def __init__(self, service: Service, name: str) -> None:
+        self.service = service
+        self.name = name
+        self.portions = 0
+
+
+class Job(RuleBasedStateMachine):
+    """One job id; `runs` are those of the node that lives, `ghosts` those of nodes that died and may still emit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = JobWorld()
+        self.runs: dict[Service, Running] = {}
+        self.ghosts: list[Running] = []
+        self.names = 0
+        #: Results before this one belong to a job that was under this id earlier.
+        self.first = 0
+        self.ended: dict[Service, Entry] = {}
+        self.completed = False
+        self.owed: set[Service] = set()
+
+    @property
+    def head(self) -> JobHead | None:
+        return self.world.head
+
+    def folded_results(self) -> list[JobResult]:
+        return [codec.decode_job_result(record.value) for record in self.world.results[: self.world.folded[1]]]
+
+    # --- commands ---------------------------------------------------------------------------------------------------
+
+    @initialize(parts=st.sampled_from([0, 1, 2, 2]), options=st.sampled_from(OPTIONS))
+    def upload(self, parts: int, options: Options) -> None:
+        """Most histories are of a job that was accepted."""
+        for number in range(parts):
+            self.world.command(Part("c", "a", number, b"a %d" % number))
+        if parts:
+            self.world.command(accepted("a", parts, options))
+            self.world.fold_all()
+
+    @rule(upload=st.sampled_from("aab"), ahead=st.sampled_from([0, 0, 0, 1, -1]), restart=st.integers(0, 5))
+    def part(self, upload: str, ahead: int, restart: int) -> None:
+        number = 0 if self.head is None or not restart else max(0, self.head.parts + ahead)
+        self.world.command(Part("c", upload, number, b"%s %d" % (upload.encode(), number)))
+
+    @rule(upload=st.sampled_from("aab"), less=st.sampled_from([0, 0, 0, 1]), options=st.sampled_from(OPTIONS))
+    def accept(self, upload: str, less: int, options: Options) -> None:
+        self.world.fold_all()
+        parts = 0 if self.head is None else self.head.parts - less
+        self.world.command(accepted(upload, parts, options))
+
+    @rule(really=st.sampled_from([False] * 5 + [True]))
+    def remove(self, really: bool) -> None:
+        if really:
+            self.world.command(Removed("c"))
+
+    @rule(really=st.sampled_from([False] * 9 + [True]), due=st.integers(0, 3))
+    def sweep(self, really: bool, due: int) -> None:
+        """Retention is long: whatever came before is folded, committed, and no node of then is left."""
+        self.world.fold_all()
+        if really:
+            self.world.commit()
+            self.world.now += KEEP_MS + 1
+            self.runs.clear()
+            self.ghosts.clear()
+        before = self.head
+        self.world.command(Overdue("sweep", KEEP_MS, due))
+        self.world.fold_all()
+        if before is not None:
+            over = self.world.now > before.due(KEEP_MS) and not before.unbilled
+            assert (self.head is None) == over
+            assert over or not really or before.unbilled
+        if really or self.head is None:
+            self.world.commit()
+        if self.head is None:
+            self.first = len(self.world.results)
+            self.ended, self.completed = {}, False
+
+    @rule(milliseconds=st.sampled_from([0, 1, UPLOAD_IDLE_MS]))
+    def wait(self, milliseconds: int) -> None:
+        self.world.now += milliseconds
+
+    # --- results ----------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.head is not None and self.head.ready)
+    @rule(choice=st.randoms(use_true_random=False), again=st.booleans())
+    def start(self, choice: Random, again: bool) -> None:
+        assert self.head is not None
+        service = choice.choice(self.head.ready)
+        if service not in self.runs or again:
+            self.begin_run(service)
+
+    @precondition(lambda self: self.head is not None and self.head.ready)
+    @rule(portions=st.integers(0, 3), error=st.sampled_from([None, None, "failed"]))
+    def serve(self, portions: int, error: str | None) -> None:
+        """A run with nothing in its way, but that of a ghost may be between."""
+        assert self.head is not None
+        running = self.begin_run(self.head.ready[0])
+        for number in range(portions):
+            self.world.result(Portion(running.service, running.name, number, b"%d" % number, 0.1 * number))
+        running.portions = portions
+        self.world.result(Finished(running.service, running.name, portions, error, 1000, "m"))
+        self.world.fold_all()
+
+    def begin_run(self, service: Service) -> Running:
+        if service in self.runs:
+            self.ghosts.append(self.runs[service])
+        self.names += 1
+        running = self.runs[service] = Running(service, f"r{self.names}")
+        # Nothing of a job is in the results before the job is in the changelog.
+        self.world.flush()
+        self.world.result(Started(service, running.name))
+        return running
+
+    def any_run(self, choice: Random) -> Running | None:
+        known = [*self.runs.values(), *self.ghosts]
+        return choice.choice(known) if known else None
+
+    @rule(choice=st.randoms(use_true_random=False), twice=st.booleans())
+    def portion(self, choice: Random, twice: bool) -> None:
+        if (running := self.any_run(choice)) is not None:
+            data = b"%s %d" % (running.name.encode(), running.portions)
+            for _ in range(1 + twice):
+                self.world.result(Portion(running.service, running.name, running.portions, data, 0.5))
+            running.portions += 1
+
+    @rule(choice=st.randoms(use_true_random=False), error=st.sampled_from([None, None, "failed"]))
+    def finish(self, choice: Random, error: str | None) -> None:
+        if (running := self.any_run(choice)) is not None:
+            self.world.result(Finished(running.service, running.name, running.portions, error, 1000, "m"))
+
+    @precondition(lambda self: self.head is not None and self.head.unbilled)
+    @rule()
+    def bill(self) -> None:
+        assert self.head is not None
+        self.world.result(Billed(tuple(entry.service for entry in self.head.unbilled)))
+
+    # --- folding ----------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.world.folded[0] < len(self.world.commands))
+    @rule()
+    def fold_command(self) -> None:
+        before = self.head
+        self.world.fold_command()
+        if before is not None and before.visible and self.head is not None and self.head.state is JobState.REMOVED:
+            self.runs.clear()
+
+    @precondition(lambda self: self.world.folded[1] < len(self.world.results))
+    @rule(count=st.integers(1, 4))
+    def fold_results(self, count: int) -> None:
+        for _ in range(min(count, len(self.world.results) - self.world.folded[1])):
+            self.world.fold_result()
+
+    @rule()
+    def commit(self) -> None:
+        self.world.commit()
+
+    @rule(kept=st.sampled_from([0.0, 0.4, 0.8, 1.0]), local=st.booleans(), order=st.randoms(use_true_random=False))
+    def crash(self, kept: float, local: bool, order: Random) -> None:
+        self.world.crash(kept, local, order)
+        self.ghosts.extend(self.runs.values())
+        self.runs.clear()
+
+    # --- what always holds ------------------------------------------------------------------------------------------
+
+    @invariant()
+    def entries_are_what_the_log_says(self) -> None:
+        head, store = self.head, self.world.store
+        if head is None or not head.visible:
+            return
+        assert store.accepted(JOB) is not None
+        results = self.folded_results()[self.first :]
+        for entry in head.entries:
+            portions, end = naive.job_entry(results, entry.service)
+            assert entry.ended == (end is not None)
+            if end is not None:
+                assert (entry.state is EntryState.SUCCESS) == (end.error is None)
+                assert (entry.run, entry.error, entry.portions) == (end.run, end.error, end.portions)
+            found = [store.portion(JOB, entry.service, number) for number in range(entry.portions)]
+            assert found == portions
+
+    @invariant()
+    def what_has_ended_stays(self) -> None:
+        head = self.head
+        if head is None or not head.visible:
+            return
+        for service, entry in self.ended.items():
+            now = head.entry(service)
+            assert now is not None
+            assert (now.state, now.run, now.portions, now.error) == (
+                entry.state,
+                entry.run,
+                entry.portions,
+                entry.error,
+            )
+        self.ended = {entry.service: entry for entry in head.entries if entry.ended}
+        assert head.state is JobState.COMPLETED or not self.completed
+        self.completed = head.state is JobState.COMPLETED
+        assert self.completed == all(entry.ended for entry in head.entries)
+
+    @invariant()
+    def every_success_is_billed_or_remembered(self) -> None:
+        self.owed.update(service for service, entry in self.ended.items() if entry.state is EntryState.SUCCESS)
+        billed = {
+            service for result in self.folded_results() if isinstance(result, Billed) for service in result.services
+        }
+        kept = set() if self.head is None else {entry.service for entry in self.head.unbilled}
+        assert self.owed <= billed | kept
+        if kept:
+            assert self.world.store.accepted(JOB) is not None
+
+    @invariant()
+    def what_is_ready_has_what_it_needs(self) -> None:
+        for service in () if self.head is None else self.head.ready:
+            assert self.head is not None
+            for need in NEEDS.get(service, ()):
+                entry = self.head.entry(need)
+                assert entry is None or entry.ended
+
+    @invariant()
+    def the_log_keeps_the_audio_that_is_needed(self) -> None:
+        head, store = self.head, self.world.store
+        needed = head is not None and (head.unfinished or head.state is JobState.RECEIVING)
+        rows = store.parts(JOB, head.parts) if head is not None and needed else []
+        assert self.world.references.lowest(0) == min((row.offset for row in rows), default=None)
+        if head is not None and needed:
+            parts = [codec.decode_job_command(self.world.commands[row.offset].value) for row in rows]
+            assert [(part.upload, part.number) for part in parts if isinstance(part, Part)] == [
+                (head.upload, number) for number in range(head.parts)
+            ]
+        if head is not None and head.state is JobState.COMPLETED:
+            assert store.parts(JOB, head.parts) == []
+
+    @invariant()
+    def a_job_is_watched_and_a_removed_one_leaves_nothing(self) -> None:
+        head, store = self.head, self.world.store
+        if head is not None:
+            assert any(due <= head.due(KEEP_MS) for due, _ in store.due(2**60, 100))
+        if head is None or head.state is JobState.REMOVED:
+            allowed = {store.head_key(JOB), keys.job_key(JOB, keys.ACCEPTED)} if head is not None else set()
+            left = {key for key in self.world.partition.rows if key.startswith(store.prefix(JOB))}
+            assert left <= allowed
+
+    def teardown(self) -> None:
+        """Nothing is stuck: whatever happened, running what is ready to its end completes the job."""
+        self.world.fold_all()
+        for _ in range(len(Service)):
+            for service in () if self.head is None else self.head.ready:
+                running = self.begin_run(service)
+                self.world.result(Finished(service, running.name, 0, None, 1, "m"))
+            self.world.fold_all()
+        head = self.head
+        assert head is None or head.state in (JobState.RECEIVING, JobState.COMPLETED, JobState.REMOVED)
+        if head is not None and head.unbilled:
+            self.world.result(Billed(tuple(entry.service for entry in head.unbilled)))
+            self.world.fold_all()
+            assert self.head is not None
+            assert not self.head.unbilled
+        self.every_success_is_billed_or_remembered()
+        self.a_job_is_watched_and_a_removed_one_leaves_nothing()
+
+
+Job.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+TestJob = Job.TestCase
+
+
+# --- the table, and what no history above comes to ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", JobState)
+@pytest.mark.parametrize("command", get_args(JobCommand))
+def test_every_command_has_a_rule_in_every_state(state: JobState, command: type) -> None:
+    assert (state, command) in TABLE
+
+
+def head_of(options: Options) -> JobHead:
+    world = JobWorld()
+    world.command(Part("c", "a", 0, b"a"))
+    world.command(accepted("a", 1, options))
+    world.fold_all()
+    assert world.head is not None
+    return world.head
+
+
+def test_a_gap_in_the_portions_is_an_error_and_not_a_result() -> None:
+    """A portion was parked: what follows it is no result, and the service must not wait for ever."""
+    head: JobHead | None = head_of(OPTIONS[0])
+    for result in (
+        Started(Service.SOUND, "r"),
+        Portion(Service.SOUND, "r", 1, b"second"),
+        Finished(Service.SOUND, "r", 2),
+    ):
+        assert head is not None
+        head = fold_result(head, result).head
+    assert head is not None
+    [entry] = head.entries
+    assert (entry.state, entry.error, entry.portions) == (EntryState.ERROR, LOST, 0)
+    assert head.state is JobState.COMPLETED
+
+
+def test_what_was_not_asked_for_is_not_waited_for() -> None:
+    assert head_of(Options(caption=True, audio_insights=True)).ready == (Service.INSIGHTS, Service.CAPTION)
+
+
+def test_a_bill_says_nothing_of_what_has_not_succeeded() -> None:
+    head = fold_result(head_of(OPTIONS[0]), Billed((Service.SOUND,))).head
+    assert head is not None
+    assert not head.entries[0].billed
+
+
+def test_a_job_that_was_removed_does_not_run_again_under_its_idempotency_key() -> None:
+    world = JobWorld()
+    for command in (Part("c", "a", 0, b"a"), accepted("a", 1), Removed("c"), Part("c", "b", 0, b"a"), accepted("b", 1)):
+        world.command(command)
+    world.fold_all()
+    assert world.head is not None
+    assert world.head.state is JobState.REMOVED
+    assert world.store.parts(JOB, 9) == []
+
+
+def test_of_two_uploads_under_one_key_the_one_that_began_last_is_accepted() -> None:
+    world = JobWorld()
+    for upload, number in [("a", 0), ("a", 1), ("b", 0), ("a", 2)]:
+        world.command(Part("c", upload, number, upload.encode()))
+    world.command(accepted("a", 3))
+    world.command(accepted("b", 1))
+    world.fold_all()
+    assert world.head is not None
+    assert (world.head.state, world.head.upload, world.head.received) == (JobState.ACCEPTED, "b", 1)
+    assert [row.offset for row in world.store.parts(JOB, 9)] == [2]

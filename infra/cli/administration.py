@@ -57,7 +57,7 @@ async def administration(url: str | None) -> AsyncIterator[Administration]:
         EarshotError: whatever went wrong there.
     """
     if url:
-        from app.client._admin import AdminClient
+        from infra.cli.admin_client import AdminClient
 
         if not os.environ.get(KEY):
             raise Unauthorized(f"no admin key: set {KEY} to that of the service")

@@ -117,7 +117,7 @@ def _convert_yamnet(tflite_file: Path, target: Path) -> None:
         from infra.lab.tflite_file import layers
     except ImportError as error:
         raise EngineError(
-            f"the recipe {YAMNET} needs the package {error.name}: pip install 'earshot[models]'"
+            f"the recipe {YAMNET} needs the package {error.name}: pip install 'earshot-server[models]'"
         ) from error
     graph = convert_yamnet.build(layers(content)).SerializeToString(deterministic=True)
     known = manifests.read(models.directory(YAMNET))

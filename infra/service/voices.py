@@ -180,7 +180,7 @@ def _open(url: str) -> _Store:
     try:
         return _Objects(*url_to_fs(url, skip_instance_cache=True, use_listings_cache=False, **options))
     except ImportError as error:
-        package = "install Earshot with its extra: earshot[s3]" if scheme == "s3" else str(error)
+        package = "pip install 'earshot-server[s3]'" if scheme == "s3" else str(error)
         raise ServiceError(f"voices cannot be kept at {scheme}:// yet: {package}") from error
     except Exception as error:
         raise ServiceError(f"voices cannot be kept at this {scheme}:// URL: {type(error).__name__}") from error

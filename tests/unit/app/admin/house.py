@@ -13,9 +13,9 @@ import msgspec
 from starlette.applications import Starlette
 
 from app.admin.routes import admin_routes
-from app.client._admin import AdminClient
 from app.edge import Edge
 from app.metrics import Meters
+from infra.cli.admin_client import AdminClient
 from infra.db.database import Database
 from infra.db.ledger import SqlLedger
 from infra.service.administration import SqlAdministration

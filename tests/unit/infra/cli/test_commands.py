@@ -12,9 +12,8 @@ import typer
 from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
-from app.client import _admin
-from app.client._admin import AdminClient
-from infra.cli import accounts, usage
+from infra.cli import accounts, admin_client, usage
+from infra.cli.admin_client import AdminClient
 from tests.unit.app.admin.house import KEY, URL, House, Transport, tell
 from topics.errors import BadRequest, NotFound
 
@@ -53,7 +52,7 @@ def app(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[typer.Typer
     monkeypatch.delenv("EARSHOT_ADMIN_URL", raising=False)
     monkeypatch.setenv("EARSHOT_ADMIN_KEY", KEY)
     monkeypatch.setenv("EARSHOT_DATA", str(tmp_path))
-    monkeypatch.setattr(_admin, "AdminClient", lambda *to: AdminClient(*to, transport=Transport(tmp_path)))
+    monkeypatch.setattr(admin_client, "AdminClient", lambda *to: AdminClient(*to, transport=Transport(tmp_path)))
     made = typer.Typer()
     accounts.register(made)
     usage.register(made)

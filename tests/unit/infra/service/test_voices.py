@@ -203,7 +203,7 @@ def test_the_address_of_a_store_is_not_told() -> None:
 def test_s3_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(_registry, "s3", raising=False)
     monkeypatch.setitem(sys.modules, "s3fs", None)
-    with pytest.raises(ServiceError, match=r"s3:// yet: install Earshot with its extra: earshot\[s3\]"):
+    with pytest.raises(ServiceError, match=r"s3:// yet: pip install 'earshot-server\[s3\]'"):
         FsspecVoices("s3://bucket/voices")
 
 

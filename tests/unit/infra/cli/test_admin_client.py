@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from app.admin.rows import LineRow
-from app.client import _admin
-from app.client._admin import AdminClient
 from app.http.replies import session_error
+from infra.cli import admin_client
+from infra.cli.admin_client import AdminClient
 from tests.unit.app.admin.house import KEY, URL, House, interface, tell
 from topics.accounts import Administration, Period
 from topics.errors import BadRequest, DirectoryDown, EarshotError, NotFound, RequestError, Unauthorized
@@ -152,7 +152,7 @@ def test_lines_are_read_as_they_come() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"[", b"[{}]", b"<html>]", b'[{"job":"j"},\n', b"[" + b" " * 100])
 def test_lines_that_break_off(monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
-    monkeypatch.setattr(_admin, "LONGEST_LINE", 99)
+    monkeypatch.setattr(admin_client, "LONGEST_LINE", 99)
 
     async def story() -> None:
         transport = httpx2.MockTransport(lambda _: httpx2.Response(200, content=body))

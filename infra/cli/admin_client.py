@@ -1,4 +1,4 @@
-"""The operator's client: `topics.accounts.Administration` over HTTP."""
+"""The operator's client of a service elsewhere: the port `topics.accounts.Administration` over HTTP."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ _BY_STATUS: Final = {400: BadRequest, 401: Unauthorized, 404: NotFound}
 
 
 class AdminClient:
-    """What an operator does on a service that runs elsewhere; the methods are those of the port.
+    """The administration of a service that runs elsewhere, with the methods and errors of the port.
 
-    Nothing is tried twice: DirectoryDown after a request that changes something leaves open whether it was done. The
-    name of a model with a comma in it comes back from `totals` as two.
+    Nothing is tried twice: after a DirectoryDown it is not known whether a change was made. A model whose name has a
+    comma in it comes back from `totals` as two.
     """
 
     def __init__(self, url: str, key: str, *, transport: httpx2.AsyncBaseTransport | None = None) -> None:
-        """Make a client of the service at `url`; nothing is sent yet.
+        """Make a client of the service at `url`. Nothing is sent yet.
 
         Raises:
             BadRequest: `url` is no http:// or https:// URL, or has a user or password in it.
             Unauthorized: `key` cannot be a key.
         """
-        self._url = _checked(url)
+        self._url = _base_url(url)
         if fault := apikeys.fault(key):
             raise Unauthorized(f"the admin key {fault}")
         headers = {"authorization": f"Bearer {key}"}
@@ -61,46 +61,46 @@ class AdminClient:
         )
 
     async def create_organization(self, name: str) -> tuple[Organization, str]:
-        made = await self._ask("POST", "/organizations", MadeOrganization, NewOrganization(name))
-        return made.organization.organization(), made.key
+        reply = await self._ask("POST", "/organizations", MadeOrganization, NewOrganization(name))
+        return reply.organization.organization(), reply.key
 
     async def organizations(self) -> list[Organization]:
         return [one.organization() for one in await self._ask("GET", "/organizations", list[ShownOrganization])]
 
     async def rotate_organization_key(self, organization: str) -> str:
-        return (await self._ask("POST", f"/organizations/{_quoted(organization)}/key", IssuedKey)).key
+        return (await self._ask("POST", f"/organizations/{_segment(organization)}/key", IssuedKey)).key
 
     async def delete_organization(self, organization: str) -> None:
-        await self._send("DELETE", f"/organizations/{_quoted(organization)}")
+        await self._send("DELETE", f"/organizations/{_segment(organization)}")
 
     async def create_project(self, name: str, organization: str | None = None) -> tuple[Project, str]:
-        made = await self._ask("POST", "/projects", MadeProject, NewProject(name, organization))
-        return made.project.project(), made.key
+        reply = await self._ask("POST", "/projects", MadeProject, NewProject(name, organization))
+        return reply.project.project(), reply.key
 
     async def projects(self, organization: str | None = None) -> list[Project]:
-        query = _given(organization=organization)
+        query = _query(organization=organization)
         return [one.project() for one in await self._ask("GET", "/projects", list[ShownProject], query=query)]
 
     async def rotate_project_key(self, project: str) -> str:
-        return (await self._ask("POST", f"/projects/{_quoted(project)}/key", IssuedKey)).key
+        return (await self._ask("POST", f"/projects/{_segment(project)}/key", IssuedKey)).key
 
     async def plan(self, project: str, free_seconds: int | None) -> None:
-        await self._send("PUT", f"/projects/{_quoted(project)}/plan", Plan(free_seconds))
+        await self._send("PUT", f"/projects/{_segment(project)}/plan", Plan(free_seconds))
 
     async def delete_project(self, project: str) -> None:
-        await self._send("DELETE", f"/projects/{_quoted(project)}")
+        await self._send("DELETE", f"/projects/{_segment(project)}")
 
     async def totals(self, period: Period) -> list[Total]:
-        rows = await self._ask("GET", "/usage", list[TotalRow], query=_given(**msgspec.structs.asdict(period)))
+        rows = await self._ask("GET", "/usage", list[TotalRow], query=_query(**msgspec.structs.asdict(period)))
         return [row.total() for row in rows]
 
     async def lines(self, period: Period) -> AsyncGenerator[Sequence[Charge], None]:
-        query = _given(**msgspec.structs.asdict(period), lines="true")
-        with self._answering():
+        query = _query(**msgspec.structs.asdict(period), lines="true")
+        with self._reachable():
             async with self._http.stream("GET", "/usage", params=query) as response:
                 if not response.is_success:
                     raise self._refusal(response.status_code, await response.aread())
-                async for line in self._broken(response.aiter_bytes()):
+                async for line in self._lines_of(response.aiter_bytes()):
                     if rows := self._decoded(b"[%b]" % line.strip(b"[],"), list[LineRow]):
                         yield [row.charge() for row in rows]
 
@@ -129,14 +129,14 @@ class AdminClient:
         self, method: str, path: str, body: msgspec.Struct | None = None, query: Mapping[str, str] = _NOTHING
     ) -> bytes:
         content = None if body is None else msgspec.json.encode(body)
-        with self._answering():
+        with self._reachable():
             response = await self._http.request(method, path, content=content, params=query)
         if not response.is_success:
             raise self._refusal(response.status_code, response.content)
         return response.content
 
     @contextmanager
-    def _answering(self) -> Iterator[None]:
+    def _reachable(self) -> Iterator[None]:
         try:
             yield
         except httpx2.RequestError as error:
@@ -146,52 +146,52 @@ class AdminClient:
         try:
             return msgspec.json.decode(answer, type=kind)
         except msgspec.MsgspecError:
-            raise self._stranger() from None
+            raise self._protocol_error() from None
 
-    async def _broken(self, array: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    async def _lines_of(self, array: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
         """Yield the lines of a JSON array that has line breaks between rows."""
         rest = b""
         async for data in array:
             *lines, rest = (rest + data).split(b"\n")
             if len(rest) > LONGEST_LINE:
-                raise self._stranger()
+                raise self._protocol_error()
             for line in lines:
                 yield line
         if not rest.endswith(b"]"):
-            raise self._stranger()
+            raise self._protocol_error()
         yield rest
 
     def _refusal(self, status: int, answer: bytes) -> EarshotError:
         try:
             fault = msgspec.json.decode(answer, type=Fault)
         except msgspec.MsgspecError:
-            return self._stranger()
+            return self._protocol_error()
         if status == 404 and fault.status_code is not None:
             return DirectoryDown(f"{self._url} has no operator's interface: EARSHOT_ADMIN_KEY is not set there")
         if status >= 500:
             return DirectoryDown(f"{self._url}: {fault.error}")
         return _BY_STATUS.get(status, RequestError)(fault.error)
 
-    def _stranger(self) -> DirectoryDown:
+    def _protocol_error(self) -> DirectoryDown:
         return DirectoryDown(f"what answers at {self._url} does not speak the operator's interface")
 
 
-def _checked(url: str) -> str:
+def _base_url(url: str) -> str:
     try:
         parsed = httpx2.URL(url)
     except httpx2.InvalidURL:
         parsed = httpx2.URL()
-    more = parsed.userinfo or parsed.query or parsed.fragment or (parsed.port or 0) > 65535
-    if parsed.scheme not in ("http", "https") or not parsed.host or more:
-        # It may have a password in it, so it is not shown.
+    excess = parsed.userinfo or parsed.query or parsed.fragment or (parsed.port or 0) > 65535
+    if parsed.scheme not in ("http", "https") or not parsed.host or excess:
+        # The URL is not shown: it may have a password in it.
         raise BadRequest("the URL of a service is http://HOST or https://HOST, without a user or password")
     return url.rstrip("/")
 
 
-def _quoted(reference: str) -> str:
-    """Return an id or name as one segment of a path; also dots, which alone would mean another path."""
+def _segment(reference: str) -> str:
+    """Return an id or a name as one segment of a path. Dots are quoted too: alone they would mean another path."""
     return quote(reference, safe="").replace(".", "%2E")
 
 
-def _given(**values: str | None) -> dict[str, str]:
+def _query(**values: str | None) -> dict[str, str]:
     return {name: value for name, value in values.items() if value is not None}

@@ -49,7 +49,7 @@ def redacted(settings: Settings) -> dict[str, Value]:
 
 
 def markdown() -> str:
-    """Return the table of settings that the README shows."""
+    """Return the table of settings that docs/settings.md shows."""
     from infra.settings import Settings, variable
 
     lines = ["| setting | default | meaning |", "| --- | --- | --- |"]

@@ -209,7 +209,7 @@ class Transport(base.Transport):  # type: ignore[misc]
 
 
 def refuse_exactly_once(app: Any) -> None:
-    """Refuse a mode that loses table updates; see the guarantees in the README."""
+    """Refuse a mode that loses table updates; docs/guarantee.md promises that there is none."""
     if str(app.conf.processing_guarantee.value) != "at_least_once":
         raise ImproperlyConfigured(
             "processing_guarantee exactly_once loses and repeats table updates; use at_least_once, rows are idempotent"

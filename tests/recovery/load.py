@@ -37,7 +37,7 @@ def noise(seed: int, number: int) -> bytes:
 
 
 class Client:
-    """Repeats what was not answered, with an Idempotency-Key, as the README tells clients to."""
+    """Repeats what was not answered, with an Idempotency-Key, as docs/sessions.md tells clients to."""
 
     def __init__(self, service: ServiceProcess, give_up: float = 90.0) -> None:
         self.service = service

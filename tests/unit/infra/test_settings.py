@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from infra.settings import Settings, load, typing_errors, variable
+from infra.cli.settings import markdown
+from infra.settings import Settings, load, typing_errors
 from infra.urls import Embedded, Kafka
 
-README = Path(__file__).parents[3] / "README.md"
+PAGE = Path(__file__).parents[3] / "docs" / "settings.md"
 
 
 def test_defaults_are_one_machine_and_no_broker() -> None:
@@ -156,7 +157,7 @@ def test_every_setting_has_a_sentence(field: str) -> None:
     assert "|" not in about
 
 
-def test_the_readme_names_every_setting() -> None:
-    readme = README.read_text()
-    missing = [variable(field) for field in Settings.model_fields if f"`{variable(field)}`" not in readme]
-    assert not missing, "not in README.md, which shows what `earshot config --markdown` prints"
+def test_the_page_of_settings_is_what_the_code_says() -> None:
+    _, _, rest = PAGE.read_text(encoding="utf-8").partition("<!-- settings -->\n")
+    table, _, _ = rest.partition("\n<!-- /settings -->")
+    assert table == markdown(), "put what `earshot config --markdown` prints between the marks of docs/settings.md"

@@ -1,4 +1,4 @@
-"""The model card, and that the README has the one of the models that ship."""
+"""The model card, and that docs/models.md has the one of the models that ship."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def test_no_models() -> None:
     assert card([]) == ""
 
 
-def test_the_readme_has_the_card() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_page_of_models_has_the_card() -> None:
+    text = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
     assert text.count("<!-- model card -->") == 1, "mark the place with <!-- model card --> and <!-- /model card -->"
     _, _, rest = text.partition("<!-- model card -->\n")
     inside, _, _ = rest.partition("<!-- /model card -->")

@@ -23,7 +23,7 @@ from topics.jobs.options import Service
 if TYPE_CHECKING:
     from infra.db.recount import Recount
     from infra.settings import Settings
-    from streams.kafka.history import History
+    from streams.log import LogHistory
 
 
 class Format(StrEnum):
@@ -142,10 +142,11 @@ async def _compare(settings: Settings) -> Recount:
         await history.close()
 
 
-async def _history(settings: Settings) -> History:
+async def _history(settings: Settings) -> LogHistory:
     from infra.urls import Embedded
     from streams.embedded.errors import LogLocked
-    from streams.kafka.history import EmbeddedHistory, KafkaHistory
+    from streams.embedded.history import EmbeddedHistory
+    from streams.kafka.history import KafkaHistory
     from topics import catalog
 
     broker = settings.log

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from infra.db.ledger import SqlLedger, as_stored
-from streams.kafka.history import History, Logged
+from streams.log import LogHistory, PartitionRecord
 from topics import catalog, codec, keys
 from topics.errors import RecordError
 from topics.jobs import rows
@@ -58,7 +58,7 @@ class _Job(msgspec.Struct):
     again: bool = False
 
 
-async def recount(history: History, ledger: SqlLedger) -> Recount:
+async def recount(history: LogHistory, ledger: SqlLedger) -> Recount:
     """Fold the records of all jobs and compare what succeeded, once per job and service, with the ledger's lines.
 
     Raises:
@@ -83,9 +83,9 @@ async def _by_key(ledger: SqlLedger) -> dict[Key, Charge]:
     return {(charge.job, charge.service): charge async for page in ledger.lines() for charge in page}
 
 
-async def _kept(history: History) -> dict[str, _Job]:
+async def _kept(history: LogHistory) -> dict[str, _Job]:
     """Read the rows of the jobs that are kept, and of those that are removed and not all written to the ledger."""
-    found: dict[bytes, Logged] = {}
+    found: dict[bytes, PartitionRecord] = {}
     async for record in history.records(catalog.CHANGELOG):
         key = record.key or b""
         if key[:1] != keys.JOB or len(key) != len(keys.JOB) + keys.ID_LENGTH + 1:
@@ -105,7 +105,7 @@ async def _kept(history: History) -> dict[str, _Job]:
     return jobs
 
 
-async def _accepted(history: History) -> dict[str, _Job]:
+async def _accepted(history: LogHistory) -> dict[str, _Job]:
     """Fold the commands; of a job that was removed, what it was then."""
     heads: dict[str, JobHead] = {}
     jobs: dict[str, _Job] = {}
@@ -132,9 +132,9 @@ async def _accepted(history: History) -> dict[str, _Job]:
     return jobs
 
 
-async def _fold_results(history: History, jobs: Mapping[str, _Job], kept: Mapping[str, _Job]) -> set[str]:
+async def _fold_results(history: LogHistory, jobs: Mapping[str, _Job], kept: Mapping[str, _Job]) -> set[str]:
     """Fold the results into the heads of both; return the jobs whose records are not all on the log."""
-    trimmed = {number for number, offset in (await history.begins(catalog.JOB_RESULTS)).items() if offset}
+    trimmed = {number for number, offset in (await history.first_offsets(catalog.JOB_RESULTS)).items() if offset}
     oldest: dict[int, int] = {}
     lost = set()
     async for record in history.records(catalog.JOB_RESULTS):
@@ -194,18 +194,18 @@ def _otherwise(log: Charge, ledger: Charge) -> str:
     )
 
 
-def _name(record: Logged) -> str:
+def _name(record: PartitionRecord) -> str:
     return (record.key or b"").decode("ascii", "replace")
 
 
-def _command(record: Logged) -> JobCommand | None:
+def _command(record: PartitionRecord) -> JobCommand | None:
     try:
         return codec.decode_job_command(record.value)
     except RecordError:  # the service parked it and went on
         return None
 
 
-def _result(record: Logged) -> JobResult | None:
+def _result(record: PartitionRecord) -> JobResult | None:
     try:
         return codec.decode_job_result(record.value)
     except RecordError:

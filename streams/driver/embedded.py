@@ -169,30 +169,11 @@ class Producer(RecordProducer):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.writer = EmbeddedWriter(self.app.embedded_log)
+        self.writer = self.app.embedded_log
 
     def supports_headers(self) -> bool:
         """Return False: records of ours have none."""
         return False
-
-
-class EmbeddedWriter:
-    """The embedded log as a `LogWriter`."""
-
-    def __init__(self, log: EmbeddedLog) -> None:
-        self._log = log
-        self.append = log.append
-        self.append_soon = log.append_soon
-        self.flush = log.flush
-
-    @property
-    def queued_bytes(self) -> int:
-        """Bytes enqueued and not yet durable."""
-        return self._log.queued_bytes
-
-    def durable_end(self, topic: str, partition: int) -> int | None:
-        """Return the offset after the last durable record."""
-        return self._log.end(TP(topic, partition))
 
 
 class Transport(base.Transport):  # type: ignore[misc]

@@ -8,7 +8,7 @@ from typing import Any
 from faust.transport.producer import Producer
 from faust.types import TP
 
-from streams.kafka.writer import LogWriter
+from streams.log import LogWriter
 
 
 class RecordProducer(Producer):  # type: ignore[misc]

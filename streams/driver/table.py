@@ -16,7 +16,7 @@ from faust.tables.manager import TableManager
 from faust.tables.recovery import Recovery, ServiceStopped
 from faust.types import TP
 
-from streams.kafka.writer import LogWriter
+from streams.log import LogWriter
 from topics.errors import Unavailable
 
 WRITE_BUFFER: Final = 8 * 1024 * 1024
@@ -182,7 +182,7 @@ class RowTable(faust.Table):  # type: ignore[misc]
     def persist_offsets(self) -> None:
         """Note how far the local rows are known to be in the changelog; call after a flush."""
         for partition in self.data._dbs:
-            end = self.app.producer.writer.durable_end(self.changelog_topic_name, partition)
-            if end:
-                self.data.set_persisted_offset(TP(self.changelog_topic_name, partition), end - 1)
+            tp = TP(self.changelog_topic_name, partition)
+            if end := self.app.producer.writer.end(tp):
+                self.data.set_persisted_offset(tp, end - 1)
         self.data.persist()

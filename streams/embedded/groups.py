@@ -13,8 +13,9 @@ from typing import Final, NamedTuple
 from rocksdict import WriteBatch
 
 from streams.embedded import layout
-from streams.embedded.layout import Ack, Record
+from streams.embedded.layout import Record
 from streams.embedded.partition import RECORD_COST, Partition
+from streams.log import Ack
 
 #: A write holds the interpreter lock, some 30 us per 16 KiB record; this bounds it to about 2 ms.
 GROUP_BYTES: Final = 1024 * 1024

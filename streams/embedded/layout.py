@@ -51,13 +51,6 @@ class Record(NamedTuple):
     value: bytes | None
 
 
-class Ack(NamedTuple):
-    """Where and when the log took a record."""
-
-    offset: int
-    timestamp: int
-
-
 def after(prefix: bytes) -> bytes:
     """Return the key that follows all keys with this prefix of one byte."""
     return bytes((prefix[0] + 1,))

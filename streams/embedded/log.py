@@ -17,11 +17,12 @@ from streams.embedded import layout
 from streams.embedded.compaction import Compaction
 from streams.embedded.errors import LogError
 from streams.embedded.groups import Append, Group, Trim
-from streams.embedded.layout import Ack, Record
+from streams.embedded.layout import Record
 from streams.embedded.lock import DirectoryLock
 from streams.embedded.partition import Partition, Recent
 from streams.embedded.store import MIB, Store
-from streams.embedded.writer import Stats, Writer
+from streams.embedded.writer import GroupWriter, Stats
+from streams.log import Ack
 from topics.catalog import TopicPartition
 from topics.errors import Unavailable
 
@@ -69,7 +70,7 @@ class EmbeddedLog:
         self._topics: dict[str, tuple[int, int]] = {}
         self._partitions: dict[TopicPartition, Partition] = {}
         self._load_topics()
-        self._writer = Writer(
+        self._writer = GroupWriter(
             store, self._load_commits(), self._publish, sync=sync, queue_bytes=queue_bytes, clock=clock
         )
 

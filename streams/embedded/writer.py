@@ -20,9 +20,9 @@ from typing import Final
 from streams.embedded import layout
 from streams.embedded.errors import LogError
 from streams.embedded.groups import GROUP_BYTES, Append, Commit, Group, Item, Queue, cost, fail
-from streams.embedded.layout import Ack
 from streams.embedded.partition import RECORD_COST, Partition
 from streams.embedded.store import NoSpace, Stalled, Store
+from streams.log import Ack
 from topics.errors import Unavailable
 
 log: Final = logging.getLogger(__name__)
@@ -55,8 +55,11 @@ class Stats:
         self.slowest_sync = 0.0
 
 
-class Writer:
-    """The only way into the log. Its methods belong to the event loop's thread."""
+class GroupWriter:
+    """Writes groups of records, commits and trims to the database: the only way into the log.
+
+    Its methods belong to the event loop's thread.
+    """
 
     def __init__(
         self,

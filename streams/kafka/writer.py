@@ -1,53 +1,17 @@
-"""How records reach a log: one small interface over the embedded log and over aiokafka's producer."""
+"""How records reach Kafka: a queue before aiokafka's producer that knows the fate of every record."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from aiokafka.errors import KafkaError
 
+from streams.log import Ack
+from topics.catalog import TopicPartition
 from topics.errors import Unavailable
-
-
-class Position(NamedTuple):
-    """Where a record went."""
-
-    offset: int
-    timestamp: int
-
-
-class LogWriter(Protocol):
-    """Appends records; order within a partition is the order of the calls."""
-
-    @property
-    def queued_bytes(self) -> int:
-        """Bytes that are enqueued and not yet durable."""
-        ...
-
-    def append(
-        self, topic: str, partition: int, key: bytes | None, value: bytes | None, *, bounded: bool = True
-    ) -> asyncio.Future[Any]:
-        """Enqueue a record at once; the future resolves when it is durable.
-
-        Raises:
-            Unavailable: the queue is full (only when `bounded`); nothing was enqueued.
-        """
-        ...
-
-    def append_soon(self, topic: str, partition: int, key: bytes | None, value: bytes | None) -> None:
-        """Enqueue a record that nobody waits for; `flush` does, and its failure stops the process."""
-        ...
-
-    async def flush(self) -> None:
-        """Return once everything enqueued before is durable; raise when something of it failed."""
-        ...
-
-    def durable_end(self, topic: str, partition: int) -> int | None:
-        """Return the offset after the last durable record this process wrote, None when it wrote none."""
-        ...
 
 
 class _Item(NamedTuple):
@@ -55,7 +19,7 @@ class _Item(NamedTuple):
     partition: int
     key: bytes | None
     value: bytes | None
-    future: asyncio.Future[Any] | None
+    future: asyncio.Future[Ack] | None
     size: int
     span: _Span
 
@@ -75,7 +39,7 @@ OVERHEAD: Final = 100
 
 
 class KafkaWriter:
-    """Feeds an aiokafka producer from a queue, and knows the fate of every record."""
+    """The `LogWriter` of Kafka: feeds an aiokafka producer from a queue, and knows the fate of every record."""
 
     def __init__(self, limit: int, fail: Callable[[BaseException], None]) -> None:
         self.limit = limit
@@ -103,17 +67,22 @@ class KafkaWriter:
 
     def append(
         self, topic: str, partition: int, key: bytes | None, value: bytes | None, *, bounded: bool = True
-    ) -> asyncio.Future[Any]:
-        """See `LogWriter.append`."""
+    ) -> asyncio.Future[Ack]:
+        """Enqueue a record at once; the future resolves when it is durable.
+
+        Raises:
+            Unavailable: the queue is full (only when `bounded`); nothing was enqueued. The future raises it when the
+                broker does not take the record.
+        """
         size = OVERHEAD + len(key or b"") + len(value or b"")
         if bounded and self.queued_bytes + size > self.limit:
             raise Unavailable(f"{self.queued_bytes} bytes wait for the broker")
-        future = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
         self._put(topic, partition, key, value, future, size)
         return future
 
     def append_soon(self, topic: str, partition: int, key: bytes | None, value: bytes | None) -> None:
-        """See `LogWriter.append_soon`."""
+        """Enqueue a record that nobody waits for; its failure ends the process, and fails every later flush."""
         size = OVERHEAD + len(key or b"") + len(value or b"")
         self._put(topic, partition, key, value, None, size)
 
@@ -125,7 +94,7 @@ class KafkaWriter:
         self._wake.set()
 
     async def flush(self) -> None:
-        """See `LogWriter.flush`."""
+        """Return once everything enqueued before is settled; raise when a record failed that nobody waited for."""
         span = self._spans[-1]
         if span.left or len(self._spans) > 1:
             span.done = asyncio.get_running_loop().create_future()
@@ -134,9 +103,9 @@ class KafkaWriter:
         if self._failure is not None:
             raise self._failure
 
-    def durable_end(self, topic: str, partition: int) -> int | None:
-        """See `LogWriter.durable_end`."""
-        return self._ends.get((topic, partition))
+    def end(self, tp: TopicPartition) -> int | None:
+        """Return the offset after the last durable record of this process, None when it wrote none."""
+        return self._ends.get(tp)
 
     async def _feed(self, producer: Any) -> None:
         while True:
@@ -167,7 +136,7 @@ class KafkaWriter:
         if error is None:
             self._ends[item.topic, item.partition] = sent.offset + 1
             if item.future is not None and not item.future.done():
-                item.future.set_result(Position(sent.offset, sent.timestamp))
+                item.future.set_result(Ack(sent.offset, sent.timestamp))
         elif item.future is not None:
             if not item.future.done():
                 item.future.set_exception(Unavailable(f"the broker did not take the record: {error!r}"))

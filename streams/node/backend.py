@@ -9,9 +9,10 @@ from typing import Protocol
 
 from streams.embedded.log import EmbeddedLog
 from streams.embedded.maintenance import Maintenance
+from streams.embedded.reader import EmbeddedReader
 from streams.kafka import topics as kafka_topics
-from streams.kafka.readers import EmbeddedReader, KafkaReader
-from streams.sessions.audio import RecordReader
+from streams.kafka.reader import KafkaReader
+from streams.log import RecordReader
 from topics.catalog import COMMANDS, JOB_COMMANDS, Topic
 
 #: The lowest offset of a partition that is still needed, None while that is not known.

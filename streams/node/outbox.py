@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, Final
 
 from streams.folding.verdicts import Verdicts
-from streams.kafka.writer import LogWriter
+from streams.log import LogWriter
 from topics import codec
 from topics.errors import Unavailable
 from topics.jobs.records import JobCommand

@@ -5,22 +5,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from typing import Protocol
 
 import xxhash
 
+from streams.log import RecordReader
 from topics import codec
 from topics.errors import AudioError, RecordError
 from topics.records import Chunk
 from topics.rows import ChunkRow
-
-
-class RecordReader(Protocol):
-    """Reads records of one command topic at known offsets."""
-
-    def read(self, partition: int, offsets: Sequence[int]) -> AsyncGenerator[bytes | None, None]:
-        """Yield the values at rising offsets of one partition, None where the log no longer has the record."""
-        ...
 
 
 class AudioCache:

@@ -10,7 +10,8 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
 from streams.kafka import topics as kafka_topics
-from streams.kafka.history import KafkaHistory, Logged
+from streams.kafka.history import KafkaHistory
+from streams.log import PartitionRecord
 from tests.kafka.broker import Broker, kafka_broker
 from topics import catalog
 from topics.errors import Unavailable
@@ -38,20 +39,20 @@ async def _write(bootstrap: str, counts: dict[int, int]) -> None:
     await producer.stop()
 
 
-async def _read(bootstrap: str) -> tuple[dict[int, int], list[Logged], list[Logged]]:
+async def _read(bootstrap: str) -> tuple[dict[int, int], list[PartitionRecord], list[PartitionRecord]]:
     history = await KafkaHistory.open([bootstrap], PARTITIONS, LIMIT)
     try:
-        begins = dict(await history.begins(catalog.JOB_COMMANDS))
+        first = dict(await history.first_offsets(catalog.JOB_COMMANDS))
         records = [record async for record in history.records(catalog.JOB_COMMANDS)]
         # Again with the same consumer, and a topic that nothing was written to.
         assert sorted(records) == sorted([record async for record in history.records(catalog.JOB_COMMANDS)])
-        return begins, records, [record async for record in history.records(catalog.JOB_RESULTS)]
+        return first, records, [record async for record in history.records(catalog.JOB_RESULTS)]
     finally:
         await history.close()
 
 
 def test_all_that_is_there(broker: Broker) -> None:
-    async def told() -> tuple[dict[int, int], list[Logged], list[Logged]]:
+    async def scene() -> tuple[dict[int, int], list[PartitionRecord], list[PartitionRecord]]:
         await _write(broker.bootstrap, {0: 12, 2: 3})
         admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap)
         await admin.start()
@@ -59,8 +60,8 @@ def test_all_that_is_there(broker: Broker) -> None:
         await admin.close()
         return await _read(broker.bootstrap)
 
-    begins, records, none = asyncio.run(told())
-    assert begins == {0: 0, 1: 0, 2: 2}
+    first, records, none = asyncio.run(scene())
+    assert first == {0: 0, 1: 0, 2: 2}
     found = sorted(
         (one.partition, one.offset, one.timestamp, int(one.value.rstrip(b"\0"))) for one in records if one.value
     )

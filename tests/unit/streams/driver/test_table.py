@@ -30,13 +30,13 @@ class Writer:
 
     def __init__(self) -> None:
         self.changelog: list[tuple[str, int, bytes | None, bytes | None]] = []
-        self.end: int | None = None
+        self.durable: int | None = None
 
     def append_soon(self, topic: str, partition: int, key: bytes | None, value: bytes | None) -> None:
         self.changelog.append((topic, partition, key, value))
 
-    def durable_end(self, topic: str, partition: int) -> int | None:
-        return self.end
+    def end(self, tp: TP) -> int | None:
+        return self.durable
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_what_is_persisted_is_what_the_changelog_has(table: RowTable) -> None:
     table.rows(1).write({b"key": b"value"})
     table.persist_offsets()
     assert table.data.persisted_offset(tp) is None
-    writer.end = 1
+    writer.durable = 1
     table.persist_offsets()
     assert table.data.persisted_offset(tp) == 0
 

@@ -1,4 +1,4 @@
-"""Reading single records of a command topic again, for audio that is no longer in memory."""
+"""Reading single records of Kafka again, for audio that is no longer in memory."""
 
 from __future__ import annotations
 
@@ -9,29 +9,13 @@ from typing import Any, Final
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from streams.embedded.log import EmbeddedLog
 from topics.errors import Unavailable
 
 FETCH_SECONDS: Final = 10.0
 
 
-class EmbeddedReader:
-    """Gets from the embedded log."""
-
-    def __init__(self, log: EmbeddedLog, topic: str) -> None:
-        self._log = log
-        self._topic = topic
-
-    async def read(self, partition: int, offsets: Sequence[int]) -> AsyncGenerator[bytes | None, None]:
-        """Yield the values at some offsets, None for one that is gone."""
-        tp = TopicPartition(self._topic, partition)
-        for offset in offsets:
-            record = await asyncio.to_thread(self._log.get, tp, offset)
-            yield None if record is None else record.value
-
-
 class KafkaReader:
-    """Assign and seek with a consumer that belongs to no group; one reader at a time."""
+    """The `RecordReader` of one topic on Kafka: assigns and seeks a consumer without a group; one reading at a time."""
 
     def __init__(self, bootstrap: Sequence[str], record_limit: int, topic: str) -> None:
         self._bootstrap = ",".join(bootstrap)
@@ -57,7 +41,11 @@ class KafkaReader:
         return self._consumer
 
     async def read(self, partition: int, offsets: Sequence[int]) -> AsyncGenerator[bytes | None, None]:
-        """Yield the values at rising offsets, None for one that is past the topic's retention."""
+        """Yield the values at rising offsets, None where the record is past the topic's retention.
+
+        Raises:
+            Unavailable: Kafka does not answer.
+        """
         tp = TopicPartition(self._topic, partition)
         async with self._lock:
             try:

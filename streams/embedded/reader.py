@@ -1,0 +1,28 @@
+"""Reading single records of the embedded log, for audio that is no longer in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+
+from streams.embedded.log import EmbeddedLog
+from topics.catalog import TopicPartition
+
+
+class EmbeddedReader:
+    """The `RecordReader` of one topic of the embedded log."""
+
+    def __init__(self, log: EmbeddedLog, topic: str) -> None:
+        self._log = log
+        self._topic = topic
+
+    async def read(self, partition: int, offsets: Sequence[int]) -> AsyncGenerator[bytes | None, None]:
+        """Yield the values at some offsets, None where the record is gone.
+
+        Raises:
+            LogError: the log is damaged.
+        """
+        tp = TopicPartition(self._topic, partition)
+        for offset in offsets:
+            record = await asyncio.to_thread(self._log.get, tp, offset)
+            yield None if record is None else record.value

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from tests.contract.speech import spoken
 from tests.process import ServiceProcess
 from tests.stub_engines import CHAT, TRANSLATE, StubEngines
 from tests.stub_engines import SPEECH as SPEECH_PATH
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -37,13 +36,19 @@ def offline(alone: ServiceProcess) -> Iterator[Jobs]:
         yield jobs
 
 
-def child(service: ServiceProcess) -> int:
-    """Return the process of the bundled engines."""
+def child(service: ServiceProcess) -> psutil.Process:
+    """Return the process of the bundled engines, which may come after the service is ready."""
     assert service.process is not None
-    for process in psutil.Process(service.process.pid).children():
-        if "infra.engines" in process.cmdline():
-            return int(process.pid)
-    raise AssertionError("there is no child")
+    parent = psutil.Process(service.process.pid)
+    return wait_for(lambda: next(filter(serves_engines, parent.children()), None))
+
+
+def serves_engines(process: psutil.Process) -> bool:
+    """Tell whether a process, which may be about to end, is that of the engines."""
+    try:
+        return "infra.engines" in process.cmdline()
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_every_service_answers_offline(offline: Jobs) -> None:
@@ -61,7 +66,7 @@ def test_every_service_answers_offline(offline: Jobs) -> None:
 def test_engines_that_are_killed_are_started_again(offline: Jobs, alone: ServiceProcess) -> None:
     offline.result(spoken(2), SPEECH)
     killed = child(alone)
-    os.kill(killed, signal.SIGKILL)
+    killed.kill()
     entry = offline.result(spoken(2), SPEECH)["speech_analysis"]
     assert entry["status"] == "success", entry
     assert child(alone) != killed
@@ -71,7 +76,7 @@ def test_engines_that_are_killed_are_started_again(offline: Jobs, alone: Service
 @pytest.fixture(scope="module")
 def proxied(alone: ServiceProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[StubEngines, Jobs]]:
     """A service whose engines are the bundled ones of the other, behind a proxy."""
-    listening = psutil.Process(child(alone)).net_connections()
+    listening = child(alone).net_connections()
     port = next(one.laddr.port for one in listening if one.status == psutil.CONN_LISTEN)
     with StubEngines(f"http://127.0.0.1:{port}") as proxy:
         data: Path = tmp_path_factory.mktemp("proxied") / "data"

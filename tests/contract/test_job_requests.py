@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import struct
-import time
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,6 +12,7 @@ import pytest
 
 from tests.contract.api import RATE, b64, tone, wav
 from tests.contract.jobs import ALL, SOUND, SPEECH, Jobs, json_body
+from tests.waiting import wait_for
 
 RECORDING = wav(tone(2.0))
 PLAIN = "Internal Server Error"
@@ -237,10 +237,8 @@ def test_a_repeated_request_gets_the_first_answer(jobs: Jobs) -> None:
 def test_a_plan_whose_seconds_are_spent(jobs: Jobs, poor_key: str) -> None:
     with Jobs(jobs.service, poor_key) as poor:
         poor.result(RECORDING)
-        deadline = time.monotonic() + 10
-        while (answer := poor.file(RECORDING)).status_code == 200 and time.monotonic() < deadline:
-            time.sleep(0.1)
-        error(answer, 402, "exceeded maximum usage limit")
+        refused = wait_for(lambda: answer if (answer := poor.file(RECORDING)).status_code != 200 else None, 10)
+        error(refused, 402, "exceeded maximum usage limit")
         error(poor.analyze(json_body()), 402, "exceeded maximum usage limit")
         # The audio is judged before the purse.
         plain(poor.file(b"no audio"))

@@ -13,18 +13,11 @@ import uvicorn
 from tests.process import free_port
 from tests.unit.app.conftest import KEY, House
 from tests.unit.app.jobs.conftest import SOUND, Exchange, sounds
+from tests.waiting import until
 from topics.jobs.options import Service
 from topics.keys import new_id
 
 Scenario = Callable[[House, House, str], Awaitable[None]]
-
-
-async def eventually(condition: Callable[[], object]) -> None:
-    for _ in range(5000):
-        if condition():
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("not within 5 s")
 
 
 @contextlib.asynccontextmanager
@@ -35,7 +28,7 @@ async def served(house: House) -> AsyncIterator[str]:
     )
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
     serving = asyncio.create_task(server.serve())
-    await eventually(lambda: server.started)
+    await until(lambda: server.started)
     try:
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     finally:
@@ -99,7 +92,7 @@ def test_a_client_that_hangs_up_here_is_gone_there(run: Callable[[Scenario], Non
         assert len(owner.jobs.followers[job]) == 1
         exchange.hang_up.set()
         await exchange.end()
-        await eventually(lambda: not owner.jobs.followers[job])
+        await until(lambda: not owner.jobs.followers[job])
 
     run(scenario)
 

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import httpx2
@@ -16,6 +15,7 @@ import pytest
 
 from infra.engines import serving
 from infra.engines.child import EngineServer
+from tests.waiting import wait_for
 from topics.errors import EarshotError
 
 pytestmark = pytest.mark.slow
@@ -72,10 +72,7 @@ def test_a_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
         parent.kill()
-    deadline = time.monotonic() + 30
-    while alive(child) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not alive(child)
+    wait_for(lambda: not alive(child), 30)
 
 
 def alive(pid: int) -> bool:

@@ -24,7 +24,8 @@ from streams.driver.batches import BatchConsumer, BatchSchema
 from streams.driver.offsets import InWork
 from streams.embedded.log import EmbeddedLog
 from tests.unit.streams.node import stock
-from tests.unit.streams.node.nodes import GROUP, Home, often, options, started, until
+from tests.unit.streams.node.nodes import GROUP, Home, often, options, started
+from tests.waiting import until
 from topics.catalog import RESULTS
 
 FAILING, HELD = TP(RESULTS, 0), TP(RESULTS, 1)

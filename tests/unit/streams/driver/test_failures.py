@@ -12,8 +12,9 @@ from faust.types import TP
 
 from streams.driver.application import Application
 from streams.driver.table import PartitionRows
-from tests.unit.streams.node.nodes import Home, committed, log_of, options, send, tp, until, view
+from tests.unit.streams.node.nodes import Home, committed, log_of, options, send, tp, view
 from tests.unit.streams.sessions.studio import STREAM, sound
+from tests.waiting import until
 from topics import codec
 from topics.catalog import COMMANDS
 from topics.errors import Unavailable

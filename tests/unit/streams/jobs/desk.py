@@ -10,6 +10,7 @@ from streams.jobs.runner import Runner
 from streams.jobs.store import JobStore
 from streams.services.performer import Done, Work
 from tests.unit.streams.sessions.rows import MemoryPartition
+from tests.waiting import until
 from topics import keys, rows
 from topics.errors import Unavailable
 from topics.jobs.law import Entry, JobEffect, JobHead, fold_command, fold_result
@@ -146,15 +147,9 @@ class Desk:
         assert entry is not None
         return entry
 
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for something to become true."""
-        async with asyncio.timeout(5):
-            while not condition():  # noqa: ASYNC110 (anything may make it true)
-                await asyncio.sleep(0.001)
-
     async def ends(self, *jobs: str) -> None:
         """Wait until jobs have nothing left to do."""
-        await self.until(lambda: not any((head := self.store.head(job)) and head.unfinished for job in jobs))
+        await until(lambda: not any((head := self.store.head(job)) and head.unfinished for job in jobs))
 
     def of(self, kind: type[Started | Portion | Finished], job: str) -> list[JobResult]:
         """Return the results of one kind that a job has on the log."""

@@ -15,6 +15,7 @@ from streams.jobs import run as runs
 from streams.jobs import runner as module
 from streams.services.performer import Work
 from tests.unit.streams.jobs.desk import ALL, AUDIO, SOUND, Desk, Performer, Script, name
+from tests.waiting import until
 from topics.errors import AudioError, ServiceFault, Unavailable
 from topics.jobs.law import EntryState
 from topics.jobs.options import Options, Service
@@ -114,7 +115,7 @@ def test_places_are_given_to_the_oldest_jobs(tmp_path: Path) -> None:
     async def scenario(desk: Desk) -> None:
         for number, at in ((1, 50), (2, 60), (3, 30), (4, 10), (5, 40)):
             desk.accept(name(number), at=at)
-        await desk.until(lambda: len(performer.works) == 2)
+        await until(lambda: len(performer.works) == 2)
         gate.set()
         await desk.ends(*map(name, range(1, 6)))
 
@@ -129,7 +130,7 @@ def test_a_service_is_run_once_however_often_it_is_told(tmp_path: Path) -> None:
     async def scenario(desk: Desk) -> None:
         desk.slow = True
         desk.accept(ONE)
-        await desk.until(lambda: bool(desk.of(Finished, ONE)))
+        await until(lambda: bool(desk.of(Finished, ONE)))
         # Its end is on the log, but not folded: the head still says that it is to be done.
         desk.runner.enqueue(ONE)
         await asyncio.sleep(0.01)
@@ -173,7 +174,7 @@ def test_lag_is_the_age_of_what_waits(tmp_path: Path) -> None:
         assert desk.runner.lag() == 0.0
         desk.accept(ONE)
         desk.accept(TWO)
-        await desk.until(lambda: bool(desk.of(Started, ONE)))
+        await until(lambda: bool(desk.of(Started, ONE)))
         await asyncio.sleep(0.02)
         assert 0.02 <= desk.runner.lag() < 1.0
         desk.remove(TWO)
@@ -313,7 +314,7 @@ def test_a_job_that_is_removed_gives_its_place_to_others(tmp_path: Path) -> None
     async def scenario(desk: Desk) -> None:
         for number, job in enumerate((ONE, TWO, THREE)):
             desk.accept(job, at=number)
-        await desk.until(lambda: len(list(tmp_path.iterdir())) == 1)
+        await until(lambda: len(list(tmp_path.iterdir())) == 1)
         desk.remove(ONE)
         desk.remove(TWO)
         assert list(tmp_path.iterdir()) == []
@@ -331,7 +332,7 @@ def test_a_job_that_is_removed_before_its_run_begins(tmp_path: Path) -> None:
     async def scenario(desk: Desk) -> None:
         desk.accept(ONE)
         desk.remove(ONE)
-        await desk.until(lambda: bool(desk.ended))
+        await until(lambda: bool(desk.ended))
         desk.accept(TWO)
         await desk.ends(TWO)
 
@@ -344,7 +345,7 @@ def test_a_job_that_comes_again(tmp_path: Path) -> None:
 
     async def scenario(desk: Desk) -> None:
         desk.accept(ONE)
-        await desk.until(lambda: performer.at_work == 1)
+        await until(lambda: performer.at_work == 1)
         desk.remove(ONE)
         desk.accept(ONE)
         await desk.ends(ONE)
@@ -363,7 +364,7 @@ def test_partitions_that_go_away_and_come_back(tmp_path: Path) -> None:
     async def scenario(desk: Desk) -> None:
         desk.accept(ONE, both)
         desk.accept(TWO, SOUND)
-        await desk.until(lambda: len(list(tmp_path.iterdir())) == 1)
+        await until(lambda: len(list(tmp_path.iterdir())) == 1)
         desk.runner.forget_all()
         desk.elsewhere = True
         desk.runner.enqueue(ONE)
@@ -389,7 +390,7 @@ def test_stopping_cancels_and_begins_nothing(tmp_path: Path) -> None:
             assert list(tmp_path.iterdir()) == []
             desk.accept(ONE)
             desk.accept(TWO)
-            await desk.until(lambda: performer.at_work == 1)
+            await until(lambda: performer.at_work == 1)
         desk.runner.enqueue(TWO)
         await asyncio.sleep(0.01)
         assert performer.at_work == 0

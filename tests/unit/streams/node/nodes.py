@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -129,13 +129,6 @@ def log_of(node: Node) -> EmbeddedLog:
 def committed(node: Node, topic: str, partition: int) -> int | None:
     """Return the durable committed offset of the node's group."""
     return log_of(node).committed(GROUP, TopicPartition(topic, partition))
-
-
-async def until(true: Callable[[], object], seconds: float = 8) -> None:
-    """Wait until something is so."""
-    async with asyncio.timeout(seconds):
-        while not true():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
 
 
 async def send(node: Node, session: str, *commands: Command) -> list[Verdict]:

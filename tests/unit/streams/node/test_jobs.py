@@ -15,8 +15,9 @@ from streams.driver.application import Application, Handler
 from streams.embedded.maintenance import Maintenance
 from streams.node.node import Node
 from streams.services.performer import Done, Work
-from tests.unit.streams.node.nodes import Home, committed, log_of, tp, until
+from tests.unit.streams.node.nodes import Home, committed, log_of, tp
 from tests.unit.streams.node.test_recovery import tables
+from tests.waiting import until
 from topics.catalog import JOB_COMMANDS, JOB_RESULTS
 from topics.errors import Unavailable
 from topics.jobs.law import EntryState, JobState

@@ -11,8 +11,9 @@ import pytest
 
 from streams.embedded.maintenance import Maintenance
 from streams.node.node import Node
-from tests.unit.streams.node.nodes import PARTITIONS, Home, committed, log_of, send, tp, until, view
+from tests.unit.streams.node.nodes import PARTITIONS, Home, committed, log_of, send, tp, view
 from tests.unit.streams.sessions.studio import FILE, STREAM, sound, truth
+from tests.waiting import until
 from topics import codec
 from topics.catalog import (
     CHANGELOG,

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from streams.node.node import Node
-from tests.unit.streams.node.nodes import GROUP, PARTITIONS, Home, log_of, send, tp, until, view
+from tests.unit.streams.node.nodes import GROUP, PARTITIONS, Home, log_of, send, tp, view
 from tests.unit.streams.sessions.studio import FILE, STREAM, sound, truth
+from tests.waiting import until
 from topics import codec, keys
 from topics.catalog import COMMANDS, RESULTS
 from topics.keys import new_id

@@ -8,7 +8,7 @@ EARSHOT := .venv/bin/earshot
 # Bytecode is kept whatever the shell says: without it every process of a test run compiles all modules again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test unit check format bench extra evaluate train kafka clean
+.PHONY: run test unit check format bench evaluate train whole-sets kafka clean
 
 run: .venv/.installed ## Start the service: embedded log, bundled model, data under ./data
 	@$(EARSHOT) serve
@@ -18,35 +18,38 @@ test: check ## Everything that this machine can run: unit, contract, recovery, i
 	@OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest tests/unit -q -n auto --dist worksteal
 	@$(PYTHON) -m pytest tests -q --ignore=tests/unit
 
-unit: .venv/.dev ## The unit tier but its slow tests, under a minute
+unit: .venv/.installed ## The unit tier but its slow tests, under a minute
 	@OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest tests/unit -q -n auto --dist worksteal -m "not slow"
 
-check: .venv/.dev ## Lint, types, import rules
+check: .venv/.installed ## Lint, types, import rules
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports --no-logo
 
-format: .venv/.dev ## Format the code
+format: .venv/.installed ## Format the code
 	@.venv/bin/ruff check --fix .
 	@.venv/bin/ruff format .
 
-bench: .venv/.dev ## The table of ratios; see benchmarks/README.md
+bench: .venv/.installed ## The table of ratios; see benchmarks/README.md
 	@$(PYTHON) -m benchmarks
 
-extra: .venv/.installed ## Install what some commands need: make extra NAME=lab (or training, s3)
-	@$(UV) sync -q --locked --no-dev --inexact --extra $(or $(NAME),lab)
+evaluate: whole-sets .venv/.installed ## The tables of the model card: make evaluate DATA=DIR
+	@$(EARSHOT) evaluate --data "$(DATA)" --card
 
-evaluate: .venv/.dev ## The tables of the model card: make evaluate [DATA=../shared/data]
-	@$(EARSHOT) evaluate --data $(or $(DATA),../shared/data) --card
-
-train: .venv/.installed ## Train the bundled models again (installs torch): make train [DATA=../shared/data] OUT=DIR
+train: whole-sets .venv/.installed ## Train the bundled models again (installs torch): make train DATA=DIR OUT=DIR
 	@$(UV) sync -q --locked --all-extras
-	@$(PYTHON) -m infra.lab.training.sed_mini --data $(or $(DATA),../shared/data) --out $(OUT)/sed_mini --folds --jobs 2
-	@$(PYTHON) -m infra.lab.training.speaker --data $(or $(DATA),../shared/data) --out $(OUT)/speaker_mini
-	@$(PYTHON) -m infra.lab.evaluation.diarization_threshold --data $(or $(DATA),../shared/data) --folds $(OUT)/speaker_mini \
+	@$(PYTHON) -m infra.lab.training.sed_mini --data "$(DATA)" --out $(OUT)/sed_mini --folds --jobs 2
+	@$(PYTHON) -m infra.lab.training.speaker --data "$(DATA)" --out $(OUT)/speaker_mini
+	@$(PYTHON) -m infra.lab.evaluation.diarization_threshold --data "$(DATA)" --folds $(OUT)/speaker_mini \
 		--write $(OUT)/speaker_mini
-	@$(PYTHON) -m infra.lab.training.default_heads --data $(or $(DATA),../shared/data) --out $(OUT)/yamnet
+	@$(PYTHON) -m infra.lab.training.default_heads --data "$(DATA)" --out $(OUT)/yamnet
+
+# What bundled models learn from and are measured on; the tests need no more than tests/data.
+whole-sets:
+	@test -f "$(DATA)/sound/clips.csv" || { \
+		echo "DATA=DIR is needed: clips of ESC-50 in DIR/sound and utterances of LibriSpeech in DIR/speech," \
+			"those that tests/data/training lists, with its tables beside them." >&2; exit 2; }
 
 kafka: .venv/.installed ## A real Kafka in the foreground without Docker: make kafka [NODES=3]
 	@$(EARSHOT) kafka --nodes $(or $(NODES),1)
@@ -59,13 +62,7 @@ clean: ## Remove what was installed and built, not ./data
 	@python3 -m venv .uv
 	@.uv/bin/pip install -q uv==$(UV_VERSION)
 
-# What the service needs; what is there already stays.
 .venv/.installed: pyproject.toml uv.lock $(filter .uv/bin/uv,$(UV))
-	@$(UV) sync -q --locked --no-dev --inexact
-	@$(PYTHON) -m infra.compile
-	@touch $@
-
-# That, and what checks and tests it.
-.venv/.dev: .venv/.installed
 	@$(UV) sync -q --locked
+	@$(PYTHON) -m infra.compile
 	@touch $@

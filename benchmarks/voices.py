@@ -28,10 +28,8 @@ _TAIL: Final = b"\r\n--b--\r\n"
 
 
 def recordings(directory: Path) -> dict[str, bytes]:
-    """Return the same ten seconds of speech as a 16 kHz WAV and as an Ogg file; nothing where no speech is at hand."""
+    """Return the same ten seconds of speech as a 16 kHz WAV and as an Ogg file."""
     wav = talk(directory / "ten.wav", SECONDS)
-    if wav is None:
-        return {}
     ogg = directory / "ten.ogg"
     soundfile.write(ogg, *soundfile.read(wav), format="OGG", subtype="VORBIS")
     return {"wav": wav.read_bytes(), "ogg": ogg.read_bytes()}

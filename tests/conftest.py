@@ -15,7 +15,6 @@ from tests.process import ServiceProcess
 from tests.stub_engines import StubEngines
 
 ROOT = Path(__file__).parent.parent
-SHARED = ROOT.parent / "shared"
 
 BOTH_LOGS = ["embedded", pytest.param("kafka", marks=pytest.mark.kafka)]
 

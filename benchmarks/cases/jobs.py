@@ -69,10 +69,7 @@ def speech(setup: Setup) -> Iterator[Row]:
             ) as server,
             JobClient(server) as client,
         ):
-            recording = talk(directory / "talk.wav", MINUTE)
-            if recording is None:
-                return
-            audio = recording.read_bytes()
+            audio = talk(directory / "talk.wav", MINUTE).read_bytes()
             client.timed(audio, SPEECH_OPTIONS), _alone(port, audio)
             pairs = [
                 (sum(client.timed(audio, SPEECH_OPTIONS)), _alone(port, audio)) for _ in range(min(setup.pairs, 3))
@@ -114,8 +111,6 @@ def hanging(setup: Setup) -> Iterator[Row]:
         ):
             recording = noise(directory / "ten.wav", 10).read_bytes()
             spoken = talk(directory / "talk.wav", 10)
-            if spoken is None:
-                return
             list(repeated(client, recording, SOUND_OPTIONS, 5))
             before = [sum(times) for times in repeated(client, recording, SOUND_OPTIONS, others)]
             for _ in range(16):

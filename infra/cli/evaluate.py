@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from infra.models.registry import Entry
     from streams.models.manifest import Manifest
 
+#: They are not in the repository; tests/data/training has their tables.
+WHOLE_SETS = "clips of ESC-50 in sound/, utterances of LibriSpeech in speech/"
+
 Models = Annotated[
     list[str] | None,
     typer.Option("--model", help="Name, id or directory; may be repeated. By default all bundled models."),
@@ -38,7 +41,7 @@ def register(app: typer.Typer) -> None:
 def evaluate(
     model: Models = None,
     data: Annotated[
-        Path | None, typer.Option(help="Directory of the material that bundled models are measured on.")
+        Path | None, typer.Option(help=f"Directory of what bundled models are measured on: {WHOLE_SETS}.")
     ] = None,
     recordings: Recordings = None,
     table: Table = None,
@@ -59,7 +62,7 @@ def evaluate(
     elif card:
         reports = []
     else:
-        raise BadRequest("say on what: --data DIRECTORY, or --recordings FOLDER with --csv FILE")
+        raise BadRequest(f"say on what: --data DIRECTORY ({WHOLE_SETS}), or --recordings FOLDER with --csv FILE")
     if json:
         typer.echo(msgspec.json.format(msgspec.json.encode(reports), indent=2).decode())
     else:

@@ -16,9 +16,10 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from infra.urls import database_url
 from tests.contract.api import tone, wav
-from tests.contract.speakers import ANNA, BERT, Speakers, data, made, refused, voice
+from tests.contract.speakers import Speakers, data, made, refused, voice
 from tests.postgres import postgres_database
 from tests.process import ADMIN_KEY, ServiceProcess
+from tests.recordings import ANNA, BERT
 from tests.stub_engines import StubEngines
 
 pytestmark = pytest.mark.slow

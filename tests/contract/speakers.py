@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, Final
 
 import httpx2
 import msgspec
 import numpy as np
-import pytest
 import soundfile
 
-from tests.conftest import SHARED
 from tests.contract.api import RATE, Service
 from tests.process import ADMIN_KEY
 
@@ -31,8 +30,6 @@ TURN: Final = {
     "speaker_is_unlabeled",
     "org_pub_id",
 }
-#: Readers, by number in order of their files, whose voices the bundled model tells apart.
-ANNA, BERT, CLEO = 7, 26, 67
 
 
 class Organization(msgspec.Struct, frozen=True):
@@ -131,14 +128,9 @@ def made(service: Service, name: str) -> Organization:
     return Organization(content["organization"]["id"], name, content["key"])
 
 
-def reader(number: int, start: float = 0.0, seconds: float = 4.0) -> np.ndarray[tuple[int], np.dtype[np.int16]]:
-    """Return a stretch of one reader, int16 at `RATE`; skips where there are none."""
-    files = sorted((SHARED / "data" / "speech").glob("*.ogg"))
-    if len(files) <= number:
-        pytest.skip("the speech files are not beside this checkout")
-    samples, rate = soundfile.read(
-        files[number], dtype="int16", start=round(start * RATE), frames=round(seconds * RATE)
-    )
+def stretch(reader: Path, start: float = 0.0, seconds: float = 4.0) -> np.ndarray[tuple[int], np.dtype[np.int16]]:
+    """Return a stretch of one reader's utterance: int16[n] at `RATE`."""
+    samples, rate = soundfile.read(reader, dtype="int16", start=round(start * RATE), frames=round(seconds * RATE))
     assert rate == RATE
     assert len(samples) == round(seconds * RATE)
     found: np.ndarray[tuple[int], np.dtype[np.int16]] = samples
@@ -153,6 +145,6 @@ def recording(parts: Iterable[np.ndarray[tuple[int], np.dtype[np.int16]]], form:
     return file.getvalue()
 
 
-def voice(number: int, start: float = 0.0, seconds: float = 4.0) -> bytes:
+def voice(reader: Path, start: float = 0.0, seconds: float = 4.0) -> bytes:
     """Return a stretch of one reader as a WAV."""
-    return recording([reader(number, start, seconds)])
+    return recording([stretch(reader, start, seconds)])

@@ -1,23 +1,21 @@
-"""Recordings for tests of jobs: speech, where there is some beside this checkout, and files that break."""
+"""Recordings for tests of jobs: speech, and files that break."""
 
 from __future__ import annotations
 
 import io
 
 import numpy as np
-import pytest
 import soundfile
 
-from tests.conftest import SHARED
 from tests.contract.api import RATE, tone
+from tests.recordings import TWO_READERS
 
 
 def spoken(seconds: int = 8) -> bytes:
-    """Return some seconds of speech by two readers as a WAV; skips where there are none."""
-    files = sorted((SHARED / "data" / "speech").glob("*.ogg"))[:2]
-    if len(files) < 2:
-        pytest.skip("the speech files are not beside this checkout")
-    parts = [soundfile.read(file, dtype="int16", frames=seconds * RATE // 2)[0] for file in files]
+    """Return some seconds of speech by two readers as a WAV."""
+    frames = seconds * RATE // 2
+    parts = [soundfile.read(file, dtype="int16", frames=frames)[0] for file in TWO_READERS]
+    assert [len(part) for part in parts] == [frames, frames]
     made = io.BytesIO()
     soundfile.write(made, np.concatenate(parts), RATE, format="WAV", subtype="PCM_16")
     return made.getvalue()

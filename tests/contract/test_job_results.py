@@ -112,7 +112,6 @@ def test_an_engine_that_answers_badly(jobs: Jobs, talk: bytes, engines: StubEngi
 
 
 def test_a_recording_that_breaks_keeps_what_was_heard(jobs: Jobs) -> None:
-    pytest.importorskip("soundfile")
     from tests.contract.speech import broken_flac
 
     entry = jobs.result(broken_flac())["sound_event_detection"]

@@ -18,21 +18,19 @@ import pytest
 from tests.contract.api import RATE, silence, tone, wav
 from tests.contract.jobs import SPEECH, Jobs
 from tests.contract.speakers import (
-    ANNA,
-    BERT,
-    CLEO,
     ENTRY,
     TURN,
     Organization,
     Speakers,
     data,
     made,
-    reader,
     recording,
     refused,
+    stretch,
     voice,
 )
 from tests.process import ORG_KEY, ServiceProcess
+from tests.recordings import ANNA, BERT, CLEO
 from tests.stub_engines import SPEAKER, StubEngines
 from tests.stub_engines import SPEECH as SPEECH_PATH
 
@@ -106,7 +104,7 @@ def test_registering(api: Speakers) -> None:
     again = data(api.add("Anna_Kim", voice(ANNA, 4.0, 3.0)))
     assert (again["samples"], again["created_at"]) == (2, entry["created_at"])
     assert again["total_length"] == pytest.approx(8.0, abs=0.01)
-    data(api.add("Bert", recording([reader(BERT, 0.0, 5.0)], "FLAC"), filename="b.flac"))
+    data(api.add("Bert", recording([stretch(BERT, 0.0, 5.0)], "FLAC"), filename="b.flac"))
     data(api.add("anna_kim", voice(ANNA)))  # names are told apart by case
     assert [entry["speaker"] for entry in data(api.listed())] == ["Anna_Kim", "Bert", "anna_kim"]
     assert api.entries()["Anna_Kim"] == again
@@ -181,7 +179,7 @@ def test_a_hundred_megabytes_of_unknown_length(api: Speakers) -> None:
 
 
 def test_too_little_speech(api: Speakers) -> None:
-    for audio in (silence(5.0), tone(5.0), silence(3.0) + reader(ANNA, 1.0, 0.6).tobytes() + silence(3.0)):
+    for audio in (silence(5.0), tone(5.0), silence(3.0) + stretch(ANNA, 1.0, 0.6).tobytes() + silence(3.0)):
         assert "speech" in refused(api.add("Anna", wav(audio)), 200)
     assert data(api.listed()) == []
     assert api.turns(wav(silence(5.0))) == []
@@ -232,7 +230,7 @@ def test_the_speaker_engine_hangs(api: Speakers, engines: StubEngines) -> None:
 
 def conversation() -> bytes:
     """Return Anna, Cleo, Bert, and Anna again."""
-    parts = [reader(ANNA, 7.0, 4.0), reader(CLEO, 6.0, 4.0), reader(BERT, 6.0, 4.0), reader(ANNA, 11.0, 3.0)]
+    parts = [stretch(ANNA, 7.0, 4.0), stretch(CLEO, 6.0, 4.0), stretch(BERT, 6.0, 4.0), stretch(ANNA, 11.0, 3.0)]
     return recording(parts)
 
 
@@ -385,9 +383,9 @@ def test_a_deleted_organization_is_found_nowhere(service: ServiceProcess, other:
     assert found(service.data, audio[40_000:40_064]) == []
 
 
-def unique(number: int) -> bytes:
+def unique(reader: Path) -> bytes:
     """Return 5 s of a reader that no other file holds, bit for bit."""
-    samples = reader(number, 0.0, 5.0)
+    samples = stretch(reader, 0.0, 5.0)
     return recording([samples + np.random.default_rng().integers(-9, 10, len(samples), np.int16)])
 
 

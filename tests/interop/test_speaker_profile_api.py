@@ -11,9 +11,10 @@ import msgspec
 import pytest
 
 from tests.contract.api import silence, wav
-from tests.contract.speakers import ANNA, BERT, CLEO, ENTRY, TURN, Speakers, reader, recording, voice
+from tests.contract.speakers import ENTRY, TURN, Speakers, recording, stretch, voice
 from tests.interop.vendor import Said, VendorClient
 from tests.process import ORG_KEY, ServiceProcess
+from tests.recordings import ANNA, BERT, CLEO
 from tests.stub_engines import SPEAKER, StubEngines
 
 pytestmark = pytest.mark.slow
@@ -57,8 +58,8 @@ def _written(file: Path, audio: bytes) -> str:
 
 
 def test_from_an_empty_list_to_an_empty_list(calls: Calls, anna: str, tmp_path: Path) -> None:
-    bert = _written(tmp_path / "bert.flac", recording([reader(BERT)], "FLAC"))
-    parts = [reader(ANNA, 5.0), reader(CLEO), reader(BERT, 5.0)]
+    bert = _written(tmp_path / "bert.flac", recording([stretch(BERT)], "FLAC"))
+    parts = [stretch(ANNA, 5.0), stretch(CLEO), stretch(BERT, 5.0)]
     meeting = _written(tmp_path / "회의.ogg", recording(parts, "OGG"))
     said = calls(
         ("list_all_speakers",),

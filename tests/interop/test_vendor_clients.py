@@ -9,12 +9,10 @@ import pytest
 import soundfile
 
 from tests.interop.vendor import VendorClient
+from tests.recordings import SIREN
 
 pytestmark = pytest.mark.slow
 
-SOUND = Path(__file__).parents[3] / "shared" / "data" / "sound"
-#: A siren through all of 5 s.
-SIREN = SOUND / "4-102871-A-42.ogg"
 ALIAS = "/sense/api/v1"
 BAD_REQUEST = "BadRequestException 400"
 
@@ -32,8 +30,6 @@ class Service(Protocol):
 @pytest.fixture
 def recording(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """The siren, in the format that the test asks for."""
-    if not SIREN.exists():
-        pytest.skip(f"no {SIREN.name}: the sound files are not beside this checkout")
     if request.param == "ogg":
         return SIREN
     samples, rate = soundfile.read(SIREN, dtype="int16")

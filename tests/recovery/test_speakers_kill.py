@@ -16,9 +16,11 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.contract.speakers import ANNA, BERT, Speakers, data, voice
+from tests.contract.speakers import Speakers, data, voice
 from tests.process import ORG_KEY, ServiceProcess
+from tests.recordings import ANNA, BERT
 from tests.stub_engines import StubEngines
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -116,10 +118,7 @@ def files_follow(victim: ServiceProcess) -> None:
         database.execute("UPDATE discards SET due_at = 0")
         database.commit()
     victim.start()
-    deadline = time.monotonic() + 20
-    while files(victim) != kept and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert files(victim) == kept
+    wait_for(lambda: files(victim) == kept)
 
 
 def files(victim: ServiceProcess) -> set[str]:

@@ -1,6 +1,6 @@
 """Operating points: from which score on a tag is reported, chosen by what that finds and what it costs.
 
-    python -m infra.lab.evaluation.calibration --data ../shared/data [--model DIR] [--write]
+    python -m infra.lab.evaluation.calibration --data DATA [--model DIR] [--write]
 
 prints those of a model, as they follow from the clips and the clean speech of a data directory; `--write` puts them
 into its tags.csv and its manifest.

@@ -1,6 +1,6 @@
 """Chooses the threshold of diarization for a speaker-embedding model, on readers that its folds were not trained on.
 
-    python -m infra.lab.evaluation.diarization_threshold --data ../shared/data --folds DIR [--write MODEL]
+    python -m infra.lab.evaluation.diarization_threshold --data DATA --folds DIR [--write MODEL]
 
 DIR holds a folder for each fold with a model and `speakers.txt`, the readers left out, as `infra.lab.training.speaker`
 writes them. Prints the error rate at each threshold over all folds, the threshold in the middle of the flat part, and

@@ -1,6 +1,6 @@
 """Judges diarization on conversations of minutes, by their length and by how many talk.
 
-    python -m infra.lab.evaluation.long_diarization --data ../shared/data --folds DIR [--minutes 1,3,5,10]
+    python -m infra.lab.evaluation.long_diarization --data DATA --folds DIR [--minutes 1,3,5,10]
         [--speakers 1,2,3,4,6]
 
 DIR holds a folder for each fold with a model and `speakers.txt`, the readers left out, as `infra.lab.training.speaker`

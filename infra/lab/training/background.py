@@ -1,6 +1,6 @@
 """Embeddings of material that is not the sound: what a new tag is learnt against when nothing else is given.
 
-    python -m infra.lab.training.background --data ../shared/data
+    python -m infra.lab.training.background --data DATA
 
 writes the file for the bundled model's graph, and beside it the names of those whose recordings it was made of. An
 embedding is kept as the square roots of its values in 64 steps, which is finer than what tells sounds apart: values

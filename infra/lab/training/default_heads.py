@@ -1,6 +1,6 @@
 """Heads for tags that YAMNet's own classes tell badly: rain, fire, helicopters, chainsaws and waves at the sea.
 
-    python -m infra.lab.training.default_heads --data ../shared/data --out DIR
+    python -m infra.lab.training.default_heads --data DATA --out DIR
 
 writes the bundled model with these heads into DIR, as a model to add. A head is what its recordings teach, by
 `infra.lab.training.heads`, plus half of what the class says: the class knows more kinds of other sounds, the recordings

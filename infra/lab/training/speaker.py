@@ -1,6 +1,6 @@
 """Trains speaker-mini, the bundled speaker-embedding model, and measures it on readers it was not trained on.
 
-    python -m infra.lab.training.speaker --data ../shared/data --out DIR [--folds N]
+    python -m infra.lab.training.speaker --data DATA --out DIR [--folds N]
 
 The net's lower half is the first nine layers of YAMNet as they are, its upper half a linear discriminant projection of
 their statistics, learnt here from the LibriSpeech utterances in `speech` of the data directory. With N folds (3) it

@@ -10,11 +10,12 @@ import soundfile
 
 from infra.engines import sphinx
 from streams.voice import activity
-from tests.conftest import SHARED
+from tests.recordings import SPEECH
 
 pytestmark = pytest.mark.slow
 
-SPEECH = SHARED / "data" / "speech" / "403-126855-0000.ogg"
+#: Two seconds of one reader.
+READER = SPEECH / "403-126855-0000.ogg"
 
 
 @pytest.fixture(scope="module")
@@ -29,18 +30,17 @@ def test_a_tone_and_silence_hold_no_words(recogniser: sphinx.Recogniser, tmp_pat
     assert (heard.duration, heard.words) == (3.0, ())
 
 
-@pytest.mark.skipif(not SPEECH.exists(), reason="recordings of speech are not here")
 def test_words_lie_in_the_speech_and_do_not_depend_on_what_was_heard_before(
     recogniser: sphinx.Recogniser, tmp_path: Path
 ) -> None:
-    first = recogniser.hear(SPEECH)
+    first = recogniser.hear(READER)
     assert len(first.words) >= 3
     assert all(0 <= word.start < word.end <= first.duration for word in first.words)
     assert [word.start for word in first.words] == sorted(word.start for word in first.words)
     assert not any(set("<>[]()+") & set(word.text) for word in first.words)
     assert all(0 <= word.probability <= 1 for word in first.words)
     list(recogniser.words(np.random.default_rng(1).normal(0, 0.1, 8000).astype(np.float32)))
-    assert recogniser.hear(SPEECH) == first
+    assert recogniser.hear(READER) == first
 
 
 def test_long_speech_is_cut_into_utterances_that_share_no_speech(monkeypatch: pytest.MonkeyPatch) -> None:

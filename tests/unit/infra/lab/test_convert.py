@@ -11,19 +11,13 @@ import pytest
 
 from infra import models
 from streams.models import manifest
-from tests.conftest import SHARED
-
-SOURCES = SHARED / "data" / "models"
+from tests.recordings import YAMNET, YAMNET_CLASSES
 
 
 @pytest.fixture
 def sources() -> list[str]:
-    """The converter's arguments; its packages are needed for converting alone."""
-    pytest.importorskip("tflite")
-    files = [SOURCES / "yamnet.tflite", SOURCES / "yamnet_class_map.csv", models.directory() / "tags.csv"]
-    if not all(file.is_file() for file in files):
-        pytest.skip("the sources of ../shared/data/models are not here")
-    return [str(file) for file in files]
+    """The converter's arguments."""
+    return [str(file) for file in (YAMNET, YAMNET_CLASSES, models.directory() / "tags.csv")]
 
 
 def run(*arguments: str) -> int:
@@ -68,7 +62,6 @@ def test_a_class_that_does_not_exist(sources: list[str], tmp_path: Path, capsys:
 
 
 def test_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("tflite")
     missing = str(tmp_path / "none")
     assert run(missing, missing, missing, str(tmp_path)) == 2
     assert capsys.readouterr().err.startswith("convert_yamnet: ")

@@ -20,13 +20,12 @@ from streams.models import manifest
 from streams.models.manifest import LogMel, Manifest
 from streams.models.onnx import OnnxEngine
 from tests import naive
-from tests.conftest import SHARED
+from tests.recordings import YAMNET
 from topics.errors import EngineError
 from topics.geometry import SESSIONS
 from topics.media import parse
 
 CLASSES = 527
-YAMNET = SHARED / "data" / "models" / "yamnet.tflite"
 
 Doubles = npt.NDArray[np.float64]
 Axes = tuple[int | str, ...]
@@ -173,9 +172,6 @@ def test_a_graph_of_another_signature(tmp_path: Path) -> None:
 
 
 def test_yamnets_own_file(tmp_path: Path) -> None:
-    pytest.importorskip("tflite")
-    if not YAMNET.is_file():
-        pytest.skip("the sources of ../shared/data/models are not here")
     registry = Registry(tmp_path)
     shipped = next(entry for entry in registry.entries() if entry.directory == registry.find("yamnet"))
     entry = registry.add(YAMNET, recipe="yamnet", name="again")

@@ -44,7 +44,6 @@ class Torn(io.BytesIO):
 
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
-    pytest.importorskip("s3fs", reason="the extra `s3` is not installed")
     with s3() as server:
         monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from functools import cache
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from infra import models
 from streams.audio.decode import Pcm, decode_chunk
 from streams.audio.session import Analysis, score_alone
 from streams.models.onnx import OnnxEngine
-from tests.conftest import SHARED
+from tests.recordings import clips
 from topics.geometry import SENSE, SESSIONS, Geometry
 from topics.media import parse
 from topics.scores import ZERO
@@ -84,31 +83,18 @@ def test_the_loudest_sound_has_scores() -> None:
     assert len(score_alone(engine(), SESSIONS, Pcm(16_000, square))) == 118
 
 
-def recordings() -> list[tuple[Path, str]]:
-    """Four clips of each label, spread over the folds."""
-    if not (SHARED / "data" / "sound" / "clips.csv").is_file():
-        pytest.skip("the recordings of ../shared/data/sound are not here")
-    with (SHARED / "data" / "sound" / "clips.csv").open(newline="", encoding="utf-8") as lines:
-        clips = [row for row in csv.DictReader(lines) if row["label"] in LABELS]
-    by_label = {label: [row["file"] for row in clips if row["label"] == label] for label in LABELS}
-    return [
-        (SHARED / "data" / "sound" / f"{name}.ogg", label)
-        for label, names in by_label.items()
-        for name in names[:: len(names) // 4][:4]
-    ]
-
-
 @pytest.mark.slow
 def test_names_ten_sounds() -> None:
     tags = [tag.name for tag in engine().manifest.tags]
     columns = [tags.index(name) for name in LABELS.values()]
+    labelled = [(path, label) for label in LABELS for path in clips(label)]
+    assert len(labelled) == 40
     right = 0
-    clips = recordings()
-    for path, label in clips:
+    for path, label in labelled:
         pcm = decode_chunk(path.read_bytes(), parse("audio/ogg"))
         analysis = Analysis(engine(), SESSIONS, pcm.rate)
         packed = analysis.feed(pcm.samples).packed + analysis.finish().packed
         margins = np.frombuffer(packed, np.uint8).reshape(-1, len(tags))[:, columns]
         probabilities = 1 / (1 + np.exp(-0.07 * (margins.astype(np.float64) - ZERO)))
         right += list(LABELS)[int(probabilities.mean(axis=0).argmax())] == label
-    assert right / len(clips) > 0.9
+    assert right / len(labelled) > 0.9

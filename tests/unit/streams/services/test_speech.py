@@ -25,7 +25,7 @@ from streams.services.speech import SpeechPerformer
 from streams.services.voices import Voices, strangers
 from streams.voice.activity import FRAME, VoiceActivity, bundled
 from streams.voice.speaker import OnnxSpeakerEngine, SpeakerEngine
-from tests.conftest import SHARED
+from tests.recordings import TWO_READERS
 from tests.unit.streams.clients.http_engine import Asked, HttpEngine, reply
 from tests.unit.streams.jobs.runs import Run
 from tests.unit.streams.speakers.house import Attentive
@@ -358,10 +358,7 @@ def test_long_transcripts_come_in_portions(tmp_path: Path) -> None:
 
 def test_two_readers_are_told_apart(tmp_path: Path) -> None:
     """With the bundled models: a reader's eight seconds, then another's."""
-    files = [SHARED / "data" / "speech" / name for name in ("103-1240-0000.ogg", "1034-121119-0000.ogg")]
-    if not all(file.is_file() for file in files):
-        pytest.skip("the recordings of ../shared/data are not here")
-    read = [soundfile.read(file, frames=8 * RATE, dtype="float32")[0] for file in files]
+    read = [soundfile.read(file, frames=8 * RATE, dtype="float32")[0] for file in TWO_READERS]
     run, speakers = Run(saved(tmp_path, np.concatenate(read))), OnnxSpeakerEngine(models.directory("speaker_mini"))
     said = [{"word": f"w{n}", "start": n * 0.5, "end": n * 0.5 + 0.3} for n in range(32)]
     engine = HttpEngine(reply({"text": " ".join(f"w{n}" for n in range(32)), "words": said}))

@@ -19,7 +19,7 @@ from streams.speakers.service import LONG, SpeakerService
 from streams.speakers.transcripts import Writer
 from streams.voice.activity import FRAME, RATE, bundled
 from streams.voice.speaker import OnnxSpeakerEngine
-from tests.conftest import SHARED
+from tests.recordings import TWO_READERS
 from tests.unit.streams.clients.http_engine import Asked, HttpEngine, reply
 from tests.unit.streams.speakers.house import ORGANIZATION, Attentive, House, recognize, register, wav
 from tests.unit.streams.voice.tones import talk
@@ -232,10 +232,7 @@ def test_who_hangs_up_leaves_nothing_running(deed: Callable[..., Any]) -> None:
 
 def test_two_readers_are_recognised() -> None:
     """With the bundled models: one is registered, and speaks before and after another."""
-    files = [SHARED / "data" / "speech" / name for name in ("103-1240-0000.ogg", "1034-121119-0000.ogg")]
-    if not all(file.is_file() for file in files):
-        pytest.skip("the recordings of ../shared/data are not here")
-    one, other = (soundfile.read(file, dtype="float32")[0] for file in files)
+    one, other = (soundfile.read(file, dtype="float32")[0] for file in TWO_READERS)
     house = House(OnnxSpeakerEngine(models.directory("speaker_mini")))
     house.threshold = 0.25
 

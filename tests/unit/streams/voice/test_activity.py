@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import itertools
 import re
@@ -32,7 +31,7 @@ from streams.voice.activity import (
     VoiceActivity,
     bundled,
 )
-from tests.conftest import SHARED
+from tests.recordings import clips, utterances
 from topics.errors import EngineError
 
 DEFAULT = Hysteresis()
@@ -184,17 +183,13 @@ def test_noise_and_tones_are_no_speech(level: float) -> None:
 
 
 def test_hears_readers_and_no_rain() -> None:
-    if not (SHARED / "data" / "speech" / "utterances.csv").is_file():
-        pytest.skip("the recordings of ../shared/data are not here")
-    assert active("speech/utterances.csv", "part", "train-clean-100") > 0.5
-    assert active("sound/clips.csv", "label", "rain") < 0.05
+    assert active(utterances()[:3]) > 0.5
+    assert active(clips("rain")[:3]) < 0.05
 
 
-def active(table: str, column: str, value: str) -> float:
-    """Mean probability of speech over the first three recordings of a kind."""
-    with (SHARED / "data" / table).open(newline="", encoding="utf-8") as lines:
-        files = [row["file"] for row in csv.DictReader(lines) if row[column] == value][:3]
-    paths = [(SHARED / "data" / table).with_name(f"{file}.ogg") for file in files]
+def active(paths: list[Path]) -> float:
+    """Mean probability of speech over three recordings."""
+    assert len(paths) == 3
     return float(np.concatenate([probabilities(soundfile.read(path, dtype="float32")[0]) for path in paths]).mean())
 
 
@@ -233,9 +228,7 @@ def test_samples_of_a_recording_are_those_that_all_of_it_has() -> None:
 
 def test_a_recording_need_not_be_heard_whole_to_tell_how_much_is_speech() -> None:
     """By a sixth less of it is found."""
-    files = sorted((SHARED / "data" / "speech").glob("*.ogg"))[:12]
-    if not files:
-        pytest.skip("the recordings of ../shared/data are not here")
+    files = utterances()[:12]
     sampled, all_of_it = [], []
     for file in files:
         samples = soundfile.read(file, frames=8 * RATE, dtype="float32")[0]

@@ -20,7 +20,7 @@ from streams.audio.decode import Pcm
 from streams.voice.activity import RATE, bundled
 from streams.voice.diarization import Turn
 from streams.voice.speaker import OnnxSpeakerEngine
-from tests.conftest import SHARED
+from tests.recordings import SPEECH
 from tests.unit.streams.voice.tones import PITCHES, Ear, Tones, talk
 
 pytestmark = pytest.mark.slow
@@ -114,9 +114,7 @@ def test_activity_is_a_share_of_time() -> None:
 
 def test_the_bundled_model_tells_readers_apart() -> None:
     """Readers that it was trained on, so this says that it works, not how well."""
-    if not (SHARED / "data" / "speech" / "utterances.csv").is_file():
-        pytest.skip("the recordings of ../shared/data are not here")
     names = ["103", "1034", "1040", "1069", "1081", "1098"]
-    readers = utterances.read(SHARED / "data" / "speech", names)
+    readers = utterances.read(SPEECH, names)
     engine = OnnxSpeakerEngine(models.directory("speaker_mini"))
     assert evaluate_diarization(engine, bundled(), conversations(readers, bundled(), 2)).error_collar < 0.25

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-
 import msgspec
 import numpy as np
 import pytest
@@ -15,9 +13,7 @@ from infra.lab.training.utterances import Utterance
 from streams.voice import manifest
 from streams.voice.manifest import REGISTERED, Identification
 from streams.voice.speaker import OnnxSpeakerEngine
-from tests.conftest import SHARED
-
-SPEECH = SHARED / "data" / "speech"
+from tests.recordings import SPEECH, rows
 
 
 @pytest.mark.parametrize("count", [10, 13])
@@ -93,19 +89,17 @@ def test_the_bundled_models_figures_keep_what_is_promised() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not (SPEECH / "utterances.csv").is_file(), reason="recordings of speech are not here")
 def test_the_bundled_model_names_readers_and_refuses_others() -> None:
     """It was trained on these readers: this proves the model and its threshold unbroken, not how good they are."""
-    with (SPEECH / "utterances.csv").open(newline="", encoding="utf-8") as lines:
-        rows = [row["speaker"] for row in csv.DictReader(lines) if float(row["seconds"]) > 11.5]
+    readers = [row["speaker"] for row in rows(SPEECH / "utterances.csv") if float(row["seconds"]) > 11.5]
     engine = OnnxSpeakerEngine(models.directory("speaker_mini"))
-    plain, cross = evaluate_identification(engine, SPEECH, rows[: 2 * REGISTERED])
+    plain, cross = evaluate_identification(engine, SPEECH, readers[: 2 * REGISTERED])
     found = identification.figures(plain, cross, engine.manifest.identifies.threshold)
     assert found["identified_10"] == 1.0
     assert found["identified_10_open"] >= 0.95
     assert found["refused_10"] >= 0.95
     with pytest.raises(ValueError, match=r"19 readers have 11\.5 s, 20 are needed"):
-        evaluate_identification(engine, SPEECH, rows[: 2 * REGISTERED - 1])
+        evaluate_identification(engine, SPEECH, readers[: 2 * REGISTERED - 1])
 
 
 def test_a_threshold_for_identification_is_optional_and_checked() -> None:

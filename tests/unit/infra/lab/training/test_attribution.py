@@ -9,7 +9,7 @@ import pytest
 from infra import models
 from infra.lab.training.attribution import notice
 from infra.lab.training.clips import Clip, read_clips
-from tests.conftest import SHARED
+from tests.recordings import TRAINING
 from topics.errors import EngineError
 
 
@@ -33,7 +33,5 @@ def test_other_licences_are_refused() -> None:
 
 
 def test_what_ships_is_attributed() -> None:
-    if not (SHARED / "data" / "sound" / "clips.csv").is_file():
-        pytest.skip("the recordings of ../shared/data are not here")
     shipped = (models.directory("sed_mini") / "NOTICE").read_text(encoding="utf-8")
-    assert shipped == notice(read_clips(SHARED / "data"))
+    assert shipped == notice(read_clips(TRAINING))

@@ -157,18 +157,3 @@ class Application(faust.App):  # type: ignore[misc]
             await self.crash(error)
             raise
         self.consumer.finish(event.message)
-
-    def feed(self, name: str, handle: Callable[[Any], None], maxsize: int) -> Callable[[Any], Awaitable[Any]]:
-        """Register an agent on an in-memory channel; return the function that puts values into it."""
-        channel = self.channel(maxsize=maxsize)
-
-        async def agent(stream: Any) -> None:
-            async for value in stream:
-                handle(value)
-
-        self.agent(channel, name=name)(agent)
-
-        async def put(value: Any) -> Any:
-            return await channel.send(value=value)
-
-        return put

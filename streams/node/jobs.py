@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Final
 
-from streams.driver.application import Application
 from streams.folding.followers import Followers
 from streams.folding.references import References
 from streams.jobs.biller import Biller
@@ -25,15 +23,12 @@ from topics.jobs.options import Service
 from topics.jobs.records import JobResult, Overdue, Started
 from topics.ports import Ledger
 
-CHANNEL_EVENTS: Final = 4096
-
 
 class JobSide:
     """What a node has for its jobs."""
 
     def __init__(
         self,
-        application: Application,
         owned: Owned,
         outbox: Outbox,
         followers: Followers,
@@ -54,7 +49,6 @@ class JobSide:
         self.biller = Biller(owned.serving_job, ledger, self._emit)
         #: Jobs that were found to have work, or something unbilled, before this node serves.
         self._early = News()
-        self._kick = application.feed("jobs", self._take_work, CHANNEL_EVENTS)
 
     def start(self, ended: Callable[[asyncio.Task[None]], None]) -> None:
         """Start the runner and the biller; `ended` is called with each task of theirs that ends."""
@@ -110,8 +104,7 @@ class JobSide:
             self._bill(news.unbilled)
         else:
             self._early.unbilled.update(news.unbilled)
-        if news.work:
-            await self._kick(list(news.work))
+        self._take_work(news.work)
 
     def _take_work(self, jobs: Iterable[str]) -> None:
         if not self.owned.ready:

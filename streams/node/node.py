@@ -41,7 +41,6 @@ from topics.rows import BLOCK_WINDOWS
 log = structlog.get_logger(__name__)
 
 STUCK_SECONDS: Final = 60.0
-CHANNEL_EVENTS: Final = 4096
 AUDIO_CACHE_BYTES: Final = 64 * 1024 * 1024
 
 
@@ -122,10 +121,8 @@ class Node:
         self.application.on_rebalance(self._lost, self._regained)
         self._consume(COMMANDS, "intake", self.intake, self.owned.store)
         self._consume(RESULTS, "results", self.results, self.owned.store)
-        self._kick = self.application.feed("analyser", self._take_work, CHANNEL_EVENTS)
         self.jobs = Desk(self.owned, self._outbox, self.followers, self.owner, self.model)
         self.job_side = JobSide(
-            self.application,
             self.owned,
             self._outbox,
             self.followers,
@@ -252,8 +249,7 @@ class Node:
         for session in gone:
             self.analyser.forget(session)
         self.followers.notify((*work, *gone))
-        if work:
-            await self._kick(work)
+        self._take_work(work)
 
     def _take_work(self, sessions: Iterable[str]) -> None:
         if not self.owned.ready:

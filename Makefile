@@ -8,7 +8,7 @@ EARSHOT := .venv/bin/earshot
 # Bytecode is kept whatever the shell says: without it every process of a test run compiles all modules again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test unit check format bench evaluate train whole-sets kafka clean
+.PHONY: run test unit check format bench extra evaluate train whole-sets kafka clean
 
 run: .venv/.installed ## Start the service: embedded log, bundled model, data under ./data
 	@$(EARSHOT) serve
@@ -18,23 +18,26 @@ test: check ## Everything that this machine can run: unit, contract, recovery, i
 	@OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest tests/unit -q -n auto --dist worksteal
 	@$(PYTHON) -m pytest tests -q --ignore=tests/unit
 
-unit: .venv/.installed ## The unit tier but its slow tests, under a minute
+unit: .venv/.dev ## The unit tier but its slow tests, under a minute
 	@OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest tests/unit -q -n auto --dist worksteal -m "not slow"
 
-check: .venv/.installed ## Lint, types, import rules
+check: .venv/.dev ## Lint, types, import rules
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports --no-logo
 
-format: .venv/.installed ## Format the code
+format: .venv/.dev ## Format the code
 	@.venv/bin/ruff check --fix .
 	@.venv/bin/ruff format .
 
-bench: .venv/.installed ## The table of ratios; see benchmarks/README.md
+bench: .venv/.dev ## The table of ratios; see benchmarks/README.md
 	@$(PYTHON) -m benchmarks
 
-evaluate: whole-sets .venv/.installed ## The tables of the model card: make evaluate DATA=DIR
+extra: .venv/.installed ## Install what some commands need: make extra NAME=lab (or training, s3)
+	@$(UV) sync -q --locked --no-dev --inexact --extra $(or $(NAME),lab)
+
+evaluate: whole-sets .venv/.dev ## The tables of the model card: make evaluate DATA=DIR
 	@$(EARSHOT) evaluate --data "$(DATA)" --card
 
 train: whole-sets .venv/.installed ## Train the bundled models again (installs torch): make train DATA=DIR OUT=DIR
@@ -62,7 +65,13 @@ clean: ## Remove what was installed and built, not ./data
 	@python3 -m venv .uv
 	@.uv/bin/pip install -q uv==$(UV_VERSION)
 
+# What the service needs; what is there already stays.
 .venv/.installed: pyproject.toml uv.lock $(filter .uv/bin/uv,$(UV))
-	@$(UV) sync -q --locked
+	@$(UV) sync -q --locked --no-dev --inexact
 	@$(PYTHON) -m infra.compile
+	@touch $@
+
+# That, and what checks and tests it.
+.venv/.dev: .venv/.installed
+	@$(UV) sync -q --locked
 	@touch $@

@@ -8,6 +8,7 @@ from typing import Final
 
 import typer
 
+from infra.extras import how_to_install
 from topics.errors import EarshotError
 
 MODULES: Final = (
@@ -43,9 +44,15 @@ def build() -> typer.Typer:
 
 
 def main() -> None:
-    """Run the command line; an error that has a name is one line on stderr, with its notes, and exit code 1."""
+    """Run the command line; an expected error, and a package that is missing, is one line on stderr and exit code 1."""
     try:
         build()()
     except EarshotError as error:
         print(": ".join(["earshot", str(error), *getattr(error, "__notes__", ())]), file=sys.stderr)
+        raise SystemExit(1) from None
+    except ModuleNotFoundError as error:
+        advice = how_to_install(error.name or "")
+        if advice is None:
+            raise
+        print(f"earshot: {advice}", file=sys.stderr)
         raise SystemExit(1) from None

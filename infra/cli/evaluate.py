@@ -135,13 +135,13 @@ def _add(directory: Path, manifest: Manifest) -> Entry:
     import shutil
     import tempfile
 
-    from infra.lab.evaluation import bundled
+    from infra.lab.evaluation import manifest_files
     from infra.models.registry import Registry
     from infra.settings import load
 
     with tempfile.TemporaryDirectory() as scratch:
         made = Path(shutil.copytree(directory, Path(scratch) / "model"))
-        bundled.write(made, manifest)
+        manifest_files.write(made, manifest)
         return Registry(load().data).add(made)
 
 

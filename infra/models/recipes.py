@@ -112,8 +112,8 @@ def _convert_yamnet(tflite_file: Path, target: Path) -> None:
     content = tflite_file.read_bytes()
     if hashlib.sha256(content).hexdigest() != YAMNET_SHA256:
         raise EngineError(f"{tflite_file.name}: not YAMNet's classification model, whose SHA-256 is {YAMNET_SHA256}")
-    from infra.lab import convert_yamnet
-    from infra.lab.tflite_file import layers
+    from infra.models import convert_yamnet
+    from infra.models.tflite_file import layers
 
     graph = convert_yamnet.build(layers(content)).SerializeToString(deterministic=True)
     known = manifests.read(models.directory(YAMNET))

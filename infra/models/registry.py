@@ -94,7 +94,7 @@ class Registry:
                 if name is not None:
                     known = msgspec.structs.replace(known, name=name)
                 _copy(found, known, made)
-                checks.check(made)
+                checks.check(made, inside=known.graph.sha256 not in self._graphs())
             except EngineError as error:
                 # Paths of the copy mean nothing to who reads this.
                 inside = rf"{re.escape(str(scratch))}/(model|unpacked|cooked)/"
@@ -104,6 +104,10 @@ class Registry:
                 target.rename(scratch / "replaced")
             made.rename(target)
         return _entry(target, False)
+
+    def _graphs(self) -> set[str]:
+        """Return the SHA-256 of the graphs that are here: those of added models were looked into."""
+        return {entry.manifest.graph.sha256 for entry in self.entries() if entry.manifest is not None}
 
     def remove(self, name: str) -> Entry:
         """Delete an added model and return what it was; results of its sessions stay readable.
@@ -122,7 +126,7 @@ class Registry:
         return entry
 
     def use(self, name: str) -> Entry:
-        """Check a sound-events model whole and take it into use, for a service that runs on this data directory too.
+        """Check that a sound-events model scores and take it into use, also by a service that runs on this directory.
 
         Raises:
             EngineError: it is not here, of another kind, or fails a check; the model in use stays in use.
@@ -136,7 +140,7 @@ class Registry:
         entry = _entry(directory, bundled)
         if not isinstance(entry.manifest, Manifest | None):
             raise EngineError(f"{entry.model_id} tells voices apart; sessions need a model of sound events")
-        checks.check(directory)
+        checks.check(directory, inside=False)
         _write(self._home / "current", entry.model_id.encode())
         return entry
 

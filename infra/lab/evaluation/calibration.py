@@ -1,10 +1,5 @@
 """Operating points: from which score on a tag is reported, chosen by what that finds and what it costs.
 
-    python -m infra.lab.evaluation.calibration --data DATA [--model DIR] [--write]
-
-prints those of a model, as they follow from the clips and the clean speech of a data directory; `--write` puts them
-into its tags.csv and its manifest.
-
 Of each tag the point is the score t with the largest U(t) = F(t) - c N(t): F is the expected share of its recordings
 that are found, N the expected number of its false events a minute, and c (`Rule.cost`) what one false event a minute is
 worth. Both are known from few recordings, so both are smoothed and lean on all tags together. With m recordings that
@@ -18,9 +13,6 @@ point is to that of a tag of which nothing is known. N is smoothed alike and lea
 
 from __future__ import annotations
 
-import argparse
-import sys
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -29,7 +21,7 @@ import numpy as np
 from infra.lab.evaluation.metrics import Doubles, Indices, Truth, clips_found
 from infra.lab.evaluation.sound import Levels, Scored, point_at
 from streams.models.manifest import Manifest
-from topics.errors import BadRequest, EarshotError
+from topics.errors import BadRequest
 from topics.scores import STEP
 
 #: Levels that points are chosen from: scores of 0.05 to 0.8.
@@ -145,36 +137,3 @@ def _reaching(levels: Levels, width: float) -> Doubles:
     distances = STEP * (levels[:, np.newaxis] + 0.5 - GRID) / width
     reaching: Doubles = (1.0 / (1.0 + np.exp(-distances))).sum(axis=0)
     return reaching
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Calibrate a bundled model from the command line; 2 when that cannot be done."""
-    from infra import models
-    from infra.lab.evaluation import bundled, recordings, sound
-    from streams.models.onnx import OnnxEngine
-
-    parser = argparse.ArgumentParser(prog="python -m infra.lab.evaluation.calibration", description=__doc__)
-    parser.add_argument("--data", type=Path, required=True, help="directory with sound and speech")
-    parser.add_argument("--model", type=Path, default=models.directory(), help="directory of the model")
-    parser.add_argument("--write", action="store_true", help="change the model")
-    given = parser.parse_args(arguments)
-    try:
-        engine = OnnxEngine(given.model)
-        manifest = engine.manifest
-        # At points of one half levels are exact, whatever the points were before.
-        engine.manifest = calibrated(manifest, Calibration((0.5,) * len(manifest.tags), (0,) * len(manifest.tags)))
-        found = of_bundled(sound.score(engine, recordings.sounds(given.data) + recordings.speech(given.data)))
-    except EarshotError as error:
-        print(f"calibration: {error}", file=sys.stderr)
-        return 2
-    print("tag,point,clips")
-    for tag, point, clips in zip(manifest.tags, found.points, found.clips, strict=True):
-        print(f"{tag.name},{point},{clips}")
-    if given.write:
-        bundled.write(given.model, calibrated(manifest, found))
-        bundled.write_tags(given.model, calibrated(manifest, found))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from infra.lab.training.utterances import Utterance
+from infra.lab.evaluation.utterances import Utterance
 from streams.models.protocol import Floats
 from streams.voice.activity import RATE, Segment, VoiceActivity
 from streams.voice.diarization import Turn

@@ -19,10 +19,9 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from infra.lab.evaluation import bundled as bundled_models
+from infra.lab.evaluation import manifest_files, utterances
 from infra.lab.evaluation.conversations import conversations
 from infra.lab.evaluation.diarization import COLLAR_S, Errors, errors
-from infra.lab.training import utterances
 from streams.voice import manifest
 from streams.voice.activity import bundled
 from streams.voice.diarization import embedded, turns
@@ -110,7 +109,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _write(directory: Path, settings: Diarization, plain: Errors, collared: Errors) -> None:
     known = manifest.read(directory)
     rates = {"diarization_error": round(plain.rate, 4), "diarization_error_collar": round(collared.rate, 4)}
-    bundled_models.write(directory, msgspec.structs.replace(known, diarization=settings, figures=known.figures | rates))
+    changed = msgspec.structs.replace(known, diarization=settings, figures=known.figures | rates)
+    manifest_files.write(directory, changed)
 
 
 if __name__ == "__main__":

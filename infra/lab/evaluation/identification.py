@@ -16,10 +16,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from infra.lab.evaluation import utterances
 from infra.lab.evaluation.channels import through_channel
 from infra.lab.evaluation.speakers import Scores, equal_error
-from infra.lab.training import utterances
-from infra.lab.training.utterances import SAMPLE_RATE, Utterance
+from infra.lab.evaluation.utterances import SAMPLE_RATE, Utterance
 from streams.models.protocol import Floats
 from streams.voice.manifest import REGISTERED
 from streams.voice.speaker import SpeakerEngine

@@ -26,7 +26,7 @@ from infra.lab.evaluation.conversations import (
     faded,
     recorded,
 )
-from infra.lab.training.utterances import Utterance, at_speed
+from infra.lab.evaluation.utterances import Utterance, at_speed
 from streams.voice.activity import RATE, Segment, VoiceActivity
 from streams.voice.diarization import Turn
 

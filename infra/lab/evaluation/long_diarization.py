@@ -20,9 +20,9 @@ from typing import Final
 
 import msgspec
 
+from infra.lab.evaluation import utterances
 from infra.lab.evaluation.diarization import Errors, errors
 from infra.lab.evaluation.long_conversations import Long
-from infra.lab.training import utterances
 from streams.voice.activity import VoiceActivity, bundled
 from streams.voice.diarization import diarize
 from streams.voice.speaker import OnnxSpeakerEngine, SpeakerEngine

@@ -11,9 +11,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from infra.lab.evaluation import utterances
 from infra.lab.evaluation.channels import through_channel
-from infra.lab.training import utterances
-from infra.lab.training.utterances import SAMPLE_RATE, Utterance
+from infra.lab.evaluation.utterances import SAMPLE_RATE, Utterance
 from streams.models.protocol import Floats
 from streams.voice.speaker import SpeakerEngine
 

@@ -7,14 +7,13 @@ from typing import Final
 
 import msgspec
 
-from infra.lab.evaluation import recordings
+from infra.lab.evaluation import recordings, utterances
 from infra.lab.evaluation.activity import evaluate_activity
 from infra.lab.evaluation.conversations import conversations
 from infra.lab.evaluation.diarization import Errors, errors
 from infra.lab.evaluation.identification import evaluate_identification, figures
 from infra.lab.evaluation.report import OURS, Report
 from infra.lab.evaluation.speakers import evaluate_speakers
-from infra.lab.training import utterances
 from streams.voice import activity
 from streams.voice.diarization import diarize
 from streams.voice.speaker import SpeakerEngine

@@ -22,13 +22,13 @@ import msgspec
 import numpy as np
 
 from infra import models
-from infra.lab.evaluation import identification
+from infra.lab.evaluation import identification, utterances
 from infra.lab.evaluation.identification import evaluate_identification
 from infra.lab.evaluation.speakers import SpeakerFigures, evaluate_speakers
-from infra.lab.training import speaker_graph, speaker_projection, speaker_trunk, utterances
+from infra.lab.evaluation.utterances import SAMPLE_RATE, Utterance
+from infra.lab.training import speaker_graph, speaker_projection, speaker_trunk
 from infra.lab.training.speaker_graph import Projection
 from infra.lab.training.speaker_statistics import CHANNELS, SPEEDS, Crops, crops
-from infra.lab.training.utterances import SAMPLE_RATE, Utterance
 from streams.models.manifest import FILE, Graph
 from streams.voice import manifest
 from streams.voice.manifest import Diarization, Identification, SpeakerManifest

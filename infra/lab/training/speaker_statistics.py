@@ -11,9 +11,9 @@ import numpy.typing as npt
 import onnxruntime
 
 from infra.lab.evaluation.channels import through_channel
+from infra.lab.evaluation.utterances import SAMPLE_RATE, Utterance, at_speed
 from infra.lab.training.speaker_graph import VARIANCE_FLOOR
 from infra.lab.training.speaker_trunk import STRIDES
-from infra.lab.training.utterances import SAMPLE_RATE, Utterance, at_speed
 from streams.models.protocol import Floats
 
 #: Per cent: a reader at another speed is another voice, as in Yamamoto et al. 2019.

@@ -48,6 +48,12 @@ def test_the_service_and_its_children_need_none(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_model_whose_graph_is_known_is_taken_into_use_without_them(tmp_path: Path) -> None:
+    done = run("import infra.cli; infra.cli.main()", "models", "use", "sed-mini", directory=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("in_use  sed-mini@")
+
+
 def test_extras_are_those_of_the_distribution() -> None:
     declared = {
         (found[1].replace("-", "_"), found[2])

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from infra import models
+from infra.lab.evaluation import utterances
 from infra.lab.evaluation.activity import evaluate_activity
 from infra.lab.evaluation.conversations import Conversation, conversations
 from infra.lab.evaluation.diarization import evaluate_diarization, summary
 from infra.lab.evaluation.labels import LABELS
 from infra.lab.evaluation.recordings import Recording, Span
-from infra.lab.training import utterances
-from infra.lab.training.utterances import Utterance
+from infra.lab.evaluation.utterances import Utterance
 from streams.audio.decode import Pcm
 from streams.voice.activity import RATE, bundled
 from streams.voice.diarization import Turn

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from infra import models
-from infra.lab.evaluation import bundled, calibration
+from infra.lab.evaluation import bundled, calibration, manifest_files
 from infra.lab.evaluation.sound import point_at
 from infra.models import manifests
 from streams.models.manifest import Manifest
@@ -32,7 +32,7 @@ def test_figures_change_nothing_else(copied: Path) -> None:
 def test_the_table_of_tags_is_that_of_the_manifest(copied: Path) -> None:
     manifest = manifests.read(copied)
     assert isinstance(manifest, Manifest)
-    bundled.write_tags(copied, manifest)
+    manifest_files.write_tags(copied, manifest)
     assert (copied / "tags.csv").read_bytes() == (models.directory() / "tags.csv").read_bytes()
 
 

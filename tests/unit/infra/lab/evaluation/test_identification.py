@@ -9,7 +9,7 @@ import pytest
 from infra import models
 from infra.lab.evaluation import identification
 from infra.lab.evaluation.identification import Matches, draw, evaluate_identification
-from infra.lab.training.utterances import Utterance
+from infra.lab.evaluation.utterances import Utterance
 from streams.voice import manifest
 from streams.voice.manifest import REGISTERED, Identification
 from streams.voice.speaker import OnnxSpeakerEngine

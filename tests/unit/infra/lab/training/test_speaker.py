@@ -9,10 +9,11 @@ import onnxruntime
 import pytest
 import soundfile
 
-from infra.lab.training import speaker, speaker_graph, speaker_projection, speaker_trunk, utterances
+from infra.lab.evaluation import utterances
+from infra.lab.evaluation.utterances import SAMPLE_RATE, Utterance, at_speed
+from infra.lab.training import speaker, speaker_graph, speaker_projection, speaker_trunk
 from infra.lab.training.speaker_graph import Projection
 from infra.lab.training.speaker_statistics import Crops, crops
-from infra.lab.training.utterances import SAMPLE_RATE, Utterance, at_speed
 from infra.models.front_end import FRONT_END
 from streams.audio.logmel import frames
 from streams.models.protocol import Floats

@@ -21,7 +21,7 @@ def sources() -> list[str]:
 
 
 def run(*arguments: str) -> int:
-    from infra.lab import convert_yamnet
+    from infra.models import convert_yamnet
 
     return convert_yamnet.main(list(arguments))
 

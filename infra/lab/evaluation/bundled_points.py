@@ -1,0 +1,51 @@
+"""Sets the operating points of a bundled model.
+
+    python -m infra.lab.evaluation.bundled_points --data DATA [--model DIR] [--write]
+
+prints the points that follow from the clips and the clean speech of a data directory; `--write` puts them into the
+model's tags.csv and its manifest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from infra import models
+from infra.lab.evaluation import manifest_files, recordings, sound
+from infra.lab.evaluation.calibration import Calibration, calibrated, of_bundled
+from streams.models.onnx import OnnxEngine
+from topics.errors import EarshotError
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Calibrate a bundled model from the command line; 2 when that cannot be done."""
+    parser = argparse.ArgumentParser(prog="python -m infra.lab.evaluation.bundled_points", description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="directory with sound and speech")
+    parser.add_argument("--model", type=Path, default=models.directory(), help="directory of the model")
+    parser.add_argument("--write", action="store_true", help="change the model")
+    options = parser.parse_args(arguments)
+    try:
+        engine = OnnxEngine(options.model)
+        manifest = engine.manifest
+        # At points of one half levels are exact, whatever the points were before.
+        halves = Calibration((0.5,) * len(manifest.tags), (0,) * len(manifest.tags))
+        engine.manifest = calibrated(manifest, halves)
+        material = recordings.sounds(options.data) + recordings.speech(options.data)
+        points = of_bundled(sound.score(engine, material))
+    except EarshotError as error:
+        print(f"bundled_points: {error}", file=sys.stderr)
+        return 2
+    print("tag,point,clips")
+    for tag, point, clips in zip(manifest.tags, points.points, points.clips, strict=True):
+        print(f"{tag.name},{point},{clips}")
+    if options.write:
+        changed = calibrated(manifest, points)
+        manifest_files.write(options.model, changed)
+        manifest_files.write_tags(options.model, changed)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,40 @@
+"""A model's manifest and its table of tags, written as the scripts that make models write them."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from infra.models.manifests import AnyManifest
+from streams.models.manifest import FILE, Manifest
+
+TAGS: Final = "tags.csv"
+
+
+def write(directory: Path, manifest: AnyManifest) -> None:
+    """Write a manifest, indented and with the same bytes for the same content."""
+    text = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+    (directory / FILE).write_bytes(text + b"\n")
+
+
+def write_tags(directory: Path, manifest: Manifest) -> None:
+    """Write the table of tags that a converter reads, with the manifest's classes and points.
+
+    A tag with a head keeps its row: the table is of the model without heads.
+    """
+    before = {}
+    if (directory / TAGS).is_file():
+        with (directory / TAGS).open(newline="", encoding="utf-8") as lines:
+            before = {row["tag"]: row for row in csv.DictReader(lines)}
+    with (directory / TAGS).open("w", newline="", encoding="utf-8") as lines:
+        table = csv.writer(lines, lineterminator="\n")
+        table.writerow(("tag", "category", "audioset_classes", "point", "clips"))
+        for tag in manifest.tags:
+            if tag.head is not None and tag.name in before:
+                table.writerow(before[tag.name].values())
+                continue
+            classes = "|".join(manifest.classes[index] for index in tag.classes)
+            table.writerow((tag.name, tag.category, classes, tag.point, tag.clips))

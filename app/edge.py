@@ -15,7 +15,12 @@ from app.keys import Keyring
 from app.metrics import Meters
 from app.sessions.rendering import Renderer
 from app.sessions.tokens import Tokens
-from topics.ports import Directory, Health, Jobs, Principal, Prober, Sessions, Speakers
+from topics.ports.directory import Directory, Principal
+from topics.ports.health import Health
+from topics.ports.jobs import Jobs
+from topics.ports.prober import Prober
+from topics.ports.sessions import Sessions
+from topics.ports.speakers import Speakers
 
 
 def command_ids() -> Iterator[str]:

@@ -17,8 +17,13 @@ from app.metrics import Gauges, Meters
 from app.routes import error_shape, routes
 from app.sessions.rendering import Renderer
 from app.sessions.tokens import Tokens
-from topics.accounts import Administration
-from topics.ports import Directory, Health, Jobs, Prober, Sessions, Speakers
+from topics.ports.administration import Administration
+from topics.ports.directory import Directory
+from topics.ports.health import Health
+from topics.ports.jobs import Jobs
+from topics.ports.prober import Prober
+from topics.ports.sessions import Sessions
+from topics.ports.speakers import Speakers
 
 
 def create_app(

@@ -20,8 +20,8 @@ from streams.models import manifest
 from topics import codec, keys
 from topics.catalog import COMMANDS, RESULTS, topics
 from topics.geometry import SESSIONS
-from topics.records import Cursor, Opened, Scored
 from topics.scores import ZERO
+from topics.sessions.records import Cursor, Opened, Scored
 
 RETENTION_MS: Final = 24 * 3600 * 1000
 RECORD_WINDOWS: Final = 1024

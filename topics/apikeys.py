@@ -17,7 +17,7 @@ from typing import Final
 from topics.keys import ALPHABET
 
 
-class Kind(StrEnum):
+class KeyKind(StrEnum):
     """What a key speaks for; the value is the prefix of its keys."""
 
     PROJECT = "esp_"
@@ -30,10 +30,10 @@ CHECK_LENGTH: Final = 6
 SHORTEST: Final = 20
 SHOWN: Final = 4
 
-_OWN: Final = re.compile(rf"(?:{'|'.join(Kind)})[0-9A-Za-z]{{{RANDOM_LENGTH + CHECK_LENGTH}}}")
+_OWN: Final = re.compile(rf"(?:{'|'.join(KeyKind)})[0-9A-Za-z]{{{RANDOM_LENGTH + CHECK_LENGTH}}}")
 
 
-def new(kind: Kind) -> str:
+def new(kind: KeyKind) -> str:
     """Return a fresh key; show it once and keep only its `digest`."""
     body = kind + "".join(secrets.choice(ALPHABET) for _ in range(RANDOM_LENGTH))
     return body + _check(body)
@@ -64,7 +64,7 @@ def digest(key: str) -> bytes:
 
 def redact(key: str) -> str:
     """Return what may be shown of a key: our prefix, if it has one, and the last four characters."""
-    prefix = next((kind.value for kind in Kind if key.startswith(kind)), "")
+    prefix = next((kind.value for kind in KeyKind if key.startswith(kind)), "")
     return f"{prefix}…{key[-SHOWN:] if len(key) >= SHORTEST else ''}"
 
 

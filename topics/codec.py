@@ -19,7 +19,18 @@ from topics.jobs.records import (
     Removed,
     Started,
 )
-from topics.records import Chunk, Command, Deleted, Expired, Failed, Opened, Parked, Record, Result, Scored, Sealed
+from topics.records import Parked, Record
+from topics.sessions.records import (
+    Chunk,
+    Deleted,
+    Expired,
+    Failed,
+    Opened,
+    Scored,
+    Sealed,
+    SessionCommand,
+    SessionResult,
+)
 
 T = TypeVar("T")
 
@@ -38,19 +49,19 @@ def encode(record: Record) -> bytes:
     return VERSION + _encoder.encode(record)
 
 
-def decode_command(value: bytes | None) -> Command:
+def decode_command(value: bytes | None) -> SessionCommand:
     """Read a record of the command topic.
 
     Raises:
         RecordError: no value, another version, or not a command.
     """
-    command: Command = _decode(_commands, value)
+    command: SessionCommand = _decode(_commands, value)
     return command
 
 
-def decode_result(value: bytes | None) -> Result:
+def decode_result(value: bytes | None) -> SessionResult:
     """Read a record of the result topic; errors as `decode_command`."""
-    result: Result = _decode(_results, value)
+    result: SessionResult = _decode(_results, value)
     return result
 
 

@@ -1,131 +1,21 @@
-"""The records on the log: frozen structs, one union per topic.
+"""What all records on the log have in common, and the record of what could not be processed.
 
-Evolution: a new field goes last and has a default; a field never changes its meaning or place; anything else is a
-new version in `topics.codec`. Golden examples of every version stay in `tests/examples/` for ever.
+Records are frozen structs, one union per topic. Evolution: a new field goes last and has a default; a field never
+changes its meaning or place; anything else is a new version in `topics.codec`. Golden examples of every version stay
+in `tests/examples/` for ever.
 """
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
-
-Kind = Literal["stream", "file"]
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True, tag_field="t"):
     """Base of all records: positional msgpack arrays that open with a short tag."""
 
 
-# --- earshot.session.command.v1, key = session id -------------------------------------------------------------------
-
-
-class Opened(Record, frozen=True, tag="open"):
-    """A session was asked for; everything in it is immutable afterwards."""
-
-    command: str
-    #: "stream": inferred chunk by chunk; "file": inferred as a whole once readonly.
-    kind: Kind
-    content_type: str
-    project: str
-    window_ms: int
-    hop_ms: int
-    #: Bytes of audio after which the session becomes readonly by itself.
-    total_size: int | None = None
-    default_sensitivity: int = 0
-    tags_sensitivity: dict[str, int] = {}
-    metadata: dict[str, str] = {}
-    file_name: str | None = None
-    file_length: float | None = None
-    #: `name@sha256 prefix` of the model that scores the session; "" in records from before models could change.
-    model: str = ""
-
-
-class Chunk(Record, frozen=True, tag="chunk"):
-    """One upload of audio bytes; `sequence` None (predict only) means the next number, whichever it is."""
-
-    command: str
-    sequence: int | None
-    data: bytes
-    #: 16 bytes of BLAKE2b over the client's Idempotency-Key header, b"" when there was none.
-    idempotency: bytes = b""
-    #: True for `/predict`: the chunk is one independent window.
-    predict: bool = False
-
-
-class Sealed(Record, frozen=True, tag="seal"):
-    """The client asked for `make_readonly`."""
-
-    command: str
-
-
-class Deleted(Record, frozen=True, tag="delete"):
-    """The client deleted the session."""
-
-    command: str
-
-
-class Expired(Record, frozen=True, tag="expire"):
-    """The sweeper found the session's deadline passed; the fold decides, by log time, whether it is true."""
-
-    command: str
-    #: A session without a chunk for longer than this is deleted.
-    idle_ms: int
-    #: The due time (ms) of the expiry index entry that led here.
-    due: int
-
-
-Command = Opened | Chunk | Sealed | Deleted | Expired
-
-
-# --- earshot.session.result.v1, key = session id --------------------------------------------------------------------
-
-
-class Cursor(msgspec.Struct, frozen=True, array_like=True):
-    """Where the analysis of a session stands, enough to go on from the log alone after a crash."""
-
-    #: Chunks analysed: all with a sequence below this.
-    chunks: int = 0
-    #: The first chunk that a later window needs.
-    keep: int = 0
-    #: Position of the first sample of chunk `keep`, in samples of the source rate.
-    keep_at: int = 0
-    #: Sample rate of the source in Hz, 0 until the first chunk was decoded.
-    rate: int = 0
-
-
-class Scored(Record, frozen=True, tag="scores"):
-    """Windows of scores in order. Written again after a crash, with the same scores bit for bit."""
-
-    #: Index of the first window in `scores`.
-    first: int
-    #: `name@sha256 prefix` of the model.
-    model: str
-    #: Packed scores (`topics.scores`), tags x windows bytes, window by window.
-    scores: bytes
-    cursor: Cursor
-    #: The cursor's `keep` before this record: chunk rows in [dropped, cursor.keep) are needed no more.
-    dropped: int = 0
-    #: True on the last record of a session: no window comes after it.
-    final: bool = False
-    #: Tags of a window; 0 in records from before models could change.
-    tags: int = 0
-
-
-class Failed(Record, frozen=True, tag="fail"):
-    """The session's audio cannot be analysed; the session becomes readonly with this message."""
-
-    error: str
-
-
-Result = Scored | Failed
-
-
-# --- *.dlq.v1 -------------------------------------------------------------------------------------------------------
-
-
 class Parked(Record, frozen=True, tag="parked"):
-    """A record that could not be processed, as it was, with the cause."""
+    """A record that could not be processed, as it was, with the cause; on the dead-letter topics `*.dlq.v1`."""
 
     topic: str
     partition: int

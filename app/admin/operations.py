@@ -23,9 +23,9 @@ from app.http.operation import Call
 from app.http.queries import parameters
 from app.http.replies import JSON, NO_CONTENT, Reply, StreamReply, json_bytes
 from app.http.streaming import replied
-from topics.accounts import Administration, Period
 from topics.errors import BadRequest, NotFound
 from topics.jobs.options import Service
+from topics.ports.administration import Administration, UsageFilter
 
 Pages = AsyncGenerator[Sequence[msgspec.Struct], None]
 
@@ -98,7 +98,7 @@ async def read_usage(call: Call, administration: Administration) -> Reply | Stre
     The JSON has a line break after some rows each, never within one, so that it can be read as it comes.
     """
     given = _parameters(call, "organization", "project", "service", "month", "lines", "format")
-    period = Period(given.get("organization"), given.get("project"), _service(given), _month(given))
+    period = UsageFilter(given.get("organization"), given.get("project"), _service(given), _month(given))
     accepted = "csv" if b"text/csv" in call.header(b"accept") else "json"
     form = _choice(given, "format", accepted, "json", "csv")
     kind: type[msgspec.Struct]

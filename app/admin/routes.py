@@ -18,10 +18,10 @@ from app.http.operation import Call, Generation, Handler
 from app.http.replies import Reply, StreamReply, json_reply
 from app.routes import Resource
 from topics import apikeys
-from topics.accounts import Administration
 from topics.catalog import DEFAULT_CHUNK_LIMIT
 from topics.errors import EarshotError, Unauthorized
 from topics.geometry import SESSIONS
+from topics.ports.administration import Administration
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 

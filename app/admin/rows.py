@@ -11,9 +11,9 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from topics.accounts import Total
 from topics.jobs.options import Service
-from topics.ports import Charge
+from topics.ports.administration import UsageTotal
+from topics.ports.ledger import Charge
 
 T = TypeVar("T")
 
@@ -39,18 +39,18 @@ class TotalRow(msgspec.Struct, frozen=True):
     organization_id: str
 
     @staticmethod
-    def of(total: Total) -> TotalRow:
+    def of(total: UsageTotal) -> TotalRow:
         """Return the row of a total."""
         name, seconds, models = total.name or total.project, total.audio_ms / 1000, ", ".join(total.models)
         return TotalRow(
             total.month, name, total.service, total.jobs, seconds, models, total.project, total.organization
         )
 
-    def total(self) -> Total:
+    def total(self) -> UsageTotal:
         """Return what it was made of, but that the name of a model with a comma in it becomes two."""
         name = None if self.project == self.project_id else self.project
         models = tuple(self.models.split(", "))
-        return Total(
+        return UsageTotal(
             self.month,
             self.project_id,
             name,

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from topics.accounts import Organization, Project
+from topics.ports.administration import Organization, Project
 
 PREFIX: Final = "/admin/v1"
 

@@ -26,7 +26,7 @@ from app.keys import Keyring
 from topics.errors import DirectoryDown, EarshotError, NotFound, Unauthorized, Unavailable
 from topics.geometry import Geometry
 from topics.keys import is_id
-from topics.ports import Principal
+from topics.ports.directory import Principal
 
 T = TypeVar("T")
 

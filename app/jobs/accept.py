@@ -26,10 +26,12 @@ from app.jobs.rendering import timestamp
 from app.jobs.wanted import Wanted, from_form, from_json
 from app.sessions.commands import IDEMPOTENCY_KEY_LENGTH
 from topics.errors import AudioError, BadRequest, Conflict, Exhausted, Unavailable
+from topics.folding import Verdict
 from topics.jobs.records import PART_BYTES, Accepted, Part, Source
 from topics.keys import ALPHABET, ID_LENGTH
-from topics.lifecycle import Verdict
-from topics.ports import JobView, Principal, Probed
+from topics.ports.directory import Principal
+from topics.ports.jobs import JobView
+from topics.ports.prober import ProbeResult
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -118,7 +120,7 @@ async def _judge(call: Call, principal: Principal, job: str, wanted: Wanted, aud
     return _answer(job, known)
 
 
-def _source(wanted: Wanted, probed: Probed, audio: Spool) -> Source:
+def _source(wanted: Wanted, probed: ProbeResult, audio: Spool) -> Source:
     return Source(
         content_type=probed.content_type,
         format=probed.format,

@@ -14,9 +14,9 @@ from app.jobs.reads import known
 from app.jobs.rendering import Reading
 from topics.errors import Conflict
 from topics.jobs import payloads
-from topics.jobs.law import JobState
 from topics.jobs.options import Service
 from topics.jobs.payloads import Segment
+from topics.jobs.rules import JobState
 
 _VTT: Final = (b"content-type", b"text/vtt")
 _SRT: Final = (b"content-type", b"application/x-subrip")

@@ -8,7 +8,7 @@ from typing import Final
 from app.http.replies import Reply, json_reply, whole
 from app.jobs.options import Invalid
 from topics.errors import AudioError, Conflict, DirectoryDown, EarshotError, NotFound, RequestError
-from topics.lifecycle import Verdict
+from topics.folding import Verdict
 
 _TEXT: Final = (b"content-type", b"text/plain; charset=utf-8")
 #: Longest reason in a header, in characters.

@@ -22,7 +22,7 @@ from app.http.streaming import gathered
 from app.jobs.reads import known
 from app.jobs.rendering import Reading
 from topics.errors import EarshotError
-from topics.jobs.law import Entry, JobHead, JobState
+from topics.jobs.rules import Entry, JobHead, JobState
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 

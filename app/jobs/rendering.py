@@ -17,10 +17,10 @@ import orjson
 from app.jobs.windows import HOUR_MS, Chart, clock
 from topics.errors import Unavailable
 from topics.jobs import payloads
-from topics.jobs.law import Entry, EntryState, JobHead
 from topics.jobs.options import Service
 from topics.jobs.payloads import Segment
-from topics.ports import Jobs, JobView
+from topics.jobs.rules import Entry, EntryState, JobHead
+from topics.ports.jobs import Jobs, JobView
 
 #: What every recording is made into before it is analysed.
 PROCESSED: Final = {"sample_rate_hz": 16_000, "channels": 1, "encoding": "pcm_f32le"}

@@ -14,10 +14,11 @@ from app.http.replies import NO_CONTENT, Reply, generic_error, json_bytes, json_
 from app.sessions.waiting import current
 from topics import media
 from topics.errors import BadRequest
+from topics.folding import Verdict
 from topics.geometry import Geometry, seconds
-from topics.lifecycle import Verdict, foresee
-from topics.ports import Principal
-from topics.records import Chunk, Command, Deleted, Opened, Sealed
+from topics.ports.directory import Principal
+from topics.sessions.records import Chunk, Deleted, Opened, Sealed, SessionCommand
+from topics.sessions.rules import foresee
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -74,7 +75,7 @@ async def upload_chunk(call: Call) -> Reply:
     return json_bytes(b'{"session_id":"%s","chunk_sequence":%d}' % (session.encode("ascii"), verdict.next))
 
 
-async def submitted(call: Call, session: str, command: Command) -> Verdict:
+async def submitted(call: Call, session: str, command: SessionCommand) -> Verdict:
     """Return the verdict on a command, without troubling the log where it is certain already."""
     view = call.edge.sessions.view(session)
     verdict = foresee(None if view is None else view.head, command)
@@ -148,7 +149,7 @@ def _sequence(text: str) -> int:
     return sequence
 
 
-async def _changed(call: Call, session: str, command: Command, event: str) -> Reply:
+async def _changed(call: Call, session: str, command: SessionCommand, event: str) -> Reply:
     verdict = await submitted(call, session, command)
     if verdict.status != 204:
         return refusal(verdict)

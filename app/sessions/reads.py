@@ -14,9 +14,9 @@ from app.http.replies import Reply, json_bytes
 from app.sessions.commands import idempotency_of, refusal, submitted
 from app.sessions.waiting import settled
 from topics.errors import BadRequest, Unavailable
-from topics.lifecycle import Head, State
-from topics.ports import View
-from topics.records import Chunk
+from topics.ports.sessions import SessionView
+from topics.sessions.records import Chunk
+from topics.sessions.rules import SessionHead, SessionState
 
 PAGE: Final = 1024
 _BOOL: Final = {True: "true", False: "false"}
@@ -40,7 +40,7 @@ async def read_status(call: Call) -> Reply:
     session = call.session
     place = _place(call, session)
 
-    def enough(view: View) -> bool:
+    def enough(view: SessionView) -> bool:
         awaited = not view.head.finished if place.follows else view.head.in_progress
         return readable(view) > place.offset or not awaited
 
@@ -53,7 +53,7 @@ async def read_results(call: Call) -> Reply:
     session = call.session
     given = parameters(call.scope)
     offset, limit = integer(given, "offset", 0, 0), integer(given, "limit", PAGE, 1, PAGE)
-    view = await settled(call, session, lambda view: view.head.finished or view.head.state is State.WRITABLE)
+    view = await settled(call, session, lambda view: view.head.finished or view.head.state is SessionState.WRITABLE)
     total = readable(view)
     end = max(offset, min(offset + limit, total))
     more = end < total or not view.head.finished
@@ -62,7 +62,7 @@ async def read_results(call: Call) -> Reply:
     return _of_model(view, json_bytes(b"%s%s]}" % (opening.encode("utf-8"), events)))
 
 
-def _of_model(view: View, reply: Reply) -> Reply:
+def _of_model(view: SessionView, reply: Reply) -> Reply:
     """Say which model scored the windows; the contract's bodies have no place for it."""
     if view.opened.model:
         reply.headers.append((b"earshot-model", view.opened.model.encode("ascii")))
@@ -89,7 +89,7 @@ async def predict(call: Call) -> Reply:
     return json_bytes(b'{"data":%s,"next_sequence":%d}' % (event, verdict.next))
 
 
-def readable(view: View) -> int:
+def readable(view: SessionView) -> int:
     """Return how many windows are shown.
 
     The last window of a file is shown only when the file's end is known, for clients that cannot read an empty last
@@ -108,7 +108,7 @@ def _place(call: Call, session: str) -> Place:
     return Place(integer(given, "offset", 0, 0), integer(given, "count", PAGE, 1, PAGE))
 
 
-def _status(call: Call, session: str, view: View, place: Place) -> bytes:
+def _status(call: Call, session: str, view: SessionView, place: Place) -> bytes:
     head = view.head
     total = readable(view)
     end = max(place.offset, min(place.offset + place.count, total))
@@ -126,14 +126,14 @@ def _status(call: Call, session: str, view: View, place: Place) -> bytes:
     return b"%s%s]}}" % (opening.encode("utf-8"), events)
 
 
-def _results_state(head: Head) -> str:
+def _results_state(head: SessionHead) -> str:
     if head.error is not None:
         return "error"
-    if head.state is State.WRITABLE:
+    if head.state is SessionState.WRITABLE:
         return "pending"
     return "done" if head.finished else "in-progress"
 
 
-def _error(head: Head) -> str:
+def _error(head: SessionHead) -> str:
     """The member that only sessions with an error have: some clients take any `error`, even null, for a failure."""
     return "" if head.error is None else f'"error":{orjson.dumps(head.error).decode("utf-8")},'

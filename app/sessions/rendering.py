@@ -17,9 +17,9 @@ import orjson
 from app.lru import Lru
 from topics.errors import Unavailable
 from topics.geometry import Geometry
-from topics.ports import Sessions
-from topics.records import Opened
+from topics.ports.sessions import Sessions
 from topics.scores import probability, threshold
+from topics.sessions.records import Opened
 
 PIECE: Final = 128
 #: What a window reports when no tag was found; clients skip that name.

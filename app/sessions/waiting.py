@@ -9,12 +9,13 @@ from typing import TypeVar
 from app.http.bodies import ClientGone, hung_up
 from app.http.operation import Call
 from topics.errors import NotFound
-from topics.ports import Follower, View
+from topics.ports.follower import Follower
+from topics.ports.sessions import SessionView
 
 T = TypeVar("T")
 
 
-def current(call: Call, session: str) -> View:
+def current(call: Call, session: str) -> SessionView:
     """Return the session as it is.
 
     Raises:
@@ -26,7 +27,7 @@ def current(call: Call, session: str) -> View:
     return view
 
 
-async def settled(call: Call, session: str, enough: Callable[[View], bool]) -> View:
+async def settled(call: Call, session: str, enough: Callable[[SessionView], bool]) -> SessionView:
     """Return the session once `enough` of it is there, or as it is when the deployment's waiting time is over.
 
     Raises:
@@ -47,8 +48,8 @@ async def settled(call: Call, session: str, enough: Callable[[View], bool]) -> V
 
 
 async def _followed(
-    call: Call, session: str, enough: Callable[[View], bool], follower: Follower, gone: asyncio.Task[None]
-) -> View:
+    call: Call, session: str, enough: Callable[[SessionView], bool], follower: Follower, gone: asyncio.Task[None]
+) -> SessionView:
     clock = asyncio.get_running_loop().time
     deadline = clock() + call.edge.options.poll_seconds
     # The follower was registered before this reading, so a change in between is not missed.

@@ -7,7 +7,7 @@ from typing import Any
 
 from app.jobs.rendering import timestamp
 from app.jobs.windows import clock
-from topics.ports import Profile, Spoken
+from topics.ports.speakers import Profile, SpeakerTurn
 
 
 def entry(profile: Profile) -> dict[str, Any]:
@@ -21,12 +21,12 @@ def entry(profile: Profile) -> dict[str, Any]:
     }
 
 
-def transcription(turns: Sequence[Spoken], organization: str) -> dict[str, Any]:
+def transcription(turns: Sequence[SpeakerTurn], organization: str) -> dict[str, Any]:
     """Return the turns of a recording in which speakers of an organization (id) were looked for."""
     return {"transcription": [_turn(index, turn, organization) for index, turn in enumerate(turns)]}
 
 
-def _turn(index: int, turn: Spoken, organization: str) -> dict[str, Any]:
+def _turn(index: int, turn: SpeakerTurn, organization: str) -> dict[str, Any]:
     return {
         "idx": index,
         "transcript": turn.transcript,

@@ -11,7 +11,7 @@ from infra.cli.administration import AdminUrl, administer
 from infra.cli.output import AsJson, Row, Yes, confirm, show, show_all
 
 if TYPE_CHECKING:
-    from topics.accounts import Organization, Project
+    from topics.ports.administration import Organization, Project
 
 Name = Annotated[str, typer.Argument(help="1 to 40 characters.")]
 OrganizationArgument = Annotated[str, typer.Argument(metavar="ORG", help="Id or name of an organization.")]

@@ -1,4 +1,4 @@
-"""The operator's client of a service elsewhere: the port `topics.accounts.Administration` over HTTP."""
+"""The operator's client of a service elsewhere: the port `topics.ports.administration.Administration` over HTTP."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from app.admin.wire import (
     ShownProject,
 )
 from topics import apikeys
-from topics.accounts import Organization, Period, Project, Total
 from topics.errors import BadRequest, DirectoryDown, EarshotError, NotFound, RequestError, Unauthorized
-from topics.ports import Charge
+from topics.ports.administration import Organization, Project, UsageFilter, UsageTotal
+from topics.ports.ledger import Charge
 
 T = TypeVar("T")
 
@@ -90,11 +90,11 @@ class AdminClient:
     async def delete_project(self, project: str) -> None:
         await self._send("DELETE", f"/projects/{_segment(project)}")
 
-    async def totals(self, period: Period) -> list[Total]:
+    async def totals(self, period: UsageFilter) -> list[UsageTotal]:
         rows = await self._ask("GET", "/usage", list[TotalRow], query=_query(**msgspec.structs.asdict(period)))
         return [row.total() for row in rows]
 
-    async def lines(self, period: Period) -> AsyncGenerator[Sequence[Charge], None]:
+    async def lines(self, period: UsageFilter) -> AsyncGenerator[Sequence[Charge], None]:
         query = _query(**msgspec.structs.asdict(period), lines="true")
         with self._reachable():
             async with self._http.stream("GET", "/usage", params=query) as response:

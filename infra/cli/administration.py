@@ -13,7 +13,7 @@ import typer
 from topics.errors import BadRequest, Unauthorized
 
 if TYPE_CHECKING:
-    from topics.accounts import Administration
+    from topics.ports.administration import Administration
 
 T = TypeVar("T")
 

@@ -16,9 +16,9 @@ import typer
 from app.admin.rows import LineRow, TotalRow, as_csv, is_month, paged, texts
 from infra.cli.administration import AdminUrl, administer
 from infra.cli.output import show_columns
-from topics.accounts import Administration, Period
 from topics.errors import EarshotError
 from topics.jobs.options import Service
+from topics.ports.administration import Administration, UsageFilter
 
 if TYPE_CHECKING:
     from infra.db.recount import Recount
@@ -71,7 +71,7 @@ def usage(
         return
     if month is not None and not is_month(month):
         raise typer.BadParameter(f"{month!r} is no month such as 2026-11", param_hint="--month")
-    period = Period(organization, project, service, month)
+    period = UsageFilter(organization, project, service, month)
 
     async def told(accounts: Administration) -> None:
         if lines:

@@ -17,10 +17,10 @@ from infra.db.keyring import Owner
 from infra.db.ledger import month_of, used_ms
 from infra.db.schema import keys, organizations, projects, speakers
 from topics import apikeys
-from topics.accounts import Organization, Project
 from topics.errors import BadRequest, NotFound
 from topics.keys import new_id
-from topics.ports import Principal
+from topics.ports.administration import Organization, Project
+from topics.ports.directory import Principal
 
 LONGEST_NAME: Final = 40
 #: A bound that keeps the milliseconds within 64 bits.

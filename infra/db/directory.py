@@ -11,7 +11,7 @@ from infra.db.accounts import Accounts
 from infra.db.database import Database
 from topics import apikeys
 from topics.errors import DirectoryDown
-from topics.ports import Principal
+from topics.ports.directory import Principal
 
 T = TypeVar("T")
 
@@ -19,7 +19,7 @@ ANSWER_SECONDS: Final = 2.0
 
 
 class SqlDirectory:
-    """The port `topics.ports.Directory`; it remembers nothing, so a revoked key is refused at the next question."""
+    """The port `Directory`; it remembers nothing: a revoked key is refused at the next question."""
 
     def __init__(
         self, database: Database, timeout: float = ANSWER_SECONDS, clock: Callable[[], float] = time.time

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from infra.db.schema import keys
 from topics import apikeys
-from topics.apikeys import Kind
+from topics.apikeys import KeyKind
 
 
 class Owner(msgspec.Struct, frozen=True):
@@ -22,7 +22,7 @@ class Owner(msgspec.Struct, frozen=True):
 
 async def issue(connection: AsyncConnection, owner: Owner, at: int, chosen: str | None = None) -> str:
     """Revoke the owner's live key and return the new one, fresh or `chosen`; `at` is the time in milliseconds."""
-    key = chosen or apikeys.new(Kind.PROJECT if owner.project else Kind.ORGANIZATION)
+    key = chosen or apikeys.new(KeyKind.PROJECT if owner.project else KeyKind.ORGANIZATION)
     await connection.execute(update(keys).where(_live(owner)).values(revoked_at=at))
     await connection.execute(
         insert(keys).values(

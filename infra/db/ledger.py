@@ -15,11 +15,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from infra.db.database import Database
 from infra.db.schema import LONGEST_MODEL, projects, usage
-from topics.accounts import Period, Total
 from topics.jobs.options import Service
-from topics.ports import Charge
+from topics.ports.administration import UsageFilter, UsageTotal
+from topics.ports.ledger import Charge
 
-EVER: Final = Period()
+EVER: Final = UsageFilter()
 #: Lines that are read, and held, at a time.
 PAGE: Final = 500
 #: The order of time, which is that of months too: so two indexes have it, that of a project and that of all.
@@ -27,7 +27,7 @@ _ORDER: Final = (usage.c.month, usage.c.at, usage.c.job_id, usage.c.service)
 
 
 class SqlLedger:
-    """The port `topics.ports.Ledger`, and reading what was written. Every call may raise DirectoryDown."""
+    """The port `topics.ports.ledger.Ledger`, and reading what was written. Every call may raise DirectoryDown."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -39,7 +39,7 @@ class SqlLedger:
             async with self._database.writing() as connection:
                 await connection.execute(insert(usage).on_conflict_do_nothing(), rows)
 
-    async def totals(self, period: Period = EVER) -> list[Total]:
+    async def totals(self, period: UsageFilter = EVER) -> list[UsageTotal]:
         """Return what was used, by month, project and service; organization and project are ids."""
         group = (usage.c.month, usage.c.project_id, projects.c.name, usage.c.organization_id, usage.c.service)
         query = (
@@ -49,11 +49,11 @@ class SqlLedger:
             .group_by(*group, usage.c.model)
             .order_by(*group, usage.c.model)
         )
-        totals: dict[tuple[str, str, str], Total] = {}
+        totals: dict[tuple[str, str, str], UsageTotal] = {}
         async with self._database.reading() as connection:
             for month, owner, name, above, service, model, jobs, audio_ms in await connection.execute(query):
                 key = (month, owner, service)
-                before = totals.get(key, Total(month, owner, name, above, Service(service), 0, 0, ()))
+                before = totals.get(key, UsageTotal(month, owner, name, above, Service(service), 0, 0, ()))
                 totals[key] = msgspec.structs.replace(
                     before,
                     jobs=before.jobs + jobs,
@@ -62,7 +62,7 @@ class SqlLedger:
                 )
         return list(totals.values())
 
-    async def lines(self, period: Period = EVER) -> AsyncGenerator[Sequence[Charge], None]:
+    async def lines(self, period: UsageFilter = EVER) -> AsyncGenerator[Sequence[Charge], None]:
         """Yield single lines in order of time, `PAGE` at a time; organization and project are ids.
 
         Between pages no connection is held: whoever takes long to read is in nobody's way.
@@ -88,7 +88,7 @@ class SqlLedger:
 
 async def used_ms(connection: AsyncConnection, project: str, month: str) -> int:
     """Return the milliseconds of audio that a project used in a month, all services together."""
-    total = select(func.sum(usage.c.audio_ms)).where(*_of(Period(project=project, month=month)))
+    total = select(func.sum(usage.c.audio_ms)).where(*_of(UsageFilter(project=project, month=month)))
     return int(await connection.scalar(total) or 0)
 
 
@@ -116,7 +116,7 @@ def _row(charge: Charge) -> dict[str, object]:
     }
 
 
-def _of(period: Period) -> list[ColumnElement[bool]]:
+def _of(period: UsageFilter) -> list[ColumnElement[bool]]:
     wanted = {
         usage.c.organization_id: period.organization,
         usage.c.project_id: period.project,

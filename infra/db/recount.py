@@ -16,10 +16,10 @@ from streams.log import LogHistory, PartitionRecord
 from topics import catalog, codec, keys
 from topics.errors import RecordError
 from topics.jobs import rows
-from topics.jobs.law import EntryState, JobHead, JobState, fold_command, fold_result
 from topics.jobs.options import Service
 from topics.jobs.records import Accepted, Finished, JobCommand, JobResult
-from topics.ports import Charge
+from topics.jobs.rules import EntryState, JobHead, JobState, fold_command, fold_result
+from topics.ports.ledger import Charge
 
 REMOVED: Final = 204
 FOR_EVER: Final = 1 << 63

@@ -9,32 +9,32 @@ from functools import partial
 from infra.db.accounts import Accounts
 from infra.db.database import Database
 from infra.db.ledger import SqlLedger
-from topics.accounts import Period, Total
 from topics.errors import NotFound
 from topics.keys import is_id
-from topics.ports import Charge
+from topics.ports.administration import UsageFilter, UsageTotal
+from topics.ports.ledger import Charge
 
 
 class SqlAdministration(Accounts):
-    """The port `topics.accounts.Administration`: the accounts, and the usage of what they name."""
+    """The port `topics.ports.administration.Administration`: the accounts, and the usage of what they name."""
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         super().__init__(database, clock)
         self._ledger = SqlLedger(database)
 
-    async def totals(self, period: Period) -> list[Total]:
+    async def totals(self, period: UsageFilter) -> list[UsageTotal]:
         """Return what was used, by month, project and service."""
         return await self._ledger.totals(await self._named(period))
 
-    async def lines(self, period: Period) -> AsyncGenerator[Sequence[Charge], None]:
+    async def lines(self, period: UsageFilter) -> AsyncGenerator[Sequence[Charge], None]:
         """Yield the single lines of the ledger, in order of time, some at a time."""
         async for page in self._ledger.lines(await self._named(period)):
             yield page
 
-    async def _named(self, period: Period) -> Period:
+    async def _named(self, period: UsageFilter) -> UsageFilter:
         organization = await _id(self.find_organization, period.organization)
         project = await _id(partial(self.find_project, organization=organization), period.project)
-        return Period(organization, project, period.service, period.month)
+        return UsageFilter(organization, project, period.service, period.month)
 
 
 async def _id(find: Callable[[str], Awaitable[str]], reference: str | None) -> str | None:

@@ -76,7 +76,7 @@ class Operator(SqlAdministration):
         self._sweep = sweep
 
     async def delete_organization(self, organization: str) -> None:
-        """See `topics.accounts.Administration`."""
+        """See `topics.ports.administration.Administration`."""
         await super().delete_organization(organization)
         await self._sweep()
 

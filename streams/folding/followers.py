@@ -10,7 +10,7 @@ from topics.errors import Unavailable
 
 
 class Follower:
-    """One waiting reader; see `topics.ports.Follower`."""
+    """One waiting reader; see `topics.ports.follower.Follower`."""
 
     def __init__(self, followers: Followers, session: str) -> None:
         self._followers = followers

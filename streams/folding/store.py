@@ -10,9 +10,7 @@ from typing import Final, Generic, Protocol, TypeVar
 import msgspec
 
 from topics import keys, rows
-from topics.lifecycle import Head, Receipt
-from topics.records import Opened
-from topics.rows import Block, ChunkRow
+from topics.rows import AudioRow
 
 H = TypeVar("H", bound=msgspec.Struct)
 
@@ -101,11 +99,11 @@ class HeadStore(ABC, Generic[H]):
             yield name, self.head(name)
             lower = above(self.prefix(name))
 
-    def unbroken(self, lower: bytes, upper: bytes) -> list[ChunkRow]:
+    def unbroken(self, lower: bytes, upper: bytes) -> list[AudioRow]:
         """Return the references of lower <= key < upper up to the first number that is missing."""
         found = []
         for expected, (key, value) in enumerate(self.partition.scan(lower, upper), keys.number_of(lower)):
-            row = rows.chunk(value)
+            row = rows.audio(value)
             if keys.number_of(key) != expected or row is None:
                 break
             found.append(row)
@@ -122,66 +120,6 @@ class HeadStore(ABC, Generic[H]):
         """Return (due time, id) of entries of the expiry index up to `now_ms`, oldest first."""
         found = self.partition.scan(self.index, keys.due_key(now_ms + 1, "", self.index), limit)
         return [keys.parse_due(key) for key, _ in found]
-
-
-class SessionStore(HeadStore[Head]):
-    """Typed reading of the sessions of one partition."""
-
-    kind = keys.SESSION
-    index = keys.DUE
-
-    def __init__(self, partition: Partition) -> None:
-        super().__init__(partition)
-        #: Openings of sessions in `heads`; they never change.
-        self._openings: dict[str, Opened] = {}
-
-    def head_key(self, name: str) -> bytes:
-        """Return the key of a session's head."""
-        return keys.session_key(name, keys.HEAD)
-
-    def decoded(self, value: bytes | None) -> Head | None:
-        """Read a head row, None where there is none."""
-        return rows.head(value)
-
-    def remember(self, name: str, head: Head | None) -> None:
-        """Keep a head decoded, or forget it with its opening."""
-        super().remember(name, head)
-        if head is None:
-            self._openings.pop(name, None)
-
-    def evicted(self, name: str) -> None:
-        """Forget the opening too."""
-        self._openings.pop(name, None)
-
-    def opened(self, session: str) -> Opened | None:
-        """Return what the session was opened with."""
-        known = self._openings.get(session)
-        if known is None:
-            known = rows.opened(self.partition.get(keys.session_key(session, keys.OPENED)))
-            if known is not None and session in self.heads:
-                self._openings[session] = known
-        return known
-
-    def receipt(self, session: str, sequence: int) -> Receipt | None:
-        """Return the receipt of an upload that had an Idempotency-Key."""
-        return rows.receipt(self.partition.get(keys.session_key(session, keys.RECEIPT, sequence)))
-
-    def chunk(self, session: str, sequence: int) -> ChunkRow | None:
-        """Return one chunk row."""
-        return rows.chunk(self.partition.get(keys.session_key(session, keys.CHUNK, sequence)))
-
-    def chunks(self, session: str, first: int, stop: int) -> list[ChunkRow]:
-        """Return the chunk rows [first, stop) as far as they exist without a gap."""
-        return self.unbroken(*(keys.session_key(session, keys.CHUNK, number) for number in (first, stop)))
-
-    def block(self, session: str, number: int) -> Block | None:
-        """Return one block of windows."""
-        return rows.block(self.partition.get(keys.session_key(session, keys.BLOCK, number)))
-
-    def blocks(self, session: str, first: int, stop: int) -> list[Block]:
-        """Return the blocks [first, stop) as far as they exist."""
-        lower, upper = (keys.session_key(session, keys.BLOCK, number) for number in (first, stop))
-        return [block for _, value in self.partition.scan(lower, upper) if (block := rows.block(value))]
 
 
 class Draft(Generic[H]):

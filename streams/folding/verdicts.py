@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from topics.lifecycle import Verdict
+from topics.folding import Verdict
 
 
 class Verdicts:

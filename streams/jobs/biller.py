@@ -11,9 +11,9 @@ import structlog
 from streams.folding import retry
 from streams.jobs.run import StoreOf
 from topics.errors import DirectoryDown, Unavailable
-from topics.jobs.law import JobHead
 from topics.jobs.records import Accepted, Billed
-from topics.ports import Charge, Ledger
+from topics.jobs.rules import JobHead
+from topics.ports.ledger import Charge, Ledger
 
 log = structlog.get_logger(__name__)
 

@@ -10,7 +10,7 @@ from streams.folding.fold import LogRecord
 from streams.folding.references import References
 from streams.folding.store import Draft
 from topics import keys, rows
-from topics.jobs.law import JobEffect, JobHead, JobStep
+from topics.jobs.rules import JobEffect, JobHead, JobStep
 
 
 class News(msgspec.Struct):
@@ -83,5 +83,5 @@ def _parts(draft: Draft[JobHead], job: str, head: JobHead | None) -> Iterator[tu
     """Yield the key and the log offset of every part that a job may have, as the batch sees them."""
     for number in range(0 if head is None else head.parts):
         key = keys.job_key(job, keys.PART, number)
-        row = rows.chunk(draft.get(key))
+        row = rows.audio(draft.get(key))
         yield key, None if row is None else row.offset

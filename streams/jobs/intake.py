@@ -10,11 +10,11 @@ from streams.folding.store import Draft
 from streams.folding.verdicts import Verdicts
 from streams.jobs.folding import Announce, JobFolder
 from topics import codec, keys, rows
-from topics.jobs import law
-from topics.jobs.law import JobEffect, JobHead
+from topics.folding import Verdict
+from topics.jobs import rules
 from topics.jobs.records import Accepted, JobCommand, Overdue, Part
-from topics.lifecycle import Verdict
-from topics.rows import ChunkRow
+from topics.jobs.rules import JobEffect, JobHead
+from topics.rows import AudioRow
 
 
 class JobIntake(JobFolder):
@@ -34,7 +34,7 @@ class JobIntake(JobFolder):
         if head is not None and record.offset <= head.command:
             self._again(draft, job, head, command, record.offset)
             return
-        step = law.fold_command(head, command, record.offset, record.timestamp)
+        step = rules.fold_command(head, command, record.offset, record.timestamp)
         self.carry_out(draft, job, head, step)
         # After what is dropped: an upload that begins again writes its first part over an old one.
         for effect in step.effects:
@@ -76,5 +76,5 @@ class JobIntake(JobFolder):
 
 
 def _keep_part(draft: Draft[JobHead], job: str, part: Part, offset: int) -> None:
-    row = ChunkRow(offset, len(part.data), xxhash.xxh3_128_digest(part.data))
+    row = AudioRow(offset, len(part.data), xxhash.xxh3_128_digest(part.data))
     draft.put(keys.job_key(job, keys.PART, part.number), rows.encode(row))

@@ -6,8 +6,8 @@ from streams.folding.fold import LogRecord, name_of
 from streams.folding.store import Draft
 from streams.jobs.folding import JobFolder
 from topics import codec, keys
-from topics.jobs.law import JobEffect, JobHead, fold_result
 from topics.jobs.records import Portion
+from topics.jobs.rules import JobEffect, JobHead, fold_result
 
 
 class JobResults(JobFolder):

@@ -13,10 +13,10 @@ from streams.folding import retry
 from streams.jobs.spool import Spool
 from streams.jobs.store import JobStore
 from topics.errors import AudioError, Unavailable
-from topics.jobs.law import EntryState
 from topics.jobs.options import Service
 from topics.jobs.records import Accepted, JobResult, Portion
-from topics.rows import ChunkRow
+from topics.jobs.rules import EntryState
+from topics.rows import AudioRow
 
 #: Times that a result is appended before the run gives up: an outage of seconds does not repeat an engine's work.
 APPENDS: Final = 5
@@ -30,7 +30,7 @@ StoreOf = Callable[[str], JobStore]
 class Source(Protocol):
     """The audio of jobs on the log."""
 
-    def read(self, partition: int, rows: Sequence[ChunkRow]) -> AsyncGenerator[bytes, None]:
+    def read(self, partition: int, rows: Sequence[AudioRow]) -> AsyncGenerator[bytes, None]:
         """Yield the bytes of part rows in order."""
         ...
 

@@ -8,7 +8,7 @@ from streams.log import RecordReader
 from streams.sessions.audio import read_log
 from topics import codec
 from topics.jobs.records import Part
-from topics.rows import ChunkRow
+from topics.rows import AudioRow
 
 
 class PartSource:
@@ -17,7 +17,7 @@ class PartSource:
     def __init__(self, log: RecordReader) -> None:
         self.log = log
 
-    def read(self, partition: int, rows: Sequence[ChunkRow]) -> AsyncGenerator[bytes, None]:
+    def read(self, partition: int, rows: Sequence[AudioRow]) -> AsyncGenerator[bytes, None]:
         """Yield the bytes of part rows in order.
 
         Raises:

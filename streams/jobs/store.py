@@ -5,10 +5,10 @@ from __future__ import annotations
 from streams.folding.store import HeadStore, above
 from topics import keys
 from topics.jobs import rows
-from topics.jobs.law import JobHead
 from topics.jobs.options import Service
 from topics.jobs.records import Accepted
-from topics.rows import ChunkRow
+from topics.jobs.rules import JobHead
+from topics.rows import AudioRow
 
 
 class JobStore(HeadStore[JobHead]):
@@ -29,7 +29,7 @@ class JobStore(HeadStore[JobHead]):
         """Return what the job was accepted with, None while it is uploaded."""
         return rows.accepted(self.partition.get(keys.job_key(job, keys.ACCEPTED)))
 
-    def parts(self, job: str, count: int) -> list[ChunkRow]:
+    def parts(self, job: str, count: int) -> list[AudioRow]:
         """Return where the first `count` parts of the audio are, as far as they are kept without a gap."""
         return self.unbroken(*(keys.job_key(job, keys.PART, number) for number in (0, count)))
 

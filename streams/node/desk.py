@@ -8,14 +8,14 @@ from streams.folding.followers import Follower, Followers
 from streams.node.outbox import Outbox
 from streams.node.owned import Owned
 from topics.catalog import JOB_COMMANDS
+from topics.folding import Verdict
 from topics.jobs.options import Service
 from topics.jobs.records import JobCommand, Part
-from topics.lifecycle import Verdict
-from topics.ports import JobView
+from topics.ports.jobs import JobView
 
 
 class Desk:
-    """Implements `topics.ports.Jobs`."""
+    """Implements `topics.ports.jobs.Jobs`."""
 
     def __init__(
         self,
@@ -32,38 +32,38 @@ class Desk:
         self._model = model
 
     def new_id(self) -> str:
-        """See `topics.ports.Jobs.new_id`."""
+        """See `topics.ports.jobs.Jobs.new_id`."""
         return self._owned.new_id()
 
     def owner(self, job: str) -> str | None:
-        """See `topics.ports.Jobs.owner`."""
+        """See `topics.ports.jobs.Jobs.owner`."""
         return self._owner(job)
 
     async def upload(self, job: str, part: Part) -> None:
-        """See `topics.ports.Jobs.upload`; parts are appended in the order in which the calls begin."""
+        """See `topics.ports.jobs.Jobs.upload`; parts are appended in the order in which the calls begin."""
         self._owned.serving_job(job)
         await self._outbox.send(JOB_COMMANDS, job, part)
 
     async def submit(self, job: str, command: JobCommand) -> Verdict:
-        """See `topics.ports.Jobs.submit`."""
+        """See `topics.ports.jobs.Jobs.submit`."""
         self._owned.serving_job(job)
         return await self._outbox.submit(JOB_COMMANDS, job, command)
 
     def view(self, job: str) -> JobView | None:
-        """See `topics.ports.Jobs.view`."""
+        """See `topics.ports.jobs.Jobs.view`."""
         store = self._owned.serving_job(job)
         head = store.head(job)
         accepted = store.accepted(job) if head is not None and head.visible else None
         return None if head is None or accepted is None else JobView(accepted, head)
 
     def portion(self, job: str, service: Service, number: int) -> bytes | None:
-        """See `topics.ports.Jobs.portion`."""
+        """See `topics.ports.jobs.Jobs.portion`."""
         return self._owned.serving_job(job).portion(job, service, number)
 
     def follow(self, job: str) -> Follower:
-        """See `topics.ports.Jobs.follow`."""
+        """See `topics.ports.jobs.Jobs.follow`."""
         return self._followers.follow(job)
 
     def model(self) -> str:
-        """See `topics.ports.Jobs.model`."""
+        """See `topics.ports.jobs.Jobs.model`."""
         return self._model()

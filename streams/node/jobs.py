@@ -18,10 +18,10 @@ from streams.node.outbox import Outbox
 from streams.node.owned import Owned
 from streams.services.performer import Performer
 from topics.catalog import JOB_COMMANDS, JOB_RESULTS
-from topics.jobs.law import JobState
 from topics.jobs.options import Service
 from topics.jobs.records import JobResult, Overdue, Started
-from topics.ports import Ledger
+from topics.jobs.rules import JobState
+from topics.ports.ledger import Ledger
 
 
 class JobSide:

@@ -32,11 +32,14 @@ from streams.sessions.intake import Intake
 from streams.sessions.results import Results
 from topics import codec, keys
 from topics.catalog import COMMANDS, JOB_COMMANDS, JOB_RESULTS, PARKED, RESULTS, TopicPartition
+from topics.folding import Verdict
 from topics.jobs.options import Service
-from topics.lifecycle import State, Verdict
-from topics.ports import Ledger, View, Windows
-from topics.records import Command, Expired, Failed, Parked, Result
-from topics.rows import BLOCK_WINDOWS
+from topics.ports.ledger import Ledger
+from topics.ports.sessions import SessionView, Windows
+from topics.records import Parked
+from topics.sessions.records import Expired, Failed, SessionCommand, SessionResult
+from topics.sessions.rows import BLOCK_WINDOWS
+from topics.sessions.rules import SessionState
 
 log = structlog.get_logger(__name__)
 
@@ -62,7 +65,7 @@ class NodeOptions(msgspec.Struct, frozen=True):
 
 
 class Node:
-    """Implements `topics.ports.Sessions` and `topics.ports.Health`; `jobs` implements `topics.ports.Jobs`.
+    """Implements the ports `Sessions` and `Health` of `topics.ports`; `jobs` implements `Jobs`.
 
     `performers` run the services of jobs; without a `ledger` what they cost is written nowhere.
     """
@@ -211,7 +214,7 @@ class Node:
                     continue
                 for row in store.chunks(session, head.cursor.keep, head.next):
                     self.references.add(partition, row.offset)
-                if head.in_progress and (head.kind == "stream" or head.state is State.READONLY):
+                if head.in_progress and (head.kind == "stream" or head.state is SessionState.READONLY):
                     self._early[session] = None
                 await asyncio.sleep(0)
             await self.job_side.survey(partition)
@@ -258,7 +261,7 @@ class Node:
         for session in sessions:
             self.analyser.enqueue(session)
 
-    async def _emit(self, session: str, result: Result) -> None:
+    async def _emit(self, session: str, result: SessionResult) -> None:
         first = isinstance(result, Failed) or result.first == 0
         await self._outbox.emit(RESULTS, session, result, first=first)
 
@@ -274,27 +277,27 @@ class Node:
     # --- the edge's port --------------------------------------------------------------------------------------------
 
     def new_id(self) -> str:
-        """See `topics.ports.Sessions.new_id`."""
+        """See `topics.ports.sessions.Sessions.new_id`."""
         return self.owned.new_id()
 
     def owner(self, session: str) -> str | None:
-        """See `topics.ports.Sessions.owner`."""
+        """See `topics.ports.sessions.Sessions.owner`."""
         return None if self.backend.embedded_log is not None else self.owned.elsewhere(session)
 
-    async def submit(self, session: str, command: Command) -> Verdict:
-        """See `topics.ports.Sessions.submit`."""
+    async def submit(self, session: str, command: SessionCommand) -> Verdict:
+        """See `topics.ports.sessions.Sessions.submit`."""
         self.owned.serving(session)
         return await self._outbox.submit(COMMANDS, session, command)
 
-    def view(self, session: str) -> View | None:
-        """See `topics.ports.Sessions.view`."""
+    def view(self, session: str) -> SessionView | None:
+        """See `topics.ports.sessions.Sessions.view`."""
         store = self.owned.serving(session)
         head = store.head(session)
         opened = None if head is None else store.opened(session)
-        return None if head is None or opened is None else View(opened, head)
+        return None if head is None or opened is None else SessionView(opened, head)
 
     def windows(self, session: str, first: int, count: int) -> Sequence[Windows]:
-        """See `topics.ports.Sessions.windows`."""
+        """See `topics.ports.sessions.Sessions.windows`."""
         store = self.owned.serving(session)
         start = first // BLOCK_WINDOWS
         found: list[Windows] = []
@@ -309,32 +312,32 @@ class Node:
         return found
 
     def follow(self, session: str) -> Follower:
-        """See `topics.ports.Sessions.follow`."""
+        """See `topics.ports.sessions.Sessions.follow`."""
         return self.followers.follow(session)
 
     def model(self) -> str:
-        """See `topics.ports.Sessions.model`."""
+        """See `topics.ports.sessions.Sessions.model`."""
         return self.shelf.current.manifest.model_id
 
     def tags(self, model: str) -> Sequence[str]:
-        """See `topics.ports.Sessions.tags`."""
+        """See `topics.ports.sessions.Sessions.tags`."""
         return self.shelf.tags(model)
 
     def official_tags(self) -> Sequence[str]:
-        """See `topics.ports.Sessions.official_tags`."""
+        """See `topics.ports.sessions.Sessions.official_tags`."""
         return self.shelf.tags(self.model())
 
     # --- health -----------------------------------------------------------------------------------------------------
 
     def alive(self) -> str | None:
-        """See `topics.ports.Health.alive`."""
+        """See `topics.ports.health.Health.alive`."""
         since = self.application.consumer.working_since()
         if self.failure is None and since is not None and time.monotonic() - since > STUCK_SECONDS:
             return f"records of the log have been in work for {time.monotonic() - since:.0f} s"
         return self.failure
 
     def ready(self) -> str | None:
-        """See `topics.ports.Health.ready`."""
+        """See `topics.ports.health.Health.ready`."""
         if self.failure is not None:
             return self.failure
         if self.followers.withdrawn:

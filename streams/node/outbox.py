@@ -9,10 +9,11 @@ from streams.folding.verdicts import Verdicts
 from streams.log import LogWriter
 from topics import codec
 from topics.errors import Unavailable
+from topics.folding import Verdict
 from topics.jobs.records import JobCommand
 from topics.keys import partition_of
-from topics.lifecycle import Verdict
-from topics.records import Command, Record
+from topics.records import Record
+from topics.sessions.records import SessionCommand
 
 VERDICT_SECONDS: Final = 4.5
 
@@ -63,7 +64,7 @@ class Outbox:
         finally:
             late.cancel()
 
-    async def submit(self, topic: str, name: str, command: Command | JobCommand) -> Verdict:
+    async def submit(self, topic: str, name: str, command: SessionCommand | JobCommand) -> Verdict:
         """Append a command and return the verdict of its fold.
 
         Raises:

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import structlog
 
-from streams.folding.store import SessionStore
 from streams.jobs.store import JobStore
+from streams.sessions.store import SessionStore
 from topics.catalog import CHANGELOG, COMMANDS, FOLD_ORDER, PARKED, TopicPartition
 from topics.errors import Unavailable
 from topics.keys import new_id, partition_of

@@ -8,14 +8,14 @@ from typing import BinaryIO, Final
 from streams.audio import container, decode, pcm
 from topics.errors import AudioError, AudioTooLong
 from topics.media import Media
-from topics.ports import Probed
+from topics.ports.prober import ProbeResult
 
 UNDECLARED: Final = Media("application/octet-stream", "any")
 #: Samples of all channels that are decoded at a time: little more than the second that is looked at.
 BLOCK_SAMPLES: Final = 1 << 16
 
 
-def look(source: BinaryIO, declared: Media | None) -> Probed:
+def look(source: BinaryIO, declared: Media | None) -> ProbeResult:
     """Decode the first second of a seekable file; `declared` is given for raw PCM alone.
 
     Raises:
@@ -34,10 +34,10 @@ def look(source: BinaryIO, declared: Media | None) -> Probed:
     audio = decode.open_file(source, media, block_samples=BLOCK_SAMPLES)
     _first_second(audio)
     length_ms = None if audio.frames is None else audio.frames * 1000 // audio.rate
-    return Probed(f"audio/{found}", found, audio.rate, audio.channels, length_ms)
+    return ProbeResult(f"audio/{found}", found, audio.rate, audio.channels, length_ms)
 
 
-def _raw(source: BinaryIO, media: Media) -> Probed:
+def _raw(source: BinaryIO, media: Media) -> ProbeResult:
     size, frame = source.seek(0, io.SEEK_END), pcm.frame_bytes(media.sample_format, media.channels)
     if size % frame:
         raise AudioError(f"{size} bytes of raw audio are not a whole number of frames of {frame} bytes")
@@ -46,7 +46,7 @@ def _raw(source: BinaryIO, media: Media) -> Probed:
     source.seek(0)
     _first_second(decode.open_file(source, media, block_samples=BLOCK_SAMPLES))
     content_type = f"{media.declared}; rate={media.rate}; format={media.sample_format}; channels={media.channels}"
-    return Probed(content_type, "raw", media.rate, media.channels, size // frame * 1000 // media.rate)
+    return ProbeResult(content_type, "raw", media.rate, media.channels, size // frame * 1000 // media.rate)
 
 
 def _first_second(audio: decode.FileAudio) -> None:

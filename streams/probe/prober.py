@@ -16,7 +16,7 @@ import structlog
 from streams.probe.zygote import ANSWER, ASK, BROKEN_LIMIT, MESSAGE_BYTES, WALL_SECONDS, Answer
 from topics.errors import AudioError, AudioTooLong, Unavailable
 from topics.media import Media
-from topics.ports import Probed
+from topics.ports.prober import ProbeResult
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -78,7 +78,7 @@ class Zygote:
 
 
 class Prober:
-    """`topics.ports.Prober`: each recording is decoded in a process of its own, a few at a time."""
+    """`topics.ports.prober.Prober`: each recording is decoded in a process of its own, a few at a time."""
 
     def __init__(self, at_once: int = AT_ONCE) -> None:
         self._turns = asyncio.Semaphore(at_once)
@@ -100,8 +100,8 @@ class Prober:
             if zygote is not None:
                 await zygote.stop()
 
-    async def probe(self, file: int, declared: Media | None) -> Probed:
-        """As `topics.ports.Prober.probe`; moves the place at which the descriptor reads."""
+    async def probe(self, file: int, declared: Media | None) -> ProbeResult:
+        """As `topics.ports.prober.Prober.probe`; moves the place at which the descriptor reads."""
         async with self._turns:
             answer = await self._answer(file, declared)
         if answer.found is not None:

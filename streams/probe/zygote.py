@@ -20,7 +20,7 @@ import msgspec
 from streams.probe.look import look
 from topics.errors import AudioError, AudioTooLong
 from topics.media import Media
-from topics.ports import Probed
+from topics.ports.prober import ProbeResult
 
 READY: Final = b"r"
 ASK: Final = b"a"
@@ -45,7 +45,7 @@ LIMITS: Final = {
 class Answer(msgspec.Struct, frozen=True, array_like=True):
     """What a probe says: what it found, the fault of the audio, or (neither) that it could not look."""
 
-    found: Probed | None = None
+    found: ProbeResult | None = None
     fault: str | None = None
     #: The fault is that there is more audio than is allowed.
     too_long: bool = False

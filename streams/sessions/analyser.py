@@ -21,17 +21,18 @@ import msgspec
 import structlog
 
 from streams.folding import retry
-from streams.folding.store import SessionStore
 from streams.models.protocol import Engine
 from streams.models.shelf import Shelf
 from streams.sessions.audio import AudioSource
 from streams.sessions.progress import FileProgress, Progress, Scores, StreamProgress, WindowProgress
+from streams.sessions.store import SessionStore
 from topics import media
 from topics.errors import AudioError, EarshotError, EngineError, Unavailable
 from topics.geometry import Geometry
-from topics.lifecycle import Head, State
-from topics.records import Failed, Opened, Result, Scored
-from topics.rows import BLOCK_WINDOWS, ChunkRow
+from topics.rows import AudioRow
+from topics.sessions.records import Failed, Opened, Scored, SessionResult
+from topics.sessions.rows import BLOCK_WINDOWS
+from topics.sessions.rules import SessionHead, SessionState
 
 T = TypeVar("T")
 
@@ -44,7 +45,7 @@ PROGRESS_KEPT: Final = 1024
 ATTEMPTS: Final = 3
 
 #: Append a result of a session to the result topic; returns once it is durable.
-Emit = Callable[[str, Result], Awaitable[None]]
+Emit = Callable[[str, SessionResult], Awaitable[None]]
 #: The store that holds a session now; raises Unavailable when its partition is elsewhere.
 StoreOf = Callable[[str], SessionStore]
 
@@ -205,10 +206,12 @@ class Analyser:
         if job.engine is None:
             job.engine = await self._engine(store, session, head, opened)
         if head.kind == "file":
-            return head.state is State.READONLY and await self._file_step(session, job, job.engine, store, head, opened)
+            return head.state is SessionState.READONLY and await self._file_step(
+                session, job, job.engine, store, head, opened
+            )
         return await self._stream_step(session, job, job.engine, store, head, opened)
 
-    async def _engine(self, store: SessionStore, session: str, head: Head, opened: Opened) -> Engine:
+    async def _engine(self, store: SessionStore, session: str, head: SessionHead, opened: Opened) -> Engine:
         """Return the model that the session was opened with.
 
         Raises:
@@ -223,7 +226,7 @@ class Analyser:
             raise Unavailable(f"the session waits for its model: {error}") from error
 
     async def _stream_step(
-        self, session: str, job: Job, engine: Engine, store: SessionStore, head: Head, opened: Opened
+        self, session: str, job: Job, engine: Engine, store: SessionStore, head: SessionHead, opened: Opened
     ) -> bool:
         if job.progress is None:
             kind = WindowProgress if head.predicts else StreamProgress
@@ -235,15 +238,15 @@ class Analyser:
         if chunks:
             scores = await self._in_thread(progress.take, chunks)
             await self._emit(session, job, engine, scores)
-            return progress.taken < head.next or head.state is State.READONLY
-        if head.state is State.READONLY and progress.taken >= head.next:
+            return progress.taken < head.next or head.state is SessionState.READONLY
+        if head.state is SessionState.READONLY and progress.taken >= head.next:
             scores = await self._in_thread(progress.finish)
             await self._emit(session, job, engine, scores, final=True)
         return False
 
-    async def _fetch(self, store: SessionStore, session: str, head: Head, first: int) -> list[bytes]:
+    async def _fetch(self, store: SessionStore, session: str, head: SessionHead, first: int) -> list[bytes]:
         """Read the next chunks of a stream, as many as one step takes."""
-        rows: list[ChunkRow] = []
+        rows: list[AudioRow] = []
         size = 0
         found = store.chunks(session, first, min(head.next, first + STEP_CHUNKS))
         if first < head.next and not found:
@@ -261,7 +264,7 @@ class Analyser:
         return chunks
 
     async def _file_step(
-        self, session: str, job: Job, engine: Engine, store: SessionStore, head: Head, opened: Opened
+        self, session: str, job: Job, engine: Engine, store: SessionStore, head: SessionHead, opened: Opened
     ) -> bool:
         if head.next == 0:
             await self._emit(session, job, engine, Scores(0, b"", head.cursor), final=True)
@@ -275,7 +278,7 @@ class Analyser:
         return not progress.ended
 
     async def _open_file(
-        self, engine: Engine, store: SessionStore, session: str, head: Head, opened: Opened
+        self, engine: Engine, store: SessionStore, session: str, head: SessionHead, opened: Opened
     ) -> FileProgress:
         """Gather a file's chunks, in memory while small, else in a file without a name."""
         # Closed with the job, which outlives this call.
@@ -288,7 +291,7 @@ class Analyser:
             spool.close()
             raise
 
-    async def _fill(self, spool: BinaryIO, store: SessionStore, session: str, head: Head) -> None:
+    async def _fill(self, spool: BinaryIO, store: SessionStore, session: str, head: SessionHead) -> None:
         chunks = store.chunks(session, 0, head.next)
         if len(chunks) < head.next:
             raise LookupError(f"chunk {len(chunks)} of {head.next} has no row")
@@ -316,7 +319,7 @@ class Analyser:
         return await asyncio.get_running_loop().run_in_executor(self.pool, work, *arguments)
 
 
-def _within(data: bytes, head: Head) -> bytes:
+def _within(data: bytes, head: SessionHead) -> bytes:
     """Cut what goes beyond `total_size` off the last chunk: some clients pad it with zeros."""
     if head.total_size is None or head.received <= head.total_size:
         return data

@@ -11,8 +11,8 @@ import xxhash
 from streams.log import RecordReader
 from topics import codec
 from topics.errors import AudioError, RecordError
-from topics.records import Chunk
-from topics.rows import ChunkRow
+from topics.rows import AudioRow
+from topics.sessions.records import Chunk
 
 
 class AudioCache:
@@ -50,7 +50,7 @@ class AudioSource:
         self.cache = cache
         self.log = log
 
-    async def read(self, partition: int, chunks: Sequence[ChunkRow]) -> AsyncGenerator[bytes, None]:
+    async def read(self, partition: int, chunks: Sequence[AudioRow]) -> AsyncGenerator[bytes, None]:
         """Yield the audio of chunk rows in order.
 
         Raises:
@@ -67,7 +67,7 @@ class AudioSource:
 
 
 async def read_log(
-    log: RecordReader, partition: int, rows: Sequence[ChunkRow], audio_of: Callable[[bytes], bytes | None]
+    log: RecordReader, partition: int, rows: Sequence[AudioRow], audio_of: Callable[[bytes], bytes | None]
 ) -> AsyncGenerator[bytes, None]:
     """Yield the audio of rows in order; `audio_of` finds it in a record, None where the record carries none.
 
@@ -82,7 +82,7 @@ async def read_log(
             index += 1
 
 
-def _checked(row: ChunkRow, value: bytes | None, audio_of: Callable[[bytes], bytes | None]) -> bytes:
+def _checked(row: AudioRow, value: bytes | None, audio_of: Callable[[bytes], bytes | None]) -> bytes:
     if value is None:
         raise AudioError("the audio is older than the retention time and was removed from the log")
     try:

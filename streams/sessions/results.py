@@ -9,10 +9,10 @@ from streams.folding.references import References
 from streams.folding.store import Draft
 from topics import codec, keys, rows
 from topics.errors import RecordError
-from topics.lifecycle import Head
-from topics.outcome import fold_result
-from topics.records import Failed, Scored
-from topics.rows import BLOCK_WINDOWS, Block
+from topics.sessions.records import Failed, Scored
+from topics.sessions.rows import BLOCK_WINDOWS, Block
+from topics.sessions.rows import block as block_row
+from topics.sessions.rules import SessionHead, fold_result
 
 #: The tags of a model; raises EarshotError for a model that this node does not know.
 TagsOf = Callable[[str], Sequence[str]]
@@ -28,7 +28,7 @@ class Results:
         self.windows = 0
         self._changed: dict[str, None] = {}
 
-    def fold(self, draft: Draft[Head], record: LogRecord) -> None:
+    def fold(self, draft: Draft[SessionHead], record: LogRecord) -> None:
         """Fold one result; one for a session that is gone is dropped."""
         result = codec.decode_result(record.value)
         session = name_of(record)
@@ -55,12 +55,12 @@ class Results:
             raise RecordError(f"{len(result.scores)} bytes of scores are no whole windows of {tags} tags")
         return tags, len(result.scores) // tags
 
-    def _drop_chunks(self, draft: Draft[Head], session: str, first: int, stop: int) -> None:
+    def _drop_chunks(self, draft: Draft[SessionHead], session: str, first: int, stop: int) -> None:
         """No later window needs these chunks: let the log go on without them."""
         partition = draft.store.partition.number
         for sequence in range(first, stop):
             key = keys.session_key(session, keys.CHUNK, sequence)
-            if (row := rows.chunk(draft.get(key))) is not None:
+            if (row := rows.audio(draft.get(key))) is not None:
                 self.references.discard(partition, row.offset)
             draft.delete(key)
 
@@ -73,13 +73,13 @@ class Results:
         """Nothing waits for a single result."""
 
 
-def _write_windows(draft: Draft[Head], session: str, result: Scored, tags: int) -> None:
+def _write_windows(draft: Draft[SessionHead], session: str, result: Scored, tags: int) -> None:
     """Write windows at their place, over whatever an earlier delivery left there."""
     first, scores = result.first, result.scores
     while scores:
         number, inside = divmod(first, BLOCK_WINDOWS)
         key = keys.session_key(session, keys.BLOCK, number)
-        known = rows.block(draft.get(key))
+        known = block_row(draft.get(key))
         before = b"" if known is None else known.scores[: inside * tags]
         if len(before) != inside * tags:
             raise RecordError(f"block {number} holds {len(before)} bytes before window {first}")

@@ -20,7 +20,7 @@ from streams.speakers.roster import Enrolled, Roster, Sample, VoiceFiles, nobody
 from streams.voice.activity import RATE
 from topics.errors import AudioError, DirectoryDown, NotFound, RuleBroken, Unavailable
 from topics.keys import new_id
-from topics.ports import ReEnrolled
+from topics.ports.speakers import ReEnrollment
 
 #: Short plain recordings that are learnt at a time.
 SHORT: Final = 8
@@ -58,7 +58,7 @@ class Enrolment:
         self._gate = gate
 
     async def register(self, organization: str, speaker: str, file: int) -> Enrolled:
-        """See `topics.ports.Speakers.register`."""
+        """See `topics.ports.speakers.Speakers.register`."""
         learned = await self._learned(file, partial(self._roster.check_room, organization, speaker))
         sample = Sample(new_id(), learned.voice.vector, learned.voice.model, learned.length_ms)
         if self._kept is None:
@@ -77,8 +77,8 @@ class Enrolment:
                 await self._roster.discarded([path])
             raise
 
-    async def re_enroll(self, organization: str, speaker: str) -> ReEnrolled:
-        """See `topics.ports.Speakers.re_enroll`."""
+    async def re_enroll(self, organization: str, speaker: str) -> ReEnrollment:
+        """See `topics.ports.speakers.Speakers.re_enroll`."""
         enrolled = await self._roster.speaker(organization, speaker)
         if enrolled is None:
             raise nobody()
@@ -95,7 +95,7 @@ class Enrolment:
             fresh = msgspec.structs.replace(sample, vector=found.vector, model=found.model)
             # One that is gone is neither.
             done += await self._roster.replace(organization, speaker, fresh)
-        return ReEnrolled(done, left)
+        return ReEnrollment(done, left)
 
     async def _learned(self, file: int, check_room: Callable[[], Awaitable[None]]) -> Learned:
         """Learn a recording; `check_room` raises where there is no room for another, and is called before long work."""

@@ -18,7 +18,7 @@ from streams.voice.activity import RATE, Hysteresis, VoiceActivity, bundled
 from topics import media
 from topics.errors import AudioError, AudioTooLong, EngineAway, EngineError, Unavailable
 from topics.media import Media
-from topics.ports import Probed, Prober
+from topics.ports.prober import Prober, ProbeResult
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -80,7 +80,7 @@ class Listener:
         """
         return await self._read(plain, file)
 
-    async def look(self, file: int) -> Probed:
+    async def look(self, file: int) -> ProbeResult:
         """Tell what the recording is.
 
         Raises:
@@ -93,7 +93,7 @@ class Listener:
             raise AudioTooLong(f"the audio is longer than {LONGEST_S} s")
         return found
 
-    async def samples(self, file: int, found: Probed) -> Floats:
+    async def samples(self, file: int, found: ProbeResult) -> Floats:
         """Return a recording that was looked into, float32[n] at 16 kHz: 38 MB for the longest.
 
         Raises:

@@ -17,7 +17,7 @@ from streams.voice.activity import HeardOnce, VoiceActivity
 from streams.voice.diarization import diarize, linked
 from streams.voice.excerpts import excerpts
 from streams.voice.speaker import SpeakerEngine
-from topics.ports import Spoken
+from topics.ports.speakers import SpeakerTurn
 
 
 class Recognition:
@@ -40,8 +40,8 @@ class Recognition:
         self._writer = writer
         self._gate = gate
 
-    async def recognize(self, organization: str, file: int) -> list[Spoken]:
-        """See `topics.ports.Speakers.recognize`."""
+    async def recognize(self, organization: str, file: int) -> list[SpeakerTurn]:
+        """See `topics.ports.speakers.Speakers.recognize`."""
         async with self._gate.place():
             found, enrolled = await asyncio.gather(self._listener.look(file), self._roster.enrolled(organization))
             samples = await self._listener.samples(file, found)
@@ -58,7 +58,7 @@ class Recognition:
                 await asyncio.gather(writing, return_exceptions=True)
         names = named(matches)
         return [
-            Spoken(
+            SpeakerTurn(
                 start_ms=round(turn.start_s * 1000),
                 end_ms=round(turn.end_s * 1000),
                 transcript=text,

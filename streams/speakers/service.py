@@ -1,4 +1,4 @@
-"""Registered speakers of organizations: `topics.ports.Speakers`, put together."""
+"""Registered speakers of organizations: `topics.ports.speakers.Speakers`, put together."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from streams.speakers.transcripts import Writer
 from streams.voice.activity import VoiceActivity, bundled
 from streams.voice.speaker import SpeakerEngine
 from topics.errors import DirectoryDown, Unavailable
-from topics.ports import Prober, Profile, ReEnrolled, Spoken
+from topics.ports.prober import Prober
+from topics.ports.speakers import Profile, ReEnrollment, SpeakerTurn
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -66,7 +67,7 @@ class SpeakerService:
         await self._prints.close()
 
     async def profiles(self, organization: str) -> Sequence[Profile]:
-        """See `topics.ports.Speakers`."""
+        """See `topics.ports.speakers.Speakers`."""
         enrolled = await self._roster.enrolled(organization)
         if not enrolled:
             return []
@@ -75,12 +76,12 @@ class SpeakerService:
         return [_profile(speaker, model) for speaker in enrolled]
 
     async def register(self, organization: str, speaker: str, file: int) -> Profile:
-        """See `topics.ports.Speakers`."""
+        """See `topics.ports.speakers.Speakers`."""
         enrolled = await self._enrolment.register(organization, speaker, file)
         return _profile(enrolled, await self._prints.model())
 
     async def remove(self, organization: str, speaker: str) -> None:
-        """See `topics.ports.Speakers`."""
+        """See `topics.ports.speakers.Speakers`."""
         voices = await self._roster.remove(organization, speaker)
         if voices is None:
             raise nobody()
@@ -94,12 +95,12 @@ class SpeakerService:
                 "the speaker is gone; a voice file will be deleted as soon as its store answers"
             ) from error
 
-    async def recognize(self, organization: str, file: int) -> Sequence[Spoken]:
-        """See `topics.ports.Speakers`."""
+    async def recognize(self, organization: str, file: int) -> Sequence[SpeakerTurn]:
+        """See `topics.ports.speakers.Speakers`."""
         return await self._recognition.recognize(organization, file)
 
-    async def re_enroll(self, organization: str, speaker: str) -> ReEnrolled:
-        """See `topics.ports.Speakers`."""
+    async def re_enroll(self, organization: str, speaker: str) -> ReEnrollment:
+        """See `topics.ports.speakers.Speakers`."""
         return await self._enrolment.re_enroll(organization, speaker)
 
     async def sweep(self) -> None:

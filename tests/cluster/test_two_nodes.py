@@ -14,7 +14,7 @@ from tests.contract.api import tone, wav
 from tests.process import ServiceProcess
 from tests.recovery.load import CONTENT_TYPE, Client, Stream
 from tests.recovery.truth import expected_events
-from topics.records import Opened
+from topics.sessions.records import Opened
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

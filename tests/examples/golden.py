@@ -12,8 +12,8 @@ from typing import Any, Final
 import msgspec
 
 from topics import catalog, codec, rows
+from topics.folding import Receipt
 from topics.jobs import rows as job_rows
-from topics.jobs.law import Entry, EntryState, JobHead, JobState
 from topics.jobs.options import Options, Service
 from topics.jobs.records import (
     Accepted,
@@ -26,9 +26,13 @@ from topics.jobs.records import (
     Source,
     Started,
 )
-from topics.lifecycle import Head, Receipt, State
-from topics.records import Chunk, Cursor, Deleted, Expired, Failed, Opened, Parked, Record, Scored, Sealed
-from topics.rows import Block, ChunkRow
+from topics.jobs.rules import Entry, EntryState, JobHead, JobState
+from topics.records import Parked, Record
+from topics.rows import AudioRow
+from topics.sessions import rows as session_rows
+from topics.sessions.records import Chunk, Cursor, Deleted, Expired, Failed, Opened, Scored, Sealed
+from topics.sessions.rows import Block
+from topics.sessions.rules import SessionHead, SessionState
 
 HERE: Final = Path(__file__).parent
 
@@ -127,12 +131,12 @@ RECORDS: Final[Mapping[str, Mapping[str, Record]]] = {
     },
 }
 
-HEAD: Final = Head(
+HEAD: Final = SessionHead(
     "file",
     320_044,
     touched=1_700_000_000_123,
     command=77,
-    state=State.READONLY,
+    state=SessionState.READONLY,
     next=4,
     received=320_044,
     predicts=False,
@@ -172,10 +176,10 @@ JOB_HEAD: Final = JobHead(
 
 ROWS: Final[Mapping[str, msgspec.Struct]] = {
     "head": HEAD,
-    "head-new": Head("stream", None, touched=1, command=0),
+    "head-new": SessionHead("stream", None, touched=1, command=0),
     "opened": msgspec.structs.replace(OPENED, model=MODEL),
     "opened-before-models": OPENED,
-    "chunk": ChunkRow(2**33, 16_384, bytes(range(16))),
+    "chunk": AudioRow(2**33, 16_384, bytes(range(16))),
     "block": Block("yamnet@0123abcd", b"\x80\x00\xff\x7f"),
     "receipt": Receipt(b"0123456789abcdef", bytes(range(16))),
     "jobhead": JOB_HEAD,
@@ -195,11 +199,11 @@ READERS: Final[Mapping[str, Callable[[bytes], object]]] = {
     catalog.RESULTS_PARKED: codec.decode_parked,
 }
 ROW_READERS: Final[Mapping[str, Callable[[bytes], object]]] = {
-    "head": rows.head,
-    "opened": rows.opened,
-    "chunk": rows.chunk,
-    "block": rows.block,
-    "receipt": rows.receipt,
+    "head": session_rows.head,
+    "opened": session_rows.opened,
+    "chunk": rows.audio,
+    "block": session_rows.block,
+    "receipt": session_rows.receipt,
     "jobhead": job_rows.head,
     "accepted": job_rows.accepted,
 }

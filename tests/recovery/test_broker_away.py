@@ -14,7 +14,7 @@ from tests.kafka.broker import launched_kafka
 from tests.process import ServiceProcess
 from tests.recovery.load import CONTENT_TYPE, Client
 from tests.recovery.truth import expected_events
-from topics.records import Opened
+from topics.sessions.records import Opened
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

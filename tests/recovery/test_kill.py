@@ -20,7 +20,7 @@ from tests.conftest import BOTH_LOGS, own_log
 from tests.process import ServiceProcess
 from tests.recovery.load import CONTENT_TYPE, Client, Stream
 from tests.recovery.truth import expected_events
-from topics.records import Opened
+from topics.sessions.records import Opened
 
 SESSIONS = 32
 #: Acknowledged chunks in all; EARSHOT_TEST_CHUNKS asks for any number.

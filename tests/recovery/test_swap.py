@@ -17,7 +17,7 @@ from streams.models.manifest import FILE, read
 from tests.process import ServiceProcess
 from tests.recovery.load import CONTENT_TYPE, Client, Stream
 from tests.recovery.truth import expected_events
-from topics.records import Opened
+from topics.sessions.records import Opened
 
 CLIENTS = 6
 SESSIONS_EACH = 4

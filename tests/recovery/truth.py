@@ -16,8 +16,8 @@ from streams.audio.session import Analysis
 from streams.models.onnx import OnnxEngine
 from topics import media
 from topics.geometry import Geometry
-from topics.ports import Windows
-from topics.records import Opened
+from topics.ports.sessions import Windows
+from topics.sessions.records import Opened
 
 
 @cache
@@ -27,7 +27,7 @@ def engine(directory: Path) -> OnnxEngine:
 
 
 class Stored:
-    """Just enough of `topics.ports.Sessions` to render windows with the edge's own renderer."""
+    """Just enough of `topics.ports.sessions.Sessions` to render windows with the edge's own renderer."""
 
     def __init__(self, packed: bytes, names: Sequence[str]) -> None:
         self.packed = packed

@@ -1,4 +1,4 @@
-"""The records of jobs on the log, one union a topic; `topics.records` says how they may change."""
+"""The records of jobs on the log, one union a topic."""
 
 from __future__ import annotations
 

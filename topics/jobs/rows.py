@@ -1,4 +1,4 @@
-"""The rows of jobs under the keys of `topics.keys`, and how they are stored."""
+"""The rows of jobs under the keys of `topics.keys`, and how they are read."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
-from topics.jobs.law import JobHead
 from topics.jobs.records import Accepted
+from topics.jobs.rules import JobHead
 
 _head: Final = msgspec.msgpack.Decoder(JobHead)
 _accepted: Final = msgspec.msgpack.Decoder(Accepted)

@@ -22,7 +22,7 @@ from tests.contract.conftest import api, sense
 from tests.unit.app.double import MemoryDirectory, MemoryHealth, MemorySessions
 from tests.unit.app.jobs.double import MemoryJobs, MemoryProber
 from tests.unit.app.speakers.double import MemorySpeakers
-from topics.ports import Principal
+from topics.ports.directory import Principal
 
 __all__ = ["api", "sense"]
 

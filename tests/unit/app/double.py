@@ -16,11 +16,12 @@ from hashlib import blake2b
 import msgspec
 
 from topics.errors import AudioError, DirectoryDown, Unavailable
+from topics.folding import Arrival, Effect, Receipt, Verdict
 from topics.keys import new_id
-from topics.lifecycle import Arrival, Effect, Head, Receipt, State, Verdict, fold
-from topics.outcome import fold_result
-from topics.ports import Principal, View, Windows
-from topics.records import Chunk, Command, Failed, Opened, Result, Scored
+from topics.ports.directory import Principal
+from topics.ports.sessions import SessionView, Windows
+from topics.sessions.records import Chunk, Failed, Opened, Scored, SessionCommand, SessionResult
+from topics.sessions.rules import SessionHead, SessionState, fold_command, fold_result
 
 TAGS = ("Dog_bark", "Siren", "Speech", "Baby_cry", "Knock")
 MODEL = "double@00000000"
@@ -54,19 +55,19 @@ class Session(msgspec.Struct):
     """Everything of one session."""
 
     opened: Opened
-    head: Head
+    head: SessionHead
     chunks: list[bytes] = []
     receipts: dict[int, Receipt] = {}
     scores: bytearray = msgspec.field(default_factory=bytearray)
 
 
 class MemorySessions:
-    """`topics.ports.Sessions` without a log; counts what would have been appended."""
+    """`topics.ports.sessions.Sessions` without a log; counts what would have been appended."""
 
     def __init__(self) -> None:
         self.sessions: dict[str, Session] = {}
         self.followers: dict[str, set[Follower]] = {}
-        self.appended: list[Command] = []
+        self.appended: list[SessionCommand] = []
         #: While True nothing is analysed.
         self.paused = False
         self.failure: Unavailable | None = None
@@ -79,14 +80,14 @@ class MemorySessions:
     def owner(self, session: str) -> str | None:
         return self.elsewhere.get(session)
 
-    async def submit(self, session: str, command: Command) -> Verdict:
+    async def submit(self, session: str, command: SessionCommand) -> Verdict:
         await asyncio.sleep(0)
         if self.failure is not None:
             raise self.failure
         self.appended.append(command)
         known = self.sessions.get(session)
         arrival = self._arrival(known, command)
-        step = fold(None if known is None else known.head, command, arrival)
+        step = fold_command(None if known is None else known.head, command, arrival)
         if step.head is None:
             self.sessions.pop(session, None)
         elif isinstance(command, Opened):
@@ -99,9 +100,9 @@ class MemorySessions:
         self._wake(session)
         return step.verdict
 
-    def view(self, session: str) -> View | None:
+    def view(self, session: str) -> SessionView | None:
         known = self.sessions.get(session)
-        return None if known is None else View(known.opened, known.head)
+        return None if known is None else SessionView(known.opened, known.head)
 
     def windows(self, session: str, first: int, count: int) -> Sequence[Windows]:
         width = len(TAGS)
@@ -133,12 +134,12 @@ class MemorySessions:
         if known is None or known.head.error is not None:
             return
         try:
-            result: Result = scored(known)
+            result: SessionResult = scored(known)
         except AudioError as error:
             result = Failed(str(error))
         self.conclude(session, result)
 
-    def conclude(self, session: str, result: Result) -> None:
+    def conclude(self, session: str, result: SessionResult) -> None:
         """Fold a result record in."""
         known = self.sessions.get(session)
         packed = result.scores if isinstance(result, Scored) else b""
@@ -148,7 +149,7 @@ class MemorySessions:
             known.scores[outcome.fresh * len(TAGS) :] = packed
         self._wake(session)
 
-    def _arrival(self, known: Session | None, command: Command) -> Arrival:
+    def _arrival(self, known: Session | None, command: SessionCommand) -> Arrival:
         arrival = Arrival(len(self.appended), at=len(self.appended))
         if known is None or not isinstance(command, Chunk):
             return arrival
@@ -156,7 +157,7 @@ class MemorySessions:
         receipt = None if command.sequence is None else known.receipts.get(command.sequence)
         return msgspec.structs.replace(arrival, digest=digest, receipt=receipt)
 
-    def _keep(self, known: Session, command: Command, arrival: Arrival, effects: tuple[Effect, ...]) -> None:
+    def _keep(self, known: Session, command: SessionCommand, arrival: Arrival, effects: tuple[Effect, ...]) -> None:
         if isinstance(command, Chunk) and Effect.KEEP_CHUNK in effects:
             if Effect.KEEP_RECEIPT in effects:
                 known.receipts[len(known.chunks)] = Receipt(command.idempotency, arrival.digest)
@@ -174,8 +175,8 @@ def scored(known: Session) -> Scored:
         loudness = [any(samples(opened, chunk)[1]) for chunk in known.chunks]
     else:
         whole = [b"".join(known.chunks)] if opened.kind == "file" else known.chunks
-        loudness = windows(opened, [samples(opened, part) for part in whole], head.state is State.READONLY)
-    final = head.state is State.READONLY
+        loudness = windows(opened, [samples(opened, part) for part in whole], head.state is SessionState.READONLY)
+    final = head.state is SessionState.READONLY
     packed = b"".join(window_scores(index, loud) for index, loud in enumerate(loudness))
     cursor = msgspec.structs.replace(head.cursor, chunks=len(known.chunks))
     return Scored(0, MODEL, packed, cursor, final=final)
@@ -221,7 +222,7 @@ def samples(opened: Opened, data: bytes) -> tuple[int, bytes]:
 
 
 class MemoryDirectory:
-    """`topics.ports.Directory` over a dictionary; can be down, and counts its questions."""
+    """`topics.ports.directory.Directory` over a dictionary; can be down, and counts its questions."""
 
     def __init__(self, keys: dict[str, Principal], organizations: dict[str, str]) -> None:
         self.keys = keys
@@ -254,7 +255,7 @@ class MemoryDirectory:
 
 
 class MemoryHealth:
-    """`topics.ports.Health` that says what it is told to say."""
+    """`topics.ports.health.Health` that says what it is told to say."""
 
     def __init__(self) -> None:
         self.dying: str | None = None

@@ -16,7 +16,7 @@ from tests.unit.app.conftest import KEY, House
 from tests.unit.app.double import MODEL
 from topics.errors import Unavailable
 from topics.geometry import SENSE
-from topics.records import Opened, Scored
+from topics.sessions.records import Opened, Scored
 
 
 def create(http: TestClient, **more: Any) -> str:

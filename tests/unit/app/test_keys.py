@@ -9,7 +9,7 @@ import pytest
 from app.keys import GRACE_SECONDS, ORGANIZATION_WORDING, PROJECT_WORDING, REMEMBERED, RETRY_SECONDS, Keyring
 from tests.unit.app.double import MemoryDirectory
 from topics.errors import DirectoryDown, Unauthorized
-from topics.ports import Principal
+from topics.ports.directory import Principal
 
 OURS = Principal("project", "organization")
 

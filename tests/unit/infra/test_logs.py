@@ -14,9 +14,9 @@ import structlog
 
 from infra import logs
 from topics import apikeys
-from topics.apikeys import Kind
+from topics.apikeys import KeyKind
 
-KEY = apikeys.new(Kind.PROJECT)
+KEY = apikeys.new(KeyKind.PROJECT)
 CHOSEN = "a key that somebody chose"
 
 

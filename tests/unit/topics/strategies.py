@@ -16,7 +16,8 @@ from topics.jobs.records import (
     Source,
     Started,
 )
-from topics.records import Chunk, Cursor, Deleted, Expired, Failed, Opened, Parked, Scored, Sealed
+from topics.records import Parked
+from topics.sessions.records import Chunk, Cursor, Deleted, Expired, Failed, Opened, Scored, Sealed
 
 text = st.text(max_size=12)
 count = st.integers(0, 2**62)

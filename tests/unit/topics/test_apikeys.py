@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topics import apikeys
-from topics.apikeys import Kind
+from topics.apikeys import KeyKind
 from topics.keys import ALPHABET
 
 PROJECT_KEY = "esp_0123456789ABCDEFGHIJKLMNOPQRST0Esz4I"
@@ -19,8 +19,8 @@ def test_the_checksum_does_not_change_between_versions() -> None:
     assert apikeys.well_formed(PROJECT_KEY) is True
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_a_new_key_is_well_formed_and_typed(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", KeyKind)
+def test_a_new_key_is_well_formed_and_typed(kind: KeyKind) -> None:
     key = apikeys.new(kind)
     assert key.startswith(kind)
     assert len(key) == len(kind) + 36
@@ -28,17 +28,17 @@ def test_a_new_key_is_well_formed_and_typed(kind: Kind) -> None:
 
 
 def test_new_keys_differ() -> None:
-    assert len({apikeys.new(Kind.PROJECT) for _ in range(100)}) == 100
+    assert len({apikeys.new(KeyKind.PROJECT) for _ in range(100)}) == 100
 
 
-@given(place=st.integers(len(Kind.PROJECT), len(PROJECT_KEY) - 1), character=st.sampled_from(ALPHABET))
+@given(place=st.integers(len(KeyKind.PROJECT), len(PROJECT_KEY) - 1), character=st.sampled_from(ALPHABET))
 def test_one_wrong_character_is_noticed(place: int, character: str) -> None:
     typed = PROJECT_KEY[:place] + character + PROJECT_KEY[place + 1 :]
     assert apikeys.well_formed(typed) is (typed == PROJECT_KEY)
 
 
 def test_a_key_of_another_kind_is_noticed() -> None:
-    assert apikeys.well_formed(PROJECT_KEY.replace(Kind.PROJECT, Kind.ORGANIZATION)) is False
+    assert apikeys.well_formed(PROJECT_KEY.replace(KeyKind.PROJECT, KeyKind.ORGANIZATION)) is False
 
 
 @pytest.mark.parametrize(
@@ -92,6 +92,6 @@ def test_little_of_a_key_is_shown(key: str, shown: str) -> None:
 
 
 def test_keys_inside_text_are_redacted() -> None:
-    other = apikeys.new(Kind.ORGANIZATION)
+    other = apikeys.new(KeyKind.ORGANIZATION)
     text = apikeys.redact_all(f"GET /?key={PROJECT_KEY}&org={other} done")
     assert text == f"GET /?key=esp_…{PROJECT_KEY[-4:]}&org=eso_…{other[-4:]} done"

@@ -6,7 +6,8 @@ import pytest
 
 from topics import catalog, codec, keys
 from topics.jobs.records import PART_BYTES, Part
-from topics.records import Chunk, Parked
+from topics.records import Parked
+from topics.sessions.records import Chunk
 
 DAY_MS = 24 * 3600 * 1000
 

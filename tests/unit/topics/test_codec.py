@@ -17,7 +17,8 @@ from tests.unit.topics import strategies
 from topics import catalog, codec, rows
 from topics.errors import RecordError
 from topics.jobs.records import JobCommand, JobResult
-from topics.records import Chunk, Command, Failed, Opened, Parked, Record, Result, Scored, Sealed
+from topics.records import Parked, Record
+from topics.sessions.records import Chunk, Failed, Opened, Scored, Sealed, SessionCommand, SessionResult
 
 RECORD_FILES = [(topic, name) for topic, records in golden.RECORDS.items() for name in records]
 DECODERS = [
@@ -58,7 +59,7 @@ def test_every_record_type_has_an_example() -> None:
 
 
 def test_every_record_type_belongs_to_a_topic() -> None:
-    unions = (Command, Result, JobCommand, JobResult)
+    unions = (SessionCommand, SessionResult, JobCommand, JobResult)
     assert {Parked}.union(*map(get_args, unions)) == set(Record.__subclasses__())
 
 
@@ -74,12 +75,12 @@ def test_a_record_of_before_a_field_was_added_gets_the_default() -> None:
 
 
 @given(strategies.commands)
-def test_commands_come_back(command: Command) -> None:
+def test_commands_come_back(command: SessionCommand) -> None:
     assert codec.decode_command(codec.encode(command)) == command
 
 
 @given(strategies.results)
-def test_results_come_back(result: Result) -> None:
+def test_results_come_back(result: SessionResult) -> None:
     assert codec.decode_result(codec.encode(result)) == result
 
 

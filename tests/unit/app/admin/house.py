@@ -20,9 +20,9 @@ from infra.db.database import Database
 from infra.db.ledger import SqlLedger
 from infra.service.administration import SqlAdministration
 from topics import apikeys
-from topics.accounts import Administration
 from topics.jobs.options import Service
-from topics.ports import Charge
+from topics.ports.administration import Administration
+from topics.ports.ledger import Charge
 
 T = TypeVar("T")
 

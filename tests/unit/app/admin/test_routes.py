@@ -25,9 +25,9 @@ from infra.db.database import Database
 from infra.service.administration import SqlAdministration
 from tests.unit.app.admin.house import KEY, NOVEMBER, URL, House, interface, tell
 from topics import apikeys
-from topics.accounts import Period
 from topics.jobs.options import Service
-from topics.ports import Charge
+from topics.ports.administration import UsageFilter
+from topics.ports.ledger import Charge
 
 ENDS = {"POST": "/key", "PUT": "/plan", "DELETE": ""}
 #: Every operation, on a project or organization `Zoo` where it is on one.
@@ -143,7 +143,7 @@ def test_lines_are_read_as_they_are_sent(monkeypatch: pytest.MonkeyPatch, form: 
     asked = 0
 
     class Endless:
-        async def lines(self, period: Period) -> AsyncGenerator[list[Charge], None]:
+        async def lines(self, period: UsageFilter) -> AsyncGenerator[list[Charge], None]:
             nonlocal asked
             while True:
                 asked += 1

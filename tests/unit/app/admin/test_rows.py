@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from app.admin import rows
 from app.admin.rows import LineRow, TotalRow, as_csv, is_month, paged, texts
-from topics.accounts import Total
 from topics.jobs.options import Service
-from topics.ports import Charge
+from topics.ports.administration import UsageTotal
+from topics.ports.ledger import Charge
 
-TOTAL = Total("2026-11", "p", "apes", "o", Service.SOUND, 2, 3_000_000_000_001, ("a@1", "b@2"))
+TOTAL = UsageTotal("2026-11", "p", "apes", "o", Service.SOUND, 2, 3_000_000_000_001, ("a@1", "b@2"))
 CHARGE = Charge("j", Service.SPEECH, "p", "o", 1234, "m", 1_793_491_199_999)
 
 

@@ -8,13 +8,14 @@ import msgspec
 
 from tests.unit.app.double import MODEL, Follower
 from topics.errors import AudioError, Unavailable
-from topics.jobs.law import JobEffect, JobHead, JobStep, fold_command, fold_result
+from topics.folding import Verdict
 from topics.jobs.options import Options, Service
 from topics.jobs.records import Accepted, Finished, JobCommand, JobResult, Part, Portion, Source, Started
+from topics.jobs.rules import JobEffect, JobHead, JobStep, fold_command, fold_result
 from topics.keys import new_id
-from topics.lifecycle import Verdict
 from topics.media import Media
-from topics.ports import JobView, Probed
+from topics.ports.jobs import JobView
+from topics.ports.prober import ProbeResult
 
 #: Log time of the first command, milliseconds: 2026-01-02T03:04:05.678Z.
 BEGINNING = 1_767_323_045_678
@@ -32,7 +33,7 @@ class Job(msgspec.Struct):
 
 
 class MemoryJobs:
-    """`topics.ports.Jobs` without a log; counts what would have been appended."""
+    """`topics.ports.jobs.Jobs` without a log; counts what would have been appended."""
 
     def __init__(self) -> None:
         self.jobs: dict[str, Job] = {}
@@ -141,14 +142,14 @@ class MemoryJobs:
 
 
 class MemoryProber:
-    """`topics.ports.Prober` that believes what it is told to believe."""
+    """`topics.ports.prober.Prober` that believes what it is told to believe."""
 
     def __init__(self) -> None:
-        self.found = Probed("audio/wav", "wav", 44_100, 2)
+        self.found = ProbeResult("audio/wav", "wav", 44_100, 2)
         self.failure: AudioError | Unavailable | None = None
         self.asked: list[Media | None] = []
 
-    async def probe(self, file: int, declared: Media | None) -> Probed:
+    async def probe(self, file: int, declared: Media | None) -> ProbeResult:
         await asyncio.sleep(0)
         self.asked.append(declared)
         if self.failure is not None:

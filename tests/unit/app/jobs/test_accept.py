@@ -27,7 +27,8 @@ from topics.errors import AudioError, Unavailable
 from topics.jobs.options import Options
 from topics.jobs.records import PART_BYTES, Accepted, Part, Source
 from topics.media import Media
-from topics.ports import Principal, Probed
+from topics.ports.directory import Principal
+from topics.ports.prober import ProbeResult
 
 __all__ = ["service"]
 
@@ -371,7 +372,7 @@ def test_no_audio_at_all(house: House, http: TestClient) -> None:
 def test_a_request_with_a_key_is_done_once(house: House, http: TestClient) -> None:
     first = sent(http, key="one")
     appended = len(house.jobs.appended)
-    house.prober.found = Probed("audio/mp3", "mp3", 1, 1)
+    house.prober.found = ProbeResult("audio/mp3", "mp3", 1, 1)
     again = sent(http, key="one")
     assert (again.status_code, again.json()) == (200, first.json())
     assert len(house.jobs.appended) == appended
@@ -461,7 +462,7 @@ def test_the_owner_may_take_its_time_with_an_upload(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("app.http.forwarding.SILENCE_SECONDS", 0.05)
     house, owner = (House(msgspec.structs.replace(OPTIONS, spool=tmp_path, poll_seconds=0.05)) for _ in range(2))
 
-    async def slow(file: int, declared: Media | None) -> Probed:
+    async def slow(file: int, declared: Media | None) -> ProbeResult:
         await asyncio.sleep(0.1)
         return owner.prober.found
 

@@ -26,11 +26,11 @@ from tests.unit.app.jobs.conftest import (
     translated,
 )
 from topics.errors import Unavailable
-from topics.jobs.law import JobState
 from topics.jobs.options import Service
 from topics.jobs.records import Portion, Started
+from topics.jobs.rules import JobState
 from topics.keys import new_id
-from topics.ports import Principal
+from topics.ports.directory import Principal
 from topics.scores import probability
 
 CREATED = "2026-01-02T03:04:05.680Z"

@@ -14,9 +14,9 @@ from app.sessions.rendering import PIECE, Palette, Renderer
 from tests.unit.app.double import MODEL, TAGS, MemorySessions
 from topics.errors import Unavailable
 from topics.geometry import SENSE, SESSIONS, Geometry
-from topics.ports import Windows
-from topics.records import Opened
+from topics.ports.sessions import Windows
 from topics.scores import probability, threshold
+from topics.sessions.records import Opened
 
 SESSION = "a" * 24
 sensitivities = st.integers(-2, 2)

@@ -14,7 +14,7 @@ from tests.unit.app.conftest import OPTIONS, House
 from tests.unit.app.double import Follower
 from topics.errors import Unavailable
 from topics.keys import new_id
-from topics.records import Chunk, Deleted, Opened
+from topics.sessions.records import Chunk, Deleted, Opened
 
 Message = MutableMapping[str, Any]
 

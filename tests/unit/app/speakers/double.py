@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from topics.errors import EarshotError, RuleBroken
-from topics.ports import Profile, ReEnrolled, Spoken
+from topics.ports.speakers import Profile, ReEnrollment, SpeakerTurn
 
 MOST_SPEAKERS: Final = 50
 MOST_SAMPLES: Final = 20
@@ -34,7 +34,7 @@ class Registered(msgspec.Struct):
 
 
 class MemorySpeakers:
-    """`topics.ports.Speakers`: a recording is one turn, of the speaker who was registered with the same bytes."""
+    """The port `Speakers`: a recording is one turn, of the speaker who was registered with the same bytes."""
 
     def __init__(self) -> None:
         self.organizations: dict[str, dict[str, Registered]] = {}
@@ -63,16 +63,16 @@ class MemorySpeakers:
         self._known(registered, speaker)
         del registered[speaker]
 
-    async def recognize(self, organization: str, file: int) -> Sequence[Spoken]:
+    async def recognize(self, organization: str, file: int) -> Sequence[SpeakerTurn]:
         registered = await self._of(organization)
         voice = _content(file)
         name = next((name for name, known in registered.items() if voice in known.voices), None)
         length = MS_OF_A_BYTE * len(voice)
-        return [Spoken(30, length, "", 0, name or "Unknown 0", 1.0 if name else -1.0, known=name is not None)]
+        return [SpeakerTurn(30, length, "", 0, name or "Unknown 0", 1.0 if name else -1.0, known=name is not None)]
 
-    async def re_enroll(self, organization: str, speaker: str) -> ReEnrolled:
+    async def re_enroll(self, organization: str, speaker: str) -> ReEnrollment:
         known = self._known(await self._of(organization), speaker)
-        outcome = ReEnrolled(0 if known.compatible else len(known.voices), 0)
+        outcome = ReEnrollment(0 if known.compatible else len(known.voices), 0)
         known.compatible = True
         return outcome
 

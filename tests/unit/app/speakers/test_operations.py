@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from tests.unit.app.conftest import House
 from tests.unit.app.speakers.conftest import END, VOICE, form, opened, recorded, refused
 from topics.errors import AudioError, AudioTooLong, DirectoryDown, EarshotError, EngineAway, Unavailable
-from topics.ports import Spoken
+from topics.ports.speakers import SpeakerTurn
 
 
 def register(http: TestClient, speaker: str, content: bytes = VOICE) -> Any:
@@ -60,9 +60,9 @@ def test_a_recognition_names_who_speaks_when(http: TestClient) -> None:
 def test_turns_are_counted_and_their_times_have_hours_where_there_are_any(
     house: House, http: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def recognize(organization: str, file: int) -> list[Spoken]:
-        first = Spoken(59_990, 60_000, "Hello.", 1, "Anna", 0.712345, known=True)
-        return [first, Spoken(61_000, 3_723_040, "", 0, "Unknown 0", 0.1, known=False, unlabeled=True)]
+    async def recognize(organization: str, file: int) -> list[SpeakerTurn]:
+        first = SpeakerTurn(59_990, 60_000, "Hello.", 1, "Anna", 0.712345, known=True)
+        return [first, SpeakerTurn(61_000, 3_723_040, "", 0, "Unknown 0", 0.1, known=False, unlabeled=True)]
 
     monkeypatch.setattr(house.speakers, "recognize", recognize)
     first, second = opened(http.post("/api/v2/recognition", content=recorded() + END))["transcription"]

@@ -16,10 +16,10 @@ from app.http.replies import session_error
 from infra.cli import admin_client
 from infra.cli.admin_client import AdminClient
 from tests.unit.app.admin.house import KEY, URL, House, interface, tell
-from topics.accounts import Administration, Period
 from topics.errors import BadRequest, DirectoryDown, EarshotError, NotFound, RequestError, Unauthorized
 from topics.jobs.options import Service
-from topics.ports import Charge
+from topics.ports.administration import Administration, UsageFilter
+from topics.ports.ledger import Charge
 
 
 def test_what_is_made_there_is_here(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_any_name_can_be_given(tmp_path: Path) -> None:
             await house.client.rotate_organization_key(name)
             (project,) = await house.client.projects(name)
             assert (project.name, project.free_seconds) == (name, 5)
-            assert await house.client.totals(Period(name, name)) == []
+            assert await house.client.totals(UsageFilter(name, name)) == []
             await house.client.delete_project(name)
             await house.client.delete_organization(name)
             assert [one.name for one in await house.accounts.organizations()] == ["other"]
@@ -84,16 +84,16 @@ def test_any_name_can_be_given(tmp_path: Path) -> None:
     tell(tmp_path, story)
 
 
-async def lines(of: Administration, period: Period) -> list[Charge]:
+async def lines(of: Administration, period: UsageFilter) -> list[Charge]:
     return [one async for page in of.lines(period) for one in page]
 
 
 PERIODS = [
-    Period(),
-    Period("Zoo", "apes"),
-    Period(service=Service.SPEECH),
-    Period(month="2026-10"),
-    Period("b" * 24),
+    UsageFilter(),
+    UsageFilter("Zoo", "apes"),
+    UsageFilter(service=Service.SPEECH),
+    UsageFilter(month="2026-10"),
+    UsageFilter("b" * 24),
 ]
 
 
@@ -104,9 +104,9 @@ def test_usage(tmp_path: Path) -> None:
             assert await house.client.totals(period) == await house.accounts.totals(period)
             assert await lines(house.client, period) == await lines(house.accounts, period)
         await house.client.delete_project("apes")
-        (gone, *_) = await house.client.totals(Period())
+        (gone, *_) = await house.client.totals(UsageFilter())
         assert gone.name is None
-        assert await house.client.totals(Period()) == await house.accounts.totals(Period())
+        assert await house.client.totals(UsageFilter()) == await house.accounts.totals(UsageFilter())
 
     tell(tmp_path, story)
 
@@ -118,12 +118,12 @@ def test_a_project_is_looked_for_in_the_organization_that_is_named(tmp_path: Pat
         await house.accounts.create_project("apes", "Farm")
         await house.accounts.create_project("pigs", "Farm")
         for of in house.accounts, house.client:
-            assert await of.totals(Period("Zoo", "apes")) == await of.totals(Period(project=apes))
-            assert await of.totals(Period("Farm", "apes")) == []
+            assert await of.totals(UsageFilter("Zoo", "apes")) == await of.totals(UsageFilter(project=apes))
+            assert await of.totals(UsageFilter("Farm", "apes")) == []
             with pytest.raises(BadRequest, match="several projects 'apes'"):
-                await of.totals(Period(project="apes"))
+                await of.totals(UsageFilter(project="apes"))
             with pytest.raises(NotFound, match="no project 'pigs'"):
-                await lines(of, Period("Zoo", "pigs"))
+                await lines(of, UsageFilter("Zoo", "pigs"))
 
     tell(tmp_path, story)
 
@@ -141,7 +141,7 @@ def test_lines_are_read_as_they_come() -> None:
 
     async def story() -> None:
         transport = httpx2.MockTransport(lambda _: httpx2.Response(200, content=body()))
-        async with AdminClient(URL, KEY, transport=transport) as client, aclosing(client.lines(Period())) as pages:
+        async with AdminClient(URL, KEY, transport=transport) as client, aclosing(client.lines(UsageFilter())) as pages:
             for number in range(1, 4):
                 page = await anext(pages)
                 assert [one.model for one in page] == ["\u2028", "\u2028"]
@@ -157,7 +157,7 @@ def test_lines_that_break_off(monkeypatch: pytest.MonkeyPatch, body: bytes) -> N
     async def story() -> None:
         transport = httpx2.MockTransport(lambda _: httpx2.Response(200, content=body))
         async with AdminClient(URL, KEY, transport=transport) as client:
-            await lines(client, Period())
+            await lines(client, UsageFilter())
 
     with pytest.raises(DirectoryDown, match="does not speak"):
         asyncio.run(story())
@@ -174,8 +174,8 @@ CALLS: list[Callable[[Administration], object]] = [
     lambda it: it.plan("apes", -1),
     lambda it: it.delete_organization("nobody"),
     lambda it: it.delete_project("nobody"),
-    lambda it: it.totals(Period(project="nobody")),
-    lambda it: lines(it, Period("nobody")),
+    lambda it: it.totals(UsageFilter(project="nobody")),
+    lambda it: lines(it, UsageFilter("nobody")),
 ]
 
 

@@ -16,10 +16,10 @@ from infra.db.bootstrap import Bootstrapped, bootstrap
 from infra.db.database import Database
 from tests.unit.infra.conftest import run
 from topics import apikeys
-from topics.accounts import Organization, Project
-from topics.apikeys import Kind
+from topics.apikeys import KeyKind
 from topics.errors import BadRequest, NotFound
-from topics.ports import Principal
+from topics.ports.administration import Organization, Project
+from topics.ports.directory import Principal
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ def test_a_key_speaks_for_one_kind_only(database_url: str) -> None:
         _, key = await accounts.create_project("apes")
         assert await accounts.project_of(org_key) is None
         assert await accounts.organization_of(key) is None
-        assert await accounts.project_of(apikeys.new(Kind.PROJECT)) is None
+        assert await accounts.project_of(apikeys.new(KeyKind.PROJECT)) is None
 
     tell(database_url, story)
 

@@ -16,11 +16,12 @@ from infra.db.database import Database
 from infra.db.directory import SqlDirectory
 from infra.db.ledger import SqlLedger
 from tests.unit.infra.conftest import run
-from topics import apikeys, ports
-from topics.apikeys import Kind
+from topics import apikeys
+from topics.apikeys import KeyKind
 from topics.errors import DirectoryDown
 from topics.jobs.options import Service
-from topics.ports import Charge, Principal
+from topics.ports.directory import Directory, Principal
+from topics.ports.ledger import Charge
 
 CHOSEN = "project key chosen by an operator"
 CHOSEN_ORG = "organization key, also chosen"
@@ -45,7 +46,7 @@ class Silent(Database):
             yield connection
 
 
-def directory(database: Database, timeout: float = 2.0) -> ports.Directory:
+def directory(database: Database, timeout: float = 2.0) -> Directory:
     return SqlDirectory(database, timeout)
 
 
@@ -71,12 +72,12 @@ def test_a_live_key_is_known(database_url: str) -> None:
 
 
 def test_a_mistyped_key_is_not_looked_up() -> None:
-    def typed(kind: Kind) -> str:
+    def typed(kind: KeyKind) -> str:
         key = apikeys.new(kind)
         return key[:-1] + ("0" if key[-1] != "0" else "1")
 
-    assert asyncio.run(directory(Silent()).project(typed(Kind.PROJECT))) is None
-    assert asyncio.run(directory(Silent()).organization(typed(Kind.ORGANIZATION))) is None
+    assert asyncio.run(directory(Silent()).project(typed(KeyKind.PROJECT))) is None
+    assert asyncio.run(directory(Silent()).organization(typed(KeyKind.ORGANIZATION))) is None
 
 
 def test_a_store_that_fails(database_url: str) -> None:

@@ -17,10 +17,10 @@ from infra.db.accounts import Accounts
 from infra.db.database import Database
 from infra.db.ledger import EVER, SqlLedger, month_of
 from tests.unit.infra.conftest import run
-from topics.accounts import Period, Total
 from topics.errors import DirectoryDown
 from topics.jobs.options import Service
-from topics.ports import Charge, Ledger
+from topics.ports.administration import UsageFilter, UsageTotal
+from topics.ports.ledger import Charge, Ledger
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ def charge(job: str, service: Service = Service.SOUND, **changes: object) -> Cha
     return msgspec.structs.replace(CHARGE, job=job, service=service, **changes)
 
 
-async def lines(ledger: SqlLedger, period: Period = EVER) -> list[Charge]:
+async def lines(ledger: SqlLedger, period: UsageFilter = EVER) -> list[Charge]:
     return [one async for page in ledger.lines(period) for one in page]
 
 
@@ -91,20 +91,20 @@ def test_totals_per_month_project_and_service(database_url: str) -> None:
                 charge("j5"),
             ]
         )
-        total = Total("2026-11", apes.id, "apes", organization.id, Service.SOUND, 3, 2470, ("other@2", "yamnet@1"))
+        total = UsageTotal("2026-11", apes.id, "apes", organization.id, Service.SOUND, 3, 2470, ("other@2", "yamnet@1"))
         speech = msgspec.structs.replace(
             total, service=Service.SPEECH, jobs=1, audio_ms=3_000_000_000_000, models=("yamnet@1",)
         )
         october = msgspec.structs.replace(total, month="2026-10", jobs=1, audio_ms=1234, models=("yamnet@1",))
-        other = Total("2026-11", "p1", None, "o1", Service.SOUND, 1, 1234, ("yamnet@1",))
-        assert await ledger.totals(Period(project=apes.id)) == [october, total, speech]
-        assert await ledger.totals(Period(organization="o1")) == [other]
-        assert await ledger.totals(Period(project=apes.id, month="2026-11")) == [total, speech]
-        assert await ledger.totals(Period(service=Service.SPEECH)) == [speech]
-        assert await ledger.totals(Period("o1", apes.id)) == []
-        assert [one.job for one in await lines(ledger, Period(project=apes.id))] == ["j4", "j1", "j3", "j3", "j2"]
+        other = UsageTotal("2026-11", "p1", None, "o1", Service.SOUND, 1, 1234, ("yamnet@1",))
+        assert await ledger.totals(UsageFilter(project=apes.id)) == [october, total, speech]
+        assert await ledger.totals(UsageFilter(organization="o1")) == [other]
+        assert await ledger.totals(UsageFilter(project=apes.id, month="2026-11")) == [total, speech]
+        assert await ledger.totals(UsageFilter(service=Service.SPEECH)) == [speech]
+        assert await ledger.totals(UsageFilter("o1", apes.id)) == []
+        assert [one.job for one in await lines(ledger, UsageFilter(project=apes.id))] == ["j4", "j1", "j3", "j3", "j2"]
         await accounts.delete_organization("Zoo")
-        assert await ledger.totals(Period(project=apes.id, month="2026-10")) == [
+        assert await ledger.totals(UsageFilter(project=apes.id, month="2026-10")) == [
             msgspec.structs.replace(october, name=None)
         ]
 
@@ -121,9 +121,11 @@ def test_lines_are_read_in_pages_that_hold_no_connection(database_url: str, monk
         await ledger.record(charges[::-1])
         assert [list(page) async for page in ledger.lines()] == [charges[n : n + 2] for n in range(0, 10, 2)]
         speech = [one for one in charges if one.service is Service.SPEECH]
-        assert await lines(ledger, Period(service=Service.SPEECH)) == speech
-        assert await lines(ledger, Period(project="p1", month="2026-11")) == charges
-        assert await lines(ledger, Period(month="2026-10")) == await lines(ledger, Period(month="2026-12")) == []
+        assert await lines(ledger, UsageFilter(service=Service.SPEECH)) == speech
+        assert await lines(ledger, UsageFilter(project="p1", month="2026-11")) == charges
+        assert (
+            await lines(ledger, UsageFilter(month="2026-10")) == await lines(ledger, UsageFilter(month="2026-12")) == []
+        )
         begun = [ledger.lines() for _ in range(20)]
         async with asyncio.timeout(1):
             for reading in begun:
@@ -134,11 +136,17 @@ def test_lines_are_read_in_pages_that_hold_no_connection(database_url: str, monk
     tell(database_url, story)
 
 
-PERIODS = [Period(), Period("o"), Period(project="p"), Period(month="2026-11"), Period("o", "p", None, "2026-11")]
+PERIODS = [
+    UsageFilter(),
+    UsageFilter("o"),
+    UsageFilter(project="p"),
+    UsageFilter(month="2026-11"),
+    UsageFilter("o", "p", None, "2026-11"),
+]
 
 
 @pytest.mark.parametrize("period", PERIODS)
-def test_a_page_is_found_without_reading_what_is_before_it(tmp_path: Path, period: Period) -> None:
+def test_a_page_is_found_without_reading_what_is_before_it(tmp_path: Path, period: UsageFilter) -> None:
     """Else a ledger ten times as long would take a hundred times as long to read."""
     asked: list[tuple[str, Any]] = []
 

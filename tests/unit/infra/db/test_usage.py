@@ -21,7 +21,6 @@ from streams.embedded.log import EmbeddedLog
 from tests.unit.infra.conftest import run
 from topics import catalog, codec, keys
 from topics.catalog import TopicPartition
-from topics.jobs.law import Entry, EntryState, JobHead, JobState
 from topics.jobs.options import Options, Service
 from topics.jobs.records import (
     Accepted,
@@ -35,8 +34,10 @@ from topics.jobs.records import (
     Source,
     Started,
 )
+from topics.jobs.rules import Entry, EntryState, JobHead, JobState
 from topics.keys import partition_of
-from topics.ports import Charge, Principal
+from topics.ports.directory import Principal
+from topics.ports.ledger import Charge
 
 NOVEMBER = 1_793_491_200_000  # 2026-11-01T00:00:00Z
 PARTITIONS = 2

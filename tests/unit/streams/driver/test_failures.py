@@ -19,7 +19,7 @@ from topics import codec
 from topics.catalog import COMMANDS
 from topics.errors import Unavailable
 from topics.keys import new_id
-from topics.records import Chunk
+from topics.sessions.records import Chunk
 
 
 def test_a_table_that_cannot_be_written_stops_the_node_and_the_next_one_does_the_work(

@@ -10,11 +10,12 @@ import pytest
 
 from streams.folding import fold
 from streams.folding.fold import LogRecord, fold_batch
-from streams.folding.store import Draft, SessionStore
+from streams.folding.store import Draft
+from streams.sessions.store import SessionStore
 from tests.unit.streams.sessions.rows import Delivered, MemoryPartition
 from topics import keys
 from topics.errors import RecordError
-from topics.lifecycle import Head
+from topics.sessions.rules import SessionHead
 
 SESSION = "S" * 24
 
@@ -28,7 +29,7 @@ class Numbers:
         self.dropped_offsets: list[int] = []
         self.waves: list[int] = []
 
-    def fold(self, draft: Draft[Head], record: LogRecord) -> None:
+    def fold(self, draft: Draft[SessionHead], record: LogRecord) -> None:
         self.tried.append(record.offset)
         draft.put(record.key or b"", b"%d" % record.offset)
         if remaining := self.failures.get(record.offset):
@@ -52,7 +53,7 @@ class House:
     async def park(self, partition: int, record: LogRecord, cause: str) -> None:
         self.parked.append((partition, record.offset, cause))
 
-    def batch(self, folder: fold.Folder[Head], records: Iterable[bytes]) -> None:
+    def batch(self, folder: fold.Folder[SessionHead], records: Iterable[bytes]) -> None:
         log = [Delivered(offset, 0, key, b"") for offset, key in enumerate(records)]
         asyncio.run(fold_batch(lambda: self.store, log, folder, self.park))
 
@@ -113,7 +114,7 @@ def test_writes_of_the_other_agent_during_a_pause_are_not_lost() -> None:
         def __init__(self, **change: int) -> None:
             self.change = change
 
-        def fold(self, draft: Draft[Head], record: LogRecord) -> None:
+        def fold(self, draft: Draft[SessionHead], record: LogRecord) -> None:
             if record.value == b"poison":
                 raise RecordError("poison")
             head = draft.head(SESSION)
@@ -128,7 +129,7 @@ def test_writes_of_the_other_agent_during_a_pause_are_not_lost() -> None:
         await fold_batch(lambda: house.store, [Delivered(0, 0, b"", b"")], Touch(windows=5), house.park)
 
     draft = Draft(house.store)
-    draft.put_head(SESSION, Head("stream", None, 0, 0))
+    draft.put_head(SESSION, SessionHead("stream", None, 0, 0))
     draft.keep()
     draft.apply()
     log = [Delivered(1, 0, b"", b""), Delivered(2, 0, b"", b"poison"), Delivered(3, 0, b"", b"")]

@@ -7,14 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.folding import store as module
-from streams.folding.store import Draft, SessionStore, above
+from streams.folding.store import Draft, above
+from streams.sessions.store import SessionStore
 from tests.unit.streams.sessions.rows import MemoryPartition
 from topics import keys, rows
-from topics.lifecycle import Head
-from topics.rows import Block, ChunkRow
+from topics.rows import AudioRow
+from topics.sessions.rows import Block
+from topics.sessions.rules import SessionHead
 
 ONE, TWO = "A" * 24, "B" * 24
-HEAD = Head("stream", None, touched=0, command=0, next=3)
+HEAD = SessionHead("stream", None, touched=0, command=0, next=3)
 
 
 def filled() -> tuple[MemoryPartition, SessionStore]:
@@ -24,7 +26,7 @@ def filled() -> tuple[MemoryPartition, SessionStore]:
     for session in (ONE, TWO):
         draft.put_head(session, HEAD)
         for number in range(3):
-            draft.put(keys.session_key(session, keys.CHUNK, number), rows.encode(ChunkRow(number, 1, b"d")))
+            draft.put(keys.session_key(session, keys.CHUNK, number), rows.encode(AudioRow(number, 1, b"d")))
     draft.put(keys.due_key(5, ONE), b"")
     draft.put(keys.due_key(9, TWO), b"")
     draft.keep()

@@ -13,10 +13,10 @@ from tests.unit.streams.sessions.rows import MemoryPartition
 from tests.waiting import until
 from topics import keys, rows
 from topics.errors import Unavailable
-from topics.jobs.law import Entry, JobEffect, JobHead, fold_command, fold_result
 from topics.jobs.options import Options, Service
 from topics.jobs.records import Accepted, Finished, JobResult, Part, Portion, Source, Started
-from topics.rows import ChunkRow
+from topics.jobs.rules import Entry, JobEffect, JobHead, fold_command, fold_result
+from topics.rows import AudioRow
 
 ALL = Options(True, True, True, True, translation=True)
 SOUND = Options(sound_event_detection=True)
@@ -91,7 +91,7 @@ class Desk:
             raise Unavailable("the partition is elsewhere")
         return self.store
 
-    async def read(self, partition: int, parts: Sequence[ChunkRow]) -> AsyncGenerator[bytes, None]:
+    async def read(self, partition: int, parts: Sequence[AudioRow]) -> AsyncGenerator[bytes, None]:
         if self.faults:
             raise self.faults.pop(0)
         for _ in parts:
@@ -104,7 +104,7 @@ class Desk:
         begun = fold_command(None, Part("c", "u", 0, AUDIO), 0, at)
         self._keep(job, fold_command(begun.head, accepted, 1, at).head)
         self.partition.rows[keys.job_key(job, keys.ACCEPTED)] = rows.encode(accepted)
-        self.partition.rows[keys.job_key(job, keys.PART, 0)] = rows.encode(ChunkRow(0, len(AUDIO), b""))
+        self.partition.rows[keys.job_key(job, keys.PART, 0)] = rows.encode(AudioRow(0, len(AUDIO), b""))
         self.runner.enqueue(job)
 
     def remove(self, job: str) -> None:

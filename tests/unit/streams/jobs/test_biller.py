@@ -15,7 +15,7 @@ from tests.unit.streams.jobs.world import JOB, JobWorld, accepted
 from topics.errors import DirectoryDown, Unavailable
 from topics.jobs.options import Options, Service
 from topics.jobs.records import Billed, Finished, Part, Removed, Started
-from topics.ports import Charge
+from topics.ports.ledger import Charge
 
 
 class Books:

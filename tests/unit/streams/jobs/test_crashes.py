@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 
 from tests.unit.streams.jobs.world import JOB, KEEP_MS, JobWorld, accepted
-from topics.jobs.law import EntryState, JobState
 from topics.jobs.options import Service
 from topics.jobs.records import Billed, Finished, Overdue, Part, Portion, Removed, Started
+from topics.jobs.rules import EntryState, JobState
 
 
 def accepted_job() -> JobWorld:

@@ -12,9 +12,9 @@ from tests.unit.streams.jobs.world import JOB, KEEP_MS, JobWorld, accepted
 from tests.unit.streams.sessions.test_pieces import Log
 from topics import codec
 from topics.errors import AudioError
+from topics.folding import Verdict
 from topics.jobs.records import JobCommand, Part, Removed
-from topics.lifecycle import Verdict
-from topics.rows import ChunkRow
+from topics.rows import AudioRow
 
 
 def told(*commands: JobCommand) -> tuple[JobWorld, list[Verdict]]:
@@ -37,7 +37,7 @@ def test_a_part_row_refers_to_the_log() -> None:
     world, verdicts = told(part(0, b"one"), part(1, b"two"))
     assert [verdict.status for verdict in verdicts] == [200, 200]
     assert world.store.parts(JOB, 2) == [
-        ChunkRow(offset, 3, xxhash.xxh3_128_digest(data)) for offset, data in enumerate([b"one", b"two"])
+        AudioRow(offset, 3, xxhash.xxh3_128_digest(data)) for offset, data in enumerate([b"one", b"two"])
     ]
     assert world.store.accepted(JOB) is None
 

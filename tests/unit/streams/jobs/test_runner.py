@@ -17,9 +17,9 @@ from streams.services.performer import Work
 from tests.unit.streams.jobs.desk import ALL, AUDIO, SOUND, Desk, Performer, Script, name
 from tests.waiting import until
 from topics.errors import AudioError, ServiceFault, Unavailable
-from topics.jobs.law import EntryState
 from topics.jobs.options import Options, Service
 from topics.jobs.records import Finished, Portion, Started
+from topics.jobs.rules import EntryState
 
 ONE, TWO, THREE = name(1), name(2), name(3)
 

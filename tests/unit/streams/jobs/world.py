@@ -15,9 +15,9 @@ from streams.jobs.results import JobResults
 from streams.jobs.store import JobStore
 from tests.unit.streams.sessions.rows import Delivered, MemoryPartition, delivered, replay, run
 from topics import codec
-from topics.jobs.law import JobHead, JobState
 from topics.jobs.options import Options
 from topics.jobs.records import Accepted, JobCommand, JobResult, Overdue, Removed, Source
+from topics.jobs.rules import JobHead, JobState
 
 JOB: Final = "J" * 24
 SOURCE: Final = Source("audio/wav", "wav", 1, 8000, 1)

@@ -18,11 +18,12 @@ from streams.services.performer import Performer
 from tests.unit.streams.audio.engines import Fingerprint
 from topics import catalog
 from topics.catalog import TopicPartition
+from topics.folding import Verdict
 from topics.jobs.options import Service
 from topics.keys import partition_of
-from topics.lifecycle import Verdict
-from topics.ports import Ledger, View
-from topics.records import Command
+from topics.ports.ledger import Ledger
+from topics.ports.sessions import SessionView
+from topics.sessions.records import SessionCommand
 
 PARTITIONS = 2
 DAY_MS = 24 * 3600 * 1000
@@ -131,12 +132,12 @@ def committed(node: Node, topic: str, partition: int) -> int | None:
     return log_of(node).committed(GROUP, TopicPartition(topic, partition))
 
 
-async def send(node: Node, session: str, *commands: Command) -> list[Verdict]:
+async def send(node: Node, session: str, *commands: SessionCommand) -> list[Verdict]:
     """Submit commands one after another."""
     return [await node.submit(session, command) for command in commands]
 
 
-def view(node: Node, session: str) -> View:
+def view(node: Node, session: str) -> SessionView:
     """Return a session that is there."""
     found = node.view(session)
     assert found is not None

@@ -20,11 +20,11 @@ from tests.unit.streams.node.test_recovery import tables
 from tests.waiting import until
 from topics.catalog import JOB_COMMANDS, JOB_RESULTS
 from topics.errors import Unavailable
-from topics.jobs.law import EntryState, JobState
 from topics.jobs.options import Options, Service
 from topics.jobs.records import Accepted, Overdue, Part, Removed, Source
+from topics.jobs.rules import EntryState, JobState
 from topics.keys import new_id
-from topics.ports import Charge
+from topics.ports.ledger import Charge
 
 BOTH = Options(sound_event_detection=True, speech_analysis=True, translation=True)
 PARTS = [b"first ", b"second ", b"third"]

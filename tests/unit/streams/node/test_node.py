@@ -28,7 +28,8 @@ from topics.catalog import (
 )
 from topics.errors import Unavailable
 from topics.keys import new_id, partition_of
-from topics.records import Chunk, Cursor, Deleted, Failed, Parked, Scored, Sealed
+from topics.records import Parked
+from topics.sessions.records import Chunk, Cursor, Deleted, Failed, Scored, Sealed
 
 IDLE_SECONDS = 3600.0
 

@@ -16,7 +16,7 @@ from tests.waiting import until
 from topics import codec, keys
 from topics.catalog import COMMANDS, RESULTS
 from topics.keys import new_id
-from topics.records import Chunk, Command, Deleted, Sealed
+from topics.sessions.records import Chunk, Deleted, Sealed, SessionCommand
 
 
 def rows(node: Node) -> list[dict[bytes, bytes]]:
@@ -38,7 +38,7 @@ def scores(node: Node, session: str) -> bytes:
     return b"".join(windows.scores for windows in node.windows(session, 0, 1000))
 
 
-async def append(home: Home, session: str, *commands: Command) -> None:
+async def append(home: Home, session: str, *commands: SessionCommand) -> None:
     """Write to the log while no node is there to fold."""
     log = home.log()
     for command in commands:

@@ -22,7 +22,7 @@ from streams.probe.prober import Prober
 from streams.probe.zygote import BROKEN_LIMIT
 from topics import media
 from topics.errors import AudioError, AudioTooLong, Unavailable
-from topics.ports import Probed
+from topics.ports.prober import ProbeResult
 
 T = TypeVar("T")
 RATE = 8000
@@ -39,7 +39,7 @@ class House:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self.runner.run(work)
 
-    def probe(self, data: bytes, declared: str | None = None) -> Probed:
+    def probe(self, data: bytes, declared: str | None = None) -> ProbeResult:
         return self.run(probed(self.prober, data, declared))
 
     def close(self) -> None:
@@ -47,7 +47,7 @@ class House:
         self.runner.close()
 
 
-async def probed(prober: Prober, data: bytes, declared: str | None = None) -> Probed:
+async def probed(prober: Prober, data: bytes, declared: str | None = None) -> ProbeResult:
     with tempfile.TemporaryFile() as file:
         file.write(data)
         file.flush()
@@ -97,7 +97,7 @@ def test_containers_are_told_by_content(house: House, container: str, subtype: s
 
 def test_raw_audio_is_what_it_is_declared_to_be(house: House) -> None:
     found = house.probe(bytes(32), "audio/x-raw; rate=8000; format=f32; channels=2")
-    assert found == Probed("audio/x-raw; rate=8000; format=f32le; channels=2", "raw", RATE, 2, 0)
+    assert found == ProbeResult("audio/x-raw; rate=8000; format=f32le; channels=2", "raw", RATE, 2, 0)
     assert media.parse(found.content_type) == media.parse("audio/x-raw; rate=8000; format=f32le; channels=2")
 
 
@@ -167,10 +167,10 @@ def test_damage_of_any_kind_is_an_answer(house: House) -> None:
         data[where] = random.integers(0, 256, len(where))
         return data[: random.integers(1, len(data))].tobytes()
 
-    async def all_of_them() -> list[Probed | BaseException]:
+    async def all_of_them() -> list[ProbeResult | BaseException]:
         return await asyncio.gather(*(probed(house.prober, damaged(n)) for n in range(40)), return_exceptions=True)
 
-    assert {type(answer) for answer in house.run(all_of_them())} <= {Probed, AudioError, AudioTooLong}
+    assert {type(answer) for answer in house.run(all_of_them())} <= {ProbeResult, AudioError, AudioTooLong}
 
 
 def test_a_file_that_cannot_be_read_is_no_fault_of_the_audio(house: House, tmp_path: Path) -> None:

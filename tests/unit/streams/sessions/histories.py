@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.unit.streams.sessions.rows import Delivered, delivered
 from tests.unit.streams.sessions.world import BAD, IDLE_MS
-from topics.records import Chunk, Command, Deleted, Expired, Kind, Opened, Sealed
+from topics.sessions.records import Chunk, Deleted, Expired, Opened, Sealed, SessionCommand, SessionKind
 
 SESSIONS = ["A" * 24, "A" * 23 + "B"]
 PAYLOADS = [b"a", b"bb", b"ccc", b"dddd"]
@@ -14,7 +14,7 @@ PAYLOADS = [b"a", b"bb", b"ccc", b"dddd"]
 PAUSES = [0, 0, 0, 0, 0, 1, 1000, IDLE_MS // 2, IDLE_MS, IDLE_MS + 1]
 
 
-def opening(kind: Kind, total: int | None) -> Opened:
+def opening(kind: SessionKind, total: int | None) -> Opened:
     return Opened("c", kind, "audio/wav", "p", 1000, 500, total)
 
 
@@ -31,8 +31,8 @@ def histories(draw: st.DrawFn, *, damaged: bool = False) -> list[Delivered]:
         at += 0 if damaged else draw(st.sampled_from(PAUSES))
         if session not in modes:
             modes[session] = draw(st.sampled_from(["stream", "stream", "predict", "file"]))
-            kind: Kind = "file" if modes[session] == "file" else "stream"
-            command: Command = opening(kind, draw(st.sampled_from([None, None, 5])))
+            kind: SessionKind = "file" if modes[session] == "file" else "stream"
+            command: SessionCommand = opening(kind, draw(st.sampled_from([None, None, 5])))
         else:
             command = draw(_commands(modes[session], numbers.get(session, 0), damaged))
         if isinstance(command, Chunk):
@@ -42,7 +42,7 @@ def histories(draw: st.DrawFn, *, damaged: bool = False) -> list[Delivered]:
 
 
 @st.composite
-def _commands(draw: st.DrawFn, mode: str, following: int, damaged: bool) -> Command:
+def _commands(draw: st.DrawFn, mode: str, following: int, damaged: bool) -> SessionCommand:
     what = draw(st.sampled_from(["chunk"] * 6 + ["again", "seal", "delete", "delete", "expire"]))
     if what == "seal":
         return Sealed("c")

@@ -11,7 +11,6 @@ import numpy as np
 from streams.audio.session import Analysis
 from streams.folding.fold import LogRecord, fold_batch
 from streams.folding.references import References
-from streams.folding.store import SessionStore
 from streams.folding.verdicts import Verdicts
 from streams.models.protocol import Engine
 from streams.models.shelf import Shelf
@@ -19,11 +18,12 @@ from streams.sessions.analyser import Analyser
 from streams.sessions.audio import AudioCache, AudioSource
 from streams.sessions.intake import Intake
 from streams.sessions.results import Results
+from streams.sessions.store import SessionStore
 from tests.unit.streams.audio.engines import TAGS, Fingerprint
 from tests.unit.streams.sessions.rows import Delivered, MemoryPartition, delivered
 from topics.geometry import SESSIONS
-from topics.lifecycle import Head
-from topics.records import Chunk, Command, Failed, Opened, Result, Scored
+from topics.sessions.records import Chunk, Failed, Opened, Scored, SessionCommand, SessionResult
+from topics.sessions.rules import SessionHead
 
 RATE = 16_000
 RAW = f"audio/x-raw; rate={RATE}; format=s16"
@@ -73,7 +73,7 @@ class Studio:
         self.cache = AudioCache(cache_bytes)
         self.partition = MemoryPartition()
         self.commands = Commands()
-        self.emitted: list[tuple[str, Result]] = []
+        self.emitted: list[tuple[str, SessionResult]] = []
         self.refusals: list[Exception] = []
         self.ended: list[asyncio.Task[None]] = []
         self.restart()
@@ -94,7 +94,7 @@ class Studio:
     async def __aexit__(self, *error: object) -> None:
         await self.analyser.stop()
 
-    async def send(self, session: str, *commands: Command) -> None:
+    async def send(self, session: str, *commands: SessionCommand) -> None:
         """Append and fold commands of a session."""
         records = []
         for command in commands:
@@ -114,7 +114,7 @@ class Studio:
             while self.analyser._waiting or self.analyser._running:  # noqa: ASYNC110
                 await asyncio.sleep(0.002)
 
-    def head(self, session: str) -> Head:
+    def head(self, session: str) -> SessionHead:
         """Return the head of a session that is there."""
         head = self.store.head(session)
         assert head is not None
@@ -134,7 +134,7 @@ class Studio:
         for session in work:
             self.analyser.enqueue(session)
 
-    async def _emit(self, session: str, result: Result) -> None:
+    async def _emit(self, session: str, result: SessionResult) -> None:
         if self.refusals:
             raise self.refusals.pop(0)
         if isinstance(result, Scored):

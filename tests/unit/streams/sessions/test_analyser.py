@@ -11,8 +11,8 @@ from tests.unit.streams.audio.engines import Fingerprint
 from tests.unit.streams.sessions.engines import Faulty, Meeting
 from tests.unit.streams.sessions.studio import FILE, STREAM, Studio, pieces, play, sound, truth
 from topics.errors import EngineError, Unavailable
-from topics.lifecycle import State
-from topics.records import Chunk, Opened, Scored, Sealed
+from topics.sessions.records import Chunk, Opened, Scored, Sealed
+from topics.sessions.rules import SessionState
 
 ONE, TWO = "A" * 24, "B" * 24
 BAD = b""
@@ -148,7 +148,7 @@ def test_damaged_audio_ends_the_session_after_the_windows_before_it(tmp_path: Pa
 
     studio = play(scenario, tmp_path)
     head = studio.head(ONE)
-    assert head.state is State.READONLY
+    assert head.state is SessionState.READONLY
     assert head.error is not None
     assert head.error.startswith("chunk 4: ")
     assert head.windows > 0

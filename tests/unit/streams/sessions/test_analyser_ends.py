@@ -12,7 +12,7 @@ from tests.unit.streams.audio.engines import Fingerprint
 from tests.unit.streams.sessions.engines import Gated
 from tests.unit.streams.sessions.studio import STREAM, Studio, pieces, play, sound, truth
 from topics.errors import Unavailable
-from topics.records import Chunk, Deleted, Sealed
+from topics.sessions.records import Chunk, Deleted, Sealed
 
 ONE, TWO = "A" * 24, "B" * 24
 

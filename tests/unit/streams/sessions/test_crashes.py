@@ -14,7 +14,8 @@ from tests.unit.streams.sessions.histories import histories, opening
 from tests.unit.streams.sessions.rows import Delivered, delivered, replay
 from tests.unit.streams.sessions.world import IDLE_MS, Crash, World, score
 from topics import keys, rows
-from topics.records import Chunk, Command, Deleted
+from topics.sessions.records import Chunk, Deleted, SessionCommand
+from topics.sessions.rows import BLOCK_WINDOWS
 
 SESSION = "S" * 24
 Happening = tuple[str, int | Crash]
@@ -121,7 +122,7 @@ def readable(world: World) -> dict[str, object]:
     found: dict[str, object] = {}
     for session, head in world.store.names():
         assert head is not None
-        blocks = world.store.blocks(session, 0, head.windows // rows.BLOCK_WINDOWS + 1)
+        blocks = world.store.blocks(session, 0, head.windows // BLOCK_WINDOWS + 1)
         scores = b"".join(block.scores for block in blocks)
         found[session] = (head.state, head.error, head.windows, head.finished, scores, head.in_progress)
     return found
@@ -139,12 +140,12 @@ def test_the_log_keeps_what_the_analysis_needs(commands: list[Delivered], story:
         held = [
             row.offset
             for key, value in world.partition.rows.items()
-            if key.startswith(keys.SESSION) and key[25:26] == keys.CHUNK and (row := rows.chunk(value))
+            if key.startswith(keys.SESSION) and key[25:26] == keys.CHUNK and (row := rows.audio(value))
         ]
         assert world.references.lowest(0) == min(held, default=None)
 
 
-def log_of(*commands: Command) -> list[Delivered]:
+def log_of(*commands: SessionCommand) -> list[Delivered]:
     return [delivered(offset, SESSION, command) for offset, command in enumerate(commands)]
 
 

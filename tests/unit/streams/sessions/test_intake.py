@@ -7,14 +7,16 @@ import asyncio
 import xxhash
 
 from streams.folding.references import References
-from streams.folding.store import Draft, SessionStore
+from streams.folding.store import Draft
 from streams.folding.verdicts import Verdicts
 from streams.sessions.audio import AudioCache
 from streams.sessions.intake import Intake
+from streams.sessions.store import SessionStore
 from tests.unit.streams.sessions.rows import MemoryPartition, delivered
 from topics import keys
-from topics.lifecycle import State, Verdict
-from topics.records import Chunk, Command, Deleted, Expired, Opened, Sealed
+from topics.folding import Verdict
+from topics.sessions.records import Chunk, Deleted, Expired, Opened, Sealed, SessionCommand
+from topics.sessions.rules import SessionState
 
 SESSION = "S" * 24
 IDLE_MS = 1000
@@ -38,10 +40,10 @@ class House:
     async def _announce(self, partition: int, work: list[str], gone: list[str]) -> None:
         self.announced.append((partition, work, gone))
 
-    def fold(self, *commands: Command, at: int = 0) -> list[Verdict]:
+    def fold(self, *commands: SessionCommand, at: int = 0) -> list[Verdict]:
         return asyncio.run(self._fold(commands, at))
 
-    async def _fold(self, commands: tuple[Command, ...], at: int) -> list[Verdict]:
+    async def _fold(self, commands: tuple[SessionCommand, ...], at: int) -> list[Verdict]:
         futures = [self.verdicts.expect(command.command) for command in commands]
         draft = Draft(self.store)
         for command in commands:
@@ -137,4 +139,4 @@ def test_predict_takes_the_next_number_whichever_it_is() -> None:
     assert [verdict.next for verdict in verdicts] == [0, 1, 2, 3]
     head = house.store.head(SESSION)
     assert head is not None
-    assert (head.state, head.predicts) == (State.WRITABLE, True)
+    assert (head.state, head.predicts) == (SessionState.WRITABLE, True)

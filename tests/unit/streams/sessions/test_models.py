@@ -11,7 +11,7 @@ from streams.models.protocol import Engine, Floats
 from tests.unit.streams.audio.engines import Fingerprint, fingerprint
 from tests.unit.streams.sessions.studio import FILE, STREAM, Studio, pieces, play, sound, truth
 from topics.errors import EngineError
-from topics.records import Opened, Scored, Sealed
+from topics.sessions.records import Opened, Scored, Sealed
 
 ONE, TWO = "1" * 24, "2" * 24
 

@@ -12,16 +12,17 @@ from hypothesis import strategies as st
 
 from streams.folding.followers import Followers
 from streams.folding.references import References
-from streams.folding.store import Draft, SessionStore
+from streams.folding.store import Draft
 from streams.folding.sweeper import SWEEP, sweep
 from streams.folding.verdicts import Verdicts
 from streams.sessions.audio import AudioCache, AudioSource
+from streams.sessions.store import SessionStore
 from tests.unit.streams.sessions.rows import MemoryPartition
 from topics import codec, keys
 from topics.errors import AudioError, Unavailable
-from topics.lifecycle import Verdict
-from topics.records import Chunk, Sealed
-from topics.rows import ChunkRow
+from topics.folding import Verdict
+from topics.rows import AudioRow
+from topics.sessions.records import Chunk, Sealed
 
 # --- references -----------------------------------------------------------------------------------------------------
 
@@ -85,11 +86,11 @@ class Log:
             yield self.records.get(offset)
 
 
-def row(offset: int, data: bytes) -> ChunkRow:
-    return ChunkRow(offset, len(data), xxhash.xxh3_128_digest(data))
+def row(offset: int, data: bytes) -> AudioRow:
+    return AudioRow(offset, len(data), xxhash.xxh3_128_digest(data))
 
 
-def read(source: AudioSource, chunks: Sequence[ChunkRow]) -> list[bytes]:
+def read(source: AudioSource, chunks: Sequence[AudioRow]) -> list[bytes]:
     async def gather() -> list[bytes]:
         return [data async for data in source.read(0, chunks)]
 

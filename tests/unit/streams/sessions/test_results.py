@@ -7,14 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.folding.references import References
-from streams.folding.store import Draft, SessionStore
+from streams.folding.store import Draft
 from streams.sessions.results import Results
+from streams.sessions.store import SessionStore
 from tests.unit.streams.sessions.rows import MemoryPartition, delivered, run
 from topics import keys, rows
 from topics.errors import EarshotError, ServiceError
-from topics.lifecycle import Head, State
-from topics.records import Cursor, Failed, Result, Scored
-from topics.rows import BLOCK_WINDOWS, ChunkRow
+from topics.rows import AudioRow
+from topics.sessions.records import Cursor, Failed, Scored, SessionResult
+from topics.sessions.rows import BLOCK_WINDOWS
+from topics.sessions.rules import SessionHead, SessionState
 
 SESSION = "S" * 24
 TAGS = 3
@@ -38,14 +40,14 @@ class House:
         self.woken: list[str] = []
         self.agent = Results(known_tags, self.references, self.woken.extend)
         draft = Draft(self.store)
-        draft.put_head(SESSION, Head("stream", None, 0, 0, next=chunks))
+        draft.put_head(SESSION, SessionHead("stream", None, 0, 0, next=chunks))
         for number in range(chunks):
-            draft.put(keys.session_key(SESSION, keys.CHUNK, number), rows.encode(ChunkRow(100 + number, 1, b"")))
+            draft.put(keys.session_key(SESSION, keys.CHUNK, number), rows.encode(AudioRow(100 + number, 1, b"")))
             self.references.add(0, 100 + number)
         draft.keep()
         draft.apply()
 
-    def fold(self, *results: Result, session: str = SESSION) -> None:
+    def fold(self, *results: SessionResult, session: str = SESSION) -> None:
         draft = Draft(self.store)
         for offset, result in enumerate(results):
             self.agent.fold(draft, delivered(offset, session, result))
@@ -54,7 +56,7 @@ class House:
         run(self.agent.written(0))
 
     @property
-    def head(self) -> Head:
+    def head(self) -> SessionHead:
         head = self.store.head(SESSION)
         assert head is not None
         return head
@@ -104,7 +106,7 @@ def test_chunks_that_no_window_needs_are_let_go() -> None:
 def test_a_failure_lets_all_audio_go_and_keeps_the_windows() -> None:
     house = House()
     house.fold(scored(0, 2), Failed("chunk 1: damaged"))
-    assert (house.head.error, house.head.state, house.head.windows) == ("chunk 1: damaged", State.READONLY, 2)
+    assert (house.head.error, house.head.state, house.head.windows) == ("chunk 1: damaged", SessionState.READONLY, 2)
     assert house.references.lowest(0) is None
     assert house.store.chunks(SESSION, 0, 9) == []
     house.fold(scored(2, 5))

@@ -12,15 +12,15 @@ import msgspec
 
 from streams.folding.fold import Folder, LogRecord, fold_batch
 from streams.folding.references import References
-from streams.folding.store import SessionStore
 from streams.folding.verdicts import Verdicts
 from streams.sessions.audio import AudioCache
 from streams.sessions.intake import Intake
 from streams.sessions.results import Results
+from streams.sessions.store import SessionStore
 from tests.unit.streams.sessions.rows import Delivered, MemoryPartition, delivered, replay, run
-from topics.lifecycle import Head, State
-from topics.records import Cursor, Failed, Result, Scored
-from topics.rows import ChunkRow
+from topics.rows import AudioRow
+from topics.sessions.records import Cursor, Failed, Scored, SessionResult
+from topics.sessions.rules import SessionHead, SessionState
 
 TAGS = 3
 MODEL = "model@00000000"
@@ -71,7 +71,7 @@ class World:
     async def _park(self, partition: int, record: LogRecord, cause: str) -> None:
         self.parked.append((record.offset, cause))
 
-    def _fold(self, records: list[Delivered], folder: Folder[Head]) -> None:
+    def _fold(self, records: list[Delivered], folder: Folder[SessionHead]) -> None:
         if records:
             run(fold_batch(lambda: self.store, records, folder, self._park))
 
@@ -96,15 +96,17 @@ class World:
     def unfinished(self) -> list[str]:
         found = []
         for session, head in self.store.names():
-            ready = head is not None and head.in_progress and (head.kind == "stream" or head.state is State.READONLY)
+            ready = (
+                head is not None and head.in_progress and (head.kind == "stream" or head.state is SessionState.READONLY)
+            )
             if head is not None and ready and not self._is_done(session, head):
                 found.append(session)
         return found
 
-    def _is_done(self, session: str, head: Head) -> bool:
+    def _is_done(self, session: str, head: SessionHead) -> bool:
         """Everything is emitted; the results are on their way."""
         taken = self.jobs.get(session, (head.cursor.keep, 0))[0]
-        return taken > head.next or (taken == head.next and head.state is State.WRITABLE)
+        return taken > head.next or (taken == head.next and head.state is SessionState.WRITABLE)
 
     def analyse(self, session: str, count: int) -> None:
         """Emit the windows of the next chunks of a session, or its end."""
@@ -129,14 +131,14 @@ class World:
         self._emit(session, Scored(taken, MODEL, packed, Cursor(after, after - 1), dropped))
         self.jobs[session] = after, after - 1
 
-    def _audio(self, row: ChunkRow) -> bytes:
+    def _audio(self, row: AudioRow) -> bytes:
         value = self.commands[row.offset].value
         assert value is not None
         data: bytes = msgspec.msgpack.decode(value[1:])[3]
         assert len(data) == row.length
         return data
 
-    def _emit(self, session: str, result: Result) -> None:
+    def _emit(self, session: str, result: SessionResult) -> None:
         self.results.append(delivered(len(self.results), session, result))
 
     # --- crash and recovery -----------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from tests.unit.streams.clients.http_engine import Asked, HttpEngine, reply
 from tests.unit.streams.speakers.memory import MemoryFiles, MemoryRoster
 from tests.unit.streams.voice.tones import Ear, Tones
 from topics.media import Media
-from topics.ports import Probed
+from topics.ports.prober import ProbeResult
 
 T = TypeVar("T")
 ORGANIZATION = "an-organization"
@@ -46,7 +46,7 @@ def heard(asked: Asked) -> Floats:
 class Here:
     """A prober that looks in this process."""
 
-    async def probe(self, file: int, declared: Media | None) -> Probed:
+    async def probe(self, file: int, declared: Media | None) -> ProbeResult:
         with os.fdopen(os.dup(file), "rb") as source:
             return look(source, declared)
 

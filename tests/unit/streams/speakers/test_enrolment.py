@@ -20,7 +20,7 @@ from tests.unit.streams.clients.http_engine import Asked, reply
 from tests.unit.streams.speakers.house import MODEL, ORGANIZATION, Here, House, heard, register, wav
 from tests.unit.streams.voice.tones import Ear, talk
 from topics.errors import AudioError, AudioTooLong, DirectoryDown, EngineAway, RuleBroken, Unavailable
-from topics.ports import Profile
+from topics.ports.speakers import Profile
 
 SPEECH = talk((0, 5.0))
 PAUSES = talk((None, 1.0), (0, 2.0), (None, 3.0), (0, 1.0))

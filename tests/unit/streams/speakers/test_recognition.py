@@ -24,13 +24,13 @@ from tests.unit.streams.clients.http_engine import Asked, HttpEngine, reply
 from tests.unit.streams.speakers.house import ORGANIZATION, Attentive, House, recognize, register, wav
 from tests.unit.streams.voice.tones import talk
 from topics.errors import AudioError, AudioTooLong, DirectoryDown, EngineAway
-from topics.ports import Spoken
+from topics.ports.speakers import SpeakerTurn
 
 MEETING = wav(talk((0, 4.0), (1, 4.0), (None, 1.0), (2, 4.0), (0, 4.0)))
 
 
-def spoken(house: House, data: bytes = MEETING, organization: str = ORGANIZATION, **given: Any) -> list[Spoken]:
-    async def scene(service: SpeakerService) -> list[Spoken]:
+def spoken(house: House, data: bytes = MEETING, organization: str = ORGANIZATION, **given: Any) -> list[SpeakerTurn]:
+    async def scene(service: SpeakerService) -> list[SpeakerTurn]:
         return list(await recognize(service, data, organization))
 
     return house.run(scene, **given)

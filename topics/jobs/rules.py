@@ -1,6 +1,6 @@
 """The law of a job: what each command and each result does in each state.
 
-A job is a fold of its records, as a session is (`topics.lifecycle`). Records arrive at least once: what was folded
+A job is a fold of its records, as a session is (`topics.sessions.rules`). Records arrive at least once: what was folded
 before is written again, never skipped. A service may be run several times, by a node that died and by the one that
 took over; each run has a name, and of a job's entry only the run that ended it counts.
 """
@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from topics.folding import Verdict
 from topics.jobs.options import NEEDS, Service
 from topics.jobs.records import (
     Accepted,
@@ -26,7 +27,6 @@ from topics.jobs.records import (
     Removed,
     Started,
 )
-from topics.lifecycle import Verdict
 
 #: The error of a service whose result has a gap.
 LOST: Final = "a part of the result was lost"

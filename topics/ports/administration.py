@@ -8,7 +8,7 @@ from typing import Protocol
 import msgspec
 
 from topics.jobs.options import Service
-from topics.ports import Charge
+from topics.ports.ledger import Charge
 
 
 class Organization(msgspec.Struct, frozen=True):
@@ -33,7 +33,7 @@ class Project(msgspec.Struct, frozen=True):
     free_seconds: int | None = None
 
 
-class Total(msgspec.Struct, frozen=True):
+class UsageTotal(msgspec.Struct, frozen=True):
     """What one project used of one service in one month."""
 
     month: str
@@ -50,7 +50,7 @@ class Total(msgspec.Struct, frozen=True):
     models: tuple[str, ...]
 
 
-class Period(msgspec.Struct, frozen=True):
+class UsageFilter(msgspec.Struct, frozen=True):
     """Which usage is asked for; None is all of it."""
 
     #: Ids or names; the id also of what was deleted, whose usage stays.
@@ -108,11 +108,11 @@ class Administration(Protocol):
         """Delete a project and its keys."""
         ...
 
-    async def totals(self, period: Period) -> Sequence[Total]:
+    async def totals(self, period: UsageFilter) -> Sequence[UsageTotal]:
         """Return what was used, by month, project and service."""
         ...
 
-    def lines(self, period: Period) -> AsyncGenerator[Sequence[Charge], None]:
+    def lines(self, period: UsageFilter) -> AsyncGenerator[Sequence[Charge], None]:
         """Yield the single lines of the ledger, some at a time, in order of time.
 
         One that is written meanwhile may be missing.

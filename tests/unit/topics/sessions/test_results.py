@@ -7,18 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topics.errors import RecordError
-from topics.lifecycle import Head, State
-from topics.outcome import fold_result
-from topics.records import Cursor, Failed, Scored
+from topics.sessions.records import Cursor, Failed, Scored
+from topics.sessions.rules import SessionHead, SessionState, fold_result
 
-HEAD = Head("stream", None, touched=0, command=5, next=9)
+HEAD = SessionHead("stream", None, touched=0, command=5, next=9)
 
 
 def scored(first: int, chunks: int, *, final: bool = False) -> Scored:
     return Scored(first, "m", b"", Cursor(chunks, keep=max(0, chunks - 1)), final=final)
 
 
-def after(*results: tuple[Scored, int], head: Head = HEAD) -> Head:
+def after(*results: tuple[Scored, int], head: SessionHead = HEAD) -> SessionHead:
     for result, windows in results:
         outcome = fold_result(head, result, windows)
         assert outcome.head is not None
@@ -68,7 +67,7 @@ def test_a_failure_makes_the_session_readonly_and_keeps_what_was_analysed() -> N
     head = after((scored(0, 1), 2))
     failed = fold_result(head, Failed("chunk 1: damaged"), 0).head
     assert failed is not None
-    assert (failed.state, failed.error, failed.windows) == (State.READONLY, "chunk 1: damaged", 2)
+    assert (failed.state, failed.error, failed.windows) == (SessionState.READONLY, "chunk 1: damaged", 2)
     assert failed.finished
     assert not failed.in_progress
 

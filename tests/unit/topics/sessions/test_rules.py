@@ -8,9 +8,10 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.unit.topics.session_model import IDLE_MS, Model
-from topics.lifecycle import TABLE, Arrival, Effect, Head, Receipt, State, Step, fold, foresee, state_of
-from topics.records import Chunk, Command, Deleted, Expired, Failed, Kind, Opened, Sealed
+from tests.unit.topics.sessions.session_model import IDLE_MS, Model
+from topics.folding import Arrival, Effect, Receipt, Step
+from topics.sessions.records import Chunk, Deleted, Expired, Failed, Opened, Sealed, SessionCommand, SessionKind
+from topics.sessions.rules import TABLE, SessionHead, SessionState, fold_command, foresee, state_of
 
 HOUR = st.sampled_from([0, 1, 500, IDLE_MS - 1, IDLE_MS, IDLE_MS + 1, 2 * IDLE_MS])
 PAYLOADS = st.sampled_from([b"", b"a", b"bb", b"cccc"])
@@ -23,16 +24,18 @@ class Session(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.model = Model()
-        self.head: Head | None = None
+        self.head: SessionHead | None = None
         self.now = 1_000_000
         self.offset = 0
         self.receipts: dict[int, Receipt] = {}
         #: Every head that the session has had: a command may have been judged by any of them before it was appended.
-        self.earlier: list[Head | None] = []
+        self.earlier: list[SessionHead | None] = []
 
-    def apply(self, command: Command, expected: int, digest: bytes = b"", receipt: Receipt | None = None) -> Step:
+    def apply(
+        self, command: SessionCommand, expected: int, digest: bytes = b"", receipt: Receipt | None = None
+    ) -> Step[SessionHead]:
         before = self.head
-        step = fold(before, command, Arrival(self.offset, self.now, digest, receipt))
+        step = fold_command(before, command, Arrival(self.offset, self.now, digest, receipt))
         assert step.verdict.status == expected, (command, step.verdict)
         assert (step.verdict.error is None) == (expected < 300)
         self._no_refusal_was_rash(command, step)
@@ -43,7 +46,7 @@ class Session(RuleBasedStateMachine):
             self.earlier.append(step.head)
         return step
 
-    def _no_refusal_was_rash(self, command: Command, step: Step) -> None:
+    def _no_refusal_was_rash(self, command: SessionCommand, step: Step[SessionHead]) -> None:
         """Whichever earlier head the edge looked at: what it would refuse, the fold refuses as well."""
         for head in [*self.earlier, self.head] if self.earlier else [self.head]:
             foreseen = foresee(head, command)
@@ -51,11 +54,11 @@ class Session(RuleBasedStateMachine):
         now = foresee(self.head, command)
         assert now is None or now.status == step.verdict.status
 
-    def _head_is_sane(self, before: Head | None, step: Step) -> None:
+    def _head_is_sane(self, before: SessionHead | None, step: Step[SessionHead]) -> None:
         if before is not None and step.head is not None:
             assert step.head.next >= before.next
             assert step.head.received >= before.received
-            assert not (before.state is State.READONLY and step.head.state is State.WRITABLE)
+            assert not (before.state is SessionState.READONLY and step.head.state is SessionState.WRITABLE)
             assert step.head.command in (before.command, self.offset)
         if step.verdict.error is not None:
             assert step.head is before
@@ -63,7 +66,7 @@ class Session(RuleBasedStateMachine):
     # --- commands ---------------------------------------------------------------------------------------------------
 
     @initialize(kind=st.sampled_from(["stream", "file"]), total=st.sampled_from([None, 1, 4, 7]))
-    def first(self, kind: Kind, total: int | None) -> None:
+    def first(self, kind: SessionKind, total: int | None) -> None:
         # Unknown ids answer 404 to everything but their creation.
         for command in (Chunk("c", 0, b"a"), Sealed("c"), Deleted("c"), Expired("c", IDLE_MS, 0)):
             self.apply(command, 404)
@@ -73,7 +76,7 @@ class Session(RuleBasedStateMachine):
 
     @precondition(lambda self: self.model.exists)
     @rule(kind=st.sampled_from(["stream", "file"]))
-    def open_again(self, kind: Kind) -> None:
+    def open_again(self, kind: SessionKind) -> None:
         step = self.apply(Opened("c", kind, "audio/wav", "p", 1000, 500), self.model.open(kind, None, self.now))
         assert step.effects == ()
 
@@ -144,7 +147,11 @@ class Session(RuleBasedStateMachine):
 
     @invariant()
     def the_law_and_the_model_agree(self) -> None:
-        names = {State.ABSENT: ("none", "deleted"), State.WRITABLE: ("writable",), State.READONLY: ("readonly",)}
+        names = {
+            SessionState.ABSENT: ("none", "deleted"),
+            SessionState.WRITABLE: ("writable",),
+            SessionState.READONLY: ("readonly",),
+        }
         assert self.model.state in names[state_of(self.head)]
         if self.head is not None:
             assert (self.head.next, self.head.received) == (self.model.next, self.model.received)
@@ -154,31 +161,31 @@ class Session(RuleBasedStateMachine):
     def what_was_deleted_is_gone_for_ever(self) -> None:
         if self.model.state == "deleted":
             for command in (Chunk("c", 0, b"a"), Chunk("c", None, b"a"), Sealed("c"), Deleted("c")):
-                assert fold(self.head, command, Arrival(self.offset, self.now)).verdict.status == 404
+                assert fold_command(self.head, command, Arrival(self.offset, self.now)).verdict.status == 404
                 assert foresee(self.head, command) is not None
 
 
 TestSession = Session.TestCase
 
 
-@pytest.mark.parametrize("state", State)
-@pytest.mark.parametrize("command", get_args(Command))
-def test_every_command_has_a_rule_in_every_state(state: State, command: type) -> None:
+@pytest.mark.parametrize("state", SessionState)
+@pytest.mark.parametrize("command", get_args(SessionCommand))
+def test_every_command_has_a_rule_in_every_state(state: SessionState, command: type) -> None:
     assert (state, command) in TABLE
 
 
 def test_the_table_has_no_other_rules() -> None:
-    assert len(TABLE) == len(State) * len(get_args(Command))
+    assert len(TABLE) == len(SessionState) * len(get_args(SessionCommand))
 
 
 def test_the_creation_of_a_session_is_never_refused_beforehand() -> None:
     assert foresee(None, Opened("c", "stream", "audio/wav", "p", 1000, 500)) is None
 
 
-def head_after(*commands: Command) -> Head:
+def head_after(*commands: SessionCommand) -> SessionHead:
     head = None
     for offset, command in enumerate(commands):
-        head = fold(head, command, Arrival(offset, 0)).head
+        head = fold_command(head, command, Arrival(offset, 0)).head
     assert head is not None
     return head
 
@@ -194,15 +201,15 @@ def test_a_file_is_in_progress_from_its_first_chunk_until_its_end() -> None:
 
 
 def test_an_error_ends_progress() -> None:
-    failed = Head("stream", None, 0, 0, State.READONLY, next=3, error=Failed("damaged").error)
+    failed = SessionHead("stream", None, 0, 0, SessionState.READONLY, next=3, error=Failed("damaged").error)
     assert not failed.in_progress
 
 
 def test_sixteen_uploads_of_one_number_give_one_200() -> None:
-    head: Head | None = head_after(STREAM)
+    head: SessionHead | None = head_after(STREAM)
     statuses = []
     for offset in range(16):
-        step = fold(head, Chunk(f"c{offset}", 0, bytes([offset])), Arrival(offset + 1, 0))
+        step = fold_command(head, Chunk(f"c{offset}", 0, bytes([offset])), Arrival(offset + 1, 0))
         head = step.head
         statuses.append(step.verdict.status)
     assert statuses == [200] + [409] * 15

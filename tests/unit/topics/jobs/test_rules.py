@@ -13,7 +13,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests import naive
 from tests.unit.streams.jobs.world import JOB, KEEP_MS, JobWorld, accepted
 from topics import codec, keys
-from topics.jobs.law import LOST, TABLE, UPLOAD_IDLE_MS, Entry, EntryState, JobHead, JobState, fold_result
 from topics.jobs.options import NEEDS, Options, Service
 from topics.jobs.records import (
     Billed,
@@ -26,6 +25,7 @@ from topics.jobs.records import (
     Removed,
     Started,
 )
+from topics.jobs.rules import LOST, TABLE, UPLOAD_IDLE_MS, Entry, EntryState, JobHead, JobState, fold_result
 
 OPTIONS = [
     Options(sound_event_detection=True),

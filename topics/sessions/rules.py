@@ -17,10 +17,24 @@ from typing import Final
 
 import msgspec
 
-from topics.records import Chunk, Command, Cursor, Deleted, Expired, Kind, Opened, Sealed
+from topics.errors import RecordError
+from topics.folding import Arrival, Effect, Step, Verdict
+from topics.sessions.records import (
+    Chunk,
+    Cursor,
+    Deleted,
+    Expired,
+    Failed,
+    Opened,
+    Scored,
+    Sealed,
+    SessionCommand,
+    SessionKind,
+    SessionResult,
+)
 
 
-class State(StrEnum):
+class SessionState(StrEnum):
     """States of a session."""
 
     ABSENT = "absent"
@@ -28,16 +42,16 @@ class State(StrEnum):
     READONLY = "readonly"
 
 
-class Head(msgspec.Struct, frozen=True, array_like=True):
+class SessionHead(msgspec.Struct, frozen=True, array_like=True):
     """The part of a session that changes, small because it is written for every chunk."""
 
-    kind: Kind
+    kind: SessionKind
     total_size: int | None
     #: Log time (ms) of the last chunk, or of the opening.
     touched: int
     #: Offset of the command that was folded last: a command at or below it was folded before.
     command: int
-    state: State = State.WRITABLE
+    state: SessionState = SessionState.WRITABLE
     #: Sequence number of the next chunk.
     next: int = 0
     received: int = 0
@@ -55,71 +69,26 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
         """True while uploaded chunks still wait for inference."""
         if self.finished or self.error is not None:
             return False
-        return self.cursor.chunks < self.next or self.state is State.READONLY
-
-
-class Receipt(msgspec.Struct, frozen=True, array_like=True):
-    """What is remembered of an upload that had an Idempotency-Key."""
-
-    key: bytes
-    digest: bytes
-
-
-class Verdict(msgspec.Struct, frozen=True):
-    """The answer to a command: an HTTP status, the next chunk number, and a message when refused."""
-
-    status: int
-    next: int = 0
-    error: str | None = None
-
-
-class Effect(StrEnum):
-    """What the stream does besides writing the head."""
-
-    KEEP_OPENED = "keep the opening record"
-    KEEP_CHUNK = "write the chunk row: log offset, length, hash"
-    KEEP_RECEIPT = "remember the idempotency key of the chunk"
-    ANALYSE = "tell the analyser that there is work"
-    WATCH = "enter the session in the expiry index"
-    UNWATCH = "drop the entry of the expiry index that led here"
-    ERASE = "delete every row of the session and cancel its inference"
-
-
-class Step(msgspec.Struct, frozen=True):
-    """The outcome of one command."""
-
-    head: Head | None
-    verdict: Verdict
-    effects: tuple[Effect, ...] = ()
-
-
-class Arrival(msgspec.Struct, frozen=True):
-    """Where and when a command stands in the log, and what is known of an earlier upload of the same chunk."""
-
-    offset: int
-    #: Log time in milliseconds.
-    at: int
-    digest: bytes = b""
-    receipt: Receipt | None = None
+        return self.cursor.chunks < self.next or self.state is SessionState.READONLY
 
 
 ABSENT: Final = Verdict(404, error="the session does not exist or was deleted")
 
 
-def _open(head: Head | None, command: Opened, arrival: Arrival) -> Step:
-    opened = Head(command.kind, command.total_size, touched=arrival.at, command=arrival.offset)
+def _open(head: SessionHead | None, command: Opened, arrival: Arrival) -> Step[SessionHead]:
+    opened = SessionHead(command.kind, command.total_size, touched=arrival.at, command=arrival.offset)
     return Step(opened, Verdict(200), (Effect.KEEP_OPENED, Effect.WATCH))
 
 
-def _opened_twice(head: Head, command: Opened, arrival: Arrival) -> Step:
+def _opened_twice(head: SessionHead, command: Opened, arrival: Arrival) -> Step[SessionHead]:
     return Step(head, Verdict(409, head.next, "the session id is taken"))
 
 
-def _absent(head: Head | None, command: Command, arrival: Arrival) -> Step:
+def _absent(head: SessionHead | None, command: SessionCommand, arrival: Arrival) -> Step[SessionHead]:
     return Step(None, ABSENT)
 
 
-def _chunk(head: Head, command: Chunk, arrival: Arrival) -> Step:
+def _chunk(head: SessionHead, command: Chunk, arrival: Arrival) -> Step[SessionHead]:
     sequence = head.next if command.sequence is None else command.sequence
     if repeated := _receipt(head, sequence, command, arrival):
         return repeated
@@ -136,7 +105,7 @@ def _chunk(head: Head, command: Chunk, arrival: Arrival) -> Step:
         head,
         touched=arrival.at,
         command=arrival.offset,
-        state=State.READONLY if full else State.WRITABLE,
+        state=SessionState.READONLY if full else SessionState.WRITABLE,
         next=head.next + 1,
         received=received,
         predicts=command.predict,
@@ -150,12 +119,12 @@ def _chunk(head: Head, command: Chunk, arrival: Arrival) -> Step:
     return Step(accepted, Verdict(200, accepted.next), tuple(effects))
 
 
-def _late_chunk(head: Head, command: Chunk, arrival: Arrival) -> Step:
+def _late_chunk(head: SessionHead, command: Chunk, arrival: Arrival) -> Step[SessionHead]:
     repeated = command.sequence is not None and _receipt(head, command.sequence, command, arrival)
     return repeated or Step(head, Verdict(403, head.next, "the session is readonly and takes no more chunks"))
 
 
-def _receipt(head: Head, sequence: int, command: Chunk, arrival: Arrival) -> Step | None:
+def _receipt(head: SessionHead, sequence: int, command: Chunk, arrival: Arrival) -> Step[SessionHead] | None:
     """The first answer again, for an upload that is known by its Idempotency-Key."""
     known = arrival.receipt
     if sequence >= head.next or known is None or not command.idempotency or known.key != command.idempotency:
@@ -165,66 +134,66 @@ def _receipt(head: Head, sequence: int, command: Chunk, arrival: Arrival) -> Ste
     return Step(head, Verdict(200, sequence + 1))
 
 
-def _seal(head: Head, command: Sealed, arrival: Arrival) -> Step:
-    sealed = msgspec.structs.replace(head, state=State.READONLY, command=arrival.offset)
+def _seal(head: SessionHead, command: Sealed, arrival: Arrival) -> Step[SessionHead]:
+    sealed = msgspec.structs.replace(head, state=SessionState.READONLY, command=arrival.offset)
     return Step(sealed, Verdict(204, head.next), (Effect.ANALYSE,))
 
 
-def _sealed_before(head: Head, command: Sealed, arrival: Arrival) -> Step:
+def _sealed_before(head: SessionHead, command: Sealed, arrival: Arrival) -> Step[SessionHead]:
     return Step(head, Verdict(204, head.next))
 
 
-def _delete(head: Head, command: Deleted, arrival: Arrival) -> Step:
+def _delete(head: SessionHead, command: Deleted, arrival: Arrival) -> Step[SessionHead]:
     return Step(None, Verdict(204, head.next), (Effect.ERASE,))
 
 
-def _expire(head: Head, command: Expired, arrival: Arrival) -> Step:
+def _expire(head: SessionHead, command: Expired, arrival: Arrival) -> Step[SessionHead]:
     if arrival.at - head.touched > command.idle_ms:
         return Step(None, Verdict(204, head.next), (Effect.UNWATCH, Effect.ERASE))
     return Step(head, Verdict(409, head.next, "the session is in use"), (Effect.UNWATCH, Effect.WATCH))
 
 
-def _deleted_before(head: Head | None, command: Deleted, arrival: Arrival) -> Step:
+def _deleted_before(head: SessionHead | None, command: Deleted, arrival: Arrival) -> Step[SessionHead]:
     # Erased once more: the command may be a redelivery whose deletions never reached the changelog.
     return Step(None, ABSENT, (Effect.ERASE,))
 
 
-def _expired_before(head: Head | None, command: Expired, arrival: Arrival) -> Step:
+def _expired_before(head: SessionHead | None, command: Expired, arrival: Arrival) -> Step[SessionHead]:
     return Step(None, ABSENT, (Effect.UNWATCH, Effect.ERASE))
 
 
-Rule = Callable[..., Step]
+Rule = Callable[..., Step[SessionHead]]
 
-TABLE: Final[Mapping[tuple[State, type], Rule]] = {
-    (State.ABSENT, Opened): _open,
-    (State.ABSENT, Chunk): _absent,
-    (State.ABSENT, Sealed): _absent,
-    (State.ABSENT, Deleted): _deleted_before,
-    (State.ABSENT, Expired): _expired_before,
-    (State.WRITABLE, Opened): _opened_twice,
-    (State.WRITABLE, Chunk): _chunk,
-    (State.WRITABLE, Sealed): _seal,
-    (State.WRITABLE, Deleted): _delete,
-    (State.WRITABLE, Expired): _expire,
-    (State.READONLY, Opened): _opened_twice,
-    (State.READONLY, Chunk): _late_chunk,
-    (State.READONLY, Sealed): _sealed_before,
-    (State.READONLY, Deleted): _delete,
-    (State.READONLY, Expired): _expire,
+TABLE: Final[Mapping[tuple[SessionState, type], Rule]] = {
+    (SessionState.ABSENT, Opened): _open,
+    (SessionState.ABSENT, Chunk): _absent,
+    (SessionState.ABSENT, Sealed): _absent,
+    (SessionState.ABSENT, Deleted): _deleted_before,
+    (SessionState.ABSENT, Expired): _expired_before,
+    (SessionState.WRITABLE, Opened): _opened_twice,
+    (SessionState.WRITABLE, Chunk): _chunk,
+    (SessionState.WRITABLE, Sealed): _seal,
+    (SessionState.WRITABLE, Deleted): _delete,
+    (SessionState.WRITABLE, Expired): _expire,
+    (SessionState.READONLY, Opened): _opened_twice,
+    (SessionState.READONLY, Chunk): _late_chunk,
+    (SessionState.READONLY, Sealed): _sealed_before,
+    (SessionState.READONLY, Deleted): _delete,
+    (SessionState.READONLY, Expired): _expire,
 }
 
 
-def state_of(head: Head | None) -> State:
+def state_of(head: SessionHead | None) -> SessionState:
     """Return the state of a session whose head is `head`, None where there is none."""
-    return State.ABSENT if head is None else head.state
+    return SessionState.ABSENT if head is None else head.state
 
 
-def fold(head: Head | None, command: Command, arrival: Arrival) -> Step:
+def fold_command(head: SessionHead | None, command: SessionCommand, arrival: Arrival) -> Step[SessionHead]:
     """Apply one command that was not folded before (`arrival.offset > head.command`)."""
     return TABLE[state_of(head), type(command)](head, command, arrival)
 
 
-def foresee(head: Head | None, command: Command) -> Verdict | None:
+def foresee(head: SessionHead | None, command: SessionCommand) -> Verdict | None:
     """Return the refusal that is certain already, None where the fold has to decide.
 
     Sessions never come back, never become writable again, and chunk numbers only grow: these refusals cannot turn
@@ -234,8 +203,44 @@ def foresee(head: Head | None, command: Command) -> Verdict | None:
         return None if isinstance(command, Opened) else ABSENT
     if not isinstance(command, Chunk) or command.idempotency:
         return None
-    if head.state is State.READONLY:
-        return TABLE[State.READONLY, Chunk](head, command, Arrival(0, 0)).verdict
+    if head.state is SessionState.READONLY:
+        return TABLE[SessionState.READONLY, Chunk](head, command, Arrival(0, 0)).verdict
     if command.sequence is not None and command.sequence < head.next:
-        return TABLE[State.WRITABLE, Chunk](head, command, Arrival(0, 0)).verdict
+        return TABLE[SessionState.WRITABLE, Chunk](head, command, Arrival(0, 0)).verdict
     return None
+
+
+# --- results --------------------------------------------------------------------------------------------------------
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """The new head (None: the session is gone, drop the record) and the first window of the record that is new."""
+
+    head: SessionHead | None
+    fresh: int = 0
+
+
+def fold_result(head: SessionHead | None, result: SessionResult, windows: int) -> Outcome:
+    """Apply one result record that holds `windows` windows (0 for a failure).
+
+    Raises:
+        RecordError: the record leaves a gap after the windows that are known; it belongs to another history.
+    """
+    if head is None:
+        return Outcome(None)
+    if isinstance(result, Failed):
+        failed = msgspec.structs.replace(head, state=SessionState.READONLY, error=result.error, finished=True)
+        return Outcome(failed, head.windows)
+    if head.error is not None:
+        return Outcome(head, head.windows)
+    return _scored(head, result, windows)
+
+
+def _scored(head: SessionHead, result: Scored, windows: int) -> Outcome:
+    if result.first > head.windows:
+        raise RecordError(f"windows {result.first}.. arrived, but only {head.windows} are known")
+    end = result.first + windows
+    if end < head.windows or result.cursor.chunks < head.cursor.chunks:
+        return Outcome(head, result.first)
+    grown = msgspec.structs.replace(head, windows=end, cursor=result.cursor, finished=head.finished or result.final)
+    return Outcome(grown, result.first)

@@ -1,0 +1,40 @@
+"""Whom a key speaks for, as the control plane knows it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+
+class Principal(msgspec.Struct, frozen=True):
+    """Whom a project key speaks for."""
+
+    project: str
+    organization: str
+    #: Seconds of audio that the project may have analysed in a calendar month (UTC), None for any amount.
+    free_seconds: int | None = None
+
+
+class Directory(Protocol):
+    """The control plane's answers to the edge: whose key is this, and has its project any free seconds left?"""
+
+    async def exhausted(self, principal: Principal) -> bool:
+        """Return True when the project's free seconds of this month are spent.
+
+        Raises:
+            DirectoryDown: the store does not answer.
+        """
+        ...
+
+    async def project(self, key: str) -> Principal | None:
+        """Return whom a project key belongs to, None for an unknown or rotated one.
+
+        Raises:
+            DirectoryDown: the store does not answer.
+        """
+        ...
+
+    async def organization(self, key: str) -> str | None:
+        """Return the organization that an organization key belongs to; otherwise as `project`."""
+        ...

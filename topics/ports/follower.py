@@ -1,0 +1,21 @@
+"""Waiting for a session or job to change."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Follower(Protocol):
+    """A reader that waits for a session or job to change; registered before it reads, so that no change is missed."""
+
+    async def changed(self, timeout: float) -> bool:
+        """Wait until it changed since the last call or since registration; False after `timeout` s.
+
+        Raises:
+            Unavailable: the partition went to another node.
+        """
+        ...
+
+    def close(self) -> None:
+        """Stop following; allowed twice."""
+        ...

@@ -1,0 +1,60 @@
+"""Jobs as the edge sees them."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from topics.folding import Verdict
+from topics.jobs.options import Service
+from topics.jobs.records import Accepted, JobCommand, Part
+from topics.jobs.rules import JobHead
+from topics.ports.follower import Follower
+
+
+class JobView(msgspec.Struct, frozen=True):
+    """One consistent reading of a job that was accepted."""
+
+    accepted: Accepted
+    head: JobHead
+
+
+class Jobs(Protocol):
+    """Jobs as the edge sees them. Every call may raise Unavailable; nothing was accepted then."""
+
+    def new_id(self) -> str:
+        """Return an id for a new job, one that this node owns."""
+        ...
+
+    def owner(self, job: str) -> str | None:
+        """Return the URL of the node that owns a job; None for this one, and while nobody is known to."""
+        ...
+
+    async def upload(self, job: str, part: Part) -> None:
+        """Append a part of a job's audio; returns once it is durable, so that who awaits it keeps little in memory.
+
+        Raises:
+            Unavailable: the log does not take it, or no owner.
+        """
+        ...
+
+    async def submit(self, job: str, command: JobCommand) -> Verdict:
+        """Append the command to the log and return the verdict of the fold; errors as `Sessions.submit`."""
+        ...
+
+    def view(self, job: str) -> JobView | None:
+        """Read a job; None when it does not exist, was removed, or is still being uploaded."""
+        ...
+
+    def portion(self, job: str, service: Service, number: int) -> bytes | None:
+        """Read one portion of a service's result (`topics.jobs.payloads`)."""
+        ...
+
+    def follow(self, job: str) -> Follower:
+        """Register a reader that wants to wait for changes."""
+        ...
+
+    def model(self) -> str:
+        """Return the sound model for new jobs, as `Sessions.model`."""
+        ...

@@ -1,0 +1,75 @@
+"""Audio sessions as the edge sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from topics.folding import Verdict
+from topics.ports.follower import Follower
+from topics.sessions.records import Opened, SessionCommand
+from topics.sessions.rules import SessionHead
+
+
+class SessionView(msgspec.Struct, frozen=True):
+    """One consistent reading of a session."""
+
+    opened: Opened
+    head: SessionHead
+
+
+class Windows(msgspec.Struct, frozen=True):
+    """Consecutive windows scored by one model."""
+
+    #: Index of the first window.
+    first: int
+    #: `name@sha256 prefix` of the model; `Sessions.tags` knows its tags.
+    model: str
+    #: Packed scores (`topics.scores`), one byte a tag, window by window.
+    scores: bytes
+
+
+class Sessions(Protocol):
+    """Audio sessions as the edge sees them. Every call may raise Unavailable; nothing was accepted then."""
+
+    def new_id(self) -> str:
+        """Return an id for a new session, one that this node owns."""
+        ...
+
+    def owner(self, session: str) -> str | None:
+        """Return the URL of the node that owns a session; None for this one, and while nobody is known to."""
+        ...
+
+    async def submit(self, session: str, command: SessionCommand) -> Verdict:
+        """Append the command to the log and return the verdict of the fold.
+
+        Raises:
+            Unavailable: queues are full, the log does not take the record, no owner, or no verdict in time.
+        """
+        ...
+
+    def view(self, session: str) -> SessionView | None:
+        """Read a session; None when it does not exist or was deleted."""
+        ...
+
+    def windows(self, session: str, first: int, count: int) -> Sequence[Windows]:
+        """Read windows [first, first + count) as far as they exist, in order."""
+        ...
+
+    def follow(self, session: str) -> Follower:
+        """Register a reader that wants to wait for changes."""
+        ...
+
+    def model(self) -> str:
+        """Return the model in use, `name@sha256 prefix`: it goes into `Opened` and scores the session to its end."""
+        ...
+
+    def tags(self, model: str) -> Sequence[str]:
+        """Return the tags of a model, in the order of its packed scores."""
+        ...
+
+    def official_tags(self) -> Sequence[str]:
+        """Return the tags of the model in use."""
+        ...

@@ -1,0 +1,1 @@
+"""Audio sessions: their records, rules and rows."""

@@ -1,0 +1,115 @@
+"""The records of sessions on the log, one union a topic."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from topics.records import Record
+
+SessionKind = Literal["stream", "file"]
+
+
+# --- earshot.session.command.v1, key = session id -------------------------------------------------------------------
+
+
+class Opened(Record, frozen=True, tag="open"):
+    """A session was asked for; everything in it is immutable afterwards."""
+
+    command: str
+    #: "stream": inferred chunk by chunk; "file": inferred as a whole once readonly.
+    kind: SessionKind
+    content_type: str
+    project: str
+    window_ms: int
+    hop_ms: int
+    #: Bytes of audio after which the session becomes readonly by itself.
+    total_size: int | None = None
+    default_sensitivity: int = 0
+    tags_sensitivity: dict[str, int] = msgspec.field(default_factory=dict)
+    metadata: dict[str, str] = msgspec.field(default_factory=dict)
+    file_name: str | None = None
+    file_length: float | None = None
+    #: `name@sha256 prefix` of the model that scores the session; "" in records from before models could change.
+    model: str = ""
+
+
+class Chunk(Record, frozen=True, tag="chunk"):
+    """One upload of audio bytes; `sequence` None (predict only) means the next number, whichever it is."""
+
+    command: str
+    sequence: int | None
+    data: bytes
+    #: 16 bytes of BLAKE2b over the client's Idempotency-Key header, b"" when there was none.
+    idempotency: bytes = b""
+    #: True for `/predict`: the chunk is one independent window.
+    predict: bool = False
+
+
+class Sealed(Record, frozen=True, tag="seal"):
+    """The client asked for `make_readonly`."""
+
+    command: str
+
+
+class Deleted(Record, frozen=True, tag="delete"):
+    """The client deleted the session."""
+
+    command: str
+
+
+class Expired(Record, frozen=True, tag="expire"):
+    """The sweeper found the session's deadline passed; the fold decides, by log time, whether it is true."""
+
+    command: str
+    #: A session without a chunk for longer than this is deleted.
+    idle_ms: int
+    #: The due time (ms) of the expiry index entry that led here.
+    due: int
+
+
+SessionCommand = Opened | Chunk | Sealed | Deleted | Expired
+
+
+# --- earshot.session.result.v1, key = session id --------------------------------------------------------------------
+
+
+class Cursor(msgspec.Struct, frozen=True, array_like=True):
+    """Where the analysis of a session stands, enough to go on from the log alone after a crash."""
+
+    #: Chunks analysed: all with a sequence below this.
+    chunks: int = 0
+    #: The first chunk that a later window needs.
+    keep: int = 0
+    #: Position of the first sample of chunk `keep`, in samples of the source rate.
+    keep_at: int = 0
+    #: Sample rate of the source in Hz, 0 until the first chunk was decoded.
+    rate: int = 0
+
+
+class Scored(Record, frozen=True, tag="scores"):
+    """Windows of scores in order. Written again after a crash, with the same scores bit for bit."""
+
+    #: Index of the first window in `scores`.
+    first: int
+    #: `name@sha256 prefix` of the model.
+    model: str
+    #: Packed scores (`topics.scores`), tags x windows bytes, window by window.
+    scores: bytes
+    cursor: Cursor
+    #: The cursor's `keep` before this record: chunk rows in [dropped, cursor.keep) are needed no more.
+    dropped: int = 0
+    #: True on the last record of a session: no window comes after it.
+    final: bool = False
+    #: Tags of a window; 0 in records from before models could change.
+    tags: int = 0
+
+
+class Failed(Record, frozen=True, tag="fail"):
+    """The session's audio cannot be analysed; the session becomes readonly with this message."""
+
+    error: str
+
+
+SessionResult = Scored | Failed

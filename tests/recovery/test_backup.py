@@ -1,0 +1,155 @@
+"""What docs/running.md says of backup and restore is done here by its own commands, and what is read is the same."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import httpx2
+import pytest
+from sqlalchemy import make_url
+
+from infra.examples import RECORDING
+from infra.kafka.launcher import KafkaCluster
+from tests.conftest import ROOT
+from tests.contract.api import Api, events, tone
+from tests.contract.jobs import SOUND, SPEECH, Jobs
+from tests.documentation.commands import commands
+from tests.documentation.pages import read
+from tests.postgres import postgres_database
+from tests.process import ADMIN_KEY, ORG_KEY, ServiceProcess
+from tests.stub_engines import StubEngines
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+#: What the test runs of the page; services, and owners of files, are the test's own.
+PROGRAMS: Final = frozenset({"createdb", "mkdir", "pg_dump", "pg_restore", "tar"})
+VOICE: Final = RECORDING.with_name("kim.ogg")
+CHUNK_SECONDS: Final = 0.5
+
+
+def run(block: int, places: Mapping[str, str]) -> None:
+    """Run one of the page's four blocks about a backup, with places of the test for those of the page."""
+    scripts = [block.text for block in read(ROOT / "docs" / "running.md").blocks() if "/backup/" in block.text]
+    assert len(scripts) == 4
+    ran = 0
+    for command in commands(scripts[block]):
+        if command[0] in PROGRAMS:
+            for place, ours in places.items():
+                command = [word.replace(place, ours) for word in command]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+            assert done.returncode == 0, f"{command}: {done.stderr}"
+            ran += 1
+    assert ran >= len(places) - 1
+
+
+@contextmanager
+def sessions(service: ServiceProcess) -> Iterator[Api]:
+    """Yield the session interface of a service."""
+    api = Api(service)
+    with api.http:
+        yield api
+
+
+class Story:
+    """A stream that goes on, a file that waits for its end, a job that has ended, and a voice, at one service."""
+
+    def __init__(self, service: ServiceProcess) -> None:
+        with sessions(service) as api:
+            self.stream, self.file = api.create(), api.create("file")
+            api.send(self.stream, *[tone(CHUNK_SECONDS)] * 5)
+            api.send(self.file, tone(2.0))
+            # The fourth window is the last one that five chunks complete: this read waits for it.
+            assert len(api.page(self.stream, offset=3)["inference"]["results"]) == 1
+            self.token = api.page(self.stream, count=2)["inference"]["page"]["next_token"]
+        with Jobs(service) as jobs:
+            self.job = jobs.accepted(RECORDING.read_bytes(), {**SOUND, **SPEECH})
+            jobs.completed(self.job)
+        form: Any = {"speaker": (None, "Kim"), "file": ("kim.ogg", VOICE.read_bytes(), "audio/ogg")}
+        answer = httpx2.post(
+            f"{service.url}/api/v2/voice", files=form, headers={"X-Org-Key": ORG_KEY}, timeout=60
+        ).json()
+        assert answer["error"] == "", answer
+
+    def answers(self, service: ServiceProcess) -> dict[str, str]:
+        """Return what is read of all of it."""
+        paths = f"jobs/{self.job}", f"jobs/{self.job}/captions.vtt"
+        keyed = {"X-Api-Key": service.key, "X-Org-Key": ORG_KEY, "Authorization": f"Bearer {ADMIN_KEY}"}
+        asked = [f"{service.url}/api/v1/{path}" for path in paths]
+        asked += [f"{service.url}/api/v2/speakers", f"{service.url}/admin/v1/usage", f"{service.url}/admin/v1/projects"]
+        read = {url.removeprefix(service.url): httpx2.get(url, headers=keyed, timeout=60) for url in asked}
+        with sessions(service) as api:
+            read["first page"] = api.status(self.stream, count=2)
+            read["the page after it"] = api.status(self.stream, next_token=self.token)
+        assert all(answer.status_code == 200 for answer in read.values()), read
+        return {name: answer.text for name, answer in read.items()}
+
+    def goes_on(self, service: ServiceProcess) -> None:
+        """Send more to the stream, end both, and read all of their windows."""
+        with sessions(service) as api:
+            assert api.put(self.stream, 5, tone(CHUNK_SECONDS)).status_code == 200
+            for session, count in (self.stream, 5), (self.file, 3):
+                assert api.seal(session).status_code == 204
+                assert len(events(api.follow(session))) == count
+
+
+def test_the_embedded_log(tmp_path: Path, engines: StubEngines) -> None:
+    settings = {**engines.settings, "keep_voice": "true"}
+    service = ServiceProcess(tmp_path / "data", **settings).start()
+    service.command("models", "use", "sed-mini")
+    story = Story(service)
+    before = story.answers(service)
+    assert service.stop() == 0, service.tail()
+    data = "/var/lib/earshot/data"
+    backup = tmp_path / "backup"
+    backup.mkdir()
+    run(0, {data: str(service.data), "/backup/": f"{backup}/"})
+    shutil.rmtree(service.data)
+    restored = ServiceProcess(tmp_path / "restored", **settings)
+    run(1, {data: str(restored.data), "/backup/": f"{backup}/"})
+    assert not (restored.data / "tables").exists()
+    restored.start()
+    try:
+        assert story.answers(restored) == before
+        with sessions(restored) as api:
+            assert api.status(api.create()).headers["Earshot-Model"].startswith("sed-mini@")
+        story.goes_on(restored)
+        (kept,) = [path for path in (restored.data / "voices").rglob("*") if path.is_file()]
+        assert kept.read_bytes() == VOICE.read_bytes()
+    finally:
+        assert restored.stop() == 0, restored.tail()
+
+
+@pytest.mark.kafka
+def test_kafka_and_postgresql(tmp_path: Path, engines: StubEngines) -> None:
+    if missing := [name for name in ("java", "mvn", "pg_dump", "pg_restore") if shutil.which(name) is None]:
+        pytest.skip(f"{' and '.join(missing)} not installed")
+    shared = {**engines.settings, "keep_voice": "true", "voices_url": str(tmp_path / "voices"), "partitions": "4"}
+    backup = tmp_path / "backup"
+    backup.mkdir()
+    with postgres_database() as database:
+        places = {"/srv/kafka": str(tmp_path / "kafka"), "/backup/": f"{backup}/", "postgresql://db/earshot": database}
+        with KafkaCluster(tmp_path / "kafka", port=None) as kafka:
+            broker = f"kafka://{kafka.bootstrap}"
+            service = ServiceProcess(tmp_path / "data", broker=broker, database_url=database, **shared).start()
+            story = Story(service)
+            before = story.answers(service)
+            assert service.stop() == 0, service.tail()
+        run(2, places)
+        shutil.rmtree(tmp_path / "kafka")
+        restored_url = make_url(database).set(database="earshot").render_as_string()
+        other = {"/srv/kafka": str(tmp_path / "restored-kafka"), "postgresql://db/earshot": restored_url}
+        run(3, {**places, **other, "postgresql://db/postgres": database})
+        with KafkaCluster(tmp_path / "restored-kafka", port=None) as kafka:
+            broker = f"kafka://{kafka.bootstrap}"
+            restored = ServiceProcess(tmp_path / "restored", broker=broker, database_url=restored_url, **shared)
+            restored.start()
+            try:
+                assert story.answers(restored) == before
+                story.goes_on(restored)
+            finally:
+                assert restored.stop() == 0, restored.tail()

@@ -21,11 +21,12 @@ test: check ## Everything that this machine can run: unit, contract, recovery, i
 unit: .venv/.dev ## The unit tier but its slow tests, under a minute
 	@OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest tests/unit -q -n auto --dist worksteal -m "not slow"
 
-check: .venv/.dev ## Lint, types, import rules
+check: .venv/.dev ## Lint, types, import rules, documentation
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports --no-logo
+	@$(PYTHON) -m tests.documentation
 
 format: .venv/.dev ## Format the code
 	@.venv/bin/ruff check --fix .

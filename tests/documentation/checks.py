@@ -1,0 +1,123 @@
+"""What can be wrong with a page: links and paths that lead nowhere, commands and settings that do not exist."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+import app.client as earshot_client
+from infra.settings import typing_errors
+from tests.documentation import commands
+from tests.documentation.pages import Block, Page, read
+
+#: A path below one of the project's own directories; a last `/` asks for a directory, `*` for any file.
+_PATH: Final = re.compile(r"(?:app|benchmarks|docs|infra|streams|tests|topics)/[\w./*@-]*")
+_VARIABLE: Final = re.compile(r"\bEARSHOT_[A-Z0-9_]*[A-Z0-9]\b")
+#: Languages that a block may have. What has none is looked at by nobody, so each has to say what it is.
+LANGUAGES: Final = frozenset({"sh", "python", "json", "text", "ini", "nginx", "caddy"})
+#: What once was: names and paths in them may be gone.
+HISTORY: Final = ("CHANGELOG.md", "infra/decisions/")
+
+
+def faults(page: Page, root: Path) -> Iterator[str]:
+    """Yield a line for each fault of a page; `root` is the directory of the project."""
+    name = page.path.relative_to(root).as_posix()
+    for line, fault in _all(page, root, history=name.startswith(HISTORY)):
+        yield f"{name}:{line}: {fault}"
+
+
+def _all(page: Page, root: Path, history: bool) -> Iterator[tuple[int, str]]:
+    for span in page.targets():
+        if fault := _link_fault(page, span.text, root):
+            yield span.line, fault
+    if history:
+        return
+    for span in page.code():
+        if fault := _code_fault(span.text, root):
+            yield span.line, fault
+    for block in page.blocks():
+        for fault in _block_faults(block, root):
+            yield block.line, fault
+    for number, text in enumerate(page.text.splitlines(), start=1):
+        for fault in typing_errors(_VARIABLE.findall(text)):
+            yield number, fault
+
+
+def _link_fault(page: Page, target: str, root: Path) -> str | None:
+    parts = urlsplit(target)
+    if parts.scheme:
+        return None
+    path = (page.path.parent / unquote(parts.path)).resolve()
+    if not path.is_relative_to(root):
+        return f"the link {target} leads out of the project"
+    if not path.exists():
+        return f"the link {target} leads nowhere"
+    if parts.fragment:
+        there = page if not parts.path else read(path) if path.suffix == ".md" else None
+        if there is None or parts.fragment not in there.anchors():
+            return f"the link {target} names no heading there"
+    return None
+
+
+def _code_fault(text: str, root: Path) -> str | None:
+    """Return what is wrong with code within a sentence, which may leave out the arguments of a command."""
+    words = text.split()
+    if words[:1] == ["earshot"] and "..." not in text:
+        return commands.earshot_fault([*words[1:], "--help"])
+    if words[:1] == ["make"]:
+        return commands.fault(words, _makefile(root))
+    if words[:2] == ["python", "-m"]:
+        return commands.fault(words, "")
+    return _path_fault(text, root) if _PATH.fullmatch(text) else None
+
+
+def _block_faults(block: Block, root: Path) -> Iterator[str]:
+    if block.language not in LANGUAGES:
+        yield f"a block of language {block.language!r}: expected one of {', '.join(sorted(LANGUAGES))}"
+    elif block.language == "sh":
+        yield from _shell_faults(block.text, root)
+    elif block.language == "python":
+        yield from _python_faults(block.text)
+    elif block.language == "json":
+        try:
+            json.loads(block.text)
+        except ValueError as error:
+            yield f"no JSON: {error}"
+
+
+def _shell_faults(script: str, root: Path) -> Iterator[str]:
+    try:
+        for command in commands.commands(script):
+            if fault := commands.fault(command, _makefile(root)):
+                yield f"{' '.join(command)}: {fault}"
+            paths = [word.rpartition("@")[2] for word in command]
+            yield from filter(None, (_path_fault(path, root) for path in paths if _PATH.fullmatch(path)))
+    except ValueError as error:
+        yield f"no shell code: {error}"
+
+
+def _python_faults(program: str) -> Iterator[str]:
+    try:
+        tree = ast.parse(program)
+    except SyntaxError as error:
+        yield f"no Python: {error}"
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "earshot_client":
+            for alias in node.names:
+                if alias.name not in earshot_client.__all__:
+                    yield f"{node.module} has no {alias.name}"
+
+
+def _path_fault(path: str, root: Path) -> str | None:
+    there = any(root.glob(path)) if "*" in path else (root / path).exists()
+    return None if there and not (path.endswith("/") and not (root / path).is_dir()) else f"there is no {path}"
+
+
+def _makefile(root: Path) -> str:
+    return (root / "Makefile").read_text(encoding="utf-8")

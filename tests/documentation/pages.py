@@ -1,0 +1,83 @@
+"""A page of the documentation: its links, anchors, blocks of code, and code within sentences, with their lines."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+
+class Block(msgspec.Struct, frozen=True):
+    """A fenced block: the line of its fence, its language ("" where there is none), and what is in it."""
+
+    line: int
+    language: str
+    text: str
+
+
+class Span(msgspec.Struct, frozen=True):
+    """A link, a picture or a piece of code within a sentence, and the line that its paragraph begins at."""
+
+    line: int
+    text: str
+
+
+class Page:
+    """One Markdown file."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        self.path = path
+        self.text = text
+        self._tokens = MarkdownIt("gfm-like", {"linkify": False}).parse(text)
+
+    def blocks(self) -> list[Block]:
+        """Return the fenced blocks, in order."""
+        return [
+            Block(_line(token), token.info.strip(), token.content) for token in self._tokens if token.type == "fence"
+        ]
+
+    def targets(self) -> Iterator[Span]:
+        """Yield where links and pictures lead."""
+        for line, token in self._inline():
+            target = token.attrs.get("href") or token.attrs.get("src")
+            if target:
+                yield Span(line, str(target))
+
+    def code(self) -> Iterator[Span]:
+        """Yield the pieces of code within sentences and tables."""
+        for line, token in self._inline():
+            if token.type == "code_inline":
+                yield Span(line, token.content)
+
+    def anchors(self) -> set[str]:
+        """Return the anchors of the headings, as the usual viewers of Markdown make them."""
+        slugs: set[str] = set()
+        seen: Counter[str] = Counter()
+        for heading, content in zip(self._tokens, self._tokens[1:], strict=False):
+            if heading.type != "heading_open":
+                continue
+            slug = re.sub(r"[^\w\- ]", "", content.content.lower()).replace(" ", "-")
+            slugs.add(f"{slug}-{seen[slug]}" if seen[slug] else slug)
+            seen[slug] += 1
+        return slugs
+
+    def _inline(self) -> Iterator[tuple[int, Token]]:
+        line = 1
+        for token in self._tokens:
+            line = _line(token) if token.map else line
+            for child in token.children or ():
+                yield line, child
+
+
+def read(path: Path) -> Page:
+    """Read a page."""
+    return Page(path, path.read_text(encoding="utf-8"))
+
+
+def _line(token: Token) -> int:
+    return 1 + (token.map[0] if token.map else 0)

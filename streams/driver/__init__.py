@@ -1,1 +1,1 @@
-"""Faust, hardened, and the two logs behind it: the only part of the project that imports Faust."""
+"""Faust, hardened, over either log: the only room that imports Faust."""

@@ -13,12 +13,12 @@ import faust
 import msgspec
 from faust.transport.drivers import TRANSPORTS
 
-from streams.driver.batches import BatchSchema
+from streams.driver.consumer import BatchSchema
 from streams.driver.table import RowTable, Tables
 from topics import catalog
 
-# Faust logs under the module of the subclass: its services' comings and goings are no events of ours.
-for _module in ("application", "batches", "embedded", "kafka", "producer", "table"):
+# Faust logs under the module of the subclass; that its services start and stop is no event of ours.
+for _module in ("application", "consumer", "embedded", "kafka", "producer", "table"):
     logging.getLogger(f"streams.driver.{_module}").setLevel(logging.WARNING)
 
 TRANSPORTS.aliases["embedded"] = "streams.driver.embedded:Transport"
@@ -39,7 +39,7 @@ SEND_TIMEOUT_SECONDS: Final = 600.0
 Handler = Callable[[int, Sequence[Any]], Awaitable[None]]
 
 
-class Options(msgspec.Struct, frozen=True):
+class ApplicationOptions(msgspec.Struct, frozen=True):
     """What the application needs to know of its deployment."""
 
     #: `embedded://` or `kafka://host:port;kafka://host:port`.
@@ -56,9 +56,11 @@ class Options(msgspec.Struct, frozen=True):
 
 
 class Application(faust.App):  # type: ignore[misc]
-    """A Faust app that says when it dies, and that commits nothing it has not flushed."""
+    """A Faust app that tells its owner when it dies, and that commits nothing it has not flushed."""
 
-    def __init__(self, options: Options, on_failure: Callable[[BaseException], None], embedded_log: Any = None) -> None:
+    def __init__(
+        self, options: ApplicationOptions, on_failure: Callable[[BaseException], None], embedded_log: Any = None
+    ) -> None:
         self.embedded_log = embedded_log
         self.queue_bytes = options.queue_bytes
         self._on_failure = on_failure
@@ -94,17 +96,17 @@ class Application(faust.App):  # type: ignore[misc]
             producer_linger=LINGER_SECONDS,
             producer_request_timeout=SEND_TIMEOUT_SECONDS,
         )
-        self.rows = RowTable(self, name=catalog.TABLE, partitions=options.partitions)
-        self.tables.add(self.rows)
+        self.row_table = RowTable(self, name=catalog.TABLE, partitions=options.partitions)
+        self.tables.add(self.row_table)
 
     def persist_offsets(self) -> None:
-        """Called after a flush, before a commit."""
-        self.rows.persist_offsets()
+        """Note how far the tables are in the changelog; called after a flush, before a commit."""
+        self.row_table.persist_offsets()
 
     def on_rebalance(self, lost: Callable[[], None], regained: Callable[[], None]) -> None:
         """Register what happens when partitions are being taken away, and when they are recovered.
 
-        Each loss has one end at most: none where another one follows before the tables are recovered.
+        A loss has no end when another one follows before the tables are recovered.
         """
         self._lost, self._regained = lost, regained
 
@@ -123,8 +125,8 @@ class Application(faust.App):  # type: ignore[misc]
             self._home.call_soon_threadsafe(self._lost)
 
     def on_rebalance_end(self) -> None:
-        """Called when the tables are recovered and the flow has resumed; too late if the next rebalance has begun."""
-        if self.tables.are_of(self.rebalancing_count):
+        """Called when the tables are recovered and the flow has resumed; ignored when the next rebalance has begun."""
+        if self.tables.recovered_for(self.rebalancing_count):
             super().on_rebalance_end()
             self._regained()
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any, ClassVar, Final
 
-from faust.exceptions import ImproperlyConfigured
 from faust.transport import base
 from faust.transport.consumer import Consumer as FaustConsumer
 from faust.types import TP
 
-from streams.driver.batches import BatchConsumer
+from streams.driver.consumer import BatchConsumer
+from streams.driver.guarantee import refuse_exactly_once
 from streams.driver.producer import RecordProducer
 from streams.embedded.log import EmbeddedLog
 
@@ -40,7 +40,7 @@ class Consumer(BatchConsumer):
     # --- group ------------------------------------------------------------------------------------------------------
 
     async def subscribe(self, topics: Iterable[str]) -> None:
-        """Subscribe; the assignment follows from a task, since the application waits for this call within it."""
+        """Subscribe; a task makes the assignment, which waits until this call has returned."""
         self._rebalance_task = asyncio.create_task(self._rebalance(set(topics)), name="embedded-rebalance")
 
     async def _rebalance(self, topics: set[str]) -> None:
@@ -75,7 +75,7 @@ class Consumer(BatchConsumer):
         return self._log.topics().get(topic)
 
     def key_partition(self, topic: str, key: bytes | None, partition: int | None = None) -> int | None:
-        """Return the partition as given: every record of ours names it."""
+        """Return the partition that the record names; all of ours do."""
         return partition
 
     def _new_topicpartition(self, topic: str, partition: int) -> TP:
@@ -103,7 +103,7 @@ class Consumer(BatchConsumer):
         self._positions.update({tp: self._log.earliest(tp) for tp in partitions})
 
     async def seek_wait(self, partitions: Mapping[TP, int]) -> None:
-        """Go to given offsets."""
+        """Go to these offsets."""
         for tp, offset in partitions.items():
             await self._seek(tp, offset)
             self._read_offset[tp] = offset
@@ -126,32 +126,32 @@ class Consumer(BatchConsumer):
     # --- records ----------------------------------------------------------------------------------------------------
 
     async def _getmany(self, active_partitions: set[TP] | None, timeout: float) -> Mapping[TP, list[Any]]:
-        wanted = self._assigned if active_partitions is None else active_partitions
-        records = self._read(wanted)
+        tps = self._assigned if active_partitions is None else active_partitions
+        records = self._read(tps)
         if not records:
             self._more.clear()
-            records = self._read(wanted)
+            records = self._read(tps)
         if not records:
             try:
                 async with asyncio.timeout(timeout):
                     await self._more.wait()
             except TimeoutError:
                 return {}
-            records = self._read(wanted) if self.flow_active else {}
+            records = self._read(tps) if self.flow_active else {}
         return records
 
-    def _read(self, wanted: Iterable[TP]) -> dict[TP, list[Any]]:
-        found = {}
-        for tp in wanted:
+    def _read(self, tps: Iterable[TP]) -> dict[TP, list[Any]]:
+        batches = {}
+        for tp in tps:
             position = self._positions.get(tp)
             if position is not None and self._log.end(tp) > position:
                 records = self._log.read(tp, position, POLL_RECORDS, POLL_BYTES)
                 if records:
-                    found[tp] = records
+                    batches[tp] = records
                     self._positions[tp] = records[-1].offset + 1
                 else:
                     self._positions[tp] = self._log.end(tp)
-        return found
+        return batches
 
     def _to_message(self, tp: TP, record: Any) -> Any:
         return self._message(tp, record, record.key, record.value)
@@ -161,7 +161,7 @@ class Consumer(BatchConsumer):
         return True
 
     def close(self) -> None:
-        """Nothing is held besides the log, which its owner closes."""
+        """Do nothing: only the log is held, and its owner closes it."""
 
 
 class Producer(RecordProducer):
@@ -187,11 +187,3 @@ class Transport(base.Transport):  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         refuse_exactly_once(self.app)
-
-
-def refuse_exactly_once(app: Any) -> None:
-    """Refuse a mode that loses table updates; docs/guarantee.md promises that there is none."""
-    if str(app.conf.processing_guarantee.value) != "at_least_once":
-        raise ImproperlyConfigured(
-            "processing_guarantee exactly_once loses and repeats table updates; use at_least_once, rows are idempotent"
-        )

@@ -1,4 +1,4 @@
-"""Faust's aiokafka driver with the hardened consumer and producer, and errors that a returning broker heals."""
+"""Kafka behind Faust's transport classes: the hardened consumer and producer over the aiokafka driver of Faust."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
-from streams.driver.batches import BatchConsumer
-from streams.driver.embedded import refuse_exactly_once
+from streams.driver.consumer import BatchConsumer
+from streams.driver.guarantee import refuse_exactly_once
 from streams.driver.producer import RecordProducer
 from streams.kafka.writer import KafkaWriter
 
@@ -19,10 +19,10 @@ log = structlog.get_logger(__name__)
 
 
 class ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
-    """The thread that talks to Kafka."""
+    """The thread that talks to Kafka; a commit that Kafka refuses does not end it."""
 
     async def _commit(self, offsets: Mapping[TP, int]) -> bool:
-        """Commit; a broker that is away or a rebalance is no reason to die, the next interval commits again."""
+        """Commit; False when the broker is away or a rebalance has begun: the next interval commits again."""
         consumer = self._ensure_consumer()
         assigned = self.assignment()
         try:
@@ -66,7 +66,7 @@ class Producer(RecordProducer, driver.Producer):  # type: ignore[misc]
 
 
 class Transport(driver.Transport):  # type: ignore[misc]
-    """Kafka as a hardened Faust transport, `kafka://`."""
+    """Kafka as a Faust transport, `kafka://`."""
 
     Consumer: ClassVar[Any] = Consumer
     Producer: ClassVar[Any] = Producer

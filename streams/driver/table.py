@@ -74,7 +74,7 @@ class RowStore(Store):  # type: ignore[misc]
 
 
 class PartitionRows:
-    """The rows of one partition; see `streams.folding.store.Partition`."""
+    """The rows of one partition, read and written in its RocksDB database and logged to the changelog."""
 
     def __init__(self, number: int, database: rocksdict.Rdict, changelog: str, writer: LogWriter) -> None:
         self.number = number
@@ -116,7 +116,7 @@ class PartitionRows:
 
 
 class RowRecovery(Recovery):  # type: ignore[misc]
-    """Faust's recovery, which took a log that does not answer in time for an order to stop, and never ran again."""
+    """Faust's recovery, for which a log that does not answer in time is a failure, and no order to stop for ever."""
 
     async def _wait(self, coro: Any, timeout: Any = None) -> None:
         try:
@@ -128,7 +128,7 @@ class RowRecovery(Recovery):  # type: ignore[misc]
 
 
 class Tables(TableManager):  # type: ignore[misc]
-    """Faust's manager of tables, without the second that it sleeps before it starts; knows whose tables it has."""
+    """Faust's manager of tables, without its second of sleep at the start; knows which rebalance it recovers for."""
 
     #: Which rebalance brought the tables that are being recovered, or were.
     _rebalance = 0
@@ -147,12 +147,12 @@ class Tables(TableManager):  # type: ignore[misc]
         await self.recovery.start()
 
     async def on_rebalance(self, *args: Any, **kwargs: Any) -> None:
-        """Open and close tables, and order the recovery of those that are new."""
+        """Open and close tables, and begin the recovery of new ones."""
         await super().on_rebalance(*args, **kwargs)
         self._rebalance = self.app.rebalancing_count
 
-    def are_of(self, rebalance: int) -> bool:
-        """Tell whether the recovery that just ended is that of a rebalance, and not of one before it."""
+    def recovered_for(self, rebalance: int) -> bool:
+        """Return True when the recovery that just ended is that of this rebalance, and not of one before it."""
         return self._rebalance == rebalance and not self.recovery.signal_recovery_start.is_set()
 
 

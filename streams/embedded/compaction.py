@@ -18,7 +18,7 @@ from typing import Final
 from rocksdict import WriteBatch
 
 from streams.embedded import layout
-from streams.embedded.layout import Record
+from streams.embedded.layout import StoredRecord
 from streams.embedded.partition import Partition
 from streams.embedded.store import Store
 
@@ -49,14 +49,19 @@ class Compaction:
         self._end = partition.end
 
     def run(self) -> int:
-        """Return how many records were removed; errors as `Store.write`."""
+        """Return how many records were removed.
+
+        Raises:
+            NoSpace: the disk is full.
+            LogError: the database cannot be read or written.
+        """
         removed = 0
         clean = max(self._partition.clean, self._partition.earliest)
         while clean < self._end and not self._stopped():
             newest, stop = self._newest(clean)
-            gone, kept, done = self._sweep(newest, stop)
-            removed += gone
-            if not done:
+            swept, kept, complete = self._sweep(newest, stop)
+            removed += swept
+            if not complete:
                 break
             self._remember(stop, kept)
             clean = stop
@@ -83,7 +88,7 @@ class Compaction:
             kept += len(records) - len(stale)
         return removed, kept, not self._stopped()
 
-    def _stale(self, record: Record, newest: dict[bytes, int]) -> bool:
+    def _stale(self, record: StoredRecord, newest: dict[bytes, int]) -> bool:
         if record.key is None or record.offset == self._end - 1:
             return False
         if record.offset < newest.get(record.key, 0):
@@ -100,12 +105,12 @@ class Compaction:
         for offset in offsets:
             self._partition.recent.pop(offset, None)
 
-    def _slices(self, start: int, stop: int) -> Iterator[list[Record]]:
+    def _slices(self, start: int, stop: int) -> Iterator[list[StoredRecord]]:
         """Yield the records of [start, stop) by slices, until all are read or the log closes."""
         key = self._partition.key
         while start < stop and not self._stopped():
-            found = islice(self._store.scan(key(start), key(stop)), SLICE)
-            records = [layout.unpack_record(layout.record_offset(name), data) for name, data in found]
+            rows = islice(self._store.scan(key(start), key(stop)), SLICE)
+            records = [layout.unpack_record(layout.record_offset(name), data) for name, data in rows]
             if not records:
                 return
             yield records

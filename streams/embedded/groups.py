@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from rocksdict import WriteBatch
 
 from streams.embedded import layout
-from streams.embedded.layout import Record
+from streams.embedded.layout import StoredRecord
 from streams.embedded.partition import RECORD_COST, Partition
 from streams.log import Ack
 
@@ -58,7 +58,7 @@ class Group:
 
     def __init__(self, number: int, now_ms: int) -> None:
         self.items: list[Item] = []
-        self.records: list[tuple[Partition, Record]] = []
+        self.records: list[tuple[Partition, StoredRecord]] = []
         self.bytes = 0
         self.batch = WriteBatch(raw_mode=True)
         self.batch.put(layout.MARKER_KEY, layout.pack_marker(number))
@@ -85,10 +85,10 @@ class Group:
         partition.next = offset + 1
         timestamp = partition.timestamp = max(self._now, partition.timestamp)
         self.batch.put(partition.key(offset), layout.pack_record(timestamp, key, value))
-        self.records.append((partition, Record(offset, timestamp, key, value)))
+        self.records.append((partition, StoredRecord(offset, timestamp, key, value)))
 
     def publish(self) -> None:
-        """Make the records visible and tell who waits; the group is durable."""
+        """Make the records visible and resolve the futures; the group is durable."""
         for partition, record in self.records:
             partition.end = record.offset + 1
         records = iter(self.records)
@@ -108,14 +108,14 @@ class Group:
         return touched
 
 
-def cost(key: bytes | None, value: bytes | None) -> int:
+def record_cost(key: bytes | None, value: bytes | None) -> int:
     """Return the bytes that a record counts for while it is in memory."""
     return RECORD_COST + (len(key) if key else 0) + (len(value) if value else 0)
 
 
 def item_cost(item: Item) -> int:
     """Return the bytes that an item counts for in the queue."""
-    return cost(item.key, item.value) if type(item) is Append else 0
+    return record_cost(item.key, item.value) if type(item) is Append else 0
 
 
 class Queue:
@@ -148,21 +148,21 @@ class Queue:
         self._items.extendleft(reversed(kept))
         self.bytes += sum(map(item_cost, kept))
 
-    def fail_fleeting(self, error: Exception) -> None:
+    def fail_not_lasting(self, error: Exception) -> None:
         """Fail all that waits and is not lasting."""
-        fail((item for item in self._items if not item.lasting), error)
+        fail_items((item for item in self._items if not item.lasting), error)
         self._items = deque(item for item in self._items if item.lasting)
         self.bytes = sum(map(item_cost, self._items))
 
     def drop(self, error: Exception) -> None:
         """Fail all that waits."""
-        fail(self._items, error)
+        fail_items(self._items, error)
         self._items.clear()
         self.bytes = 0
 
 
-def fail(items: Iterable[Item], error: Exception) -> None:
-    """Tell who waits for these items that they were not written."""
+def fail_items(items: Iterable[Item], error: Exception) -> None:
+    """Fail the futures of items that were not written."""
     for item in items:
         if item.future is not None and not item.future.done():
             item.future.set_exception(error)

@@ -41,8 +41,8 @@ _NO_VALUE: Final = 1 << 30
 _MAGIC: Final = b"\xe5ar\x8esh\x9dt"
 
 
-class Record(NamedTuple):
-    """One record as a reader sees it."""
+class StoredRecord(NamedTuple):
+    """One record with its place and time."""
 
     offset: int
     #: Milliseconds since the epoch; never lower than that of the record before it in the partition.
@@ -51,7 +51,7 @@ class Record(NamedTuple):
     value: bytes | None
 
 
-def after(prefix: bytes) -> bytes:
+def prefix_end(prefix: bytes) -> bytes:
     """Return the key that follows all keys with this prefix of one byte."""
     return bytes((prefix[0] + 1,))
 
@@ -75,12 +75,12 @@ def pack_record(timestamp: int, key: bytes | None, value: bytes | None) -> bytes
     return _head.pack(timestamp, size) + (key or b"") + value
 
 
-def unpack_record(offset: int, data: bytes) -> Record:
+def unpack_record(offset: int, data: bytes) -> StoredRecord:
     """Read the stored form of a record."""
     timestamp, size = _head.unpack_from(data)
     start = 12 + (size & ~(_NO_KEY | _NO_VALUE) if not size & _NO_KEY else 0)
     key = None if size & _NO_KEY else data[12:start]
-    return Record(offset, timestamp, key, None if size & _NO_VALUE else data[start:])
+    return StoredRecord(offset, timestamp, key, None if size & _NO_VALUE else data[start:])
 
 
 def earliest_key(topic_id: int, partition: int) -> bytes:
@@ -99,7 +99,7 @@ def pack_pair(first: int, second: int) -> bytes:
 
 
 def unpack_pair(data: bytes) -> tuple[int, int]:
-    """Read `pack_pair`."""
+    """Return the numbers of a value of `earliest_key` or `clean_key`."""
     first, second = _pair.unpack(data)
     return first, second
 
@@ -115,7 +115,7 @@ def pack_topic(topic_id: int, partitions: int) -> bytes:
 
 
 def unpack_topic(data: bytes) -> tuple[int, int]:
-    """Read `pack_topic`."""
+    """Return topic id and number of partitions."""
     topic_id, partitions = _tail.unpack(data)
     return topic_id, partitions
 
@@ -126,7 +126,7 @@ def commit_key(group: str, topic_id: int, partition: int) -> bytes:
 
 
 def split_commit_key(key: bytes) -> tuple[str, int, int]:
-    """Return group, topic id and partition of a `commit_key`."""
+    """Return group, topic id and partition of the key of a committed offset."""
     topic_id, partition = _tail.unpack(key[-8:])
     return key[1:-9].decode(), topic_id, partition
 
@@ -137,7 +137,7 @@ def pack_offset(offset: int) -> bytes:
 
 
 def unpack_offset(data: bytes) -> int:
-    """Read `pack_offset`."""
+    """Return a committed offset."""
     offset: int = _u64.unpack(data)[0]
     return offset
 

@@ -17,9 +17,9 @@ from streams.embedded import layout
 from streams.embedded.compaction import Compaction
 from streams.embedded.errors import LogError
 from streams.embedded.groups import Append, Group, Trim
-from streams.embedded.layout import Record
+from streams.embedded.layout import StoredRecord
 from streams.embedded.lock import DirectoryLock
-from streams.embedded.partition import Partition, Recent
+from streams.embedded.partition import Partition, RecentRecords
 from streams.embedded.store import MIB, Store
 from streams.embedded.writer import GroupWriter, Stats
 from streams.log import Ack
@@ -32,7 +32,7 @@ log: Final = logging.getLogger(__name__)
 TOMBSTONE_MS: Final = 3600 * 1000
 
 
-class Declared(msgspec.Struct, frozen=True):
+class Declaration(msgspec.Struct, frozen=True):
     """A topic as this process declared it."""
 
     partitions: int
@@ -60,10 +60,10 @@ class EmbeddedLog:
         self.directory = directory
         self.store = store
         self.clock = clock
-        self.declared: dict[str, Declared] = {}
+        self.declarations: dict[str, Declaration] = {}
         self._opened_ms = int(clock() * 1000)
         self._lock = lock
-        self._recent = Recent(cache_bytes)
+        self._recent = RecentRecords(cache_bytes)
         self._callbacks: list[Callable[[], None]] = []
         self._closing = threading.Event()
         self._compacting = threading.Lock()
@@ -116,7 +116,7 @@ class EmbeddedLog:
             raise
 
     def _load_topics(self) -> None:
-        for key, value in self.store.scan(layout.TOPIC_PREFIX, layout.after(layout.TOPIC_PREFIX)):
+        for key, value in self.store.scan(layout.TOPIC_PREFIX, layout.prefix_end(layout.TOPIC_PREFIX)):
             name = key[1:].decode()
             self._topics[name] = layout.unpack_topic(value)
             self._add_partitions(name)
@@ -131,7 +131,7 @@ class EmbeddedLog:
     def _load_commits(self) -> dict[tuple[str, Partition], int]:
         names = {topic_id: name for name, (topic_id, _) in self._topics.items()}
         commits = {}
-        for key, value in self.store.scan(layout.COMMIT_PREFIX, layout.after(layout.COMMIT_PREFIX)):
+        for key, value in self.store.scan(layout.COMMIT_PREFIX, layout.prefix_end(layout.COMMIT_PREFIX)):
             group, topic_id, number = layout.split_commit_key(key)
             commits[group, self._partitions[TopicPartition(names[topic_id], number)]] = layout.unpack_offset(value)
         return commits
@@ -143,15 +143,15 @@ class EmbeddedLog:
             LogError: the topic exists with another number of partitions, or cannot be written.
         """
         if topic not in self._topics:
-            topic_id = 1 + max((known for known, _ in self._topics.values()), default=0)
+            topic_id = 1 + max((number for number, _ in self._topics.values()), default=0)
             self._create(topic, topic_id, partitions)
-        there = self._topics[topic][1]
-        if there != partitions:
+        existing = self._topics[topic][1]
+        if existing != partitions:
             raise LogError(
-                f"topic {topic} has {there} partitions in {self.directory}, {partitions} are asked for: keys would "
+                f"topic {topic} has {existing} partitions in {self.directory}, {partitions} are asked for: keys would "
                 "change their partition; keep the number, or use another data directory"
             )
-        self.declared[topic] = Declared(partitions, compact, retention_ms)
+        self.declarations[topic] = Declaration(partitions, compact, retention_ms)
         for number in range(partitions):
             self._partitions[TopicPartition(topic, number)].sparse |= compact
 
@@ -181,7 +181,11 @@ class EmbeddedLog:
         return self._writer.append(self._partition(topic, partition), key, value, bounded=bounded)
 
     def append_soon(self, topic: str, partition: int, key: bytes | None, value: bytes | None) -> None:
-        """Queue a record that nobody waits for, but `flush`; it is never dropped. Errors as `append`, unbounded."""
+        """Queue a record that only `flush` waits for; it is never dropped.
+
+        Raises:
+            LogError: the log cannot go on.
+        """
         self._writer.put(Append(self._partition(topic, partition), key, value, None, True))
 
     async def flush(self) -> None:
@@ -213,7 +217,7 @@ class EmbeddedLog:
         """Return the offset after the last durable record."""
         return self._partition(*tp).end
 
-    def read(self, tp: TopicPartition, offset: int, max_records: int, max_bytes: int) -> list[Record]:
+    def read(self, tp: TopicPartition, offset: int, max_records: int, max_bytes: int) -> list[StoredRecord]:
         """Return durable records from `offset` on, or from the earliest one when that is higher.
 
         At most `max_records`, and `max_bytes` of keys and values; but one record when there is any.
@@ -221,7 +225,7 @@ class EmbeddedLog:
         Raises:
             LogError: unknown partition, or the log is damaged.
         """
-        records: list[Record] = []
+        records: list[StoredRecord] = []
         partition = self._partition(*tp)
         for record in self._from(partition, max(offset, partition.earliest)):
             max_bytes -= len(record.key or b"") + len(record.value or b"")
@@ -230,7 +234,7 @@ class EmbeddedLog:
             records.append(record)
         return records
 
-    def _from(self, partition: Partition, offset: int) -> Iterator[Record]:
+    def _from(self, partition: Partition, offset: int) -> Iterator[StoredRecord]:
         while offset < partition.end:
             record = partition.recent.get(offset)
             if record is None:
@@ -239,7 +243,7 @@ class EmbeddedLog:
             yield record
             offset += 1
 
-    def _stored(self, partition: Partition, offset: int) -> Iterator[Record]:
+    def _stored(self, partition: Partition, offset: int) -> Iterator[StoredRecord]:
         for key, data in self.store.scan(partition.key(offset), partition.key(partition.end)):
             record = layout.unpack_record(layout.record_offset(key), data)
             if record.offset != offset and not partition.sparse:
@@ -249,7 +253,7 @@ class EmbeddedLog:
         if offset < partition.end and not partition.sparse:
             raise _hole(partition, offset)
 
-    def get(self, tp: TopicPartition, offset: int) -> Record | None:
+    def get(self, tp: TopicPartition, offset: int) -> StoredRecord | None:
         """Return one durable record, None when it was trimmed or compacted, or is not there yet; from any thread.
 
         Raises:

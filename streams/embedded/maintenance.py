@@ -1,4 +1,4 @@
-"""What the log does by the clock: trim what nobody may read any more, compact what is mostly superseded."""
+"""What the log does by the clock: trim what nobody needs any more, compact what is mostly superseded."""
 
 from __future__ import annotations
 
@@ -63,13 +63,18 @@ class Maintenance:
                 log.warning("maintenance of the log waits: %s", error)
 
     async def round(self) -> None:
-        """Trim and compact what is due; errors as `EmbeddedLog.trim` and `compact`."""
-        for topic, declared in list(self._log.declared.items()):
-            for number in range(declared.partitions):
+        """Trim and compact what is due.
+
+        Raises:
+            LogError: the log cannot be read or written.
+            Unavailable: the disk is full.
+        """
+        for topic, declaration in list(self._log.declarations.items()):
+            for number in range(declaration.partitions):
                 tp = TopicPartition(topic, number)
-                if not declared.compact:
-                    self._trim(tp, declared.retention_ms)
-                elif self._worth_it(tp):
+                if not declaration.compact:
+                    self._trim(tp, declaration.retention_ms)
+                elif self._needs_compaction(tp):
                     removed = await asyncio.to_thread(self._log.compact, tp)
                     log.info("compacted %s/%d: %d records removed", topic, number, removed)
 
@@ -87,7 +92,7 @@ class Maintenance:
             self._log.trim(tp, before)
             self._trimmed.add(tp)
 
-    def _worth_it(self, tp: TopicPartition) -> bool:
+    def _needs_compaction(self, tp: TopicPartition) -> bool:
         dirty, kept = self._log.dirty(tp)
         return dirty >= self._dirty_records and dirty >= DIRTY_SHARE * (dirty + kept)
 

@@ -6,7 +6,7 @@ from collections import deque
 from typing import Final
 
 from streams.embedded import layout
-from streams.embedded.layout import Record
+from streams.embedded.layout import StoredRecord
 from streams.embedded.store import Store
 from topics.catalog import TopicPartition
 
@@ -35,10 +35,14 @@ class Partition:
         #: Below this offset each key has one record, and `kept` counts them.
         self.clean = 0
         self.kept = 0
-        self.recent: dict[int, Record] = {}
+        self.recent: dict[int, StoredRecord] = {}
 
     def restore(self, store: Store) -> None:
-        """Read the offsets from the database; errors as `Store.get`."""
+        """Read the offsets from the database.
+
+        Raises:
+            LogError: the database is damaged.
+        """
         number = self.tp.partition
         if mark := store.get(layout.earliest_key(self.topic_id, number)):
             self.earliest, self.timestamp = layout.unpack_pair(mark)
@@ -56,15 +60,15 @@ class Partition:
         return layout.record_key(self.topic_id, self.tp.partition, offset)
 
 
-class Recent:
+class RecentRecords:
     """Keeps the newest records of all partitions readable from memory, up to a number of bytes together."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._bytes = 0
-        self._groups: deque[tuple[int, list[tuple[Partition, Record]]]] = deque()
+        self._groups: deque[tuple[int, list[tuple[Partition, StoredRecord]]]] = deque()
 
-    def add(self, records: list[tuple[Partition, Record]], size: int) -> None:
+    def add(self, records: list[tuple[Partition, StoredRecord]], size: int) -> None:
         """Take the records of one group, `size` bytes together, and let the oldest groups go."""
         for partition, record in records:
             partition.recent[record.offset] = record

@@ -98,15 +98,15 @@ class Store:
         return store
 
     def _check_format(self, path: Path) -> None:
-        found = self.get(layout.FORMAT_KEY)
-        if found is None:
+        version = self.get(layout.FORMAT_KEY)
+        if version is None:
             batch = WriteBatch(raw_mode=True)
             batch.put(layout.FORMAT_KEY, layout.FORMAT)
             self.write_patiently(batch)
             self.sync()
-        elif found != layout.FORMAT:
+        elif version != layout.FORMAT:
             raise LogError(
-                f"the log in {path} has format {found.decode(errors='replace')}, this version reads format "
+                f"the log in {path} has format {version.decode(errors='replace')}, this version reads format "
                 f"{layout.FORMAT.decode()}: use the version that wrote it, or another data directory"
             )
 
@@ -121,10 +121,15 @@ class Store:
         try:
             self._db.write(batch, self._no_wait)
         except Exception as error:
-            raise _named(error) from error
+            raise _log_error(error) from error
 
     def write_patiently(self, batch: WriteBatch) -> None:
-        """As `write`, but wait while RocksDB is behind; not for the event loop."""
+        """Apply a batch as `write` does, and wait while RocksDB is behind; not for the event loop.
+
+        Raises:
+            NoSpace: the disk is full.
+            LogError: any other failure.
+        """
         while True:
             try:
                 return self.write(batch)
@@ -141,7 +146,7 @@ class Store:
         try:
             self._db.flush_wal(True)
         except Exception as error:
-            raise _named(error) from error
+            raise _log_error(error) from error
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key.
@@ -152,11 +157,15 @@ class Store:
         try:
             value: bytes | None = self._db.get(key)
         except Exception as error:
-            raise _named(error) from error
+            raise _log_error(error) from error
         return value
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys in [start, stop) with values, in order; errors as `get`."""
+        """Yield keys in [start, stop) with values, in order.
+
+        Raises:
+            LogError: the database is damaged or closed.
+        """
         reading = ReadOptions()
         reading.set_iterate_upper_bound(stop)
         try:
@@ -167,10 +176,14 @@ class Store:
                 cursor.next()
             cursor.status()
         except Exception as error:
-            raise _named(error) from error
+            raise _log_error(error) from error
 
     def last(self, start: bytes, stop: bytes) -> tuple[bytes, bytes] | None:
-        """Return the highest key in [start, stop] with its value; errors as `get`."""
+        """Return the highest key in [start, stop] with its value, None where there is no key.
+
+        Raises:
+            LogError: the database is damaged or closed.
+        """
         try:
             cursor = self._db.iter()
             cursor.seek_for_prev(stop)
@@ -178,7 +191,7 @@ class Store:
             if cursor.valid() and cursor.key() >= start:
                 return cursor.key(), cursor.value()
         except Exception as error:
-            raise _named(error) from error
+            raise _log_error(error) from error
         return None
 
     def reclaim(self, start: bytes, stop: bytes) -> None:
@@ -186,17 +199,18 @@ class Store:
         try:
             self._db.compact_range(start, stop)
         except Exception as error:
-            raise _named(error) from error
+            raise _log_error(error) from error
 
     def close(self) -> None:
         """Close the database; what was written is kept in the write-ahead log even when the last flush fails."""
         try:
             self._db.close()
         except Exception as error:
-            raise _named(error) from error
+            raise _log_error(error) from error
 
 
-def _named(error: Exception) -> Exception:
+def _log_error(error: Exception) -> Exception:
+    """Return what an error of the database means to the log: no space, a stall, damage, or a failure."""
     text = str(error)
     if "No space left on device" in text or "Disk quota exceeded" in text:
         return NoSpace("the disk under the log is full", retry_after=5)
@@ -208,7 +222,7 @@ def _named(error: Exception) -> Exception:
 
 
 def _unreadable(path: Path, error: Exception) -> LogError:
-    if isinstance(_named(error), NoSpace):
+    if isinstance(_log_error(error), NoSpace):
         return LogError(f"the log in {path} cannot be opened, its disk is full: make room and start again")
     return LogError(
         f"the log in {path} cannot be opened ({error}): restore the directory from a backup, open it with "
@@ -220,7 +234,7 @@ def _only_last_group_torn(path: Path) -> bool:
     """Tell a write cut short by power loss from damage to groups that had been acknowledged.
 
     A group is written only after the one before it was synced. So when the readable prefix ends at group n and no
-    marker beyond n + 1 is on the disk, at most a group that nobody was told about is lost.
+    marker beyond n + 1 is on the disk, at most one group that was never acknowledged is lost.
     """
     try:
         db = Rdict(str(path), options(DBRecoveryMode.point_in_time()), access_type=AccessType.read_only(False))

@@ -4,8 +4,8 @@ The write is made in the event loop, because the binding holds the interpreter l
 the sync, which releases the lock, runs in a thread. So a lone append costs one fdatasync and two thread switches, and a
 busy loop writes larger groups.
 
-A full disk fails the group that meets it, and all that may be refused. RocksDB resumes by itself when there is room for
-its write buffers again (some 100 MB); the next group that it takes first removes what failed ones may have left.
+A full disk fails the group that meets it, and all bounded appends and commits that wait. RocksDB resumes by itself when
+there is room for its write buffers again (some 100 MB); the next group first removes what failed ones may have left.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final
 
 from streams.embedded import layout
 from streams.embedded.errors import LogError
-from streams.embedded.groups import GROUP_BYTES, Append, Commit, Group, Item, Queue, cost, fail
+from streams.embedded.groups import GROUP_BYTES, Append, Commit, Group, Item, Queue, fail_items, record_cost
 from streams.embedded.partition import RECORD_COST, Partition
 from streams.embedded.store import NoSpace, Stalled, Store
 from streams.log import Ack
@@ -81,14 +81,14 @@ class GroupWriter:
         self._clock = clock
         self._syncer = ThreadPoolExecutor(1, thread_name_prefix="log-sync")
         self._queue = Queue()
-        self._flying: Group | None = None
+        self._in_flight: Group | None = None
         self._scheduled = False
         #: Somebody waits for an item of the queue.
         self._awaited = False
         self._paced_until = 0.0
-        self._patient: asyncio.TimerHandle | None = None
+        self._delayed: asyncio.TimerHandle | None = None
         #: Why nothing is taken for now.
-        self._full: NoSpace | None = None
+        self._disk_full: NoSpace | None = None
         #: Where failed groups may have left something in the database.
         self._spoiled: set[Partition] = set()
         self._spoiled_commits: set[tuple[str, Partition]] = set()
@@ -98,7 +98,7 @@ class GroupWriter:
     @property
     def queued_bytes(self) -> int:
         """Bytes of records accepted into the queue and not yet durable."""
-        return self._queue.bytes + (self._flying.bytes if self._flying else 0)
+        return self._queue.bytes + (self._in_flight.bytes if self._in_flight else 0)
 
     def append(
         self, partition: Partition, key: bytes | None, value: bytes | None, *, bounded: bool
@@ -109,10 +109,10 @@ class GroupWriter:
             Unavailable: `bounded`, and the queue or the disk is full; the record is not queued.
             LogError: the log failed for good.
         """
-        size = cost(key, value)
+        size = record_cost(key, value)
         if bounded:
-            if self._full is not None:
-                raise _again(self._full)
+            if self._disk_full is not None:
+                raise _copy_of(self._disk_full)
             if self.queued_bytes + size > self._limit:
                 raise Unavailable("the log's queue is full")
         future: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
@@ -125,13 +125,13 @@ class GroupWriter:
         Raises:
             LogError: the log failed for good.
         """
-        self._put(item, cost(item.key, item.value) if type(item) is Append else 0)
+        self._put(item, record_cost(item.key, item.value) if type(item) is Append else 0)
 
     def commit(self, group: str, offsets: dict[Partition, int]) -> asyncio.Future[None]:
         """Queue offsets behind all that was queued before; the future fails with Unavailable when the disk is full."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self._full is not None:
-            future.set_exception(_again(self._full))
+        if self._disk_full is not None:
+            future.set_exception(_copy_of(self._disk_full))
         else:
             self._put(Commit(group, offsets, future), 0)
         return future
@@ -145,9 +145,9 @@ class GroupWriter:
         """
         if self.failure is not None:
             raise LogError(str(self.failure)) from self.failure
-        if self._flying is not None and not self._queue:
+        if self._in_flight is not None and not self._queue:
             barrier = Commit("", {}, asyncio.get_running_loop().create_future())
-            self._flying.items.append(barrier)
+            self._in_flight.items.append(barrier)
             await barrier.future
         elif self._queue:
             await self.commit("", {})
@@ -157,32 +157,32 @@ class GroupWriter:
             raise LogError(str(self.failure)) from self.failure
         self._queue.put(item, size)
         self._awaited = self._awaited or item.future is not None
-        if self._flying is None:
+        if self._in_flight is None:
             self._schedule()
 
     def _schedule(self) -> None:
         if self._awaited or self._queue.bytes >= GROUP_BYTES:
-            self._cut_soon()
-        elif self._patient is None:
-            self._patient = asyncio.get_running_loop().call_later(PATIENCE, self._cut_soon)
+            self._write_soon()
+        elif self._delayed is None:
+            self._delayed = asyncio.get_running_loop().call_later(PATIENCE, self._write_soon)
 
-    def _cut_soon(self) -> None:
+    def _write_soon(self) -> None:
         # Not at once, so that what the loop appends in this turn goes in one group.
         if not self._scheduled:
             self._scheduled = True
             loop = asyncio.get_running_loop()
             early = self._paced_until - loop.time()
             if early > 0:
-                loop.call_later(early, self._cut)
+                loop.call_later(early, self._write_group)
             else:
-                loop.call_soon(self._cut)
+                loop.call_soon(self._write_group)
 
-    def _cut(self) -> None:
+    def _write_group(self) -> None:
         """Write the next group and hand it to the sync thread."""
         self._scheduled = False
-        if self._patient is not None:
-            self._patient.cancel()
-            self._patient = None
+        if self._delayed is not None:
+            self._delayed.cancel()
+            self._delayed = None
         if self.failure is not None:
             return
         group = Group(self._number + 1, int(self._clock() * 1000))
@@ -194,22 +194,22 @@ class GroupWriter:
         except Stalled:
             group.withdraw()
             self._queue.put_back(group.items)
-            self._cut_later(STALL_RETRY)
+            self._write_later(STALL_RETRY)
             return
         except Exception as error:
-            self._refused(group, error)
+            self._on_failed(group, error)
             return
-        self._flying = group
+        self._in_flight = group
         if self._sync:
             loop = asyncio.get_running_loop()
             self._paced_until = loop.time() + min(SLOWEST_PACE, PACE * len(group.records))
             self._syncer.submit(self._sync_group, group, loop)
         else:
-            self._landed(group, None, 0.0)
+            self._on_synced(group, None, 0.0)
 
-    def _cut_later(self, seconds: float) -> None:
+    def _write_later(self, seconds: float) -> None:
         self._scheduled = self._awaited = True
-        asyncio.get_running_loop().call_later(seconds, self._cut)
+        asyncio.get_running_loop().call_later(seconds, self._write_group)
 
     def _sync_group(self, group: Group, loop: asyncio.AbstractEventLoop) -> None:
         started, error = time.perf_counter(), None
@@ -217,16 +217,16 @@ class GroupWriter:
             self._store.sync()
         except Exception as caught:
             error = caught
-        loop.call_soon_threadsafe(self._landed, group, error, time.perf_counter() - started)
+        loop.call_soon_threadsafe(self._on_synced, group, error, time.perf_counter() - started)
 
-    def _landed(self, group: Group, error: Exception | None, seconds: float) -> None:
-        self._flying = None
+    def _on_synced(self, group: Group, error: Exception | None, seconds: float) -> None:
+        self._in_flight = None
         if error is not None:
-            self._refused(group, error)
+            self._on_failed(group, error)
             return
-        if self._full is not None:
+        if self._disk_full is not None:
             log.warning("the log has room again: %d bytes were waiting", self.queued_bytes)
-        self._full = None
+        self._disk_full = None
         self._spoiled.clear()
         self._spoiled_commits.clear()
         self._count(group, seconds)
@@ -238,8 +238,8 @@ class GroupWriter:
         if self._queue:
             self._schedule()
 
-    def _refused(self, group: Group, error: Exception) -> None:
-        """Nothing of the group is visible: tell who waits, keep what has to be written."""
+    def _on_failed(self, group: Group, error: Exception) -> None:
+        """Nothing of the group is visible: fail the futures, and keep what must be written."""
         self._spoiled |= group.withdraw()
         for item in group.items:
             if type(item) is Commit:
@@ -247,16 +247,16 @@ class GroupWriter:
         if not isinstance(error, NoSpace):
             self.failure = error
             log.critical("the log cannot go on: %s", error)
-            fail(group.items, error)
+            fail_items(group.items, error)
             self._queue.drop(error)
             return
-        if self._full is None:
+        if self._disk_full is None:
             log.error("%s: %s", error, error.__cause__)
-        self._full = error
+        self._disk_full = error
         self.stats.refused += 1
         self._queue.put_back(group.items)
-        self._queue.fail_fleeting(error)
-        self._cut_later(SPACE_RETRY)
+        self._queue.fail_not_lasting(error)
+        self._write_later(SPACE_RETRY)
 
     def _undo(self, group: Group) -> None:
         """Remove what failed groups may have left: a write can fail at the sync, when the database has taken it."""
@@ -291,6 +291,6 @@ class GroupWriter:
         await asyncio.to_thread(self._syncer.shutdown)
 
 
-def _again(error: NoSpace) -> NoSpace:
+def _copy_of(error: NoSpace) -> NoSpace:
     # An exception raised twice collects the frames of both.
     return NoSpace(str(error), error.retry_after)

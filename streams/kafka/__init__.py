@@ -1,1 +1,1 @@
-"""Kafka without Faust: topics, writers, readers."""
+"""Kafka without Faust: its topics, and how records are written and read."""

@@ -28,7 +28,7 @@ class TopicsDiffer(ServiceError):
 
 
 def configuration(topic: Topic, replication: int = 1) -> dict[str, str]:
-    """Return the settings that a topic must have on the broker, with so many copies of each partition."""
+    """Return the settings that a topic needs on the broker, with `replication` copies of each partition."""
     settings = {
         "cleanup.policy": "compact" if topic.compact else "delete",
         "max.message.bytes": str(topic.max_bytes),
@@ -67,11 +67,11 @@ async def ensure(bootstrap: Sequence[str], topics: Sequence[Topic], partitions: 
 async def _create(admin: Any, topics: Sequence[Topic], partitions: int, replication: int) -> None:
     if not topics:
         return
-    wanted = [
+    requests = [
         NewTopic(topic.name, partitions, replication, topic_configs=configuration(topic, replication))
         for topic in topics
     ]
-    response = await admin.create_topics(wanted)
+    response = await admin.create_topics(requests)
     for name, code, *reason in response.topic_errors:
         if code not in (0, TopicAlreadyExistsError.errno):
             raise ServiceError(f"Kafka refuses to make topic {name}: {for_code(code).__name__} {reason}")
@@ -88,31 +88,31 @@ async def _differences(admin: Any, topics: Sequence[Topic], partitions: int, rep
     names = [topic.name for topic in topics]
     counts = {entry["topic"]: len(entry["partitions"]) for entry in await admin.describe_topics(names)}
     settings = await _settings(admin, names)
-    found = []
+    differences = []
     for topic in topics:
         if counts[topic.name] != partitions:
-            found.append(f"{topic.name} has {counts[topic.name]} partitions, EARSHOT_PARTITIONS is {partitions}")
-        found.extend(_compare(topic, settings.get(topic.name, {}), replication))
-    return found
+            differences.append(f"{topic.name} has {counts[topic.name]} partitions, EARSHOT_PARTITIONS is {partitions}")
+        differences.extend(_differing_settings(topic, settings.get(topic.name, {}), replication))
+    return differences
 
 
-def _compare(topic: Topic, actual: Mapping[str, str], replication: int = 1) -> list[str]:
-    """Say what is not enough: another cleanup, a shorter retention, a smaller message size."""
-    found = []
-    for name, wanted in configuration(topic, replication).items():
+def _differing_settings(topic: Topic, actual: Mapping[str, str], replication: int = 1) -> list[str]:
+    """Return a sentence for each setting that is not enough: another cleanup, shorter retention, smaller messages."""
+    differences = []
+    for name, needed in configuration(topic, replication).items():
         value = actual.get(name)
-        if value is None or value == wanted:
+        if value is None or value == needed:
             continue
-        larger = name != "cleanup.policy" and (value == "-1" or int(value) >= int(wanted))
+        larger = name != "cleanup.policy" and (value == "-1" or int(value) >= int(needed))
         if not larger:
-            found.append(f"{topic.name} has {name}={value}, needed is {wanted}")
-    return found
+            differences.append(f"{topic.name} has {name}={value}, needed is {needed}")
+    return differences
 
 
 async def _settings(admin: Any, names: Sequence[str]) -> dict[str, dict[str, str]]:
     resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
-    found = {}
+    settings = {}
     for response in await admin.describe_configs(resources):
         for _code, _message, _kind, name, entries in response.resources:
-            found[name] = {entry[0]: entry[1] for entry in entries}
-    return found
+            settings[name] = {entry[0]: entry[1] for entry in entries}
+    return settings

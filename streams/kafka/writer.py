@@ -14,7 +14,9 @@ from topics.catalog import TopicPartition
 from topics.errors import Unavailable
 
 
-class _Item(NamedTuple):
+class _Append(NamedTuple):
+    """A record on its way, and the future of its fate."""
+
     topic: str
     partition: int
     key: bytes | None
@@ -45,7 +47,7 @@ class KafkaWriter:
         self.limit = limit
         self.queued_bytes = 0
         self._fail = fail
-        self._queue: deque[_Item] = deque()
+        self._queue: deque[_Append] = deque()
         self._wake = asyncio.Event()
         self._spans = deque([_Span()])
         self._ends: dict[tuple[str, int], int] = {}
@@ -57,13 +59,13 @@ class KafkaWriter:
         self._task = asyncio.create_task(self._feed(producer), name="kafka-writer")
 
     async def stop(self) -> None:
-        """Stop feeding; whoever waits for a record that was not sent, or for a flush, is told."""
+        """Stop feeding; the futures of records that were not sent and of flushes fail with Unavailable."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        for waiting in (*(item.future for item in self._queue), *(span.done for span in self._spans)):
-            if waiting is not None and not waiting.done():
-                waiting.set_exception(Unavailable("the writer stopped"))
+        for future in (*(item.future for item in self._queue), *(span.done for span in self._spans)):
+            if future is not None and not future.done():
+                future.set_exception(Unavailable("the writer stopped"))
 
     def append(
         self, topic: str, partition: int, key: bytes | None, value: bytes | None, *, bounded: bool = True
@@ -90,7 +92,7 @@ class KafkaWriter:
         span = self._spans[-1]
         span.left += 1
         self.queued_bytes += size
-        self._queue.append(_Item(topic, partition, key, value, future, size, span))
+        self._queue.append(_Append(topic, partition, key, value, future, size, span))
         self._wake.set()
 
     async def flush(self) -> None:
@@ -126,11 +128,11 @@ class KafkaWriter:
             else:
                 sent.add_done_callback(lambda done, item=item: self._on_sent(item, done))
 
-    def _on_sent(self, item: _Item, sent: asyncio.Future[Any]) -> None:
+    def _on_sent(self, item: _Append, sent: asyncio.Future[Any]) -> None:
         error = asyncio.CancelledError("the producer stopped") if sent.cancelled() else sent.exception()
         self._settle(item, None if error else sent.result(), error)
 
-    def _settle(self, item: _Item, sent: Any, error: BaseException | None) -> None:
+    def _settle(self, item: _Append, sent: Any, error: BaseException | None) -> None:
         self.queued_bytes -= item.size
         item.span.left -= 1
         if error is None:

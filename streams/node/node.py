@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from streams.driver.application import Application, Options
+from streams.driver.application import Application, ApplicationOptions
 from streams.folding.fold import Folder, LogRecord, fold_batch
 from streams.folding.followers import Follower, Followers
 from streams.folding.references import References
@@ -92,7 +92,7 @@ class Node:
         self.followers = Followers()
         self.references = References()
         self.application = Application(
-            Options(
+            ApplicationOptions(
                 broker=backend.broker,
                 directory=options.directory,
                 partitions=options.partitions,

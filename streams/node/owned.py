@@ -43,14 +43,14 @@ class Owned:
         """Return the sessions of an owned partition, ready or not."""
         store = self._stores.get(partition)
         if store is None:
-            store = self._stores[partition] = SessionStore(self.application.rows.rows(partition))
+            store = self._stores[partition] = SessionStore(self.application.row_table.rows(partition))
         return store
 
     def job_store(self, partition: int) -> JobStore:
         """Return the jobs of an owned partition, ready or not."""
         store = self._job_stores.get(partition)
         if store is None:
-            store = self._job_stores[partition] = JobStore(self.application.rows.rows(partition))
+            store = self._job_stores[partition] = JobStore(self.application.row_table.rows(partition))
         return store
 
     def serving(self, session: str) -> SessionStore:
@@ -130,7 +130,9 @@ class Owned:
         targets = await consumer.highwaters(*tps) if tps else {}
         earliest = await consumer.earliest_offsets(*tps) if tps else {}
         # A partition where nothing was committed begins at the first record that its retention has left.
-        begun = {TopicPartition(*tp): max(consumer.sought(TopicPartition(*tp)), earliest[tp] or 0) for tp in targets}
+        begun = {
+            TopicPartition(*tp): max(consumer.start_offset(TopicPartition(*tp)), earliest[tp] or 0) for tp in targets
+        }
         for topics in FOLD_ORDER:
             consumer.resume_streams(topics)
             await self._fold(

@@ -18,10 +18,10 @@ from faust.exceptions import ImproperlyConfigured
 from faust.transport.producer import ProducerBuffer
 from faust.types import TP
 
-from streams.driver import embedded
 from streams.driver.application import Application
-from streams.driver.batches import BatchConsumer, BatchSchema
-from streams.driver.offsets import InWork
+from streams.driver.consumer import BatchConsumer, BatchSchema
+from streams.driver.deliveries import Deliveries
+from streams.driver.guarantee import refuse_exactly_once
 from streams.embedded.log import EmbeddedLog
 from tests.unit.streams.node import stock
 from tests.unit.streams.node.nodes import GROUP, Home, often, options, started
@@ -158,7 +158,7 @@ class Stub(BatchConsumer):
     def __init__(self, flushed: asyncio.Event) -> None:
         self.done: list[str] = []
         self.committed: dict[TP, int] = {}
-        self._in_work = defaultdict(InWork)
+        self._deliveries = defaultdict(Deliveries)
         self._committed_offset: defaultdict[TP, int | None] = defaultdict(lambda: None)
         self.app = SimpleNamespace(
             producer=SimpleNamespace(flush=flushed.wait), persist_offsets=lambda: self.done.append("persisted")
@@ -185,8 +185,8 @@ def test_a_commit_waits_until_everything_is_flushed() -> None:
     async def scene() -> None:
         flushed = asyncio.Event()
         consumer = Stub(flushed)
-        consumer._in_work[HELD].deliver(0, 5)
-        consumer._in_work[HELD].done(0, 5)
+        consumer._deliveries[HELD].add(0, 5)
+        consumer._deliveries[HELD].finish(0, 5)
         commit = asyncio.create_task(consumer.force_commit())
         for _ in range(5):
             await asyncio.sleep(0)
@@ -206,8 +206,8 @@ def test_a_partition_that_left_during_the_flush_is_not_committed() -> None:
         flushed = asyncio.Event()
         consumer = Stub(flushed)
         for tp in (HELD, FAILING):
-            consumer._in_work[tp].deliver(0, 5)
-            consumer._in_work[tp].done(0, 5)
+            consumer._deliveries[tp].add(0, 5)
+            consumer._deliveries[tp].finish(0, 5)
         commit = asyncio.create_task(consumer.force_commit())
         await asyncio.sleep(0)
         consumer.lost.add(HELD)
@@ -223,8 +223,8 @@ def test_a_commit_that_was_refused_is_tried_again() -> None:
         flushed = asyncio.Event()
         flushed.set()
         consumer = Stub(flushed)
-        consumer._in_work[HELD].deliver(0, 5)
-        consumer._in_work[HELD].done(0, 5)
+        consumer._deliveries[HELD].add(0, 5)
+        consumer._deliveries[HELD].finish(0, 5)
         refused = SimpleNamespace(_commit=consumer._commit)
 
         async def refuse(offsets: Mapping[TP, int]) -> bool:
@@ -241,7 +241,7 @@ def test_a_commit_that_was_refused_is_tried_again() -> None:
 def test_a_batch_of_an_earlier_assignment_counts_for_nothing() -> None:
     consumer = Stub(asyncio.Event())
     consumer.app.consumer_generation_id = 3
-    consumer._in_work[HELD].deliver(0, 5)
+    consumer._deliveries[HELD].add(0, 5)
     consumer.finish(SimpleNamespace(tp=HELD, offset=0, generation_id=2, value=[SimpleNamespace(offset=4)]))
     assert consumer._committable() == {}
     consumer.finish(SimpleNamespace(tp=HELD, offset=0, generation_id=3, value=[SimpleNamespace(offset=4)]))
@@ -252,10 +252,10 @@ def test_a_batch_of_an_earlier_assignment_counts_for_nothing() -> None:
 def test_exactly_once_is_refused_by_name(guarantee: str) -> None:
     app = SimpleNamespace(conf=SimpleNamespace(processing_guarantee=SimpleNamespace(value=guarantee)))
     if guarantee == "at_least_once":
-        embedded.refuse_exactly_once(app)
+        refuse_exactly_once(app)
         return
     with pytest.raises(ImproperlyConfigured, match="exactly_once loses and repeats table updates"):
-        embedded.refuse_exactly_once(app)
+        refuse_exactly_once(app)
 
 
 def test_exactly_once_is_refused_when_the_transport_is_made(tmp_path: Path) -> None:

@@ -77,12 +77,12 @@ def test_records_that_wait_too_long_turn_the_node_red(tmp_path: Path, monkeypatc
         now = 1000.0
         monkeypatch.setattr("time.monotonic", lambda: now)
         assert node.alive() is None
-        consumer._in_work[HELD].deliver(0, 5)
+        consumer._deliveries[HELD].add(0, 5)
         now += 59
         assert node.alive() is None
         now += 2
         assert "in work for 61 s" in (node.alive() or "")
-        consumer._in_work[HELD].done(0, 5)
+        consumer._deliveries[HELD].finish(0, 5)
         assert node.alive() is None
         await node.backend.close()
 

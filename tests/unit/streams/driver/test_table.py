@@ -45,9 +45,9 @@ def table(tmp_path: Path) -> Iterator[RowTable]:
     app = Application(options(tmp_path), lambda error: None, SimpleNamespace())
     (tmp_path / "v1" / "tables").mkdir(parents=True)
     app.producer = SimpleNamespace(writer=Writer())
-    app.rows.data._db_for_partition(1)
-    yield app.rows
-    asyncio.run(app.rows.data.stop())
+    app.row_table.data._db_for_partition(1)
+    yield app.row_table
+    asyncio.run(app.row_table.data.stop())
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

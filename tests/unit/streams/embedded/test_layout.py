@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.embedded import layout
-from streams.embedded.layout import Record
+from streams.embedded.layout import StoredRecord
 
 maybe_bytes = st.none() | st.binary(max_size=40)
 offsets = st.integers(0, layout.MAX_OFFSET)
@@ -16,7 +16,7 @@ offsets = st.integers(0, layout.MAX_OFFSET)
 @given(st.integers(0, 2**62), maybe_bytes, maybe_bytes)
 def test_a_record_is_read_back(timestamp: int, key: bytes | None, value: bytes | None) -> None:
     data = layout.pack_record(timestamp, key, value)
-    assert layout.unpack_record(7, data) == Record(7, timestamp, key, value)
+    assert layout.unpack_record(7, data) == StoredRecord(7, timestamp, key, value)
 
 
 @given(offsets, offsets)

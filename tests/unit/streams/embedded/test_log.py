@@ -12,7 +12,7 @@ from rocksdict import Options, Rdict
 
 from streams.embedded import layout
 from streams.embedded.errors import LogError, LogLocked
-from streams.embedded.layout import Record
+from streams.embedded.layout import StoredRecord
 from streams.embedded.log import EmbeddedLog
 from tests.unit.streams.embedded.conftest import HandClock
 from topics.catalog import TopicPartition
@@ -39,7 +39,7 @@ def test_records_come_back_in_order_with_offsets(log: EmbeddedLog, runner: async
         assert acks == [(n, 1_000_000) for n in range(5)]
 
     runner.run(scenario())
-    expected = [Record(n, 1_000_000, None if n else b"", b"%d" % n) for n in range(5)]
+    expected = [StoredRecord(n, 1_000_000, None if n else b"", b"%d" % n) for n in range(5)]
     assert log.read(T0, 0, ALL, ALL) == expected
     assert log.read(T0, 3, 1, ALL) == expected[3:4]
     assert log.read(T0, 5, ALL, ALL) == []

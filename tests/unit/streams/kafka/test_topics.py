@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streams.kafka.topics import _compare, configuration
+from streams.kafka.topics import _differing_settings, configuration
 from topics import catalog
 
 DAY_MS = 24 * 3600 * 1000
@@ -37,12 +37,12 @@ def test_topics_are_made_with_what_the_catalogue_says() -> None:
     ],
     ids=repr,
 )
-def test_topics_that_are_there_are_compared(changes: dict[str, str], differences: list[str]) -> None:
-    found = _compare(COMMANDS, {**configuration(COMMANDS), **changes})
-    assert len(found) == len(differences)
-    for line, part in zip(found, differences, strict=True):
+def test_topics_that_are_there_are_differing_settingsd(changes: dict[str, str], differences: list[str]) -> None:
+    lines = _differing_settings(COMMANDS, {**configuration(COMMANDS), **changes})
+    assert len(lines) == len(differences)
+    for line, part in zip(lines, differences, strict=True):
         assert line.startswith(f"{COMMANDS.name} has {part}")
 
 
 def test_settings_that_a_broker_does_not_tell_are_not_judged() -> None:
-    assert _compare(COMMANDS, {}) == []
+    assert _differing_settings(COMMANDS, {}) == []

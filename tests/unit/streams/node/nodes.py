@@ -35,9 +35,9 @@ def often() -> AbstractContextManager[object]:
     return mock.patch.object(application, "COMMIT_SECONDS", 0.05)
 
 
-def options(directory: Path) -> application.Options:
+def options(directory: Path) -> application.ApplicationOptions:
     """Return the options of an application without a node."""
-    return application.Options(
+    return application.ApplicationOptions(
         broker="embedded://",
         directory=directory,
         partitions=PARTITIONS,

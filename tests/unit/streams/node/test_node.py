@@ -261,7 +261,7 @@ def test_the_persisted_offset_follows_the_commit_and_never_passes_the_changelog(
     changelog = tp(CHANGELOG, session)
 
     async def scene() -> None:
-        log, table = log_of(node), node.application.rows
+        log, table = log_of(node), node.application.row_table
         await send(node, session, STREAM, *uploads(sound(1), 2))
         await until(lambda: committed(node, *tp(COMMANDS, session)) == log.end(tp(COMMANDS, session)))
         await until(lambda: table.data.persisted_offset(changelog) is not None)

@@ -36,7 +36,7 @@ class Consumer:
     async def earliest_offsets(self, *tps: TopicPartition) -> Mapping[TopicPartition, int]:
         return dict.fromkeys(tps, 0)
 
-    def sought(self, tp: TopicPartition) -> int:
+    def start_offset(self, tp: TopicPartition) -> int:
         return 2
 
 
@@ -45,7 +45,7 @@ def application(*topics: str) -> SimpleNamespace:
     return SimpleNamespace(
         consumer=Consumer(*topics),
         conf=SimpleNamespace(canonical_url="http://here"),
-        rows=SimpleNamespace(rows=lambda partition: MemoryPartition()),
+        row_table=SimpleNamespace(rows=lambda partition: MemoryPartition()),
     )
 
 

@@ -21,7 +21,7 @@ from topics.sessions.records import Chunk, Deleted, Sealed, SessionCommand
 
 def rows(node: Node) -> list[dict[bytes, bytes]]:
     """Return all rows of the node."""
-    return [dict(node.application.rows.rows(p).scan(b"\x01", b"\x03")) for p in range(PARTITIONS)]
+    return [dict(node.application.row_table.rows(p).scan(b"\x01", b"\x03")) for p in range(PARTITIONS)]
 
 
 def of(stored: list[dict[bytes, bytes]], session: str) -> list[tuple[bytes, bytes]]:

@@ -9,44 +9,44 @@ from faust.transport.consumer import Consumer as StockConsumer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.driver.offsets import InWork
+from streams.driver.deliveries import Deliveries
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=12), st.data())
-def test_the_safe_offset_is_the_lowest_one_in_work(sizes: list[int], data: st.DataObject) -> None:
+def test_the_committable_offset_is_the_lowest_one_in_work(sizes: list[int], data: st.DataObject) -> None:
     """Against a naive model: a set of offsets, and a walk from the first one."""
-    work, done = InWork(), set[int]()
+    deliveries, done = Deliveries(), set[int]()
     firsts, following = [], 10
     for size in sizes:
         firsts.append((following, following + size))
-        work.deliver(following, following + size)
+        deliveries.add(following, following + size)
         following += size
     for first, after in data.draw(st.permutations(firsts)):
-        assert work.done(first, after)
+        assert deliveries.finish(first, after)
         done.update(range(first, after))
         naive = next(offset for offset in range(10, following + 1) if offset not in done)
-        assert work.safe == (naive if naive > 10 else None)
-    assert len(work) == 0
+        assert deliveries.committable == (naive if naive > 10 else None)
+    assert len(deliveries) == 0
 
 
 def test_a_batch_that_is_not_known_counts_for_nothing() -> None:
-    work = InWork()
-    work.deliver(5, 8)
-    assert not work.done(6, 8)
-    assert work.safe is None
-    assert work.done(5, 8)
-    assert not work.done(5, 8)
-    assert work.safe == 8
+    deliveries = Deliveries()
+    deliveries.add(5, 8)
+    assert not deliveries.finish(6, 8)
+    assert deliveries.committable is None
+    assert deliveries.finish(5, 8)
+    assert not deliveries.finish(5, 8)
+    assert deliveries.committable == 8
 
 
 def test_a_delivery_from_before_a_seek_does_not_stand_for_a_longer_one() -> None:
     """[5, 8) was in work when the partition was sought back to 5; then [5, 10) was delivered."""
-    work = InWork()
-    work.deliver(5, 10)
-    assert not work.done(5, 8)
-    assert work.safe is None
-    assert work.done(5, 10)
-    assert work.safe == 10
+    deliveries = Deliveries()
+    deliveries.add(5, 10)
+    assert not deliveries.finish(5, 8)
+    assert deliveries.committable is None
+    assert deliveries.finish(5, 10)
+    assert deliveries.committable == 10
 
 
 def test_stock_faust_commits_above_a_record_in_work() -> None:
@@ -59,9 +59,9 @@ def test_stock_faust_commits_above_a_record_in_work() -> None:
         _acked_index={"tp": {1, 2, 3}},
     )
     assert StockConsumer._new_offset(consumer, "tp") == 4
-    work = InWork()
+    deliveries = Deliveries()
     for offset in range(4):
-        work.deliver(offset, offset + 1)
+        deliveries.add(offset, offset + 1)
     for offset in acked:
-        work.done(offset, offset + 1)
-    assert work.safe is None
+        deliveries.finish(offset, offset + 1)
+    assert deliveries.committable is None

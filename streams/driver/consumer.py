@@ -1,4 +1,4 @@
-"""One event per poll and partition: the drain loop, safe commits and acknowledgements on top of a Faust consumer.
+"""The consumer: one event per poll and partition, and commits below the oldest batch that is not finished.
 
 Stock Faust makes four tasks, an event and an acknowledgement for every record. Here the records of one poll reach the
 agent of a partition as one event whose value is the list of raw records. Changelog records keep the stock path, since
@@ -18,10 +18,10 @@ from faust.transport.consumer import Consumer
 from faust.types import TP, ConsumerMessage
 from mode.utils.futures import notify
 
-from streams.driver.offsets import InWork
+from streams.driver.deliveries import Deliveries
 
 POLL_SECONDS: Final = 1.0
-#: A poll knows nothing of partitions that are resumed while it waits.
+#: While partitions are held: a poll that waits does not see that they are resumed.
 HELD_POLL_SECONDS: Final = 0.02
 
 
@@ -40,15 +40,15 @@ class BatchSchema(Schema):  # type: ignore[misc]
 class BatchConsumer(Consumer):  # type: ignore[misc]
     """The hardened consumer, over whichever transport it is mixed into."""
 
-    #: Seconds from one poll to the next at least: a poll costs more than a record, so a busy node takes larger ones.
+    #: Least seconds from one poll to the next: a poll costs more than a record, so a busy node takes larger ones.
     pace: ClassVar[float] = 0.005
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._in_work: defaultdict[TP, InWork] = defaultdict(InWork)
-        self._sought: dict[TP, int] = {}
+        self._deliveries: defaultdict[TP, Deliveries] = defaultdict(Deliveries)
+        self._start_offsets: dict[TP, int] = {}
         #: First offset of what was polled and not delivered.
         self._dropped: dict[TP, int] = {}
-        #: First offset of what was polled behind a gap, to tell one that is in the log from one of a seek too far.
+        #: First offset polled behind a gap: a gap that is met twice is in the log, another came from a seek too far.
         self._beyond: dict[TP, int] = {}
         #: Some stream is paused.
         self._held = False
@@ -67,8 +67,8 @@ class BatchConsumer(Consumer):  # type: ignore[misc]
     def resume_partitions(self, tps: Iterable[TP]) -> None:
         """Deliver changelogs again, but not the streams.
 
-        Faust resumes these before it seeks their committed offsets and clears the queues of the agents, which may lose
-        what is delivered meanwhile. Whoever needs them calls `resume_streams` once the rebalance has ended.
+        Faust resumes the streams before it seeks their committed offsets and clears the queues of the agents: what was
+        delivered in between could be lost. The node calls `resume_streams` once the rebalance has ended.
         """
         super().resume_partitions(set(filter(self._is_changelog_tp, tps)))
 
@@ -80,13 +80,13 @@ class BatchConsumer(Consumer):  # type: ignore[misc]
     async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
         """Take partitions over; nothing of their streams is delivered before `resume_streams`.
 
-        Faust pauses them later: the flow may be on, and nobody knows yet where to begin.
+        Faust pauses them later, while the flow may be on and the offsets to begin at are not known yet.
         """
         self.pause_partitions(assigned)
         await super().on_partitions_assigned(assigned, generation_id)
 
     def on_buffer_full(self, tp: TP) -> None:
-        """Fetch nothing of a partition until its queue has room; one that is paused stays so when it has."""
+        """Fetch nothing of a partition until its queue has room; a paused partition stays paused then."""
         if tp not in self._paused_partitions:
             super().on_buffer_full(tp)
 
@@ -163,7 +163,7 @@ class BatchConsumer(Consumer):  # type: ignore[misc]
             for record in records:
                 await self.callback(self._message(tp, record, record.key, record.value))
         else:
-            self._in_work[tp].deliver(records[0].offset, records[-1].offset + 1)
+            self._deliveries[tp].add(records[0].offset, records[-1].offset + 1)
             await self.callback(self._message(tp, records[0], None, records))
 
     def _message(self, tp: TP, first: Any, key: bytes | None, value: Any) -> ConsumerMessage:
@@ -184,26 +184,26 @@ class BatchConsumer(Consumer):  # type: ignore[misc]
         return False
 
     def finish(self, message: Any) -> None:
-        """The agent did all of a batch; one of an earlier assignment counts for nothing."""
+        """Note that the agent is done with a batch; a batch of an earlier assignment counts for nothing."""
         if message.generation_id == self.app.consumer_generation_id:
-            self._in_work[message.tp].done(message.offset, message.value[-1].offset + 1)
+            self._deliveries[message.tp].finish(message.offset, message.value[-1].offset + 1)
 
     async def perform_seek(self) -> None:
         """Go back to the committed offsets, or to the first record; deliveries before count for nothing any more."""
-        self._in_work.clear()
+        self._deliveries.clear()
         await super().perform_seek()
         # Stock Faust leaves these where they are, behind records whose delivery the rebalance cut short.
         fresh = [tp for tp in self.assignment() if self._is_stream_tp(tp) and self._committed_offset[tp] is None]
         for tp, offset in (await self.earliest_offsets(*fresh)).items() if fresh else ():
             await self._seek(tp, offset)
             self._read_offset[TP(*tp)] = offset
-        self._sought = {tp: self._read_offset[tp] or 0 for tp in self.assignment()}
+        self._start_offsets = {tp: self._read_offset[tp] or 0 for tp in self.assignment()}
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
         """Forget the deliveries of partitions that went away."""
         await super().on_partitions_revoked(revoked)
         for tp in revoked:
-            self._in_work.pop(tp, None)
+            self._deliveries.pop(tp, None)
 
     async def force_commit(self, topics: Any = None, start_new_transaction: bool = True) -> bool:
         """Flush everything that was written, then commit below the lowest offset in work."""
@@ -221,9 +221,9 @@ class BatchConsumer(Consumer):  # type: ignore[misc]
 
     def _committable(self) -> Mapping[TP, int]:
         return {
-            tp: work.safe
-            for tp, work in self._in_work.items()
-            if work.safe is not None and work.safe != self._committed_offset[tp]
+            tp: deliveries.committable
+            for tp, deliveries in self._deliveries.items()
+            if deliveries.committable is not None and deliveries.committable != self._committed_offset[tp]
         }
 
     def committed_offset(self, tp: TP) -> int | None:
@@ -231,13 +231,14 @@ class BatchConsumer(Consumer):  # type: ignore[misc]
         offset: int | None = self._committed_offset[tp]
         return offset
 
-    def sought(self, tp: TP) -> int:
+    def start_offset(self, tp: TP) -> int:
         """Return the offset at which reading began after the last rebalance, 0 where nothing was committed."""
-        return self._sought.get(tp, 0)
+        return self._start_offsets.get(tp, 0)
 
     def working_since(self) -> float | None:
         """Return when the oldest delivery in work was handed over (monotonic seconds), None when all are done."""
-        return min((work.since for work in self._in_work.values() if work.since is not None), default=None)
+        since = (deliveries.oldest_since for deliveries in self._deliveries.values())
+        return min((second for second in since if second is not None), default=None)
 
     def verify_event_path(self, now: float, tp: TP) -> None:
-        """The stock detector reads a monitor that batches bypass; `Health` watches progress instead."""
+        """Do nothing: stock Faust reads a monitor that batches bypass; the health check watches progress instead."""

@@ -14,8 +14,8 @@ from aiokafka.errors import KafkaError
 from faust.transport.consumer import Consumer
 from faust.types import TP
 
-from streams.driver.batches import BatchConsumer
-from streams.driver.offsets import InWork
+from streams.driver.consumer import BatchConsumer
+from streams.driver.deliveries import Deliveries
 from topics.catalog import CHANGELOG, COMMANDS
 
 TP0, LOG_TP = TP(COMMANDS, 0), TP(CHANGELOG, 0)
@@ -37,7 +37,7 @@ class Polling(BatchConsumer):
         self.faults: list[Exception] = []
         self.flow_active = True
         self.can_resume_flow = asyncio.Event()
-        self._in_work = defaultdict(InWork)
+        self._deliveries = defaultdict(Deliveries)
         self._dropped: dict[TP, int] = {}
         self._read_offset: defaultdict[TP, int | None] = defaultdict(lambda: None)
         self._committed_offset: defaultdict[TP, int | None] = defaultdict(lambda: None)
@@ -214,7 +214,7 @@ def test_a_partition_without_a_committed_offset_begins_again_at_its_first_record
         consumer = Polling({})
         consumer.at = consumer._read_offset[TP0] = 7
         await consumer.perform_seek()
-        assert consumer.at == consumer._read_offset[TP0] == consumer.sought(TP0) == 2
+        assert consumer.at == consumer._read_offset[TP0] == consumer.start_offset(TP0) == 2
 
     async def stock() -> None:
         consumer = Polling({})

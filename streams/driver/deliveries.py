@@ -20,24 +20,24 @@ class _Delivery:
     done: bool = False
 
 
-class InWork:
-    """Deliveries of one partition, in offset order."""
+class Deliveries:
+    """What was handed to the agent of one partition, in offset order."""
 
     def __init__(self) -> None:
         self._deliveries: deque[_Delivery] = deque()
         self._by_first: dict[int, _Delivery] = {}
-        self._safe: int | None = None
+        self._committable: int | None = None
 
-    def deliver(self, first: int, following: int) -> None:
+    def add(self, first: int, following: int) -> None:
         """Records [first, following) were handed to an agent."""
         delivery = _Delivery(first, following, time.monotonic())
         self._deliveries.append(delivery)
         self._by_first[first] = delivery
 
-    def done(self, first: int, following: int) -> bool:
-        """The delivery of [first, following) is done; False when it is not known.
+    def finish(self, first: int, following: int) -> bool:
+        """The agent is done with [first, following); False when no such delivery is in work.
 
-        One from before a seek may end after it, when a longer delivery with the same first record is in work.
+        A delivery from before a seek may end after it, when a longer one with the same first record is in work.
         """
         delivery = self._by_first.get(first)
         if delivery is None or delivery.next != following:
@@ -46,16 +46,16 @@ class InWork:
         while self._deliveries and self._deliveries[0].done:
             finished = self._deliveries.popleft()
             del self._by_first[finished.first]
-            self._safe = finished.next
+            self._committable = finished.next
         return True
 
     @property
-    def safe(self) -> int | None:
+    def committable(self) -> int | None:
         """The offset that may be committed, None while nothing is done."""
-        return self._safe
+        return self._committable
 
     @property
-    def since(self) -> float | None:
+    def oldest_since(self) -> float | None:
         """When the oldest delivery that is not done was handed over (monotonic seconds), None when all are."""
         return self._deliveries[0].at if self._deliveries else None
 

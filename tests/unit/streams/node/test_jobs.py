@@ -132,7 +132,8 @@ def test_a_job_is_done_billed_and_its_audio_leaves_the_log(house: House) -> None
             house.echo.open.clear()
             await post(node, job)
             await until(lambda: len(house.echo.begun) == 2)
-            await until(lambda: committed(node, *at) == log.end(at))
+            # Durable a turn of the loop before the consumer knows of it.
+            await until(lambda: committed(node, *at) == log.end(at) and node.floor(*at) is not None)
             await keeper.round()
             assert log.earliest(at) == node.floor(*at) == 0
             follower = node.jobs.follow(job)

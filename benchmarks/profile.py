@@ -23,7 +23,7 @@ RATE: Final = 100
 
 #: The first pattern that a frame matches, innermost frame first, names the component.
 COMPONENTS: Final = (
-    ("model", r"models/onnx\.py|onnxruntime"),
+    ("model", r"models/sound_engine\.py|onnxruntime"),
     ("framing and log-mel", r"streams/audio/"),
     ("tag scores and packing", r"models/packing\.py"),
     ("JSON and base64", r"app/http/bodies\.py|pybase64|orjson"),

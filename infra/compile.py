@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from infra import models
 from streams.audio.warm import warm
-from streams.models.onnx import OnnxEngine
+from streams.models.sound_engine import OnnxSoundEngine
 
 if __name__ == "__main__":
-    warm(OnnxEngine(models.directory()))
+    warm(OnnxSoundEngine(models.directory()))

@@ -12,7 +12,7 @@ import soundfile
 
 from infra import models
 from streams.audio.resample import Resampler
-from streams.voice.speaker import OnnxSpeakerEngine
+from streams.voice.speaker_engine import OnnxSpeakerEngine
 
 
 @cache

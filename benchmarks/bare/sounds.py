@@ -19,7 +19,7 @@ from benchmarks.measures import Sample
 from infra import models
 from streams.audio.framing import Framer
 from streams.audio.warm import warm
-from streams.models.onnx import OnnxEngine
+from streams.models.sound_engine import OnnxSoundEngine
 from topics.geometry import SENSE
 
 PREPARED_S: Final = 60
@@ -28,7 +28,7 @@ PREPARED_S: Final = 60
 def main() -> None:
     """Warm up, measure, print a `Sample` whose `done` is seconds of audio."""
     file, threads = Path(sys.argv[1]), int(sys.argv[2])
-    engine = OnnxEngine(models.directory("yamnet"))
+    engine = OnnxSoundEngine(models.directory("yamnet"))
     warm(engine)
     seconds = int(soundfile.info(file).duration)
     samples, rate = soundfile.read(file, frames=(PREPARED_S + 2) * 16_000, dtype="float32")

@@ -16,12 +16,12 @@ from infra import models
 from streams.audio.decode import decode_chunk
 from streams.audio.session import Analysis
 from streams.audio.warm import warm
-from streams.models.onnx import OnnxEngine
+from streams.models.sound_engine import OnnxSoundEngine
 from topics.geometry import SESSIONS
 from topics.media import Media, parse
 
 
-def run(engine: OnnxEngine, media: Media, chunks: list[list[bytes]], rounds: int) -> int:
+def run(engine: OnnxSoundEngine, media: Media, chunks: list[list[bytes]], rounds: int) -> int:
     """Analyse `rounds` chunks of every stream; return the windows."""
     analyses = [Analysis(engine, SESSIONS, audio.RATE) for _ in chunks]
     windows = 0
@@ -34,7 +34,7 @@ def run(engine: OnnxEngine, media: Media, chunks: list[list[bytes]], rounds: int
 def main() -> None:
     """Warm up, measure, print a `Sample`."""
     streams, rounds = map(int, sys.argv[1:])
-    engine, media = OnnxEngine(models.directory("yamnet")), parse(audio.CONTENT_TYPE)
+    engine, media = OnnxSoundEngine(models.directory("yamnet")), parse(audio.CONTENT_TYPE)
     chunks = [[audio.chunk(stream, number) for number in range(audio.DISTINCT)] for stream in range(streams)]
     warm(engine)
     run(engine, media, chunks, 8)

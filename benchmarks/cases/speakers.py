@@ -20,7 +20,7 @@ from benchmarks.voices import ORG_KEY, EngineRoute, VoiceClient
 from infra import models
 from streams.audio.decode import decode_chunk
 from streams.audio.resample import Resampler
-from streams.voice.speaker import OnnxSpeakerEngine
+from streams.voice.speaker_engine import OnnxSpeakerEngine
 from topics import media
 
 SPEAKER: Final = "Anna_Kim"

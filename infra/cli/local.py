@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from streams.models.onnx import OnnxEngine
+    from streams.models.sound_engine import OnnxSoundEngine
 
 Model = Annotated[
     str | None,
@@ -16,7 +16,7 @@ Model = Annotated[
 ]
 
 
-def engine(name: str | None) -> tuple[OnnxEngine, Path]:
+def engine(name: str | None) -> tuple[OnnxSoundEngine, Path]:
     """Return a loaded model and its directory: `name`, else the one that new sessions get.
 
     Raises:
@@ -24,9 +24,9 @@ def engine(name: str | None) -> tuple[OnnxEngine, Path]:
     """
     from infra import settings
     from infra.models.registry import Registry
-    from streams.models.onnx import OnnxEngine
+    from streams.models.sound_engine import OnnxSoundEngine
 
     loaded = settings.load()
     registry = Registry(loaded.data)
     directory = registry.find(name or registry.wanted(loaded.model))
-    return OnnxEngine(directory), directory
+    return OnnxSoundEngine(directory), directory

@@ -13,7 +13,7 @@ from infra.cli.models import models_app
 if TYPE_CHECKING:
     from infra.lab.training.embeddings import Skipped, Windows
     from infra.lab.training.tags import Learnt
-    from streams.models.onnx import OnnxEngine
+    from streams.models.sound_engine import OnnxSoundEngine
 
 
 def register(app: typer.Typer) -> None:
@@ -69,7 +69,7 @@ def train_tag(
         typer.echo(f"earshot models use {entry.model_id} takes it into use")
 
 
-def _recordings(engine: OnnxEngine, directory: Path) -> list[Windows]:
+def _recordings(engine: OnnxSoundEngine, directory: Path) -> list[Windows]:
     from infra.lab.training.embeddings import embed_folder
 
     found, skipped = embed_folder(engine, directory)

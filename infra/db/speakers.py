@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from infra.db import discards
 from infra.db.database import Database
 from infra.db.schema import organizations, samples, speakers
-from streams.speakers.roster import MOST_SAMPLES, MOST_SPEAKERS, Enrolled, Model, Sample, crowded, full
+from streams.speakers.roster import MOST_SAMPLES, MOST_SPEAKERS, EmbeddingModel, Enrolled, Sample, crowded, full
 from topics.errors import NotFound, Unavailable
 from topics.keys import new_id
 
@@ -187,4 +187,4 @@ async def _read(connection: AsyncConnection, *where: ColumnElement[bool]) -> lis
 
 
 def _sample(name: str, vector: bytes, model: str, sha256: str, length_ms: int, voice: str | None) -> Sample:
-    return Sample(name, np.frombuffer(vector, dtype="<f4"), Model(model, sha256), length_ms, voice)
+    return Sample(name, np.frombuffer(vector, dtype="<f4"), EmbeddingModel(model, sha256), length_ms, voice)

@@ -8,7 +8,7 @@ from typing import BinaryIO
 from infra import models
 from infra.engines import recording
 from streams.models.protocol import Floats
-from streams.voice.speaker import OnnxSpeakerEngine
+from streams.voice.speaker_engine import OnnxSpeakerEngine
 
 
 @cache

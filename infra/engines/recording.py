@@ -26,7 +26,7 @@ def load(file: BinaryIO, rate: int) -> Floats:
     data = file.read(PLAIN_BYTES)
     file.seek(0)
     # Most recordings are of this kind, and this is twice as fast.
-    plain = wav.plain(data) if len(data) < PLAIN_BYTES and wav.looks_plain(data) else None
+    plain = wav.read_plain(data) if len(data) < PLAIN_BYTES and wav.looks_plain(data) else None
     if plain is not None and plain.rate == rate and len(plain.samples) <= LONGEST_S * rate:
         return plain.samples
     audio = decode.open_file(file, media.parse("application/octet-stream"), LONGEST_S)

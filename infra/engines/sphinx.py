@@ -74,7 +74,7 @@ def utterances(samples: Floats) -> Iterator[tuple[int, int]]:
     """Yield [start, end) of stretches with speech in float32[n] at 16 kHz, each cut at pauses where it has any."""
     settings = activity.Hysteresis(max_speech_s=UTTERANCE_S)
     begun, ended = -1.0, -1.0
-    for segment in activity.bundled().segments([samples], settings):
+    for segment in activity.bundled_detector().segments([samples], settings):
         if begun >= 0 and segment.end_s - begun <= UTTERANCE_S:
             ended = segment.end_s
             continue

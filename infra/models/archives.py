@@ -11,7 +11,7 @@ from lzma import LZMAError
 from pathlib import Path, PurePosixPath
 from typing import IO, Final
 
-from streams.models.manifest import MOST_BYTES
+from streams.models.manifest import MAX_BYTES
 from topics.errors import EngineError
 
 MOST_FILES: Final = 1000
@@ -23,7 +23,7 @@ DAMAGE: Final = (
 )  # fmt: skip
 
 
-def unpack(archive: Path, target: Path, most: int = MOST_BYTES) -> None:
+def unpack(archive: Path, target: Path, most: int = MAX_BYTES) -> None:
     """Write the files of a .zip or a .tar (also .gz, .bz2, .xz) under `target`, at most `most` bytes in all.
 
     Raises:

@@ -12,7 +12,7 @@ from typing import Final
 
 from infra import models
 from streams.models import manifest
-from streams.models.manifest import Tag
+from streams.models.manifest import ModelTag
 
 #: The bundled model's tags and their classes.
 TAGS: Final = "tags.csv"
@@ -31,7 +31,7 @@ MORE_TAGS: Final = {"Male_speech": "Male speech, man speaking", "Female_speech":
 POINT: Final = 0.3
 
 
-def classes_and_tags() -> tuple[tuple[str, ...], tuple[Tag, ...]]:
+def classes_and_tags() -> tuple[tuple[str, ...], tuple[ModelTag, ...]]:
     """Return the display names in the order of scores, and tags with points that rest on nothing yet."""
     known = manifest.read(models.directory())
     names = list(known.classes)
@@ -40,9 +40,11 @@ def classes_and_tags() -> tuple[tuple[str, ...], tuple[Tag, ...]]:
     index = {name: place for place, name in enumerate(names)}
     with (models.directory() / TAGS).open(newline="", encoding="utf-8") as lines:
         tags = [
-            Tag(row["tag"], row["category"], tuple(index[name] for name in row["audioset_classes"].split("|")), POINT)
+            ModelTag(
+                row["tag"], row["category"], tuple(index[name] for name in row["audioset_classes"].split("|")), POINT
+            )
             for row in csv.DictReader(lines)
         ]
     category = next(tag.category for tag in known.tags if tag.name == "Speech")
-    tags += [Tag(tag, category, (index[name],), POINT) for tag, name in MORE_TAGS.items()]
+    tags += [ModelTag(tag, category, (index[name],), POINT) for tag, name in MORE_TAGS.items()]
     return tuple(names), tuple(tags)

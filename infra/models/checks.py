@@ -18,8 +18,8 @@ from streams.audio import logmel
 from streams.audio.session import Analysis
 from streams.models import runtime
 from streams.models.manifest import FILE, LogMel, Manifest
-from streams.models.onnx import OnnxEngine
-from streams.voice.speaker import OnnxSpeakerEngine
+from streams.models.sound_engine import OnnxSoundEngine
+from streams.voice.speaker_engine import OnnxSpeakerEngine
 from topics.errors import EarshotError, EngineError
 from topics.geometry import SESSIONS
 
@@ -69,13 +69,13 @@ def check(directory: Path, *, inside: bool = True) -> Checked:
 
 
 def _score(directory: Path) -> float:
-    engine = OnnxEngine(directory)
+    engine = OnnxSoundEngine(directory)
     front = engine.manifest.input
     # Its patches have to lie on the grid of windows.
     Analysis(engine, SESSIONS, front.sample_rate)
     noise = np.random.default_rng(0).normal(0, 0.1, front.samples).astype(np.float32)
     for samples in (np.zeros_like(noise), noise):
-        patch = logmel.frames(front, samples) if isinstance(front, LogMel) else samples
+        patch = logmel.log_mel_frames(front, samples) if isinstance(front, LogMel) else samples
         scores = engine.scores(patch)
         if not np.isfinite(scores).all():
             raise EngineError(f"{engine.manifest.model_id}: gives scores that are not numbers")

@@ -25,7 +25,7 @@ from onnx import TensorProto, helper
 from infra.models import tflite_file
 from infra.models.builder import IR_VERSION, OPSET, Builder
 from infra.models.front_end import FRONT_END
-from streams.models.manifest import Graph, Manifest, Output, Tag
+from streams.models.manifest import Graph, Manifest, ModelTag, Output
 from topics.errors import EarshotError, EngineError
 
 #: Values of the embedding: the last convolution, averaged over time and bands.
@@ -98,7 +98,7 @@ def _model(graph: Builder, classes: int) -> onnx.ModelProto:
     return model
 
 
-def read_tags(class_map: Path, tags: Path) -> tuple[tuple[str, ...], tuple[Tag, ...]]:
+def read_tags(class_map: Path, tags: Path) -> tuple[tuple[str, ...], tuple[ModelTag, ...]]:
     """Return (class names in the order of the scores, tags whose classes exist in that order).
 
     Raises:
@@ -111,7 +111,7 @@ def read_tags(class_map: Path, tags: Path) -> tuple[tuple[str, ...], tuple[Tag, 
         rows = [row for row in csv.DictReader(lines) if row["audioset_classes"]]
     try:
         found = tuple(
-            Tag(
+            ModelTag(
                 name=row["tag"],
                 category=row["category"],
                 classes=tuple(index[name] for name in row["audioset_classes"].split("|")),

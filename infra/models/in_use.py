@@ -10,8 +10,8 @@ import structlog
 
 from infra.models.registry import Registry
 from streams.audio.warm import warm
-from streams.models.onnx import OnnxEngine
-from streams.models.shelf import Shelf
+from streams.models.loaded_models import LoadedModels
+from streams.models.sound_engine import OnnxSoundEngine
 from topics.errors import EarshotError
 
 log = structlog.get_logger("earshot")
@@ -28,16 +28,16 @@ class ModelInUse:
         self._setting = setting
         self._taken = setting or ""
 
-    def open(self) -> Shelf:
+    def open(self) -> LoadedModels:
         """Load the model to begin with; blocks.
 
         Raises:
             EngineError: it is not here, or cannot be used.
         """
         self._taken = self._registry.wanted(self._setting)
-        return Shelf(self._load(self._taken), self._load, self._registry.known)
+        return LoadedModels(self._load(self._taken), self._load, self._registry.known)
 
-    async def watch(self, shelf: Shelf) -> None:
+    async def watch(self, shelf: LoadedModels) -> None:
         """Take models into use as they are chosen; one that cannot be used changes nothing."""
         while self._setting is None:
             await asyncio.sleep(WATCH_SECONDS)
@@ -53,8 +53,8 @@ class ModelInUse:
             shelf.use(engine)
             log.info("model.used", model=engine.manifest.model_id)
 
-    def _load(self, model: str) -> OnnxEngine:
-        engine = OnnxEngine(self._registry.find(model))
+    def _load(self, model: str) -> OnnxSoundEngine:
+        engine = OnnxSoundEngine(self._registry.find(model))
         warm(engine)
         # Its windows stay readable when an upgrade brings another model of that name.
         self._registry.keep(engine.manifest)

@@ -26,7 +26,7 @@ def read(directory: Path) -> AnyManifest:
         EngineError: there is none, it is of an unknown kind, or wrong; one line naming the file and the fault.
     """
     path = directory / FILE
-    kind = sound.decoded(path, _Kind, lambda _: iter(())).kind
+    kind = sound.read_as(path, _Kind, lambda _: iter(())).kind
     if kind == "sound-events":
         return sound.read(directory)
     if kind == "speaker-embedding":

@@ -22,7 +22,7 @@ import msgspec
 from infra import models
 from infra.models import manifests
 from infra.models.manifests import AnyManifest
-from streams.models.manifest import FILE, MOST_BYTES, Manifest
+from streams.models.manifest import FILE, MAX_BYTES, Manifest
 from topics.errors import EngineError
 
 BUNDLED: Final = Path(__file__).parent
@@ -219,8 +219,8 @@ def _copy(source: Path, manifest: AnyManifest, target: Path) -> None:
     for name in (*manifests.files(manifest), *legal):
         if (source / name).is_symlink() or not (source / name).is_file():
             raise EngineError(f"{source / name}: is not a plain file")
-        if (source / name).stat().st_size > MOST_BYTES:
-            raise EngineError(f"{source / name}: is larger than {MOST_BYTES} bytes")
+        if (source / name).stat().st_size > MAX_BYTES:
+            raise EngineError(f"{source / name}: is larger than {MAX_BYTES} bytes")
         shutil.copyfile(source / name, target / name)
     text = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
     (target / FILE).write_bytes(text + b"\n")

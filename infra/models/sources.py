@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from infra.models import archives
 from infra.urls import redact_url
-from streams.models.manifest import FILE, MOST_BYTES
+from streams.models.manifest import FILE, MAX_BYTES
 from topics.errors import EngineError
 
 SCHEMES: Final = ("http://", "https://", "file://")
@@ -58,13 +58,13 @@ def _download(url: str, scratch: Path, sha256: str | None) -> tuple[Path, str]:
         raise EngineError(f"{shown}: needs its SHA-256, as --sha256 or as #sha256=... behind the URL")
     path = scratch / f"download{Path(unquote(parts.path)).suffix}"
     url = parts._replace(fragment="").geturl()
-    left = MOST_BYTES
+    left = MAX_BYTES
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as answer, path.open("wb") as file:
             while block := answer.read(archives.BLOCK):
                 left -= len(block)
                 if left < 0:
-                    raise EngineError(f"{shown}: is larger than {MOST_BYTES} bytes")
+                    raise EngineError(f"{shown}: is larger than {MAX_BYTES} bytes")
                 file.write(block)
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise EngineError(f"{shown}: cannot be fetched: {error}") from error
@@ -91,8 +91,8 @@ def _cooked(graph: Path, recipe: str | None, target: Path) -> Path:
 
     if recipe is None:
         raise EngineError(f"{graph.name}: a bare graph needs --recipe, one of {', '.join(recipes.NAMES)}")
-    if graph.stat().st_size > MOST_BYTES:
-        raise EngineError(f"{graph.name}: is larger than {MOST_BYTES} bytes")
+    if graph.stat().st_size > MAX_BYTES:
+        raise EngineError(f"{graph.name}: is larger than {MAX_BYTES} bytes")
     target.mkdir()
     recipes.cook(recipe, graph, target)
     return target

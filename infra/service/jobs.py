@@ -13,11 +13,11 @@ from infra.service.speakers import DIRECTORY, NoEngine, SpeakerModel, bundled_mo
 from infra.service.voices import FsspecVoices
 from infra.settings import Settings
 from streams.clients.address import EngineAddress
-from streams.clients.chat import ChatEngine
-from streams.clients.speaker import EmbeddingEngine
-from streams.clients.transcriptions import TranscriptionEngine
-from streams.clients.translate import TranslationEngine
-from streams.models.shelf import Shelf
+from streams.clients.chat import ChatClient
+from streams.clients.embeddings import EmbeddingClient
+from streams.clients.transcriptions import TranscriptionClient
+from streams.clients.translations import TranslationClient
+from streams.models.loaded_models import LoadedModels
 from streams.probe.prober import Prober
 from streams.services.performer import Performer
 from streams.services.sound import SoundPerformer
@@ -38,7 +38,7 @@ BUNDLED_PIECE_SECONDS: Final = 15
 class JobServices:
     """The performers of a node and its registered speakers, with everything that is started and stopped for them."""
 
-    def __init__(self, settings: Settings, shelf: Shelf, roster: Roster) -> None:
+    def __init__(self, settings: Settings, shelf: LoadedModels, roster: Roster) -> None:
         """Make the performers; a service whose engine is nowhere has none.
 
         Raises:
@@ -56,7 +56,7 @@ class JobServices:
         ] = {Service.SOUND: SoundPerformer(shelf, settings.workers)}
         model = SpeakerModel(DIRECTORY)
         transcribing = self._address("speech")
-        writer = None if transcribing is None else Writer(TranscriptionEngine(transcribing), self._piece_seconds())
+        writer = None if transcribing is None else Writer(TranscriptionClient(transcribing), self._piece_seconds())
         self._voices = FsspecVoices(settings.voices_url or str(settings.data / "voices"))
         self.speakers = self._speakers(roster, model, writer)
         if writer is not None:
@@ -64,11 +64,11 @@ class JobServices:
                 writer.engine, model, voices=self.speakers.naming, piece_seconds=writer.piece_s
             )
         if writing := self._address("caption"):
-            chat = ChatEngine(writing)
+            chat = ChatClient(writing)
             self._performers[Service.INSIGHTS] = InsightsPerformer(chat, shelf.tags)
             self._performers[Service.CAPTION] = CaptionPerformer(chat, shelf.tags)
         if translating := self._address("translation"):
-            self._performers[Service.TRANSLATION] = TranslationPerformer(TranslationEngine(translating))
+            self._performers[Service.TRANSLATION] = TranslationPerformer(TranslationClient(translating))
 
     @property
     def performers(self) -> Mapping[Service, Performer]:
@@ -97,7 +97,7 @@ class JobServices:
             roster,
             self._voices,
             self.prober,
-            NoEngine() if address is None else EmbeddingEngine(address),
+            NoEngine() if address is None else EmbeddingClient(address),
             model,
             keep=settings.keep_voice,
             writer=writer,

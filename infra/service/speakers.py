@@ -13,12 +13,12 @@ from infra import models
 from infra.db.database import Database
 from infra.service.administration import SqlAdministration
 from streams.clients.address import EngineAddress
-from streams.clients.speaker import Embedded, EmbeddingEngine
+from streams.clients.embeddings import EmbeddingClient, VoiceEmbedding
 from streams.models.protocol import Floats
-from streams.speakers.roster import Model
+from streams.speakers.roster import EmbeddingModel
 from streams.voice import manifest
 from streams.voice.manifest import SpeakerManifest
-from streams.voice.speaker import OnnxSpeakerEngine
+from streams.voice.speaker_engine import OnnxSpeakerEngine
 from topics.errors import ServiceFault
 
 #: The bundled model, in this process for telling the speakers of a recording apart, and in the bundled engine.
@@ -43,29 +43,29 @@ class SpeakerModel:
 
     @property
     def manifest(self) -> SpeakerManifest:
-        """See `streams.voice.speaker.SpeakerEngine`."""
+        """See `streams.voice.speaker_engine.SpeakerEngine`."""
         return self._engine().manifest
 
     def embed(self, samples: Floats) -> Floats:
-        """See `streams.voice.speaker.SpeakerEngine`."""
+        """See `streams.voice.speaker_engine.SpeakerEngine`."""
         return self._engine().embed(samples)
 
 
-class NoEngine(EmbeddingEngine):
+class NoEngine(EmbeddingClient):
     """Stands where a deployment has no speaker engine."""
 
     def __init__(self) -> None:
         super().__init__(EngineAddress(url="http://localhost", timeout_s=1))
 
-    async def embed(self, wav: bytes, idempotency_key: str) -> Embedded:
+    async def embed(self, wav: bytes, idempotency_key: str) -> VoiceEmbedding:
         """Say so."""
         raise ServiceFault("there is no speaker engine: the bundled one is off, and EARSHOT_SPEAKER_URL is not set")
 
 
-def bundled_model() -> Model:
+def bundled_model() -> EmbeddingModel:
     """Return what the bundled engine's model is called, without asking it."""
     known = manifest.read(DIRECTORY)
-    return Model(known.model_id, known.graph.sha256)
+    return EmbeddingModel(known.model_id, known.graph.sha256)
 
 
 class Operator(SqlAdministration):

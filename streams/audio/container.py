@@ -28,7 +28,7 @@ def detect(head: bytes) -> Container | None:
     return None
 
 
-def check(source: BinaryIO, media: Media) -> None:
+def check_declared(source: BinaryIO, media: Media) -> None:
     """Compare the beginning of `source` with the declaration; the source stands at its beginning again afterwards.
 
     Raises:

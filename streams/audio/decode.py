@@ -18,24 +18,24 @@ from streams.models.protocol import Floats
 from topics.errors import AudioError, AudioTooLong
 from topics.media import MAX_CHANNELS, MAX_RATE, MIN_RATE, Media
 
-LONGEST_CHUNK_S: Final = 3600
+MAX_CHUNK_S: Final = 3600
 #: Frames of one decoded chunk, 128 MiB: a mebibyte of FLAC silence can hold gigabytes.
-MOST_CHUNK_FRAMES: Final = 1 << 25
-LONGEST_FILE_S: Final = 24 * 3600
+MAX_CHUNK_FRAMES: Final = 1 << 25
+MAX_FILE_S: Final = 24 * 3600
 #: Samples of all channels that are decoded at a time.
 BLOCK_SAMPLES: Final = 1 << 19
 #: What messages about damage begin with.
 DAMAGED: Final = "the audio is damaged"
 
 
-class Pcm(msgspec.Struct, frozen=True):
+class DecodedAudio(msgspec.Struct, frozen=True):
     """Decoded audio: frames a second and float32[n], full scale -1 to 1."""
 
     rate: int
     samples: Floats
 
 
-class FileAudio:
+class AudioFile:
     """An opened file; `rate` is in Hz, `channels` are what the blocks are the mean of."""
 
     def __init__(
@@ -82,29 +82,29 @@ class FileAudio:
         return f"the audio breaks at {self.broken_at:.1f} s: {str(error).removeprefix(f'{DAMAGED}: ')}"
 
 
-def decode_chunk(data: bytes, media: Media) -> Pcm:
+def decode_chunk(data: bytes, media: Media) -> DecodedAudio:
     """Decode one chunk that stands alone; channels are averaged.
 
     Raises:
         AudioError: it does not decode as declared, holds no audio, or breaks a cap.
     """
-    audio = open_file(io.BytesIO(data), media, LONGEST_CHUNK_S)
+    audio = open_file(io.BytesIO(data), media, MAX_CHUNK_S)
     blocks, frames = [], 0
     for block in audio.blocks():
         frames += len(block)
-        if frames > MOST_CHUNK_FRAMES:
-            raise AudioError(f"one chunk holds more than {MOST_CHUNK_FRAMES} frames; use shorter chunks")
+        if frames > MAX_CHUNK_FRAMES:
+            raise AudioError(f"one chunk holds more than {MAX_CHUNK_FRAMES} frames; use shorter chunks")
         blocks.append(block)
-    return Pcm(audio.rate, blocks[0] if len(blocks) == 1 else np.concatenate(blocks))
+    return DecodedAudio(audio.rate, blocks[0] if len(blocks) == 1 else np.concatenate(blocks))
 
 
 def open_file(
-    source: BinaryIO, media: Media, longest_s: int = LONGEST_FILE_S, block_samples: int | None = None
-) -> FileAudio:
+    source: BinaryIO, media: Media, longest_s: int = MAX_FILE_S, block_samples: int | None = None
+) -> AudioFile:
     """Open a whole file; the source is seekable, stands at its beginning, and reads short at its end alone.
 
     `block_samples` of all channels are decoded at a time. Errors of `source` itself pass through, here and from
-    `FileAudio.blocks`.
+    `AudioFile.blocks`.
 
     Raises:
         AudioTooLong: the header claims more than `longest_s`.
@@ -112,10 +112,10 @@ def open_file(
     """
     block_samples = block_samples or BLOCK_SAMPLES
     if media.container == "raw":
-        return FileAudio(media.rate, media.channels, _raw_blocks(source, media, block_samples), longest_s)
-    container.check(source, media)
-    guarded = Guarded(source)
-    endless = mp3.endless(guarded)
+        return AudioFile(media.rate, media.channels, _raw_blocks(source, media, block_samples), longest_s)
+    container.check_declared(source, media)
+    guarded = GuardedSource(source)
+    endless = mp3.open_endless(guarded)
     file = _opened(guarded, endless)
     # A header that does not know the length has the largest number there is, and what an MP3 tells is not believed;
     # then counting decides.
@@ -123,10 +123,10 @@ def open_file(
     _check_caps(file, frames, longest_s)
     meant = endless.meant(file.frames) if endless else file.frames
     blocks = _file_blocks(file, meant, guarded, block_samples)
-    return FileAudio(file.samplerate, file.channels, blocks, longest_s, frames)
+    return AudioFile(file.samplerate, file.channels, blocks, longest_s, frames)
 
 
-class Guarded:
+class GuardedSource:
     """Keeps an error of a source that C code asked for bytes, because it cannot pass through C, for `check`."""
 
     def __init__(self, source: BinaryIO) -> None:
@@ -162,7 +162,7 @@ class Guarded:
             raise self._error
 
 
-class Sequential(soundfile.SoundFile):  # type: ignore[misc]
+class SequentialSoundFile(soundfile.SoundFile):  # type: ignore[misc]
     """A file that is read from its beginning to its end: soundfile otherwise seeks after each read."""
 
     def seekable(self) -> bool:
@@ -170,9 +170,9 @@ class Sequential(soundfile.SoundFile):  # type: ignore[misc]
         return False
 
 
-def _opened(guarded: Guarded, endless: mp3.Endless | None) -> Sequential:
+def _opened(guarded: GuardedSource, endless: mp3.EndlessMp3 | None) -> SequentialSoundFile:
     try:
-        file = Sequential(endless or guarded)
+        file = SequentialSoundFile(endless or guarded)
     except Exception as error:  # libsndfile reports damage by several types
         guarded.check()
         raise AudioError(f"the audio cannot be read: {_cause(error)}") from error
@@ -180,7 +180,7 @@ def _opened(guarded: Guarded, endless: mp3.Endless | None) -> Sequential:
     return file
 
 
-def _check_caps(file: Sequential, frames: int | None, longest_s: int) -> None:
+def _check_caps(file: SequentialSoundFile, frames: int | None, longest_s: int) -> None:
     if not MIN_RATE <= file.samplerate <= MAX_RATE:
         raise AudioError(f"the sample rate is {file.samplerate} Hz, allowed are {MIN_RATE} to {MAX_RATE}")
     if not 1 <= file.channels <= MAX_CHANNELS:
@@ -189,7 +189,7 @@ def _check_caps(file: Sequential, frames: int | None, longest_s: int) -> None:
         raise AudioTooLong(f"the audio is longer than {longest_s} s")
 
 
-def _file_blocks(file: Sequential, meant: int, guarded: Guarded, block_samples: int) -> Iterator[Floats]:
+def _file_blocks(file: SequentialSoundFile, meant: int, guarded: GuardedSource, block_samples: int) -> Iterator[Floats]:
     most = max(1, block_samples // file.channels)
     if file.format == "MP3":
         # It has no length to go by, and what is asked for is marked first.
@@ -235,7 +235,7 @@ def _raw_blocks(source: BinaryIO, media: Media, block_samples: int) -> Iterator[
     size = pcm.frame_bytes(media.sample_format, media.channels)
     while data := source.read(max(1, block_samples // media.channels) * size):
         whole = len(data) // size * size
-        yield from _mono(pcm.unchecked(memoryview(data)[:whole], media.sample_format, media.channels))
+        yield from _mono(pcm.decode_unchecked(memoryview(data)[:whole], media.sample_format, media.channels))
         if whole < len(data):
             raise AudioError(f"{DAMAGED}: its last frame has {len(data) - whole} of {size} bytes")
 
@@ -243,14 +243,14 @@ def _raw_blocks(source: BinaryIO, media: Media, block_samples: int) -> Iterator[
 def _mono(frames: Floats) -> Iterator[Floats]:
     """Yield what comes before the first sample that is not plausible, if there is one."""
     try:
-        pcm.plausible(frames)
+        pcm.check_plausible(frames)
     except AudioError:
-        good = pcm.plausible_frames(frames)
+        good = pcm.count_plausible(frames)
         if good:
-            yield pcm.mono(frames[:good])
+            yield pcm.to_mono(frames[:good])
         raise
     if len(frames):
-        yield pcm.mono(frames)
+        yield pcm.to_mono(frames)
 
 
 def _cause(error: Exception) -> str:

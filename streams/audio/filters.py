@@ -23,7 +23,7 @@ ATTENUATION_DB: Final = 70.0
 BETA: Final = 0.1102 * (ATTENUATION_DB - 8.7)
 CUTOFF: Final = 0.95
 #: More positions than this (44,056 Hz has 2,000) are not tabled one by one: neighbouring filters are mixed instead.
-MOST_POSITIONS: Final = 640
+MAX_POSITIONS: Final = 640
 #: Filters per sample of the lower rate when neighbours are mixed; linear mixing then errs by less than 1e-6.
 MIXED_PHASES: Final = 4096
 #: Filter lengths are rounded up to this with zeros, for the kernels' unrolled loops. Compiled into the kernels of
@@ -71,7 +71,7 @@ def design(rate_in: int, rate_out: int) -> Filter:
     common = math.gcd(rate_in, rate_out)
     up, down = rate_out // common, rate_in // common
     scale = max(1.0, down / up)
-    mixed = up > MOST_POSITIONS
+    mixed = up > MAX_POSITIONS
     positions = math.ceil(MIXED_PHASES / scale) if mixed else up
     fractions = np.arange(positions + mixed) / positions
     radius = math.ceil(ZEROS * scale)

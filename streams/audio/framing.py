@@ -30,7 +30,7 @@ class Grid(Protocol):
         ...
 
 
-class Frames:
+class FrameGrid:
     """The grid of log-mel frames."""
 
     def __init__(self, front: LogMel) -> None:
@@ -39,10 +39,10 @@ class Frames:
 
     def compute(self, samples: Floats) -> Floats:
         """Return float32[frames, bands]."""
-        return logmel.frames(self._front, samples)
+        return logmel.log_mel_frames(self._front, samples)
 
 
-class Samples:
+class SampleGrid:
     """The grid of samples."""
 
     def __init__(self, front: Waveform) -> None:
@@ -63,7 +63,7 @@ class Framer:
             EngineError: patches every `hop_ms` do not lie on the model's grid of frames.
             ValueError: `first_patch` needs samples before `at`.
         """
-        self._grid: Grid = Frames(front) if isinstance(front, LogMel) else Samples(front)
+        self._grid: Grid = FrameGrid(front) if isinstance(front, LogMel) else SampleGrid(front)
         self.hop = front.sample_rate * hop_ms // 1000
         self._span = front.samples
         if front.sample_rate * hop_ms % (1000 * self._grid.step):

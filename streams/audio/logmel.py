@@ -105,7 +105,7 @@ def _to_hertz(mel: npt.NDArray[np.float64], scale: str) -> npt.NDArray[np.float6
     return np.where(mel > 15.0, 1000.0 * np.exp(_SLANEY_STEP * (mel - 15.0)), 200.0 * mel / 3.0)
 
 
-def frames(front: LogMel, samples: Floats) -> Floats:
+def log_mel_frames(front: LogMel, samples: Floats) -> Floats:
     """Return float32[n, bands], the frames that lie wholly in `samples`, frame j beginning at sample j * hop."""
     if front.pre_emphasis > 0:
         samples = samples[1:] - np.float32(front.pre_emphasis) * samples[:-1]

@@ -30,7 +30,7 @@ _MANY_FRAMES: Final = 0x7F7F7F7F
 _MANY_BYTES: Final = 1 << 45
 
 
-class Source(Protocol):
+class ByteSource(Protocol):
     """A file that raises nothing."""
 
     def read(self, size: int) -> bytes:
@@ -42,10 +42,10 @@ class Source(Protocol):
         ...
 
 
-class Endless:
+class EndlessMp3:
     """A file of `head` and what `source` has from `rest` on; without a head its size is not told, but a greater one."""
 
-    def __init__(self, source: Source, head: bytes, rest: int, excess: int) -> None:
+    def __init__(self, source: ByteSource, head: bytes, rest: int, excess: int) -> None:
         self._source = source
         self._head = head
         self._rest = rest
@@ -88,7 +88,7 @@ class Endless:
         return self._at + self._beyond
 
 
-def endless(source: Source) -> Endless | None:
+def open_endless(source: ByteSource) -> EndlessMp3 | None:
     """Return the audio of a file, None where none begins as in an MP3; the source stands at its beginning then."""
     source.seek(0)
     start, head = 0, source.read(FRAME_BYTES)
@@ -108,5 +108,5 @@ def endless(source: Source) -> Endless | None:
     silent = not any(head[_HEADER_BYTES + 2 : tag])
     if 0 < frames < _MANY_FRAMES and silent and head[tag : tag + 4] in (b"Xing", b"Info") and head[tag + 7] & 1:
         many = head[: number.start] + _MANY_FRAMES.to_bytes(4, "big")
-        return Endless(source, many, start + number.stop, (_MANY_FRAMES - frames) * (1152 if mpeg_1 else 576))
-    return Endless(source, b"", start, 0)
+        return EndlessMp3(source, many, start + number.stop, (_MANY_FRAMES - frames) * (1152 if mpeg_1 else 576))
+    return EndlessMp3(source, b"", start, 0)

@@ -11,7 +11,7 @@ from streams.models.protocol import Floats
 from topics.errors import AudioError
 
 #: Floats up to full-scale 32-bit integers pass (some programs send integers as floats); beyond, spectra overflow.
-LOUDEST: Final = float(2**31)
+MAX_AMPLITUDE: Final = float(2**31)
 
 
 def frame_bytes(sample_format: str, channels: int) -> int:
@@ -25,11 +25,11 @@ def decode(data: bytes | memoryview, sample_format: str, channels: int) -> Float
     Raises:
         AudioError: the bytes are not a whole number of frames, or floats are not finite.
     """
-    frames = unchecked(data, sample_format, channels)
-    return plausible(frames) if sample_format.startswith("f") else frames
+    frames = decode_unchecked(data, sample_format, channels)
+    return check_plausible(frames) if sample_format.startswith("f") else frames
 
 
-def unchecked(data: bytes | memoryview, sample_format: str, channels: int) -> Floats:
+def decode_unchecked(data: bytes | memoryview, sample_format: str, channels: int) -> Floats:
     """Return what `decode` does, floats of any value.
 
     Raises:
@@ -57,7 +57,7 @@ def _int24(data: bytes | memoryview, order: str) -> npt.NDArray[np.int32]:
     return wide.view("<i4")[:, 0]
 
 
-def plausible(samples: Floats) -> Floats:
+def check_plausible(samples: Floats) -> Floats:
     """Return float samples unchanged.
 
     Raises:
@@ -65,18 +65,18 @@ def plausible(samples: Floats) -> Floats:
             sample would spoil every window it touches.
     """
     # Both are not a number where a sample is none.
-    if samples.size and not (samples.max() <= LOUDEST and samples.min() >= -LOUDEST):
+    if samples.size and not (samples.max() <= MAX_AMPLITUDE and samples.min() >= -MAX_AMPLITUDE):
         raise AudioError("the float samples are not all finite numbers of a plausible size")
     return samples
 
 
-def plausible_frames(frames: Floats) -> int:
+def count_plausible(frames: Floats) -> int:
     """Return how many frames of float32[n, channels] come before the first with a sample that is not plausible."""
-    good = (np.abs(frames) <= LOUDEST).all(axis=1)
+    good = (np.abs(frames) <= MAX_AMPLITUDE).all(axis=1)
     return len(frames) if good.all() else int(good.argmin())
 
 
-def mono(frames: Floats) -> Floats:
+def to_mono(frames: Floats) -> Floats:
     """Return float32[frames], the mean of the channels of float32[frames, channels]."""
     if frames.shape[1] == 1:
         return frames[:, 0]

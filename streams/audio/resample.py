@@ -18,7 +18,7 @@ from streams.models.protocol import Floats
 BLOCK = 256
 
 
-def resampled(samples: Floats, rate_in: int, rate_out: int) -> Floats:
+def resample(samples: Floats, rate_in: int, rate_out: int) -> Floats:
     """Convert float32[n] that is there as a whole."""
     resampler = Resampler(rate_in, rate_out)
     return np.concatenate((resampler.feed(samples), resampler.finish()))

@@ -5,7 +5,7 @@ exists when there is audio; window i exists when 25 ms of audio or more lie afte
 cover all audio, the last one filled up with zeros, for streams and files alike. A window is the mean of its patches,
 one a second; patches other than its first count only when they hold 25 ms of audio. A window whose patches are complete
 is given at once: the rule above is met by then, because its last patch reaches 25 ms past the end of the window before
-(`Windows.__init__` checks it).
+(`WindowCutter.__init__` checks it).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from streams.audio.decode import Pcm
+from streams.audio.decode import DecodedAudio
 from streams.audio.framing import Framer
 from streams.models.manifest import LogMel, Waveform
 from streams.models.packing import pack
-from streams.models.protocol import Engine, Floats
+from streams.models.protocol import Floats, SoundEngine
 from topics.errors import EngineError
 from topics.geometry import PATCH_MS, SHORTEST_TAIL_MS, Geometry
 
@@ -35,7 +35,7 @@ class ScoredWindows(msgspec.Struct, frozen=True):
     packed: bytes
 
 
-class Window(msgspec.Struct, frozen=True):
+class AnalysisWindow(msgspec.Struct, frozen=True):
     """A window that all audio it needs is there for."""
 
     number: int
@@ -45,7 +45,7 @@ class Window(msgspec.Struct, frozen=True):
     fresh: tuple[tuple[int, Floats], ...]
 
 
-class Windows:
+class WindowCutter:
     """The windows of one stream before they are scored; each patch is given once."""
 
     def __init__(
@@ -74,7 +74,7 @@ class Windows:
         """Position of the first source sample that the next window depends on."""
         return self._framer.needed(self.next_window)
 
-    def feed(self, samples: Floats) -> Iterator[Window]:
+    def feed(self, samples: Floats) -> Iterator[AnalysisWindow]:
         """Take the next source samples, float32[n], and yield the windows that they complete; to be used up."""
         last = (self._geometry.patches - 1) * self._geometry.stride
         for start in range(0, len(samples), self._block):
@@ -82,7 +82,7 @@ class Windows:
             while self._framer.has(self.next_window + last):
                 yield self._next(self._patches(self.next_window))
 
-    def finish(self) -> Iterator[Window]:
+    def finish(self) -> Iterator[AnalysisWindow]:
         """End the stream and yield the windows that are left; nothing may be fed afterwards."""
         length = self._framer.finish()
         for window in range(self.next_window, self._count(length)):
@@ -99,9 +99,9 @@ class Windows:
     def _patches(self, window: int) -> list[int]:
         return [window + second * self._geometry.stride for second in range(self._geometry.patches)]
 
-    def _next(self, patches: list[int]) -> Window:
+    def _next(self, patches: list[int]) -> AnalysisWindow:
         fresh = tuple((patch, self._framer.patch(patch)) for patch in patches if patch not in self._given)
-        window = Window(self.next_window, tuple(patches), fresh)
+        window = AnalysisWindow(self.next_window, tuple(patches), fresh)
         self._given.update(patches)
         self._given.discard(self.next_window)
         self.next_window += 1
@@ -109,18 +109,20 @@ class Windows:
         return window
 
 
-def scored(engine: Engine, window: Window) -> Window:
+def score_window(engine: SoundEngine, window: AnalysisWindow) -> AnalysisWindow:
     """Return a window with scores in place of rows; windows may be scored in any order."""
-    return Window(window.number, window.patches, tuple((patch, engine.scores(rows)) for patch, rows in window.fresh))
+    return AnalysisWindow(
+        window.number, window.patches, tuple((patch, engine.scores(rows)) for patch, rows in window.fresh)
+    )
 
 
-class Tally:
+class PatchAverager:
     """Scored windows in order to float32[tags] each; keeps the scores of patches that a later window has too."""
 
     def __init__(self) -> None:
         self._scores: dict[int, Floats] = {}
 
-    def add(self, window: Window) -> Floats:
+    def add(self, window: AnalysisWindow) -> Floats:
         """Return the scores of the next window."""
         self._scores.update(window.fresh)
         scores = [self._scores[patch] for patch in window.patches]
@@ -135,7 +137,9 @@ class Analysis:
     not after the `needed_from` of the interrupted run, then feed from there.
     """
 
-    def __init__(self, engine: Engine, geometry: Geometry, rate: int, *, at: int = 0, first_window: int = 0) -> None:
+    def __init__(
+        self, engine: SoundEngine, geometry: Geometry, rate: int, *, at: int = 0, first_window: int = 0
+    ) -> None:
         """Begin with source sample `at` (of `rate` Hz) and window `first_window`.
 
         Raises:
@@ -143,8 +147,8 @@ class Analysis:
             ValueError: the window needs samples before `at`.
         """
         self._engine = engine
-        self._windows = Windows(engine.manifest.input, geometry, rate, at=at, first_window=first_window)
-        self._tally = Tally()
+        self._windows = WindowCutter(engine.manifest.input, geometry, rate, at=at, first_window=first_window)
+        self._averager = PatchAverager()
 
     @property
     def next_window(self) -> int:
@@ -169,14 +173,14 @@ class Analysis:
         """End the stream and return the windows that are left; nothing may be fed afterwards."""
         return self._scored(self._windows.finish())
 
-    def _scored(self, windows: Iterator[Window]) -> ScoredWindows:
+    def _scored(self, windows: Iterator[AnalysisWindow]) -> ScoredWindows:
         first = self.next_window
-        ready = [self._tally.add(scored(self._engine, window)) for window in windows]
+        ready = [self._averager.add(score_window(self._engine, window)) for window in windows]
         packed = pack(np.stack(ready), self._engine.manifest.points) if ready else b""
         return ScoredWindows(first, len(ready), packed)
 
 
-def score_alone(engine: Engine, geometry: Geometry, pcm: Pcm) -> bytes:
+def score_alone(engine: SoundEngine, geometry: Geometry, pcm: DecodedAudio) -> bytes:
     """Return the packed scores of audio that is one window by itself: its beginning counts, filled up with zeros."""
     analysis = Analysis(engine, geometry, pcm.rate)
     beginning = pcm.samples[: -(-pcm.rate * geometry.window_ms // 1000)]

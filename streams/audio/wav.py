@@ -10,13 +10,13 @@ from typing import Final
 import numpy as np
 
 from streams.audio import pcm as raw
-from streams.audio.decode import Pcm
+from streams.audio.decode import DecodedAudio
 from streams.models.protocol import Floats
 from topics.media import MAX_CHANNELS, MAX_RATE, MIN_RATE
 
 SAMPLE_BYTES: Final = 2
 #: More come before the samples of no file that somebody has made to be heard.
-MOST_CHUNKS: Final = 64
+MAX_CHUNKS: Final = 64
 #: Chunks begin with their name and length; where the first one does; the format's, and the format that is read.
 _CHUNK: Final = struct.Struct("<4sI")
 _FIRST_CHUNK: Final = 12
@@ -24,7 +24,7 @@ _FORMAT: Final = struct.Struct("<HHIIHH")
 _INTEGERS: Final = 1
 
 
-def pcm(samples: Floats) -> bytes:
+def to_pcm16(samples: Floats) -> bytes:
     """Return float32[n] as 16-bit integers, little-endian; loud samples are clipped, as a player would."""
     scaled = samples * np.float32(32768)
     np.clip(scaled, -32768, 32767, out=scaled)
@@ -32,17 +32,17 @@ def pcm(samples: Floats) -> bytes:
     return scaled.astype("<i2").tobytes()
 
 
-def floats(data: bytes) -> Floats:
-    """Return what `pcm` was given, float32[n] in -1..1, as exactly as 16 bits are."""
+def from_pcm16(data: bytes) -> Floats:
+    """Return what `to_pcm16` was given, float32[n] in -1..1, as exactly as 16 bits are."""
     return np.frombuffer(data, "<i2").astype(np.float32) / np.float32(32768)
 
 
 def looks_plain(data: bytes) -> bool:
-    """Tell whether a file begins as most of those do that `plain` reads."""
+    """Tell whether a file begins as most of those do that `read_plain` reads."""
     return data[:4] == b"RIFF" and data[8:16] == b"WAVEfmt " and data[20:22] == b"\x01\x00"
 
 
-def plain(data: bytes) -> Pcm | None:
+def read_plain(data: bytes) -> DecodedAudio | None:
     """Return what is in a WAV file of 16-bit integers, channels averaged; None of any other file.
 
     It needs no decoder, so that a stranger's file can be read where one that broke something would break much.
@@ -50,7 +50,7 @@ def plain(data: bytes) -> Pcm | None:
     found: tuple[int, ...] = ()
     at = _FIRST_CHUNK
     # A file of little else than chunks would take seconds.
-    for _ in range(MOST_CHUNKS if data[:4] == b"RIFF" and data[8:12] == b"WAVE" else 0):
+    for _ in range(MAX_CHUNKS if data[:4] == b"RIFF" and data[8:12] == b"WAVE" else 0):
         if len(data) < at + _CHUNK.size:
             break
         name, size = _CHUNK.unpack_from(data, at)
@@ -63,16 +63,18 @@ def plain(data: bytes) -> Pcm | None:
     return None
 
 
-def _samples(data: memoryview, kind: int, channels: int, rate: int, _: int, frame: int, bits: int) -> Pcm | None:
+def _samples(
+    data: memoryview, kind: int, channels: int, rate: int, _: int, frame: int, bits: int
+) -> DecodedAudio | None:
     sound = 1 <= channels <= MAX_CHANNELS and MIN_RATE <= rate <= MAX_RATE
     if not sound or (kind, bits, frame) != (_INTEGERS, 8 * SAMPLE_BYTES, SAMPLE_BYTES * channels) or len(data) < frame:
         return None
     whole = len(data) // frame * frame
-    return Pcm(rate, raw.mono(raw.unchecked(data[:whole], "s16le", channels)))
+    return DecodedAudio(rate, raw.to_mono(raw.decode_unchecked(data[:whole], "s16le", channels)))
 
 
-def file(data: bytes, rate: int) -> bytes:
-    """Return a WAV file of what `pcm` returned."""
+def wav_file(data: bytes, rate: int) -> bytes:
+    """Return a WAV file of what `to_pcm16` returned."""
     out = io.BytesIO()
     with wave.open(out, "wb") as made:
         made.setnchannels(1)

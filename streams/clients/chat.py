@@ -14,10 +14,10 @@ import msgspec
 from streams.clients.client import EngineClient
 
 #: Characters of a model's name that are kept: it goes into records and rows.
-LONGEST_NAME: Final = 128
+MAX_NAME_CHARACTERS: Final = 128
 
 
-class Message(msgspec.Struct, frozen=True):
+class ChoiceMessage(msgspec.Struct, frozen=True):
     """What the model wrote; None when it refused."""
 
     content: str | None = None
@@ -26,7 +26,7 @@ class Message(msgspec.Struct, frozen=True):
 class Choice(msgspec.Struct, frozen=True):
     """One of the answers, of which one was asked for."""
 
-    message: Message
+    message: ChoiceMessage
     finish_reason: str | None = None
 
 
@@ -37,7 +37,7 @@ class Completion(msgspec.Struct, frozen=True):
     model: str | None = None
 
 
-class Written(msgspec.Struct, frozen=True):
+class ChatAnswer(msgspec.Struct, frozen=True):
     """What the model wrote, and its name where it is known."""
 
     text: str
@@ -47,7 +47,7 @@ class Written(msgspec.Struct, frozen=True):
 _decoder: Final = msgspec.json.Decoder(Completion)
 
 
-class ChatEngine(EngineClient):
+class ChatClient(EngineClient):
     """A server that writes about what it is given."""
 
     path: ClassVar = "/v1/chat/completions"
@@ -56,7 +56,7 @@ class ChatEngine(EngineClient):
 
     async def write(
         self, system: str, user: str, name: str, schema: Mapping[str, object], idempotency_key: str
-    ) -> Written:
+    ) -> ChatAnswer:
         """Return what the model answers to one message; `schema` (JSON Schema) is called `name`.
 
         Raises:
@@ -77,6 +77,6 @@ class ChatEngine(EngineClient):
             raise self.unusable("it holds no text")
         if found.choices[0].finish_reason == "length":
             raise self.unusable("its text was cut at the engine's own limit")
-        return Written(
-            found.choices[0].message.content, self.address.model or (found.model or "default")[:LONGEST_NAME]
+        return ChatAnswer(
+            found.choices[0].message.content, self.address.model or (found.model or "default")[:MAX_NAME_CHARACTERS]
         )

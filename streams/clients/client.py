@@ -15,9 +15,9 @@ from topics.errors import ServiceFault
 
 T = TypeVar("T")
 
-LARGEST_ANSWER: Final = 16 * 1024 * 1024
+MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
 #: Forms with larger files are not copied whole.
-JOINED_BYTES: Final = 1024 * 1024
+MAX_JOINED_BYTES: Final = 1024 * 1024
 #: Shorter than what servers close idle connections after: a call on one that is being closed fails.
 IDLE_SECONDS: Final = 1.0
 
@@ -76,7 +76,7 @@ class EngineClient:
                 request = self._http.build_request(
                     "POST", self._url, content=content, data=fields, files=files, headers=headers
                 )
-                if file is not None and len(file[1]) <= JOINED_BYTES:
+                if file is not None and len(file[1]) <= MAX_JOINED_BYTES:
                     # A form is otherwise sent in many small pieces, each of which takes its time.
                     await request.aread()
                 async with contextlib.aclosing(await self._http.send(request, stream=True)) as answer:
@@ -110,6 +110,6 @@ class EngineClient:
         body = bytearray()
         async for piece in answer.aiter_raw():
             body += piece
-            if len(body) > LARGEST_ANSWER:
-                raise ServiceFault(f"the answer of the {self.name} engine is larger than {LARGEST_ANSWER} bytes")
+            if len(body) > MAX_ANSWER_BYTES:
+                raise ServiceFault(f"the answer of the {self.name} engine is larger than {MAX_ANSWER_BYTES} bytes")
         return bytes(body)

@@ -9,11 +9,11 @@ import msgspec
 from streams.clients.client import EngineClient
 
 #: Words, segments, and characters of all of them in one answer: a piece of speech has far fewer.
-MOST_PARTS: Final = 10_000
-MOST_CHARACTERS: Final = 50_000
+MAX_PARTS: Final = 10_000
+MAX_CHARACTERS: Final = 50_000
 
 
-class Word(msgspec.Struct, frozen=True):
+class TranscribedWord(msgspec.Struct, frozen=True):
     """A word and its times in seconds; some servers do not know them all."""
 
     word: str = ""
@@ -21,14 +21,14 @@ class Word(msgspec.Struct, frozen=True):
     end: float | None = None
 
 
-class Sentence(msgspec.Struct, frozen=True):
+class TranscribedSegment(msgspec.Struct, frozen=True):
     """A segment as the engine cut it."""
 
     text: str = ""
     start: float | None = None
     end: float | None = None
     #: Some servers put the words here.
-    words: tuple[Word, ...] | None = None
+    words: tuple[TranscribedWord, ...] | None = None
 
 
 class Transcription(msgspec.Struct, frozen=True):
@@ -37,14 +37,14 @@ class Transcription(msgspec.Struct, frozen=True):
     text: str
     #: A code or an English name.
     language: str | None = None
-    segments: tuple[Sentence, ...] | None = None
-    words: tuple[Word, ...] | None = None
+    segments: tuple[TranscribedSegment, ...] | None = None
+    words: tuple[TranscribedWord, ...] | None = None
 
 
 _decoder: Final = msgspec.json.Decoder(Transcription)
 
 
-class TranscriptionEngine(EngineClient):
+class TranscriptionClient(EngineClient):
     """A server that writes down speech."""
 
     path: ClassVar = "/v1/audio/transcriptions"
@@ -71,6 +71,6 @@ class TranscriptionEngine(EngineClient):
         found = self.decoded(_decoder, body)
         words = [*(found.words or ()), *(word for part in found.segments or () for word in part.words or ())]
         texts = [found.text, *(word.word for word in words), *(part.text for part in found.segments or ())]
-        if len(texts) > MOST_PARTS or sum(map(len, texts)) > MOST_CHARACTERS:
+        if len(texts) > MAX_PARTS or sum(map(len, texts)) > MAX_CHARACTERS:
             raise self.unusable("it is too long for the speech that was sent")
         return found

@@ -16,7 +16,7 @@ Kind = TypeVar("Kind", bound=msgspec.Struct)
 
 FILE: Final = "manifest.json"
 #: Larger files than this (the largest of PANNs has a third of it) are taken for a mistake, before they are read.
-MOST_BYTES: Final = 1 << 30
+MAX_BYTES: Final = 1 << 30
 
 
 class LogMel(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="log-mel"):
@@ -103,7 +103,7 @@ class Heads(msgspec.Struct, frozen=True):
     sha256: str
 
 
-class Tag(msgspec.Struct, frozen=True, omit_defaults=True):
+class ModelTag(msgspec.Struct, frozen=True, omit_defaults=True):
     """What clients see: the highest score of some classes and a head, reported from the operating point on."""
 
     name: str
@@ -128,7 +128,7 @@ class Manifest(msgspec.Struct, frozen=True, dict=True, omit_defaults=True, tag_f
     graph: Graph
     input: LogMel | Waveform
     classes: tuple[str, ...]
-    tags: tuple[Tag, ...]
+    tags: tuple[ModelTag, ...]
     output: Output = Output()
     heads: Heads | None = None
     #: What was measured of this model, by the names that `earshot evaluate` prints.
@@ -157,10 +157,10 @@ def read(directory: Path) -> Manifest:
     Raises:
         EngineError: there is none, or it is wrong; the message names the file and the fault in one line.
     """
-    return decoded(directory / FILE, Manifest, faults)
+    return read_as(directory / FILE, Manifest, faults)
 
 
-def decoded(path: Path, kind: type[Kind], faults: Callable[[Kind], Iterator[str]]) -> Kind:
+def read_as(path: Path, kind: type[Kind], faults: Callable[[Kind], Iterator[str]]) -> Kind:
     """Read a manifest of some kind; see `read`."""
     try:
         manifest = msgspec.json.decode(path.read_bytes(), type=kind)

@@ -12,7 +12,7 @@ from streams.models.manifest import Manifest
 Floats = npt.NDArray[np.float32]
 
 
-class Engine(Protocol):
+class SoundEngine(Protocol):
     """A loaded sound-event model; threads may share it."""
 
     @property

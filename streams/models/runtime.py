@@ -7,7 +7,7 @@ from pathlib import Path
 
 import onnxruntime
 
-from streams.models.manifest import MOST_BYTES
+from streams.models.manifest import MAX_BYTES
 from topics.errors import EngineError
 
 
@@ -41,8 +41,8 @@ def read_file(path: Path, sha256: str) -> bytes:
         EngineError: it cannot be read, is too large, or its SHA-256 is another.
     """
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise EngineError(f"{path}: is larger than {MOST_BYTES} bytes")
+        if path.stat().st_size > MAX_BYTES:
+            raise EngineError(f"{path}: is larger than {MAX_BYTES} bytes")
         content = path.read_bytes()
     except OSError as error:
         raise EngineError(f"{path}: {error.strerror}") from error

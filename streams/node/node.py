@@ -19,7 +19,7 @@ from streams.folding.references import References
 from streams.folding.store import H, HeadStore
 from streams.folding.sweeper import sweep
 from streams.jobs.source import PartSource
-from streams.models.shelf import Shelf
+from streams.models.loaded_models import LoadedModels
 from streams.node.backend import Backend
 from streams.node.desk import Desk
 from streams.node.jobs import JobSide
@@ -73,7 +73,7 @@ class Node:
     def __init__(
         self,
         options: NodeOptions,
-        shelf: Shelf,
+        shelf: LoadedModels,
         backend: Backend,
         on_failure: Callable[[], None],
         performers: Mapping[Service, Performer] = MappingProxyType({}),

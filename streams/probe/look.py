@@ -41,15 +41,15 @@ def _raw(source: BinaryIO, media: Media) -> ProbeResult:
     size, frame = source.seek(0, io.SEEK_END), pcm.frame_bytes(media.sample_format, media.channels)
     if size % frame:
         raise AudioError(f"{size} bytes of raw audio are not a whole number of frames of {frame} bytes")
-    if size > media.rate * frame * decode.LONGEST_FILE_S:
-        raise AudioTooLong(f"the audio is longer than {decode.LONGEST_FILE_S} s")
+    if size > media.rate * frame * decode.MAX_FILE_S:
+        raise AudioTooLong(f"the audio is longer than {decode.MAX_FILE_S} s")
     source.seek(0)
     _first_second(decode.open_file(source, media, block_samples=BLOCK_SAMPLES))
     content_type = f"{media.declared}; rate={media.rate}; format={media.sample_format}; channels={media.channels}"
     return ProbeResult(content_type, "raw", media.rate, media.channels, size // frame * 1000 // media.rate)
 
 
-def _first_second(audio: decode.FileAudio) -> None:
+def _first_second(audio: decode.AudioFile) -> None:
     frames = 0
     for block in audio.blocks():
         frames += len(block)

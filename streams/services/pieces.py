@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from streams.voice.activity import Hysteresis, Segment
+from streams.voice.activity import Hysteresis, SpeechSegment
 
 #: Kept around speech, so that first and last sounds of words are whole.
 PAD_S: Final = 0.1
@@ -28,7 +28,7 @@ def activity(longest_s: float) -> Hysteresis:
     return Hysteresis(pad_s=PAD_S, max_speech_s=longest_s - 2 * PAD_S)
 
 
-def pieces(segments: Iterable[Segment], longest_s: float) -> Iterator[Piece]:
+def pieces(segments: Iterable[SpeechSegment], longest_s: float) -> Iterator[Piece]:
     """Yield pieces of at most `longest_s` that are made of whole segments, in order of time, as they are complete."""
     start = end = None
     for segment in segments:

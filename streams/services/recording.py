@@ -48,15 +48,15 @@ class Recording(msgspec.Struct, frozen=True):
         with self.path.open("rb") as file:
             while data := file.read(BLOCK * SAMPLE_BYTES):
                 check(stopped)
-                yield wav.floats(data)
+                yield wav.from_pcm16(data)
 
     def wav(self, start_ms: int, end_ms: int) -> bytes:
         """Return a stretch as a WAV file."""
-        return wav.file(self._read(start_ms * RATE // 1000, end_ms * RATE // 1000), RATE)
+        return wav.wav_file(self._read(start_ms * RATE // 1000, end_ms * RATE // 1000), RATE)
 
     def cut(self, first: int, end: int) -> Floats:
         """Return samples [first, end), float32[n], -1 to 1."""
-        return wav.floats(self._read(first, end))
+        return wav.from_pcm16(self._read(first, end))
 
     def _read(self, first: int, end: int) -> bytes:
         with self.path.open("rb") as file:
@@ -81,12 +81,12 @@ def convert(audio: Path, media: Media, path: Path, stopped: threading.Event) -> 
         try:
             for block in opened.blocks():
                 check(stopped)
-                out.write(wav.pcm(resampler.feed(block)))
+                out.write(wav.to_pcm16(resampler.feed(block)))
         except AudioError as error:
             if not resampler.position:
                 raise
             fault = opened.fault(error)
-        out.write(wav.pcm(resampler.finish()))
+        out.write(wav.to_pcm16(resampler.finish()))
         return Recording(path, out.tell() // SAMPLE_BYTES, fault)
 
 

@@ -14,11 +14,11 @@ from typing import Final, TypeVar
 import numpy as np
 
 from streams.audio import decode
-from streams.audio.session import Tally, Window, Windows, scored
+from streams.audio.session import AnalysisWindow, PatchAverager, WindowCutter, score_window
 from streams.jobs.priority import give_way
+from streams.models.loaded_models import LoadedModels
 from streams.models.packing import pack
-from streams.models.protocol import Engine
-from streams.models.shelf import Shelf
+from streams.models.protocol import SoundEngine
 from streams.services.performer import Done, Work
 from topics import media
 from topics.errors import AudioError, Unavailable
@@ -42,7 +42,7 @@ BATCHES_AHEAD: Final = 2
 class Recording:
     """A file as windows that are not scored yet; opened with the first batch."""
 
-    def __init__(self, path: Path, declared: Media, engine: Engine) -> None:
+    def __init__(self, path: Path, declared: Media, engine: SoundEngine) -> None:
         self.audio_ms = 0
         #: Why what comes after the last window cannot be read.
         self.fault: str | None = None
@@ -53,7 +53,7 @@ class Recording:
         self._coming = self._windows()
         self._lock = threading.Lock()
 
-    def batch(self) -> tuple[list[Window], float]:
+    def batch(self) -> tuple[list[AnalysisWindow], float]:
         """Return the next windows, none at the end, and how much of the file was read for them, 0 to 1.
 
         Raises:
@@ -71,14 +71,14 @@ class Recording:
         with self._lock:
             self._coming.close()
 
-    def _windows(self) -> Generator[Window, None, None]:
+    def _windows(self) -> Generator[AnalysisWindow, None, None]:
         with self._path.open("rb") as file:
             try:
                 audio = decode.open_file(file, self._declared)
             except AudioError as error:
                 self.fault = str(error)
                 return
-            windows = Windows(self._front, SENSE, audio.rate)
+            windows = WindowCutter(self._front, SENSE, audio.rate)
             size = self._path.stat().st_size
             try:
                 for samples in audio.blocks():
@@ -94,7 +94,7 @@ class Recording:
 class SoundPerformer:
     """Scores recordings with the models that they were accepted with, several side by side."""
 
-    def __init__(self, shelf: Shelf, workers: int) -> None:
+    def __init__(self, shelf: LoadedModels, workers: int) -> None:
         """Score on `workers` threads, whatever the number of recordings."""
         self.shelf = shelf
         self.limit = RECORDINGS
@@ -125,12 +125,12 @@ class SoundPerformer:
             raise AudioError(recording.fault)
         return Done(engine.manifest.model_id, recording.audio_ms)
 
-    async def _analyse(self, work: Work, engine: Engine, recording: Recording) -> None:
+    async def _analyse(self, work: Work, engine: SoundEngine, recording: Recording) -> None:
         """Keep the threads busy with what comes next, and emit what is scored, in order."""
         most = max(1, min(PORTION_WINDOWS, PORTION_BYTES // len(engine.manifest.tags)))
-        flights: deque[tuple[asyncio.Future[list[Window]], float]] = deque()
-        ready: list[Window] = []
-        tally = Tally()
+        flights: deque[tuple[asyncio.Future[list[AnalysisWindow]], float]] = deque()
+        ready: list[AnalysisWindow] = []
+        averager = PatchAverager()
         done, more = 0.0, True
         try:
             while more or flights:
@@ -142,18 +142,20 @@ class SoundPerformer:
                     flight, done = flights.popleft()
                     ready += await flight
                     if len(ready) >= most:
-                        await self._emit(work, engine, tally, ready, done)
+                        await self._emit(work, engine, averager, ready, done)
                         ready = []
             if ready:
-                await self._emit(work, engine, tally, ready, done)
+                await self._emit(work, engine, averager, ready, done)
         finally:
             for flight, _ in flights:
                 # Asked for its error too, which the first one's hides.
                 _ = flight.cancel() or flight.exception()
 
-    async def _emit(self, work: Work, engine: Engine, tally: Tally, windows: list[Window], done: float) -> None:
+    async def _emit(
+        self, work: Work, engine: SoundEngine, averager: PatchAverager, windows: list[AnalysisWindow], done: float
+    ) -> None:
         known = engine.manifest
-        packed = await self._in(self._readers, _packed, engine, tally, windows)
+        packed = await self._in(self._readers, _packed, engine, averager, windows)
         portion = payloads.Sounds(windows[0].number, known.model_id, len(known.tags), packed)
         await work.emit(payloads.encode(portion), done)
 
@@ -161,9 +163,9 @@ class SoundPerformer:
         return asyncio.get_running_loop().run_in_executor(pool, work, *arguments)
 
 
-def _scored(engine: Engine, windows: list[Window]) -> list[Window]:
-    return [scored(engine, window) for window in windows]
+def _scored(engine: SoundEngine, windows: list[AnalysisWindow]) -> list[AnalysisWindow]:
+    return [score_window(engine, window) for window in windows]
 
 
-def _packed(engine: Engine, tally: Tally, windows: list[Window]) -> bytes:
-    return pack(np.stack([tally.add(window) for window in windows]), engine.manifest.points)
+def _packed(engine: SoundEngine, averager: PatchAverager, windows: list[AnalysisWindow]) -> bytes:
+    return pack(np.stack([averager.add(window) for window in windows]), engine.manifest.points)

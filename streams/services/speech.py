@@ -11,14 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from streams.clients.transcriptions import TranscriptionEngine
+from streams.clients.transcriptions import TranscriptionClient
 from streams.jobs.priority import NICE, give_way
 from streams.services.performer import Done, Work
 from streams.services.recording import convert
 from streams.services.transcribing import Kit, Transcribing
 from streams.services.voices import Unknown, Voices
-from streams.voice.activity import VoiceActivity, bundled
-from streams.voice.speaker import SpeakerEngine
+from streams.voice.activity import SileroDetector, bundled_detector
+from streams.voice.speaker_engine import SpeakerEngine
 from topics import media
 from topics.errors import ServiceFault, Unavailable
 
@@ -31,12 +31,12 @@ class SpeechPerformer:
 
     def __init__(
         self,
-        engine: TranscriptionEngine,
+        engine: TranscriptionClient,
         speakers: SpeakerEngine | None,
         *,
         voices: Voices | None = None,
         piece_seconds: float = 30.0,
-        activity: Callable[[], VoiceActivity] = bundled,
+        activity: Callable[[], SileroDetector] = bundled_detector,
         nice: int = NICE,
     ) -> None:
         """Use `speakers` to tell voices apart; without it everybody is one speaker, and a warning says so.

@@ -11,16 +11,16 @@ from typing import Final, ParamSpec, TypeVar
 
 import msgspec
 
-from streams.clients.transcriptions import Transcription, TranscriptionEngine
+from streams.clients.transcriptions import Transcription, TranscriptionClient
 from streams.services import words
 from streams.services.performer import Work
 from streams.services.pieces import Piece, activity, pieces
 from streams.services.recording import Recording
 from streams.services.voices import Voices, strangers
-from streams.voice.activity import HeardOnce, VoiceActivity
-from streams.voice.diarization import Turn, diarize
+from streams.voice.activity import CachedDetector, SileroDetector
+from streams.voice.diarization import SpeakerTurn, diarize
 from streams.voice.excerpts import excerpts
-from streams.voice.speaker import SpeakerEngine
+from streams.voice.speaker_engine import SpeakerEngine
 from topics.errors import EngineError, ServiceError
 from topics.jobs.options import ANY_LANGUAGE
 from topics.jobs.payloads import Segment, Transcript, encode
@@ -38,10 +38,10 @@ STEP: Final = 0.05
 class Kit(msgspec.Struct, frozen=True):
     """What all runs share."""
 
-    engine: TranscriptionEngine
+    engine: TranscriptionClient
     speakers: SpeakerEngine | None
     voices: Voices
-    activity: Callable[[], VoiceActivity]
+    activity: Callable[[], SileroDetector]
     #: Length of a piece, at most.
     piece_s: float
     #: Threads that decode and find speech, and threads that tell speakers apart, which may take minutes.
@@ -87,9 +87,9 @@ class Transcribing:
             self._warnings.append("speakers are not told apart: there is no model for it")
         if options.speaker_profile and not self._apart:
             self._warnings.append("speakers are not named: they are not told apart")
-        diarizing: asyncio.Future[list[Turn]] | None = None
+        diarizing: asyncio.Future[list[SpeakerTurn]] | None = None
         try:
-            ear = await self._kit.read(lambda: HeardOnce(self._kit.activity()))
+            ear = await self._kit.read(lambda: CachedDetector(self._kit.activity()))
             found = self._pieces(ear)
             number = 0
             while (piece := await self._kit.read(next, found, None)) is not None:
@@ -115,15 +115,15 @@ class Transcribing:
             await asyncio.gather(*left, return_exceptions=True)
         return tuple(self._warnings)
 
-    def _pieces(self, ear: VoiceActivity) -> Iterator[Piece]:
+    def _pieces(self, ear: SileroDetector) -> Iterator[Piece]:
         segments = ear.segments(self._recording.blocks(self._stopped), activity(self._kit.piece_s))
         return pieces(segments, self._kit.piece_s)
 
-    def _diarize(self, ear: VoiceActivity) -> list[Turn]:
+    def _diarize(self, ear: SileroDetector) -> list[SpeakerTurn]:
         assert self._kit.speakers is not None
         return diarize(self._recording.blocks(self._stopped), self._kit.speakers, ear)
 
-    async def _turns(self, diarizing: asyncio.Future[list[Turn]]) -> list[Turn]:
+    async def _turns(self, diarizing: asyncio.Future[list[SpeakerTurn]]) -> list[SpeakerTurn]:
         try:
             return await diarizing
         except EngineError as error:
@@ -131,7 +131,7 @@ class Transcribing:
             self._warnings.append(f"speakers are not told apart: {error}")
             return []
 
-    async def _named(self, turns: list[Turn]) -> Sequence[tuple[str, float]]:
+    async def _named(self, turns: list[SpeakerTurn]) -> Sequence[tuple[str, float]]:
         """Look for registered speakers where that is asked for; who cannot be looked up is unknown."""
         accepted = self._work.accepted
         if accepted.options.speaker_profile:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from streams.clients.translate import TranslationEngine
+from streams.clients.translations import TranslationClient
 from streams.services.performer import Done, Work
 from topics.errors import ServiceFault
 from topics.jobs import payloads
@@ -18,7 +18,7 @@ BATCH_CHARACTERS: Final = 20_000
 class TranslationPerformer:
     """Runs `translation`."""
 
-    def __init__(self, engine: TranslationEngine) -> None:
+    def __init__(self, engine: TranslationClient) -> None:
         self._engine = engine
 
     @property

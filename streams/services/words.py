@@ -8,12 +8,12 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from streams.clients.transcriptions import Sentence, Transcription, Word
+from streams.clients.transcriptions import TranscribedSegment, TranscribedWord, Transcription
 from streams.services.pieces import Piece
-from streams.voice.diarization import Turn
+from streams.voice.diarization import SpeakerTurn
 from topics.jobs.payloads import Segment
 
-Part = TypeVar("Part", Word, Sentence)
+Part = TypeVar("Part", TranscribedWord, TranscribedSegment)
 
 #: A longer pause ends a turn.
 PAUSE_MS: Final = 1000
@@ -48,7 +48,7 @@ def units(heard: Transcription, piece: Piece, *, by_word: bool) -> list[Unit]:
     return [Unit(piece.start_ms, piece.end_ms, f" {heard.text}", not by_word)] if heard.text.strip() else []
 
 
-def turns(found: Iterable[Unit], speakers: Sequence[Turn]) -> Iterator[Segment]:
+def turns(found: Iterable[Unit], speakers: Sequence[SpeakerTurn]) -> Iterator[Segment]:
     """Yield one segment, still without a name, for each uninterrupted turn of one speaker.
 
     A unit is said by the speaker whose turn overlaps it most, or is nearest. Turns are in order of time and do not
@@ -73,7 +73,7 @@ def turns(found: Iterable[Unit], speakers: Sequence[Turn]) -> Iterator[Segment]:
         yield _segment(said, speaker)
 
 
-def texts(found: Iterable[Unit], speakers: Sequence[Turn]) -> list[str]:
+def texts(found: Iterable[Unit], speakers: Sequence[SpeakerTurn]) -> list[str]:
     """Return what is said in each turn, "" where nothing is; a unit is of the turn that `turns` would give it to."""
     starts, ends = _times(speakers)
     said = [""] * len(speakers)
@@ -82,7 +82,7 @@ def texts(found: Iterable[Unit], speakers: Sequence[Turn]) -> list[str]:
     return [" ".join(text.split()) for text in said]
 
 
-def _times(speakers: Sequence[Turn]) -> tuple[list[int], list[int]]:
+def _times(speakers: Sequence[SpeakerTurn]) -> tuple[list[int], list[int]]:
     return [round(turn.start_s * 1000) for turn in speakers], [round(turn.end_s * 1000) for turn in speakers]
 
 
@@ -123,7 +123,9 @@ def _timed(parts: tuple[Part, ...]) -> tuple[Part, ...]:
     return parts if any(part.start is not None for part in parts) else ()
 
 
-def _placed(texts: Sequence[str], parts: Sequence[Word | Sentence], piece: Piece, *, alone: bool) -> list[Unit]:
+def _placed(
+    texts: Sequence[str], parts: Sequence[TranscribedWord | TranscribedSegment], piece: Piece, *, alone: bool
+) -> list[Unit]:
     found: list[Unit] = []
     before = piece.start_ms
     for text, part in zip(texts, parts, strict=True):

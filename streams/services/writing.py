@@ -8,7 +8,7 @@ from typing import Annotated, Final, TypeVar
 
 import msgspec
 
-from streams.clients.chat import ChatEngine
+from streams.clients.chat import ChatClient
 from streams.services.performer import Done, Work
 from streams.services.timeline import Event, Events, Line, Lines
 from topics.errors import ServiceFault
@@ -96,7 +96,7 @@ _insights: Final = msgspec.json.Decoder(InsightsAnswer)
 class _Writer:
     """What both have in common."""
 
-    def __init__(self, engine: ChatEngine, tags: Callable[[str], Sequence[str]]) -> None:
+    def __init__(self, engine: ChatClient, tags: Callable[[str], Sequence[str]]) -> None:
         """Write with `engine`; `tags` knows the tags of sound models."""
         self._engine = engine
         self._tags = tags

@@ -21,8 +21,8 @@ import msgspec
 import structlog
 
 from streams.folding import retry
-from streams.models.protocol import Engine
-from streams.models.shelf import Shelf
+from streams.models.loaded_models import LoadedModels
+from streams.models.protocol import SoundEngine
 from streams.sessions.audio import AudioSource
 from streams.sessions.progress import FileProgress, Progress, Scores, StreamProgress, WindowProgress
 from streams.sessions.store import SessionStore
@@ -54,7 +54,7 @@ class Job(msgspec.Struct):
     """What is known in memory of a session that was analysed lately."""
 
     #: The model that scores the session.
-    engine: Engine | None = None
+    engine: SoundEngine | None = None
     progress: Progress | FileProgress | None = None
     #: The `keep` of the last result that was emitted: chunk rows below it are dropped already.
     dropped: int = 0
@@ -66,7 +66,7 @@ class Analyser:
     """Runs the analysis of all sessions of a node."""
 
     def __init__(
-        self, shelf: Shelf, audio: AudioSource, store_of: StoreOf, emit: Emit, workers: int, spool: Path
+        self, shelf: LoadedModels, audio: AudioSource, store_of: StoreOf, emit: Emit, workers: int, spool: Path
     ) -> None:
         self.shelf = shelf
         self.audio = audio
@@ -211,7 +211,7 @@ class Analyser:
             )
         return await self._stream_step(session, job, job.engine, store, head, opened)
 
-    async def _engine(self, store: SessionStore, session: str, head: SessionHead, opened: Opened) -> Engine:
+    async def _engine(self, store: SessionStore, session: str, head: SessionHead, opened: Opened) -> SoundEngine:
         """Return the model that the session was opened with.
 
         Raises:
@@ -226,7 +226,7 @@ class Analyser:
             raise Unavailable(f"the session waits for its model: {error}") from error
 
     async def _stream_step(
-        self, session: str, job: Job, engine: Engine, store: SessionStore, head: SessionHead, opened: Opened
+        self, session: str, job: Job, engine: SoundEngine, store: SessionStore, head: SessionHead, opened: Opened
     ) -> bool:
         if job.progress is None:
             kind = WindowProgress if head.predicts else StreamProgress
@@ -264,7 +264,7 @@ class Analyser:
         return chunks
 
     async def _file_step(
-        self, session: str, job: Job, engine: Engine, store: SessionStore, head: SessionHead, opened: Opened
+        self, session: str, job: Job, engine: SoundEngine, store: SessionStore, head: SessionHead, opened: Opened
     ) -> bool:
         if head.next == 0:
             await self._emit(session, job, engine, Scores(0, b"", head.cursor), final=True)
@@ -278,7 +278,7 @@ class Analyser:
         return not progress.ended
 
     async def _open_file(
-        self, engine: Engine, store: SessionStore, session: str, head: SessionHead, opened: Opened
+        self, engine: SoundEngine, store: SessionStore, session: str, head: SessionHead, opened: Opened
     ) -> FileProgress:
         """Gather a file's chunks, in memory while small, else in a file without a name."""
         # Closed with the job, which outlives this call.
@@ -304,7 +304,7 @@ class Analyser:
             self.audio.cache.drop(store.partition.number, row.offset)
         spool.seek(0)
 
-    async def _emit(self, session: str, job: Job, engine: Engine, scores: Scores, final: bool = False) -> None:
+    async def _emit(self, session: str, job: Job, engine: SoundEngine, scores: Scores, final: bool = False) -> None:
         model, tags = engine.manifest.model_id, len(engine.manifest.tags)
         final = final and scores.error is None
         await self.emit(session, Scored(scores.first, model, scores.packed, scores.cursor, job.dropped, final, tags))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from streams.audio import decode
 from streams.audio.session import Analysis, score_alone
-from streams.models.protocol import Engine
+from streams.models.protocol import SoundEngine
 from topics.errors import AudioError
 from topics.geometry import Geometry
 from topics.media import Media
@@ -51,7 +51,7 @@ class Progress(Protocol):
 class StreamProgress:
     """A live stream: every chunk can be decoded alone, and windows overlap chunks."""
 
-    def __init__(self, engine: Engine, geometry: Geometry, media: Media, head: SessionHead) -> None:
+    def __init__(self, engine: SoundEngine, geometry: Geometry, media: Media, head: SessionHead) -> None:
         self.engine = engine
         self.geometry = geometry
         self.media = media
@@ -113,7 +113,7 @@ class StreamProgress:
 class WindowProgress:
     """A session fed by `/predict`: each chunk is one independent window."""
 
-    def __init__(self, engine: Engine, geometry: Geometry, media: Media, head: SessionHead) -> None:
+    def __init__(self, engine: SoundEngine, geometry: Geometry, media: Media, head: SessionHead) -> None:
         self.engine = engine
         self.geometry = geometry
         self.media = media
@@ -138,7 +138,9 @@ class WindowProgress:
 class FileProgress:
     """A whole file, decoded from a spool in bounded memory, a step at a time."""
 
-    def __init__(self, engine: Engine, geometry: Geometry, media: Media, head: SessionHead, spool: BinaryIO) -> None:
+    def __init__(
+        self, engine: SoundEngine, geometry: Geometry, media: Media, head: SessionHead, spool: BinaryIO
+    ) -> None:
         self.taken = head.next
         self.ended = False
         self._spool = spool

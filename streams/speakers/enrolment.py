@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from streams.clients.speaker import Embedded
+from streams.clients.embeddings import VoiceEmbedding
 from streams.models.protocol import Floats
 from streams.speakers.gate import Gate
 from streams.speakers.listener import LEAST_S, SAMPLED_S, SHORT_S, Listener, own
@@ -29,7 +29,7 @@ SHORT: Final = 8
 class Learned(msgspec.Struct, frozen=True):
     """A voice, and the recording that it was learnt from."""
 
-    voice: Embedded
+    voice: VoiceEmbedding
     length_ms: int
     #: Container.
     format: str

@@ -12,9 +12,9 @@ import numpy as np
 
 from streams.audio import wav
 from streams.audio.decode import open_file
-from streams.audio.resample import Resampler, resampled
+from streams.audio.resample import Resampler, resample
 from streams.models.protocol import Floats
-from streams.voice.activity import RATE, Hysteresis, VoiceActivity, bundled
+from streams.voice.activity import RATE, Hysteresis, SileroDetector, bundled_detector
 from topics import media
 from topics.errors import AudioError, AudioTooLong, EngineAway, EngineError, Unavailable
 from topics.media import Media
@@ -44,7 +44,7 @@ SAMPLED_S: Final = 2 * LEAST_S / MOSTLY
 class Listener:
     """Hears what is in a file, which is given as the descriptor of a seekable one."""
 
-    def __init__(self, prober: Prober, activity: Callable[[], VoiceActivity] = bundled) -> None:
+    def __init__(self, prober: Prober, activity: Callable[[], SileroDetector] = bundled_detector) -> None:
         """Listen with the threads of this object; `activity` is called in them."""
         self._prober = prober
         self._activity = activity
@@ -117,7 +117,7 @@ class Listener:
         return await self.run(self._speech, samples)
 
     @property
-    def activity(self) -> VoiceActivity:
+    def activity(self) -> SileroDetector:
         """What hears speech; loading it takes a moment, the first time."""
         return self._activity()
 
@@ -158,10 +158,10 @@ def plain(source: BinaryIO) -> tuple[Floats, bytes] | None:
     """Read a short plain WAV file; see `Listener.plain`."""
     source.seek(0)
     data = source.read(SHORT_BYTES + 1)
-    audio = wav.plain(data) if len(data) <= SHORT_BYTES and wav.looks_plain(data) else None
+    audio = wav.read_plain(data) if len(data) <= SHORT_BYTES and wav.looks_plain(data) else None
     if audio is None or len(audio.samples) > SHORT_S * audio.rate:
         return None
-    return resampled(audio.samples, audio.rate, RATE), data
+    return resample(audio.samples, audio.rate, RATE), data
 
 
 def decoded(source: BinaryIO, kind: Media) -> Floats:

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from streams.clients.speaker import Embedded
+from streams.clients.embeddings import VoiceEmbedding
 from streams.speakers.roster import Enrolled
 
 #: Stands for the cosine with a speaker where none can be compared.
@@ -26,7 +26,7 @@ class Match(msgspec.Struct, frozen=True):
     score: float
 
 
-def match(voice: Embedded, enrolled: Iterable[Enrolled], threshold: float) -> Match:
+def match(voice: VoiceEmbedding, enrolled: Iterable[Enrolled], threshold: float) -> Match:
     """Return the nearest speaker from a cosine of `threshold` on; of equally near ones the first."""
     best = Match(None, NO_SCORE)
     for speaker in enrolled:

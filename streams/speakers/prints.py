@@ -11,9 +11,9 @@ from typing import Final
 import numpy as np
 
 from streams.audio import wav
-from streams.clients.speaker import Embedded, EmbeddingEngine
+from streams.clients.embeddings import EmbeddingClient, VoiceEmbedding
 from streams.models.protocol import Floats
-from streams.speakers.roster import Model
+from streams.speakers.roster import EmbeddingModel
 from streams.voice.activity import RATE
 from streams.voice.manifest import REGISTERED
 from topics.errors import EngineAway, ServiceFault
@@ -31,7 +31,9 @@ TONE: Final = (np.sin(np.arange(RATE) * (2 * np.pi * 220 / RATE)) / 4).astype(np
 class Voiceprints:
     """Asks the engine, and remembers what its answers say of its model."""
 
-    def __init__(self, engine: EmbeddingEngine, model: Model | None = None, threshold: float | None = None) -> None:
+    def __init__(
+        self, engine: EmbeddingClient, model: EmbeddingModel | None = None, threshold: float | None = None
+    ) -> None:
         """Use `engine`, whose model may be known already; a `threshold` of the deployment goes before the engine's."""
         self._engine = engine
         self._model = model
@@ -43,7 +45,7 @@ class Voiceprints:
         """Close the connections."""
         await self._engine.close()
 
-    async def embed(self, voice: Floats | bytes) -> Embedded:
+    async def embed(self, voice: Floats | bytes) -> VoiceEmbedding:
         """Return the vector of float32[n] at 16 kHz, or of a WAV file.
 
         Raises:
@@ -61,7 +63,7 @@ class Voiceprints:
         self._model = found.model
         return found
 
-    async def embed_all(self, voices: Sequence[Floats]) -> list[Embedded]:
+    async def embed_all(self, voices: Sequence[Floats]) -> list[VoiceEmbedding]:
         """Return the vectors of several voices, or none of them; see `embed`."""
         tasks = [asyncio.create_task(self.embed(voice)) for voice in voices]
         try:
@@ -70,7 +72,7 @@ class Voiceprints:
             for task in tasks:
                 task.cancel()
 
-    def threshold(self, voice: Embedded, registered: int) -> float:
+    def threshold(self, voice: VoiceEmbedding, registered: int) -> float:
         """Return the cosine from which on a voice is that of one of so many registered speakers."""
         if self._threshold is not None:
             return self._threshold
@@ -78,7 +80,7 @@ class Voiceprints:
             return THRESHOLD
         return voice.threshold + voice.per_doubling * math.log2(max(1, registered) / REGISTERED)
 
-    async def ask(self) -> Model:
+    async def ask(self) -> EmbeddingModel:
         """Return the model in use, as the engine says now.
 
         Raises:
@@ -86,7 +88,7 @@ class Voiceprints:
         """
         return (await self.embed(TONE)).model
 
-    async def model(self) -> Model | None:
+    async def model(self) -> EmbeddingModel | None:
         """Return the model in use as far as it is known, None where the engine does not tell it for now."""
         if self._model is not None:
             return self._model
@@ -101,4 +103,4 @@ class Voiceprints:
 
 
 def _wav(samples: Floats) -> bytes:
-    return wav.file(wav.pcm(samples), RATE)
+    return wav.wav_file(wav.to_pcm16(samples), RATE)

@@ -13,10 +13,10 @@ from streams.speakers.matching import named
 from streams.speakers.naming import Naming, telling
 from streams.speakers.roster import Roster
 from streams.speakers.transcripts import Writer
-from streams.voice.activity import HeardOnce, VoiceActivity
-from streams.voice.diarization import diarize, linked
+from streams.voice.activity import CachedDetector, SileroDetector
+from streams.voice.diarization import diarize, join_turns
 from streams.voice.excerpts import excerpts
-from streams.voice.speaker import SpeakerEngine
+from streams.voice.speaker_engine import SpeakerEngine
 from topics.ports.speakers import SpeakerTurn
 
 
@@ -45,13 +45,13 @@ class Recognition:
         async with self._gate.place():
             found, enrolled = await asyncio.gather(self._listener.look(file), self._roster.enrolled(organization))
             samples = await self._listener.samples(file, found)
-            ear = await self._listener.run(lambda: HeardOnce(self._listener.activity))
+            ear = await self._listener.run(lambda: CachedDetector(self._listener.activity))
             writing = asyncio.create_task(self._units(samples, ear))
             try:
                 turns = await self._listener.run(diarize, blocks(samples), self._speakers, ear)
                 voices = excerpts(turns, lambda first, end: samples[first:end])
                 matches = await self._naming.matches(enrolled, voices)
-                turns = linked(turns, words.PAUSE_MS / 1000)
+                turns = join_turns(turns, words.PAUSE_MS / 1000)
                 texts = words.texts(await writing if turns else [], turns)
             finally:
                 writing.cancel()
@@ -71,5 +71,5 @@ class Recognition:
             for turn, text in zip(turns, texts, strict=True)
         ]
 
-    async def _units(self, samples: Floats, ear: VoiceActivity) -> Sequence[words.Unit]:
+    async def _units(self, samples: Floats, ear: SileroDetector) -> Sequence[words.Unit]:
         return [] if self._writer is None else await self._writer.units(self._listener, samples, ear)

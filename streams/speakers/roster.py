@@ -14,7 +14,7 @@ MOST_SPEAKERS: Final = 50
 MOST_SAMPLES: Final = 20
 
 
-class Model(msgspec.Struct, frozen=True):
+class EmbeddingModel(msgspec.Struct, frozen=True):
     """Which model made a vector; vectors of two that differ in anything cannot be compared."""
 
     name: str
@@ -29,7 +29,7 @@ class Sample(msgspec.Struct, frozen=True):
     id: str
     #: Unit vector, float32[dimension].
     vector: Floats
-    model: Model
+    model: EmbeddingModel
     #: Length of the recording in milliseconds.
     length_ms: int
     #: Where the recording is in the voice store, None when it was not kept.

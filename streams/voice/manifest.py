@@ -10,10 +10,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from streams.models.manifest import FILE, Graph, decoded, file_faults
+from streams.models.manifest import FILE, Graph, file_faults, read_as
 
 
-class Utterance(msgspec.Struct, frozen=True, tag_field="kind", tag="waveform"):
+class UtteranceInput(msgspec.Struct, frozen=True, tag_field="kind", tag="waveform"):
     """The model takes samples, float32[n, samples] of any length: of ours [1, samples] is asked.
 
     What is shorter than `min_samples` is refused; what is longer than `max_samples` is embedded in pieces.
@@ -24,7 +24,7 @@ class Utterance(msgspec.Struct, frozen=True, tag_field="kind", tag="waveform"):
     max_samples: int
 
 
-class Fbank(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="fbank"):
+class FbankInput(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="fbank"):
     """The model takes log mel filter-bank frames as Kaldi or NeMo make them, and maybe how many there are.
 
     The defaults are what CAM++ and the ECAPA of WeSpeaker take, float32[n, frames, 80]. WeSpeaker scales samples by
@@ -54,7 +54,7 @@ class Fbank(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", t
     layout: Literal["frames-bands", "bands-frames"] = "frames-bands"
 
 
-class Diarization(msgspec.Struct, frozen=True):
+class DiarizationSettings(msgspec.Struct, frozen=True):
     """How this model is used to tell speakers apart in a recording; the threshold is a cosine distance, 0..2."""
 
     window_s: float
@@ -66,7 +66,7 @@ class Diarization(msgspec.Struct, frozen=True):
 REGISTERED: Final = 10
 
 
-class Identification(msgspec.Struct, frozen=True):
+class IdentificationSettings(msgspec.Struct, frozen=True):
     """How this model is used to name registered speakers.
 
     A voice is the registered speaker with whom it has the highest cosine, that with the mean direction of the speaker's
@@ -89,14 +89,14 @@ class SpeakerManifest(
     licence: str
     source: str
     graph: Graph
-    input: Utterance | Fbank
+    input: UtteranceInput | FbankInput
     #: Length of the vectors.
     dimension: int
     #: Cosine score from which two utterances are taken for one voice: where as many pairs of one reader are missed as
     #: pairs of two are accepted, measured on readers that the model was not trained on.
     threshold: float
-    diarization: Diarization | None = None
-    identification: Identification | None = None
+    diarization: DiarizationSettings | None = None
+    identification: IdentificationSettings | None = None
     #: What was measured of this model, by the names that evaluation prints.
     figures: dict[str, float] = {}
 
@@ -110,9 +110,9 @@ class SpeakerManifest(
         return f"{self.name}@{self.graph.sha256[:8]}-{given[:6]}"
 
     @property
-    def identifies(self) -> Identification:
+    def identifies(self) -> IdentificationSettings:
         """Return how registered speakers are named; by the threshold of two utterances where nothing is set."""
-        return self.identification or Identification(self.threshold)
+        return self.identification or IdentificationSettings(self.threshold)
 
 
 def read(directory: Path) -> SpeakerManifest:
@@ -121,7 +121,7 @@ def read(directory: Path) -> SpeakerManifest:
     Raises:
         EngineError: there is none, or it is wrong; the message names the file and the fault in one line.
     """
-    return decoded(directory / FILE, SpeakerManifest, faults)
+    return read_as(directory / FILE, SpeakerManifest, faults)
 
 
 def faults(manifest: SpeakerManifest) -> Iterator[str]:
@@ -131,14 +131,14 @@ def faults(manifest: SpeakerManifest) -> Iterator[str]:
         yield f"sample_rate is {given.sample_rate}, expected 1000 to 384000 Hz"
     if not 1 <= given.min_samples <= given.max_samples // 2:
         yield f"min_samples is {given.min_samples}, expected 1 to half of max_samples ({given.max_samples})"
-    if isinstance(given, Fbank):
+    if isinstance(given, FbankInput):
         yield from _fbank_faults(given)
     yield from file_faults("graph", manifest.graph)
     if not 2 <= manifest.dimension <= 8192:
         yield f"dimension is {manifest.dimension}, expected 2 to 8192"
     if not -1 < manifest.threshold < 1:
         yield f"threshold is {manifest.threshold}, expected a cosine between -1 and 1"
-    named = manifest.identification or Identification(0.0)
+    named = manifest.identification or IdentificationSettings(0.0)
     if not -1 < named.threshold < 1:
         yield f"identification.threshold is {named.threshold}, expected a cosine between -1 and 1"
     if not 0 <= named.per_doubling < 1:
@@ -147,7 +147,7 @@ def faults(manifest: SpeakerManifest) -> Iterator[str]:
         yield from _diarization_faults(manifest.diarization, given)
 
 
-def _fbank_faults(given: Fbank) -> Iterator[str]:
+def _fbank_faults(given: FbankInput) -> Iterator[str]:
     frame, hop = given.frame_s * given.sample_rate, given.hop_s * given.sample_rate
     if not 1 <= hop <= frame <= given.min_samples:
         yield f"hop_s and frame_s are {given.hop_s} and {given.frame_s}, expected hop <= frame <= the shortest input"
@@ -162,7 +162,7 @@ def _fbank_faults(given: Fbank) -> Iterator[str]:
         yield f"low_hz and high_hz are {given.low_hz} and {high}, expected 0 <= low < high <= rate / 2"
 
 
-def _diarization_faults(given: Diarization, known: Utterance | Fbank) -> Iterator[str]:
+def _diarization_faults(given: DiarizationSettings, known: UtteranceInput | FbankInput) -> Iterator[str]:
     if not known.min_samples <= given.window_s * known.sample_rate <= known.max_samples:
         yield f"diarization.window_s is {given.window_s}, outside of what the model takes"
     if not 0 < given.hop_s <= given.window_s:

@@ -13,7 +13,7 @@ from app.sessions.rendering import Renderer
 from infra import models
 from streams.audio import decode
 from streams.audio.session import Analysis
-from streams.models.onnx import OnnxEngine
+from streams.models.sound_engine import OnnxSoundEngine
 from topics import media
 from topics.geometry import Geometry
 from topics.ports.sessions import Windows
@@ -21,9 +21,9 @@ from topics.sessions.records import Opened
 
 
 @cache
-def engine(directory: Path) -> OnnxEngine:
+def engine(directory: Path) -> OnnxSoundEngine:
     """A model, loaded once."""
-    return OnnxEngine(directory)
+    return OnnxSoundEngine(directory)
 
 
 class Stored:

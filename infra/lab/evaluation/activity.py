@@ -9,9 +9,9 @@ from typing import Final
 import msgspec
 
 from infra.lab.evaluation.recordings import Recording
-from streams.audio.resample import resampled
+from streams.audio.resample import resample
 from streams.models.protocol import Floats
-from streams.voice.activity import RATE, VoiceActivity
+from streams.voice.activity import RATE, SileroDetector
 
 #: Labels of sounds that people make with their voices; neither right nor wrong to hear speech in.
 VOICES: Final = frozenset({"laughing", "crying_baby", "coughing", "sneezing", "breathing", "snoring"})
@@ -29,7 +29,7 @@ class ActivityFigures(msgspec.Struct, frozen=True):
     real_time: float
 
 
-def evaluate_activity(activity: VoiceActivity, recordings: Iterable[Recording]) -> ActivityFigures:
+def evaluate_activity(activity: SileroDetector, recordings: Iterable[Recording]) -> ActivityFigures:
     """Judge voice activity on labelled recordings.
 
     Raises:
@@ -62,4 +62,4 @@ def evaluate_activity(activity: VoiceActivity, recordings: Iterable[Recording]) 
 
 def _at_rate(recording: Recording) -> Floats:
     pcm = recording.decode()
-    return resampled(pcm.samples, pcm.rate, RATE)
+    return resample(pcm.samples, pcm.rate, RATE)

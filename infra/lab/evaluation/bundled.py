@@ -12,9 +12,9 @@ from infra.lab.evaluation.report import Report
 from infra.models import manifests
 from infra.models.manifests import AnyManifest
 from streams.models.manifest import FILE
-from streams.models.onnx import OnnxEngine
+from streams.models.sound_engine import OnnxSoundEngine
 from streams.voice.manifest import SpeakerManifest
-from streams.voice.speaker import OnnxSpeakerEngine
+from streams.voice.speaker_engine import OnnxSpeakerEngine
 
 
 def measure(directory: Path, data: Path) -> Report:
@@ -27,7 +27,7 @@ def measure(directory: Path, data: Path) -> Report:
     known = manifests.read(directory)
     if isinstance(known, SpeakerManifest):
         return voice.of_speakers(OnnxSpeakerEngine(directory), data)
-    return report.of_bundled(OnnxEngine(directory), data, OnnxEngine(models.directory()))
+    return report.of_bundled(OnnxSoundEngine(directory), data, OnnxSoundEngine(models.directory()))
 
 
 def shipped() -> list[AnyManifest]:

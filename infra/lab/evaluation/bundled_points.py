@@ -15,7 +15,7 @@ from pathlib import Path
 from infra import models
 from infra.lab.evaluation import manifest_files, recordings, sound
 from infra.lab.evaluation.calibration import Calibration, calibrated, of_bundled
-from streams.models.onnx import OnnxEngine
+from streams.models.sound_engine import OnnxSoundEngine
 from topics.errors import EarshotError
 
 
@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--write", action="store_true", help="change the model")
     options = parser.parse_args(arguments)
     try:
-        engine = OnnxEngine(options.model)
+        engine = OnnxSoundEngine(options.model)
         manifest = engine.manifest
         # At points of one half levels are exact, whatever the points were before.
         halves = Calibration((0.5,) * len(manifest.tags), (0,) * len(manifest.tags))

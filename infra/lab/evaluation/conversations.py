@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from infra.lab.evaluation.utterances import Utterance
 from streams.models.protocol import Floats
-from streams.voice.activity import RATE, Segment, VoiceActivity
-from streams.voice.diarization import Turn
+from streams.voice.activity import RATE, SileroDetector, SpeechSegment
+from streams.voice.diarization import SpeakerTurn
 
 Doubles = npt.NDArray[np.float64]
 
@@ -36,13 +36,13 @@ class Conversation(msgspec.Struct, frozen=True):
 
     samples: Floats
     #: Where voice activity hears speech in the clean utterances.
-    turns: tuple[Turn, ...]
+    turns: tuple[SpeakerTurn, ...]
     #: The turns from their beginning to their end, pauses for breath included.
-    spans: tuple[Turn, ...]
+    spans: tuple[SpeakerTurn, ...]
 
 
 def conversations(
-    utterances: Sequence[Utterance], activity: VoiceActivity, count: int, seed: int = 0
+    utterances: Sequence[Utterance], activity: SileroDetector, count: int, seed: int = 0
 ) -> Iterator[Conversation]:
     """Yield `count` conversations of 2, 3 and 4 of these speakers in turn; the same seed gives the same ones.
 
@@ -50,7 +50,7 @@ def conversations(
         ValueError: fewer than four speakers have said enough.
     """
     readers = cast(utterances, max(SPEAKERS))
-    heard: dict[int, list[Segment]] = {}
+    heard: dict[int, list[SpeechSegment]] = {}
     for number in range(count):
         rng = np.random.default_rng((seed, number))
         chosen = rng.choice(len(readers), SPEAKERS[number % len(SPEAKERS)], replace=False).tolist()
@@ -77,7 +77,7 @@ def cast(utterances: Sequence[Utterance], least: int) -> list[Floats]:
 
 
 def _conversation(
-    voices: Sequence[Doubles], heard: Sequence[Sequence[Segment]], rng: np.random.Generator, *, noisy: bool
+    voices: Sequence[Doubles], heard: Sequence[Sequence[SpeechSegment]], rng: np.random.Generator, *, noisy: bool
 ) -> Conversation:
     used = np.zeros(len(voices))
     pieces, spans, turns = [], [], []
@@ -95,11 +95,11 @@ def _conversation(
         first = used[speaker]
         used[speaker] += length
         pieces.append((round(at * RATE), faded(voices[speaker][round(first * RATE) : round((first + length) * RATE)])))
-        spans.append(Turn(at, at + length, speaker))
+        spans.append(SpeakerTurn(at, at + length, speaker))
         for segment in heard[speaker]:
             begin, end = max(segment.start_s, first), min(segment.end_s, first + length)
             if begin < end:
-                turns.append(Turn(begin - first + at, end - first + at, speaker))
+                turns.append(SpeakerTurn(begin - first + at, end - first + at, speaker))
         overlap = rng.uniform() < OVERLAPPING
         at += length + (-rng.uniform(*OVERLAP_S) if overlap else rng.uniform(*PAUSE_S))
     samples = np.zeros(max(start + len(piece) for start, piece in pieces) + RATE // 2)
@@ -109,7 +109,12 @@ def _conversation(
 
 
 def recorded(
-    samples: Doubles, turns: Sequence[Turn], spans: Sequence[Turn], rng: np.random.Generator, *, noisy: bool
+    samples: Doubles,
+    turns: Sequence[SpeakerTurn],
+    spans: Sequence[SpeakerTurn],
+    rng: np.random.Generator,
+    *,
+    noisy: bool,
 ) -> Conversation:
     """Return the conversation, in noise where that is asked for; turns and spans come in any order."""
     if noisy:
@@ -117,7 +122,7 @@ def recorded(
     return Conversation(samples.astype(np.float32), tuple(sorted(turns, key=_start)), tuple(sorted(spans, key=_start)))
 
 
-def _start(turn: Turn) -> float:
+def _start(turn: SpeakerTurn) -> float:
     return turn.start_s
 
 

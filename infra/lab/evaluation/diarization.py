@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from infra.lab.evaluation.conversations import Conversation
-from streams.voice.activity import VoiceActivity
-from streams.voice.diarization import Turn, diarize
-from streams.voice.speaker import SpeakerEngine
+from streams.voice.activity import SileroDetector
+from streams.voice.diarization import SpeakerTurn, diarize
+from streams.voice.speaker_engine import SpeakerEngine
 
 Doubles = npt.NDArray[np.float64]
 
@@ -58,7 +58,7 @@ class Errors(msgspec.Struct, frozen=True):
 
 
 def evaluate_diarization(
-    engine: SpeakerEngine, activity: VoiceActivity, talks: Iterable[Conversation]
+    engine: SpeakerEngine, activity: SileroDetector, talks: Iterable[Conversation]
 ) -> DiarizationFigures:
     """Judge a model by the settings in its manifest.
 
@@ -70,7 +70,7 @@ def evaluate_diarization(
     return summary(found)
 
 
-def summary(found: Sequence[tuple[Conversation, Sequence[Turn]]]) -> DiarizationFigures:
+def summary(found: Sequence[tuple[Conversation, Sequence[SpeakerTurn]]]) -> DiarizationFigures:
     """Compare the turns that were found in conversations with the true ones."""
     if not found:
         raise ValueError("diarization is judged on one conversation or more")
@@ -92,7 +92,7 @@ def summary(found: Sequence[tuple[Conversation, Sequence[Turn]]]) -> Diarization
     )
 
 
-def errors(reference: Sequence[Turn], hypothesis: Sequence[Turn], collar_s: float = 0.0) -> Errors:
+def errors(reference: Sequence[SpeakerTurn], hypothesis: Sequence[SpeakerTurn], collar_s: float = 0.0) -> Errors:
     """Compare two lists of turns; nothing nearer than `collar_s` to an end of a reference turn is counted."""
     ends = [end for turn in reference for end in (turn.start_s, turn.end_s)]
     collars = [bound for end in ends for bound in (end - collar_s, end + collar_s)]
@@ -129,7 +129,7 @@ def best_matching(shared: Doubles) -> float:
     return float(best.max())
 
 
-def _talking(turns: Sequence[Turn], middles: Doubles) -> Doubles:
+def _talking(turns: Sequence[SpeakerTurn], middles: Doubles) -> Doubles:
     """Return float64[speakers, instants]: 1 where a speaker talks."""
     talking = np.zeros((len({turn.speaker for turn in turns}), len(middles)))
     rows = {speaker: row for row, speaker in enumerate(sorted({turn.speaker for turn in turns}))}

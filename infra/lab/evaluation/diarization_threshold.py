@@ -23,10 +23,10 @@ from infra.lab.evaluation import manifest_files, utterances
 from infra.lab.evaluation.conversations import conversations
 from infra.lab.evaluation.diarization import COLLAR_S, Errors, errors
 from streams.voice import manifest
-from streams.voice.activity import bundled
-from streams.voice.diarization import embedded, turns
-from streams.voice.manifest import Diarization
-from streams.voice.speaker import OnnxSpeakerEngine
+from streams.voice.activity import bundled_detector
+from streams.voice.diarization import embed_windows, speaker_turns
+from streams.voice.manifest import DiarizationSettings
+from streams.voice.speaker_engine import OnnxSpeakerEngine
 from topics.errors import EarshotError
 
 THRESHOLDS: Final = tuple(np.arange(0.5, 1.0, 0.02).round(2).tolist())
@@ -38,15 +38,15 @@ FLAT: Final = 0.01
 Curve = Mapping[float, tuple[Errors, Errors]]
 
 
-def curve(directory: Path, speech: Path, settings: Diarization, seed: int) -> Curve:
+def curve(directory: Path, speech: Path, settings: DiarizationSettings, seed: int) -> Curve:
     """Judge the model of a fold at each threshold, on conversations of the readers in its `speakers.txt`."""
     engine = OnnxSpeakerEngine(directory)
     readers = utterances.read(speech, (directory / "speakers.txt").read_text().split())
     found = dict.fromkeys(THRESHOLDS, (Errors(), Errors()))
-    for talk in conversations(readers, bundled(), CONVERSATIONS, seed):
-        heard, vectors = embedded([talk.samples], engine, bundled(), settings)
+    for talk in conversations(readers, bundled_detector(), CONVERSATIONS, seed):
+        heard, vectors = embed_windows([talk.samples], engine, bundled_detector(), settings)
         for threshold, (plain, collared) in found.items():
-            made = turns(heard, vectors, msgspec.structs.replace(settings, threshold=threshold))
+            made = speaker_turns(heard, vectors, msgspec.structs.replace(settings, threshold=threshold))
             found[threshold] = plain + errors(talk.turns, made), collared + errors(talk.turns, made, COLLAR_S)
     return found
 
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--hop", type=float, default=0.8, help="seconds")
     parser.add_argument("--write", type=Path, metavar="MODEL", help="directory of the model that the folds speak for")
     given = parser.parse_args(arguments)
-    settings = Diarization(given.window, given.hop, 1.0)
+    settings = DiarizationSettings(given.window, given.hop, 1.0)
     folders = sorted(path.parent for path in given.folds.glob("*/speakers.txt"))
     try:
         curves = [curve(folder, given.data / "speech", settings, seed) for seed, folder in enumerate(folders)]
@@ -106,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _write(directory: Path, settings: Diarization, plain: Errors, collared: Errors) -> None:
+def _write(directory: Path, settings: DiarizationSettings, plain: Errors, collared: Errors) -> None:
     known = manifest.read(directory)
     rates = {"diarization_error": round(plain.rate, 4), "diarization_error_collar": round(collared.rate, 4)}
     changed = msgspec.structs.replace(known, diarization=settings, figures=known.figures | rates)

@@ -22,7 +22,7 @@ from infra.lab.evaluation.speakers import Scores, equal_error
 from infra.lab.evaluation.utterances import SAMPLE_RATE, Utterance
 from streams.models.protocol import Floats
 from streams.voice.manifest import REGISTERED
-from streams.voice.speaker import SpeakerEngine
+from streams.voice.speaker_engine import SpeakerEngine
 
 #: Readers who are not registered in a draw. How the threshold grows is measured where so many times ten are.
 OTHERS: Final = 10

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from streams.models.manifest import Tag
+from streams.models.manifest import ModelTag
 
 
 class Meaning(msgspec.Struct, frozen=True):
@@ -100,7 +100,7 @@ TEN: Final = {
 }
 
 
-def columns(meaning: Meaning, tags: Sequence[Tag]) -> tuple[list[int], list[int]]:
+def columns(meaning: Meaning, tags: Sequence[ModelTag]) -> tuple[list[int], list[int]]:
     """Return the columns of the tags of a model that are (true, allowed); names that it does not know are left out."""
     classes = {index for tag in tags if tag.name in meaning.true for index in tag.classes}
     true = [column for column, tag in enumerate(tags) if tag.name in meaning.true]

@@ -27,8 +27,8 @@ from infra.lab.evaluation.conversations import (
     recorded,
 )
 from infra.lab.evaluation.utterances import Utterance, at_speed
-from streams.voice.activity import RATE, Segment, VoiceActivity
-from streams.voice.diarization import Turn
+from streams.voice.activity import RATE, SileroDetector, SpeechSegment
+from streams.voice.diarization import SpeakerTurn
 
 #: Lengths of turns; as many between 1 and 3 s as between 3 and 9 s.
 TURN_S: Final = (1.0, 9.0)
@@ -45,11 +45,11 @@ SHARES: Final = 2.0
 class Long:
     """Makes conversations of some readers."""
 
-    def __init__(self, utterances: Sequence[Utterance], activity: VoiceActivity) -> None:
+    def __init__(self, utterances: Sequence[Utterance], activity: SileroDetector) -> None:
         """Cast those who say enough; see `conversations.cast`."""
         self._voices = [samples.astype(np.float64) for samples in cast(utterances, 1)]
         self._activity = activity
-        self._heard: dict[int, list[Segment]] = {}
+        self._heard: dict[int, list[SpeechSegment]] = {}
 
     def make(self, minutes: float, speakers: int, number: int, seed: int = 0) -> Conversation:
         """Return a conversation of that many of the readers; those with odd numbers are held in a room with noise.
@@ -79,7 +79,7 @@ class Long:
 
 def _conversation(
     voices: Sequence[Doubles],
-    heard: Sequence[Sequence[Segment]],
+    heard: Sequence[Sequence[SpeechSegment]],
     seconds: float,
     rng: np.random.Generator,
     *,
@@ -87,8 +87,8 @@ def _conversation(
 ) -> Conversation:
     shares = rng.dirichlet([SHARES] * len(voices))
     samples = np.zeros(round((seconds + TURN_S[1] + 1.0) * RATE))
-    spans: list[Turn] = []
-    turns: list[Turn] = []
+    spans: list[SpeakerTurn] = []
+    turns: list[SpeakerTurn] = []
     at = rng.uniform(*PAUSE_S)
     while at < seconds:
         speaker = _next(shares, spans, rng)
@@ -98,18 +98,18 @@ def _conversation(
         piece = _varied(voices[speaker][round(first * RATE) : round((first + length) * RATE)], percent, rng)
         start = round(at * RATE)
         samples[start : start + len(piece)] += piece
-        spans.append(Turn(at, at + len(piece) / RATE, speaker))
+        spans.append(SpeakerTurn(at, at + len(piece) / RATE, speaker))
         for segment in heard[speaker]:
             begin, end = max(segment.start_s, first) - first, min(segment.end_s, first + length) - first
             if begin < end:
-                turns.append(Turn(at + begin * 100 / percent, at + end * 100 / percent, speaker))
+                turns.append(SpeakerTurn(at + begin * 100 / percent, at + end * 100 / percent, speaker))
         overlap = rng.uniform() < OVERLAPPING and len(voices) > 1
         at += len(piece) / RATE + (-rng.uniform(*OVERLAP_S) if overlap else rng.uniform(*PAUSE_S))
     samples = samples[: round((spans[-1].end_s + 0.5) * RATE)]
     return recorded(samples, turns, spans, rng, noisy=noisy)
 
 
-def _next(shares: Doubles, spans: Sequence[Turn], rng: np.random.Generator) -> int:
+def _next(shares: Doubles, spans: Sequence[SpeakerTurn], rng: np.random.Generator) -> int:
     """Return who talks next: each once, in order, then by the shares another than the last one, if there is."""
     if len(spans) < len(shares):
         return len(spans)

@@ -23,9 +23,9 @@ import msgspec
 from infra.lab.evaluation import utterances
 from infra.lab.evaluation.diarization import Errors, errors
 from infra.lab.evaluation.long_conversations import Long
-from streams.voice.activity import VoiceActivity, bundled
+from streams.voice.activity import SileroDetector, bundled_detector
 from streams.voice.diarization import diarize
-from streams.voice.speaker import OnnxSpeakerEngine, SpeakerEngine
+from streams.voice.speaker_engine import OnnxSpeakerEngine, SpeakerEngine
 from topics.errors import EarshotError
 
 #: One without and one with a room and noise.
@@ -50,7 +50,7 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 def judged(
-    engine: SpeakerEngine, activity: VoiceActivity, makes: Long, cells: Sequence[tuple[float, int]], seed: int
+    engine: SpeakerEngine, activity: SileroDetector, makes: Long, cells: Sequence[tuple[float, int]], seed: int
 ) -> dict[tuple[float, int], Cell]:
     """Judge a model by its own settings on conversations of (minutes, speakers).
 
@@ -108,8 +108,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ]
         for seed, path in enumerate(sorted(given.folds.glob("*/speakers.txt"))):
             readers = utterances.read(given.data / "speech", path.read_text().split())
-            makes = Long(readers, bundled())
-            for key, cell in judged(OnnxSpeakerEngine(path.parent), bundled(), makes, wanted, seed).items():
+            makes = Long(readers, bundled_detector())
+            for key, cell in judged(OnnxSpeakerEngine(path.parent), bundled_detector(), makes, wanted, seed).items():
                 whole[key] += cell
     except (OSError, ValueError, EarshotError) as error:
         print(f"infra.lab.evaluation.long_diarization: {error}", file=sys.stderr)

@@ -17,7 +17,7 @@ from infra.lab.evaluation.recordings import Recording, Skipped
 from infra.lab.evaluation.report import Report
 from infra.lab.evaluation.sound import Scored, join, score
 from streams.models.manifest import Manifest
-from streams.models.protocol import Engine
+from streams.models.protocol import SoundEngine
 
 #: Costs between which that is looked for which gives the wanted false events, and halvings of the interval.
 COSTS: Final = (0.01, 1000.0)
@@ -41,7 +41,7 @@ def read(manifest: Manifest, folder: Path, table: Path, labels: Path | None) -> 
 
 
 def calibrate(
-    engine: Engine, given: Sequence[Recording], skipped: Sequence[Skipped], false_per_minute: float | None
+    engine: SoundEngine, given: Sequence[Recording], skipped: Sequence[Skipped], false_per_minute: float | None
 ) -> Outcome:
     """Set points for recordings.
 

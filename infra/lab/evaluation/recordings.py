@@ -10,8 +10,8 @@ from typing import Final
 import msgspec
 
 from infra.lab.evaluation.labels import LABELS, Meaning
-from streams.audio.decode import Pcm, decode_chunk
-from streams.models.manifest import Tag
+from streams.audio.decode import DecodedAudio, decode_chunk
+from streams.models.manifest import ModelTag
 from topics.errors import AudioError, BadRequest
 from topics.media import parse
 
@@ -35,18 +35,18 @@ class Recording(msgspec.Struct, frozen=True):
     name: str
     label: str
     spans: tuple[Span, ...]
-    audio: Path | Pcm
+    audio: Path | DecodedAudio
     #: Recordings of one source are never on both sides of a cross-check.
     source: str
     fold: str = ""
 
-    def decode(self) -> Pcm:
+    def decode(self) -> DecodedAudio:
         """Return the samples.
 
         Raises:
             AudioError: the file cannot be read or does not decode.
         """
-        if isinstance(self.audio, Pcm):
+        if isinstance(self.audio, DecodedAudio):
             return self.audio
         try:
             return decode_chunk(self.audio.read_bytes(), ANY)
@@ -146,7 +146,7 @@ def halves(recordings: Sequence[Recording]) -> tuple[list[Recording], list[Recor
     )
 
 
-def meanings(tags: Sequence[Tag], table: Path | None = None) -> dict[str, Meaning]:
+def meanings(tags: Sequence[ModelTag], table: Path | None = None) -> dict[str, Meaning]:
     """Return what labels mean to a model: its tags' own names, the labels of ESC-50, and those of a table.
 
     The table is a CSV of `label` and `tags`, and may have `tolerated`: names of tags with spaces between them.

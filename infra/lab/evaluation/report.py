@@ -25,8 +25,8 @@ from infra.lab.evaluation.metrics import (
 )
 from infra.lab.evaluation.recordings import Recording, Skipped
 from infra.lab.evaluation.sound import Scored, join, score
-from streams.models.manifest import LogMel, Tag
-from streams.models.protocol import Engine, Floats
+from streams.models.manifest import LogMel, ModelTag
+from streams.models.protocol import Floats, SoundEngine
 
 #: Calls that a time is the median of.
 CALLS: Final = 200
@@ -75,7 +75,7 @@ class Report(msgspec.Struct, frozen=True):
     measured: dict[str, float] = {}
 
 
-def of_bundled(engine: Engine, data: Path, against: Engine) -> Report:
+def of_bundled(engine: SoundEngine, data: Path, against: SoundEngine) -> Report:
     """Measure a model on clips, on scenes made of them, and on clean speech of a data directory.
 
     The lines called cross-checked have the points that the other half of the recordings asks for, so they tell what to
@@ -107,7 +107,7 @@ def of_bundled(engine: Engine, data: Path, against: Engine) -> Report:
     )
 
 
-def held_out(judges: Sequence[Engine], data: Path) -> dict[str, float]:
+def held_out(judges: Sequence[SoundEngine], data: Path) -> dict[str, float]:
     """Return the figures of a model that learns from the recordings: a judge of each half learnt from the other.
 
     Raises:
@@ -118,7 +118,7 @@ def held_out(judges: Sequence[Engine], data: Path) -> dict[str, float]:
     return _figures(_lines(parts), naming(join([part.clips for part in parts])))
 
 
-def of_recordings(engine: Engine, given: Sequence[Recording], skipped: Sequence[Skipped]) -> Report:
+def of_recordings(engine: SoundEngine, given: Sequence[Recording], skipped: Sequence[Skipped]) -> Report:
     """Measure a model on recordings of a user, of which some were left out before.
 
     Raises:
@@ -154,7 +154,7 @@ def halves(data: Path) -> Iterable[tuple[list[Recording], list[Recording]]]:
     return zip(recordings.halves(recordings.sounds(data)), recordings.halves(recordings.speech(data)), strict=True)
 
 
-def _part(engine: Engine, clips: list[Recording], speech: list[Recording]) -> Part:
+def _part(engine: SoundEngine, clips: list[Recording], speech: list[Recording]) -> Part:
     return Part(score(engine, clips), score(engine, scenes.build(clips, speech)), score(engine, speech))
 
 
@@ -192,7 +192,7 @@ def line(material: str, scored: Scored, on: Bools) -> Line:
     return Line(material, len(scored.recordings), truth.minutes, figures(on, truth), figures(median, truth))
 
 
-def tag_lines(tags: Sequence[Tag], on: Bools, truth: Truth) -> tuple[TagLine, ...]:
+def tag_lines(tags: Sequence[ModelTag], on: Bools, truth: Truth) -> tuple[TagLine, ...]:
     """Return what detections, bool[windows, tags], found of each tag."""
     found, clips = clips_found(on, truth)
     false = false_events(on, truth)
@@ -218,7 +218,7 @@ def named(given: Line) -> dict[str, float]:
     return {key: round(value, 4) for key, value in found.items() if value == value}
 
 
-def _time_ratio(engine: Engine, against: Engine) -> float:
+def _time_ratio(engine: SoundEngine, against: SoundEngine) -> float:
     """Return the median time of scoring a patch on one thread, in units of another model's, call by call in turn."""
     if engine.manifest.model_id == against.manifest.model_id:
         return 1.0
@@ -232,7 +232,7 @@ def _time_ratio(engine: Engine, against: Engine) -> float:
     return round(statistics.median(times[0]) / statistics.median(times[1]), 2)
 
 
-def _patch(engine: Engine) -> Floats:
+def _patch(engine: SoundEngine) -> Floats:
     given = engine.manifest.input
     shape = (given.frames, given.bands) if isinstance(given, LogMel) else (given.samples,)
     return np.random.default_rng(0).standard_normal(shape).astype(np.float32)

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from infra.lab.evaluation.recordings import Recording, Span
-from streams.audio.decode import Pcm
+from streams.audio.decode import DecodedAudio
 from streams.models.protocol import Floats
 from topics.errors import BadRequest
 
@@ -77,7 +77,11 @@ def _scene(
     samples += _noise(random, len(samples))
     samples[-RATE * PART // 2 :] += _hum(RATE * PART // 2)
     return Recording(
-        name=setting.name, label=setting.name, spans=tuple(spans), audio=Pcm(RATE, samples), source=setting.name
+        name=setting.name,
+        label=setting.name,
+        spans=tuple(spans),
+        audio=DecodedAudio(RATE, samples),
+        source=setting.name,
     )
 
 

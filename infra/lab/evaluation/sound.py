@@ -14,10 +14,10 @@ import numpy.typing as npt
 from infra.lab.evaluation.labels import columns
 from infra.lab.evaluation.metrics import Bools, Doubles, Truth
 from infra.lab.evaluation.recordings import Recording, Skipped
-from streams.audio.decode import Pcm
+from streams.audio.decode import DecodedAudio
 from streams.audio.session import Analysis
 from streams.models.manifest import Manifest
-from streams.models.protocol import Engine
+from streams.models.protocol import SoundEngine
 from topics.errors import AudioError, BadRequest
 from topics.geometry import SESSIONS
 from topics.scores import STEP, ZERO
@@ -84,7 +84,7 @@ def point_at(level: int) -> float:
     return round(1.0 / (1.0 + math.exp(-STEP * level)), 4)
 
 
-def score(engine: Engine, recordings: Sequence[Recording], workers: int = WORKERS) -> Scored:
+def score(engine: SoundEngine, recordings: Sequence[Recording], workers: int = WORKERS) -> Scored:
     """Score recordings; those that do not decode are skipped.
 
     Raises:
@@ -145,7 +145,7 @@ class _Windows(msgspec.Struct, frozen=True):
     seconds: float
 
 
-def _score(engine: Engine, recording: Recording) -> _Windows | Skipped:
+def _score(engine: SoundEngine, recording: Recording) -> _Windows | Skipped:
     try:
         pcm = recording.decode()
     except AudioError as error:
@@ -174,7 +174,7 @@ def _truth(manifest: Manifest, recording: Recording, windows: int) -> tuple[Bool
     return true, allowed
 
 
-def _heard(pcm: Pcm, windows: int) -> Bools:
+def _heard(pcm: DecodedAudio, windows: int) -> Bools:
     """Return in which windows there is something to hear."""
     power = np.concatenate(([0.0], np.cumsum(np.square(pcm.samples, dtype=np.float64))))
     starts = np.arange(windows) * (pcm.rate * SESSIONS.hop_ms // 1000)

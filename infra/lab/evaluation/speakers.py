@@ -15,7 +15,7 @@ from infra.lab.evaluation import utterances
 from infra.lab.evaluation.channels import through_channel
 from infra.lab.evaluation.utterances import SAMPLE_RATE, Utterance
 from streams.models.protocol import Floats
-from streams.voice.speaker import SpeakerEngine
+from streams.voice.speaker_engine import SpeakerEngine
 
 SEGMENT_S: Final = 4.0
 SEED: Final = 1

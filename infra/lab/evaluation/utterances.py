@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import soundfile
 
-from streams.audio.resample import resampled
+from streams.audio.resample import resample
 from streams.models.protocol import Floats
 from topics.errors import AudioError
 
@@ -57,7 +57,7 @@ def at_speed(samples: Floats, percent: int) -> Floats:
     """Return what a recording sounds like played at `percent` of its speed: pitch and formants move with it."""
     if percent == 100:
         return samples
-    return resampled(samples, SAMPLE_RATE * percent // 100, SAMPLE_RATE)
+    return resample(samples, SAMPLE_RATE * percent // 100, SAMPLE_RATE)
 
 
 def folds(speakers: Iterable[str], count: int, seed: int = 0) -> list[list[str]]:

@@ -16,7 +16,7 @@ from infra.lab.evaluation.report import OURS, Report
 from infra.lab.evaluation.speakers import evaluate_speakers
 from streams.voice import activity
 from streams.voice.diarization import diarize
-from streams.voice.speaker import SpeakerEngine
+from streams.voice.speaker_engine import SpeakerEngine
 
 #: Conversations that are made of the utterances.
 CONVERSATIONS: Final = 12
@@ -47,7 +47,7 @@ def of_speakers(engine: SpeakerEngine, data: Path) -> Report:
 
 def diarization_error(engine: SpeakerEngine, data: Path) -> float:
     """Return the diarization error rate on conversations of readers, their number unknown, without a collar."""
-    network = activity.bundled()
+    network = activity.bundled_detector()
     total = Errors()
     for made in conversations(utterances.read(data / "speech"), network, CONVERSATIONS):
         total += errors(made.turns, diarize([made.samples], engine, network))
@@ -61,7 +61,7 @@ def of_activity(data: Path) -> Report:
         BadRequest: the recordings are not there.
         EngineError: the network cannot be had, or failed.
     """
-    found = evaluate_activity(activity.bundled(), [*recordings.sounds(data), *recordings.speech(data)])
+    found = evaluate_activity(activity.bundled_detector(), [*recordings.sounds(data), *recordings.speech(data)])
     measured = {
         "activity_on_speech": found.speech,
         "activity_on_sounds": found.sounds,

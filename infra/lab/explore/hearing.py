@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from infra.lab.explore.columns import Columns
 from streams.audio import logmel
-from streams.audio.decode import FileAudio, open_file
+from streams.audio.decode import AudioFile, open_file
 from streams.audio.session import Analysis
 from streams.models.manifest import LogMel, Manifest
-from streams.models.protocol import Engine, Floats
+from streams.models.protocol import Floats, SoundEngine
 from topics.errors import AudioError
 from topics.geometry import SESSIONS
 from topics.media import parse
@@ -45,7 +45,7 @@ class Heard(msgspec.Struct, frozen=True):
 class Ear:
     """A model that notes what it is given; only for an `Analysis` that scores each patch once, in order."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: SoundEngine) -> None:
         self.manifest = engine.manifest
         self._engine = engine
         given = engine.manifest.input
@@ -55,8 +55,8 @@ class Ear:
         self._after = np.empty((0, self.front.bands), np.float32)
 
     def scores(self, patch: Floats) -> Floats:
-        """Score one patch; see `streams.models.protocol.Engine`."""
-        frames = patch if isinstance(self.manifest.input, LogMel) else logmel.frames(self.front, patch)
+        """Score one patch; see `streams.models.protocol.SoundEngine`."""
+        frames = patch if isinstance(self.manifest.input, LogMel) else logmel.log_mel_frames(self.front, patch)
         # The next patch begins a hop later and brings the other frames again.
         self._columns.add(frames[: self._per_hop])
         self._after = frames[self._per_hop :]
@@ -68,7 +68,7 @@ class Ear:
         return self._columns.finish(), self._columns.span * self.front.hop / self.front.sample_rate
 
 
-def hear(path: Path, engine: Engine, start: float = 0.0, end: float | None = None) -> Heard:
+def hear(path: Path, engine: SoundEngine, start: float = 0.0, end: float | None = None) -> Heard:
     """Analyse a file, or what is in it from `start` to `end` (seconds).
 
     Memory stays bounded but for one byte a window and tag: 20 MB for a day and a hundred tags.
@@ -103,7 +103,7 @@ def hear(path: Path, engine: Engine, start: float = 0.0, end: float | None = Non
     )
 
 
-def _section(audio: FileAudio, start: float, end: float | None) -> Iterator[Floats]:
+def _section(audio: AudioFile, start: float, end: float | None) -> Iterator[Floats]:
     first = round(start * audio.rate)
     last = None if end is None else round(end * audio.rate)
     at = 0

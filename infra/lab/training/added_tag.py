@@ -14,7 +14,7 @@ import numpy as np
 
 from infra.lab.training import background
 from streams.models import heads
-from streams.models.manifest import FILE, Heads, Manifest, Tag
+from streams.models.manifest import FILE, Heads, Manifest, ModelTag
 from streams.models.protocol import Floats
 from topics.errors import BadRequest
 
@@ -54,7 +54,7 @@ def write(base: Path, manifest: Manifest, name: str, category: str, head: Floats
     rows = np.empty((0, len(head)), np.float32) if manifest.heads is None else heads.read(base, manifest.heads)
     before = next((tag for tag in manifest.tags if tag.name == name), None)
     row = len(rows) if before is None or before.head is None else before.head
-    tag = Tag(name, category, classes=(), point=POINT, head=row, clips=clips)
+    tag = ModelTag(name, category, classes=(), point=POINT, head=row, clips=clips)
     tags = (*manifest.tags, tag) if before is None else tuple(tag if one is before else one for one in manifest.tags)
     file = io.BytesIO()
     np.save(file, np.concatenate((rows[:row], head[None], rows[row + 1 :])))

@@ -23,8 +23,8 @@ from infra import models
 from infra.lab.training import attribution, clips
 from infra.lab.training.embeddings import embed
 from streams.models.manifest import Manifest
-from streams.models.onnx import OnnxEngine
 from streams.models.protocol import Floats
+from streams.models.sound_engine import OnnxSoundEngine
 from topics.errors import EarshotError, EngineError
 
 HERE: Final = Path(__file__).parent / "background"
@@ -99,7 +99,7 @@ def dequantise(stored: npt.NDArray[np.uint8]) -> Floats:
     return np.square(stored.astype(np.float32) / STEPS) * np.float32(LARGEST)
 
 
-def write(engine: OnnxEngine, data: Path) -> Path:
+def write(engine: OnnxSoundEngine, data: Path) -> Path:
     """Make the background for a model of the clips and utterances in a data directory.
 
     Raises:
@@ -127,7 +127,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, required=True)
     given = parser.parse_args(arguments)
     try:
-        path = write(OnnxEngine(models.directory()), given.data)
+        path = write(OnnxSoundEngine(models.directory()), given.data)
         (HERE / ATTRIBUTION).write_text(attribution.notice(clips.read_clips(given.data), CREDIT), encoding="utf-8")
     except (OSError, EarshotError) as error:
         print(f"background: {error}", file=sys.stderr)

@@ -34,8 +34,8 @@ from infra.lab.training.clips import FOLDS, Clip, read_clips
 from infra.lab.training.embeddings import Windows, embed
 from infra.lab.training.heads import Doubles
 from streams.models.manifest import FILE, Heads, Manifest
-from streams.models.onnx import OnnxEngine
 from streams.models.protocol import Floats
+from streams.models.sound_engine import OnnxSoundEngine
 from topics.errors import EarshotError
 
 #: Tag, label of its recordings, and its class.
@@ -147,7 +147,7 @@ def held_out(base: Path, known: Manifest, material: Material, data: Path) -> dic
             rest = Material(tuple(material.clips[i] for i in kept), tuple(material.windows[i] for i in kept))
             out = Path(scratch) / str(number)
             write(base, *learn(known, base / known.graph.file, rest), "", out)
-            judges.append(OnnxEngine(out))
+            judges.append(OnnxSoundEngine(out))
         return report.held_out(judges, data)
 
 
@@ -159,7 +159,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     base = models.directory()
     try:
-        engine = OnnxEngine(base)
+        engine = OnnxSoundEngine(base)
         clips = read_clips(given.data)
         material = Material(clips, tuple(embed(engine, clip.path) for clip in clips))
         manifest, rows = learn(engine.manifest, base / engine.manifest.graph.file, material)

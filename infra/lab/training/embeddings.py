@@ -10,8 +10,8 @@ import numpy as np
 
 from streams.audio.decode import decode_chunk
 from streams.audio.session import Analysis
-from streams.models.onnx import OnnxEngine
 from streams.models.protocol import Floats
+from streams.models.sound_engine import OnnxSoundEngine
 from topics.errors import AudioError, BadRequest
 from topics.geometry import SESSIONS
 from topics.media import parse
@@ -36,7 +36,7 @@ class Skipped(msgspec.Struct, frozen=True):
 class _Notes:
     """A model that keeps the embedding of each patch and scores nothing."""
 
-    def __init__(self, engine: OnnxEngine) -> None:
+    def __init__(self, engine: OnnxSoundEngine) -> None:
         self.manifest = engine.manifest
         self.kept: list[Floats] = []
         self._engine = engine
@@ -48,7 +48,7 @@ class _Notes:
         return self._nothing
 
 
-def embed(engine: OnnxEngine, path: Path) -> Windows:
+def embed(engine: OnnxSoundEngine, path: Path) -> Windows:
     """Return the windows of a file by the analysis that the service runs.
 
     Raises:
@@ -66,7 +66,7 @@ def embed(engine: OnnxEngine, path: Path) -> Windows:
     return Windows(np.stack(notes.kept), _levels(pcm.samples, pcm.rate, len(notes.kept)))
 
 
-def embed_folder(engine: OnnxEngine, directory: Path) -> tuple[list[Windows], list[Skipped]]:
+def embed_folder(engine: OnnxSoundEngine, directory: Path) -> tuple[list[Windows], list[Skipped]]:
     """Return the recordings under a directory in the order of their paths, and what does not decode.
 
     Raises:

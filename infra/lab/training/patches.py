@@ -23,7 +23,7 @@ SPEEDS: Final = (0.85, 1.18)
 def grid(samples: Floats) -> Floats:
     """Return float32[windows, 96, 64], a window every 0.5 s, those that lie wholly in the samples (at least one)."""
     short = FRONT_END.samples - len(samples)
-    rows = logmel.frames(FRONT_END, np.pad(samples, (0, max(0, short))))
+    rows = logmel.log_mel_frames(FRONT_END, np.pad(samples, (0, max(0, short))))
     step = HOP // FRONT_END.hop
     return np.stack([rows[at : at + FRONT_END.frames] for at in range(0, len(rows) - FRONT_END.frames + 1, step)])
 
@@ -38,7 +38,9 @@ def crops(samples: Floats, count: int, random: np.random.Generator) -> Floats:
         speed = np.exp(random.uniform(*np.log(SPEEDS)))
         at = min(int(random.choice(starts) + random.integers(STEP)), len(samples) - longest)
         times = at + speed * np.arange(FRONT_END.samples)
-        patch[:] = logmel.frames(FRONT_END, np.interp(times, np.arange(len(samples)), samples).astype(np.float32))
+        patch[:] = logmel.log_mel_frames(
+            FRONT_END, np.interp(times, np.arange(len(samples)), samples).astype(np.float32)
+        )
     return made
 
 

@@ -28,7 +28,7 @@ from infra.lab.training.clips import FOLDS, KNOWN, Clip, read_clips
 from infra.lab.training.material import Material
 from infra.models.front_end import FRONT_END
 from streams.models import manifest, runtime
-from streams.models.manifest import Graph, Manifest, Output, Tag
+from streams.models.manifest import Graph, Manifest, ModelTag, Output
 from topics.errors import EarshotError
 
 SEED: Final = 1
@@ -95,7 +95,7 @@ def manifest_of(graph: bytes, points: Sequence[float], figures: dict[str, float]
         output=Output(scores="scores", embedding="embedding"),
         classes=tuple(label for label, _, _ in KNOWN),
         tags=tuple(
-            Tag(name=tag, category=category, classes=(index,), point=round(point, 3))
+            ModelTag(name=tag, category=category, classes=(index,), point=round(point, 3))
             for index, ((_, tag, category), point) in enumerate(zip(KNOWN, points, strict=True))
         ),
         figures={name: round(figure, 4) for name, figure in figures.items()},

@@ -31,8 +31,8 @@ from infra.lab.training.speaker_graph import Projection
 from infra.lab.training.speaker_statistics import CHANNELS, SPEEDS, Crops, crops
 from streams.models.manifest import FILE, Graph
 from streams.voice import manifest
-from streams.voice.manifest import Diarization, Identification, SpeakerManifest
-from streams.voice.speaker import OnnxSpeakerEngine
+from streams.voice.manifest import DiarizationSettings, IdentificationSettings, SpeakerManifest
+from streams.voice.speaker_engine import OnnxSpeakerEngine
 from topics.errors import EarshotError
 
 NAME: Final = "speaker-mini"
@@ -40,7 +40,7 @@ VERSION: Final = "1"
 SEED: Final = 0
 SOURCE: Final = "infra/lab/training/speaker.py"
 #: Chosen on synthetic conversations of readers left out, see `infra.lab.evaluation.diarization_threshold`.
-DIARIZATION: Final = Diarization(window_s=1.6, hop_s=0.8, threshold=0.78)
+DIARIZATION: Final = DiarizationSettings(window_s=1.6, hop_s=0.8, threshold=0.78)
 NOTICE: Final = """\
 speaker-mini
 Licensed under the Apache License, Version 2.0; the text is the file LICENSE at the root of this project.
@@ -81,7 +81,7 @@ def cross_checked(
         figures = evaluate_speakers(engine, data / "speech", held)
         matches.append(evaluate_identification(engine, data / "speech", held))
         growths.append(identification.growth(engine, data / "speech", held))
-        identifies = Identification(identification.open_set(matches[-1][0])[1], growths[-1])
+        identifies = IdentificationSettings(identification.open_set(matches[-1][0])[1], growths[-1])
         named = identification.figures(*matches[-1], identifies.threshold)
         write(layer, described(figures.threshold, identifies, rates(figures) | named), folder)
         (folder / "speakers.txt").write_text("".join(f"{speaker}\n" for speaker in held))
@@ -89,7 +89,7 @@ def cross_checked(
         found.append(figures)
     means = {name: float(np.mean([getattr(figures, name) for figures in found])) for name in rates(found[0])}
     threshold, named = identification.cross_checked(matches)
-    identifies = Identification(threshold, float(np.mean(growths)))
+    identifies = IdentificationSettings(threshold, float(np.mean(growths)))
     return described(float(np.mean([figures.threshold for figures in found])), identifies, means | named)
 
 
@@ -105,7 +105,9 @@ def rates(figures: SpeakerFigures) -> dict[str, float]:
     return {name: value for name, value in msgspec.structs.asdict(figures).items() if name.startswith("eer_")}
 
 
-def described(threshold: float, identifies: Identification | None, figures: dict[str, float]) -> SpeakerManifest:
+def described(
+    threshold: float, identifies: IdentificationSettings | None, figures: dict[str, float]
+) -> SpeakerManifest:
     """Return the manifest of a net whose graph is still to be written, with its thresholds."""
     return SpeakerManifest(
         name=NAME,
@@ -113,11 +115,12 @@ def described(threshold: float, identifies: Identification | None, figures: dict
         licence="Apache-2.0",
         source=SOURCE,
         graph=Graph("model.onnx", "0" * 64),
-        input=manifest.Utterance(SAMPLE_RATE, min_samples=SAMPLE_RATE // 2, max_samples=30 * SAMPLE_RATE),
+        input=manifest.UtteranceInput(SAMPLE_RATE, min_samples=SAMPLE_RATE // 2, max_samples=30 * SAMPLE_RATE),
         dimension=speaker_projection.DIMENSION,
         threshold=round(threshold, 3),
         diarization=DIARIZATION,
-        identification=identifies and Identification(round(identifies.threshold, 3), round(identifies.per_doubling, 3)),
+        identification=identifies
+        and IdentificationSettings(round(identifies.threshold, 3), round(identifies.per_doubling, 3)),
         figures={name: round(value, 4) for name, value in figures.items()},
     )
 

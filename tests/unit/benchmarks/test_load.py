@@ -75,7 +75,7 @@ def test_the_processor_time_of_this_process_grows() -> None:
 def test_a_threads_cpu_is_divided_by_its_samples() -> None:
     text = """thread (7): main;x (uvicorn/x.py:2);audio_bytes (app/http/bodies.py:9);decode (y.py:3) 6
 thread (7): main;x (uvicorn/x.py:2) 2
-thread (8): inference;run (streams/models/onnx.py:4) 1
+thread (8): inference;run (streams/models/sound_engine.py:4) 1
 thread (8): inference;wait (concurrent/futures/thread.py:81) 100"""
     spent = profile.seconds(profile.collapsed(text), {7: 4.0, 8: 5.0, 9: 1.0})
     assert spent == {"JSON and base64": 3.0, "HTTP": 1.0, "model": 5.0, profile.OTHER_THREADS: 1.0}

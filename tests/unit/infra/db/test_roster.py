@@ -19,7 +19,7 @@ from infra.db import speakers
 from infra.db.accounts import Accounts
 from infra.db.database import Database
 from infra.db.speakers import SqlRoster
-from streams.speakers.roster import MOST_SAMPLES, MOST_SPEAKERS, Enrolled, Model, Roster, Sample
+from streams.speakers.roster import MOST_SAMPLES, MOST_SPEAKERS, EmbeddingModel, Enrolled, Roster, Sample
 from tests.unit.infra.conftest import empty, run
 from topics.errors import DirectoryDown, NotFound, RuleBroken, Unavailable
 from topics.keys import new_id
@@ -27,7 +27,7 @@ from topics.keys import new_id
 T = TypeVar("T")
 
 DIMENSION = 128
-MODEL = Model("mini", "ab" * 32)
+MODEL = EmbeddingModel("mini", "ab" * 32)
 HOUR = 3600
 
 
@@ -119,7 +119,7 @@ def test_a_sample_is_embedded_again(database_url: str) -> None:
         first, second = sample(1), sample(2)
         await roster.add(zoo, "Anna", first)
         await roster.add(zoo, "Anna", second)
-        again = msgspec.structs.replace(first, vector=sample(3).vector, model=Model("other", "cd" * 32))
+        again = msgspec.structs.replace(first, vector=sample(3).vector, model=EmbeddingModel("other", "cd" * 32))
         assert await roster.replace(zoo, "Anna", again) is True
         assert await roster.replace(zoo, "Ben", again) is False
         assert await roster.replace(zoo, "Anna", sample(4)) is False

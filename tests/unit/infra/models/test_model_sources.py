@@ -17,7 +17,7 @@ import pytest
 
 from infra.models import archives, sources
 from infra.models.registry import Registry
-from streams.models.manifest import FILE, MOST_BYTES
+from streams.models.manifest import FILE, MAX_BYTES
 from tests.unit.streams.models import models
 from topics.errors import EngineError
 
@@ -155,7 +155,7 @@ def test_sources_that_are_none(source: Path, tmp_path: Path) -> None:
 
 def test_a_graph_of_ten_gigabytes(tmp_path: Path) -> None:
     with (tmp_path / "large.onnx").open("wb") as file:
-        file.truncate(10 * MOST_BYTES)
+        file.truncate(10 * MAX_BYTES)
     with pytest.raises(EngineError, match=r"large.onnx: is larger than"):
         Registry(tmp_path / "data").add(tmp_path / "large.onnx", recipe="ced")
 
@@ -198,6 +198,6 @@ def test_urls(source: Path, tmp_path: Path, server: str, monkeypatch: pytest.Mon
         with pytest.raises(EngineError, match=fault) as refusal:
             registry.add(url)
         assert "\n" not in str(refusal.value)
-    monkeypatch.setattr(sources, "MOST_BYTES", 100)
+    monkeypatch.setattr(sources, "MAX_BYTES", 100)
     with pytest.raises(EngineError, match=r"m.zip: is larger than 100 bytes"):
         registry.add(f"{server}/m.zip", sha256=digest)

@@ -18,7 +18,7 @@ from streams.audio.decode import decode_chunk
 from streams.audio.session import Analysis
 from streams.models import manifest
 from streams.models.manifest import LogMel, Manifest
-from streams.models.onnx import OnnxEngine
+from streams.models.sound_engine import OnnxSoundEngine
 from tests import naive
 from tests.recordings import YAMNET
 from topics.errors import EngineError
@@ -122,14 +122,14 @@ def test_ced(tmp_path: Path, given: Axes) -> None:
     assert analysed(engine)[0] > 5
 
 
-def check_log_mel(engine: OnnxEngine, published: Published, recipe: str) -> None:
+def check_log_mel(engine: OnnxSoundEngine, published: Published, recipe: str) -> None:
     from streams.audio import logmel
 
     front = engine.manifest.input
     assert isinstance(front, LogMel)
     wave = np.random.default_rng(1).normal(0, 0.1, front.samples).astype(np.float32)
     expected = published.scores(log_mel(recipe, wave))
-    scores = engine.scores(logmel.frames(front, wave))
+    scores = engine.scores(logmel.log_mel_frames(front, wave))
     assert np.allclose(scores, tag_scores(engine.manifest, expected), atol=1e-4)
     assert np.ptp(scores) > 0.1
 
@@ -138,7 +138,7 @@ def tag_scores(manifest: Manifest, classes: npt.NDArray[np.floating]) -> npt.NDA
     return np.array([max(classes[index] for index in tag.classes) for tag in manifest.tags], classes.dtype)
 
 
-def added(tmp_path: Path, recipe: str, published: Published) -> OnnxEngine:
+def added(tmp_path: Path, recipe: str, published: Published) -> OnnxSoundEngine:
     path = tmp_path / "published.onnx"
     onnx.save(published.model, path)
     registry = Registry(tmp_path / "data")
@@ -146,10 +146,10 @@ def added(tmp_path: Path, recipe: str, published: Published) -> OnnxEngine:
     assert isinstance(entry.manifest, Manifest)
     assert (entry.manifest.name, len(entry.manifest.classes)) == (recipe, CLASSES)
     registry.use(recipe)
-    return OnnxEngine(entry.directory)
+    return OnnxSoundEngine(entry.directory)
 
 
-def analysed(engine: OnnxEngine) -> tuple[int, int]:
+def analysed(engine: OnnxSoundEngine) -> tuple[int, int]:
     """Analyse the bundled recording as sessions do; return how many windows it has, and its rate."""
     pcm = decode_chunk(RECORDING.read_bytes(), parse("audio/flac"))
     analysis = Analysis(engine, SESSIONS, pcm.rate)

@@ -16,9 +16,9 @@ from infra import models as bundled
 from infra.models import checks
 from infra.models.registry import Registry
 from streams.models import manifest
-from streams.models.manifest import FILE, MOST_BYTES, Graph, Heads, LogMel, Manifest, Output, Tag, Waveform
-from streams.models.onnx import OnnxEngine
-from streams.voice.manifest import SpeakerManifest, Utterance
+from streams.models.manifest import FILE, MAX_BYTES, Graph, Heads, LogMel, Manifest, ModelTag, Output, Waveform
+from streams.models.sound_engine import OnnxSoundEngine
+from streams.voice.manifest import SpeakerManifest, UtteranceInput
 from tests.unit.streams.models import models
 from topics.errors import EngineError
 
@@ -64,7 +64,7 @@ def test_what_is_added_is_found_and_used(registry: Registry, tmp_path: Path) -> 
     assert entry.directory == registry.find("tiny") == registry.find(entry.model_id)
     assert entry.directory == tmp_path / "data" / "models" / entry.model_id
     assert sorted(path.name for path in entry.directory.iterdir()) == ["NOTICE", FILE, "model.onnx"]
-    assert OnnxEngine(entry.directory).manifest.model_id == entry.model_id
+    assert OnnxSoundEngine(entry.directory).manifest.model_id == entry.model_id
     assert registry.use("tiny") == entry
     assert registry.chosen() == entry.model_id
     assert registry.use("yamnet").bundled
@@ -163,7 +163,7 @@ def test_speaker_models(registry: Registry, tmp_path: Path) -> None:
         licence="MIT",
         source="here",
         graph=Graph("model.onnx", hashlib.sha256(data).hexdigest()),
-        input=Utterance(sample_rate=16_000, min_samples=8_000, max_samples=160_000),
+        input=UtteranceInput(sample_rate=16_000, min_samples=8_000, max_samples=160_000),
         dimension=models.CLASSES,
         threshold=0.5,
     )
@@ -222,7 +222,7 @@ FAULTS = {
     "input type": ({}, models.graph(kind=TensorProto.DOUBLE), r"takes tensor\(double\)"),
     "output shape": ({}, models.graph(outputs=5), "gives 5 scores, but the manifest has 4 classes"),
     "no such output": ({"output": Output(scores="other")}, None, "has no output other"),
-    "tags": ({"tags": (Tag("T", "C", (4,), 0.5),)}, None, "tag T needs class indices from 0 to 3"),
+    "tags": ({"tags": (ModelTag("T", "C", (4,), 0.5),)}, None, "tag T needs class indices from 0 to 3"),
     "NaN": ({}, models.graph(operator="Sqrt"), "gives scores that are not numbers"),
     "logits": ({}, models.graph(operator="Exp"), r"gives scores from \S+ to \S+, expected 0 to 1"),
     "no licence": ({"licence": ""}, None, "licence '' is unknown"),
@@ -294,7 +294,7 @@ def test_links_are_refused(registry: Registry, tmp_path: Path) -> None:
 def test_a_file_of_ten_gigabytes_is_refused_unread(registry: Registry, tmp_path: Path) -> None:
     source = written(tmp_path)
     with (source / "model.onnx").open("ab") as file:
-        file.truncate(10 * MOST_BYTES)
+        file.truncate(10 * MAX_BYTES)
     with pytest.raises(EngineError, match=r"model.onnx: is larger than \d+ bytes"):
         registry.add(source)
     assert not ids(registry)
@@ -313,4 +313,4 @@ def test_silence_scores_are_read_from_the_registrys_copy(registry: Registry, tmp
     source = written(tmp_path)
     entry = registry.add(source)
     (source / "model.onnx").write_bytes(b"")
-    assert OnnxEngine(entry.directory).scores(np.zeros(models.PATCH, np.float32)).tolist() == [0.0, 0.0]
+    assert OnnxSoundEngine(entry.directory).scores(np.zeros(models.PATCH, np.float32)).tolist() == [0.0, 0.0]

@@ -6,7 +6,7 @@ import zlib
 
 import numpy as np
 
-from streams.models.manifest import Graph, LogMel, Manifest, Tag, Waveform
+from streams.models.manifest import Graph, LogMel, Manifest, ModelTag, Waveform
 from streams.models.protocol import Floats
 
 TAGS = 8
@@ -20,7 +20,7 @@ class Fingerprint:
     """Scores a patch by checksums of its bytes and remembers how often it was asked."""
 
     def __init__(self, front: LogMel | Waveform = YAMNET, name: str = "fingerprint") -> None:
-        tags = tuple(Tag(f"Tag_{n}", "Test", (n,), 0.5) for n in range(TAGS))
+        tags = tuple(ModelTag(f"Tag_{n}", "Test", (n,), 0.5) for n in range(TAGS))
         graph = Graph("model.onnx", "0" * 64)
         self.manifest = Manifest(name, "1", "none", "here", graph, front, tuple("abcdefgh"), tags)
         self.asked = 0

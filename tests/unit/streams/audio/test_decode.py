@@ -214,7 +214,7 @@ def test_a_small_chunk_may_hold_much(monkeypatch: pytest.MonkeyPatch) -> None:
     buffer = io.BytesIO()
     soundfile.write(buffer, np.zeros(500_000, np.int16), RATE, format="FLAC")
     monkeypatch.setattr(decode, "BLOCK_SAMPLES", 100_000)
-    monkeypatch.setattr(decode, "MOST_CHUNK_FRAMES", 400_000)
+    monkeypatch.setattr(decode, "MAX_CHUNK_FRAMES", 400_000)
     assert len(buffer.getvalue()) < 20_000
     with pytest.raises(AudioError, match="more than 400000 frames"):
         decode_chunk(buffer.getvalue(), ANY)
@@ -241,7 +241,7 @@ def test_an_error_of_the_source_is_no_damage(content_type: str, after: int) -> N
 
 
 def test_a_header_that_leads_before_the_beginning() -> None:
-    guarded = decode.Guarded(io.BytesIO(bytes(10)))
+    guarded = decode.GuardedSource(io.BytesIO(bytes(10)))
     for offset, whence in ((-1, io.SEEK_SET), (-1, io.SEEK_CUR), (-11, io.SEEK_END), (2**63 - 1, io.SEEK_END)):
         assert guarded.seek(offset, whence) == -1
     assert guarded.seek(-1, io.SEEK_END) == guarded.tell() == 9

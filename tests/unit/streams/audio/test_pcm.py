@@ -59,5 +59,5 @@ def test_part_of_a_frame(length: int, sample_format: str, channels: int, size: i
 
 def test_mono_is_the_mean() -> None:
     frames = np.array([[1.0, 0.0, -0.25], [0.5, 0.5, 0.5]], np.float32)
-    assert pcm.mono(frames).tolist() == [0.25, 0.5]
-    assert pcm.mono(frames[:, :1].copy()).flags.c_contiguous
+    assert pcm.to_mono(frames).tolist() == [0.25, 0.5]
+    assert pcm.to_mono(frames[:, :1].copy()).flags.c_contiguous

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.audio.filters import MOST_POSITIONS, design
+from streams.audio.filters import MAX_POSITIONS, design
 from streams.audio.resample import Resampler
 from streams.models.protocol import Floats
 from tests import naive
@@ -85,7 +85,7 @@ def test_equal_rates_change_nothing() -> None:
 @pytest.mark.parametrize("rate", range(1_000, 384_001, 31_917))
 def test_tables_are_bounded(rate: int) -> None:
     assert design(rate, MODEL).table.nbytes <= 3 * 2**20
-    assert design(rate, MODEL).mixed == (design(rate, MODEL).up > MOST_POSITIONS)
+    assert design(rate, MODEL).mixed == (design(rate, MODEL).up > MAX_POSITIONS)
 
 
 def tone(rate: int, hertz: float) -> Floats:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.audio import logmel
-from streams.audio.decode import Pcm
+from streams.audio.decode import DecodedAudio
 from streams.audio.resample import Resampler
 from streams.audio.session import Analysis, ScoredWindows, score_alone
 from streams.audio.warm import warm
@@ -54,7 +54,7 @@ def by_definition(samples: Floats, rate: int, geometry: Geometry, front: LogMel 
     model = np.concatenate((resampler.feed(samples), resampler.finish()))
 
     def score(patch: Floats) -> Floats:
-        return fingerprint(logmel.frames(front, patch) if isinstance(front, LogMel) else patch)
+        return fingerprint(logmel.log_mel_frames(front, patch) if isinstance(front, LogMel) else patch)
 
     scores = list(naive.windows(geometry, model, MODEL, front.samples, score))
     return pack(np.stack(scores), [0.5] * TAGS) if scores else b""
@@ -155,7 +155,7 @@ def test_audio_that_comes_too_late() -> None:
 def test_one_window_alone(geometry: Geometry, seconds: float) -> None:
     samples = noise(int(seconds * MODEL))
     beginning = samples[: geometry.window_ms * 16]
-    got = score_alone(Fingerprint(), geometry, Pcm(MODEL, samples))
+    got = score_alone(Fingerprint(), geometry, DecodedAudio(MODEL, samples))
     assert got == by_definition(beginning, MODEL, geometry, YAMNET)
     assert len(got) == TAGS
 

@@ -11,9 +11,9 @@ import pytest
 
 from streams.clients import client
 from streams.clients.address import EngineAddress
-from streams.clients.chat import ChatEngine
-from streams.clients.transcriptions import Transcription, TranscriptionEngine
-from streams.clients.translate import TranslationEngine
+from streams.clients.chat import ChatClient
+from streams.clients.transcriptions import Transcription, TranscriptionClient
+from streams.clients.translations import TranslationClient
 from tests.unit.streams.clients.http_engine import Asked, HttpEngine, reply
 from topics.errors import ServiceFault
 
@@ -23,7 +23,7 @@ SPEECH = "/v1/audio/transcriptions"
 def transcribe(engine: HttpEngine, **address: Any) -> Transcription:
     async def scene() -> Transcription:
         async with engine.running():
-            speech = TranscriptionEngine(engine.address(**address))
+            speech = TranscriptionClient(engine.address(**address))
             try:
                 return await speech.transcribe(b"RIFF", "run-0", model="m", language="ko")
             finally:
@@ -134,7 +134,7 @@ def test_the_deadline_is_for_the_whole_call() -> None:
 
         server = await asyncio.start_server(drip, "127.0.0.1", 0)
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        speech = TranscriptionEngine(EngineAddress(url=url, timeout_s=0.1))
+        speech = TranscriptionClient(EngineAddress(url=url, timeout_s=0.1))
         with pytest.raises(ServiceFault) as raised:
             await speech.transcribe(b"", "k")
         await speech.close()
@@ -178,7 +178,7 @@ def test_a_cut_or_wrong_body_is_named_and_not_shown(answer: bytes, said: str) ->
 
 
 def test_a_large_answer_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "LARGEST_ANSWER", 1000)
+    monkeypatch.setattr(client, "MAX_ANSWER_BYTES", 1000)
     assert fault(reply(b" " * 2000)) == "the answer of the speech engine is larger than 1000 bytes"
 
 
@@ -190,7 +190,7 @@ def test_a_lone_surrogate_is_no_text() -> None:
 def test_other_engines_have_other_names() -> None:
     async def scene() -> list[str]:
         async with HttpEngine(reply({}, 502)).running() as engine:
-            chat, translation = ChatEngine(engine.address()), TranslationEngine(engine.address())
+            chat, translation = ChatClient(engine.address()), TranslationClient(engine.address())
             found = []
             for call in (chat.write("s", "u", "n", {}, "k"), translation.translate(["a"], "auto", "en", "k")):
                 with pytest.raises(ServiceFault) as raised:

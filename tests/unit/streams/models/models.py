@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from streams.models.manifest import FILE, Graph, Manifest, Tag, Waveform
+from streams.models.manifest import FILE, Graph, Manifest, ModelTag, Waveform
 
 PATCH = 800
 #: Class c scores sample c of the patch.
@@ -24,7 +24,7 @@ MANIFEST = Manifest(
     graph=Graph("model.onnx", "0" * 64),
     input=Waveform(sample_rate=1000, samples=PATCH),
     classes=("a", "b", "c", "d"),
-    tags=(Tag("First", "Test", (0,), 0.5), Tag("Any", "Test", (1, 3, 2), 0.25)),
+    tags=(ModelTag("First", "Test", (0,), 0.5), ModelTag("Any", "Test", (1, 3, 2), 0.25)),
 )
 
 

@@ -11,9 +11,9 @@ import onnxruntime
 import pytest
 
 from infra import models
-from streams.audio.decode import Pcm, decode_chunk
+from streams.audio.decode import DecodedAudio, decode_chunk
 from streams.audio.session import Analysis, score_alone
-from streams.models.onnx import OnnxEngine
+from streams.models.sound_engine import OnnxSoundEngine
 from tests.recordings import clips
 from topics.geometry import SENSE, SESSIONS, Geometry
 from topics.media import parse
@@ -36,8 +36,8 @@ LABELS = {
 
 
 @cache
-def engine() -> OnnxEngine:
-    return OnnxEngine(YAMNET)
+def engine() -> OnnxSoundEngine:
+    return OnnxSoundEngine(YAMNET)
 
 
 def test_what_ships() -> None:
@@ -80,7 +80,7 @@ def test_silence_is_no_event(rate: int, length: int, geometry: Geometry) -> None
 
 def test_the_loudest_sound_has_scores() -> None:
     square = np.where(np.arange(16_000) % 40 < 20, np.float32(2**31), np.float32(-(2**31)))
-    assert len(score_alone(engine(), SESSIONS, Pcm(16_000, square))) == 118
+    assert len(score_alone(engine(), SESSIONS, DecodedAudio(16_000, square))) == 118
 
 
 @pytest.mark.slow

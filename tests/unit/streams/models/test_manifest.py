@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from streams.models import manifest
-from streams.models.manifest import FILE, Graph, Heads, LogMel, Output, Tag, Waveform
+from streams.models.manifest import FILE, Graph, Heads, LogMel, ModelTag, Output, Waveform
 from tests.unit.streams.models.models import MANIFEST
 from topics.errors import EngineError
 
@@ -92,9 +92,9 @@ def test_not_a_manifest(tmp_path: Path, data: bytes) -> None:
         ({"graph": Graph("../model.onnx", "0" * 64)}, "expected a file beside the manifest"),
         ({"tags": ()}, "it has no tags"),
         ({"tags": (*MANIFEST.tags, MANIFEST.tags[0])}, "tag First is there twice"),
-        ({"tags": (Tag("T", "C", (4,), 0.5),)}, "tag T needs class indices from 0 to 3"),
-        ({"tags": (Tag("T", "C", (), 0.5),)}, "tag T needs class indices"),
-        ({"tags": (Tag("T", "C", (0,), 1.0),)}, "tag T has point 1.0"),
+        ({"tags": (ModelTag("T", "C", (4,), 0.5),)}, "tag T needs class indices from 0 to 3"),
+        ({"tags": (ModelTag("T", "C", (), 0.5),)}, "tag T needs class indices"),
+        ({"tags": (ModelTag("T", "C", (0,), 1.0),)}, "tag T has point 1.0"),
     ],
 )
 def test_faults(tmp_path: Path, change: dict[str, object], fault: str) -> None:

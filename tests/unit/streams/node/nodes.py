@@ -11,7 +11,7 @@ from unittest import mock
 
 from streams.driver import application
 from streams.embedded.log import EmbeddedLog
-from streams.models.shelf import Shelf
+from streams.models.loaded_models import LoadedModels
 from streams.node.backend import EmbeddedBackend
 from streams.node.node import Node, NodeOptions
 from streams.services.performer import Performer
@@ -81,7 +81,7 @@ class Home:
         backend = EmbeddedBackend(self.log(), catalog.topics(DAY_MS), PARTITIONS, self.clock)
         settings = NodeOptions(self.directory, PARTITIONS, catalog.record_limit(1024), **options)  # type: ignore[arg-type]
         with often():
-            return Node(settings, Shelf(self.engine), backend, self._failed, self.performers, self.ledger)
+            return Node(settings, LoadedModels(self.engine), backend, self._failed, self.performers, self.ledger)
 
     @asynccontextmanager
     async def starting(self, **options: float) -> AsyncIterator[Node]:

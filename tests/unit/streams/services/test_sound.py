@@ -13,10 +13,10 @@ import pytest
 import soundfile
 
 from streams.audio import decode
-from streams.audio.session import Analysis, Window
+from streams.audio.session import Analysis, AnalysisWindow
 from streams.jobs import priority
-from streams.models.protocol import Engine, Floats
-from streams.models.shelf import Shelf
+from streams.models.loaded_models import LoadedModels
+from streams.models.protocol import Floats, SoundEngine
 from streams.services import sound
 from streams.services.performer import Done
 from streams.services.sound import Recording, SoundPerformer
@@ -37,7 +37,7 @@ def noise(seconds: float, rate: int = RATE, channels: int = 1) -> Floats:
     return np.random.default_rng(7).normal(0, 0.1, (int(seconds * rate), channels)).astype(np.float32)
 
 
-def truth(samples: Floats, rate: int = RATE, engine: Engine | None = None) -> bytes:
+def truth(samples: Floats, rate: int = RATE, engine: SoundEngine | None = None) -> bytes:
     analysis = Analysis(engine or Fingerprint(), SENSE, rate)
     return analysis.feed(samples).packed + analysis.finish().packed
 
@@ -55,12 +55,14 @@ def decoded(path: Path) -> Floats:
 class Performance:
     """One recording, performed; what was emitted, and how it ended."""
 
-    def __init__(self, path: Path, content_type: str = ANY, engine: Engine | None = None, workers: int = 2) -> None:
+    def __init__(
+        self, path: Path, content_type: str = ANY, engine: SoundEngine | None = None, workers: int = 2
+    ) -> None:
         self.engine = engine or Fingerprint()
         self.work = Run(path, content_type)
         model = self.engine.manifest.model_id
         self.work.accepted = msgspec.structs.replace(self.work.accepted, model=model)
-        self.performer = SoundPerformer(Shelf(self.engine), workers)
+        self.performer = SoundPerformer(LoadedModels(self.engine), workers)
         self.done: Done | None = None
         self.error = ""
 
@@ -170,7 +172,7 @@ def test_it_reads_ahead_and_not_too_far(tmp_path: Path, monkeypatch: pytest.Monk
         seen.append(len(batches))
         engine.gate.set()
 
-    def counted(self: Recording) -> tuple[list[Window], float]:
+    def counted(self: Recording) -> tuple[list[AnalysisWindow], float]:
         found = batch(self)
         batches.append(len(found[0]))
         if len(batches) == 3:

@@ -16,15 +16,15 @@ import pytest
 import soundfile
 
 from infra import models
-from streams.clients.transcriptions import TranscriptionEngine
+from streams.clients.transcriptions import TranscriptionClient
 from streams.models.protocol import Floats
 from streams.services import speech
 from streams.services.performer import Done
 from streams.services.recording import RATE
 from streams.services.speech import SpeechPerformer
 from streams.services.voices import Voices, strangers
-from streams.voice.activity import FRAME, VoiceActivity, bundled
-from streams.voice.speaker import OnnxSpeakerEngine, SpeakerEngine
+from streams.voice.activity import FRAME, SileroDetector, bundled_detector
+from streams.voice.speaker_engine import OnnxSpeakerEngine, SpeakerEngine
 from tests.recordings import TWO_READERS
 from tests.unit.streams.clients.http_engine import Asked, HttpEngine, reply
 from tests.unit.streams.jobs.runs import Run
@@ -73,14 +73,14 @@ def perform(
     engine: HttpEngine,
     speakers: SpeakerEngine | None = None,
     piece_seconds: float = 4.0,
-    activity: Callable[[], VoiceActivity] = Ear,
+    activity: Callable[[], SileroDetector] = Ear,
     voices: Voices | None = None,
     **address: Any,
 ) -> Done:
     async def scene() -> Done:
         async with engine.running():
             performer = SpeechPerformer(
-                TranscriptionEngine(engine.address(**address)),
+                TranscriptionClient(engine.address(**address)),
                 speakers,
                 voices=voices,
                 piece_seconds=piece_seconds,
@@ -166,7 +166,7 @@ def test_jobs_share_the_places_of_the_engine(tmp_path: Path) -> None:
     async def scene() -> None:
         async with engine.running():
             address = engine.address(limit=2)
-            performer = SpeechPerformer(TranscriptionEngine(address), None, piece_seconds=2.5, activity=Ear, nice=0)
+            performer = SpeechPerformer(TranscriptionClient(address), None, piece_seconds=2.5, activity=Ear, nice=0)
             await asyncio.gather(*(performer.perform(run) for run in runs))
             await performer.close()
 
@@ -333,7 +333,7 @@ def test_a_run_is_cancelled_at_once(tmp_path: Path) -> None:
         engine.answer = lambda asked: begun.set()
         async with engine.running():
             performer = SpeechPerformer(
-                TranscriptionEngine(engine.address()), Tones(), piece_seconds=2.5, activity=Ear, nice=0
+                TranscriptionClient(engine.address()), Tones(), piece_seconds=2.5, activity=Ear, nice=0
             )
             task = asyncio.create_task(performer.perform(run))
             await begun.wait()
@@ -362,7 +362,7 @@ def test_two_readers_are_told_apart(tmp_path: Path) -> None:
     run, speakers = Run(saved(tmp_path, np.concatenate(read))), OnnxSpeakerEngine(models.directory("speaker_mini"))
     said = [{"word": f"w{n}", "start": n * 0.5, "end": n * 0.5 + 0.3} for n in range(32)]
     engine = HttpEngine(reply({"text": " ".join(f"w{n}" for n in range(32)), "words": said}))
-    perform(run, engine, speakers, 30.0, activity=bundled)
+    perform(run, engine, speakers, 30.0, activity=bundled_detector)
     assert len(engine.asked) == 1
     assert [segment.speaker for segment in run.segments] == [0, 1]
     assert run.segments[1].start_ms == pytest.approx(8000, abs=1000)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from streams.clients.transcriptions import Transcription
 from streams.services.pieces import LONGEST_PAUSE_S, Piece, pieces
 from streams.services.words import Unit, texts, turns, units
-from streams.voice.activity import Segment
-from streams.voice.diarization import Turn
+from streams.voice.activity import SpeechSegment
+from streams.voice.diarization import SpeakerTurn
 
 PIECE = Piece(10_000, 20_000)
 TIMES = st.lists(st.tuples(st.floats(0.01, 8), st.floats(0.1, 30)), max_size=40)
@@ -37,7 +37,7 @@ def sentence(text: str, start: float | None = 1.0, end: float | None = 2.0, **mo
 def test_pieces_are_whole_segments_and_no_longer_than_they_may_be(times: list[tuple[float, float]]) -> None:
     segments, at = [], 0.0
     for pause, length in times:
-        segments.append(Segment(at + pause, at + pause + length))
+        segments.append(SpeechSegment(at + pause, at + pause + length))
         at += pause + length
     found = list(pieces(segments, 30.0))
     left = iter(segments)
@@ -128,7 +128,7 @@ def test_silence_is_no_unit() -> None:
 
 
 def test_a_unit_is_said_by_who_overlaps_it_most_or_is_nearest() -> None:
-    speakers = [Turn(1, 2, 0), Turn(2, 4, 1), Turn(6, 8, 2)]
+    speakers = [SpeakerTurn(1, 2, 0), SpeakerTurn(2, 4, 1), SpeakerTurn(6, 8, 2)]
     times = {
         "before": (0, 500, 0),
         "most of it in the second": (1500, 3000, 1),
@@ -152,15 +152,15 @@ def test_a_turn_without_end_is_cut() -> None:
 def test_the_nearest_turn_is_found_as_by_looking_at_all(
     times: list[tuple[float, float]], said: list[tuple[int, int]]
 ) -> None:
-    speakers: list[Turn] = []
+    speakers: list[SpeakerTurn] = []
     at = 0.0
     for pause, length in times[:8]:
-        speakers.append(Turn(at + pause, at + pause + length, len(speakers)))
+        speakers.append(SpeakerTurn(at + pause, at + pause + length, len(speakers)))
         at += pause + length
     for start, length in said:
         unit = Unit(start * 100, (start + length) * 100, "x")
 
-        def overlap(turn: Turn, unit: Unit = unit) -> int:
+        def overlap(turn: SpeakerTurn, unit: Unit = unit) -> int:
             return min(unit.end_ms, round(turn.end_s * 1000)) - max(unit.start_ms, round(turn.start_s * 1000))
 
         (found,) = turns([unit], speakers)
@@ -169,7 +169,7 @@ def test_the_nearest_turn_is_found_as_by_looking_at_all(
 
 def test_each_turn_has_its_own_text() -> None:
     """Also two in a row of one speaker, and one in which nothing is said."""
-    speakers = [Turn(0.0, 1.0, 0), Turn(2.0, 3.0, 0), Turn(3.0, 4.0, 1), Turn(5.0, 6.0, 0)]
+    speakers = [SpeakerTurn(0.0, 1.0, 0), SpeakerTurn(2.0, 3.0, 0), SpeakerTurn(3.0, 4.0, 1), SpeakerTurn(5.0, 6.0, 0)]
     said = [(100, " Well,"), (900, " yes"), (1300, " or"), (2500, " no"), (5500, " Bye.")]
     found = texts([Unit(start, start + 200, text) for start, text in said], speakers)
     assert found == ["Well, yes or", "no", "", "Bye."]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from streams.clients.translate import MOST_CHARACTERS, TranslationEngine
+from streams.clients.translations import MAX_CHARACTERS, TranslationClient
 from streams.services import translation
 from streams.services.performer import Done
 from streams.services.translation import TranslationPerformer
@@ -28,7 +28,7 @@ def loud(asked: Asked) -> bytes:
 def perform(run: Run, engine: HttpEngine, **address: Any) -> Done:
     async def scene() -> Done:
         async with engine.running():
-            performer = TranslationPerformer(TranslationEngine(engine.address(**address)))
+            performer = TranslationPerformer(TranslationClient(engine.address(**address)))
             try:
                 return await performer.perform(run)
             finally:
@@ -54,7 +54,7 @@ def test_all_turns_are_translated_in_one_call() -> None:
 
 def test_an_answer_that_no_record_could_hold_is_refused() -> None:
     run = Run().heard(*TRANSCRIPT)
-    engine = HttpEngine(reply({"translatedText": ["a" * MOST_CHARACTERS, "b"]}))
+    engine = HttpEngine(reply({"translatedText": ["a" * MAX_CHARACTERS, "b"]}))
     with pytest.raises(ServiceFault, match="no usable answer: it is too long"):
         perform(run, engine)
     assert run.emitted == []

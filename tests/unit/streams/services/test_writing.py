@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from streams.clients.chat import ChatEngine
+from streams.clients.chat import ChatClient
 from streams.services.performer import Done
 from streams.services.timeline import HALF_CHARACTERS, MOST_EVENTS, Event, Events, Line, Lines
 from streams.services.writing import CaptionPerformer, InsightsPerformer
@@ -58,7 +58,7 @@ def answers(*given: bytes) -> Callable[[Asked], bytes]:
 def perform(kind: type[InsightsPerformer | CaptionPerformer], run: Run, engine: HttpEngine, **address: Any) -> Done:
     async def scene() -> Done:
         async with engine.running():
-            performer = kind(ChatEngine(engine.address(**address)), tags)
+            performer = kind(ChatClient(engine.address(**address)), tags)
             try:
                 return await performer.perform(run)
             finally:

@@ -12,8 +12,8 @@ from streams.audio.session import Analysis
 from streams.folding.fold import LogRecord, fold_batch
 from streams.folding.references import References
 from streams.folding.verdicts import Verdicts
-from streams.models.protocol import Engine
-from streams.models.shelf import Shelf
+from streams.models.loaded_models import LoadedModels
+from streams.models.protocol import SoundEngine
 from streams.sessions.analyser import Analyser
 from streams.sessions.audio import AudioCache, AudioSource
 from streams.sessions.intake import Intake
@@ -42,7 +42,7 @@ def pieces(data: bytes, seconds: float = 0.5) -> list[bytes]:
     return [data[start : start + size] for start in range(0, len(data), size)]
 
 
-def truth(data: bytes, engine: Engine | None = None) -> bytes:
+def truth(data: bytes, engine: SoundEngine | None = None) -> bytes:
     """Return the packed scores of a recording, computed at once."""
     samples = np.frombuffer(data, "<i2").astype(np.float32) / np.float32(32768)
     analysis = Analysis(engine or Fingerprint(), SESSIONS, RATE)
@@ -66,8 +66,8 @@ class Commands:
 class Studio:
     """One partition with everything that folds and analyses; made and used inside a running loop."""
 
-    def __init__(self, engine: Engine, spool: Path, workers: int = 2, cache_bytes: int = 0) -> None:
-        self.shelf = Shelf(engine)
+    def __init__(self, engine: SoundEngine, spool: Path, workers: int = 2, cache_bytes: int = 0) -> None:
+        self.shelf = LoadedModels(engine)
         self.spool = spool
         self.workers = workers
         self.cache = AudioCache(cache_bytes)

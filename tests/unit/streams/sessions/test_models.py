@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from streams.models.protocol import Engine, Floats
+from streams.models.protocol import Floats, SoundEngine
 from tests.unit.streams.audio.engines import Fingerprint, fingerprint
 from tests.unit.streams.sessions.studio import FILE, STREAM, Studio, pieces, play, sound, truth
 from topics.errors import EngineError
@@ -26,7 +26,7 @@ class Other(Fingerprint):
         return 1 - fingerprint(patch)
 
 
-def opened(kind: Opened, engine: Engine) -> Opened:
+def opened(kind: Opened, engine: SoundEngine) -> Opened:
     return msgspec.structs.replace(kind, model=engine.manifest.model_id)
 
 
@@ -105,7 +105,7 @@ def test_a_model_that_cannot_be_loaded_is_a_sentence_in_the_log(tmp_path: Path) 
     seen: list[str] = []
 
     async def scenario(studio: Studio) -> None:
-        def refuse(model: str) -> Engine:
+        def refuse(model: str) -> SoundEngine:
             seen.append(model)
             raise EngineError("damaged")
 

@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 import numpy as np
 import soundfile
 
-from streams.clients.speaker import EmbeddingEngine
+from streams.clients.embeddings import EmbeddingClient
 from streams.models.protocol import Floats
 from streams.probe.look import look
-from streams.speakers.roster import Model
+from streams.speakers.roster import EmbeddingModel
 from streams.speakers.service import SpeakerService
 from streams.voice.activity import RATE, VoiceStream
-from streams.voice.speaker import SpeakerEngine
+from streams.voice.speaker_engine import SpeakerEngine
 from tests.unit.streams.clients.http_engine import Asked, HttpEngine, reply
 from tests.unit.streams.speakers.memory import MemoryFiles, MemoryRoster
 from tests.unit.streams.voice.tones import Ear, Tones
@@ -28,7 +28,7 @@ from topics.ports.prober import ProbeResult
 
 T = TypeVar("T")
 ORGANIZATION = "an-organization"
-MODEL = Model("tones", "0" * 64)
+MODEL = EmbeddingModel("tones", "0" * 64)
 
 
 def wav(samples: Floats, kind: str = "WAV", rate: int = RATE) -> bytes:
@@ -87,7 +87,7 @@ class House:
     async def open(self, *, timeout_s: float = 5.0, **given: Any) -> AsyncIterator[SpeakerService]:
         given = {"keep": True, "activity": Ear, **given}
         async with self.engine.running():
-            engine = EmbeddingEngine(self.engine.address(timeout_s=timeout_s))
+            engine = EmbeddingClient(self.engine.address(timeout_s=timeout_s))
             service = SpeakerService(self.roster, self.files, Here(), engine, self.voices, **given)
             try:
                 yield service

@@ -13,7 +13,7 @@ import soundfile
 
 from streams.models.protocol import Floats
 from streams.speakers import listener
-from streams.speakers.roster import Model
+from streams.speakers.roster import EmbeddingModel
 from streams.speakers.service import SpeakerService
 from streams.voice.activity import RATE
 from tests.unit.streams.clients.http_engine import Asked, reply
@@ -244,7 +244,7 @@ def test_samples_are_learnt_again_by_another_model() -> None:
         return await service.re_enroll(ORGANIZATION, "Anna"), await service.profiles(ORGANIZATION)
 
     house.run(first)
-    house.model = Model("other", "1" * 64)
+    house.model = EmbeddingModel("other", "1" * 64)
     house.files.held.popitem()
     (found, (profile,)) = house.run(second)
     assert (found.done, found.left) == (2, 1)

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.clients.speaker import Embedded
+from streams.clients.embeddings import VoiceEmbedding
 from streams.models.protocol import Floats
 from streams.speakers.matching import Match, match, named
-from streams.speakers.roster import Enrolled, Model, Sample
+from streams.speakers.roster import EmbeddingModel, Enrolled, Sample
 
-MODELS = (Model("m", "a" * 64), Model("m", "b" * 64))
+MODELS = (EmbeddingModel("m", "a" * 64), EmbeddingModel("m", "b" * 64))
 
 
 def unit(seed: int, dimension: int = 4) -> Floats:
@@ -36,7 +36,7 @@ def test_the_nearest_of_the_same_model_is_found(
     asked: int, rosters: list[list[tuple[int, int]]], threshold: float
 ) -> None:
     speakers = [enrolled(f"s{n}", *samples) for n, samples in enumerate(rosters)]
-    found = match(Embedded(unit(asked), MODELS[0]), speakers, threshold)
+    found = match(VoiceEmbedding(unit(asked), MODELS[0]), speakers, threshold)
     scores = {}
     for n, samples in enumerate(rosters):
         known = [unit(seed).astype(float) for seed, model in samples if model == 0]
@@ -54,14 +54,14 @@ def test_the_nearest_of_the_same_model_is_found(
 
 def test_one_sample_of_another_model_counts_for_nothing() -> None:
     speaker = enrolled("Anna", (1, 0), (2, 1))
-    assert match(Embedded(unit(1), MODELS[0]), [speaker], 0.9).name == "Anna"
-    assert match(Embedded(unit(1), MODELS[1]), [speaker], -0.5).score < 0.9
-    assert match(Embedded(unit(1, 7), MODELS[0]), [speaker], -0.5) == Match(None, -1.0), "another dimension"
+    assert match(VoiceEmbedding(unit(1), MODELS[0]), [speaker], 0.9).name == "Anna"
+    assert match(VoiceEmbedding(unit(1), MODELS[1]), [speaker], -0.5).score < 0.9
+    assert match(VoiceEmbedding(unit(1, 7), MODELS[0]), [speaker], -0.5) == Match(None, -1.0), "another dimension"
 
 
 def test_samples_that_cancel_out_are_nobody() -> None:
     samples = (Sample("1", unit(1), MODELS[0], 1), Sample("2", -unit(1), MODELS[0], 1))
-    assert match(Embedded(unit(1), MODELS[0]), [Enrolled("Anna", 1, samples)], -0.9) == Match(None, -1.0)
+    assert match(VoiceEmbedding(unit(1), MODELS[0]), [Enrolled("Anna", 1, samples)], -0.9) == Match(None, -1.0)
 
 
 def test_strangers_count_from_0_and_somebody_may_be_there_twice() -> None:

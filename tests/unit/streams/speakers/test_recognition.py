@@ -14,11 +14,11 @@ import pytest
 import soundfile
 
 from infra import models
-from streams.clients.transcriptions import TranscriptionEngine
+from streams.clients.transcriptions import TranscriptionClient
 from streams.speakers.service import LONG, SpeakerService
 from streams.speakers.transcripts import Writer
-from streams.voice.activity import FRAME, RATE, bundled
-from streams.voice.speaker import OnnxSpeakerEngine
+from streams.voice.activity import FRAME, RATE, bundled_detector
+from streams.voice.speaker_engine import OnnxSpeakerEngine
 from tests.recordings import TWO_READERS
 from tests.unit.streams.clients.http_engine import Asked, HttpEngine, reply
 from tests.unit.streams.speakers.house import ORGANIZATION, Attentive, House, recognize, register, wav
@@ -142,7 +142,7 @@ def written(
 
     async def scene() -> list[str]:
         async with speech.running():
-            engine = TranscriptionEngine(speech.address(timeout_s=timeout_s, model="m"))
+            engine = TranscriptionClient(speech.address(timeout_s=timeout_s, model="m"))
             async with house.open(writer=Writer(engine, piece_s), **given) as service:
                 found = await recognize(service, data)
             await engine.close()
@@ -184,7 +184,7 @@ def test_registration_does_not_wait_for_the_words_of_a_recognition() -> None:
 
     async def scene() -> None:
         async with speech.running():
-            engine = TranscriptionEngine(speech.address(timeout_s=60.0))
+            engine = TranscriptionClient(speech.address(timeout_s=60.0))
             async with house.open(writer=Writer(engine, 30.0)) as service:
                 waiting = [asyncio.create_task(recognize(service, MEETING)) for _ in range(LONG)]
                 async with asyncio.timeout(5):
@@ -241,7 +241,7 @@ def test_two_readers_are_recognised() -> None:
         meeting = np.concatenate((one[6 * RATE :], other))
         return await recognize(service, wav(meeting, "FLAC"))
 
-    found = house.run(scene, activity=bundled)
+    found = house.run(scene, activity=bundled_detector)
     assert [name for name, _ in itertools.groupby(turn.name for turn in found)] == ["Reader", "Unknown 0"]
     assert next(turn.start_ms for turn in found if not turn.known) == pytest.approx(8000, abs=1000)
     assert min(turn.score for turn in found if turn.known) > 0.4

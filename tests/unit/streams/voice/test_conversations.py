@@ -16,10 +16,10 @@ from infra.lab.evaluation.diarization import evaluate_diarization, summary
 from infra.lab.evaluation.labels import LABELS
 from infra.lab.evaluation.recordings import Recording, Span
 from infra.lab.evaluation.utterances import Utterance
-from streams.audio.decode import Pcm
-from streams.voice.activity import RATE, bundled
-from streams.voice.diarization import Turn
-from streams.voice.speaker import OnnxSpeakerEngine
+from streams.audio.decode import DecodedAudio
+from streams.voice.activity import RATE, bundled_detector
+from streams.voice.diarization import SpeakerTurn
+from streams.voice.speaker_engine import OnnxSpeakerEngine
 from tests.recordings import SPEECH
 from tests.unit.streams.voice.tones import PITCHES, Ear, Tones, talk
 
@@ -88,7 +88,7 @@ def test_pure_tones_are_told_apart() -> None:
 
 
 def test_summary_weighs_by_speech() -> None:
-    long, short = [Turn(0, 9, 0)], [Turn(0, 1, 0)]
+    long, short = [SpeakerTurn(0, 9, 0)], [SpeakerTurn(0, 1, 0)]
     talks = [Conversation(np.zeros(1, np.float32), tuple(turns), tuple(turns)) for turns in (long, short)]
     figures = summary([(talks[0], long), (talks[1], [])])
     assert (figures.error, figures.counted) == pytest.approx((0.1, 0.5))
@@ -97,7 +97,7 @@ def test_summary_weighs_by_speech() -> None:
 
 
 def recording(label: str, samples: float, rate: int = RATE) -> Recording:
-    pcm = Pcm(rate, np.full(2 * rate, samples, np.float32))
+    pcm = DecodedAudio(rate, np.full(2 * rate, samples, np.float32))
     return Recording(name=label, label=label, spans=(Span(LABELS[label]),), audio=pcm, source=label)
 
 
@@ -117,4 +117,7 @@ def test_the_bundled_model_tells_readers_apart() -> None:
     names = ["103", "1034", "1040", "1069", "1081", "1098"]
     readers = utterances.read(SPEECH, names)
     engine = OnnxSpeakerEngine(models.directory("speaker_mini"))
-    assert evaluate_diarization(engine, bundled(), conversations(readers, bundled(), 2)).error_collar < 0.25
+    assert (
+        evaluate_diarization(engine, bundled_detector(), conversations(readers, bundled_detector(), 2)).error_collar
+        < 0.25
+    )

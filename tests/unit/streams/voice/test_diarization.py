@@ -11,14 +11,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.models.protocol import Floats
-from streams.voice.activity import FRAME_S, RATE, Segment
-from streams.voice.diarization import Turn, Window, diarize, joined, linked, smoothed, speakers, turns, windows
-from streams.voice.manifest import Diarization, Utterance
+from streams.voice.activity import FRAME_S, RATE, SpeechSegment
+from streams.voice.diarization import (
+    EmbeddingWindow,
+    SpeakerTurn,
+    best_path,
+    cut_windows,
+    diarize,
+    join_parts,
+    join_turns,
+    speaker_directions,
+    speaker_turns,
+)
+from streams.voice.manifest import DiarizationSettings, UtteranceInput
 from tests.unit.streams.voice.tones import MANIFEST, SETTINGS, Ear, Tones, talk
 from topics.errors import EngineError
 
 
-def heard(*parts: tuple[int | None, float]) -> list[Turn]:
+def heard(*parts: tuple[int | None, float]) -> list[SpeakerTurn]:
     return diarize([talk(*parts)], Tones(), Ear())
 
 
@@ -63,21 +73,21 @@ def test_a_cough_is_no_speaker_of_its_own() -> None:
 
 @pytest.mark.parametrize(("seconds", "found"), [(20.0, 2), (100.0, 2), (300.0, 1), (5000.0, 1)])
 def test_what_a_speaker_must_say_grows_with_the_recording(seconds: float, found: int) -> None:
-    assert len(speakers(np.eye(2), np.ones(2), np.array([seconds, 4.0]), 0.5)) == found
+    assert len(speaker_directions(np.eye(2), np.ones(2), np.array([seconds, 4.0]), 0.5)) == found
 
 
 def test_a_speaker_need_not_say_more_than_ten_seconds() -> None:
-    assert len(speakers(np.eye(3), np.ones(3), np.array([5000.0, 10.0, 9.9]), 0.5)) == 2
+    assert len(speaker_directions(np.eye(3), np.ones(3), np.array([5000.0, 10.0, 9.9]), 0.5)) == 2
 
 
 @pytest.mark.parametrize(("seconds", "found"), [(14.9, 2), (15.0, 1)])
 def test_clusters_with_much_speech_are_merged_by_the_threshold_itself(seconds: float, found: int) -> None:
     """Two clusters with a distance of 0.4 that caution left apart."""
     sums, sizes = np.array([[20.0, 0.0], [12.0, 16.0]]), np.array([20.0, 20.0])
-    means = speakers(sums, sizes, np.array([60.0, seconds]), 0.41)
+    means = speaker_directions(sums, sizes, np.array([60.0, seconds]), 0.41)
     assert len(means) == found
     assert np.linalg.norm(means, axis=1) == pytest.approx(1)
-    assert len(speakers(sums, sizes, np.array([60.0, seconds]), 0.39)) == 2
+    assert len(speaker_directions(sums, sizes, np.array([60.0, seconds]), 0.39)) == 2
 
 
 PARTS = ((0, 3), (None, 0.4), (1, 2.5), (2, 2), (None, 1), (0, 0.4), (None, 0.7), (1, 3.3))
@@ -112,7 +122,7 @@ def test_hours_are_taken_in_blocks_and_hardly_kept(monkeypatch: pytest.MonkeyPat
 def test_engine_must_fit() -> None:
     with pytest.raises(EngineError, match="no settings for diarization"):
         diarize([], Tones(msgspec.structs.replace(MANIFEST, diarization=None)), Ear())
-    eight = Utterance(sample_rate=8000, min_samples=4000, max_samples=80_000)
+    eight = UtteranceInput(sample_rate=8000, min_samples=4000, max_samples=80_000)
     with pytest.raises(EngineError, match="takes another rate"):
         diarize([], Tones(msgspec.structs.replace(MANIFEST, input=eight)), Ear())
 
@@ -124,8 +134,8 @@ def test_engine_must_fit() -> None:
     hops=st.integers(1, 4),
 )
 def test_windows_cover_a_segment(start: int, length: int, window: float, hops: int) -> None:
-    segment = Segment(start * FRAME_S, (start + length) * FRAME_S)
-    made = windows(segment, Diarization(window, window / hops, 0.5))
+    segment = SpeechSegment(start * FRAME_S, (start + length) * FRAME_S)
+    made = cut_windows(segment, DiarizationSettings(window, window / hops, 0.5))
     assert made[0].heard.start_s == made[0].part.start_s == segment.start_s
     assert made[-1].part.end_s == segment.end_s
     assert made[-1].heard.end_s == pytest.approx(segment.end_s)
@@ -145,17 +155,17 @@ def test_smoothing_finds_the_best_path(steps: int, speakers: int, seed: int, cha
         return float(sum(scores[step, state] for step, state in enumerate(path)) - change * changes)
 
     best = max(map(worth, itertools.product(range(speakers), repeat=steps)))
-    assert worth(tuple(smoothed(scores, change).tolist())) == pytest.approx(best)
+    assert worth(tuple(best_path(scores, change).tolist())) == pytest.approx(best)
 
 
-def window(start: float, end: float) -> Window:
-    return Window(Segment(start, end), Segment(start, end))
+def window(start: float, end: float) -> EmbeddingWindow:
+    return EmbeddingWindow(SpeechSegment(start, end), SpeechSegment(start, end))
 
 
 def test_turns_are_joined_over_a_breath_but_not_over_another() -> None:
     parts = [window(0, 1), window(1.2, 2), window(2.1, 3), window(3.1, 4), window(5, 6)]
-    found = joined(parts, np.array([4, 4, 2, 4, 4]))
-    assert found == [Turn(0, 2, 0), Turn(2.1, 3, 1), Turn(3.1, 4, 0), Turn(5, 6, 0)]
+    found = join_parts(parts, np.array([4, 4, 2, 4, 4]))
+    assert found == [SpeakerTurn(0, 2, 0), SpeakerTurn(2.1, 3, 1), SpeakerTurn(3.1, 4, 0), SpeakerTurn(5, 6, 0)]
 
 
 def test_turns_do_not_depend_on_how_vectors_are_turned() -> None:
@@ -165,13 +175,24 @@ def test_turns_do_not_depend_on_how_vectors_are_turned() -> None:
     vectors = np.eye(8, dtype=np.float32)[[0, 0, 1, 1, 0, 2, 2, 1]] + 0.2 * rng.normal(size=(8, 8)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     parts = [window(2 * step, 2 * step + 1.6) for step in range(8)]
-    found = turns(parts, vectors, SETTINGS)
+    found = speaker_turns(parts, vectors, SETTINGS)
     assert [turn.speaker for turn in found] == [0, 0, 1, 1, 0, 2, 2, 1]
-    assert turns(parts, vectors @ rotation, SETTINGS) == found
+    assert speaker_turns(parts, vectors @ rotation, SETTINGS) == found
 
 
 def test_turns_are_linked_over_pauses_of_one_speaker() -> None:
-    turns = [Turn(0.0, 1.0, 0), Turn(1.4, 2.0, 0), Turn(2.0, 3.0, 1), Turn(3.1, 4.0, 0), Turn(5.1, 6.0, 0)]
-    assert linked(turns, 1.0) == [Turn(0.0, 2.0, 0), Turn(2.0, 3.0, 1), Turn(3.1, 4.0, 0), Turn(5.1, 6.0, 0)]
-    assert linked(turns, 0.3) == turns
-    assert linked([], 1.0) == []
+    turns = [
+        SpeakerTurn(0.0, 1.0, 0),
+        SpeakerTurn(1.4, 2.0, 0),
+        SpeakerTurn(2.0, 3.0, 1),
+        SpeakerTurn(3.1, 4.0, 0),
+        SpeakerTurn(5.1, 6.0, 0),
+    ]
+    assert join_turns(turns, 1.0) == [
+        SpeakerTurn(0.0, 2.0, 0),
+        SpeakerTurn(2.0, 3.0, 1),
+        SpeakerTurn(3.1, 4.0, 0),
+        SpeakerTurn(5.1, 6.0, 0),
+    ]
+    assert join_turns(turns, 0.3) == turns
+    assert join_turns([], 1.0) == []

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from streams.models.protocol import Floats
 from streams.voice.activity import RATE
-from streams.voice.diarization import Turn
-from streams.voice.excerpts import MOST_S, MOST_SPEAKERS, excerpts
+from streams.voice.diarization import SpeakerTurn
+from streams.voice.excerpts import MAX_EXCERPT_S, MAX_SPEAKERS, excerpts
 
 
 def cut(first: int, end: int) -> Floats:
@@ -17,11 +17,11 @@ def cut(first: int, end: int) -> Floats:
     return (np.arange(first, end) / RATE).astype(np.float32)
 
 
-def made(lengths: list[tuple[int, float]]) -> list[Turn]:
+def made(lengths: list[tuple[int, float]]) -> list[SpeakerTurn]:
     """Turns in a row of (speaker, seconds), speakers numbered as they appear."""
     turns, at, numbers = [], 0.0, dict[int, int]()
     for speaker, seconds in lengths:
-        turns.append(Turn(at, at + seconds, numbers.setdefault(speaker, len(numbers))))
+        turns.append(SpeakerTurn(at, at + seconds, numbers.setdefault(speaker, len(numbers))))
         at += seconds
     return turns
 
@@ -34,7 +34,7 @@ def test_of_each_as_much_as_there_is_up_to_the_bound(lengths: list[tuple[int, fl
     assert len(found) == len({turn.speaker for turn in turns})
     for speaker, samples in enumerate(found):
         said = sum(turn.end_s - turn.start_s for turn in turns if turn.speaker == speaker)
-        assert abs(len(samples) / RATE - min(said, MOST_S)) < 0.01
+        assert abs(len(samples) / RATE - min(said, MAX_EXCERPT_S)) < 0.01
         assert len(np.unique(samples)) == len(samples)
 
 
@@ -45,6 +45,6 @@ def test_the_longest_turns_are_heard() -> None:
 
 
 def test_of_very_many_those_who_speak_most_are_heard() -> None:
-    found = excerpts(made([(n, 1.0 + n / 100) for n in range(MOST_SPEAKERS + 3)]), cut)
-    assert [len(samples) > 0 for samples in found] == [False] * 3 + [True] * MOST_SPEAKERS
+    found = excerpts(made([(n, 1.0 + n / 100) for n in range(MAX_SPEAKERS + 3)]), cut)
+    assert [len(samples) > 0 for samples in found] == [False] * 3 + [True] * MAX_SPEAKERS
     assert excerpts([], cut) == []

@@ -9,13 +9,13 @@ import pytest
 
 from streams.models.protocol import Floats
 from streams.voice.fbank import fbank
-from streams.voice.manifest import Fbank
+from streams.voice.manifest import FbankInput
 from topics.errors import AudioError
 
 RATE = 16_000
-KALDI = Fbank(RATE, 8000, 160_000)
-WESPEAKER = Fbank(RATE, 8000, 160_000, window="hamming", scale=32768.0)
-NEMO = Fbank(
+KALDI = FbankInput(RATE, 8000, 160_000)
+WESPEAKER = FbankInput(RATE, 8000, 160_000, window="hamming", scale=32768.0)
+NEMO = FbankInput(
     RATE,
     8000,
     160_000,
@@ -42,7 +42,7 @@ def inverse(mels: float) -> float:
     return mels * 200 / 3 if mels <= 15 else 1000 * 6.4 ** ((mels - 15) / 27)
 
 
-def slow(front: Fbank, samples: Floats) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+def slow(front: FbankInput, samples: Floats) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
     """Each frame and band by itself, in doubles."""
     slaney = front.mel == "slaney"
     low, high = mel(front.low_hz, slaney), mel(front.high_hz or RATE / 2, slaney)
@@ -81,7 +81,7 @@ def slow(front: Fbank, samples: Floats) -> np.ndarray[tuple[int, int], np.dtype[
 
 
 @pytest.mark.parametrize("front", [KALDI, WESPEAKER, NEMO], ids=["kaldi", "wespeaker", "nemo"])
-def test_frames_are_the_definition(front: Fbank) -> None:
+def test_frames_are_the_definition(front: FbankInput) -> None:
     samples = noise(1400)
     got = fbank(front, samples)
     assert (got.dtype.name, got.shape) == ("float32", (7, 80))
@@ -89,8 +89,8 @@ def test_frames_are_the_definition(front: Fbank) -> None:
 
 
 def test_scale_is_a_constant_that_the_mean_takes_away() -> None:
-    plain = Fbank(RATE, 8000, 160_000, normalisation="none")
-    loud = Fbank(RATE, 8000, 160_000, normalisation="none", scale=32768.0)
+    plain = FbankInput(RATE, 8000, 160_000, normalisation="none")
+    loud = FbankInput(RATE, 8000, 160_000, normalisation="none", scale=32768.0)
     samples = noise(1400)
     np.testing.assert_allclose(fbank(loud, samples) - fbank(plain, samples), 2 * math.log(32768), atol=1e-3)
 

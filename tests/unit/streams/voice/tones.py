@@ -6,17 +6,17 @@ import numpy as np
 
 from streams.models.manifest import Graph
 from streams.models.protocol import Floats
-from streams.voice.activity import RATE, VoiceActivity, VoiceStream
-from streams.voice.manifest import Diarization, SpeakerManifest, Utterance
+from streams.voice.activity import RATE, SileroDetector, VoiceStream
+from streams.voice.manifest import DiarizationSettings, SpeakerManifest, UtteranceInput
 
-SETTINGS = Diarization(window_s=1.6, hop_s=0.8, threshold=0.6)
+SETTINGS = DiarizationSettings(window_s=1.6, hop_s=0.8, threshold=0.6)
 MANIFEST = SpeakerManifest(
     name="tones",
     version="1",
     licence="CC0-1.0",
     source="here",
     graph=Graph("model.onnx", "0" * 64),
-    input=Utterance(sample_rate=RATE, min_samples=RATE // 2, max_samples=10 * RATE),
+    input=UtteranceInput(sample_rate=RATE, min_samples=RATE // 2, max_samples=10 * RATE),
     dimension=5,
     threshold=0.5,
     diarization=SETTINGS,
@@ -51,7 +51,7 @@ class Loud(VoiceStream):
         return float(loud(frame[np.newaxis, 64:], self._least)[0])
 
 
-class Ear(VoiceActivity):
+class Ear(SileroDetector):
     """Hears what is loud."""
 
     least = 0.1

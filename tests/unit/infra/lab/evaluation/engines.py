@@ -9,8 +9,8 @@ import soundfile
 
 from infra.lab.evaluation.labels import Meaning
 from infra.lab.evaluation.recordings import Recording, Span
-from streams.audio.decode import Pcm
-from streams.models.manifest import Graph, Manifest, Tag, Waveform
+from streams.audio.decode import DecodedAudio
+from streams.models.manifest import Graph, Manifest, ModelTag, Waveform
 from streams.models.protocol import Floats
 
 RATE = 1000
@@ -22,7 +22,8 @@ class Levels:
 
     def __init__(self, *points: float) -> None:
         tags = tuple(
-            Tag(name, "Test", (n,), point) for n, (name, point) in enumerate(zip(("Loud", "Deep"), points, strict=True))
+            ModelTag(name, "Test", (n,), point)
+            for n, (name, point) in enumerate(zip(("Loud", "Deep"), points, strict=True))
         )
         graph = Graph("model.onnx", "0" * 64)
         self.manifest = Manifest("levels", "1", "CC0-1.0", "here", graph, Waveform(RATE, RATE), ("loud", "deep"), tags)
@@ -36,7 +37,7 @@ class Levels:
 def recording(name: str, levels: list[float], *spans: Span, label: str = "") -> Recording:
     """A recording with one level a second."""
     samples = np.repeat(np.array(levels, np.float32), RATE)
-    return Recording(name, label, spans, Pcm(RATE, samples), name)
+    return Recording(name, label, spans, DecodedAudio(RATE, samples), name)
 
 
 def wav(path: Path, levels: list[float]) -> None:

@@ -11,8 +11,8 @@ from infra.lab.evaluation import identification
 from infra.lab.evaluation.identification import Matches, draw, evaluate_identification
 from infra.lab.evaluation.utterances import Utterance
 from streams.voice import manifest
-from streams.voice.manifest import REGISTERED, Identification
-from streams.voice.speaker import OnnxSpeakerEngine
+from streams.voice.manifest import REGISTERED, IdentificationSettings
+from streams.voice.speaker_engine import OnnxSpeakerEngine
 from tests.recordings import SPEECH, rows
 
 
@@ -104,9 +104,9 @@ def test_the_bundled_model_names_readers_and_refuses_others() -> None:
 
 def test_a_threshold_for_identification_is_optional_and_checked() -> None:
     known = msgspec.structs.replace(manifest.read(models.directory("speaker_mini")), identification=None)
-    assert known.identifies == Identification(known.threshold, 0.0)
+    assert known.identifies == IdentificationSettings(known.threshold, 0.0)
     assert list(manifest.faults(known)) == []
-    known = msgspec.structs.replace(known, identification=Identification(1.2, -0.1))
+    known = msgspec.structs.replace(known, identification=IdentificationSettings(1.2, -0.1))
     assert list(manifest.faults(known)) == [
         "identification.threshold is 1.2, expected a cosine between -1 and 1",
         "identification.per_doubling is -0.1, expected 0 to 1",

@@ -9,10 +9,10 @@ import pytest
 from infra.lab.evaluation import recordings
 from infra.lab.evaluation.labels import LABELS, Meaning
 from infra.lab.evaluation.recordings import Recording, Span
-from streams.models.manifest import Tag
+from streams.models.manifest import ModelTag
 from topics.errors import AudioError, BadRequest
 
-TAGS = (Tag("Dog_bark", "Animal", (0,), 0.5), Tag("Kettle", "Home", (1,), 0.5))
+TAGS = (ModelTag("Dog_bark", "Animal", (0,), 0.5), ModelTag("Kettle", "Home", (1,), 0.5))
 DOG, KETTLE = Meaning(("Dog_bark",)), Meaning(("Kettle",))
 
 

@@ -13,8 +13,8 @@ from infra.lab.evaluation import report, scenes, sound
 from infra.lab.evaluation.labels import TEN, Meaning
 from infra.lab.evaluation.recordings import Recording, Span
 from infra.lab.evaluation.scenes import RATE, Setting
-from streams.audio.decode import Pcm
-from streams.models.manifest import Manifest, Tag
+from streams.audio.decode import DecodedAudio
+from streams.models.manifest import Manifest, ModelTag
 from streams.models.protocol import Floats
 from tests.unit.infra.lab.evaluation.engines import Levels
 from topics.errors import BadRequest
@@ -25,7 +25,7 @@ class Power:
 
     def __init__(self, source: str = "here") -> None:
         names = ("Rain", "Wind_noise", "Speech")
-        tags = tuple(Tag(name, "Test", (n,), 0.9) for n, name in enumerate(names))
+        tags = tuple(ModelTag(name, "Test", (n,), 0.9) for n, name in enumerate(names))
         base = Levels(0.5, 0.5).manifest
         self.manifest: Manifest = msgspec.structs.replace(
             base, name=source, tags=tags, classes=names, source=source, figures={"clip_recall": 0.123}
@@ -102,7 +102,7 @@ def test_no_data(tmp_path: Path) -> None:
 def test_naming_ten_classes() -> None:
     names = list(TEN.values())
     base = Levels(0.5, 0.5).manifest
-    tags = tuple(Tag(name, "Test", (0,), 0.5) for name in [*names, "Speech"])
+    tags = tuple(ModelTag(name, "Test", (0,), 0.5) for name in [*names, "Speech"])
 
     class Ten:
         """Scores are the first samples."""
@@ -117,7 +117,7 @@ def test_naming_ten_classes() -> None:
         samples = np.full(1000, 0.1, np.float32)
         samples[300 + heard] = 0.4
         samples[310] = 0.9  # no tag outside the ten counts
-        return Recording(label, label, (Span(Meaning(())),), Pcm(1000, samples), label, fold)
+        return Recording(label, label, (Span(Meaning(())),), DecodedAudio(1000, samples), label, fold)
 
     labels = list(TEN)
     given = [clip(label, n, "2") for n, label in enumerate(labels)]

@@ -9,13 +9,13 @@ from infra.lab.evaluation import scenes
 from infra.lab.evaluation.labels import LABELS
 from infra.lab.evaluation.recordings import Recording, Span
 from infra.lab.evaluation.scenes import RATE, SECONDS, Setting
-from streams.audio.decode import Pcm
+from streams.audio.decode import DecodedAudio
 from topics.errors import BadRequest
 
 
 def clip(label: str, seconds: int, seed: int) -> Recording:
     noise = np.random.default_rng(seed).standard_normal(seconds * RATE).astype(np.float32)
-    return Recording(label, label, (Span(LABELS[label]),), Pcm(RATE, 0.1 * noise), label)
+    return Recording(label, label, (Span(LABELS[label]),), DecodedAudio(RATE, 0.1 * noise), label)
 
 
 @pytest.fixture

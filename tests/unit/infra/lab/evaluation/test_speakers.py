@@ -12,7 +12,7 @@ from infra.lab.evaluation.channels import through_channel
 from infra.lab.evaluation.speakers import cross_pairs, equal_error, evaluate_speakers, plain_pairs
 from streams.models.manifest import Graph
 from streams.models.protocol import Floats
-from streams.voice.manifest import SpeakerManifest, Utterance
+from streams.voice.manifest import SpeakerManifest, UtteranceInput
 
 RATE = 16_000
 
@@ -65,7 +65,7 @@ class Pitch:
 
     def __init__(self) -> None:
         graph = Graph("model.onnx", "0" * 64)
-        given = Utterance(RATE, RATE // 2, 30 * RATE)
+        given = UtteranceInput(RATE, RATE // 2, 30 * RATE)
         self.manifest = SpeakerManifest("pitch", "1", "CC0-1.0", "here", graph, given, 8, 0.5)
 
     def embed(self, samples: Floats) -> Floats:

@@ -13,7 +13,7 @@ from infra.lab.evaluation import voice
 from infra.lab.evaluation.identification import Matches
 from infra.lab.evaluation.speakers import SpeakerFigures
 from streams.models.manifest import Graph
-from streams.voice.manifest import Diarization, SpeakerManifest, Utterance
+from streams.voice.manifest import DiarizationSettings, SpeakerManifest, UtteranceInput
 
 MANIFEST = SpeakerManifest(
     name="voices",
@@ -21,7 +21,7 @@ MANIFEST = SpeakerManifest(
     licence="CC0-1.0",
     source="https://example.org",
     graph=Graph("model.onnx", "0" * 64),
-    input=Utterance(16_000, 8_000, 480_000),
+    input=UtteranceInput(16_000, 8_000, 480_000),
     dimension=4,
     threshold=0.5,
     figures={"eer_4s": 0.2},
@@ -38,7 +38,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_model_of_others_has_the_figures_measured_here() -> None:
-    known = msgspec.structs.replace(MANIFEST, diarization=Diarization(2.4, 0.8, 0.7))
+    known = msgspec.structs.replace(MANIFEST, diarization=DiarizationSettings(2.4, 0.8, 0.7))
     report = voice.of_speakers(SimpleNamespace(manifest=known), Path())
     assert not report.seen
     assert report.figures == report.measured

@@ -19,11 +19,11 @@ from infra.examples import RECORDING
 from infra.lab.explore import columns, picture, table
 from infra.lab.explore.columns import Columns
 from infra.lab.explore.hearing import Heard, hear
-from streams.audio.decode import Pcm, decode_chunk
+from streams.audio.decode import DecodedAudio, decode_chunk
 from streams.audio.session import Analysis
 from streams.models.manifest import Waveform
-from streams.models.onnx import OnnxEngine
 from streams.models.protocol import Floats
+from streams.models.sound_engine import OnnxSoundEngine
 from tests.unit.streams.models.models import MANIFEST
 from topics.errors import AudioError, BadRequest
 from topics.geometry import SESSIONS
@@ -32,8 +32,8 @@ from topics.scores import ZERO, threshold
 
 
 @cache
-def engine() -> OnnxEngine:
-    return OnnxEngine(models.directory())
+def engine() -> OnnxSoundEngine:
+    return OnnxSoundEngine(models.directory())
 
 
 def write(path: Path, samples: Floats, rate: int = 16_000) -> Path:
@@ -41,7 +41,7 @@ def write(path: Path, samples: Floats, rate: int = 16_000) -> Path:
     return path
 
 
-def example() -> Pcm:
+def example() -> DecodedAudio:
     return decode_chunk(RECORDING.read_bytes(), parse("audio/flac"))
 
 

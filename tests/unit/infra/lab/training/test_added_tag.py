@@ -19,9 +19,9 @@ from infra.lab.training.background import Background
 from infra.lab.training.negatives import gather
 from infra.models.registry import Registry
 from streams.audio.session import Analysis
-from streams.models.manifest import Manifest, Tag
-from streams.models.onnx import OnnxEngine
+from streams.models.manifest import Manifest, ModelTag
 from streams.models.protocol import Floats
+from streams.models.sound_engine import OnnxSoundEngine
 from topics.errors import BadRequest
 from topics.geometry import SESSIONS
 from topics.scores import ZERO
@@ -30,8 +30,8 @@ RATE = 16_000
 
 
 @cache
-def engine() -> OnnxEngine:
-    return OnnxEngine(models.directory())
+def engine() -> OnnxSoundEngine:
+    return OnnxSoundEngine(models.directory())
 
 
 def embedding() -> tuple[Floats, Floats]:
@@ -50,11 +50,11 @@ def test_tags_stack_and_are_replaced(tmp_path: Path) -> None:
     assert [tag.name for tag in two.tags] == [*(tag.name for tag in base.tags), "Whir", "Clank"]
     assert (one.version, two.version, three.version) == ("1+Whir", "1+Whir+Clank", "1+Whir+Clank")
     assert two.tags[-2].head is not None
-    assert two.tags[-1] == Tag("Clank", "Custom", (), 0.5, two.tags[-2].head + 1, 11)
+    assert two.tags[-1] == ModelTag("Clank", "Custom", (), 0.5, two.tags[-2].head + 1, 11)
     assert len({manifest.model_id for manifest in (base, one, two, three)}) == 4
     plain = engine().scores(patch)
     for manifest, folder, wanted in ((two, "two", [1, 0]), (three, "three", [0.5, 0])):
-        loaded = OnnxEngine(tmp_path / folder)
+        loaded = OnnxSoundEngine(tmp_path / folder)
         assert loaded.manifest == manifest
         scores = loaded.scores(patch)
         assert scores[:-2] == pytest.approx(plain, rel=1e-5)
@@ -65,7 +65,7 @@ def test_a_bundled_tag_is_replaced_by_a_head(tmp_path: Path) -> None:
     base = engine().manifest
     made = added_tag.write(models.directory(), base, "Rain", "Garden", np.zeros(1025, np.float32), 10, tmp_path)
     assert [tag.name for tag in made.tags] == [tag.name for tag in base.tags]
-    assert next(tag for tag in made.tags if tag.name == "Rain") == Tag("Rain", "Garden", (), 0.5, 0, 10)
+    assert next(tag for tag in made.tags if tag.name == "Rain") == ModelTag("Rain", "Garden", (), 0.5, 0, 10)
     assert (tmp_path / "NOTICE").is_file()
     assert (tmp_path / background.ATTRIBUTION).is_file()
 
@@ -133,7 +133,7 @@ def test_the_command(app: typer.Typer, tmp_path: Path) -> None:
     manifest = registry.known(chosen)
     assert isinstance(manifest, Manifest)
     assert manifest.tags[-1].name == "Warble"
-    loaded = OnnxEngine(registry.find(chosen))
+    loaded = OnnxSoundEngine(registry.find(chosen))
     silence, _, sound = reported(loaded, warble(5.5))
     assert (silence, sound) == (False, True)
     assert not any(reported(loaded, hiss(9)))
@@ -145,7 +145,7 @@ def test_the_command(app: typer.Typer, tmp_path: Path) -> None:
     assert f"added {chosen}" in again.stdout
 
 
-def reported(loaded: OnnxEngine, samples: Floats) -> list[bool]:
+def reported(loaded: OnnxSoundEngine, samples: Floats) -> list[bool]:
     analysis = Analysis(loaded, SESSIONS, RATE)
     packed = analysis.feed(samples).packed + analysis.finish().packed
     windows = np.frombuffer(packed, np.uint8).reshape(-1, len(loaded.manifest.tags))

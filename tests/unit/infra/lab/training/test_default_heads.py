@@ -12,14 +12,14 @@ from infra.lab.training import default_heads
 from infra.lab.training.clips import FOLDS, Clip
 from infra.lab.training.default_heads import LEARNT, SHARE, Material
 from infra.lab.training.embeddings import Windows
-from streams.models.onnx import OnnxEngine
+from streams.models.sound_engine import OnnxSoundEngine
 
 YAMNET = models.directory()
 DIMENSION = 6
 
 
 def test_the_row_of_a_class_gives_its_score() -> None:
-    engine = OnnxEngine(YAMNET)
+    engine = OnnxSoundEngine(YAMNET)
     patch = np.random.default_rng(5).normal(-4, 2, (96, 64)).astype(np.float32)
     classes, embedding = engine.embed(patch)
     for _, _, name in LEARNT:

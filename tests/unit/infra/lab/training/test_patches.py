@@ -22,7 +22,7 @@ def test_grid() -> None:
     assert patches.shape == (5, 96, 64)
     for window, patch in enumerate(patches):
         piece = samples[window * 8_000 : window * 8_000 + FRONT_END.samples]
-        np.testing.assert_array_equal(patch, logmel.frames(FRONT_END, piece))
+        np.testing.assert_array_equal(patch, logmel.log_mel_frames(FRONT_END, piece))
     assert grid(samples[:10]).shape == (1, 96, 64)
 
 

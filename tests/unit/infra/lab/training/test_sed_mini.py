@@ -13,13 +13,13 @@ from infra.lab.training import sed_mini
 from infra.lab.training.clips import KNOWN
 from infra.lab.training.material import SHARES, Material
 from infra.lab.training.patches import grid
-from streams.models.onnx import OnnxEngine
+from streams.models.sound_engine import OnnxSoundEngine
 
 HERE = models.directory("sed_mini")
 
 
 def test_what_ships() -> None:
-    manifest = OnnxEngine(HERE).manifest
+    manifest = OnnxSoundEngine(HERE).manifest
     assert (HERE / "model.onnx").stat().st_size <= 1_000_000
     assert [tag.name for tag in manifest.tags] == [name for _, name, _ in KNOWN]
     assert manifest.figures["ten_class_clip_accuracy"] >= 0.9
@@ -27,7 +27,7 @@ def test_what_ships() -> None:
 
 
 def test_silence_and_hum_are_no_events() -> None:
-    engine = OnnxEngine(HERE)
+    engine = OnnxSoundEngine(HERE)
     hum = 0.1 * np.sin(2 * np.pi * 50 * np.arange(16_000) / 16_000)
     for sound in (np.zeros(16_000), hum):
         (patch,) = grid(sound.astype(np.float32))

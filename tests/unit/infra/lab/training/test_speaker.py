@@ -15,7 +15,7 @@ from infra.lab.training import speaker, speaker_graph, speaker_projection, speak
 from infra.lab.training.speaker_graph import Projection
 from infra.lab.training.speaker_statistics import Crops, crops
 from infra.models.front_end import FRONT_END
-from streams.audio.logmel import frames
+from streams.audio.logmel import log_mel_frames
 from streams.models.protocol import Floats
 from topics.errors import AudioError
 
@@ -38,7 +38,7 @@ def test_the_log_mel_map_is_the_framing_of_levelled_samples(trunk: onnxruntime.I
     samples = noise(1.0)
     image = trunk.run(None, {"samples": samples[np.newaxis]})[0][0, 0]
     levelled = samples * np.float32(speaker_trunk.LEVEL / np.sqrt(np.mean(samples**2)))
-    np.testing.assert_allclose(image, frames(FRONT_END, levelled), atol=1e-4)
+    np.testing.assert_allclose(image, log_mel_frames(FRONT_END, levelled), atol=1e-4)
 
 
 def test_crops_of_training_are_what_the_graph_pools(trunk: onnxruntime.InferenceSession, features: int) -> None:

@@ -13,7 +13,7 @@ from streams.models.protocol import Floats
 from topics.errors import EngineError
 
 
-class OnnxEngine:
+class OnnxSoundEngine:
     """One graph with one input (a batch of patches), an output of class scores and maybe one of embeddings.
 
     The input is float32 [n, samples], [n, 1, samples] or [samples] for a waveform, [n, frames, bands] or

@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streams.clients.speaker import MOST_NUMBERS, Embedded, EmbeddingEngine
-from streams.speakers.roster import Model
+from streams.clients.embeddings import MAX_DIMENSION, EmbeddingClient, VoiceEmbedding
+from streams.speakers.roster import EmbeddingModel
 from tests.unit.streams.clients.http_engine import HttpEngine, reply
 from topics.errors import ServiceFault
 
 SHA256 = "ab" * 32
 
 
-def embed(engine: HttpEngine, **address: Any) -> Embedded:
-    async def scene() -> Embedded:
+def embed(engine: HttpEngine, **address: Any) -> VoiceEmbedding:
+    async def scene() -> VoiceEmbedding:
         async with engine.running():
-            client = EmbeddingEngine(engine.address(**address))
+            client = EmbeddingClient(engine.address(**address))
             try:
                 return await client.embed(b"RIFF", "a-key")
             finally:
@@ -39,7 +39,7 @@ def test_a_voice_is_sent_as_the_protocol_says() -> None:
     found = embed(engine, model="mini", key="secret")
     assert found.vector.dtype == np.float32
     assert found.vector.tolist() == pytest.approx([0.6, 0.8])
-    assert (found.model, found.threshold, found.per_doubling) == (Model("mini", SHA256), 0.25, 0.02)
+    assert (found.model, found.threshold, found.per_doubling) == (EmbeddingModel("mini", SHA256), 0.25, 0.02)
     (asked,) = engine.asked
     assert asked.path == "/v1/audio/speech/embedding"
     assert asked.fields == {"file": [b"RIFF"], "model": [b"mini"]}
@@ -54,7 +54,7 @@ def test_an_engine_that_tells_no_weights_is_known_by_name_and_dimension(
 ) -> None:
     engine = HttpEngine(answer([1.0, 0.0, 0.0], **told))
     found = embed(engine, model=asked)
-    assert found.model == Model(name, hashlib.sha256(f"{name}:3".encode()).hexdigest())
+    assert found.model == EmbeddingModel(name, hashlib.sha256(f"{name}:3".encode()).hexdigest())
     assert (found.threshold, found.per_doubling) == (None, 0.0)
     assert ("model" in engine.asked[0].fields) == (asked is not None)
 
@@ -70,7 +70,7 @@ def test_an_engine_that_tells_no_weights_is_known_by_name_and_dimension(
         answer([1e308, 1e308]),
         answer("AAAA"),
         answer([1.0, None]),
-        answer([1.0] * (MOST_NUMBERS + 1)),
+        answer([1.0] * (MAX_DIMENSION + 1)),
         answer([1.0, 0.0], sha256="../.."),
         answer([1.0, 0.0], threshold=7),
         reply(b'{"data": [{"embedding": [NaN, 1.0]}]}'),

@@ -12,8 +12,8 @@ from infra import models
 from streams.models.protocol import Floats
 from streams.voice import manifest
 from streams.voice.fbank import fbank
-from streams.voice.manifest import Diarization, Fbank, Utterance
-from streams.voice.speaker import OnnxSpeakerEngine, SpeakerEngine
+from streams.voice.manifest import DiarizationSettings, FbankInput, UtteranceInput
+from streams.voice.speaker_engine import OnnxSpeakerEngine, SpeakerEngine
 from tests.unit.streams.voice import speakers
 from topics.errors import AudioError, EngineError
 
@@ -24,7 +24,7 @@ def noise(seconds: float, seed: int = 0) -> Floats:
     return (0.1 * np.random.default_rng(seed).standard_normal(int(seconds * speakers.RATE))).astype(np.float32)
 
 
-def engine(directory: Path, given: Utterance | Fbank, length_input: bool = False) -> OnnxSpeakerEngine:
+def engine(directory: Path, given: UtteranceInput | FbankInput, length_input: bool = False) -> OnnxSpeakerEngine:
     return OnnxSpeakerEngine(
         speakers.write(directory, speakers.manifest(given), speakers.graph(given, length_input=length_input))
     )
@@ -35,7 +35,9 @@ def engine(directory: Path, given: Utterance | Fbank, length_input: bool = False
     [(speakers.WAVEFORM, False), (speakers.CAM, False), (speakers.TITANET, True)],
     ids=["waveform", "cam++ and ecapa", "titanet"],
 )
-def test_every_kind_of_graph_gives_a_unit_vector(tmp_path: Path, given: Utterance | Fbank, length_input: bool) -> None:
+def test_every_kind_of_graph_gives_a_unit_vector(
+    tmp_path: Path, given: UtteranceInput | FbankInput, length_input: bool
+) -> None:
     made: SpeakerEngine = engine(tmp_path, given, length_input)
     vector = made.embed(noise(1.0))
     assert (vector.dtype.name, vector.shape) == ("float32", (speakers.DIMENSION,))
@@ -44,7 +46,7 @@ def test_every_kind_of_graph_gives_a_unit_vector(tmp_path: Path, given: Utteranc
 
 
 @pytest.mark.parametrize("given", [speakers.CAM, speakers.TITANET], ids=["frames-bands", "bands-frames"])
-def test_frames_and_their_number_arrive(tmp_path: Path, given: Fbank) -> None:
+def test_frames_and_their_number_arrive(tmp_path: Path, given: FbankInput) -> None:
     weights = np.random.default_rng(0).standard_normal((80, speakers.DIMENSION))
     expected = (fbank(given, noise(1.0)).astype(np.float64) ** 2).mean(axis=0) @ weights
     got = engine(tmp_path, given, length_input=given is speakers.TITANET).embed(noise(1.0))
@@ -91,9 +93,9 @@ def test_manifest_that_is_wrong(tmp_path: Path) -> None:
         ("input", msgspec.structs.replace(speakers.CAM, hop_s=0.03), "hop_s and frame_s are 0.03"),
         ("input", msgspec.structs.replace(speakers.WAVEFORM, min_samples=0), "min_samples is 0"),
         ("input", msgspec.structs.replace(speakers.WAVEFORM, sample_rate=10), "sample_rate is 10"),
-        ("diarization", Diarization(0.1, 0.1, 0.8), "diarization.window_s is 0.1"),
-        ("diarization", Diarization(2.0, 2.5, 0.8), "diarization.hop_s is 2.5"),
-        ("diarization", Diarization(2.0, 1.0, 2.0), "diarization.threshold is 2.0"),
+        ("diarization", DiarizationSettings(0.1, 0.1, 0.8), "diarization.window_s is 0.1"),
+        ("diarization", DiarizationSettings(2.0, 2.5, 0.8), "diarization.hop_s is 2.5"),
+        ("diarization", DiarizationSettings(2.0, 1.0, 2.0), "diarization.threshold is 2.0"),
     ):
         known = msgspec.structs.replace(good, **{field: value})
         with pytest.raises(EngineError, match=rf"manifest\.json: {fault}"):

@@ -10,7 +10,7 @@ import msgspec
 from streams.clients.client import EngineClient
 
 #: Characters of all texts of one answer: what fits a record, and several times as many as are asked for at a time.
-MOST_CHARACTERS: Final = 200_000
+MAX_CHARACTERS: Final = 200_000
 
 
 class Translations(msgspec.Struct, frozen=True, rename="camel"):
@@ -22,7 +22,7 @@ class Translations(msgspec.Struct, frozen=True, rename="camel"):
 _decoder: Final = msgspec.json.Decoder(Translations)
 
 
-class TranslationEngine(EngineClient):
+class TranslationClient(EngineClient):
     """A server that translates."""
 
     path: ClassVar = "/translate"
@@ -42,6 +42,6 @@ class TranslationEngine(EngineClient):
         found = self.decoded(_decoder, await self.post(idempotency_key, json=request)).translated_text
         if len(found) != len(texts):
             raise self.unusable(f"{len(found)} translations of {len(texts)} texts")
-        if sum(map(len, found)) > MOST_CHARACTERS:
+        if sum(map(len, found)) > MAX_CHARACTERS:
             raise self.unusable("it is too long for the texts that were sent")
         return found

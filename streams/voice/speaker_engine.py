@@ -11,7 +11,7 @@ import onnxruntime
 from streams.models import runtime
 from streams.models.protocol import Floats
 from streams.voice import manifest
-from streams.voice.manifest import Fbank, SpeakerManifest
+from streams.voice.manifest import FbankInput, SpeakerManifest
 from topics.errors import AudioError, EngineError
 
 
@@ -36,7 +36,7 @@ class SpeakerEngine(Protocol):
 
 
 class OnnxSpeakerEngine:
-    """One graph: samples or filter-bank frames in (see `manifest.Fbank` for what known models take), a vector out.
+    """One graph: samples or filter-bank frames in (see `manifest.FbankInput` for what known models take), a vector out.
 
     Inputs are float32[n, samples], float32[n, frames, bands] or float32[n, bands, frames] and, where the graph has a
     second one, int64[n]: how many frames there are. Of its outputs the first that is [n, dimension] is read; it need
@@ -66,13 +66,13 @@ class OnnxSpeakerEngine:
 
     def _run(self, samples: Floats) -> Floats:
         features = samples
-        if isinstance(self.manifest.input, Fbank):
+        if isinstance(self.manifest.input, FbankInput):
             # Not at the top: it brings numba, a second and 80 MB that a model of samples does not need.
             from streams.voice.fbank import fbank
 
             features = fbank(self.manifest.input, samples)
         frames = len(features)
-        if isinstance(self.manifest.input, Fbank) and self.manifest.input.layout == "bands-frames":
+        if isinstance(self.manifest.input, FbankInput) and self.manifest.input.layout == "bands-frames":
             features = np.ascontiguousarray(features.T)
         feed = dict(zip(self._inputs, (features[np.newaxis], np.array([frames], np.int64)), strict=False))
         try:
@@ -93,7 +93,7 @@ def _fitting_inputs(path: Path, session: onnxruntime.InferenceSession, known: Sp
     """Return the names of the inputs, once graph and manifest agree on them: a dynamic axis fits any length."""
     given = known.input
     wanted: list[int | None] = [None, None]
-    if isinstance(given, Fbank):
+    if isinstance(given, FbankInput):
         wanted = [None, None, given.bands] if given.layout == "frames-bands" else [None, given.bands, None]
     inputs = session.get_inputs()
     first, *rest = inputs

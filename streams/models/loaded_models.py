@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from streams.models.manifest import Manifest
-from streams.models.protocol import Engine
+from streams.models.protocol import SoundEngine
 from topics.errors import EngineError, ServiceError
 
 #: Models that stay loaded besides the one in use; analyses keep theirs alive anyway.
-OTHERS: Final = 3
+MAX_OTHERS: Final = 3
 
 
-def _nothing_else(model: str) -> Engine:
+def _nothing_else(model: str) -> SoundEngine:
     raise EngineError(f"the model {model} is not here")
 
 
@@ -23,7 +23,7 @@ def _unknown(model: str) -> Manifest | None:
     return None
 
 
-class Shelf:
+class LoadedModels:
     """The models of a node; any thread may ask.
 
     A session is scored by one model from its first window to its last: the one that was in use when it was opened.
@@ -32,8 +32,8 @@ class Shelf:
 
     def __init__(
         self,
-        current: Engine,
-        load: Callable[[str], Engine] = _nothing_else,
+        current: SoundEngine,
+        load: Callable[[str], SoundEngine] = _nothing_else,
         known: Callable[[str], Manifest | None] = _unknown,
     ) -> None:
         """Begin with `current`; `load` and `known` find other models, and manifests of models gone, by their id."""
@@ -41,21 +41,21 @@ class Shelf:
         self._load = load
         self._known = known
         self._loading = threading.Lock()
-        self._others: OrderedDict[str, Engine] = OrderedDict()
+        self._others: OrderedDict[str, SoundEngine] = OrderedDict()
         self._tags = {current.manifest.model_id: _tags(current.manifest)}
 
     @property
-    def current(self) -> Engine:
+    def current(self) -> SoundEngine:
         """The model for new sessions."""
         return self._current
 
-    def use(self, engine: Engine) -> None:
+    def use(self, engine: SoundEngine) -> None:
         """Take a loaded model into use for new sessions; the last one stays for the sessions that it began."""
         before, self._current = self._current, engine
         with self._loading:
             self._remember(before)
 
-    def engine(self, model: str) -> Engine:
+    def engine(self, model: str) -> SoundEngine:
         """Return a model by its id; blocks while it is loaded.
 
         Raises:
@@ -88,11 +88,11 @@ class Shelf:
             tags = self._tags[model] = _tags(manifest)
         return tags
 
-    def _remember(self, engine: Engine) -> None:
+    def _remember(self, engine: SoundEngine) -> None:
         model = engine.manifest.model_id
         self._others[model] = engine
         self._others.move_to_end(model)
-        while len(self._others) > OTHERS:
+        while len(self._others) > MAX_OTHERS:
             self._others.popitem(last=False)
 
 

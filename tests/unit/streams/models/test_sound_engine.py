@@ -13,8 +13,8 @@ import pytest
 from onnx import TensorProto
 
 from streams.models.manifest import Graph, Heads, LogMel, Output, Waveform
-from streams.models.onnx import OnnxEngine
-from streams.models.protocol import Engine, Floats
+from streams.models.protocol import Floats, SoundEngine
+from streams.models.sound_engine import OnnxSoundEngine
 from tests.unit.streams.models import models
 from topics.errors import EngineError
 
@@ -24,14 +24,14 @@ def patch(*classes: float) -> Floats:
 
 
 def test_a_tag_is_the_maximum_of_its_classes(tmp_path: Path) -> None:
-    engine: Engine = OnnxEngine(models.write(tmp_path))
+    engine: SoundEngine = OnnxSoundEngine(models.write(tmp_path))
     scores = engine.scores(patch(0.125, 0.25, 0.5, 0.75))
     assert (scores.dtype.name, scores.tolist()) == ("float32", [0.125, 0.75])
     assert engine.scores(patch(0.5, 0.25, 0.5, 0.0)).tolist() == [0.5, 0.5]
 
 
 def test_threads_share_an_engine(tmp_path: Path) -> None:
-    engine = OnnxEngine(models.write(tmp_path))
+    engine = OnnxSoundEngine(models.write(tmp_path))
     values = [n / 256 for n in range(256)]
     with ThreadPoolExecutor(4) as threads:
         got = list(threads.map(lambda value: engine.scores(patch(value))[0], values))
@@ -39,7 +39,7 @@ def test_threads_share_an_engine(tmp_path: Path) -> None:
 
 
 def test_a_patch_of_another_shape(tmp_path: Path) -> None:
-    engine = OnnxEngine(models.write(tmp_path))
+    engine = OnnxSoundEngine(models.write(tmp_path))
     with pytest.raises(EngineError, match=r"^tiny@\w{8}-\w{6}: cannot reshape [^\n]*$"):
         engine.scores(np.zeros(models.PATCH - 1, np.float32))
 
@@ -48,7 +48,7 @@ def test_a_patch_of_another_shape(tmp_path: Path) -> None:
 def test_input_and_manifest_disagree(tmp_path: Path, patch_length: int) -> None:
     other = msgspec.structs.replace(models.MANIFEST, input=Waveform(1000, patch_length))
     with pytest.raises(EngineError, match=rf"model.onnx: takes .*800.*, expected .*{patch_length}"):
-        OnnxEngine(models.write(tmp_path, other))
+        OnnxSoundEngine(models.write(tmp_path, other))
 
 
 @pytest.mark.parametrize(
@@ -64,19 +64,19 @@ def test_input_and_manifest_disagree(tmp_path: Path, patch_length: int) -> None:
     ],
 )
 def test_waveforms_go_in_as_the_graph_wants_them(tmp_path: Path, axes: tuple[int | str | None, ...]) -> None:
-    engine = OnnxEngine(models.write(tmp_path, data=models.graph(axes=axes, given=[None, None])))
+    engine = OnnxSoundEngine(models.write(tmp_path, data=models.graph(axes=axes, given=[None, None])))
     assert engine.scores(patch(0.125, 0.25, 0.5, 0.75)).tolist() == [0.125, 0.75]
 
 
 @pytest.mark.parametrize("axes", [(2, models.PATCH), ("n", 2, models.PATCH), ("n", 1, 1, models.PATCH), ()])
 def test_other_inputs_are_refused(tmp_path: Path, axes: tuple[int | str, ...]) -> None:
     with pytest.raises(EngineError, match=r"model.onnx: takes tensor\(float\) \[.*\], expected .* \[1, 800\]$"):
-        OnnxEngine(models.write(tmp_path, data=models.graph(axes=axes)))
+        OnnxSoundEngine(models.write(tmp_path, data=models.graph(axes=axes)))
 
 
 def test_other_types_are_refused(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"takes tensor\(double\) "):
-        OnnxEngine(models.write(tmp_path, data=models.graph(kind=TensorProto.DOUBLE)))
+        OnnxSoundEngine(models.write(tmp_path, data=models.graph(kind=TensorProto.DOUBLE)))
 
 
 @pytest.mark.parametrize(
@@ -93,18 +93,18 @@ def test_log_mel_goes_in_as_the_graph_wants_it(
 ) -> None:
     front = LogMel(1000, 50, 8, 20, 10, 32, 0.0, 500.0, 1e-3, layout=layout)
     known = msgspec.structs.replace(models.MANIFEST, input=front)
-    engine = OnnxEngine(models.write(tmp_path, known, models.graph(axes=axes)))
+    engine = OnnxSoundEngine(models.write(tmp_path, known, models.graph(axes=axes)))
     frames = np.zeros((50, 8), np.float32)
     frames[0, 1], frames[1, 0] = 0.25, 0.75
     assert engine.scores(frames)[1] == (0.25 if layout == "frames-bands" else 0.75)
     other = msgspec.structs.replace(known, input=msgspec.structs.replace(front, bands=9))
     with pytest.raises(EngineError, match=r"model.onnx: takes .*8.*, expected .*9"):
-        OnnxEngine(models.write(tmp_path, other, models.graph(axes=axes)))
+        OnnxSoundEngine(models.write(tmp_path, other, models.graph(axes=axes)))
 
 
 def test_logits(tmp_path: Path) -> None:
     known = msgspec.structs.replace(models.MANIFEST, output=Output(activation="sigmoid"))
-    engine = OnnxEngine(models.write(tmp_path, known))
+    engine = OnnxSoundEngine(models.write(tmp_path, known))
     expected = 1 / (1 + np.exp(-np.array([-1.0, 3.0])))
     assert np.allclose(engine.scores(patch(-1.0, 3.0, -200.0, 2.0)), expected, atol=1e-7)
 
@@ -112,11 +112,11 @@ def test_logits(tmp_path: Path) -> None:
 def test_outputs_by_name(tmp_path: Path) -> None:
     known = msgspec.structs.replace(models.MANIFEST, output=Output(scores="clipwise"))
     with pytest.raises(EngineError, match=r"model.onnx: has no output clipwise, only scores"):
-        OnnxEngine(models.write(tmp_path, known))
+        OnnxSoundEngine(models.write(tmp_path, known))
 
 
 def test_heads_score_tags_by_the_embedding(tmp_path: Path) -> None:
-    engine = OnnxEngine(with_heads(tmp_path, np.array([[0, 0, 0, 0, -9], [2, 0, 0, 0, 1]], np.float32)))
+    engine = OnnxSoundEngine(with_heads(tmp_path, np.array([[0, 0, 0, 0, -9], [2, 0, 0, 0, 1]], np.float32)))
     # The tag's class gives 0, its head 2 x 0.5 + 1.
     assert np.allclose(engine.scores(patch(0.5)), [0.5, 1 / (1 + np.exp(-2.0))])
     classes, embedding = engine.embed(patch(0.5, 0.25))
@@ -135,12 +135,12 @@ def test_heads_score_tags_by_the_embedding(tmp_path: Path) -> None:
 )
 def test_heads_that_do_not_fit(tmp_path: Path, weights: Floats, fault: str) -> None:
     with pytest.raises(EngineError, match=fault):
-        OnnxEngine(with_heads(tmp_path, weights))
+        OnnxSoundEngine(with_heads(tmp_path, weights))
 
 
 def test_no_embedding(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="gives no embedding"):
-        OnnxEngine(models.write(tmp_path)).embed(patch())
+        OnnxSoundEngine(models.write(tmp_path)).embed(patch())
 
 
 def with_heads(directory: Path, weights: Floats) -> Path:
@@ -156,28 +156,28 @@ def with_heads(directory: Path, weights: Floats) -> Path:
 
 def test_output_and_manifest_disagree(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"model.onnx: gives 5 scores, but the manifest has 4 classes"):
-        OnnxEngine(models.write(tmp_path, data=models.graph(outputs=5)))
+        OnnxSoundEngine(models.write(tmp_path, data=models.graph(outputs=5)))
 
 
 def test_another_file_than_the_manifest_was_made_for(tmp_path: Path) -> None:
     path = models.write(tmp_path) / "model.onnx"
     path.write_bytes(path.read_bytes() + b"\0")
     with pytest.raises(EngineError, match=r"model.onnx: not the file .* SHA-256"):
-        OnnxEngine(tmp_path)
+        OnnxSoundEngine(tmp_path)
 
 
 def test_no_graph(tmp_path: Path) -> None:
     (models.write(tmp_path) / "model.onnx").unlink()
     with pytest.raises(EngineError, match=r"model.onnx: No such file"):
-        OnnxEngine(tmp_path)
+        OnnxSoundEngine(tmp_path)
 
 
 @pytest.mark.parametrize("data", [b"no graph", models.graph(operator="Nonsense")])
 def test_not_a_graph(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(EngineError, match=r"model\.onnx: [^\n]+$"):
-        OnnxEngine(models.write(tmp_path, data=data))
+        OnnxSoundEngine(models.write(tmp_path, data=data))
 
 
 def test_the_graph_file_is_named_by_the_manifest(tmp_path: Path) -> None:
     named = msgspec.structs.replace(models.MANIFEST, graph=Graph("other.onnx", ""))
-    assert OnnxEngine(models.write(tmp_path, named)).manifest.graph.file == "other.onnx"
+    assert OnnxSoundEngine(models.write(tmp_path, named)).manifest.graph.file == "other.onnx"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from streams.models.protocol import Engine
-from streams.models.shelf import OTHERS, Shelf
+from streams.models.loaded_models import MAX_OTHERS, LoadedModels
+from streams.models.protocol import SoundEngine
 from tests.unit.streams.audio.engines import Fingerprint
 from topics.errors import EngineError, ServiceError
 
@@ -18,10 +18,10 @@ class Store:
     """Models that can be loaded; remembers what was."""
 
     def __init__(self, *names: str) -> None:
-        self.models: dict[str, Engine] = {engine.manifest.model_id: engine for engine in map(named, names)}
+        self.models: dict[str, SoundEngine] = {engine.manifest.model_id: engine for engine in map(named, names)}
         self.loads: list[str] = []
 
-    def __call__(self, model: str) -> Engine:
+    def __call__(self, model: str) -> SoundEngine:
         self.loads.append(model)
         if model not in self.models:
             raise EngineError(f"there is no model {model}")
@@ -31,14 +31,14 @@ class Store:
 def test_the_one_in_use_is_not_loaded_again() -> None:
     store = Store()
     current = named("a")
-    shelf = Shelf(current, store)
+    shelf = LoadedModels(current, store)
     assert shelf.current is shelf.engine(current.manifest.model_id) is current
     assert store.loads == []
 
 
 def test_the_one_before_stays_for_its_sessions() -> None:
     before, after, store = named("a"), named("b"), Store()
-    shelf = Shelf(before, store)
+    shelf = LoadedModels(before, store)
     shelf.use(after)
     assert shelf.current is after
     assert shelf.engine(before.manifest.model_id) is before
@@ -47,9 +47,9 @@ def test_the_one_before_stays_for_its_sessions() -> None:
 
 
 def test_others_are_loaded_once_and_the_oldest_leave() -> None:
-    names = [f"m{number}" for number in range(OTHERS + 1)]
+    names = [f"m{number}" for number in range(MAX_OTHERS + 1)]
     store = Store(*names)
-    shelf = Shelf(named("a"), store)
+    shelf = LoadedModels(named("a"), store)
     ids = list(store.models)
     for model in [*ids[:-1], *ids[:-1]]:
         assert shelf.engine(model) is store.models[model]
@@ -61,20 +61,20 @@ def test_others_are_loaded_once_and_the_oldest_leave() -> None:
 
 def test_a_model_that_is_not_here() -> None:
     with pytest.raises(EngineError, match="the model gone@00000000-000000 is not here"):
-        Shelf(named("a")).engine("gone@00000000-000000")
+        LoadedModels(named("a")).engine("gone@00000000-000000")
     with pytest.raises(EngineError, match="there is no model"):
-        Shelf(named("a"), Store()).engine("gone@00000000-000000")
+        LoadedModels(named("a"), Store()).engine("gone@00000000-000000")
 
 
 def test_another_model_in_its_place_is_refused() -> None:
     other = named("b")
     with pytest.raises(EngineError, match=rf"gone@1-2 is not here, only {other.manifest.model_id}"):
-        Shelf(named("a"), lambda model: other).engine("gone@1-2")
+        LoadedModels(named("a"), lambda model: other).engine("gone@1-2")
 
 
 def test_tags_of_models_that_are_known_but_not_loaded() -> None:
     current, old = named("a"), named("old").manifest
-    shelf = Shelf(current, Store(), {old.model_id: old}.get)
+    shelf = LoadedModels(current, Store(), {old.model_id: old}.get)
     assert list(shelf.tags(current.manifest.model_id)) == [tag.name for tag in current.manifest.tags]
     assert list(shelf.tags(old.model_id)) == [tag.name for tag in old.tags]
     with pytest.raises(ServiceError, match="scored by gone@1-2, which is not known here"):
@@ -82,7 +82,7 @@ def test_tags_of_models_that_are_known_but_not_loaded() -> None:
 
 
 def test_tags_follow_the_model_in_use() -> None:
-    shelf = Shelf(named("a"))
+    shelf = LoadedModels(named("a"))
     after = named("b")
     shelf.use(after)
     assert list(shelf.tags(after.manifest.model_id)) == [tag.name for tag in after.manifest.tags]

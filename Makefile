@@ -40,6 +40,7 @@ extra: .venv/.installed ## Install what some commands need: make extra NAME=lab 
 
 evaluate: whole-sets .venv/.dev ## The tables of the model card: make evaluate DATA=DIR
 	@$(EARSHOT) evaluate --data "$(DATA)" --card
+	@$(PYTHON) -m infra.lab.evaluation.transcription --data "$(DATA)"
 
 train: whole-sets .venv/.installed ## Train the bundled models again (installs torch): make train DATA=DIR OUT=DIR
 	@$(UV) sync -q --locked --all-extras

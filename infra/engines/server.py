@@ -18,7 +18,7 @@ from infra.engines.workers import Workers
 from topics.errors import EarshotError
 
 MODELS: Final = {
-    SPEECH_MODEL: "Speech in English, a demonstration: wrong in every fourth word, or more.",
+    SPEECH_MODEL: "Speech in English, a demonstration: 57 of 100 words of ordinary readings are wrong.",
     SPEAKER_MODEL: "Voices as vectors of unit length.",
     CHAT_MODEL: "Captions and insights by rules over sound events and a transcript.",
 }

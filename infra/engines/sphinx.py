@@ -1,6 +1,7 @@
 """Speech recognition with pocketsphinx and the small English model in its wheel: a demonstration, no more.
 
-It proves the path with no network; on clean read speech every fourth word is wrong, on other audio most are.
+It proves the path with no network. On ordinary readings its word error rate is 57.5 %
+(`python -m infra.lab.evaluation.transcription`); on other audio most words are wrong.
 Decoder: https://github.com/cmusphinx/pocketsphinx (BSD-2-Clause). It keeps the interpreter's lock while it decodes,
 and a decoder serves one thread, so it runs in processes of its own (`infra.engines.worker`).
 """

@@ -1,0 +1,116 @@
+"""Our scorers say what the field's say: scikit-learn's, pyannote.metrics' and jiwer's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pyannote.core import Annotation, Segment, Timeline
+from pyannote.metrics.diarization import DiarizationErrorRate
+from sklearn.metrics import accuracy_score, average_precision_score, recall_score, roc_curve
+
+from infra.lab.evaluation.diarization import errors
+from infra.lab.evaluation.metrics import Truth, average_precision, clips_found, figures, naming_accuracy
+from infra.lab.evaluation.speakers import equal_error
+from infra.lab.evaluation.transcription import word_error_rate
+from streams.voice.diarization import SpeakerTurn
+
+SEEDS = range(20)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_average_precision(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    positive = rng.random(200) < 0.2
+    scores = np.round(rng.normal(positive, 1.0), 1)  # rounded: ties as well
+    assert positive.any()
+    assert average_precision(scores, positive) == pytest.approx(average_precision_score(positive, scores))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_equal_error_rate(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    same, different = rng.normal(1.0, 0.7, 300), rng.normal(0.0, 0.7, 3000)
+    rate, threshold = equal_error(same.astype(np.float32), different.astype(np.float32))
+    labels = np.repeat([1, 0], [len(same), len(different)])
+    false, true, _ = roc_curve(labels, np.concatenate((same, different)).astype(np.float32), drop_intermediate=False)
+    crossing = int(np.argmin(np.abs((1 - true) - false)))
+    assert rate == pytest.approx((1 - true[crossing] + false[crossing]) / 2)
+    assert (same < threshold).mean() == pytest.approx((different >= threshold).mean(), abs=2 / len(same))
+
+
+def turns(rng: np.random.Generator, speakers: int) -> list[SpeakerTurn]:
+    """Return six turns of up to 4 s in half a minute; those of a speaker do not overlap, as pyannote wants it."""
+    starts = np.arange(6) * 5.0 + rng.uniform(0, 1, 6)
+    ends = starts + rng.uniform(1, 4, 6)
+    others = [SpeakerTurn(float(at), float(at) + 1.5, speakers) for at in starts[:2] + 0.5]
+    who = rng.integers(0, speakers, 6).tolist()
+    return [
+        SpeakerTurn(float(start), float(end), one) for start, end, one in zip(starts, ends, who, strict=True)
+    ] + others
+
+
+def annotation(given: Sequence[SpeakerTurn]) -> Annotation:
+    """Return turns as pyannote's type."""
+    made = Annotation(uri="conversation")
+    for track, turn in enumerate(given):
+        made[Segment(turn.start_s, turn.end_s), track] = f"speaker {turn.speaker}"
+    return made
+
+
+@pytest.mark.parametrize("collar", [0.0, 0.25])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_diarization_error_rate(seed: int, collar: float) -> None:
+    rng = np.random.default_rng(seed)
+    reference, hypothesis = turns(rng, 3), turns(rng, 4)
+    ours = errors(reference, hypothesis, collar)
+    # pyannote counts a collar on both sides together.
+    rate = DiarizationErrorRate(collar=2 * collar)
+    theirs = rate(annotation(reference), annotation(hypothesis), uem=Timeline([Segment(0, 60)]), detailed=True)
+    assert ours.speech_s == pytest.approx(theirs["total"])
+    assert ours.missed_s == pytest.approx(theirs["missed detection"])
+    assert ours.false_alarm_s == pytest.approx(theirs["false alarm"])
+    assert ours.confusion_s == pytest.approx(theirs["confusion"])
+    assert ours.rate == pytest.approx(theirs["diarization error rate"])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_shares_of_sound_events(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    windows, tags, recordings = 120, 5, 12
+    recording = np.sort(rng.integers(0, recordings, windows))
+    recording = np.unique(recording, return_inverse=True)[1]
+    true = rng.random((windows, tags)) < 0.15
+    heard = np.ones(windows, np.bool_)
+    on = rng.random((windows, tags)) < 0.3
+    truth = Truth(recording, true, true, heard, 2.0)
+    ours = figures(on, truth)
+    assert ours.false_windows == pytest.approx(recall_score(np.ones(windows), (on & ~true).any(axis=1)))
+    asked = true.any(axis=1)
+    assert ours.window_recall == pytest.approx(recall_score(asked, (on & true).any(axis=1)))
+    found, has = clips_found(on, truth)
+    for tag in range(tags):
+        per_clip = [
+            (true[recording == one, tag].any(), (on & true)[recording == one, tag].any()) for one in set(recording)
+        ]
+        clips, hits = zip(*per_clip, strict=True)
+        assert has[tag] > 0
+        assert found[tag] / has[tag] == pytest.approx(recall_score(clips, hits))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_accuracy_of_naming(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    scores, recording, right = rng.random((60, 4)), np.repeat(np.arange(20), 3), rng.integers(0, 4, 20)
+    named = scores.reshape(20, 3, 4).mean(axis=1).argmax(axis=1)
+    assert naming_accuracy(scores, recording, right) == pytest.approx(accuracy_score(right, named))
+
+
+def test_word_error_rate_counts_over_all_recordings_together() -> None:
+    material = [(Path("a"), "One, two three"), (Path("b"), "four")]
+    heard = {"a": "one too three", "b": "four five"}
+    assert word_error_rate(lambda path: heard[path.name], material) == pytest.approx(2 / 4)
+    with pytest.raises(ValueError, match="references with words"):
+        word_error_rate(lambda path: "", [(Path("a"), "...")])

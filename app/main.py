@@ -2,23 +2,54 @@
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Iterator
+from itertools import count
+
+import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
-from app.admin.routes import admin_routes
-from app.edge import Edge, command_ids
-from app.http.forwarding import Forwarder
-from app.http.options import EdgeOptions
-from app.http.shortcut import ShortCut
-from app.jobs.rendering import Results
-from app.keys import ORGANIZATION_WORDING, PROJECT_WORDING, Keyring
-from app.metrics import Gauges, Meters
-from app.routes import error_shape, routes
-from app.sessions.rendering import Renderer
-from app.sessions.tokens import Tokens
+from app.admin.context import AdminContext
+from app.admin.guard import admin_error, guard
+from app.admin.wire import PREFIX as ADMIN_PREFIX
+from app.http.authentication import Authenticator
+from app.http.bodies import chunk_body
+from app.http.forwarding import Forwarder, Placement
+from app.http.keys import ORGANIZATION, PROJECT, Keyring
+from app.http.metrics import Gauges, Meters
+from app.http.operation import Part
+from app.http.replies import session_error
+from app.http.resource import mount
+from app.http.uploads import Uploads
+from app.jobs.context import JobContext
+from app.jobs.errors import job_error
+from app.jobs.rendering import ResultRenderer
+from app.options import EdgeOptions
+from app.probes import ProbeContext
+from app.routes import (
+    ADMIN_ROUTES,
+    JOB_ROUTES,
+    JOBS_PREFIX,
+    SENSE_PREFIX,
+    SERVICE_ROUTES,
+    SESSION_ROUTES,
+    SPEAKER_ROUTES,
+    SPEAKERS_PREFIX,
+    error_shape,
+)
+from app.sessions.context import SessionContext
+from app.sessions.rendering import EventRenderer
+from app.sessions.tokens import PageTokens
+from app.shortcut import ShortCut
+from app.speakers.context import SpeakerContext
+from app.speakers.errors import speaker_error
+from topics.catalog import DEFAULT_CHUNK_LIMIT
+from topics.geometry import SENSE, SESSIONS
 from topics.ports.administration import Administration
-from topics.ports.directory import Directory
+from topics.ports.directory import Directory, Principal
 from topics.ports.health import Health
 from topics.ports.jobs import Jobs
 from topics.ports.prober import Prober
@@ -26,49 +57,117 @@ from topics.ports.sessions import Sessions
 from topics.ports.speakers import Speakers
 
 
-def create_app(
-    sessions: Sessions,
-    jobs: Jobs,
-    directory: Directory,
-    prober: Prober,
-    speakers: Speakers,
-    health: Health,
-    options: EdgeOptions,
-    gauges: Gauges = tuple,
-    administration: Administration | None = None,
-) -> Starlette:
-    """Return the edge as an ASGI application.
+class Ports(msgspec.Struct, frozen=True, kw_only=True):
+    """What the edge asks of the other rooms."""
 
-    `gauges` gives the numbers of the other rooms when metrics are read; `administration` is needed by the operator's
-    interface alone.
-    """
-    edge = Edge(
-        sessions=sessions,
-        jobs=jobs,
-        directory=directory,
-        prober=prober,
-        speakers=speakers,
-        health=health,
-        options=options,
-        project_keys=Keyring(directory.project, PROJECT_WORDING, options.key_cache_seconds),
-        organization_keys=Keyring(directory.organization, ORGANIZATION_WORDING, options.key_cache_seconds),
-        tokens=Tokens(options.secret),
-        renderer=Renderer(sessions, options.page_cache_bytes),
-        results=Results(jobs, sessions.tags),
-        meters=Meters(gauges),
-        commands=command_ids(),
-        forwarder=Forwarder(options.poll_seconds),
-    )
+    sessions: Sessions
+    jobs: Jobs
+    directory: Directory
+    prober: Prober
+    speakers: Speakers
+    health: Health
+    #: The numbers of the other rooms, when metrics are read.
+    gauges: Gauges = tuple
+    #: Needed by the operator's interface alone.
+    administration: Administration | None = None
+
+
+def create_app(ports: Ports, options: EdgeOptions) -> Starlette:
+    """Return the edge as an ASGI application."""
+    meters, forwarder = Meters(ports.gauges), Forwarder(options.poll_seconds)
 
     async def no_such_path(request: Request, error: Exception) -> Response:
-        edge.meters.refused(404)
+        meters.refused(404)
         path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
         reply = error_shape(path)(404, None)
         return Response(reply.body, reply.status, media_type="application/json")
 
-    admin = [] if administration is None else admin_routes(edge, administration, options.admin_key)
-    app = ShortCut(routes=[*routes(edge), *admin], exception_handlers={404: no_such_path})
+    app = ShortCut(routes=_routes(ports, options, meters, forwarder), exception_handlers={404: no_such_path})
     app.router.redirect_slashes = False
-    #: For whoever stops the service: it has connections to close.
-    app.state.forwarder = edge.forwarder
+    #: Its connections are closed by the service when it stops.
+    app.state.forwarder = forwarder
     return app
+
+
+def command_ids() -> Iterator[str]:
+    """Yield ids that no other process and no later run gives out: 64 random bits, then a count."""
+    run = secrets.token_hex(8)
+    return (f"{run}-{number:x}" for number in count())
+
+
+def _routes(ports: Ports, options: EdgeOptions, meters: Meters, forwarder: Forwarder) -> list[Route]:
+    project_keys = Authenticator(Keyring(PROJECT, ports.directory.project, options.key_cache_seconds), meters)
+    organization_keys = Keyring(ORGANIZATION, ports.directory.organization, options.key_cache_seconds)
+    commands, uploads = command_ids(), Uploads(options.spool, options.upload_idle_seconds)
+    sessions = _session_context(ports, options, project_keys, meters, commands)
+    sense = msgspec.structs.replace(sessions, geometry=SENSE, chunk_limit=options.chunk_limit)
+    jobs = _job_context(ports, options, project_keys, meters, commands, forwarder, uploads)
+    speakers = SpeakerContext(ports.speakers, Authenticator(organization_keys, meters), meters, uploads)
+
+    def session_part(context: SessionContext) -> Part:
+        owner, body_limit = ports.sessions.owner, chunk_body(context.chunk_limit)
+        return Part(session_error, meters, Placement(forwarder, "session_id", owner, body_limit))
+
+    job_part = Part(job_error, meters, Placement(forwarder, "job_id", ports.jobs.owner))
+    return [
+        *mount("", SESSION_ROUTES, sessions, session_part(sessions)),
+        *mount(SENSE_PREFIX, SESSION_ROUTES, sense, session_part(sense)),
+        *mount(JOBS_PREFIX, JOB_ROUTES, jobs, job_part),
+        *mount(SPEAKERS_PREFIX, SPEAKER_ROUTES, speakers, Part(speaker_error, meters)),
+        *mount("", SERVICE_ROUTES, ProbeContext(ports.health, meters), Part(session_error, meters)),
+        *admin_routes(ports.administration, options.admin_key, meters),
+    ]
+
+
+def admin_routes(administration: Administration | None, key: bytes | None, meters: Meters) -> list[Route]:
+    """Return the routes of the operator's interface, none where there are no accounts or no key to them."""
+    if administration is None or key is None:
+        return []
+    context = AdminContext(administration, meters, key)
+    return mount(ADMIN_PREFIX, guard(ADMIN_ROUTES), context, Part(admin_error, meters))
+
+
+def _session_context(
+    ports: Ports,
+    options: EdgeOptions,
+    project_keys: Authenticator[Principal],
+    meters: Meters,
+    commands: Iterator[str],
+) -> SessionContext:
+    return SessionContext(
+        sessions=ports.sessions,
+        project_keys=project_keys,
+        tokens=PageTokens(options.secret),
+        renderer=EventRenderer(ports.sessions, options.page_cache_bytes),
+        meters=meters,
+        commands=commands,
+        geometry=SESSIONS,
+        chunk_limit=DEFAULT_CHUNK_LIMIT,
+        poll_seconds=options.poll_seconds,
+        log_chunks=options.log_chunks,
+    )
+
+
+def _job_context(
+    ports: Ports,
+    options: EdgeOptions,
+    project_keys: Authenticator[Principal],
+    meters: Meters,
+    commands: Iterator[str],
+    forwarder: Forwarder,
+    uploads: Uploads,
+) -> JobContext:
+    return JobContext(
+        jobs=ports.jobs,
+        directory=ports.directory,
+        prober=ports.prober,
+        project_keys=project_keys,
+        renderer=ResultRenderer(ports.jobs, ports.sessions.tags),
+        meters=meters,
+        commands=commands,
+        forwarder=forwarder,
+        uploads=uploads,
+        secret=options.secret,
+        analyze_limit=options.analyze_limit,
+        upload_limit=options.upload_limit,
+    )

@@ -1,30 +1,53 @@
-"""Operations for whoever runs the service: is it alive, is it ready, what does it count."""
+"""Operations about the service itself: what it is, whether it is alive and ready, and what it counts."""
 
 from __future__ import annotations
 
-from app.http.operation import Call
-from app.http.replies import Reply, json_reply
+import msgspec
+
+from app.http.call import Call
+from app.http.metrics import Meters
+from app.http.replies import Reply, json_reply, whole
 from topics.errors import Unavailable
+from topics.ports.health import Health
+
+_EXPOSITION = (b"content-type", b"text/plain; version=1.0.0; charset=utf-8")
 
 
-async def healthz(call: Call) -> Reply:
+class ProbeContext(msgspec.Struct, frozen=True):
+    """What the probes read."""
+
+    health: Health
+    meters: Meters
+
+
+async def about(call: Call, context: ProbeContext) -> Reply:
+    """GET /: what answers here, for a person with a browser."""
+    return json_reply(
+        {
+            "service": "Earshot",
+            "does": "sound analysis: audio in, live or whole, sound events and speech out",
+            "start": "POST /audio_sessions/ or /api/v1/analyze_file with the header X-Api-Key",
+            "documentation": "README.md of the Earshot release; probes at /healthz, /readyz and /metrics",
+        }
+    )
+
+
+async def healthz(call: Call, context: ProbeContext) -> Reply:
     """GET /healthz: 503 with the reason once the process is about to stop."""
-    return _probe(call.edge.health.alive())
+    return _probe_reply(context.health.alive())
 
 
-async def readyz(call: Call) -> Reply:
+async def readyz(call: Call, context: ProbeContext) -> Reply:
     """GET /readyz: 503 with what is waited for until requests can be served."""
-    return _probe(call.edge.health.ready())
+    return _probe_reply(context.health.ready())
 
 
-async def metrics(call: Call) -> Reply:
+async def metrics(call: Call, context: ProbeContext) -> Reply:
     """GET /metrics: the Prometheus text format."""
-    exposition = call.edge.meters.exposition()
-    content_type = b"text/plain; version=1.0.0; charset=utf-8"
-    return Reply(200, [(b"content-type", content_type), (b"content-length", b"%d" % len(exposition))], exposition)
+    return whole(200, _EXPOSITION, context.meters.exposition())
 
 
-def _probe(reason: str | None) -> Reply:
+def _probe_reply(reason: str | None) -> Reply:
     if reason is not None:
         raise Unavailable(reason)
     return json_reply({"status": "ok"})

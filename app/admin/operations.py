@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from app.admin.context import AdminContext
 from app.admin.rows import LineRow, TotalRow, as_csv, is_month, paged
 from app.admin.wire import (
     IssuedKey,
@@ -19,13 +20,13 @@ from app.admin.wire import (
     ShownProject,
 )
 from app.http.bodies import SMALL_BODY, decode
-from app.http.operation import Call
+from app.http.call import Call
 from app.http.queries import parameters
 from app.http.replies import JSON, NO_CONTENT, Reply, StreamReply, json_bytes
-from app.http.streaming import replied
+from app.http.streaming import reply_in_pieces
 from topics.errors import BadRequest, NotFound
 from topics.jobs.options import Service
-from topics.ports.administration import Administration, UsageFilter
+from topics.ports.administration import UsageFilter
 
 Pages = AsyncGenerator[Sequence[msgspec.Struct], None]
 
@@ -37,79 +38,82 @@ _NEW_PROJECT: Final = msgspec.json.Decoder(NewProject)
 _PLAN: Final = msgspec.json.Decoder(Plan)
 
 
-async def list_organizations(call: Call, administration: Administration) -> Reply:
+async def list_organizations(call: Call, context: AdminContext) -> Reply:
     """GET /organizations."""
-    return _json([ShownOrganization.of(one) for one in await administration.organizations()])
+    return _json([ShownOrganization.of(one) for one in await context.administration.organizations()])
 
 
-async def create_organization(call: Call, administration: Administration) -> Reply:
+async def create_organization(call: Call, context: AdminContext) -> Reply:
     """POST /organizations: the answer has the key, which nothing shows again."""
-    wanted = decode(_NEW_ORGANIZATION, await call.body(SMALL_BODY))
-    made, key = await administration.create_organization(wanted.name)
-    return _secret(MadeOrganization(ShownOrganization.of(made), key), 201)
+    body = decode(_NEW_ORGANIZATION, await call.body(SMALL_BODY))
+    organization, key = await context.administration.create_organization(body.name)
+    return _key_reply(MadeOrganization(ShownOrganization.of(organization), key), 201)
 
 
-async def rotate_organization_key(call: Call, administration: Administration) -> Reply:
+async def rotate_organization_key(call: Call, context: AdminContext) -> Reply:
     """POST /organizations/{reference}/key: the old key is revoked."""
-    return _secret(IssuedKey(await administration.rotate_organization_key(_reference(call, "/key"))))
+    return _key_reply(IssuedKey(await context.administration.rotate_organization_key(_reference(call, "/key"))))
 
 
-async def delete_organization(call: Call, administration: Administration) -> Reply:
+async def delete_organization(call: Call, context: AdminContext) -> Reply:
     """DELETE /organizations/{reference}: with its projects, keys and speakers."""
-    await administration.delete_organization(_reference(call))
+    await context.administration.delete_organization(_reference(call))
     return NO_CONTENT
 
 
-async def list_projects(call: Call, administration: Administration) -> Reply:
+async def list_projects(call: Call, context: AdminContext) -> Reply:
     """GET /projects?organization=."""
-    given = _parameters(call, "organization")
-    return _json([ShownProject.of(one) for one in await administration.projects(given.get("organization"))])
+    query = _query(call, "organization")
+    return _json([ShownProject.of(one) for one in await context.administration.projects(query.get("organization"))])
 
 
-async def create_project(call: Call, administration: Administration) -> Reply:
+async def create_project(call: Call, context: AdminContext) -> Reply:
     """POST /projects: the answer has the key, which nothing shows again."""
-    wanted = decode(_NEW_PROJECT, await call.body(SMALL_BODY))
-    made, key = await administration.create_project(wanted.name, wanted.organization)
-    return _secret(MadeProject(ShownProject.of(made), key), 201)
+    body = decode(_NEW_PROJECT, await call.body(SMALL_BODY))
+    project, key = await context.administration.create_project(body.name, body.organization)
+    return _key_reply(MadeProject(ShownProject.of(project), key), 201)
 
 
-async def rotate_project_key(call: Call, administration: Administration) -> Reply:
+async def rotate_project_key(call: Call, context: AdminContext) -> Reply:
     """POST /projects/{reference}/key: the old key is revoked."""
-    return _secret(IssuedKey(await administration.rotate_project_key(_reference(call, "/key"))))
+    return _key_reply(IssuedKey(await context.administration.rotate_project_key(_reference(call, "/key"))))
 
 
-async def plan_project(call: Call, administration: Administration) -> Reply:
+async def plan_project(call: Call, context: AdminContext) -> Reply:
     """PUT /projects/{reference}/plan."""
     reference = _reference(call, "/plan")
-    wanted = decode(_PLAN, await call.body(SMALL_BODY))
-    await administration.plan(reference, wanted.free_seconds)
+    body = decode(_PLAN, await call.body(SMALL_BODY))
+    await context.administration.plan(reference, body.free_seconds)
     return NO_CONTENT
 
 
-async def delete_project(call: Call, administration: Administration) -> Reply:
+async def delete_project(call: Call, context: AdminContext) -> Reply:
     """DELETE /projects/{reference}."""
-    await administration.delete_project(_reference(call))
+    await context.administration.delete_project(_reference(call))
     return NO_CONTENT
 
 
-async def read_usage(call: Call, administration: Administration) -> Reply | StreamReply:
+async def read_usage(call: Call, context: AdminContext) -> Reply | StreamReply:
     """GET /usage: totals by month, project and service, or the lines of the ledger; JSON or CSV.
 
     The JSON has a line break after some rows each, never within one, so that it can be read as it comes.
     """
-    given = _parameters(call, "organization", "project", "service", "month", "lines", "format")
-    period = UsageFilter(given.get("organization"), given.get("project"), _service(given), _month(given))
+    query = _query(call, "organization", "project", "service", "month", "lines", "format")
+    period = UsageFilter(query.get("organization"), query.get("project"), _service(query), _month(query))
     accepted = "csv" if b"text/csv" in call.header(b"accept") else "json"
-    form = _choice(given, "format", accepted, "json", "csv")
+    form = _choice(query, "format", accepted, "json", "csv")
     kind: type[msgspec.Struct]
     pages: Pages
-    if _choice(given, "lines", "false", "true", "false") == "true":
-        kind, pages = LineRow, ([LineRow.of(one) for one in page] async for page in administration.lines(period))
+    if _choice(query, "lines", "false", "true", "false") == "true":
+        kind, pages = (
+            LineRow,
+            ([LineRow.of(one) for one in page] async for page in context.administration.lines(period)),
+        )
     else:
-        kind, pages = TotalRow, paged([TotalRow.of(one) for one in await administration.totals(period)])
+        kind, pages = TotalRow, paged([TotalRow.of(one) for one in await context.administration.totals(period)])
     if form == "csv":
-        return await replied((text.encode("utf-8", "replace") async for text in as_csv(kind, pages)), CSV)
-    return await replied(_array(pages), JSON)
+        return await reply_in_pieces((text.encode("utf-8", "replace") async for text in as_csv(kind, pages)), CSV)
+    return await reply_in_pieces(_array(pages), JSON)
 
 
 async def _array(pages: Pages) -> AsyncGenerator[bytes, None]:
@@ -120,29 +124,29 @@ async def _array(pages: Pages) -> AsyncGenerator[bytes, None]:
     yield b"]" if before != b"[" else b"[]"
 
 
-def _parameters(call: Call, *known: str) -> dict[str, str]:
-    given = parameters(call.scope)
-    for name in given:
-        if name not in known:
+def _query(call: Call, *names: str) -> dict[str, str]:
+    query = parameters(call.scope)
+    for name in query:
+        if name not in names:
             # A misspelt filter would silently give the usage of everybody.
-            raise BadRequest(f"{name[:64]}: no parameter here; there are {', '.join(known)}")
-    return given
+            raise BadRequest(f"{name[:64]}: no parameter here; there are {', '.join(names)}")
+    return query
 
 
-def _service(given: dict[str, str]) -> Service | None:
-    name = given.get("service")
-    return None if name is None else Service(_choice(given, "service", "", *Service))
+def _service(query: dict[str, str]) -> Service | None:
+    name = query.get("service")
+    return None if name is None else Service(_choice(query, "service", "", *Service))
 
 
-def _month(given: dict[str, str]) -> str | None:
-    month = given.get("month")
+def _month(query: dict[str, str]) -> str | None:
+    month = query.get("month")
     if month is not None and not is_month(month):
         raise BadRequest(f"month: {month[:64]!r} is no month such as 2026-11")
     return month
 
 
-def _choice(given: dict[str, str], name: str, default: str, *choices: str) -> str:
-    value = given.get(name, default)
+def _choice(query: dict[str, str], name: str, default: str, *choices: str) -> str:
+    value = query.get(name, default)
     if value not in choices:
         raise BadRequest(f"{name}: must be one of {', '.join(choices)}")
     return value
@@ -164,7 +168,7 @@ def _json(content: object, status: int = 200) -> Reply:
     return json_bytes(msgspec.json.encode(content), status)
 
 
-def _secret(content: object, status: int = 200) -> Reply:
+def _key_reply(content: object, status: int = 200) -> Reply:
     reply = _json(content, status)
     reply.headers.append(_ONCE)
     return reply

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterable
+from collections.abc import AsyncGenerator, AsyncIterable, Callable
 from typing import TYPE_CHECKING, Final
 
-from app.http.bodies import SMALL_BODY, chunk_body
+import msgspec
+from starlette.types import Scope
+
+from app.http.bodies import SMALL_BODY
+from app.http.call import Call
 from app.http.replies import Headers, Reply, StreamReply
 from topics.errors import Unavailable
+from topics.keys import is_id
 
 if TYPE_CHECKING:
     import httpx2
 
-    from app.http.operation import Call
-
-#: Marks a request that was passed on: it is answered where it arrives, whoever owns the session by then.
+#: Marks a request that was passed on: it is answered where it arrives, even if the owner has changed since.
 FORWARDED: Final = b"x-earshot-forwarded"
 PASSED_ON: Final = frozenset(
     {b"accept", b"content-type", b"x-api-key", b"idempotency-key", b"last-event-id", b"x-request-id"}
@@ -41,6 +44,10 @@ SILENCE_SECONDS: Final = 25.0
 UPLOAD_SECONDS: Final = 120.0
 
 
+_WITHOUT_BODY: Final = frozenset({"GET", "HEAD", "DELETE"})
+_NO_PARAMETERS: Final[dict[str, str]] = {}
+
+
 class Forwarder:
     """Connections to the other nodes, kept open; made when the first is needed, which on one node is never."""
 
@@ -55,33 +62,29 @@ class Forwarder:
             self._http = httpx2.AsyncClient(limits=httpx2.Limits(max_connections=None))
         return self._http
 
-    async def forward(self, call: Call, owner: str, body: AsyncIterable[bytes] | None = None) -> Reply | StreamReply:
-        """Return the owner's answer; one of unknown length is passed back as it arrives.
+    async def forward(self, scope: Scope, owner: str, body: bytes | AsyncIterable[bytes]) -> Reply | StreamReply:
+        """Return the owner's answer to a request; an answer of unknown length is passed back as it arrives.
 
-        A body that is given is passed on as it arrives too, its errors pass through; else it is read from the call.
+        A body in pieces is passed on as it arrives too; errors of its iterator pass through.
 
         Raises:
             Unavailable: the owner does not answer; it may be dying, and its partitions on their way to another node.
-            RequestError: the body is too large, as everywhere.
         """
         import httpx2
 
-        scope, content = call.scope, body or b""
-        if body is None and scope["method"] not in ("GET", "HEAD", "DELETE"):
-            content = await call.body(max(SMALL_BODY, chunk_body(call.generation.chunk_limit)))
         query = scope["query_string"].decode("latin-1")
         url = owner.rstrip("/") + scope["path"] + (f"?{query}" if query else "")
         headers = [(name, value) for name, value in scope["headers"] if name in PASSED_ON]
         headers += [(FORWARDED, b"1"), (b"accept-encoding", b"identity")]
         client = self._client()
-        reading = self._seconds if body is None else UPLOAD_SECONDS
+        reading = self._seconds if isinstance(body, bytes) else UPLOAD_SECONDS
         timeout = httpx2.Timeout(self._seconds, connect=CONNECT_SECONDS, read=reading)
-        request = client.build_request(scope["method"], url, content=content, headers=headers, timeout=timeout)
+        request = client.build_request(scope["method"], url, content=body, headers=headers, timeout=timeout)
         try:
             answer = await client.send(request, stream=True)
             if "content-length" in answer.headers or answer.status_code == 204 or scope["method"] == "HEAD":
-                return Reply(answer.status_code, _back(answer), await answer.aread())
-            return StreamReply(answer.status_code, _back(answer), _arriving(answer))
+                return Reply(answer.status_code, _passed_back(answer), await answer.aread())
+            return StreamReply(answer.status_code, _passed_back(answer), _pieces(answer))
         except httpx2.TransportError as error:
             raise Unavailable("the node that owns it does not answer") from error
 
@@ -91,7 +94,37 @@ class Forwarder:
             await self._http.aclose()
 
 
-async def _arriving(answer: httpx2.Response) -> AsyncGenerator[bytes, None]:
+class Placement(msgspec.Struct, frozen=True):
+    """Which node answers a request about an id, and how the other nodes pass it on."""
+
+    forwarder: Forwarder
+    #: The parameter of the path that is the id.
+    parameter: str
+    #: Returns the URL of the node that owns an id, None for this one.
+    owner: Callable[[str], str | None]
+    #: Bytes of a body that is passed on.
+    body_limit: int = SMALL_BODY
+
+    def other_owner(self, call: Call) -> str | None:
+        """Return the node to ask instead; a request is passed on once, so that nodes that disagree make no circle."""
+        key = call.scope.get("path_params", _NO_PARAMETERS).get(self.parameter)
+        if key is None or not is_id(key):
+            return None
+        owner = self.owner(key)
+        return None if owner is None or call.header(FORWARDED) else owner
+
+    async def forward(self, call: Call, owner: str) -> Reply | StreamReply:
+        """Return the owner's answer.
+
+        Raises:
+            Unavailable: the owner does not answer.
+            TooLarge, ClientGone: the body does not arrive as it should.
+        """
+        body = b"" if call.scope["method"] in _WITHOUT_BODY else await call.body(self.body_limit)
+        return await self.forwarder.forward(call.scope, owner, body)
+
+
+async def _pieces(answer: httpx2.Response) -> AsyncGenerator[bytes, None]:
     try:
         async for piece in answer.aiter_raw():
             yield piece
@@ -99,5 +132,5 @@ async def _arriving(answer: httpx2.Response) -> AsyncGenerator[bytes, None]:
         await answer.aclose()
 
 
-def _back(answer: httpx2.Response) -> Headers:
+def _passed_back(answer: httpx2.Response) -> Headers:
     return [(name.lower(), value) for name, value in answer.headers.raw if name.lower() in PASSED_BACK]

@@ -16,7 +16,7 @@ NAME_CHARACTERS: Final = 255
 #: Bytes of text that are kept: one more than any use allows, so that it sees what is too long.
 _TEXT_BYTES: Final = SMALL_BODY + 1
 #: A form of millions of parts would take minutes to read.
-MOST_PARTS: Final = 100
+MAX_PARTS: Final = 100
 
 
 class Form:
@@ -34,7 +34,7 @@ class Form:
             raise BadRequest("Content-Type: multipart/form-data with a boundary is required")
         self._file = file
         self._take = take
-        self._wanted = {name for name in (file, text) if name}
+        self._names = {name for name in (file, text) if name}
         self._text = bytearray()
         self._parts = 0
         self._part = ""
@@ -42,7 +42,7 @@ class Form:
         self._value: list[bytes] = []
         self._headers: dict[bytes, bytes] = {}
         self._ended = False
-        #: Names of the wanted parts that are there.
+        #: Names of the file and text parts that are there.
         self.seen: set[str] = set()
         #: Of the file.
         self.filename = ""
@@ -55,7 +55,7 @@ class Form:
                     "on_header_field": lambda data, start, end: self._field.append(data[start:end]),
                     "on_header_value": lambda data, start, end: self._value.append(data[start:end]),
                     "on_header_end": self._header,
-                    "on_headers_finished": self._named,
+                    "on_headers_finished": self._headers_finished,
                     "on_part_data": self._data,
                     "on_end": self._end,
                 },
@@ -86,8 +86,8 @@ class Form:
 
     def _begin(self) -> None:
         self._parts += 1
-        if self._parts > MOST_PARTS:
-            raise BadRequest(f"the multipart form has more than {MOST_PARTS} parts")
+        if self._parts > MAX_PARTS:
+            raise BadRequest(f"the multipart form has more than {MAX_PARTS} parts")
         self._headers.clear()
 
     def _header(self) -> None:
@@ -95,27 +95,27 @@ class Form:
         self._field.clear()
         self._value.clear()
 
-    def _named(self) -> None:
+    def _headers_finished(self) -> None:
         _, parameters = parse_options_header(self._headers.get(b"content-disposition", b""))
-        self._part = _readable(parameters.get(b"name", b""))
-        if self._part not in self._wanted:
+        self._part = _name(parameters.get(b"name", b""))
+        if self._part not in self._names:
             return
         if self._part in self.seen:
             raise BadRequest(f"the part {self._part} is there twice")
         self.seen.add(self._part)
         if self._part == self._file:
-            self.filename = _readable(parameters.get(b"filename", b""))
-            self.content_type = _readable(self._headers.get(b"content-type", b""))
+            self.filename = _name(parameters.get(b"filename", b""))
+            self.content_type = _name(self._headers.get(b"content-type", b""))
 
     def _data(self, data: bytes, start: int, end: int) -> None:
         if self._part == self._file:
             self._take(memoryview(data)[start:end])
-        elif self._part in self._wanted:
+        elif self._part in self._names:
             self._text += data[start : min(end, start + _TEXT_BYTES - len(self._text))]
 
     def _end(self) -> None:
         self._ended = True
 
 
-def _readable(value: bytes) -> str:
+def _name(value: bytes) -> str:
     return value.decode("utf-8", "replace")[:NAME_CHARACTERS]

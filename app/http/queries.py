@@ -23,13 +23,13 @@ def parameters(scope: Scope) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def integer(given: dict[str, str], name: str, default: int, lowest: int, highest: int | None = None) -> int:
+def integer(query: dict[str, str], name: str, default: int, lowest: int, highest: int | None = None) -> int:
     """Return an integer parameter.
 
     Raises:
         BadRequest: not an integer, or out of bounds.
     """
-    text = given.get(name)
+    text = query.get(name)
     if text is None:
         return default
     value = whole(name, text)

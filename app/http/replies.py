@@ -33,7 +33,7 @@ class StreamReply(msgspec.Struct, frozen=True):
     pieces: AsyncGenerator[bytes, None]
 
 
-#: An error with a status in the shape of one part of the interface; the fault is named where the client may know it.
+#: Returns an error with a status in the shape of one part of the interface; names the fault if the client may know it.
 Shape = Callable[[int, EarshotError | None], Reply]
 
 NO_CONTENT: Final = Reply(204, [])
@@ -60,5 +60,5 @@ def generic_error(status: int, message: str | None = None) -> Reply:
 
 
 def session_error(status: int, fault: EarshotError | None) -> Reply:
-    """Return an error as the audio sessions have it, and everything else but the jobs."""
+    """Return an error of the audio sessions or of the service itself, a GenericError."""
     return generic_error(status, None if fault is None else str(fault))

@@ -1,4 +1,4 @@
-"""Bodies that are sent piece by piece: at the client's pace, to its last breath and no longer."""
+"""Bodies that are sent piece by piece: at the client's pace, and only for as long as it listens."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 from starlette.types import Receive, Scope, Send
 
-from app.http.bodies import hung_up
+from app.http.bodies import wait_for_disconnect
 from app.http.replies import Reply, StreamReply, whole
 
 #: A piece that is not taken for this long is the last: the client reads no more.
@@ -25,7 +25,7 @@ async def stream(reply: StreamReply, scope: Scope, receive: Receive, send: Send)
     something is missing.
     """
     sending = asyncio.create_task(_send(reply, scope["method"] == "HEAD", send))
-    gone = asyncio.create_task(hung_up(receive))
+    gone = asyncio.create_task(wait_for_disconnect(receive))
     try:
         await asyncio.wait((sending, gone), return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError as stopped:  # by the server, which stops
@@ -49,10 +49,12 @@ async def _send(reply: StreamReply, bare: bool, send: Send) -> None:
         await send({"type": "http.response.body", "body": b""})
 
 
-async def replied(pieces: AsyncGenerator[bytes, None], content_type: tuple[bytes, bytes]) -> Reply | StreamReply:
+async def reply_in_pieces(
+    pieces: AsyncGenerator[bytes, None], content_type: tuple[bytes, bytes]
+) -> Reply | StreamReply:
     """Return an answer made of pieces: whole when it is small, else made as it is sent.
 
-    Errors of the first pieces pass through; a status still tells them.
+    Errors of the first pieces pass through, while there is still time for another status.
     """
     begun = b""
     async for piece in pieces:
@@ -69,7 +71,7 @@ async def _resumed(begun: bytes, pieces: AsyncGenerator[bytes, None]) -> AsyncGe
             yield piece
 
 
-def gathered(pieces: Iterable[bytes]) -> Iterator[bytes]:
+def coalesced(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the same bytes in pieces of at least `PIECE_BYTES`, but for the last."""
     kept: list[bytes] = []
     size = 0
@@ -83,8 +85,8 @@ def gathered(pieces: Iterable[bytes]) -> Iterator[bytes]:
         yield b"".join(kept)
 
 
-async def paced(pieces: Iterable[bytes]) -> AsyncGenerator[bytes, None]:
-    """Yield pieces that are made when they are asked for, `gathered`; others run in between."""
-    for piece in gathered(pieces):
+async def cooperative(pieces: Iterable[bytes]) -> AsyncGenerator[bytes, None]:
+    """Yield the same bytes in pieces of at least `PIECE_BYTES`, made when they are asked for; others run in between."""
+    for piece in coalesced(pieces):
         yield piece
         await asyncio.sleep(0)

@@ -13,9 +13,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from app.http.bodies import DISCARDED, ClientGone, Flood, Stalled
-from app.http.operation import Call
-from topics.errors import TooLarge
+import msgspec
+
+from app.http.bodies import check_length, too_long
+from app.http.call import Call
+from app.http.errors import ClientGone, RequestTimeout
 
 #: Passed to a worker thread at a time.
 BLOCK_BYTES: Final = 512 * 1024
@@ -75,43 +77,52 @@ class Spool:
             self._file.close()
 
 
-async def receive(call: Call, limit: int, take: Callable[[bytes], None]) -> None:
-    """Pass the request's body to `take`, block by block, in a worker thread; its errors pass through.
+class Uploads(msgspec.Struct, frozen=True):
+    """How a deployment receives bodies that are too long for memory."""
 
-    Raises: as `arriving`.
-    """
-    async with aclosing(arriving(call, limit)) as pieces:
-        block: list[bytes] = []
-        held = 0
-        async for piece in pieces:
-            block.append(piece)
-            held += len(piece)
-            if held >= BLOCK_BYTES:
-                await asyncio.to_thread(take, b"".join(block))
-                block, held = [], 0
-        await asyncio.to_thread(take, b"".join(block))
+    #: Directory of the spools.
+    directory: Path
+    #: An upload that sends nothing for this long is given up.
+    idle_seconds: float
 
+    def spool(self, hashed: bool = False) -> Spool:
+        """Return a new, empty file."""
+        return Spool(self.directory, hashed)
 
-async def arriving(call: Call, limit: int) -> AsyncGenerator[bytes, None]:
-    """Yield the request's body as it comes.
+    async def receive(self, call: Call, limit: int, take: Callable[[bytes], None]) -> None:
+        """Pass the request's body to `take`, block by block, in a worker thread; errors of `take` pass through.
 
-    Raises:
-        TooLarge: the body is longer than `limit`; told from Content-Length alone where there is one.
-        Stalled: nothing came for the deployment's idle time, or next to nothing for long.
-        ClientGone: the client hung up in the middle.
-    """
-    declared = call.header(b"content-length")
-    length = int(declared[:20]) if declared.isdigit() else 0
-    if length > limit:
-        raise (Flood if length > DISCARDED else TooLarge)(_too_large(limit))
-    idle, clock = call.edge.options.upload_idle_seconds, asyncio.get_running_loop().time
-    began, size, more = clock(), 0, True
-    while more:
-        piece, more = await _piece(call, min(idle, began + idle + size / SLOWEST - clock()))
-        size += len(piece)
-        if size > limit:
-            raise Flood(_too_large(limit))
-        yield piece
+        Raises:
+            TooLarge, RequestTimeout, ClientGone: the body does not arrive as it should (`pieces`).
+        """
+        async with aclosing(self.pieces(call, limit)) as pieces:
+            block: list[bytes] = []
+            size = 0
+            async for piece in pieces:
+                block.append(piece)
+                size += len(piece)
+                if size >= BLOCK_BYTES:
+                    await asyncio.to_thread(take, b"".join(block))
+                    block, size = [], 0
+            await asyncio.to_thread(take, b"".join(block))
+
+    async def pieces(self, call: Call, limit: int) -> AsyncGenerator[bytes, None]:
+        """Yield the request's body as it comes.
+
+        Raises:
+            TooLarge: the body is longer than `limit` bytes, by its Content-Length or as it arrives.
+            RequestTimeout: nothing came for the idle time, or next to nothing for long.
+            ClientGone: the client hung up in the middle.
+        """
+        check_length(call.header(b"content-length"), limit)
+        idle, clock = self.idle_seconds, asyncio.get_running_loop().time
+        began, size, more = clock(), 0, True
+        while more:
+            piece, more = await _piece(call, min(idle, began + idle + size / SLOWEST - clock()))
+            size += len(piece)
+            if size > limit:
+                raise too_long(limit)
+            yield piece
 
 
 async def _piece(call: Call, seconds: float) -> tuple[bytes, bool]:
@@ -120,11 +131,7 @@ async def _piece(call: Call, seconds: float) -> tuple[bytes, bool]:
         async with asyncio.timeout(seconds):
             message = await call.receive()
     except TimeoutError:
-        raise Stalled("the request did not arrive in time") from None
+        raise RequestTimeout("the request did not arrive in time") from None
     if message["type"] == "http.disconnect":
         raise ClientGone
     return message.get("body", b""), message.get("more_body", False)
-
-
-def _too_large(limit: int) -> str:
-    return f"the request body is longer than {limit} bytes"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Final
 
+from app.http.errors import Invalid
 from app.http.replies import Reply, json_reply, whole
-from app.jobs.options import Invalid
 from topics.errors import AudioError, Conflict, DirectoryDown, EarshotError, NotFound, RequestError
 from topics.folding import Verdict
 
@@ -27,21 +27,21 @@ def job_error(status: int, fault: EarshotError | None) -> Reply:
         return json_reply({"error": HTTPStatus(status).phrase if fault is None else str(fault)}, status)
     reply = whole(status, _TEXT, b"Internal Server Error")
     if isinstance(fault, AudioError):
-        reply.headers.append((b"earshot-reason", _header(str(fault))))
+        reply.headers.append((b"earshot-reason", _header_value(str(fault))))
     return reply
 
 
-def refused(verdict: Verdict) -> RequestError:
-    """Return what is raised for a command that was refused."""
-    return Conflict(verdict.error) if verdict.status == 409 else unknown()
+def refusal_error(verdict: Verdict) -> RequestError:
+    """Return the error of a command that was refused."""
+    return Conflict(verdict.error) if verdict.status == 409 else job_not_found()
 
 
-def unknown() -> NotFound:
-    """Return what is raised for a job that does not exist, was removed, or belongs to others."""
+def job_not_found() -> NotFound:
+    """Return the error for a job that does not exist, was removed, or belongs to others."""
     return NotFound("Not Found")
 
 
-def _header(text: str) -> bytes:
+def _header_value(text: str) -> bytes:
     """Text as one line of a header: printable Latin-1."""
     line = "".join(letter if letter.isprintable() else " " for letter in text[:_REASON])
     return line.strip().encode("latin-1", "replace")

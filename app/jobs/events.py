@@ -15,12 +15,12 @@ from typing import Final
 import orjson
 import structlog
 
-from app.edge import Edge
-from app.http.operation import Call
+from app.http.call import Call
 from app.http.replies import Headers, StreamReply
-from app.http.streaming import gathered
-from app.jobs.reads import known
-from app.jobs.rendering import Reading
+from app.http.streaming import coalesced
+from app.jobs.context import JobContext
+from app.jobs.reads import any_job
+from app.jobs.rendering import JobReading
 from topics.errors import EarshotError
 from topics.jobs.rules import Entry, JobHead, JobState
 
@@ -38,37 +38,37 @@ PROGRESS_SECONDS = 0.5
 _REVISION_DIGITS: Final = 15
 
 
-async def follow_job(call: Call) -> StreamReply:
+async def follow_job(call: Call, context: JobContext) -> StreamReply:
     """GET /api/v1/jobs/{id}/stream: needs no key, since the id is a secret of its own."""
-    reading = known(call)
-    return StreamReply(200, HEADERS.copy(), _events(call.edge, reading.job, _seen(call, reading.head)))
+    reading = any_job(call, context)
+    return StreamReply(200, HEADERS.copy(), _events(context, reading.job, _last_revision(call, reading.head)))
 
 
-def _seen(call: Call, head: JobHead) -> int:
-    """The revision that the client has seen; one that never was counts as none."""
-    given = call.header(b"last-event-id")
-    seen = int(given) if given.isdigit() and len(given) <= _REVISION_DIGITS else 0
+def _last_revision(call: Call, head: JobHead) -> int:
+    """Return the revision that the client saw last; one that never was counts as none."""
+    event_id = call.header(b"last-event-id")
+    seen = int(event_id) if event_id.isdigit() and len(event_id) <= _REVISION_DIGITS else 0
     return seen if seen <= head.revision else 0
 
 
-async def _events(edge: Edge, job: str, seen: int) -> AsyncGenerator[bytes, None]:
+async def _events(context: JobContext, job: str, seen: int) -> AsyncGenerator[bytes, None]:
     clock = asyncio.get_running_loop().time
     # Registered before the first reading, so that a change in between is not missed.
-    follower = edge.jobs.follow(job)
+    follower = context.jobs.follow(job)
     try:
-        # Whoever comes back to find nothing new is told that this is the place.
+        # A client that comes back and has missed nothing gets a sign of life at once.
         spoke, progress_due = clock() - HEARTBEAT_SECONDS, 0.0
         while True:
-            view = edge.jobs.view(job)
+            view = context.jobs.view(job)
             if view is None:
                 yield _event("error", None, {"error": "the job was removed"})
                 return
-            reading = Reading(job, view)
+            reading = JobReading(job, view)
             head, completed = view.head, view.head.state is JobState.COMPLETED
-            news = [entry for entry in head.entries if entry.ended and entry.revision > seen]
-            if news or completed or (head.revision > seen and clock() >= progress_due):
-                for entry in sorted(news, key=lambda entry: entry.revision):
-                    yield _partial(edge, reading, entry)
+            ended = [entry for entry in head.entries if entry.ended and entry.revision > seen]
+            if ended or completed or (head.revision > seen and clock() >= progress_due):
+                for entry in sorted(ended, key=lambda entry: entry.revision):
+                    yield _partial_result(context, reading, entry)
                 if head.revision > seen:
                     yield _event("progress", head.revision, _progress(job, head))
                 seen, spoke = head.revision, clock()
@@ -87,20 +87,20 @@ async def _events(edge: Edge, job: str, seen: int) -> AsyncGenerator[bytes, None
     finally:
         follower.close()
     yield b"event: completed\nid: %d\ndata: " % head.revision
-    for piece in _escaped(gathered(edge.results.result(reading))):
+    for piece in _escaped(coalesced(context.renderer.result(reading))):
         yield piece
         await asyncio.sleep(0)
     yield b"\n\n"
 
 
-def _partial(edge: Edge, reading: Reading, entry: Entry) -> bytes:
-    pieces = gathered(edge.results.entry(reading, entry))
+def _partial_result(context: JobContext, reading: JobReading, entry: Entry) -> bytes:
+    pieces = coalesced(context.renderer.entry(reading, entry))
     first, more = next(pieces), next(pieces, None)
     content: dict[str, object] = {"service": entry.service, "status": entry.state}
     if more is None:
         content["entry"] = orjson.Fragment(first)
     else:
-        content["results"] = edge.results.count(reading, entry)
+        content["results"] = context.renderer.count(reading, entry)
     return _event("partial_result", entry.revision, content)
 
 
@@ -119,5 +119,5 @@ def _event(name: str, revision: int | None, content: dict[str, object]) -> bytes
 
 
 def _escaped(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """JSON without `data: `, which can stand in strings alone: nothing here puts a space after a colon."""
+    """Yield JSON without `data: `, which only strings can hold: nothing here puts a space after a colon."""
     return (piece.replace(b"data: ", b"data:\\u0020") for piece in pieces)

@@ -9,6 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter,
 from pydantic_core import ErrorDetails
 
 from app.http.bodies import SMALL_BODY
+from app.http.errors import Invalid
 from topics.errors import BadRequest
 from topics.jobs import options
 from topics.jobs.options import Options
@@ -18,8 +19,6 @@ OPTIONS_BYTES: Final = SMALL_BODY
 PROMPT_CHARACTERS: Final = 16 * 1024
 #: A request can have as many faults as it has fields; the first ones will do.
 MOST_DETAILS: Final = 64
-#: Of the place of a fault in the log, which a client may have named.
-PLACE_CHARACTERS: Final = 100
 #: Built with the first request: that takes a tenth of a second, which a start need not wait for.
 _STRICT: Final = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
@@ -63,20 +62,6 @@ class AnalyzeFields(BaseModel):
 
 _OPTIONS: Final = TypeAdapter(JobOptions)
 _FIELDS: Final = TypeAdapter(AnalyzeFields)
-
-
-class Invalid(BadRequest):
-    """The request does not have the form it must have; `details` say where.
-
-    They do not repeat what the client sent, since it may be a recording.
-    """
-
-    status_hint = 422
-
-    def __init__(self, details: list[dict[str, Any]]) -> None:
-        first = details[0]
-        super().__init__(f"{'.'.join(map(str, first['loc']))[:PLACE_CHARACTERS]}: {first['type']}")
-        self.details = details
 
 
 def invalid(kind: str, message: str, *place: str) -> Invalid:

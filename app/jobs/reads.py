@@ -1,4 +1,4 @@
-"""Operations on one job: what it has found so far, and its removal."""
+"""Operations on one job: its result so far, and its removal."""
 
 from __future__ import annotations
 
@@ -7,58 +7,60 @@ from itertools import chain
 import orjson
 import structlog
 
-from app.http.operation import Call
+from app.http.call import Call
 from app.http.replies import JSON, NO_CONTENT, Reply, StreamReply
-from app.http.streaming import paced, replied
-from app.jobs.errors import refused, unknown
-from app.jobs.rendering import Reading, timestamp
+from app.http.streaming import cooperative, reply_in_pieces
+from app.jobs.context import JobContext
+from app.jobs.errors import job_not_found, refusal_error
+from app.jobs.rendering import JobReading
 from topics.jobs.records import Removed
 from topics.keys import is_id
+from topics.times import iso_time
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
-async def read_job(call: Call) -> Reply | StreamReply:
+async def read_job(call: Call, context: JobContext) -> Reply | StreamReply:
     """GET /api/v1/jobs/{id}: the state, and the entries of the services that have ended."""
-    reading = await owned(call)
+    reading = await project_job(call, context)
     head = reading.head
-    opening = orjson.dumps({"job_id": reading.job, "status": head.state, "created_at": timestamp(head.created)})
-    result = call.edge.results.result(reading)
-    return await replied(paced(chain((opening[:-1] + b',"result":',), result, (b"}",))), JSON)
+    opening = orjson.dumps({"job_id": reading.job, "status": head.state, "created_at": iso_time(head.created)})
+    result = context.renderer.result(reading)
+    return await reply_in_pieces(cooperative(chain((opening[:-1] + b',"result":',), result, (b"}",))), JSON)
 
 
-async def delete_job(call: Call) -> Reply:
+async def delete_job(call: Call, context: JobContext) -> Reply:
     """DELETE /api/v1/jobs/{id}: nothing of the job is served any more, and what runs for it is stopped."""
-    reading = await owned(call)
-    verdict = await call.edge.jobs.submit(reading.job, Removed(next(call.edge.commands)))
+    reading = await project_job(call, context)
+    verdict = await context.jobs.submit(reading.job, Removed(next(context.commands)))
     if verdict.status != 204:
-        raise refused(verdict)
+        raise refusal_error(verdict)
     log.info("job deleted", job=reading.job[:8])
     return NO_CONTENT
 
 
-async def owned(call: Call) -> Reading:
+async def project_job(call: Call, context: JobContext) -> JobReading:
     """Return the job of the path, for a key of its own project.
 
     Raises:
-        Unauthorized, DirectoryDown: the key is not good, or cannot be judged.
+        Unauthorized, DirectoryDown: the key is not valid, or cannot be verified.
         NotFound: there is no such job, or another project has it.
     """
-    principal = await call.principal()
-    reading = known(call)
+    principal = await context.project_keys.authenticate(call)
+    reading = any_job(call, context)
     if reading.view.accepted.project != principal.project:
-        raise unknown()
+        raise job_not_found()
     return reading
 
 
-def known(call: Call) -> Reading:
-    """Return the job of the path, for whoever knows its id.
+def any_job(call: Call, context: JobContext) -> JobReading:
+    """Return the job of the path without a key: its id is a secret of its own.
 
     Raises:
         NotFound: there is no such job.
     """
     job = call.path("job_id")
-    view = call.edge.jobs.view(job) if is_id(job) else None
+    view = context.jobs.view(job) if is_id(job) else None
     if view is None:
-        raise unknown()
-    return Reading(job, view)
+        raise job_not_found()
+    return JobReading(job, view)

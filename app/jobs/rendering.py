@@ -7,20 +7,20 @@ the job interface read; every piece is cut between JSON tokens.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 import orjson
 
-from app.jobs.windows import HOUR_MS, Chart, clock
+from app.jobs.windows import WindowRenderer
 from topics.errors import Unavailable
 from topics.jobs import payloads
 from topics.jobs.options import Service
 from topics.jobs.payloads import Segment
 from topics.jobs.rules import Entry, EntryState, JobHead
 from topics.ports.jobs import Jobs, JobView
+from topics.times import HOUR_MS, clock
 
 #: What every recording is made into before it is analysed.
 PROCESSED: Final = {"sample_rate_hz": 16_000, "channels": 1, "encoding": "pcm_f32le"}
@@ -36,7 +36,7 @@ _INSIGHTS: Final = (
 )
 
 
-class Reading(msgspec.Struct, frozen=True):
+class JobReading(msgspec.Struct, frozen=True):
     """A job as it was read once."""
 
     job: str
@@ -53,14 +53,16 @@ class Reading(msgspec.Struct, frozen=True):
         return any(entry.audio_ms >= HOUR_MS for entry in self.head.entries)
 
 
-class Results:
-    """Reads and renders what the services of jobs have found; every call may raise Unavailable."""
+class ResultRenderer:
+    """Reads and renders the results of jobs; every call may raise Unavailable."""
 
     def __init__(self, jobs: Jobs, tags: Callable[[str], Sequence[str]]) -> None:
         self._jobs = jobs
-        self.chart: Callable[[str], Chart] = lru_cache(maxsize=16)(lambda model: Chart(tags(model)))
+        self.window_renderer: Callable[[str], WindowRenderer] = lru_cache(maxsize=16)(
+            lambda model: WindowRenderer(tags(model))
+        )
 
-    def result(self, reading: Reading) -> Iterator[bytes]:
+    def result(self, reading: JobReading) -> Iterator[bytes]:
         """Yield the result object: the entries that have ended, and the metadata."""
         yield b"{"
         for entry in reading.head.entries:
@@ -70,7 +72,7 @@ class Results:
                 yield b","
         yield b'"metadata":%s}' % orjson.dumps(metadata(reading.view))
 
-    def entry(self, reading: Reading, entry: Entry) -> Iterator[bytes]:
+    def entry(self, reading: JobReading, entry: Entry) -> Iterator[bytes]:
         """Yield the entry of a service that has ended; sounds and speech keep what was found before an error."""
         broken = entry.state is EntryState.ERROR
         yield b'{"status":"error","error":%s' % orjson.dumps(entry.error) if broken else b'{"status":"success"'
@@ -82,7 +84,7 @@ class Results:
             yield from self._written(reading, entry)
         yield b"}"
 
-    def count(self, reading: Reading, entry: Entry) -> int:
+    def count(self, reading: JobReading, entry: Entry) -> int:
         """Return how many results an entry has: windows, turns, or the one of a service that writes a text."""
         if entry.service is Service.SOUND:
             last = [payloads.sounds(data) for data in self.portions(reading, entry, entry.portions - 1)]
@@ -91,7 +93,7 @@ class Results:
             return sum(1 for _ in self.turns(reading, entry))
         return sum(1 for _ in self._translated(reading, entry)) if entry.service is Service.TRANSLATION else 1
 
-    def portions(self, reading: Reading, entry: Entry, first: int = 0) -> Iterator[bytes]:
+    def portions(self, reading: JobReading, entry: Entry, first: int = 0) -> Iterator[bytes]:
         """Yield the portions of an entry that has ended.
 
         Raises:
@@ -103,17 +105,17 @@ class Results:
                 raise Unavailable("the job was removed while it was read")
             yield data
 
-    def turns(self, reading: Reading, entry: Entry) -> Iterator[Segment]:
+    def turns(self, reading: JobReading, entry: Entry) -> Iterator[Segment]:
         """Yield the turns of the transcript."""
         for data in self.portions(reading, entry):
             yield from payloads.transcript(data).segments
 
-    def _windows(self, reading: Reading, entry: Entry) -> Iterator[bytes]:
+    def _windows(self, reading: JobReading, entry: Entry) -> Iterator[bytes]:
         for data in self.portions(reading, entry):
             sounds = payloads.sounds(data)
-            yield from self.chart(sounds.model).windows(sounds.first, sounds.scores, reading.hours)
+            yield from self.window_renderer(sounds.model).windows(sounds.first, sounds.scores, reading.hours)
 
-    def _speech(self, reading: Reading, entry: Entry) -> Iterator[bytes]:
+    def _speech(self, reading: JobReading, entry: Entry) -> Iterator[bytes]:
         translation = reading.head.entry(Service.TRANSLATION)
         texts: Iterator[str] = iter(())
         if translation is not None and translation.state is EntryState.SUCCESS:
@@ -122,7 +124,7 @@ class Results:
             turn = {
                 "transcript": segment.text,
                 **_times(segment, reading.hours),
-                "speaker": speaker(segment),
+                "speaker": speaker_label(segment),
                 "speaker_name": segment.name or None,
                 "speaker_score": round(segment.score, 4),
                 "item_ids": {},
@@ -131,11 +133,11 @@ class Results:
                 turn["translation"] = text
             yield orjson.dumps(turn)
 
-    def _translated(self, reading: Reading, entry: Entry) -> Iterator[str]:
+    def _translated(self, reading: JobReading, entry: Entry) -> Iterator[str]:
         for data in self.portions(reading, entry):
             yield from payloads.translated(data).texts
 
-    def _written(self, reading: Reading, entry: Entry) -> Iterator[bytes]:
+    def _written(self, reading: JobReading, entry: Entry) -> Iterator[bytes]:
         """The members of the entry of a service that reads what others have found."""
         if entry.service is Service.TRANSLATION:
             yield b',"target_lang":%s' % orjson.dumps(reading.view.accepted.options.translation_target_lang)
@@ -150,7 +152,7 @@ class Results:
                 ids = {field: f"insights-{field}" for field in result}
                 yield b',"result":%s,"item_ids":%s' % (orjson.dumps(result), orjson.dumps(ids))
 
-    def _translation(self, reading: Reading, entry: Entry) -> Iterator[bytes]:
+    def _translation(self, reading: JobReading, entry: Entry) -> Iterator[bytes]:
         speech = reading.head.entry(Service.SPEECH)
         segments = self.turns(reading, speech) if speech is not None else iter(())
         for segment, text in zip(segments, self._translated(reading, entry), strict=False):
@@ -172,12 +174,7 @@ def metadata(view: JobView) -> dict[str, Any]:
     return {"audio": {"input": given, "processed": {**PROCESSED, **made}}, "warnings": warnings}
 
 
-def timestamp(ms: int) -> str:
-    """Return a log time (ms) in UTC as ISO 8601."""
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def speaker(segment: Segment) -> str:
+def speaker_label(segment: Segment) -> str:
     """Return the label of a voice, stable inside one job."""
     return f"SPEAKER_{segment.speaker:02d}"
 

@@ -1,38 +1,27 @@
-"""Operations that need no session: what the service can name, which client libraries it serves, and what it is."""
+"""Operations that need no session: what the service can name, and which client libraries it serves."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from app.http.operation import Call
+from app.http.call import Call
 from app.http.replies import Reply, json_reply
+from app.sessions.context import SessionContext
 
 #: Versions of the public Python client library whose calls are served; the last one is the newest.
 CLIENT_LIBRARIES: Final = ("1.0.9", "1.0.10", "1.0.11", "1.0.12", "1.0.13", "2.0.0", "2.0.1")
 
 
-async def official_tags(call: Call) -> Reply:
+async def official_tags(call: Call, context: SessionContext) -> Reply:
     """GET /tags/official: the tags of the model in use; a tag's id is its name in lower case."""
-    return json_reply([{"id": tag.lower(), "name": tag} for tag in call.edge.sessions.official_tags()])
+    return json_reply([{"id": tag.lower(), "name": tag} for tag in context.sessions.official_tags()])
 
 
-async def client_versions(call: Call) -> Reply:
+async def client_versions(call: Call, context: SessionContext) -> Reply:
     """GET /client-libraries/versions."""
     return json_reply({"supported_versions": CLIENT_LIBRARIES})
 
 
-async def latest_client(call: Call) -> Reply:
+async def latest_client(call: Call, context: SessionContext) -> Reply:
     """GET /client-libraries/latest."""
     return json_reply({"version": CLIENT_LIBRARIES[-1]})
-
-
-async def about(call: Call) -> Reply:
-    """GET /: what answers here, for a person with a browser."""
-    return json_reply(
-        {
-            "service": "Earshot",
-            "does": "sound analysis: audio in, live or whole, sound events and speech out",
-            "start": "POST /audio_sessions/ or /api/v1/analyze_file with the header X-Api-Key",
-            "documentation": "README.md of the Earshot release; probes at /healthz, /readyz and /metrics",
-        }
-    )

@@ -7,12 +7,14 @@ from typing import Final
 import msgspec
 import orjson
 
-from app.http.bodies import PREDICT, audio_bytes, chunk_body, decode
-from app.http.operation import Call
+from app.http.bodies import chunk_body, decode
+from app.http.call import Call
 from app.http.queries import integer, parameters
 from app.http.replies import Reply, json_bytes
-from app.sessions.commands import idempotency_of, refusal, submitted
-from app.sessions.waiting import settled
+from app.sessions.commands import idempotency_digest, refusal, verdict_on
+from app.sessions.context import SessionContext
+from app.sessions.requests import PREDICT, audio_bytes
+from app.sessions.waiting import awaited_view, session_id
 from topics.errors import BadRequest, Unavailable
 from topics.ports.sessions import SessionView
 from topics.sessions.records import Chunk
@@ -22,8 +24,8 @@ PAGE: Final = 1024
 _BOOL: Final = {True: "true", False: "false"}
 
 
-class Place(msgspec.Struct, frozen=True):
-    """The page a client asks for."""
+class PageRequest(msgspec.Struct, frozen=True):
+    """The page that a client asks for."""
 
     offset: int
     count: int
@@ -31,65 +33,73 @@ class Place(msgspec.Struct, frozen=True):
     follows: bool = False
 
 
-async def read_status(call: Call) -> Reply:
+async def read_status(call: Call, context: SessionContext) -> Reply:
     """GET /audio_sessions/{id}/status: a page of windows.
 
     It waits while the page is empty and audio waits for inference. A client that follows tokens waits at the end of an
     unfinished session too: it would ask again at once.
     """
-    session = call.session
-    place = _place(call, session)
+    session = session_id(call)
+    page = _page_request(call, context, session)
 
-    def enough(view: SessionView) -> bool:
-        awaited = not view.head.finished if place.follows else view.head.in_progress
-        return readable(view) > place.offset or not awaited
+    def complete(view: SessionView) -> bool:
+        pending = not view.head.finished if page.follows else view.head.in_progress
+        return readable_windows(view) > page.offset or not pending
 
-    view = await settled(call, session, enough)
-    return _of_model(view, json_bytes(_status(call, session, view, place)))
+    view = await awaited_view(call, context, session, complete)
+    return _with_model(view, json_bytes(_status(context, session, view, page)))
 
 
-async def read_results(call: Call) -> Reply:
+async def read_results(call: Call, context: SessionContext) -> Reply:
     """GET /audio_sessions/{id}/results: windows, and where their session stands; a closed one is waited for."""
-    session = call.session
-    given = parameters(call.scope)
-    offset, limit = integer(given, "offset", 0, 0), integer(given, "limit", PAGE, 1, PAGE)
-    view = await settled(call, session, lambda view: view.head.finished or view.head.state is SessionState.WRITABLE)
-    total = readable(view)
+    session = session_id(call)
+    query = parameters(call.scope)
+    offset, limit = integer(query, "offset", 0, 0), integer(query, "limit", PAGE, 1, PAGE)
+
+    def complete(view: SessionView) -> bool:
+        return view.head.finished or view.head.state is SessionState.WRITABLE
+
+    view = await awaited_view(call, context, session, complete)
+    total = readable_windows(view)
     end = max(offset, min(offset + limit, total))
     more = end < total or not view.head.finished
     opening = f'{{"state":"{_results_state(view.head)}",{_error(view.head)}"has_more":{_BOOL[more]},"data":['
-    events = call.edge.renderer.events(session, view.opened, offset, end)
-    return _of_model(view, json_bytes(b"%s%s]}" % (opening.encode("utf-8"), events)))
+    events = context.renderer.events(session, view.opened, offset, end)
+    return _with_model(view, json_bytes(b"%s%s]}" % (opening.encode("utf-8"), events)))
 
 
-def _of_model(view: SessionView, reply: Reply) -> Reply:
-    """Say which model scored the windows; the contract's bodies have no place for it."""
+def _with_model(view: SessionView, reply: Reply) -> Reply:
+    """Say in a header which model scored the windows; the contract's bodies have no place for it."""
     if view.opened.model:
         reply.headers.append((b"earshot-model", view.opened.model.encode("ascii")))
     return reply
 
 
-async def predict(call: Call) -> Reply:
+async def predict(call: Call, context: SessionContext) -> Reply:
     """POST /audio_sessions/{id}/predict: one independent window, answered with its events."""
-    session = call.session
-    limit = call.generation.chunk_limit
-    wanted = decode(PREDICT, await call.body(chunk_body(limit)))
-    audio = audio_bytes(wanted.data, limit)
-    chunk = Chunk(next(call.edge.commands), wanted.sequence, audio, idempotency_of(call), predict=True)
-    verdict = await submitted(call, session, chunk)
+    session = session_id(call)
+    limit = context.chunk_limit
+    body = decode(PREDICT, await call.body(chunk_body(limit)))
+    audio = audio_bytes(body.data, limit)
+    chunk = Chunk(next(context.commands), body.sequence, audio, idempotency_digest(call), predict=True)
+    verdict = await verdict_on(context, session, chunk)
     if verdict.status != 200:
         return refusal(verdict)
     window = verdict.next - 1
-    view = await settled(call, session, lambda view: view.head.windows > window or view.head.finished)
+
+    def complete(view: SessionView) -> bool:
+        return view.head.windows > window or view.head.finished
+
+    view = await awaited_view(call, context, session, complete)
     if view.head.windows <= window:
         if view.head.error is not None:
             raise BadRequest(view.head.error)
         raise Unavailable(f"window {window} was accepted, but not analysed in time")
-    event = call.edge.renderer.events(session, view.opened, window, window + 1)
+    event = context.renderer.events(session, view.opened, window, window + 1)
     return json_bytes(b'{"data":%s,"next_sequence":%d}' % (event, verdict.next))
 
 
-def readable(view: SessionView) -> int:
+def readable_windows(view: SessionView) -> int:
     """Return how many windows are shown.
 
     The last window of a file is shown only when the file's end is known, for clients that cannot read an empty last
@@ -101,28 +111,28 @@ def readable(view: SessionView) -> int:
     return head.windows
 
 
-def _place(call: Call, session: str) -> Place:
-    given = parameters(call.scope)
-    if token := given.get("next_token"):
-        return Place(*call.edge.tokens.read(session, token), follows=True)
-    return Place(integer(given, "offset", 0, 0), integer(given, "count", PAGE, 1, PAGE))
+def _page_request(call: Call, context: SessionContext, session: str) -> PageRequest:
+    query = parameters(call.scope)
+    if token := query.get("next_token"):
+        return PageRequest(*context.tokens.read(session, token), follows=True)
+    return PageRequest(integer(query, "offset", 0, 0), integer(query, "count", PAGE, 1, PAGE))
 
 
-def _status(call: Call, session: str, view: SessionView, place: Place) -> bytes:
+def _status(context: SessionContext, session: str, view: SessionView, page: PageRequest) -> bytes:
     head = view.head
-    total = readable(view)
-    end = max(place.offset, min(place.offset + place.count, total))
+    total = readable_windows(view)
+    end = max(page.offset, min(page.offset + page.count, total))
     following = ""
     if end < total or not head.finished:
         # Past the end of what is there, the next page begins where windows will come.
-        token = call.edge.tokens.issue(session, end, place.count)
+        token = context.tokens.issue(session, end, page.count)
         following = f',"next_token":"{token}"'
     opening = (
         f'{{"state":"{head.state}",{_error(head)}"refs":{{"session_id":"{session}","chunk_sequence":{head.next}}},'
-        f'"inference":{{"in_progress":{_BOOL[head.in_progress]},"page":{{"count":{end - place.offset},'
-        f'"offset":{place.offset},"total":{total}{following}}},"results":['
+        f'"inference":{{"in_progress":{_BOOL[head.in_progress]},"page":{{"count":{end - page.offset},'
+        f'"offset":{page.offset},"total":{total}{following}}},"results":['
     )
-    events = call.edge.renderer.events(session, view.opened, place.offset, end)
+    events = context.renderer.events(session, view.opened, page.offset, end)
     return b"%s%s]}}" % (opening.encode("utf-8"), events)
 
 
@@ -135,5 +145,5 @@ def _results_state(head: SessionHead) -> str:
 
 
 def _error(head: SessionHead) -> str:
-    """The member that only sessions with an error have: some clients take any `error`, even null, for a failure."""
+    """Return the member that only sessions with an error have: some clients take any `error`, even null, for one."""
     return "" if head.error is None else f'"error":{orjson.dumps(head.error).decode("utf-8")},'

@@ -20,7 +20,7 @@ _MAC_BYTES: Final = 14
 _FORM: Final = re.compile(r"[A-Za-z0-9_-]{32}")
 
 
-class Tokens:
+class PageTokens:
     """Issues and reads the page tokens of one deployment."""
 
     def __init__(self, secret: bytes) -> None:

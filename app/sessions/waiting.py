@@ -4,56 +4,76 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeVar
 
-from app.http.bodies import ClientGone, hung_up
-from app.http.operation import Call
+from app.http.bodies import wait_for_disconnect
+from app.http.call import Call
+from app.http.errors import ClientGone
+from app.sessions.context import SessionContext
 from topics.errors import NotFound
+from topics.keys import is_id
 from topics.ports.follower import Follower
 from topics.ports.sessions import SessionView
 
-T = TypeVar("T")
+_NO_SESSION = "the session does not exist or was deleted"
 
 
-def current(call: Call, session: str) -> SessionView:
+def session_id(call: Call) -> str:
+    """Return the session id of the path.
+
+    Raises:
+        NotFound: it has not the form of an id, so there is no such session.
+    """
+    session = call.path("session_id")
+    if not is_id(session):
+        raise NotFound(_NO_SESSION)
+    return session
+
+
+def session_view(context: SessionContext, session: str) -> SessionView:
     """Return the session as it is.
 
     Raises:
         NotFound: it does not exist or was deleted.
     """
-    view = call.edge.sessions.view(session)
+    view = context.sessions.view(session)
     if view is None:
-        raise NotFound("the session does not exist or was deleted")
+        raise NotFound(_NO_SESSION)
     return view
 
 
-async def settled(call: Call, session: str, enough: Callable[[SessionView], bool]) -> SessionView:
-    """Return the session once `enough` of it is there, or as it is when the deployment's waiting time is over.
+async def awaited_view(
+    call: Call, context: SessionContext, session: str, complete: Callable[[SessionView], bool]
+) -> SessionView:
+    """Return the session once it is `complete`, or as it is when the deployment's waiting time is over.
 
     Raises:
         NotFound: it does not exist, or was deleted meanwhile.
         ClientGone: the client hung up while waiting.
         Unavailable: the partition went to another node.
     """
-    view = current(call, session)
-    if enough(view):
+    view = session_view(context, session)
+    if complete(view):
         return view
-    follower = call.edge.sessions.follow(session)
-    gone = asyncio.create_task(hung_up(call.receive))
+    follower = context.sessions.follow(session)
+    gone = asyncio.create_task(wait_for_disconnect(call.receive))
     try:
-        return await _followed(call, session, enough, follower, gone)
+        return await _followed_view(context, session, complete, follower, gone)
     finally:
         gone.cancel()
         follower.close()
 
 
-async def _followed(
-    call: Call, session: str, enough: Callable[[SessionView], bool], follower: Follower, gone: asyncio.Task[None]
+async def _followed_view(
+    context: SessionContext,
+    session: str,
+    complete: Callable[[SessionView], bool],
+    follower: Follower,
+    gone: asyncio.Task[None],
 ) -> SessionView:
     clock = asyncio.get_running_loop().time
-    deadline = clock() + call.edge.options.poll_seconds
+    deadline = clock() + context.poll_seconds
     # The follower was registered before this reading, so a change in between is not missed.
-    while not enough(view := current(call, session)) and (left := deadline - clock()) > 0:
+    while not complete(view := session_view(context, session)) and (left := deadline - clock()) > 0:
         changed = asyncio.create_task(follower.changed(left))
         try:
             await asyncio.wait((changed, gone), return_when=asyncio.FIRST_COMPLETED)

@@ -15,26 +15,26 @@ REGISTRATION: Final = "speaker service unavailable"
 RECOGNITION: Final = "recognition service unavailable"
 
 
-def enveloped(data: object) -> Reply:
+def success(data: object) -> Reply:
     """Return a success; its `error` has to be text, since a null makes the vendor's client raise."""
     return json_reply({"data": data, "error": "", "debug": ""})
 
 
 def speaker_error(status: int, fault: EarshotError | None) -> Reply:
-    """Return an error; what broke inside is not told, only that the store of the keys is down."""
-    told = fault is not None and (status != 500 or isinstance(fault, DirectoryDown))
-    message = str(fault) if told else HTTPStatus(status).phrase
+    """Return an error; of what broke inside it names only a store of keys that is down."""
+    public = fault is not None and (status != 500 or isinstance(fault, DirectoryDown))
+    message = str(fault) if public else HTTPStatus(status).phrase
     return json_reply({"data": None, "error": message, "debug": ""}, status)
 
 
 @contextmanager
-def judged(away: str) -> Iterator[None]:
-    """Say in the contract's words what is wrong with a recording, or with who has to look into it.
+def recording_errors(away: str) -> Iterator[None]:
+    """Say in the contract's words what is wrong with a recording, or with the engine that has to look into it.
 
     Raises:
         RuleBroken: for AudioTooLong and AudioError.
-        EngineAway: with the words `away`; its cause is for the log.
-        Unavailable: for OSError, the spool's.
+        EngineAway: for another one, with the message `away`; its cause is for the log.
+        Unavailable: for an OSError of the spool.
     """
     try:
         yield

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from app.jobs.rendering import timestamp
-from app.jobs.windows import clock
 from topics.ports.speakers import Profile, SpeakerTurn
+from topics.times import clock, iso_time
 
 
-def entry(profile: Profile) -> dict[str, Any]:
+def speaker_entry(profile: Profile) -> dict[str, Any]:
     """Return a speaker's entry in the list."""
     return {
         "speaker": profile.name,
-        "created_at": timestamp(profile.created_at),
+        "created_at": iso_time(profile.created_at),
         "total_length": profile.length_ms / 1000,
         "samples": profile.samples,
         "is_compatible": profile.compatible,
@@ -33,9 +32,9 @@ def _turn(index: int, turn: SpeakerTurn, organization: str) -> dict[str, Any]:
         # No engine tells how sure it is of the words.
         "confidence": 0,
         "first_word_start_msec": turn.start_ms,
-        "first_word_start_time": clock(turn.start_ms, hours=False),
+        "first_word_start_time": clock(turn.start_ms),
         "last_word_end_msec": turn.end_ms,
-        "last_word_end_time": clock(turn.end_ms, hours=False),
+        "last_word_end_time": clock(turn.end_ms),
         "speaker_tag": turn.speaker,
         "speaker_name": turn.name,
         "speaker_score": round(turn.score, 4),

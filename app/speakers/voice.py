@@ -1,7 +1,7 @@
-"""Requests that carry a recording of voices: received into the spool within the contract's bound, and judged.
+"""Requests that carry a recording of voices: received into the spool within the contract's bound, and checked.
 
-The bound is 100 MB for a file. What is too large is not kept, and answered so that a client sees it that sends its
-whole request before it reads: either at once, when the server throws away what still comes, or after it was read.
+The bound is 100 MB for a file. A larger one is not kept. It is answered so that a client that sends its whole request
+before it reads sees the answer: either at once, when the server throws away what still comes, or after it was read.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from app.http.bodies import SMALL_BODY, Flood
+from app.http.bodies import SMALL_BODY, declared_length
+from app.http.call import Call
+from app.http.errors import TooLargeToRead
 from app.http.multipart import Form
-from app.http.operation import Call
-from app.http.uploads import Spool, receive
+from app.http.uploads import Spool, Uploads
 from topics.errors import RuleBroken, TooLarge
 
 VOICE_BYTES: Final = 100 * 1024 * 1024
@@ -27,13 +28,11 @@ _NO_FILE: Final = "file is required"
 _TOO_LARGE: Final = "one of uploaded files is bigger than 100 MB"
 
 
-class Overflow(Flood):
-    """The recording is so long that the connection is closed; the status and the words are the contract's."""
-
-    status_hint = 200
+class VoiceTooLarge(RuleBroken, TooLargeToRead):
+    """The recording is so long that the connection is closed; it is a rule of the speaker interface that is broken."""
 
 
-class Voice:
+class VoiceForm:
     """A recording and, where it is asked for, the name of the speaker, as they come in a form."""
 
     def __init__(self, call: Call, audio: Spool, name: str = "") -> None:
@@ -48,21 +47,23 @@ class Voice:
             raise RuleBroken(_NO_FILE)
         self._call = call
         self._audio = audio
-        self._overflows = False
+        self._too_large = False
         self._form = Form(call.header(b"content-type"), "file", self._take, text=name)
 
-    async def read(self) -> str:
-        """Read the request and return the text; errors of `Form` and `arriving` pass through.
+    async def read(self, uploads: Uploads) -> str:
+        """Read the request and return the text.
 
         Raises:
-            RuleBroken, Overflow: the file is too large.
+            RuleBroken, VoiceTooLarge: the file is too large.
+            BadRequest: it is no such form, it has too many parts, or a part is there twice.
+            RequestTimeout, ClientGone: the body does not arrive as it should.
         """
         _refuse_early(self._call)
         try:
-            await receive(self._call, READ, self._form.feed)
+            await uploads.receive(self._call, READ, self._form.feed)
         except TooLarge as error:
-            raise Overflow(_TOO_LARGE) from error
-        if self._overflows:
+            raise VoiceTooLarge(_TOO_LARGE) from error
+        if self._too_large:
             raise RuleBroken(_TOO_LARGE)
         return self._form.close().decode("latin-1")
 
@@ -74,8 +75,8 @@ class Voice:
             raise RuleBroken("an empty file")
 
     def _take(self, data: memoryview) -> None:
-        self._overflows = self._overflows or self._audio.size + len(data) > VOICE_BYTES
-        if not self._overflows:
+        self._too_large = self._too_large or self._audio.size + len(data) > VOICE_BYTES
+        if not self._too_large:
             self._audio.write(data)
 
 
@@ -97,10 +98,9 @@ def _refuse_early(call: Call) -> None:
 
     Not on a connection that ends with the answer: what is on its way then would make the client's system drop it.
     """
-    declared = call.header(b"content-length")
-    length = int(declared[:20]) if declared.isdigit() else 0
+    length = declared_length(call.header(b"content-length"))
     if length > THROWN_AWAY:
-        raise Overflow(_TOO_LARGE)
+        raise VoiceTooLarge(_TOO_LARGE)
     ends = call.scope.get("http_version") == "1.0" or b"close" in call.header(b"connection").lower()
     if length > VOICE_BYTES + SMALL_BODY and not ends:
         raise RuleBroken(_TOO_LARGE)

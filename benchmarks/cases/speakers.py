@@ -7,12 +7,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from statistics import median
-from types import SimpleNamespace
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
-from app.edge import Edge
-from app.http.operation import Call, Generation
-from app.keys import ORGANIZATION_WORDING, Keyring
+from app.http.authentication import Authenticator
+from app.http.call import Call
+from app.http.keys import ORGANIZATION, Keyring
+from app.http.metrics import Meters
 from benchmarks import processes, procfs, voices
 from benchmarks.cases.setup import Setup
 from benchmarks.measures import Row, value_row
@@ -135,12 +135,12 @@ async def _checks(count: int) -> float:
 
     names = (b"host", b"accept", b"accept-encoding", b"user-agent", b"content-type", b"content-length")
     headers = [*((name, b"some value") for name in names), (b"x-org-key", ORG_KEY.encode("ascii"))]
-    edge = SimpleNamespace(organization_keys=Keyring(ask, ORGANIZATION_WORDING, 600))
-    call = Call(cast(Edge, edge), cast(Generation, None), {"headers": headers}, asyncio.Queue[dict[str, object]]().get)
-    await call.organization()
+    keys = Authenticator(Keyring(ORGANIZATION, ask, 600), Meters(tuple))
+    call = Call({"headers": headers}, asyncio.Queue[dict[str, object]]().get)
+    await keys.authenticate(call)
     began = time.perf_counter()
     for _ in range(count):
-        await call.organization()
+        await keys.authenticate(call)
     return 1e6 * (time.perf_counter() - began) / count
 
 

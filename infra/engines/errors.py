@@ -6,13 +6,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from topics.errors import AudioError, EarshotError, Unavailable
+from app.http.errors import status_of
+from topics.errors import AudioError, EarshotError, NotFound, Unavailable
 
 
-class UnknownModel(EarshotError):
+class UnknownModel(NotFound):
     """The request names a model that is not here."""
-
-    status_hint = 404
 
 
 def reply(status: int, message: str, code: str | None = None, headers: dict[str, str] | None = None) -> Response:
@@ -29,7 +28,7 @@ async def named(request: Request, error: Exception) -> Response:
         return reply(503, str(error), headers={"Retry-After": str(error.retry_after)})
     if isinstance(error, AudioError):
         return reply(400, str(error), "invalid_audio")
-    return reply(error.status_hint, str(error), "model_not_found" if isinstance(error, UnknownModel) else None)
+    return reply(status_of(error), str(error), "model_not_found" if isinstance(error, UnknownModel) else None)
 
 
 async def http(request: Request, error: Exception) -> Response:

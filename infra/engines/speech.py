@@ -17,7 +17,7 @@ from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from app.http.bodies import hung_up
+from app.http.bodies import wait_for_disconnect
 from infra.engines import SPEECH_MODEL, transcripts, uploads
 from infra.engines.errors import check_model
 from infra.engines.transcripts import Form, Granularity, Heard
@@ -82,7 +82,7 @@ def _keep(file: BinaryIO, recording: Path) -> None:
 async def _unless_gone(request: Request, workers: Workers, recording: Path) -> Heard:
     """Recognise, but for nobody: a client that hangs up, as one does whose time is over, frees its place."""
     hearing = asyncio.create_task(workers.hear(recording))
-    gone = asyncio.create_task(hung_up(request.receive))
+    gone = asyncio.create_task(wait_for_disconnect(request.receive))
     try:
         await asyncio.wait((hearing, gone), return_when=asyncio.FIRST_COMPLETED)
         if not hearing.done():

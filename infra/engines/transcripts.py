@@ -6,10 +6,12 @@ Protocol: https://platform.openai.com/docs/api-reference/audio/createTranscripti
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
+
+from topics.captions import Cue, subrip, webvtt
 
 #: A pause of this length ends a segment, and so does this length of it.
 PAUSE_S: Final = 0.6
@@ -82,22 +84,22 @@ def _segment(number: int, words: Sequence[Word]) -> dict[str, Any]:
 
 def srt(heard: Heard) -> str:
     """Return SubRip cues."""
-    return "\n".join(f"{number}\n{cue}" for number, cue in enumerate(_cues(heard, ","), 1))
+    return _file(subrip(_cues(heard)))
 
 
 def vtt(heard: Heard) -> str:
     """Return WebVTT cues."""
-    return "\n".join(("WEBVTT\n", *_cues(heard, ".")))
+    return _file(webvtt(_cues(heard)))
 
 
-def _cues(heard: Heard, point: str) -> list[str]:
-    cues = segments(heard.words)
-    return [f"{_clock(cue[0].start, point)} --> {_clock(cue[-1].end, point)}\n{text(cue)}\n" for cue in cues]
+def _cues(heard: Heard) -> Iterator[Cue]:
+    for words in segments(heard.words):
+        yield Cue(round(words[0].start * 1000), round(words[-1].end * 1000), "", (text(words),))
 
 
-def _clock(seconds: float, point: str) -> str:
-    minutes, ms = divmod(round(seconds * 1000), 60_000)
-    return f"{minutes // 60:02}:{minutes % 60:02}:{ms // 1000:02}{point}{ms % 1000:03}"
+def _file(pieces: Iterable[bytes]) -> str:
+    # The protocol has no blank line behind the last cue.
+    return b"".join(pieces).decode().removesuffix("\n")
 
 
 #: Content type and text of the forms that are no JSON.

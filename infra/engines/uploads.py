@@ -12,7 +12,8 @@ from starlette.formparsers import MultiPartException
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive
 
-from app.http.bodies import ClientGone, read_body
+from app.http.bodies import read_body
+from app.http.errors import ClientGone
 from topics.errors import BadRequest, TooLarge, Unavailable
 
 #: Ten minutes of stereo at 48 kHz and 16 bit fit.

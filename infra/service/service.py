@@ -13,8 +13,8 @@ import structlog
 import uvicorn
 
 from app.http.forwarding import Forwarder
-from app.http.options import EdgeOptions
-from app.main import create_app
+from app.main import Ports, create_app
+from app.options import EdgeOptions
 from infra import logs
 from infra.db.bootstrap import Bootstrapped, bootstrap
 from infra.db.database import Database
@@ -65,17 +65,17 @@ class Service:
         self.node = Node(options, shelf, backend, self._fail, self.jobs.performers, ledger)
         edge_options = self._edge_options(await token_secret(self.database))
         directory, speakers = SqlDirectory(self.database), self.jobs.speakers
-        app = create_app(
-            self.node,
-            self.node.jobs,
-            directory,
-            self.jobs.prober,
-            speakers,
-            self.node,
-            edge_options,
-            self._gauges,
-            Operator(self.database, speakers.sweep),
+        ports = Ports(
+            sessions=self.node,
+            jobs=self.node.jobs,
+            directory=directory,
+            prober=self.jobs.prober,
+            speakers=speakers,
+            health=self.node,
+            gauges=self._gauges,
+            administration=Operator(self.database, speakers.sweep),
         )
+        app = create_app(ports, edge_options)
         self.forwarder = app.state.forwarder
         self.server = _server(app, self.settings)
         serving = asyncio.create_task(self._serve(self.server), name="http")

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from app.sessions.rendering import Renderer
+from app.sessions.rendering import EventRenderer
 from infra import models
 from streams.audio import decode
 from streams.audio.session import Analysis
@@ -52,7 +52,7 @@ def expected_events(opened: Opened, chunks: Sequence[bytes], model: Path | None 
     packed = b"".join(analysis.feed(part.samples).packed for part in parts) + analysis.finish().packed
     names = [tag.name for tag in scorer.manifest.tags]
     stored = Stored(packed, names)
-    renderer = Renderer(stored, 1)  # type: ignore[arg-type]
+    renderer = EventRenderer(stored, 1)  # type: ignore[arg-type]
     windows = len(packed) // len(names)
     events: list[dict[str, Any]] = orjson.loads(b"[" + renderer.events("", opened, 0, windows) + b"]")
     return events

@@ -16,8 +16,8 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from app.http.options import EdgeOptions
-from app.main import create_app
+from app.main import Ports, create_app
+from app.options import EdgeOptions
 from tests.contract.conftest import api, sense
 from tests.unit.app.double import MemoryDirectory, MemoryHealth, MemorySessions
 from tests.unit.app.jobs.double import MemoryJobs, MemoryProber
@@ -43,16 +43,16 @@ class House:
         self.speakers = MemorySpeakers()
         self.directory = MemoryDirectory({KEY: Principal("project", "organization")}, {ORG_KEY: "organization"})
         self.health = MemoryHealth()
-        self.app: Starlette = create_app(
-            self.sessions,
-            self.jobs,
-            self.directory,
-            self.prober,
-            self.speakers,
-            self.health,
-            options,
-            lambda: [("earshot_queue_bytes", "Bytes queued.", 7.0)],
+        ports = Ports(
+            sessions=self.sessions,
+            jobs=self.jobs,
+            directory=self.directory,
+            prober=self.prober,
+            speakers=self.speakers,
+            health=self.health,
+            gauges=lambda: [("earshot_queue_bytes", "Bytes queued.", 7.0)],
         )
+        self.app: Starlette = create_app(ports, options)
 
     async def served(
         self, path: str, headers: Mapping[str, str], messages: Iterable[dict[str, Any]], pause: float = 0.0

@@ -9,8 +9,8 @@ import pytest
 from starlette.testclient import TestClient
 from structlog.testing import capture_logs
 
-from app.edge import command_ids
-from app.metrics import METRICS, Meters
+from app.http.metrics import METRICS, Meters
+from app.main import command_ids
 from tests.contract.api import RAW, UNKNOWN, b64, generic, tone, wav
 from tests.unit.app.conftest import KEY, House
 from tests.unit.app.double import MODEL

@@ -6,15 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import httpx2
 import msgspec
 from starlette.applications import Starlette
 
-from app.admin.routes import admin_routes
-from app.edge import Edge
-from app.metrics import Meters
+from app.http.metrics import Meters
+from app.main import admin_routes
 from infra.cli.admin_client import AdminClient
 from infra.db.database import Database
 from infra.db.ledger import SqlLedger
@@ -32,9 +31,8 @@ NOVEMBER = 1_793_491_200_000  # 2026-11-01T00:00:00Z
 
 
 def interface(administration: Administration, meters: Meters, key: str | None = KEY) -> Starlette:
-    """The interface alone; of the edge it needs the meters."""
-    fields: dict[str, Any] = dict.fromkeys(Edge.__struct_fields__) | {"meters": meters}
-    return Starlette(routes=admin_routes(Edge(**fields), administration, None if key is None else apikeys.digest(key)))
+    """The interface alone."""
+    return Starlette(routes=admin_routes(administration, None if key is None else apikeys.digest(key), meters))
 
 
 def database_at(directory: Path) -> str:

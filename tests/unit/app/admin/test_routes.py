@@ -16,11 +16,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from app.admin import operations
-from app.admin.routes import ADMIN_ROUTES
+from app.admin.context import AdminContext
 from app.http import streaming
-from app.http.operation import Call
+from app.http.call import Call
+from app.http.metrics import Meters
 from app.http.replies import StreamReply
-from app.metrics import Meters
+from app.routes import ADMIN_ROUTES
 from infra.db.database import Database
 from infra.service.administration import SqlAdministration
 from tests.unit.app.admin.house import KEY, NOVEMBER, URL, House, interface, tell
@@ -153,7 +154,7 @@ def test_lines_are_read_as_they_are_sent(monkeypatch: pytest.MonkeyPatch, form: 
         nothing: Any = None
         endless: Any = Endless()
         scope = {"method": "GET", "headers": [], "query_string": f"lines=true&format={form}".encode()}
-        reply = await operations.read_usage(Call(nothing, nothing, scope, nothing), endless)
+        reply = await operations.read_usage(Call(scope, nothing), AdminContext(endless, Meters(tuple), b""))
         assert isinstance(reply, StreamReply)
         begun = asked
         assert begun < 4

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from app.jobs.cues import LINE, LINES, LONGEST_MS, Cue, Hearing, sounded, spoken, subrip, webvtt
+from app.jobs.cues import LINE, LINES, LONGEST_MS, SoundEventCollector, sound_cues, speech_cues
 from tests.unit.app.conftest import House
 from tests.unit.app.jobs.conftest import BOTH, SOUND, TURNS, sounds, transcript
+from topics.captions import Cue, subrip, webvtt
 from topics.jobs.options import Service
 from topics.jobs.payloads import Segment
 from topics.keys import new_id
@@ -20,11 +21,11 @@ from topics.keys import new_id
 
 def heard(*windows: str, turns: tuple[Segment, ...] = ()) -> list[tuple[int, int, tuple[str, ...]]]:
     """The cues of windows, each told as its tags, strong before weak."""
-    hearing = Hearing()
+    collector = SoundEventCollector()
     for number, window in enumerate(windows):
         for place, tag in enumerate(window.split()):
-            hearing.window(number, tag, place)
-    return [(cue.start_ms, cue.end_ms, cue.lines) for cue in sounded(hearing.events(), turns)]
+            collector.add(number, tag, place)
+    return [(cue.start_ms, cue.end_ms, cue.lines) for cue in sound_cues(collector.events(), turns)]
 
 
 def test_a_job_with_speech_and_sounds(house: House, http: TestClient) -> None:
@@ -98,7 +99,7 @@ def test_what_only_says_that_somebody_speaks_is_left_out_where_the_words_are() -
 
 def test_a_long_turn_is_split_in_proportion() -> None:
     text = " ".join(["word"] * 80)
-    cues = spoken(Segment(10_000, 30_000, text, 0), named=False)
+    cues = speech_cues(Segment(10_000, 30_000, text, 0), with_names=False)
     assert " ".join(line for cue in cues for line in cue.lines) == text
     assert (cues[0].start_ms, cues[-1].end_ms) == (10_000, 30_000)
     assert all(before.end_ms == after.start_ms for before, after in pairwise(cues))
@@ -111,12 +112,12 @@ def test_a_long_turn_is_split_in_proportion() -> None:
     text=st.text(st.sampled_from("ab,é語 \n<&>-"), max_size=400),
     start=st.integers(0, 100_000),
     lasts=st.integers(0, 60_000),
-    named=st.booleans(),
+    with_names=st.booleans(),
 )
-def test_cues_keep_their_bounds(text: str, start: int, lasts: int, named: bool) -> None:
-    cues = spoken(Segment(start, start + lasts, text, 3, "Ed <b>"), named)
+def test_cues_keep_their_bounds(text: str, start: int, lasts: int, with_names: bool) -> None:
+    cues = speech_cues(Segment(start, start + lasts, text, 3, "Ed <b>"), with_names)
     said = "".join(line for cue in cues for line in cue.lines)
-    expected = f"Ed <b>: {text}" if named and text.split() else text
+    expected = f"Ed <b>: {text}" if with_names and text.split() else text
     assert "".join(said.split()) == "".join(expected.split())
     for cue in cues:
         assert 1 <= len(cue.lines) <= LINES

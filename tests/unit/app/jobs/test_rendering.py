@@ -1,21 +1,20 @@
-"""Windows and times of job results, against the obvious way of writing them."""
+"""Windows of job results, against the obvious way of writing them."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.http.streaming import PIECE_BYTES, gathered
+from app.http.streaming import PIECE_BYTES, coalesced
 from app.jobs.errors import job_error
-from app.jobs.rendering import timestamp
-from app.jobs.windows import PIECE, Chart, clock
+from app.jobs.windows import PIECE, WindowRenderer
 from tests.unit.app.double import TAGS
 from topics.errors import AudioError, EngineError
 from topics.scores import probability, threshold
+from topics.times import clock
 
 
 def naive(first: int, scores: bytes) -> list[dict[str, Any]]:
@@ -44,43 +43,23 @@ def naive(first: int, scores: bytes) -> list[dict[str, Any]]:
 @given(first=st.integers(0, 40_000), scores=st.binary(max_size=8 * len(TAGS)), copies=st.sampled_from([1, PIECE // 3]))
 def test_windows_are_written_as_the_obvious_way_has_them(first: int, scores: bytes, copies: int) -> None:
     scores = scores[: len(scores) // len(TAGS) * len(TAGS)] * copies
-    pieces = list(Chart(TAGS).windows(first, scores, hours=False))
+    pieces = list(WindowRenderer(TAGS).windows(first, scores, hours=False))
     assert json.loads(b"[" + b",".join(pieces) + b"]") == naive(first, scores)
 
 
 def test_a_tag_may_have_any_name() -> None:
-    (piece,) = Chart(['100 % "sure" %d']).windows(7, b"\xff", hours=False)
+    (piece,) = WindowRenderer(['100 % "sure" %d']).windows(7, b"\xff", hours=False)
     (found,) = json.loads(piece)["classes"]
     assert (found["class"], found["id"]) == ('100 % "sure" %d', "w7-0")
 
 
-@pytest.mark.parametrize(
-    ("ms", "hours", "shown"),
-    [
-        (0, False, "00:00.00"),
-        (4609, False, "00:04.60"),
-        (3_599_999, False, "59:59.99"),
-        (3_600_000, False, "01:00:00.00"),
-        (4600, True, "00:00:04.60"),
-        (360_000_000, True, "100:00:00.00"),
-    ],
-)
-def test_times_on_the_clock(ms: int, hours: bool, shown: str) -> None:
-    assert clock(ms, hours) == shown
-
-
-def test_a_log_time_in_utc() -> None:
-    assert timestamp(1_767_323_045_678) == "2026-01-02T03:04:05.678Z"
-    assert timestamp(1_767_323_045_000) == "2026-01-02T03:04:05.000Z"
-
-
-def test_pieces_are_gathered_to_what_is_worth_a_write() -> None:
+def test_pieces_are_coalesced_to_what_is_worth_a_write() -> None:
     small, large = b"x" * 1000, b"y" * PIECE_BYTES
-    pieces = list(gathered([small] * 100 + [large] + [small]))
+    pieces = list(coalesced([small] * 100 + [large] + [small]))
     assert b"".join(pieces) == small * 100 + large + small
     assert all(len(piece) >= PIECE_BYTES for piece in pieces[:-1])
     assert len(pieces) == 3
-    assert list(gathered([])) == []
+    assert list(coalesced([])) == []
 
 
 def test_the_reason_of_an_audio_fault_is_one_line_of_a_header() -> None:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.sessions.rendering import PIECE, Palette, Renderer
+from app.scores import TagRenderer
+from app.sessions.rendering import PIECE, EventRenderer
 from tests.unit.app.double import MODEL, TAGS, MemorySessions
 from topics.errors import Unavailable
 from topics.geometry import SENSE, SESSIONS, Geometry
@@ -64,7 +65,9 @@ def naive(scores: bytes, known: Opened) -> list[dict[str, Any]]:
 
 
 def rendered(shelf: Shelf, known: Opened, first: int, end: int) -> list[dict[str, Any]]:
-    events: list[dict[str, Any]] = json.loads(b"[" + Renderer(shelf, 1 << 20).events(SESSION, known, first, end) + b"]")
+    events: list[dict[str, Any]] = json.loads(
+        b"[" + EventRenderer(shelf, 1 << 20).events(SESSION, known, first, end) + b"]"
+    )
     return events
 
 
@@ -95,7 +98,7 @@ def test_every_cut_of_the_windows_gives_the_same_events() -> None:
     count = 2 * PIECE + 5
     scores = bytes((7 * n) % 256 for n in range(count * len(TAGS)))
     shelf, known = Shelf(scores), opened()
-    renderer = Renderer(shelf, 1 << 20)
+    renderer = EventRenderer(shelf, 1 << 20)
     whole = naive(scores, known)
     for first, end in ((0, count), (0, PIECE), (PIECE, count), (PIECE - 1, PIECE + 1), (3, 4), (5, 5), (count, count)):
         assert json.loads(b"[" + renderer.events(SESSION, known, first, end) + b"]") == whole[first:end]
@@ -103,11 +106,11 @@ def test_every_cut_of_the_windows_gives_the_same_events() -> None:
 
 def test_a_piece_is_read_once_and_the_memory_is_bounded() -> None:
     shelf, known = Shelf(bytes(len(TAGS) * PIECE * 4)), opened()
-    renderer = Renderer(shelf, 1 << 20)
+    renderer = EventRenderer(shelf, 1 << 20)
     for _ in range(3):
         renderer.events(SESSION, known, 0, PIECE * 4)
     assert shelf.reads == 4
-    small = Renderer(shelf, 10)
+    small = EventRenderer(shelf, 10)
     for _ in range(3):
         small.events(SESSION, known, 0, PIECE)
     assert shelf.reads == 4 + 3
@@ -115,15 +118,15 @@ def test_a_piece_is_read_once_and_the_memory_is_bounded() -> None:
 
 def test_whole_seconds_have_no_point() -> None:
     shelf = Shelf(bytes(2 * len(TAGS)))
-    assert b'"start_time":1,"end_time":3,' in Renderer(shelf, 0).events(SESSION, opened(geometry=SENSE), 0, 2)
-    assert b'"start_time":0.5,"end_time":1.5,' in Renderer(shelf, 0).events(SESSION, opened(), 0, 2)
+    assert b'"start_time":1,"end_time":3,' in EventRenderer(shelf, 0).events(SESSION, opened(geometry=SENSE), 0, 2)
+    assert b'"start_time":0.5,"end_time":1.5,' in EventRenderer(shelf, 0).events(SESSION, opened(), 0, 2)
 
 
 def test_names_are_json_whatever_they_hold() -> None:
-    (tags,) = Palette(['Say "hi"', "Schön\\"], 0, {}).tags(bytes([200, 199]))
+    (tags,) = TagRenderer(['Say "hi"', "Schön\\"], 0, {}).tags(bytes([200, 199]))
     assert [tag["name"] for tag in json.loads(b"[" + tags + b"]")] == ['Say "hi"', "Schön\\"]
 
 
 def test_windows_that_are_missing_are_not_passed_over() -> None:
     with pytest.raises(Unavailable):
-        Renderer(Shelf(bytes(3 * len(TAGS))), 0).events(SESSION, opened(), 0, 4)
+        EventRenderer(Shelf(bytes(3 * len(TAGS))), 0).events(SESSION, opened(), 0, 4)

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.sessions.tokens import Tokens
+from app.sessions.tokens import PageTokens
 from topics.errors import BadRequest
 
 SESSION, OTHER = "a" * 24, "b" * 24
-TOKENS = Tokens(b"s" * 32)
+TOKENS = PageTokens(b"s" * 32)
 
 
 @given(offset=st.integers(0, 2**63), count=st.integers(1, 1024))
@@ -29,8 +29,8 @@ def test_a_token_with_another_letter_is_refused(place: int, letter: str) -> None
             TOKENS.read(SESSION, forged)
 
 
-@pytest.mark.parametrize("reader", [(TOKENS, OTHER), (Tokens(b"t" * 32), SESSION)])
-def test_a_token_is_good_for_its_session_and_deployment_alone(reader: tuple[Tokens, str]) -> None:
+@pytest.mark.parametrize("reader", [(TOKENS, OTHER), (PageTokens(b"t" * 32), SESSION)])
+def test_a_token_is_good_for_its_session_and_deployment_alone(reader: tuple[PageTokens, str]) -> None:
     tokens, session = reader
     with pytest.raises(BadRequest, match="next_token"):
         tokens.read(session, TOKENS.issue(SESSION, 5, 10))
@@ -45,4 +45,4 @@ def test_any_other_text_is_refused(text: str) -> None:
 @pytest.mark.parametrize("secret", [b"", b"x" * 15, b"x" * 65])
 def test_a_secret_of_a_wrong_length_is_refused(secret: bytes) -> None:
     with pytest.raises(ValueError, match="16 to 64"):
-        Tokens(secret)
+        PageTokens(secret)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.lru import Lru
+from app.http.lru import Lru
 
 
 def test_what_was_not_used_for_longest_goes_first() -> None:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from app.keys import GRACE_SECONDS, ORGANIZATION_WORDING, PROJECT_WORDING, REMEMBERED, RETRY_SECONDS, Keyring
+from app.http.keys import GRACE_SECONDS, ORGANIZATION, PROJECT, REMEMBERED_KEYS, RETRY_SECONDS, Keyring
 from tests.unit.app.double import MemoryDirectory
 from topics.errors import DirectoryDown, Unauthorized
 from topics.ports.directory import Principal
@@ -20,7 +20,7 @@ class Desk:
     def __init__(self) -> None:
         self.now = 0.0
         self.directory = MemoryDirectory({"good": OURS}, {"of all": "organization"})
-        self.cache = Keyring(self.directory.project, PROJECT_WORDING, 600.0, clock=lambda: self.now)
+        self.cache = Keyring(PROJECT, self.directory.project, 600.0, clock=lambda: self.now)
 
     def ask(self, key: str) -> Principal:
         return asyncio.run(self.cache.holder(key))
@@ -114,7 +114,7 @@ def test_a_flood_of_bad_keys_does_not_push_out_a_good_one(desk: Desk) -> None:
     desk.ask("good")
 
     async def flood() -> None:
-        for number in range(REMEMBERED + 1):
+        for number in range(REMEMBERED_KEYS + 1):
             with pytest.raises(Unauthorized):
                 await desk.cache.holder(f"bad {number}")
 
@@ -128,7 +128,7 @@ def test_a_flood_of_bad_keys_does_not_push_out_a_good_one(desk: Desk) -> None:
 
 
 def test_keys_of_organizations_are_judged_in_words_of_their_own(desk: Desk) -> None:
-    keys = Keyring(desk.directory.organization, ORGANIZATION_WORDING, 600.0, clock=lambda: desk.now)
+    keys = Keyring(ORGANIZATION, desk.directory.organization, 600.0, clock=lambda: desk.now)
     assert asyncio.run(keys.holder("of all")) == "organization"
     for key, message in (("", "x_org_key required"), ("good", "organization not found")):
         with pytest.raises(Unauthorized, match=rf"^{message}$"):
@@ -140,7 +140,7 @@ def test_keys_of_organizations_are_judged_in_words_of_their_own(desk: Desk) -> N
 
 
 def test_a_verdict_can_be_believed_for_no_time_at_all(desk: Desk) -> None:
-    keys = Keyring(desk.directory.project, PROJECT_WORDING, 0.0, clock=lambda: desk.now)
+    keys = Keyring(PROJECT, desk.directory.project, 0.0, clock=lambda: desk.now)
     assert asyncio.run(keys.holder("good")) == OURS
     del desk.directory.keys["good"]
     with pytest.raises(Unauthorized):

@@ -1,0 +1,63 @@
+"""The lock of the operator's interface: every operation is behind its own key, and changes are logged."""
+
+from __future__ import annotations
+
+import hmac
+from functools import wraps
+from http import HTTPStatus
+
+import structlog
+
+from app.admin.context import AdminContext
+from app.http.call import Call
+from app.http.operation import Handler
+from app.http.replies import Reply, StreamReply, json_reply
+from app.http.resource import Table
+from topics import apikeys
+from topics.errors import EarshotError, Unauthorized
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+def guard(table: Table[AdminContext]) -> Table[AdminContext]:
+    """Return the table with every handler behind the operator's key."""
+    return {
+        path: {method: _guarded(handler) for method, handler in handlers.items()} for path, handlers in table.items()
+    }
+
+
+def _guarded(handler: Handler[AdminContext]) -> Handler[AdminContext]:
+    @wraps(handler)
+    async def operation(call: Call, context: AdminContext) -> Reply | StreamReply:
+        check_key(call, context)
+        reply = await handler(call, context)
+        if call.scope["method"] not in ("GET", "HEAD"):
+            log.info("administered", operation=handler.__name__, reference=call.scope["path_params"].get("reference"))
+        return reply
+
+    return operation
+
+
+def check_key(call: Call, context: AdminContext) -> None:
+    """Let the operator pass, who sends `Authorization: Bearer KEY`; requests of anybody else are counted.
+
+    Raises:
+        Unauthorized: no key, or another one.
+    """
+    scheme, _, key = call.header(b"authorization").decode("latin-1").strip().partition(" ")
+    key = key.strip()
+    if scheme.lower() != "bearer" or not key:
+        context.meters.key_failed("admin", "missing")
+        raise Unauthorized("admin key required")
+    # Digests are compared, so that the time tells nothing, not even how long the key is.
+    if not hmac.compare_digest(apikeys.digest(key), context.key):
+        context.meters.key_failed("admin", "invalid")
+        raise Unauthorized("invalid admin key")
+
+
+def admin_error(status: int, fault: EarshotError | None) -> Reply:
+    """Return an error: `{error}`, without a fault the status's own phrase."""
+    reply = json_reply({"error": HTTPStatus(status).phrase if fault is None else str(fault)}, status)
+    if status == 401:
+        reply.headers.append((b"www-authenticate", b"Bearer"))
+    return reply

@@ -1,0 +1,72 @@
+"""Errors over HTTP: the one place where the status of an error is chosen, and the errors of requests themselves.
+
+A command that the log refuses is no error: its status is in the verdict of its fold (`topics.folding`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from topics.errors import (
+    BadRequest,
+    Closed,
+    Conflict,
+    EarshotError,
+    EngineAway,
+    Exhausted,
+    NotFound,
+    RequestError,
+    RuleBroken,
+    TooLarge,
+    Unauthorized,
+    Unavailable,
+)
+
+
+class ClientGone(Exception):
+    """The client hung up; nobody is there to be answered."""
+
+
+class TooLargeToRead(TooLarge):
+    """The body is so long, or of such unknown length, that the connection is closed instead of reading its rest."""
+
+
+class RequestTimeout(RequestError):
+    """The client stopped sending in the middle of its request; the connection is closed, as its rest may never come."""
+
+
+class Invalid(BadRequest):
+    """A body does not have the form it must have; `details` say where, and do not repeat what the client sent."""
+
+    #: Of the place of the first fault in the message, which a client may have named.
+    PLACE_CHARACTERS: Final = 100
+
+    def __init__(self, details: list[dict[str, Any]]) -> None:
+        first = details[0]
+        super().__init__(f"{'.'.join(map(str, first['loc']))[: self.PLACE_CHARACTERS]}: {first['type']}")
+        self.details = details
+
+
+#: The status of an error is that of the nearest class of its own or of its ancestors.
+STATUS: Final[Mapping[type[EarshotError], int]] = {
+    #: A rule of the speaker interface, whose contract answers with the status of a success.
+    RuleBroken: 200,
+    RequestError: 400,
+    Unauthorized: 401,
+    Exhausted: 402,
+    Closed: 403,
+    NotFound: 404,
+    RequestTimeout: 408,
+    Conflict: 409,
+    TooLarge: 413,
+    Invalid: 422,
+    EarshotError: 500,
+    EngineAway: 502,
+    Unavailable: 503,
+}
+
+
+def status_of(error: EarshotError) -> int:
+    """Return the HTTP status of an error."""
+    return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)

@@ -1,0 +1,22 @@
+"""The header by which a client says that a request is the same as an earlier one."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from app.http.call import Call
+from topics.errors import BadRequest
+
+KEY_LENGTH: Final = 255
+
+
+def idempotency_key(call: Call) -> bytes:
+    """Return the Idempotency-Key of a request, b"" when there is none.
+
+    Raises:
+        BadRequest: it is too long.
+    """
+    key = call.header(b"idempotency-key")
+    if len(key) > KEY_LENGTH:
+        raise BadRequest(f"Idempotency-Key: longer than {KEY_LENGTH} characters")
+    return key

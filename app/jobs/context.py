@@ -1,0 +1,37 @@
+"""What the operations of jobs work with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from app.http.authentication import Authenticator
+from app.http.forwarding import Forwarder
+from app.http.metrics import Meters
+from app.http.uploads import Uploads
+from app.jobs.rendering import ResultRenderer
+from topics.ports.directory import Directory, Principal
+from topics.ports.jobs import Jobs
+from topics.ports.prober import Prober
+
+
+class JobContext(msgspec.Struct, frozen=True):
+    """The ports that jobs need, and what the edge itself remembers of them."""
+
+    jobs: Jobs
+    directory: Directory
+    prober: Prober
+    project_keys: Authenticator[Principal]
+    renderer: ResultRenderer
+    meters: Meters
+    #: Ids of commands, each given once.
+    commands: Iterator[str]
+    forwarder: Forwarder
+    uploads: Uploads
+    #: Turns Idempotency-Keys into ids of jobs.
+    secret: bytes
+    #: Bytes of audio in a job that is sent as JSON, which is held in memory.
+    analyze_limit: int
+    #: Bytes of a whole multipart body, which goes to the spool.
+    upload_limit: int

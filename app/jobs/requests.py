@@ -1,0 +1,84 @@
+"""What a request for a job asks for, read from its body: a JSON object, or a form."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from hashlib import blake2b
+from typing import Final
+
+import msgspec
+
+from app.http.call import Call
+from app.http.multipart import NAME_CHARACTERS, Form
+from app.http.uploads import Spool
+from app.jobs.content import read_content
+from app.jobs.context import JobContext
+from app.jobs.options import AnalyzeFields, agreed, invalid, parse, read_options
+from topics import media
+from topics.jobs.options import Options
+from topics.media import Media
+
+_RATE: Final = re.compile(r";\s*rate\s*=", re.IGNORECASE)
+#: One body of JSON after the other is decoded: each needs memory for its whole recording.
+_DECODING: Final = ThreadPoolExecutor(1, "analyze")
+
+
+class JobRequest(msgspec.Struct, frozen=True):
+    """What a request asks for, besides its audio."""
+
+    options: Options
+    #: The content type that the client declares.
+    declared: str
+    #: That content type for raw PCM, which is believed; None for containers, which are recognised by their content.
+    media: Media | None
+    filename: str
+
+    def digest(self, audio: Spool) -> bytes:
+        """Return 16 bytes that tell this request from another one."""
+        believed = self.declared if self.media is not None else ""
+        content = msgspec.json.encode((self.options, believed)) + audio.digest()
+        return blake2b(content, digest_size=16).digest()
+
+
+async def read_json(call: Call, context: JobContext, limit: int, audio: Spool) -> JobRequest:
+    """Read a JSON body of at most `limit` bytes, and write its recording to `audio`.
+
+    Raises:
+        Invalid, BadRequest: a field is missing, of another type, or the options do not fit together.
+        AudioError: the audio is not base64.
+        TooLarge, RequestTimeout, ClientGone: the body does not arrive as it should.
+    """
+    read = partial(read_content, judge=_request_of_fields, audio=audio, limit=context.analyze_limit)
+    async with context.uploads.spool() as body:
+        await context.uploads.receive(call, limit, body.write)
+        return await asyncio.get_running_loop().run_in_executor(_DECODING, read, body)
+
+
+def _request_of_fields(fields: AnalyzeFields) -> JobRequest:
+    return _job_request(agreed(fields.options), fields.content_type or "", fields.filename or "", fields.samplerate)
+
+
+async def read_form(call: Call, context: JobContext, limit: int, audio: Spool) -> JobRequest:
+    """Read a form of at most `limit` bytes, and write its recording to `audio`.
+
+    Raises:
+        Invalid, BadRequest: it is no form, a part is missing, or the options are not valid.
+        TooLarge, RequestTimeout, ClientGone: the body does not arrive as it should.
+    """
+    form = Form(call.header(b"content-type"), "audio", audio.write, text="options")
+    await context.uploads.receive(call, limit, form.feed)
+    options = form.close()
+    for part in ("options", "audio"):
+        if part not in form.seen:
+            raise invalid("missing", "Field required", part)
+    return _job_request(read_options(parse(options, "options")), form.content_type, form.filename)
+
+
+def _job_request(options: Options, declared: str, filename: str, samplerate: int | None = None) -> JobRequest:
+    raw = declared.partition(";")[0].strip().lower() == media.RAW
+    if raw and samplerate is not None and not _RATE.search(declared):
+        declared = f"{declared}; rate={samplerate}"
+    return JobRequest(options, declared, media.parse(declared) if raw else None, filename[:NAME_CHARACTERS])

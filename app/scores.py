@@ -1,0 +1,62 @@
+"""Packed scores to the tags that windows report, for sessions and jobs alike."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import orjson
+
+from topics.scores import probability, threshold
+
+#: What a window reports when no tag was found; clients skip that name.
+OTHERS: Final = b'{"name":"Others","probability":0.0}'
+
+#: A tag that a window reports: its threshold less its score, as stored, at most 0; and the number of the tag. In this
+#: order the most probable comes first.
+ReportedTag = tuple[int, int]
+
+
+class TagRenderer:
+    """Renders the scores of one model at one setting of the sensitivities."""
+
+    def __init__(self, tags: Sequence[str], default: int, by_tag: dict[str, int]) -> None:
+        self._width = len(tags)
+        self._names = [orjson.dumps(tag) for tag in tags]
+        self._sensitivities = [by_tag.get(tag, default) for tag in tags]
+        self._thresholds = [threshold(sensitivity) for sensitivity in self._sensitivities]
+        # Few tags of a window are reported; the search for a byte of at least the lowest threshold runs in C.
+        self._candidates = re.compile(b"[\\x%02x-\\xff]" % min(self._thresholds, default=255))
+        self._fragments: dict[ReportedTag, bytes] = {}
+
+    def reported(self, scores: bytes) -> list[list[ReportedTag]]:
+        """Return, for each window of packed scores, the tags that are reported, the most probable first."""
+        windows: list[list[ReportedTag]] = [[] for _ in range(len(scores) // self._width)]
+        for match in self._candidates.finditer(scores):
+            place = match.start()
+            window, tag = divmod(place, self._width)
+            missing = self._thresholds[tag] - scores[place]
+            if missing <= 0:
+                windows[window].append((missing, tag))
+        for tags in windows:
+            tags.sort()
+        return windows
+
+    def tags(self, scores: bytes) -> list[bytes]:
+        """Return, for each window of packed scores, its tags as JSON objects, the most probable first."""
+        return [self._joined(window) if window else OTHERS for window in self.reported(scores)]
+
+    def name_and_probability(self, reported: ReportedTag) -> tuple[bytes, bytes]:
+        """Return the name of a tag and its probability, both as JSON."""
+        missing, tag = reported
+        number = probability(self._thresholds[tag] - missing, self._sensitivities[tag])
+        return self._names[tag], repr(number).encode("ascii")
+
+    def _joined(self, tags: list[ReportedTag]) -> bytes:
+        return b",".join([self._fragments.get(tag) or self._fragment(tag) for tag in tags])
+
+    def _fragment(self, reported: ReportedTag) -> bytes:
+        fragment = b'{"name":%s,"probability":%s}' % self.name_and_probability(reported)
+        self._fragments[reported] = fragment
+        return fragment

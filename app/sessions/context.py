@@ -1,0 +1,35 @@
+"""What the operations of audio sessions work with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from app.http.authentication import Authenticator
+from app.http.metrics import Meters
+from app.sessions.rendering import EventRenderer
+from app.sessions.tokens import PageTokens
+from topics.geometry import Geometry
+from topics.ports.directory import Principal
+from topics.ports.sessions import Sessions
+
+
+class SessionContext(msgspec.Struct, frozen=True):
+    """The sessions as one place of the interface serves them, and what the edge itself remembers of them."""
+
+    sessions: Sessions
+    project_keys: Authenticator[Principal]
+    tokens: PageTokens
+    renderer: EventRenderer
+    meters: Meters
+    #: Ids of commands, each given once.
+    commands: Iterator[str]
+    #: Windows of sessions that do not choose their hop.
+    geometry: Geometry
+    #: Bytes of decoded data in one chunk.
+    chunk_limit: int
+    #: A read that waits answers with the current state after this long.
+    poll_seconds: float
+    #: One debug line for each accepted chunk.
+    log_chunks: bool

@@ -1,0 +1,46 @@
+"""Caption files: lines of text with their times, as WebVTT and as SubRip."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+
+class Cue(msgspec.Struct, frozen=True):
+    """Lines of text from one time to another, in milliseconds."""
+
+    start_ms: int
+    end_ms: int
+    #: Who speaks; "" where that is not known or nobody does.
+    voice: str
+    lines: tuple[str, ...]
+
+
+def webvtt(cues: Iterable[Cue]) -> Iterator[bytes]:
+    """Yield a WebVTT file (https://www.w3.org/TR/webvtt1/): who speaks stands in a voice tag."""
+    yield b"WEBVTT\n\n"
+    for cue in cues:
+        text = "\n".join(map(_escaped, cue.lines))
+        voice = f"<v {_escaped(cue.voice)}>" if cue.voice else ""
+        yield f"{_times(cue, '.')}\n{voice}{text}\n\n".encode()
+
+
+def subrip(cues: Iterable[Cue]) -> Iterator[bytes]:
+    """Yield a SubRip file. It has no escapes, so an arrow, which it gives a meaning, is shortened."""
+    for number, cue in enumerate(cues, 1):
+        text = "\n".join(cue.lines).replace("-->", "->")
+        yield f"{number}\n{_times(cue, ',')}\n{text}\n\n".encode()
+
+
+def _times(cue: Cue, point: str) -> str:
+    return f"{_time(cue.start_ms, point)} --> {_time(cue.end_ms, point)}"
+
+
+def _time(ms: int, point: str) -> str:
+    minutes, left = divmod(ms, 60_000)
+    return f"{minutes // 60:02d}:{minutes % 60:02d}:{left // 1000:02d}{point}{left % 1000:03d}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,0 +1,22 @@
+"""Times as text, in the forms that results, lists and captions have them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+HOUR_MS: Final = 3_600_000
+
+
+def iso_time(ms: int) -> str:
+    """Return a time, milliseconds since 1970 in UTC, as ISO 8601 such as `2026-01-02T03:04:05.678Z`."""
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def clock(ms: int, hours: bool = False) -> str:
+    """Return a place in a recording as `MM:SS.ss`, with the hours before where they are asked for or there are any."""
+    minutes, left = divmod(ms // 10, 6000)
+    seconds = f"{left // 100:02d}.{left % 100:02d}"
+    if hours or ms >= HOUR_MS:
+        return f"{minutes // 60:02d}:{minutes % 60:02d}:{seconds}"
+    return f"{minutes:02d}:{seconds}"

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 import msgspec
+
+_ARROW: Final = re.compile("-{2,}>")
 
 
 class Cue(msgspec.Struct, frozen=True):
@@ -29,7 +33,7 @@ def webvtt(cues: Iterable[Cue]) -> Iterator[bytes]:
 def subrip(cues: Iterable[Cue]) -> Iterator[bytes]:
     """Yield a SubRip file. It has no escapes, so an arrow, which it gives a meaning, is shortened."""
     for number, cue in enumerate(cues, 1):
-        text = "\n".join(cue.lines).replace("-->", "->")
+        text = _ARROW.sub("->", "\n".join(cue.lines))
         yield f"{number}\n{_times(cue, ',')}\n{text}\n\n".encode()
 
 

@@ -6,7 +6,7 @@ import re
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
@@ -108,6 +108,7 @@ def test_a_long_turn_is_split_in_proportion() -> None:
 
 
 @settings(max_examples=60, deadline=None)
+@example(text="a --->", start=0, lasts=0, with_names=False)
 @given(
     text=st.text(st.sampled_from("ab,é語 \n<&>-"), max_size=400),
     start=st.integers(0, 100_000),

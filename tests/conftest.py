@@ -72,6 +72,6 @@ def poor_key(service: ServiceProcess) -> str:
 
 
 def made_project(service: ServiceProcess, name: str) -> str:
-    """Make a project and return its key."""
-    made = json.loads(service.command("projects", "create", name, "--json"))
+    """Make a project of the first organization and return its key."""
+    made = json.loads(service.command("projects", "create", name, "--org", "demo", "--json"))
     return str(made["key"])

@@ -9,6 +9,7 @@ import pytest
 from tests.contract.api import RATE, tone, wav
 from tests.contract.jobs import ALL, SOUND, SPEECH, Jobs
 from tests.contract.speech import spoken
+from tests.recordings import SIREN
 from tests.stub_engines import CHAT, TRANSLATE, WORDS, StubEngines
 from tests.stub_engines import SPEECH as SPEECH_PATH
 
@@ -23,14 +24,14 @@ def talk() -> bytes:
 
 
 def test_sound_events_have_two_seconds_every_second(jobs: Jobs) -> None:
-    result = jobs.result(wav(tone(4.5)))
-    entry = result["sound_event_detection"]
+    entry = jobs.result(SIREN.read_bytes(), filename="siren.ogg", kind="audio/ogg")["sound_event_detection"]
     assert entry["status"] == "success"
     assert [window["start_time_sec"] for window in entry["results"]] == [0.0, 1.0, 2.0, 3.0]
     first = entry["results"][0]
     assert first.keys() == {"id", "start_time", "end_time", "start_time_sec", "end_time_sec", "classes"}
     assert (first["start_time"], first["end_time"], first["end_time_sec"]) == ("00:00.00", "00:02.00", 2.0)
     for window in entry["results"]:
+        assert "Siren" in [found["class"] for found in window["classes"]]
         confidences = [found["confidence"] for found in window["classes"]]
         assert confidences == sorted(confidences, reverse=True)
         assert all(found.keys() == {"class", "confidence", "id"} for found in window["classes"])

@@ -30,6 +30,7 @@ def test_a_window_has_its_times_and_its_tags(api: Api) -> None:
     for event in (first, second):
         assert event.keys() == {"start_time", "end_time", "tags"}
         probabilities = [tag["probability"] for tag in event["tags"]]
+        assert probabilities
         assert probabilities == sorted(probabilities, reverse=True)
         assert all(0 <= probability <= 1 for probability in probabilities)
         assert all(isinstance(tag["name"], str) for tag in event["tags"])

@@ -27,7 +27,9 @@ SESSIONS = 32
 CHUNKS = int(os.environ.get("EARSHOT_TEST_CHUNKS", "2000"))
 SEED = int(os.environ.get("EARSHOT_TEST_SEED", str(int(time.time()))))
 
-ZEROS = {"lost": 0, "twice": 0, "out of order": 0, "different": 0}
+ZEROS = {"lost": 0, "invented": 0, "twice": 0, "out of order": 0, "different": 0}
+
+Events = list[dict[str, Any]]
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -65,23 +67,41 @@ async def _stream_through_kills(victim: ServiceProcess, chance: random.Random) -
     return await work, kills
 
 
-def _truth(streams: list[Stream]) -> list[list[dict[str, Any]]]:
+def _truth(streams: list[Stream]) -> list[Events]:
     opened = Opened("", "stream", CONTENT_TYPE, "", 1000, 500, default_sensitivity=-2)
     return [expected_events(opened, stream.chunks) for stream in streams]
 
 
-async def _compare(victim: ServiceProcess, streams: list[Stream], truth: list[list[dict[str, Any]]]) -> dict[str, int]:
+async def _compare(victim: ServiceProcess, streams: list[Stream], truth: list[Events]) -> dict[str, int]:
     """Compare every page of every session with the truth."""
-    found = dict(ZEROS)
     async with Client(victim) as client:
         read = [await client.events(stream.session) for stream in streams]
+    return faults(read, truth)
+
+
+def faults(read: list[Events], truth: list[Events]) -> dict[str, int]:
+    """Count what is wrong with the windows of sessions: `different` counts sessions, of whatever fault."""
+    found = dict(ZEROS)
     for events, expected in zip(read, truth, strict=True):
-        starts = [event["start_time"] for event in events]
-        found["lost"] += len({event["start_time"] for event in expected} - set(starts))
+        assert expected
+        starts, due = ([event["start_time"] for event in each] for each in (events, expected))
+        found["lost"] += len(set(due) - set(starts))
+        found["invented"] += len(set(starts) - set(due))
         found["twice"] += len(starts) - len(set(starts))
         found["out of order"] += starts != sorted(starts)
-        found["different"] += sum(one != other for one, other in zip(events, expected, strict=False))
+        found["different"] += events != expected
     return found
+
+
+def test_every_fault_is_counted() -> None:
+    one, two, three = ({"start_time": start, "tags": []} for start in (0.0, 0.5, 1.0))
+    truth = [[one, two], [one, two, three]]
+    assert faults(truth, truth) == ZEROS
+    assert faults([[one], truth[1]], truth) == {**ZEROS, "lost": 1, "different": 1}
+    assert faults([[one, two, three], truth[1]], truth) == {**ZEROS, "invented": 1, "different": 1}
+    assert faults([[one, two, two], truth[1]], truth) == {**ZEROS, "twice": 1, "different": 1}
+    assert faults([truth[0], [one, three, two]], truth) == {**ZEROS, "out of order": 1, "different": 1}
+    assert faults([[one, {**two, "tags": ["Siren"]}], [*truth[1]]], truth) == {**ZEROS, "different": 1}
 
 
 def test_acknowledged_chunks_survive_kill_9(victim: ServiceProcess) -> None:

@@ -53,7 +53,7 @@ def test_nothing_said_and_nothing_heard(jobs: JobStub, wav: Path, capsys: pytest
     empty = {"status": "success", "results": []}
     jobs.result = {"sound_event_detection": empty, "speech_analysis": empty, "metadata": {}}
     _, out, _ = analyze(capsys, jobs, wav)
-    assert [line for line in out if line][-2:] == ["no speech", "no sound recognised"]
+    assert out == [str(wav), "no speech", "no sound recognised", ""]
 
 
 def test_nothing_reaches_the_terminal_but_text(jobs: JobStub, wav: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,7 +35,7 @@ def test_events_are_the_same_however_the_bytes_come(cuts: set[int]) -> None:
     following = Following("j")
     events = [
         event
-        for start, end in zip([0, *ends], ends, strict=False)
+        for start, end in itertools.pairwise([0, *ends])
         if not following.ended()
         for event in following.feed(STREAM[start:end])
     ]

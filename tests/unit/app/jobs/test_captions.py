@@ -101,6 +101,7 @@ def test_a_long_turn_is_split_in_proportion() -> None:
     text = " ".join(["word"] * 80)
     cues = speech_cues(Segment(10_000, 30_000, text, 0), with_names=False)
     assert " ".join(line for cue in cues for line in cue.lines) == text
+    assert len(cues) > 1
     assert (cues[0].start_ms, cues[-1].end_ms) == (10_000, 30_000)
     assert all(before.end_ms == after.start_ms for before, after in pairwise(cues))
     lengths = [(cue.end_ms - cue.start_ms) / sum(map(len, cue.lines)) for cue in cues]

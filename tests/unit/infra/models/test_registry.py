@@ -49,7 +49,9 @@ def test_bundled_models_are_there(registry: Registry) -> None:
 
 
 def test_bundled_models_pass_the_check(registry: Registry) -> None:
-    for entry in registry.entries():
+    entries = list(registry.entries())
+    assert {entry.directory.name for entry in entries} == {"sed_mini", "speaker_mini", "yamnet"}
+    for entry in entries:
         assert entry.fault is None
         assert checks.check(entry.directory).model_id == entry.model_id
 

@@ -149,7 +149,7 @@ def test_audio_is_given_up_to_its_damage() -> None:
     floats = np.zeros((8000, 2), "<f4")
     floats[5000, 1] = np.inf
     found = until_it_breaks(floats.tobytes(), "audio/x-raw; rate=8000; format=f32; channels=2")
-    assert found[:2] == (5000, 0.625)
+    assert found == (5000, 0.625, "the float samples are not all finite numbers of a plausible size")
     found = until_it_breaks(bytes(4003), "audio/x-raw; rate=8000; format=s16; channels=2")
     assert found == (1000, 0.125, "the audio is damaged: its last frame has 3 of 4 bytes")
 

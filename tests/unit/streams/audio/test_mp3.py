@@ -153,7 +153,10 @@ def test_chunks_of_whole_frames_are_as_long_as_all() -> None:
 def test_what_follows_a_tag_may_be_another_file(kind: str, subtype: str) -> None:
     buffer = io.BytesIO()
     soundfile.write(buffer, np.full(8000, 0.25), 8000, format=kind, subtype=subtype)
-    assert samples(ID3 + buffer.getvalue())[:5000] == pytest.approx(0.25)
+    found = samples(ID3 + buffer.getvalue())
+    # libsndfile takes the length of the tag from the end of a WAV.
+    assert len(found) == 8000 - (len(ID3) // 2 if kind == "WAV" else 0)
+    assert found == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize("data", [told(), untold()])

@@ -90,8 +90,7 @@ def test_a_job_from_acceptance_to_its_end(tmp_path: Path) -> None:
         await desk.ends(ONE)
 
     desk = play(scenario, tmp_path, performers)
-    assert read[Service.SOUND] == [b"bark", b"siren"]
-    assert all(not portions for service, portions in read.items() if service is not Service.SOUND)
+    assert read == {service: [] for service in Service} | {Service.SOUND: [b"bark", b"siren"]}
     found = desk.entry(ONE)
     assert (found.state, found.portions, found.model, found.audio_ms) == (EntryState.SUCCESS, 2, "model", 1000)
     assert found.warnings == ("careful",)

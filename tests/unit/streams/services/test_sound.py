@@ -111,9 +111,10 @@ def test_every_container_and_rate(tmp_path: Path, kind: str, subtype: str) -> No
     path = written(tmp_path / "a", noise(7.3, 44_100, 2), 44_100, kind, subtype)
     played = Performance(path).play()
     want = truth(decoded(path), 44_100)
-    assert played.scores[: 5 * TAGS] == want[: 5 * TAGS]
-    # The two readers of MP3 do not agree on where its last frame ends.
-    assert kind == "MP3" or played.scores == want
+    # The two readers of MP3 may not agree on where its last frame ends.
+    agreed = len(want) - (TAGS if kind == "MP3" else 0)
+    assert len(played.scores) == len(want) == 7 * TAGS
+    assert played.scores[:agreed] == want[:agreed]
 
 
 @pytest.mark.usefixtures("small")

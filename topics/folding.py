@@ -1,13 +1,41 @@
-"""What the rules of sessions and those of jobs have in common: where a command stands, and the answer to it."""
+"""The shape of every rule: a head and a record go in, a step comes out.
+
+Theory. A session or a job is a fold of its records in log order. Its head is the small part that changes. A rule is a
+pure function of the head (None where there is none), the record and, for commands, its place in the log. It returns a
+`Step`: the new head, the effects that the stream has to carry out, and the verdict that the sender of a command gets.
+Nothing here reads a clock, a table or a socket, so a test can push a session or a job through any history.
+
+Records arrive at least once. A command at or below `Head.command` was folded before; a result that was folded before
+changes nothing. Either is written again, never skipped: after a crash the redelivered record may be the only chance to
+put a row into the changelog.
+"""
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
 H = TypeVar("H")
+
+
+class Head(Protocol):
+    """What the heads of sessions and jobs have in common."""
+
+    @property
+    def command(self) -> int:
+        """Offset of the command that was folded last: a command at or below it was folded before."""
+        ...
+
+    @property
+    def audio(self) -> range:
+        """Numbers of the chunks or parts whose rows may exist; the last one is the newest."""
+        ...
+
+    def due(self, lifetime_ms: int) -> int:
+        """Return the log time (ms) after which the session or job may expire."""
+        ...
 
 
 class Receipt(msgspec.Struct, frozen=True, array_like=True):
@@ -15,6 +43,18 @@ class Receipt(msgspec.Struct, frozen=True, array_like=True):
 
     key: bytes
     digest: bytes
+
+
+class Arrival(msgspec.Struct, frozen=True):
+    """Where and when a command stands in the log, and what is known of the audio that it carries."""
+
+    offset: int
+    #: Log time in milliseconds.
+    at: int
+    #: XXH3-128 of the audio, b"" without any.
+    digest: bytes = b""
+    #: That of an earlier upload of the same chunk.
+    receipt: Receipt | None = None
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -28,28 +68,25 @@ class Verdict(msgspec.Struct, frozen=True):
 class Effect(StrEnum):
     """What the stream does besides writing the head."""
 
-    KEEP_OPENED = "keep the opening record"
-    KEEP_CHUNK = "write the chunk row: log offset, length, hash"
-    KEEP_RECEIPT = "remember the idempotency key of the chunk"
-    ANALYSE = "tell the analyser that there is work"
-    WATCH = "enter the session in the expiry index"
-    UNWATCH = "drop the entry of the expiry index that led here"
-    ERASE = "delete every row of the session and cancel its inference"
+    KEEP_REQUEST = "write the row of the record that opened the session or completed the job's upload"
+    KEEP_AUDIO = "write the row of the chunk or part: log offset, length, hash"
+    KEEP_RECEIPT = "write the row of the chunk's Idempotency-Key"
+    KEEP_RESULT = "write the rows of the windows, or of the portion"
+    DROP_AUDIO = "delete the rows of chunks or parts: nothing will read them"
+    WORK = "tell the analyser, or the runner of services, that there is work"
+    BILL = "tell the biller"
+    WATCH = "write an entry of the expiry index"
+    UNWATCH = "delete the entry of the expiry index that led here"
+    CANCEL = "stop the work that goes on"
+    ERASE = "delete every row, but of a removed job the head, and the acceptance while it is not billed"
+
+
+OK: Final = Verdict(200)
 
 
 class Step(msgspec.Struct, Generic[H], frozen=True):
-    """The outcome of one command."""
+    """The outcome of one record: the head after it, None where there is none (any more)."""
 
     head: H | None
-    verdict: Verdict
     effects: tuple[Effect, ...] = ()
-
-
-class Arrival(msgspec.Struct, frozen=True):
-    """Where and when a command stands in the log, and what is known of an earlier upload of the same chunk."""
-
-    offset: int
-    #: Log time in milliseconds.
-    at: int
-    digest: bytes = b""
-    receipt: Receipt | None = None
+    verdict: Verdict = OK

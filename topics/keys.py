@@ -22,42 +22,39 @@ ALPHABET: Final = string.digits + string.ascii_uppercase + string.ascii_lowercas
 ID_LENGTH: Final = 24
 
 SESSION: Final = b"\x01"
-DUE: Final = b"\x02"
-
-OPENED: Final = b"a"
-HEAD: Final = b"b"
-CHUNK: Final = b"c"
-BLOCK: Final = b"d"
-RECEIPT: Final = b"e"
-
+SESSION_DUE: Final = b"\x02"
 JOB: Final = b"\x03"
 JOB_DUE: Final = b"\x04"
 
-ACCEPTED: Final = b"a"
-JOB_HEAD: Final = b"b"
-PART: Final = b"c"
-PORTION: Final = b"d"
+#: The kinds of rows: what opened the session or completed the job's upload, as its command says it.
+REQUEST: Final = b"a"
+HEAD: Final = b"b"
+#: Where a chunk or part is on the log.
+AUDIO: Final = b"c"
+#: A block of windows, or a portion.
+RESULT: Final = b"d"
+RECEIPT: Final = b"e"
 
 
 def new_id() -> str:
-    """Return a fresh session id: 24 base62 characters, 142 random bits (most calls on a session need no key)."""
+    """Return a fresh id: 24 base62 characters, 142 random bits (most calls on a session need no key but its id)."""
     return "".join(secrets.choice(ALPHABET) for _ in range(ID_LENGTH))
 
 
 def is_id(text: str) -> bool:
-    """Tell whether `text` has the form of a session id; anything else is unknown without a look-up."""
+    """Tell whether `text` has the form of an id; anything else is unknown without a look-up."""
     return len(text) == ID_LENGTH and text.isascii() and text.isalnum()
 
 
-def session_key(session: str, kind: bytes, number: int | None = None) -> bytes:
-    """Return the key of a session's row; `number` is the chunk sequence or block number where the kind has one."""
-    prefix = SESSION + session.encode("ascii") + kind
+def row_key(room: bytes, id: str, kind: bytes, number: int | None = None) -> bytes:
+    """Return the key of a row of a session (`room` SESSION) or job (JOB); some kinds of rows have a number."""
+    prefix = room + id.encode("ascii") + kind
     return prefix if number is None else prefix + number.to_bytes(8, "big")
 
 
-def session_prefix(session: str) -> bytes:
-    """Return what all rows of a session begin with."""
-    return SESSION + session.encode("ascii")
+def row_prefix(room: bytes, id: str) -> bytes:
+    """Return what the keys of all rows of a session or job begin with."""
+    return room + id.encode("ascii")
 
 
 def number_of(key: bytes) -> int:
@@ -65,20 +62,14 @@ def number_of(key: bytes) -> int:
     return int.from_bytes(key[-8:], "big")
 
 
-def job_key(job: str, kind: bytes, number: int | None = None) -> bytes:
-    """Return the key of a job's row; `number` is the part's or portion's where the kind has one."""
-    prefix = JOB + job.encode("ascii") + kind
-    return prefix if number is None else prefix + number.to_bytes(8, "big")
-
-
 def portion_key(job: str, service: str, number: int) -> bytes:
     """Return the key of one portion of a service's result; the services differ in their first two letters."""
-    return job_key(job, PORTION + service[:2].encode("ascii"), number)
+    return row_key(JOB, job, RESULT + service[:2].encode("ascii"), number)
 
 
-def due_key(due_ms: int, name: str, index: bytes = DUE) -> bytes:
+def due_key(due_ms: int, id: str, index: bytes = SESSION_DUE) -> bytes:
     """Return the expiry index key of a session or job that may expire at `due_ms` (log time, milliseconds)."""
-    return index + due_ms.to_bytes(8, "big") + name.encode("ascii")
+    return index + due_ms.to_bytes(8, "big") + id.encode("ascii")
 
 
 def parse_due(key: bytes) -> tuple[int, str]:
@@ -86,6 +77,6 @@ def parse_due(key: bytes) -> tuple[int, str]:
     return int.from_bytes(key[1:9], "big"), key[9:].decode("ascii")
 
 
-def partition_of(session: str, partitions: int) -> int:
-    """Return the partition of a session, the same on every topic (CRC-32: every record names its partition)."""
-    return zlib.crc32(session.encode("ascii")) % partitions
+def partition_of(id: str, partitions: int) -> int:
+    """Return the partition of a session or job, the same on every topic (CRC-32: every record names its partition)."""
+    return zlib.crc32(id.encode("ascii")) % partitions

@@ -1,10 +1,12 @@
-"""How rows of the table are stored, and the one kind of row that sessions and jobs share: where a piece of audio is."""
+"""How rows of the table are encoded, and those of a chunk or part: where its audio is, under which key it came."""
 
 from __future__ import annotations
 
 from typing import Final
 
 import msgspec
+
+from topics.folding import Receipt
 
 
 class AudioRow(msgspec.Struct, frozen=True, array_like=True):
@@ -19,8 +21,14 @@ class AudioRow(msgspec.Struct, frozen=True, array_like=True):
 encode: Final = msgspec.msgpack.Encoder().encode
 
 _audio: Final = msgspec.msgpack.Decoder(AudioRow)
+_receipt: Final = msgspec.msgpack.Decoder(Receipt)
 
 
 def audio(value: bytes | None) -> AudioRow | None:
     """Read an audio row, None where there is none."""
     return None if value is None else _audio.decode(value)
+
+
+def receipt(value: bytes | None) -> Receipt | None:
+    """Read a receipt row, None where there is none."""
+    return None if value is None else _receipt.decode(value)

@@ -15,6 +15,7 @@ from infra.db.ledger import SqlLedger, as_stored
 from streams.log import LogHistory, PartitionRecord
 from topics import catalog, codec, keys
 from topics.errors import RecordError
+from topics.folding import Arrival
 from topics.jobs import rows
 from topics.jobs.options import Service
 from topics.jobs.records import Accepted, Finished, JobCommand, JobResult
@@ -97,8 +98,8 @@ async def _kept(history: LogHistory) -> dict[str, _Job]:
     jobs = {}
     for key, record in found.items():
         name = key[1:-1].decode("ascii")
-        acceptance = found.get(keys.job_key(name, keys.ACCEPTED))
-        if key[-1:] == keys.JOB_HEAD and acceptance is not None:
+        acceptance = found.get(keys.row_key(keys.JOB, name, keys.REQUEST))
+        if key[-1:] == keys.HEAD and acceptance is not None:
             head, accepted = rows.head(record.value), rows.accepted(acceptance.value)
             if head is not None and accepted is not None and head.state is not JobState.RECEIVING:
                 jobs[name] = _Job(head, accepted, record.partition)
@@ -120,7 +121,7 @@ async def _accepted(history: LogHistory) -> dict[str, _Job]:
         if head is None and isinstance(command, Accepted):
             # Retention removed its parts.
             head = JobHead(JobState.RECEIVING, -1, record.timestamp, command.upload, command.parts)
-        step = fold_command(head, command, record.offset, record.timestamp)
+        step = fold_command(head, command, Arrival(record.offset, record.timestamp))
         if step.head is None:
             heads.pop(name, None)
         else:

@@ -1,28 +1,33 @@
-"""The results agent of jobs: folds what the services found into heads and portions."""
+"""The results agent of jobs: folds what the services report into heads and portions."""
 
 from __future__ import annotations
 
-from streams.folding.fold import LogRecord, name_of
-from streams.folding.store import Draft
-from streams.jobs.folding import JobFolder
+from streams.folding.agent import Agent
+from streams.folding.draft import Draft
+from streams.folding.record import LogRecord, id_of
 from topics import codec, keys
+from topics.folding import Effect
 from topics.jobs.records import Portion
-from topics.jobs.rules import JobEffect, JobHead, fold_result
+from topics.jobs.rules import JobHead, fold_result
 
 
-class JobResults(JobFolder):
-    """Folds the records of the job result topic; one object for all partitions of a node."""
+class JobResults(Agent[JobHead]):
+    """Folds the records of the job result topic."""
 
     def fold(self, draft: Draft[JobHead], record: LogRecord) -> None:
         """Fold one result; one for a job that is gone is dropped."""
         result = codec.decode_job_result(record.value)
-        job = name_of(record)
+        job = id_of(record)
         head = draft.head(job)
-        if head is None:
-            return
         step = fold_result(head, result)
+        if head is None or step.head is None:
+            return
         # Written also when it did not change: what was folded before may not be in the changelog.
-        draft.put_head(job, head)
-        self.carry_out(draft, job, head, step)
-        if JobEffect.KEEP_PORTION in step.effects and isinstance(result, Portion):
-            draft.put(keys.portion_key(job, result.service, result.number), result.data)
+        draft.put_head(job, step.head)
+        for effect in step.effects:
+            if effect is Effect.KEEP_RESULT and isinstance(result, Portion):
+                draft.put(keys.portion_key(job, result.service, result.number), result.data)
+            else:
+                self.carry_out(draft, job, effect, head, step.head)
+        if step.effects or step.head is not head:
+            self.changes.changed[job] = None

@@ -19,7 +19,7 @@ import msgspec
 import structlog
 
 from streams.folding import retry
-from streams.jobs.run import Emit, Run, Source, StoreOf
+from streams.jobs.service_run import Emit, Run, Source, StoreOf
 from streams.jobs.spool import Spool
 from streams.services.performer import Done, Performer, Work
 from topics.errors import EarshotError, ServiceFault, Unavailable

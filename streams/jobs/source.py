@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 
+from streams.folding.audio import read_log
 from streams.log import RecordReader
-from streams.sessions.audio import read_log
 from topics import codec
 from topics.jobs.records import Part
 from topics.rows import AudioRow

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from streams.folding.agent import Changes
 from streams.folding.followers import Followers
 from streams.folding.references import References
 from streams.jobs.biller import Biller
-from streams.jobs.folding import News
 from streams.jobs.intake import JobIntake
 from streams.jobs.results import JobResults
 from streams.jobs.runner import Runner
@@ -48,7 +48,7 @@ class JobSide:
         self.runner = Runner(performers, owned.serving_job, source, self._emit, spool)
         self.biller = Biller(owned.serving_job, ledger, self._emit)
         #: Jobs that were found to have work, or something unbilled, before this node serves.
-        self._early = News()
+        self._early = Changes()
 
     def start(self, ended: Callable[[asyncio.Task[None]], None]) -> None:
         """Start the runner and the biller; `ended` is called with each task of theirs that ends."""
@@ -62,7 +62,7 @@ class JobSide:
 
     def lose(self) -> None:
         """The partitions are being taken away."""
-        self._early = News()
+        self._early = Changes()
         self.references.clear()
         self.runner.forget_all()
         self.biller.forget_all()
@@ -70,14 +70,13 @@ class JobSide:
     async def survey(self, partition: int) -> None:
         """Find in the rows what is to be done and billed, and which parts must stay in the log."""
         store = self.owned.job_store(partition)
-        for job, head in store.names():
-            if head is None:
-                store.erase(job)
-                continue
-            if head.state is JobState.REMOVED:
+        for job, head in store.all_heads():
+            if head is None or head.state is JobState.REMOVED:
                 store.tidy(job, head)
+            if head is None:
+                continue
             if head.needs_audio:
-                for row in store.parts(job, head.parts):
+                for row in store.audio(job, 0, head.parts):
                     self.references.add(partition, row.offset)
             if head.unfinished:
                 self._early.work[job] = None
@@ -87,7 +86,7 @@ class JobSide:
 
     def begin(self) -> int:
         """The node serves: take what was found before; return how many jobs are unfinished."""
-        early, self._early = self._early, News()
+        early, self._early = self._early, Changes()
         self._take_work(early.work)
         self._bill(early.unbilled)
         return len(early.work)
@@ -96,15 +95,15 @@ class JobSide:
         """Append the command that removes a job whose index entry is due."""
         await self.outbox.append(JOB_COMMANDS, job, Overdue("sweep", self.keep_ms, due), bounded=False)
 
-    async def _announce(self, news: News) -> None:
-        for job in news.gone:
+    def _announce(self, changes: Changes) -> None:
+        for job in changes.gone:
             self.runner.forget(job)
-        self.followers.notify(news.changed)
+        self.followers.notify(changes.changed)
         if self.owned.ready:
-            self._bill(news.unbilled)
+            self._bill(changes.unbilled)
         else:
-            self._early.unbilled.update(news.unbilled)
-        self._take_work(news.work)
+            self._early.unbilled.update(changes.unbilled)
+        self._take_work(changes.work)
 
     def _take_work(self, jobs: Iterable[str]) -> None:
         if not self.owned.ready:

@@ -13,8 +13,10 @@ import msgspec
 import structlog
 
 from streams.driver.application import Application, ApplicationOptions
-from streams.folding.fold import Folder, LogRecord, fold_batch
+from streams.folding.agent import Agent, Changes
+from streams.folding.batch import fold_batch
 from streams.folding.followers import Follower, Followers
+from streams.folding.record import LogRecord
 from streams.folding.references import References
 from streams.folding.store import H, HeadStore
 from streams.folding.sweeper import sweep
@@ -28,8 +30,8 @@ from streams.node.owned import Owned
 from streams.services.performer import Performer
 from streams.sessions.analyser import Analyser
 from streams.sessions.audio import AudioCache, AudioSource
-from streams.sessions.intake import Intake
-from streams.sessions.results import Results
+from streams.sessions.intake import SessionIntake
+from streams.sessions.results import SessionResults
 from topics import codec, keys
 from topics.catalog import COMMANDS, JOB_COMMANDS, JOB_RESULTS, PARKED, RESULTS, TopicPartition
 from topics.folding import Verdict
@@ -39,7 +41,6 @@ from topics.ports.sessions import SessionView, Windows
 from topics.records import Parked
 from topics.sessions.records import Expired, Failed, SessionCommand, SessionResult
 from topics.sessions.rows import BLOCK_WINDOWS
-from topics.sessions.rules import SessionState
 
 log = structlog.get_logger(__name__)
 
@@ -111,8 +112,8 @@ class Node:
         self.served = asyncio.Event()
         cache = AudioCache(AUDIO_CACHE_BYTES)
         self._idle_ms = int(options.idle_seconds * 1000)
-        self.intake = Intake(self.verdicts, cache, self.references, self._idle_ms, self._announce)
-        self.results = Results(self.shelf.tags, self.references, self.followers.notify)
+        self.intake = SessionIntake(self.verdicts, self.references, self._idle_ms, self._announce, cache)
+        self.results = SessionResults(self.references, self._announce, self.shelf.tags)
         self.analyser = Analyser(
             shelf,
             AudioSource(cache, backend.reader),
@@ -208,13 +209,13 @@ class Node:
         """Find in the rows what is still to be analysed, and which audio must stay in the log."""
         for partition in self.owned.assigned():
             store = self.owned.store(partition)
-            for session, head in store.names():
+            for session, head in store.all_heads():
                 if head is None:
-                    store.erase(session)
+                    store.tidy(session, None)
                     continue
-                for row in store.chunks(session, head.cursor.keep, head.next):
+                for row in store.audio(session, head.cursor.keep, head.next):
                     self.references.add(partition, row.offset)
-                if head.in_progress and (head.kind == "stream" or head.state is SessionState.READONLY):
+                if head.analysable:
                     self._early[session] = None
                 await asyncio.sleep(0)
             await self.job_side.survey(partition)
@@ -232,12 +233,12 @@ class Node:
 
     # --- agents -----------------------------------------------------------------------------------------------------
 
-    def _consume(self, topic: str, name: str, folder: Folder[H], store_of: Callable[[int], HeadStore[H]]) -> None:
+    def _consume(self, topic: str, name: str, agent: Agent[H], store_of: Callable[[int], HeadStore[H]]) -> None:
         async def park(partition: int, record: LogRecord, cause: str) -> None:
             await self._park(topic, partition, record, cause)
 
         async def handle(partition: int, records: Sequence[LogRecord]) -> None:
-            await fold_batch(lambda: store_of(partition), records, folder, park)
+            await fold_batch(lambda: store_of(partition), records, agent, park)
             self.owned.folded(topic, partition, records[-1].offset + 1)
 
         self.application.consume(topic, name, handle)
@@ -248,11 +249,11 @@ class Node:
         parked = Parked(topic, partition, record.offset, cause, record.key or b"", record.value or b"")
         await self._outbox.writer.append(PARKED[topic], partition, record.key, codec.encode(parked), bounded=False)
 
-    async def _announce(self, partition: int, work: list[str], gone: list[str]) -> None:
-        for session in gone:
+    def _announce(self, changes: Changes) -> None:
+        for session in changes.gone:
             self.analyser.forget(session)
-        self.followers.notify((*work, *gone))
-        self._take_work(work)
+        self.followers.notify(changes.changed)
+        self._take_work(changes.work)
 
     def _take_work(self, sessions: Iterable[str]) -> None:
         if not self.owned.ready:

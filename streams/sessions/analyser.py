@@ -248,7 +248,7 @@ class Analyser:
         """Read the next chunks of a stream, as many as one step takes."""
         rows: list[AudioRow] = []
         size = 0
-        found = store.chunks(session, first, min(head.next, first + STEP_CHUNKS))
+        found = store.audio(session, first, min(head.next, first + STEP_CHUNKS))
         if first < head.next and not found:
             raise LookupError(f"chunk {first} of {head.next} has no row")
         for row in found:
@@ -292,7 +292,7 @@ class Analyser:
             raise
 
     async def _fill(self, spool: BinaryIO, store: SessionStore, session: str, head: SessionHead) -> None:
-        chunks = store.chunks(session, 0, head.next)
+        chunks = store.audio(session, 0, head.next)
         if len(chunks) < head.next:
             raise LookupError(f"chunk {len(chunks)} of {head.next} has no row")
         left = head.received if head.total_size is None else min(head.received, head.total_size)

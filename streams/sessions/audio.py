@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
-import xxhash
-
+from streams.folding.audio import read_log
 from streams.log import RecordReader
 from topics import codec
-from topics.errors import AudioError, RecordError
 from topics.rows import AudioRow
 from topics.sessions.records import Chunk
 
@@ -64,34 +62,6 @@ class AudioSource:
                         yield data
                 return
             yield data
-
-
-async def read_log(
-    log: RecordReader, partition: int, rows: Sequence[AudioRow], audio_of: Callable[[bytes], bytes | None]
-) -> AsyncGenerator[bytes, None]:
-    """Yield the audio of rows in order; `audio_of` finds it in a record, None where the record carries none.
-
-    Raises:
-        AudioError: the log no longer has the record (older than the retention), or its bytes are others.
-    """
-    # Closed at once also when a record is damaged: a reader may hold a lock until it is.
-    async with aclosing(log.read(partition, [row.offset for row in rows])) as values:
-        index = 0
-        async for value in values:
-            yield _checked(rows[index], value, audio_of)
-            index += 1
-
-
-def _checked(row: AudioRow, value: bytes | None, audio_of: Callable[[bytes], bytes | None]) -> bytes:
-    if value is None:
-        raise AudioError("the audio is older than the retention time and was removed from the log")
-    try:
-        data = audio_of(value)
-    except RecordError as error:
-        raise AudioError(f"the audio cannot be read from the log: {error}") from error
-    if data is None or xxhash.xxh3_128_digest(data) != row.digest:
-        raise AudioError("the audio was damaged in the log")
-    return data
 
 
 def _chunk_audio(value: bytes) -> bytes | None:

@@ -203,7 +203,7 @@ ROW_READERS: Final[Mapping[str, Callable[[bytes], object]]] = {
     "opened": session_rows.opened,
     "chunk": rows.audio,
     "block": session_rows.block,
-    "receipt": session_rows.receipt,
+    "receipt": rows.receipt,
     "jobhead": job_rows.head,
     "accepted": job_rows.accepted,
 }

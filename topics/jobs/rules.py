@@ -1,8 +1,7 @@
-"""The law of a job: what each command and each result does in each state.
+"""The rules of a job: what each command and each result does in each state.
 
-A job is a fold of its records, as a session is (`topics.sessions.rules`). Records arrive at least once: what was folded
-before is written again, never skipped. A service may be run several times, by a node that died and by the one that
-took over; each run has a name, and of a job's entry only the run that ended it counts.
+A service may be run several times, by a node that died and by the one that took over. Each run has a name, and only
+the run that ended an entry counts.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from topics.folding import Verdict
+from topics.folding import Arrival, Effect, Step, Verdict
 from topics.jobs.options import NEEDS, Service
 from topics.jobs.records import (
     Accepted,
@@ -87,7 +86,7 @@ class JobHead(msgspec.Struct, frozen=True, array_like=True):
     """The part of a job that changes."""
 
     state: JobState
-    #: Offset of the command that was folded last: a command at or below it was folded before.
+    #: Offset of the command that was folded last.
     command: int
     #: Log time (ms) of the last command.
     touched: int
@@ -133,118 +132,103 @@ class JobHead(msgspec.Struct, frozen=True, array_like=True):
         left = [entry.service for entry in self.entries if not entry.ended]
         return tuple(service for service in left if not set(NEEDS.get(service, ())).intersection(left))
 
-    def due(self, keep_ms: int) -> int:
-        """Return the log time (ms) after which the job may be removed."""
-        return self.touched + UPLOAD_IDLE_MS if self.state is JobState.RECEIVING else self.created + keep_ms
+    @property
+    def audio(self) -> range:
+        """Numbers of the parts that were uploaded."""
+        return range(self.parts)
 
-
-class JobEffect(StrEnum):
-    """What the stream does besides writing the head."""
-
-    KEEP_PART = "write the part row: log offset, length, hash"
-    DROP_PARTS = "delete the part rows that are there: nothing will read them"
-    KEEP_ACCEPTED = "keep the acceptance"
-    KEEP_PORTION = "write the portion row"
-    WORK = "tell the runner that services may begin"
-    BILL = "tell the ledger"
-    WATCH = "enter the job in the expiry index"
-    UNWATCH = "drop the entry of the expiry index that led here"
-    CANCEL = "stop what runs for the job"
-    ERASE = "delete every row of the job but the head, if there is one, and the acceptance while it is not billed"
-
-
-class JobStep(msgspec.Struct, frozen=True):
-    """The outcome of one record; `head` None: there is no job (any more)."""
-
-    head: JobHead | None
-    effects: tuple[JobEffect, ...] = ()
-    #: The answer to a command.
-    verdict: Verdict = Verdict(200)
+    def due(self, lifetime_ms: int) -> int:
+        """Return the log time (ms) after which the job may be removed, `lifetime_ms` after its acceptance."""
+        return self.touched + UPLOAD_IDLE_MS if self.state is JobState.RECEIVING else self.created + lifetime_ms
 
 
 ABSENT: Final = Verdict(404, error="Not Found")
 _OTHER_UPLOAD: Final = Verdict(409, error="another request with this Idempotency-Key took over")
 _OTHER_REQUEST: Final = Verdict(409, error="the Idempotency-Key was used for another request")
 _REMOVED: Final = Verdict(409, error="the Idempotency-Key was used for a job that was removed")
-_GONE: Final = (JobEffect.CANCEL, JobEffect.ERASE)
+_GONE: Final = (Effect.CANCEL, Effect.DROP_AUDIO, Effect.ERASE)
 
 
 # --- commands -------------------------------------------------------------------------------------------------------
 
 
-def _begin(head: JobHead | None, command: Part, offset: int, at: int) -> JobStep:
+def _begin(head: JobHead | None, command: Part, arrival: Arrival) -> Step[JobHead]:
     if command.number:
-        return JobStep(head, verdict=ABSENT)
-    begun = JobHead(JobState.RECEIVING, offset, at, command.upload, 1, len(command.data))
-    return JobStep(begun, (JobEffect.KEEP_PART, JobEffect.WATCH))
+        return Step(head, verdict=ABSENT)
+    begun = JobHead(JobState.RECEIVING, arrival.offset, arrival.at, command.upload, 1, len(command.data))
+    return Step(begun, (Effect.KEEP_AUDIO, Effect.WATCH))
 
 
-def _part(head: JobHead, command: Part, offset: int, at: int) -> JobStep:
+def _part(head: JobHead, command: Part, arrival: Arrival) -> Step[JobHead]:
     if command.number == 0:
-        again = JobHead(JobState.RECEIVING, offset, at, command.upload, 1, len(command.data))
-        return JobStep(again, (JobEffect.DROP_PARTS, JobEffect.KEEP_PART))
+        again = JobHead(JobState.RECEIVING, arrival.offset, arrival.at, command.upload, 1, len(command.data))
+        return Step(again, (Effect.DROP_AUDIO, Effect.KEEP_AUDIO))
     if command.upload != head.upload or command.number != head.parts:
-        return JobStep(head, verdict=_OTHER_UPLOAD)
+        return Step(head, verdict=_OTHER_UPLOAD)
     received = head.received + len(command.data)
-    grown = msgspec.structs.replace(head, command=offset, touched=at, parts=head.parts + 1, received=received)
-    return JobStep(grown, (JobEffect.KEEP_PART,))
+    grown = msgspec.structs.replace(
+        head, command=arrival.offset, touched=arrival.at, parts=head.parts + 1, received=received
+    )
+    return Step(grown, (Effect.KEEP_AUDIO,))
 
 
-def _accept(head: JobHead, command: Accepted, offset: int, at: int) -> JobStep:
+def _accept(head: JobHead, command: Accepted, arrival: Arrival) -> Step[JobHead]:
     if command.upload != head.upload or command.parts != head.parts:
-        return JobStep(head, verdict=_OTHER_UPLOAD)
+        return Step(head, verdict=_OTHER_UPLOAD)
     accepted = msgspec.structs.replace(
         head,
         state=JobState.ACCEPTED,
-        command=offset,
-        touched=at,
-        created=at,
+        command=arrival.offset,
+        touched=arrival.at,
+        created=arrival.at,
         entries=tuple(Entry(service, revision=1) for service in command.options.services),
         revision=1,
         digest=command.digest,
     )
-    return JobStep(accepted, (JobEffect.KEEP_ACCEPTED, JobEffect.WATCH, JobEffect.WORK))
+    return Step(accepted, (Effect.KEEP_REQUEST, Effect.WATCH, Effect.WORK))
 
 
-def _absent(head: JobHead | None, command: JobCommand, offset: int, at: int) -> JobStep:
-    return JobStep(head, verdict=ABSENT)
+def _absent(head: JobHead | None, command: JobCommand, arrival: Arrival) -> Step[JobHead]:
+    return Step(head, verdict=ABSENT)
 
 
-def _late_part(head: JobHead, command: Part, offset: int, at: int) -> JobStep:
-    return JobStep(head, verdict=_OTHER_UPLOAD)
+def _late_part(head: JobHead, command: Part, arrival: Arrival) -> Step[JobHead]:
+    return Step(head, verdict=_OTHER_UPLOAD)
 
 
-def _accepted_before(head: JobHead, command: Accepted, offset: int, at: int) -> JobStep:
-    return JobStep(head, verdict=Verdict(200) if command.digest == head.digest else _OTHER_REQUEST)
+def _accepted_before(head: JobHead, command: Accepted, arrival: Arrival) -> Step[JobHead]:
+    return Step(head, verdict=Verdict(200) if command.digest == head.digest else _OTHER_REQUEST)
 
 
-def _remove(head: JobHead, command: Removed, offset: int, at: int) -> JobStep:
-    rest = msgspec.structs.replace(head, state=JobState.REMOVED, command=offset, touched=at, entries=head.unbilled)
-    return JobStep(rest, (*_GONE, JobEffect.BILL) if rest.entries else _GONE, Verdict(204))
+def _remove(head: JobHead, command: Removed, arrival: Arrival) -> Step[JobHead]:
+    rest = msgspec.structs.replace(
+        head, state=JobState.REMOVED, command=arrival.offset, touched=arrival.at, entries=head.unbilled
+    )
+    return Step(rest, (*_GONE, Effect.BILL) if rest.entries else _GONE, Verdict(204))
 
 
-def _overdue(head: JobHead, command: Overdue, offset: int, at: int) -> JobStep:
-    if at > head.due(command.keep_ms) and not head.unbilled:
-        return JobStep(None, (JobEffect.UNWATCH, *_GONE), Verdict(204))
+def _overdue(head: JobHead, command: Overdue, arrival: Arrival) -> Step[JobHead]:
+    if arrival.at > head.due(command.keep_ms) and not head.unbilled:
+        return Step(None, (Effect.UNWATCH, *_GONE), Verdict(204))
     # The command is noted: delivered again, after the bill perhaps, it must not be judged anew.
-    kept = msgspec.structs.replace(head, command=offset)
-    return JobStep(kept, (JobEffect.UNWATCH, JobEffect.WATCH), Verdict(409, error="the job is kept"))
+    kept = msgspec.structs.replace(head, command=arrival.offset)
+    return Step(kept, (Effect.UNWATCH, Effect.WATCH), Verdict(409, error="the job is kept"))
 
 
-def _removed_before(head: JobHead | None, command: Removed, offset: int, at: int) -> JobStep:
+def _removed_before(head: JobHead | None, command: Removed, arrival: Arrival) -> Step[JobHead]:
     # Erased once more: the command may be a redelivery whose deletions never reached the changelog.
-    return JobStep(head, _GONE, ABSENT)
+    return Step(head, _GONE, ABSENT)
 
 
-def _overdue_before(head: None, command: Overdue, offset: int, at: int) -> JobStep:
-    return JobStep(None, (JobEffect.UNWATCH, *_GONE), ABSENT)
+def _overdue_before(head: None, command: Overdue, arrival: Arrival) -> Step[JobHead]:
+    return Step(None, (Effect.UNWATCH, *_GONE), ABSENT)
 
 
-def _used(head: JobHead, command: JobCommand, offset: int, at: int) -> JobStep:
-    return JobStep(head, verdict=_REMOVED)
+def _used(head: JobHead, command: JobCommand, arrival: Arrival) -> Step[JobHead]:
+    return Step(head, verdict=_REMOVED)
 
 
-Rule = Callable[..., JobStep]
+Rule = Callable[..., Step[JobHead]]
 _KNOWN: Final = (JobState.ACCEPTED, JobState.PROCESSING, JobState.COMPLETED)
 
 TABLE: Final[Mapping[tuple[JobState, type], Rule]] = {
@@ -272,48 +256,48 @@ def state_of(head: JobHead | None) -> JobState:
     return JobState.ABSENT if head is None else head.state
 
 
-def fold_command(head: JobHead | None, command: JobCommand, offset: int, at: int) -> JobStep:
-    """Apply one command at `offset`, log time `at` (ms), that was not folded before (`offset > head.command`)."""
-    return TABLE[state_of(head), type(command)](head, command, offset, at)
+def fold_command(head: JobHead | None, command: JobCommand, arrival: Arrival) -> Step[JobHead]:
+    """Apply one command that was not folded before (`arrival.offset > head.command`)."""
+    return TABLE[state_of(head), type(command)](head, command, arrival)
 
 
 # --- results --------------------------------------------------------------------------------------------------------
 
 
-def fold_result(head: JobHead | None, result: JobResult) -> JobStep:
+def fold_result(head: JobHead | None, result: JobResult) -> Step[JobHead]:
     """Apply one result, new or delivered again; one of a run that no longer counts changes nothing."""
     if head is None or head.state is JobState.RECEIVING:
-        return JobStep(head)
+        return Step(head)
     if isinstance(result, Billed):
         return _billed(head, result)
     entry = head.entry(result.service)
     if entry is None or head.state is JobState.REMOVED:
-        return JobStep(head)
+        return Step(head)
     if isinstance(result, Started):
         return _started(head, entry, result)
     if entry.run != result.run:
-        return JobStep(head)
+        return Step(head)
     return _portion(head, entry, result) if isinstance(result, Portion) else _finished(head, entry, result)
 
 
-def _started(head: JobHead, entry: Entry, result: Started) -> JobStep:
+def _started(head: JobHead, entry: Entry, result: Started) -> Step[JobHead]:
     if entry.ended or entry.run == result.run:
-        return JobStep(head)
-    return JobStep(_changed(head, Entry(entry.service, EntryState.RUNNING, result.run)))
+        return Step(head)
+    return Step(_changed(head, Entry(entry.service, EntryState.RUNNING, result.run)))
 
 
-def _portion(head: JobHead, entry: Entry, result: Portion) -> JobStep:
+def _portion(head: JobHead, entry: Entry, result: Portion) -> Step[JobHead]:
     if result.number < entry.portions:
-        return JobStep(head, (JobEffect.KEEP_PORTION,))
+        return Step(head, (Effect.KEEP_RESULT,))
     if entry.ended or result.number > entry.portions:
-        return JobStep(head)  # one before it was parked; the `Finished` of the run says how many there should be
+        return Step(head)  # one before it was parked; the `Finished` of the run says how many there should be
     grown = msgspec.structs.replace(entry, portions=result.number + 1, done=result.done)
-    return JobStep(_changed(head, grown), (JobEffect.KEEP_PORTION,))
+    return Step(_changed(head, grown), (Effect.KEEP_RESULT,))
 
 
-def _finished(head: JobHead, entry: Entry, result: Finished) -> JobStep:
+def _finished(head: JobHead, entry: Entry, result: Finished) -> Step[JobHead]:
     if entry.ended:
-        return JobStep(head, _after(head, entry))
+        return Step(head, _after(head, entry))
     error = result.error if result.portions == entry.portions else result.error or LOST
     state = EntryState.SUCCESS if error is None else EntryState.ERROR
     ended = msgspec.structs.replace(
@@ -326,16 +310,16 @@ def _finished(head: JobHead, entry: Entry, result: Finished) -> JobStep:
         warnings=result.warnings,
     )
     known = _changed(head, ended)
-    return JobStep(known, _after(known, ended))
+    return Step(known, _after(known, ended))
 
 
-def _after(head: JobHead, entry: Entry) -> tuple[JobEffect, ...]:
+def _after(head: JobHead, entry: Entry) -> tuple[Effect, ...]:
     """What an entry that ended sets going."""
-    bill = (JobEffect.BILL,) if entry.state is EntryState.SUCCESS and not entry.billed else ()
-    return (*bill, JobEffect.DROP_PARTS if head.state is JobState.COMPLETED else JobEffect.WORK)
+    bill = (Effect.BILL,) if entry.state is EntryState.SUCCESS and not entry.billed else ()
+    return (*bill, Effect.DROP_AUDIO if head.state is JobState.COMPLETED else Effect.WORK)
 
 
-def _billed(head: JobHead, result: Billed) -> JobStep:
+def _billed(head: JobHead, result: Billed) -> Step[JobHead]:
     billed = {entry.service for entry in head.unbilled}.intersection(result.services)
     entries = tuple(
         msgspec.structs.replace(entry, billed=True) if entry.service in billed else entry for entry in head.entries
@@ -343,8 +327,8 @@ def _billed(head: JobHead, result: Billed) -> JobStep:
     known = msgspec.structs.replace(head, entries=entries)
     if head.state is JobState.REMOVED:
         rest = msgspec.structs.replace(known, entries=known.unbilled)
-        return JobStep(rest, () if rest.entries else (JobEffect.ERASE,))
-    return JobStep(known)
+        return Step(rest, () if rest.entries else (Effect.DROP_AUDIO, Effect.ERASE))
+    return Step(known)
 
 
 def _changed(head: JobHead, entry: Entry) -> JobHead:

@@ -6,7 +6,6 @@ from typing import Final
 
 import msgspec
 
-from topics.folding import Receipt
 from topics.sessions.records import Opened
 from topics.sessions.rules import SessionHead
 
@@ -24,7 +23,6 @@ class Block(msgspec.Struct, frozen=True, array_like=True):
 _head: Final = msgspec.msgpack.Decoder(SessionHead)
 _opened: Final = msgspec.msgpack.Decoder(Opened)
 _block: Final = msgspec.msgpack.Decoder(Block)
-_receipt: Final = msgspec.msgpack.Decoder(Receipt)
 
 
 def head(value: bytes | None) -> SessionHead | None:
@@ -40,8 +38,3 @@ def opened(value: bytes | None) -> Opened | None:
 def block(value: bytes | None) -> Block | None:
     """Read a block row, None where there is none."""
     return None if value is None else _block.decode(value)
-
-
-def receipt(value: bytes | None) -> Receipt | None:
-    """Read a receipt row, None where there is none."""
-    return None if value is None else _receipt.decode(value)

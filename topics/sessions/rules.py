@@ -1,12 +1,7 @@
-"""The law of an audio session: what each command does in each state.
+"""The rules of a session: what each command and each result does in each state.
 
-Theory. A session is a fold of its commands in log order. `TABLE` names a rule for every (state, command); a rule is
-a pure function of the session's head, the command and its log time, and returns a `Step`: the new head (None once
-the session is gone), the verdict that the client gets, and the effects that the stream has to carry out. Nothing
-here reads a clock, a table or a socket, so a test can push a session through any history.
-
-A session that never was and one that was deleted are the same state, ABSENT: ids carry 142 random bits and are never
-given out twice.
+`TABLE` names a rule for every (state, command). A session that never was and one that was deleted are the same state,
+ABSENT: ids carry 142 random bits and are never given out twice.
 """
 
 from __future__ import annotations
@@ -26,7 +21,6 @@ from topics.sessions.records import (
     Expired,
     Failed,
     Opened,
-    Scored,
     Sealed,
     SessionCommand,
     SessionKind,
@@ -49,7 +43,7 @@ class SessionHead(msgspec.Struct, frozen=True, array_like=True):
     total_size: int | None
     #: Log time (ms) of the last chunk, or of the opening.
     touched: int
-    #: Offset of the command that was folded last: a command at or below it was folded before.
+    #: Offset of the command that was folded last.
     command: int
     state: SessionState = SessionState.WRITABLE
     #: Sequence number of the next chunk.
@@ -71,21 +65,39 @@ class SessionHead(msgspec.Struct, frozen=True, array_like=True):
             return False
         return self.cursor.chunks < self.next or self.state is SessionState.READONLY
 
+    @property
+    def analysable(self) -> bool:
+        """True while the analyser has work: in a stream with each chunk, in a file once it is complete."""
+        return self.in_progress and (self.kind == "stream" or self.state is SessionState.READONLY)
+
+    @property
+    def audio(self) -> range:
+        """Numbers of the chunks that a later window may need."""
+        return range(self.cursor.keep, self.next)
+
+    def due(self, lifetime_ms: int) -> int:
+        """Return the log time (ms) after which the session expires, `lifetime_ms` after its last chunk."""
+        return self.touched + lifetime_ms
+
 
 ABSENT: Final = Verdict(404, error="the session does not exist or was deleted")
+_GONE: Final = (Effect.CANCEL, Effect.DROP_AUDIO, Effect.ERASE)
+
+
+# --- commands -------------------------------------------------------------------------------------------------------
 
 
 def _open(head: SessionHead | None, command: Opened, arrival: Arrival) -> Step[SessionHead]:
     opened = SessionHead(command.kind, command.total_size, touched=arrival.at, command=arrival.offset)
-    return Step(opened, Verdict(200), (Effect.KEEP_OPENED, Effect.WATCH))
+    return Step(opened, (Effect.KEEP_REQUEST, Effect.WATCH))
 
 
 def _opened_twice(head: SessionHead, command: Opened, arrival: Arrival) -> Step[SessionHead]:
-    return Step(head, Verdict(409, head.next, "the session id is taken"))
+    return Step(head, verdict=Verdict(409, head.next, "the session id is taken"))
 
 
 def _absent(head: SessionHead | None, command: SessionCommand, arrival: Arrival) -> Step[SessionHead]:
-    return Step(None, ABSENT)
+    return Step(None, verdict=ABSENT)
 
 
 def _chunk(head: SessionHead, command: Chunk, arrival: Arrival) -> Step[SessionHead]:
@@ -93,12 +105,12 @@ def _chunk(head: SessionHead, command: Chunk, arrival: Arrival) -> Step[SessionH
     if repeated := _receipt(head, sequence, command, arrival):
         return repeated
     if command.predict and head.kind == "file":
-        return Step(head, Verdict(400, head.next, "predict needs a session of type stream"))
+        return Step(head, verdict=Verdict(400, head.next, "predict needs a session of type stream"))
     if head.predicts is not None and head.predicts is not command.predict:
         used = "windows through predict" if head.predicts else "chunks"
-        return Step(head, Verdict(400, head.next, f"the session takes {used}, not both"))
+        return Step(head, verdict=Verdict(400, head.next, f"the session takes {used}, not both"))
     if sequence != head.next:
-        return Step(head, Verdict(409, head.next, f"chunk_sequence is {sequence}, the next one is {head.next}"))
+        return Step(head, verdict=Verdict(409, head.next, f"chunk_sequence is {sequence}, the next one is {head.next}"))
     received = head.received + len(command.data)
     full = head.total_size is not None and received >= head.total_size
     accepted = msgspec.structs.replace(
@@ -110,18 +122,18 @@ def _chunk(head: SessionHead, command: Chunk, arrival: Arrival) -> Step[SessionH
         received=received,
         predicts=command.predict,
     )
-    effects = [Effect.KEEP_CHUNK]
+    effects = [Effect.KEEP_AUDIO]
     # An upload that names no number cannot be recognised when it is repeated.
     if command.idempotency and command.sequence is not None:
         effects.append(Effect.KEEP_RECEIPT)
     if full or head.kind == "stream":
-        effects.append(Effect.ANALYSE)
-    return Step(accepted, Verdict(200, accepted.next), tuple(effects))
+        effects.append(Effect.WORK)
+    return Step(accepted, tuple(effects), Verdict(200, accepted.next))
 
 
 def _late_chunk(head: SessionHead, command: Chunk, arrival: Arrival) -> Step[SessionHead]:
     repeated = command.sequence is not None and _receipt(head, command.sequence, command, arrival)
-    return repeated or Step(head, Verdict(403, head.next, "the session is readonly and takes no more chunks"))
+    return repeated or Step(head, verdict=Verdict(403, head.next, "the session is readonly and takes no more chunks"))
 
 
 def _receipt(head: SessionHead, sequence: int, command: Chunk, arrival: Arrival) -> Step[SessionHead] | None:
@@ -130,36 +142,36 @@ def _receipt(head: SessionHead, sequence: int, command: Chunk, arrival: Arrival)
     if sequence >= head.next or known is None or not command.idempotency or known.key != command.idempotency:
         return None
     if known.digest != arrival.digest:
-        return Step(head, Verdict(409, head.next, "the Idempotency-Key was used for a chunk with other bytes"))
-    return Step(head, Verdict(200, sequence + 1))
+        return Step(head, verdict=Verdict(409, head.next, "the Idempotency-Key was used for a chunk with other bytes"))
+    return Step(head, verdict=Verdict(200, sequence + 1))
 
 
 def _seal(head: SessionHead, command: Sealed, arrival: Arrival) -> Step[SessionHead]:
     sealed = msgspec.structs.replace(head, state=SessionState.READONLY, command=arrival.offset)
-    return Step(sealed, Verdict(204, head.next), (Effect.ANALYSE,))
+    return Step(sealed, (Effect.WORK,), Verdict(204, head.next))
 
 
 def _sealed_before(head: SessionHead, command: Sealed, arrival: Arrival) -> Step[SessionHead]:
-    return Step(head, Verdict(204, head.next))
+    return Step(head, verdict=Verdict(204, head.next))
 
 
 def _delete(head: SessionHead, command: Deleted, arrival: Arrival) -> Step[SessionHead]:
-    return Step(None, Verdict(204, head.next), (Effect.ERASE,))
+    return Step(None, _GONE, Verdict(204, head.next))
 
 
 def _expire(head: SessionHead, command: Expired, arrival: Arrival) -> Step[SessionHead]:
     if arrival.at - head.touched > command.idle_ms:
-        return Step(None, Verdict(204, head.next), (Effect.UNWATCH, Effect.ERASE))
-    return Step(head, Verdict(409, head.next, "the session is in use"), (Effect.UNWATCH, Effect.WATCH))
+        return Step(None, (Effect.UNWATCH, *_GONE), Verdict(204, head.next))
+    return Step(head, (Effect.UNWATCH, Effect.WATCH), Verdict(409, head.next, "the session is in use"))
 
 
 def _deleted_before(head: SessionHead | None, command: Deleted, arrival: Arrival) -> Step[SessionHead]:
     # Erased once more: the command may be a redelivery whose deletions never reached the changelog.
-    return Step(None, ABSENT, (Effect.ERASE,))
+    return Step(None, _GONE, ABSENT)
 
 
 def _expired_before(head: SessionHead | None, command: Expired, arrival: Arrival) -> Step[SessionHead]:
-    return Step(None, ABSENT, (Effect.UNWATCH, Effect.ERASE))
+    return Step(None, (Effect.UNWATCH, *_GONE), ABSENT)
 
 
 Rule = Callable[..., Step[SessionHead]]
@@ -213,34 +225,23 @@ def foresee(head: SessionHead | None, command: SessionCommand) -> Verdict | None
 # --- results --------------------------------------------------------------------------------------------------------
 
 
-class Outcome(msgspec.Struct, frozen=True):
-    """The new head (None: the session is gone, drop the record) and the first window of the record that is new."""
-
-    head: SessionHead | None
-    fresh: int = 0
-
-
-def fold_result(head: SessionHead | None, result: SessionResult, windows: int) -> Outcome:
-    """Apply one result record that holds `windows` windows (0 for a failure).
+def fold_result(head: SessionHead | None, result: SessionResult, windows: int) -> Step[SessionHead]:
+    """Apply one result, new or delivered again, that holds `windows` windows (0 for a failure); none without a head.
 
     Raises:
         RecordError: the record leaves a gap after the windows that are known; it belongs to another history.
     """
     if head is None:
-        return Outcome(None)
+        return Step(None)
     if isinstance(result, Failed):
         failed = msgspec.structs.replace(head, state=SessionState.READONLY, error=result.error, finished=True)
-        return Outcome(failed, head.windows)
+        return Step(failed, (Effect.DROP_AUDIO,))
     if head.error is not None:
-        return Outcome(head, head.windows)
-    return _scored(head, result, windows)
-
-
-def _scored(head: SessionHead, result: Scored, windows: int) -> Outcome:
+        return Step(head)
     if result.first > head.windows:
         raise RecordError(f"windows {result.first}.. arrived, but only {head.windows} are known")
     end = result.first + windows
     if end < head.windows or result.cursor.chunks < head.cursor.chunks:
-        return Outcome(head, result.first)
+        return Step(head, (Effect.KEEP_RESULT,))
     grown = msgspec.structs.replace(head, windows=end, cursor=result.cursor, finished=head.finished or result.final)
-    return Outcome(grown, result.first)
+    return Step(grown, (Effect.KEEP_RESULT,))

@@ -95,7 +95,7 @@ class MemorySessions:
         elif known is not None:
             known.head = step.head
             self._keep(known, command, arrival, step.effects)
-        if Effect.ANALYSE in step.effects and not self.paused:
+        if Effect.WORK in step.effects and not self.paused:
             asyncio.get_running_loop().call_soon(self.analyse, session)
         self._wake(session)
         return step.verdict
@@ -143,10 +143,11 @@ class MemorySessions:
         """Fold a result record in."""
         known = self.sessions.get(session)
         packed = result.scores if isinstance(result, Scored) else b""
-        outcome = fold_result(None if known is None else known.head, result, len(packed) // len(TAGS))
-        if known is not None and outcome.head is not None:
-            known.head = outcome.head
-            known.scores[outcome.fresh * len(TAGS) :] = packed
+        step = fold_result(None if known is None else known.head, result, len(packed) // len(TAGS))
+        if known is not None and step.head is not None:
+            known.head = step.head
+            if isinstance(result, Scored) and Effect.KEEP_RESULT in step.effects:
+                known.scores[result.first * len(TAGS) :] = packed
         self._wake(session)
 
     def _arrival(self, known: Session | None, command: SessionCommand) -> Arrival:
@@ -158,7 +159,7 @@ class MemorySessions:
         return msgspec.structs.replace(arrival, digest=digest, receipt=receipt)
 
     def _keep(self, known: Session, command: SessionCommand, arrival: Arrival, effects: tuple[Effect, ...]) -> None:
-        if isinstance(command, Chunk) and Effect.KEEP_CHUNK in effects:
+        if isinstance(command, Chunk) and Effect.KEEP_AUDIO in effects:
             if Effect.KEEP_RECEIPT in effects:
                 known.receipts[len(known.chunks)] = Receipt(command.idempotency, arrival.digest)
             known.chunks.append(command.data)

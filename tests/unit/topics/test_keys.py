@@ -9,7 +9,7 @@ from topics import keys
 
 sessions = st.text(keys.ALPHABET, min_size=keys.ID_LENGTH, max_size=keys.ID_LENGTH)
 numbers = st.integers(0, 2**64 - 1)
-kinds = st.sampled_from([keys.OPENED, keys.HEAD, keys.CHUNK, keys.BLOCK, keys.RECEIPT])
+kinds = st.sampled_from([keys.REQUEST, keys.HEAD, keys.AUDIO, keys.RESULT, keys.RECEIPT])
 
 
 def test_ids_have_their_form_and_never_repeat() -> None:
@@ -27,19 +27,22 @@ def test_what_is_no_id() -> None:
 
 @given(sessions, kinds, numbers, numbers)
 def test_keys_sort_as_their_numbers(session: str, kind: bytes, one: int, other: int) -> None:
-    first, second = (keys.session_key(session, kind, number) for number in (one, other))
+    first, second = (keys.row_key(keys.SESSION, session, kind, number) for number in (one, other))
     assert (first < second) == (one < other)
     assert keys.number_of(first) == one
 
 
 @given(sessions, sessions, kinds, numbers)
 def test_a_session_is_one_contiguous_range(mine: str, other: str, kind: bytes, number: int) -> None:
-    prefix = keys.session_prefix(mine)
-    key = keys.session_key(other, kind, number)
-    assert keys.session_key(mine, kind, number).startswith(prefix)
+    prefix = keys.row_prefix(keys.SESSION, mine)
+    key = keys.row_key(keys.SESSION, other, kind, number)
+    assert keys.row_key(keys.SESSION, mine, kind, number).startswith(prefix)
     assert key.startswith(prefix) == (mine == other)
     # Keys of another session lie on one side of all keys of this one.
-    low, high = keys.session_key(mine, keys.OPENED), keys.session_key(mine, keys.RECEIPT, 2**64 - 1)
+    low, high = (
+        keys.row_key(keys.SESSION, mine, keys.REQUEST),
+        keys.row_key(keys.SESSION, mine, keys.RECEIPT, 2**64 - 1),
+    )
     assert mine == other or not low <= key <= high
 
 
@@ -52,7 +55,7 @@ def test_due_keys_sort_by_time_and_come_back(entries: list[tuple[int, str]]) -> 
 
 @given(sessions, numbers)
 def test_rows_and_index_do_not_mix(session: str, number: int) -> None:
-    assert keys.session_key(session, keys.CHUNK, number) < keys.due_key(0, session)
+    assert keys.row_key(keys.SESSION, session, keys.AUDIO, number) < keys.due_key(0, session)
 
 
 @given(sessions, st.integers(1, 64))

@@ -1,4 +1,4 @@
-"""The jobs port and the prober in memory: the law of `topics.jobs`, with services that a test runs by hand."""
+"""The jobs port and the prober in memory: the rules of `topics.jobs`, with services that a test runs by hand."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import msgspec
 
 from tests.unit.app.double import MODEL, Follower
 from topics.errors import AudioError, Unavailable
-from topics.folding import Verdict
+from topics.folding import Arrival, Effect, Step, Verdict
 from topics.jobs.options import Options, Service
 from topics.jobs.records import Accepted, Finished, JobCommand, JobResult, Part, Portion, Source, Started
-from topics.jobs.rules import JobEffect, JobHead, JobStep, fold_command, fold_result
+from topics.jobs.rules import JobHead, fold_command, fold_result
 from topics.keys import new_id
 from topics.media import Media
 from topics.ports.jobs import JobView
@@ -98,12 +98,12 @@ class MemoryJobs:
         self.appended.append(command)
         known = self.jobs.get(job)
         offset = len(self.appended)
-        step = fold_command(None if known is None else known.head, command, offset, BEGINNING + offset)
+        step = fold_command(None if known is None else known.head, command, Arrival(offset, BEGINNING + offset))
         self._keep(job, step)
         known = self.jobs.get(job)
-        if known is not None and isinstance(command, Part) and JobEffect.KEEP_PART in step.effects:
+        if known is not None and isinstance(command, Part) and Effect.KEEP_AUDIO in step.effects:
             known.parts[command.number] = command.data
-        if known is not None and isinstance(command, Accepted) and JobEffect.KEEP_ACCEPTED in step.effects:
+        if known is not None and isinstance(command, Accepted) and Effect.KEEP_REQUEST in step.effects:
             known.accepted = command
         return step.verdict
 
@@ -111,7 +111,7 @@ class MemoryJobs:
         """Fold a result record in."""
         known = self.jobs.get(job)
         step = fold_result(None if known is None else known.head, result)
-        if known is not None and isinstance(result, Portion) and JobEffect.KEEP_PORTION in step.effects:
+        if known is not None and isinstance(result, Portion) and Effect.KEEP_RESULT in step.effects:
             known.portions[result.service, result.number] = result.data
         self._keep(job, step)
 
@@ -123,7 +123,7 @@ class MemoryJobs:
         end = Finished(service, run, len(portions))
         self.conclude(job, msgspec.structs.replace(end, **finished))
 
-    def _keep(self, job: str, step: JobStep) -> None:
+    def _keep(self, job: str, step: Step[JobHead]) -> None:
         known = self.jobs.get(job)
         if step.head is None:
             self.jobs.pop(job, None)
@@ -131,9 +131,9 @@ class MemoryJobs:
             known = self.jobs[job] = Job(step.head)
         else:
             known.head = step.head
-        if known is not None and JobEffect.DROP_PARTS in step.effects:
+        if known is not None and Effect.DROP_AUDIO in step.effects:
             known.parts.clear()
-        if known is not None and JobEffect.ERASE in step.effects:
+        if known is not None and Effect.ERASE in step.effects:
             known.accepted = None
             known.parts.clear()
             known.portions.clear()

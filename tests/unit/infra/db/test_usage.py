@@ -174,14 +174,16 @@ class Writing:
 
     async def row(self, job: str, kind: bytes, row: JobHead | Accepted | None) -> None:
         value = None if row is None else msgspec.msgpack.encode(row)
-        await self._log.append(catalog.CHANGELOG, partition_of(job, PARTITIONS), keys.job_key(job, kind), value)
+        await self._log.append(
+            catalog.CHANGELOG, partition_of(job, PARTITIONS), keys.row_key(keys.JOB, job, kind), value
+        )
 
     async def keep(self, job: str, state: JobState, *entries: Entry) -> None:
         """Write the rows of a job, the head twice as it changes."""
         head = JobHead(state, 9, self.now, "u", created=self.now, entries=entries)
-        await self.row(job, keys.ACCEPTED, self.acceptance())
-        await self.row(job, keys.JOB_HEAD, msgspec.structs.replace(head, entries=()))
-        await self.row(job, keys.JOB_HEAD, head)
+        await self.row(job, keys.REQUEST, self.acceptance())
+        await self.row(job, keys.HEAD, msgspec.structs.replace(head, entries=()))
+        await self.row(job, keys.HEAD, head)
 
     def trim(self, topic: str, job: str) -> None:
         tp = TopicPartition(topic, partition_of(job, PARTITIONS))
@@ -302,9 +304,9 @@ def test_rows_stand_for_records_that_are_gone(app: typer.Typer, tmp_path: Path) 
         # Folded into no row when the service was killed.
         await writing.put(names["running"], Finished(Service.SOUND, "r", 1, audio_ms=1234, model="m"))
         await writing.keep(names["gone"], JobState.COMPLETED, billed)
-        for kind in keys.ACCEPTED, keys.JOB_HEAD:
+        for kind in keys.REQUEST, keys.HEAD:
             await writing.row(names["gone"], kind, None)
-        await writing.row(names["right"], keys.PART, None)
+        await writing.row(names["right"], keys.AUDIO, None)
 
     ledger = [charged(names[name]) for name in ("right", "gone")]
     ledger += [charged(names["owed"], Service.SPEECH), charged(names["right"], Service.SPEECH)]

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.folding import store as module
-from streams.folding.store import Draft, above
+from streams.folding.draft import Draft
+from streams.folding.store import above
 from streams.sessions.store import SessionStore
 from tests.unit.streams.sessions.rows import MemoryPartition
 from topics import keys, rows
@@ -26,7 +27,7 @@ def filled() -> tuple[MemoryPartition, SessionStore]:
     for session in (ONE, TWO):
         draft.put_head(session, HEAD)
         for number in range(3):
-            draft.put(keys.session_key(session, keys.CHUNK, number), rows.encode(AudioRow(number, 1, b"d")))
+            draft.put(keys.row_key(keys.SESSION, session, keys.AUDIO, number), rows.encode(AudioRow(number, 1, b"d")))
     draft.put(keys.due_key(5, ONE), b"")
     draft.put(keys.due_key(9, TWO), b"")
     draft.keep()
@@ -41,18 +42,18 @@ def test_nothing_with_a_prefix_lies_above_it(prefix: bytes, rest: bytes) -> None
 
 def test_chunks_stop_at_a_gap() -> None:
     partition, store = filled()
-    assert [row.offset for row in store.chunks(ONE, 0, 9)] == [0, 1, 2]
-    del partition.rows[keys.session_key(ONE, keys.CHUNK, 1)]
-    assert [row.offset for row in store.chunks(ONE, 0, 9)] == [0]
-    assert store.chunks(ONE, 1, 9) == []
+    assert [row.offset for row in store.audio(ONE, 0, 9)] == [0, 1, 2]
+    del partition.rows[keys.row_key(keys.SESSION, ONE, keys.AUDIO, 1)]
+    assert [row.offset for row in store.audio(ONE, 0, 9)] == [0]
+    assert store.audio(ONE, 1, 9) == []
 
 
 def test_sessions_are_walked_one_by_one() -> None:
     partition, store = filled()
-    assert [session for session, _ in store.names()] == [ONE, TWO]
-    del partition.rows[keys.session_key(ONE, keys.HEAD)]
+    assert [session for session, _ in store.all_heads()] == [ONE, TWO]
+    del partition.rows[keys.row_key(keys.SESSION, ONE, keys.HEAD)]
     store.heads.clear()
-    assert [(session, head is None) for session, head in store.names()] == [(ONE, True), (TWO, False)]
+    assert [(session, head is None) for session, head in store.all_heads()] == [(ONE, True), (TWO, False)]
 
 
 def test_due_sessions_come_oldest_first_and_bounded() -> None:
@@ -74,16 +75,16 @@ def test_heads_are_kept_decoded_within_a_bound(monkeypatch: pytest.MonkeyPatch) 
 def test_an_erased_session_leaves_nothing_not_even_what_the_batch_had_written() -> None:
     partition, store = filled()
     draft = Draft(store)
-    draft.put(keys.session_key(ONE, keys.BLOCK, 0), rows.encode(Block("m", b"s")))
+    draft.put(keys.row_key(keys.SESSION, ONE, keys.RESULT, 0), rows.encode(Block("m", b"s")))
     draft.put_head(ONE, HEAD)
     draft.keep()
     draft.erase(ONE)
     assert draft.head(ONE) is None
     draft.keep()
     draft.apply()
-    assert [session for session, _ in store.names()] == [TWO]
+    assert [session for session, _ in store.all_heads()] == [TWO]
     assert store.head(ONE) is None
-    assert not [key for key in partition.rows if key.startswith(keys.session_prefix(ONE))]
+    assert not [key for key in partition.rows if key.startswith(keys.row_prefix(keys.SESSION, ONE))]
 
 
 def test_a_draft_reads_what_it_wrote_and_forgets_an_unfinished_record() -> None:
@@ -92,12 +93,12 @@ def test_a_draft_reads_what_it_wrote_and_forgets_an_unfinished_record() -> None:
     draft.put(b"kept", b"1")
     draft.keep()
     draft.put(b"kept", b"2")
-    draft.delete(keys.session_key(ONE, keys.CHUNK, 0))
+    draft.delete(keys.row_key(keys.SESSION, ONE, keys.AUDIO, 0))
     assert draft.get(b"kept") == b"2"
-    assert draft.get(keys.session_key(ONE, keys.CHUNK, 0)) is None
+    assert draft.get(keys.row_key(keys.SESSION, ONE, keys.AUDIO, 0)) is None
     draft.begin()
     assert draft.get(b"kept") == b"1"
-    assert draft.get(keys.session_key(ONE, keys.CHUNK, 0)) is not None
+    assert draft.get(keys.row_key(keys.SESSION, ONE, keys.AUDIO, 0)) is not None
     before = dict(partition.rows)
     assert b"kept" not in before
     draft.apply()

@@ -13,9 +13,10 @@ from tests.unit.streams.sessions.rows import MemoryPartition
 from tests.waiting import until
 from topics import keys, rows
 from topics.errors import Unavailable
+from topics.folding import Arrival, Effect
 from topics.jobs.options import Options, Service
 from topics.jobs.records import Accepted, Finished, JobResult, Part, Portion, Source, Started
-from topics.jobs.rules import Entry, JobEffect, JobHead, fold_command, fold_result
+from topics.jobs.rules import Entry, JobHead, fold_command, fold_result
 from topics.rows import AudioRow
 
 ALL = Options(True, True, True, True, translation=True)
@@ -101,10 +102,10 @@ class Desk:
         """Fold the commands of a job, accepted at `at`, and tell the runner."""
         source = Source("audio/wav", "wav", len(AUDIO), 8000, 1)
         accepted = Accepted("c", "u", 1, "p", "o", options, source, "model", b"")
-        begun = fold_command(None, Part("c", "u", 0, AUDIO), 0, at)
-        self._keep(job, fold_command(begun.head, accepted, 1, at).head)
-        self.partition.rows[keys.job_key(job, keys.ACCEPTED)] = rows.encode(accepted)
-        self.partition.rows[keys.job_key(job, keys.PART, 0)] = rows.encode(AudioRow(0, len(AUDIO), b""))
+        begun = fold_command(None, Part("c", "u", 0, AUDIO), Arrival(0, at))
+        self._keep(job, fold_command(begun.head, accepted, Arrival(1, at)).head)
+        self.partition.rows[keys.row_key(keys.JOB, job, keys.REQUEST)] = rows.encode(accepted)
+        self.partition.rows[keys.row_key(keys.JOB, job, keys.AUDIO, 0)] = rows.encode(AudioRow(0, len(AUDIO), b""))
         self.runner.enqueue(job)
 
     def remove(self, job: str) -> None:
@@ -129,15 +130,15 @@ class Desk:
             job, result = self.unfolded.pop(0)
             step = fold_result(self.store.head(job), result)
             self._keep(job, step.head)
-            if JobEffect.KEEP_PORTION in step.effects and isinstance(result, Portion):
+            if Effect.KEEP_RESULT in step.effects and isinstance(result, Portion):
                 key = keys.portion_key(job, result.service, result.number)
                 self.partition.rows[key] = result.data
-            if JobEffect.WORK in step.effects:
+            if Effect.WORK in step.effects:
                 self.runner.enqueue(job)
 
     def _keep(self, job: str, head: JobHead | None) -> None:
         if head is not None:
-            self.partition.rows[self.store.head_key(job)] = rows.encode(head)
+            self.partition.rows[self.store.row_key(job, keys.HEAD)] = rows.encode(head)
         self.store.remember(job, head)
 
     def entry(self, job: str, service: Service = Service.SOUND) -> Entry:

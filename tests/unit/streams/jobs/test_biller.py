@@ -12,6 +12,7 @@ from streams.jobs import biller as module
 from streams.jobs.biller import Biller
 from streams.jobs.store import JobStore
 from tests.unit.streams.jobs.world import JOB, JobWorld, accepted
+from topics import keys
 from topics.errors import DirectoryDown, Unavailable
 from topics.jobs.options import Options, Service
 from topics.jobs.records import Billed, Finished, Part, Removed, Started
@@ -106,7 +107,7 @@ def test_a_removed_job_is_billed_and_then_forgotten_but_for_its_head() -> None:
     billed(world, ledger)
     assert ledger.lines == [LINE]
     assert list(world.partition.scan(world.store.prefix(JOB), world.store.prefix(JOB) + b"\xff")) == [
-        (world.store.head_key(JOB), world.partition.rows[world.store.head_key(JOB)])
+        (world.store.row_key(JOB, keys.HEAD), world.partition.rows[world.store.row_key(JOB, keys.HEAD)])
     ]
 
 

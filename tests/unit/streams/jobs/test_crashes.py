@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from tests.unit.streams.jobs.world import JOB, KEEP_MS, JobWorld, accepted
+from topics import keys
 from topics.jobs.options import Service
 from topics.jobs.records import Billed, Finished, Overdue, Part, Portion, Removed, Started
 from topics.jobs.rules import EntryState, JobState
@@ -39,7 +40,7 @@ def test_parts_and_acceptance() -> None:
     assert world.head is not None
     assert world.head.state is JobState.ACCEPTED
     assert world.store.accepted(JOB) == accepted("a", 1)
-    assert [row.offset for row in world.store.parts(JOB, 1)] == [0]
+    assert [row.offset for row in world.store.audio(JOB, 0, 1)] == [0]
     assert {due for due, _ in world.store.due(2**60, 9)} >= {world.head.due(KEEP_MS)}
 
 
@@ -53,13 +54,13 @@ def test_the_end_of_a_service() -> None:
         world.result(result)
     world.fold_all()
     lose_the_changelog(world)
-    assert [list(news.unbilled) for news in world.told][-1] == [JOB]
+    assert [list(news.unbilled) for news in world.announced][-1] == [JOB]
     lose_the_rows(world)
     assert world.head is not None
     [entry] = world.head.entries
     assert (entry.state, entry.portions) == (EntryState.SUCCESS, 1)
     assert world.store.portion(JOB, Service.SOUND, 0) == b"found"
-    assert world.store.parts(JOB, 1) == []
+    assert world.store.audio(JOB, 0, 1) == []
 
 
 def test_a_removal_and_what_it_removed() -> None:
@@ -71,7 +72,7 @@ def test_a_removal_and_what_it_removed() -> None:
     assert world.head is not None
     assert world.head.state is JobState.REMOVED
     assert [key for key in world.partition.rows if key.startswith(world.store.prefix(JOB))] == [
-        world.store.head_key(JOB)
+        world.store.row_key(JOB, keys.HEAD)
     ]
 
 

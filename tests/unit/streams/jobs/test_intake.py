@@ -1,4 +1,4 @@
-"""The intake agent of jobs: rows, verdicts and news. The law itself is tested with the law."""
+"""The intake agent of jobs: rows, verdicts and what is announced. The rules are tested by themselves."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def part(number: int, data: bytes) -> Part:
 def test_a_part_row_refers_to_the_log() -> None:
     world, verdicts = told(part(0, b"one"), part(1, b"two"))
     assert [verdict.status for verdict in verdicts] == [200, 200]
-    assert world.store.parts(JOB, 2) == [
+    assert world.store.audio(JOB, 0, 2) == [
         AudioRow(offset, 3, xxhash.xxh3_128_digest(data)) for offset, data in enumerate([b"one", b"two"])
     ]
     assert world.store.accepted(JOB) is None
@@ -47,18 +47,18 @@ def test_an_acceptance_is_answered_kept_and_told() -> None:
     assert verdicts[-1].status == 200
     assert world.store.accepted(JOB) == accepted("a", 1)
     assert KEEP_MS + world.now in {due for due, _ in world.store.due(2**60, 9)}
-    assert [list(news.work) for news in world.told] == [[], [JOB]]
+    assert [list(changes.work) for changes in world.announced] == [[], [JOB]]
 
 
 def test_readers_and_the_runner_hear_of_a_removal() -> None:
     world, verdicts = told(part(0, b"one"), accepted("a", 1), Removed("r"), Removed("again"))
     assert [verdict.status for verdict in verdicts] == [200, 200, 204, 404]
-    assert (list(world.told[2].gone), list(world.told[2].changed)) == ([JOB], [JOB])
+    assert (list(world.announced[2].gone), list(world.announced[2].changed)) == ([JOB], [JOB])
 
 
 def test_parts_are_read_back_in_order_and_damage_is_named() -> None:
     world, _ = told(part(0, b"one"), part(1, b"two"))
-    rows = world.store.parts(JOB, 2)
+    rows = world.store.audio(JOB, 0, 2)
     values = {record.offset: record.value or b"" for record in world.commands}
 
     def read(records: dict[int, bytes]) -> list[bytes]:

@@ -11,8 +11,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from streams.folding import retry
-from streams.jobs import run as runs
 from streams.jobs import runner as module
+from streams.jobs import service_run
 from streams.services.performer import Work
 from tests.unit.streams.jobs.desk import ALL, AUDIO, SOUND, Desk, Performer, Script, name
 from tests.waiting import until
@@ -269,7 +269,7 @@ def test_a_log_that_refuses_for_long_begins_a_new_run(tmp_path: Path) -> None:
     performer = Performer()
 
     async def scenario(desk: Desk) -> None:
-        desk.refusals = [OSError("the disk")] * (runs.APPENDS + 1)
+        desk.refusals = [OSError("the disk")] * (service_run.APPENDS + 1)
         await accepted_and_ended(desk)
 
     desk = play(scenario, tmp_path, {Service.SOUND: performer})

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from streams.folding.fold import Folder, LogRecord, fold_batch
+from streams.folding.agent import Agent, Changes
+from streams.folding.batch import fold_batch
+from streams.folding.record import LogRecord
 from streams.folding.references import References
 from streams.folding.verdicts import Verdicts
-from streams.jobs.folding import News
 from streams.jobs.intake import JobIntake
 from streams.jobs.results import JobResults
 from streams.jobs.store import JobStore
@@ -50,10 +51,10 @@ class JobWorld:
         self.verdicts = Verdicts()
         self.intake = JobIntake(self.verdicts, self.references, KEEP_MS, self._announce)
         self.agent = JobResults(self.references, self._announce)
-        self.told: list[News] = []
+        self.announced: list[Changes] = []
 
-    async def _announce(self, news: News) -> None:
-        self.told.append(news)
+    def _announce(self, changes: Changes) -> None:
+        self.announced.append(changes)
 
     async def _park(self, partition: int, record: LogRecord, cause: str) -> None:
         raise AssertionError(cause)
@@ -81,8 +82,8 @@ class JobWorld:
         self._fold(self.results[results], self.agent)
         self.folded = commands, results + 1
 
-    def _fold(self, record: Delivered, folder: Folder[JobHead]) -> None:
-        run(fold_batch(lambda: self.store, [record], folder, self._park))
+    def _fold(self, record: Delivered, agent: Agent[JobHead]) -> None:
+        run(fold_batch(lambda: self.store, [record], agent, self._park))
 
     def fold_all(self) -> None:
         while self.folded[0] < len(self.commands):
@@ -136,11 +137,11 @@ class JobWorld:
 
     def survey(self) -> None:
         """As a node does before it serves."""
-        for job, head in list(self.store.names()):
+        for job, head in list(self.store.all_heads()):
             if head is None:
-                self.store.erase(job)
+                self.store.tidy(job, None)
             elif head.state is JobState.REMOVED:
                 self.store.tidy(job, head)
             elif head.needs_audio:
-                for row in self.store.parts(job, head.parts):
+                for row in self.store.audio(job, 0, head.parts):
                     self.references.add(0, row.offset)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streams.folding import fold, retry
+from streams.folding import batch, retry
 
 
 @pytest.fixture(autouse=True)
@@ -12,4 +12,4 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries come at once."""
     monkeypatch.setattr(retry, "FIRST_SECONDS", 0.001)
     monkeypatch.setattr(retry, "LONGEST_SECONDS", 0.002)
-    monkeypatch.setattr(fold, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(batch, "PAUSE_SECONDS", 0.0)

@@ -9,15 +9,17 @@ from pathlib import Path
 import numpy as np
 
 from streams.audio.session import Analysis
-from streams.folding.fold import LogRecord, fold_batch
+from streams.folding.agent import Changes
+from streams.folding.batch import fold_batch
+from streams.folding.record import LogRecord
 from streams.folding.references import References
 from streams.folding.verdicts import Verdicts
 from streams.models.loaded_models import LoadedModels
 from streams.models.protocol import SoundEngine
 from streams.sessions.analyser import Analyser
 from streams.sessions.audio import AudioCache, AudioSource
-from streams.sessions.intake import Intake
-from streams.sessions.results import Results
+from streams.sessions.intake import SessionIntake
+from streams.sessions.results import SessionResults
 from streams.sessions.store import SessionStore
 from tests.unit.streams.audio.engines import TAGS, Fingerprint
 from tests.unit.streams.sessions.rows import Delivered, MemoryPartition, delivered
@@ -82,8 +84,8 @@ class Studio:
         """Forget what a process holds in memory."""
         references = References()
         self.store = SessionStore(self.partition)
-        self.intake = Intake(Verdicts(), self.cache, references, 1000, self._announce)
-        self.results = Results(lambda model: ["tag"] * TAGS, references, lambda sessions: None)
+        self.intake = SessionIntake(Verdicts(), references, 1000, self._announce, self.cache)
+        self.results = SessionResults(references, lambda changes: None, lambda model: ["tag"] * TAGS)
         source = AudioSource(self.cache, self.commands)
         self.analyser = Analyser(self.shelf, source, lambda session: self.store, self._emit, self.workers, self.spool)
 
@@ -128,10 +130,10 @@ class Studio:
         """Return the messages of the failures that were emitted."""
         return [result.error for of, result in self.emitted if of == session and isinstance(result, Failed)]
 
-    async def _announce(self, partition: int, work: list[str], gone: list[str]) -> None:
-        for session in gone:
+    def _announce(self, changes: Changes) -> None:
+        for session in changes.gone:
             self.analyser.forget(session)
-        for session in work:
+        for session in changes.work:
             self.analyser.enqueue(session)
 
     async def _emit(self, session: str, result: SessionResult) -> None:

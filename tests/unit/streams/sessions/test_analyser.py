@@ -35,7 +35,7 @@ def test_a_stream_gives_the_windows_of_its_whole_recording(tmp_path: Path, cache
     studio = play(scenario, tmp_path, cache_bytes=cache_bytes)
     assert studio.scores(ONE) == truth(data)
     assert studio.head(ONE).finished
-    assert studio.store.chunks(ONE, 0, 100) == []
+    assert studio.store.audio(ONE, 0, 100) == []
 
 
 def test_windows_of_a_session_come_in_order_and_once(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_faults_that_pass_are_waited_out(tmp_path: Path, fault: Exception, opene
     studio = play(scenario, tmp_path)
     assert studio.scores(ONE) == truth(data)
     assert studio.failures(ONE) == []
-    assert studio.store.chunks(ONE, 0, 100) == []
+    assert studio.store.audio(ONE, 0, 100) == []
 
 
 def test_an_internal_fault_is_tried_again(tmp_path: Path) -> None:

@@ -76,8 +76,8 @@ def assert_watched(world: World) -> None:
 
     Redelivery may leave an entry too many; the sweeper removes it when it is due.
     """
-    due = [keys.parse_due(key) for key in world.partition.rows if key.startswith(keys.DUE)]
-    for session, head in world.store.names():
+    due = [keys.parse_due(key) for key in world.partition.rows if key.startswith(keys.SESSION_DUE)]
+    for session, head in world.store.all_heads():
         assert head is not None
         assert any(entry <= head.touched + IDLE_MS for entry, of in due if of == session)
 
@@ -120,7 +120,7 @@ def test_crashes_around_damaged_audio_keep_what_was_analysed(commands: list[Deli
 def readable(world: World) -> dict[str, object]:
     """What a client reads of every session: its windows, and whether and why it ended."""
     found: dict[str, object] = {}
-    for session, head in world.store.names():
+    for session, head in world.store.all_heads():
         assert head is not None
         blocks = world.store.blocks(session, 0, head.windows // BLOCK_WINDOWS + 1)
         scores = b"".join(block.scores for block in blocks)
@@ -140,7 +140,7 @@ def test_the_log_keeps_what_the_analysis_needs(commands: list[Delivered], story:
         held = [
             row.offset
             for key, value in world.partition.rows.items()
-            if key.startswith(keys.SESSION) and key[25:26] == keys.CHUNK and (row := rows.audio(value))
+            if key.startswith(keys.SESSION) and key[25:26] == keys.AUDIO and (row := rows.audio(value))
         ]
         assert world.references.lowest(0) == min(held, default=None)
 
@@ -169,7 +169,7 @@ def test_rows_of_a_deleted_session_are_removed_when_only_its_head_was_deleted_in
     world.fold_commands(3)
     world.flushed = next(at for at, (key, value) in enumerate(world.partition.changelog) if value is None)
     world.committed = world.folded
-    head_gone = (keys.session_key(SESSION, keys.HEAD), None)
+    head_gone = (keys.row_key(keys.SESSION, SESSION, keys.HEAD), None)
     world.partition.changelog.insert(world.flushed, head_gone)
     world.flushed += 1
     world.crash(Crash(0.0, local=False))
@@ -187,7 +187,7 @@ def test_a_chunk_that_the_changelog_missed_is_written_again(sequence: int | None
     world.crash(LOST)
     world.commit()
     world.crash(KEPT)
-    assert [row.length for row in world.store.chunks(SESSION, 0, 1)] == [1]
+    assert [row.length for row in world.store.audio(SESSION, 0, 1)] == [1]
 
 
 def test_windows_that_the_changelog_missed_are_written_again() -> None:

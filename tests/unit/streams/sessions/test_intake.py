@@ -1,4 +1,4 @@
-"""The intake agent: rows, verdicts and work that follow from commands. The law itself is tested with the law."""
+"""The intake agent: rows, verdicts and work that follow from commands. The rules are tested by themselves."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import asyncio
 
 import xxhash
 
+from streams.folding.agent import Changes
+from streams.folding.draft import Draft
 from streams.folding.references import References
-from streams.folding.store import Draft
 from streams.folding.verdicts import Verdicts
 from streams.sessions.audio import AudioCache
-from streams.sessions.intake import Intake
+from streams.sessions.intake import SessionIntake
 from streams.sessions.store import SessionStore
 from tests.unit.streams.sessions.rows import MemoryPartition, delivered
 from topics import keys
@@ -33,12 +34,9 @@ class House:
         self.cache = AudioCache(1000)
         self.references = References()
         self.verdicts = Verdicts()
-        self.announced: list[tuple[int, list[str], list[str]]] = []
-        self.agent = Intake(self.verdicts, self.cache, self.references, IDLE_MS, self._announce)
+        self.announced: list[Changes] = []
+        self.agent = SessionIntake(self.verdicts, self.references, IDLE_MS, self.announced.append, self.cache)
         self.offset = 0
-
-    async def _announce(self, partition: int, work: list[str], gone: list[str]) -> None:
-        self.announced.append((partition, work, gone))
 
     def fold(self, *commands: SessionCommand, at: int = 0) -> list[Verdict]:
         return asyncio.run(self._fold(commands, at))
@@ -52,7 +50,7 @@ class House:
             draft.keep()
         draft.apply()
         assert not any(future.done() for future in futures)
-        await self.agent.written(2)
+        self.agent.written()
         return [future.result() for future in futures]
 
     def due(self) -> list[int]:
@@ -69,8 +67,7 @@ def test_verdicts_come_after_the_write_and_in_order() -> None:
 def test_a_chunk_row_refers_to_the_log_and_its_audio_is_at_hand() -> None:
     house = House()
     house.fold(STREAM, Chunk("a", 0, b"sound"))
-    row = house.store.chunk(SESSION, 0)
-    assert row is not None
+    [row] = house.store.audio(SESSION, 0, 9)
     assert (row.offset, row.length, row.digest) == (1, 5, xxhash.xxh3_128_digest(b"sound"))
     assert house.cache.get(2, 1) == b"sound"
     assert house.references.lowest(2) == 1
@@ -84,17 +81,17 @@ def test_an_upload_that_is_repeated_with_its_key_gets_the_first_answer_again() -
     )
     assert again == first[1]
     assert other.status == without.status == 409
-    assert house.store.chunk(SESSION, 2) is None
+    assert house.store.audio(SESSION, 2, 3) == []
 
 
 def test_a_stream_has_work_with_each_chunk_and_a_file_when_it_is_complete() -> None:
     stream, file = House(), House()
     stream.fold(STREAM, Chunk("a", 0, b"a"))
     file.fold(FILE, Chunk("a", 0, b"a"))
-    assert stream.announced == [(2, [SESSION], [])]
-    assert file.announced == []
+    assert [list(changes.work) for changes in stream.announced] == [[SESSION]]
+    assert [list(changes.work) for changes in file.announced] == [[]]
     file.fold(Sealed("s"))
-    assert file.announced == [(2, [SESSION], [])]
+    assert [list(changes.work) for changes in file.announced] == [[], [SESSION]]
 
 
 def test_a_deletion_lets_everything_go() -> None:
@@ -104,7 +101,7 @@ def test_a_deletion_lets_everything_go() -> None:
     assert [key for key in house.partition.rows if key.startswith(keys.SESSION)] == []
     assert house.references.lowest(2) is None
     assert house.cache.size == 0
-    assert house.announced[-1] == (2, [], [SESSION])
+    assert (list(house.announced[-1].work), list(house.announced[-1].gone)) == ([], [SESSION])
     assert house.fold(Chunk("e", 3, b"d"))[0].status == 404
 
 

@@ -10,9 +10,9 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streams.folding.draft import Draft
 from streams.folding.followers import Followers
 from streams.folding.references import References
-from streams.folding.store import Draft
 from streams.folding.sweeper import SWEEP, sweep
 from streams.folding.verdicts import Verdicts
 from streams.sessions.audio import AudioCache, AudioSource

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streams.folding.draft import Draft
 from streams.folding.references import References
-from streams.folding.store import Draft
-from streams.sessions.results import Results
+from streams.sessions.results import SessionResults
 from streams.sessions.store import SessionStore
-from tests.unit.streams.sessions.rows import MemoryPartition, delivered, run
+from tests.unit.streams.sessions.rows import MemoryPartition, delivered
 from topics import keys, rows
 from topics.errors import EarshotError, ServiceError
 from topics.rows import AudioRow
@@ -38,11 +38,13 @@ class House:
         self.store = SessionStore(self.partition)
         self.references = References()
         self.woken: list[str] = []
-        self.agent = Results(known_tags, self.references, self.woken.extend)
+        self.agent = SessionResults(self.references, lambda changes: self.woken.extend(changes.changed), known_tags)
         draft = Draft(self.store)
         draft.put_head(SESSION, SessionHead("stream", None, 0, 0, next=chunks))
         for number in range(chunks):
-            draft.put(keys.session_key(SESSION, keys.CHUNK, number), rows.encode(AudioRow(100 + number, 1, b"")))
+            draft.put(
+                keys.row_key(keys.SESSION, SESSION, keys.AUDIO, number), rows.encode(AudioRow(100 + number, 1, b""))
+            )
             self.references.add(0, 100 + number)
         draft.keep()
         draft.apply()
@@ -53,7 +55,7 @@ class House:
             self.agent.fold(draft, delivered(offset, session, result))
             draft.keep()
         draft.apply()
-        run(self.agent.written(0))
+        self.agent.written()
 
     @property
     def head(self) -> SessionHead:
@@ -98,8 +100,8 @@ def test_a_redelivered_record_is_written_at_its_place(known: int, back: int, cou
 def test_chunks_that_no_window_needs_are_let_go() -> None:
     house = House()
     house.fold(Scored(0, MODEL, windows(0, 2), Cursor(3, keep=2), dropped=0))
-    assert house.store.chunk(SESSION, 1) is None
-    assert house.store.chunk(SESSION, 2) is not None
+    assert house.store.audio(SESSION, 1, 2) == []
+    assert house.store.audio(SESSION, 2, 3) != []
     assert house.references.lowest(0) == 102
 
 
@@ -108,7 +110,7 @@ def test_a_failure_lets_all_audio_go_and_keeps_the_windows() -> None:
     house.fold(scored(0, 2), Failed("chunk 1: damaged"))
     assert (house.head.error, house.head.state, house.head.windows) == ("chunk 1: damaged", SessionState.READONLY, 2)
     assert house.references.lowest(0) is None
-    assert house.store.chunks(SESSION, 0, 9) == []
+    assert house.store.audio(SESSION, 0, 9) == []
     house.fold(scored(2, 5))
     assert house.head.windows == 2
 

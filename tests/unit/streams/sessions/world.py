@@ -10,12 +10,14 @@ import zlib
 
 import msgspec
 
-from streams.folding.fold import Folder, LogRecord, fold_batch
+from streams.folding.agent import Agent, Changes
+from streams.folding.batch import fold_batch
+from streams.folding.record import LogRecord
 from streams.folding.references import References
 from streams.folding.verdicts import Verdicts
 from streams.sessions.audio import AudioCache
-from streams.sessions.intake import Intake
-from streams.sessions.results import Results
+from streams.sessions.intake import SessionIntake
+from streams.sessions.results import SessionResults
 from streams.sessions.store import SessionStore
 from tests.unit.streams.sessions.rows import Delivered, MemoryPartition, delivered, replay, run
 from topics.rows import AudioRow
@@ -59,21 +61,21 @@ class World:
         references = References()
         self.store = SessionStore(self.partition)
         self.references = references
-        self.intake = Intake(Verdicts(), AudioCache(0), references, IDLE_MS, self._announce)
-        self.folder = Results(lambda model: ["tag"] * TAGS, references, lambda sessions: None)
+        self.intake = SessionIntake(Verdicts(), references, IDLE_MS, self._announce, AudioCache(0))
+        self.results_agent = SessionResults(references, lambda changes: None, lambda model: ["tag"] * TAGS)
         #: Chunks taken by the analysis of a session, and the `keep` of its last result.
         self.jobs: dict[str, tuple[int, int]] = {}
 
-    async def _announce(self, partition: int, work: list[str], gone: list[str]) -> None:
-        for session in gone:
+    def _announce(self, changes: Changes) -> None:
+        for session in changes.gone:
             self.jobs.pop(session, None)
 
     async def _park(self, partition: int, record: LogRecord, cause: str) -> None:
         self.parked.append((record.offset, cause))
 
-    def _fold(self, records: list[Delivered], folder: Folder[SessionHead]) -> None:
+    def _fold(self, records: list[Delivered], agent: Agent[SessionHead]) -> None:
         if records:
-            run(fold_batch(lambda: self.store, records, folder, self._park))
+            run(fold_batch(lambda: self.store, records, agent, self._park))
 
     def fold_commands(self, count: int) -> None:
         at, results = self.folded
@@ -83,7 +85,7 @@ class World:
 
     def fold_results(self, count: int) -> None:
         commands, at = self.folded
-        self._fold(self.results[at : at + count], self.folder)
+        self._fold(self.results[at : at + count], self.results_agent)
         self.folded = commands, min(at + count, len(self.results))
 
     def commit(self) -> None:
@@ -95,11 +97,8 @@ class World:
 
     def unfinished(self) -> list[str]:
         found = []
-        for session, head in self.store.names():
-            ready = (
-                head is not None and head.in_progress and (head.kind == "stream" or head.state is SessionState.READONLY)
-            )
-            if head is not None and ready and not self._is_done(session, head):
+        for session, head in self.store.all_heads():
+            if head is not None and head.analysable and not self._is_done(session, head):
                 found.append(session)
         return found
 
@@ -118,7 +117,7 @@ class World:
             self.jobs[session] = taken + 1, taken
             return
         packed = b""
-        rows = self.store.chunks(session, taken, min(head.next, taken + count))
+        rows = self.store.audio(session, taken, min(head.next, taken + count))
         assert rows, f"chunk {taken} of {head} is missing"
         for number, data in enumerate(map(self._audio, rows), taken):
             if data == BAD:
@@ -161,9 +160,9 @@ class World:
 
     def survey(self) -> None:
         """As a node does before it serves."""
-        for session, head in list(self.store.names()):
+        for session, head in list(self.store.all_heads()):
             if head is None:
-                self.store.erase(session)
+                self.store.tidy(session, None)
 
     def finish(self) -> None:
         """Fold and analyse until nothing is left to do."""

@@ -259,7 +259,7 @@ class Job(RuleBasedStateMachine):
     def the_log_keeps_the_audio_that_is_needed(self) -> None:
         head, store = self.head, self.world.store
         needed = head is not None and (head.unfinished or head.state is JobState.RECEIVING)
-        rows = store.parts(JOB, head.parts) if head is not None and needed else []
+        rows = store.audio(JOB, 0, head.parts) if head is not None and needed else []
         assert self.world.references.lowest(0) == min((row.offset for row in rows), default=None)
         if head is not None and needed:
             parts = [codec.decode_job_command(self.world.commands[row.offset].value) for row in rows]
@@ -267,7 +267,7 @@ class Job(RuleBasedStateMachine):
                 (head.upload, number) for number in range(head.parts)
             ]
         if head is not None and head.state is JobState.COMPLETED:
-            assert store.parts(JOB, head.parts) == []
+            assert store.audio(JOB, 0, head.parts) == []
 
     @invariant()
     def a_job_is_watched_and_a_removed_one_leaves_nothing(self) -> None:
@@ -275,7 +275,11 @@ class Job(RuleBasedStateMachine):
         if head is not None:
             assert any(due <= head.due(KEEP_MS) for due, _ in store.due(2**60, 100))
         if head is None or head.state is JobState.REMOVED:
-            allowed = {store.head_key(JOB), keys.job_key(JOB, keys.ACCEPTED)} if head is not None else set()
+            allowed = (
+                {store.row_key(JOB, keys.HEAD), keys.row_key(keys.JOB, JOB, keys.REQUEST)}
+                if head is not None
+                else set()
+            )
             left = {key for key in self.world.partition.rows if key.startswith(store.prefix(JOB))}
             assert left <= allowed
 
@@ -355,7 +359,7 @@ def test_a_job_that_was_removed_does_not_run_again_under_its_idempotency_key() -
     world.fold_all()
     assert world.head is not None
     assert world.head.state is JobState.REMOVED
-    assert world.store.parts(JOB, 9) == []
+    assert world.store.audio(JOB, 0, 9) == []
 
 
 def test_of_two_uploads_under_one_key_the_one_that_began_last_is_accepted() -> None:
@@ -367,4 +371,4 @@ def test_of_two_uploads_under_one_key_the_one_that_began_last_is_accepted() -> N
     world.fold_all()
     assert world.head is not None
     assert (world.head.state, world.head.upload, world.head.received) == (JobState.ACCEPTED, "b", 1)
-    assert [row.offset for row in world.store.parts(JOB, 9)] == [2]
+    assert [row.offset for row in world.store.audio(JOB, 0, 9)] == [2]

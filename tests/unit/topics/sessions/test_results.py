@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topics.errors import RecordError
+from topics.folding import Effect
 from topics.sessions.records import Cursor, Failed, Scored
 from topics.sessions.rules import SessionHead, SessionState, fold_result
 
@@ -34,7 +35,7 @@ def test_a_duplicate_changes_nothing_but_is_written_again() -> None:
     head = after((scored(0, 1), 2), (scored(2, 2), 3))
     again = fold_result(head, scored(0, 1), 2)
     assert again.head == head
-    assert again.fresh == 0
+    assert again.effects == (Effect.KEEP_RESULT,)
 
 
 def test_an_overlap_brings_its_tail() -> None:

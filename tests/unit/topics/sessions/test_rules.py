@@ -16,6 +16,7 @@ from topics.sessions.rules import TABLE, SessionHead, SessionState, fold_command
 HOUR = st.sampled_from([0, 1, 500, IDLE_MS - 1, IDLE_MS, IDLE_MS + 1, 2 * IDLE_MS])
 PAYLOADS = st.sampled_from([b"", b"a", b"bb", b"cccc"])
 KEYS = st.sampled_from([b"", b"", b"k1", b"k2"])
+GONE = (Effect.CANCEL, Effect.DROP_AUDIO, Effect.ERASE)
 
 
 class Session(RuleBasedStateMachine):
@@ -72,7 +73,7 @@ class Session(RuleBasedStateMachine):
             self.apply(command, 404)
         self.earlier.clear()
         step = self.apply(Opened("c", kind, "audio/wav", "p", 1000, 500, total), self.model.open(kind, total, self.now))
-        assert step.effects == (Effect.KEEP_OPENED, Effect.WATCH)
+        assert step.effects == (Effect.KEEP_REQUEST, Effect.WATCH)
 
     @precondition(lambda self: self.model.exists)
     @rule(kind=st.sampled_from(["stream", "file"]))
@@ -115,10 +116,10 @@ class Session(RuleBasedStateMachine):
             return
         assert writable
         assert step.verdict.next == model.next
-        assert step.effects[0] is Effect.KEEP_CHUNK
+        assert step.effects[0] is Effect.KEEP_AUDIO
         assert (Effect.KEEP_RECEIPT in step.effects) == (bool(key) and sequence is not None)
         # A stream is inferred as it comes, a file once it is complete.
-        assert (Effect.ANALYSE in step.effects) == (model.kind == "stream" or model.state == "readonly")
+        assert (Effect.WORK in step.effects) == (model.kind == "stream" or model.state == "readonly")
         if key and sequence is not None:
             self.receipts[had] = Receipt(key, data)
 
@@ -126,13 +127,13 @@ class Session(RuleBasedStateMachine):
     def seal(self) -> None:
         was = self.model.state
         step = self.apply(Sealed("c"), self.model.seal())
-        assert (step.effects == (Effect.ANALYSE,)) == (was == "writable")
+        assert (step.effects == (Effect.WORK,)) == (was == "writable")
 
     @rule(really=st.sampled_from([False, False, False, True]))
     def delete(self, really: bool) -> None:
         if really:
             step = self.apply(Deleted("c"), self.model.delete())
-            assert step.effects == (Effect.ERASE,)
+            assert step.effects == GONE
 
     @rule(due=st.integers(0, 10))
     def expire(self, due: int) -> None:

@@ -8,9 +8,11 @@ from collections.abc import Iterable
 import msgspec
 import pytest
 
-from streams.folding import fold
-from streams.folding.fold import LogRecord, fold_batch
-from streams.folding.store import Draft
+from streams.folding.agent import Agent
+from streams.folding.batch import fold_batch
+from streams.folding.draft import Draft
+from streams.folding.record import LogRecord, id_of
+from streams.folding.references import References
 from streams.sessions.store import SessionStore
 from tests.unit.streams.sessions.rows import Delivered, MemoryPartition
 from topics import keys
@@ -20,14 +22,14 @@ from topics.sessions.rules import SessionHead
 SESSION = "S" * 24
 
 
-class Numbers:
+class Numbers(Agent[SessionHead]):
     """Writes each record's offset under its key; fails where told, after it has written."""
 
     def __init__(self, failures: dict[int, list[Exception]] | None = None) -> None:
+        super().__init__(References(), lambda changes: None)
         self.failures = failures or {}
         self.tried: list[int] = []
-        self.dropped_offsets: list[int] = []
-        self.waves: list[int] = []
+        self.batches = 0
 
     def fold(self, draft: Draft[SessionHead], record: LogRecord) -> None:
         self.tried.append(record.offset)
@@ -35,11 +37,8 @@ class Numbers:
         if remaining := self.failures.get(record.offset):
             raise remaining.pop(0)
 
-    async def written(self, partition: int) -> None:
-        self.waves.append(partition)
-
-    def dropped(self, record: LogRecord, cause: str) -> None:
-        self.dropped_offsets.append(record.offset)
+    def written(self) -> None:
+        self.batches += 1
 
 
 class House:
@@ -53,65 +52,65 @@ class House:
     async def park(self, partition: int, record: LogRecord, cause: str) -> None:
         self.parked.append((partition, record.offset, cause))
 
-    def batch(self, folder: fold.Folder[SessionHead], records: Iterable[bytes]) -> None:
+    def batch(self, agent: Agent[SessionHead], records: Iterable[bytes]) -> None:
         log = [Delivered(offset, 0, key, b"") for offset, key in enumerate(records)]
-        asyncio.run(fold_batch(lambda: self.store, log, folder, self.park))
+        asyncio.run(fold_batch(lambda: self.store, log, agent, self.park))
 
 
 def test_a_batch_is_one_write_and_the_last_record_of_a_key_wins() -> None:
-    house, folder = House(), Numbers()
+    house, agent = House(), Numbers()
     writes = []
     write = house.partition.write
     house.partition.write = lambda changes: (writes.append(dict(changes)), write(changes))[1]  # type: ignore[func-returns-value, method-assign]
-    house.batch(folder, [b"a", b"b", b"a"])
+    house.batch(agent, [b"a", b"b", b"a"])
     assert writes == [{b"a": b"2", b"b": b"1"}]
-    assert folder.waves == [7]
+    assert agent.batches == 1
 
 
 def test_a_record_that_is_none_of_ours_is_parked_at_once_and_leaves_no_row() -> None:
-    house, folder = House(), Numbers({1: [RecordError("no version 9")]})
-    house.batch(folder, [b"a", b"b", b"c"])
-    assert folder.tried == [0, 1, 2]
+    house, agent = House(), Numbers({1: [RecordError("no version 9")]})
+    house.batch(agent, [b"a", b"b", b"c"])
+    assert agent.tried == [0, 1, 2]
     assert house.partition.rows == {b"a": b"0", b"c": b"2"}
     assert house.parked == [(7, 1, "RecordError: no version 9")]
-    assert folder.dropped_offsets == [1]
 
 
 def test_another_failure_is_tried_again_in_its_place() -> None:
-    house, folder = House(), Numbers({1: [OSError("disk"), OSError("disk")]})
-    house.batch(folder, [b"a", b"a", b"a"])
-    assert folder.tried == [0, 1, 1, 1, 2]
+    house, agent = House(), Numbers({1: [OSError("disk"), OSError("disk")]})
+    house.batch(agent, [b"a", b"a", b"a"])
+    assert agent.tried == [0, 1, 1, 1, 2]
     assert house.partition.rows == {b"a": b"2"}
     assert [value for _, value in house.partition.changelog] == [b"0", b"1", b"2"]
     assert house.parked == []
 
 
 def test_a_failure_that_stays_is_parked_after_three_attempts() -> None:
-    house, folder = House(), Numbers({0: [OSError("disk")] * 5})
-    house.batch(folder, [b"a", b"b"])
-    assert folder.tried == [0, 0, 0, 1]
+    house, agent = House(), Numbers({0: [OSError("disk")] * 5})
+    house.batch(agent, [b"a", b"b"])
+    assert agent.tried == [0, 0, 0, 1]
     assert house.parked == [(7, 0, "OSError: disk")]
     assert house.partition.rows == {b"b": b"1"}
 
 
 def test_a_record_that_cannot_be_parked_stops_the_batch_unacknowledged() -> None:
-    house, folder = House(), Numbers({0: [RecordError("noise")]})
+    house, agent = House(), Numbers({0: [RecordError("noise")]})
 
     async def park(partition: int, record: LogRecord, cause: str) -> None:
         raise OSError("the log is gone")
 
     with pytest.raises(OSError, match="the log is gone"):
-        asyncio.run(fold_batch(lambda: house.store, [Delivered(0, 0, b"a", b"")], folder, park))
-    assert folder.waves == []
+        asyncio.run(fold_batch(lambda: house.store, [Delivered(0, 0, b"a", b"")], agent, park))
+    assert agent.batches == 0
 
 
 def test_writes_of_the_other_agent_during_a_pause_are_not_lost() -> None:
     """A poison record makes one agent wait; the other writes the same session's head meanwhile."""
     house = House()
-    house.partition.rows[keys.session_key(SESSION, keys.HEAD)] = b""
+    house.partition.rows[keys.row_key(keys.SESSION, SESSION, keys.HEAD)] = b""
 
-    class Touch:
+    class Touch(Agent[SessionHead]):
         def __init__(self, **change: int) -> None:
+            super().__init__(References(), lambda changes: None)
             self.change = change
 
         def fold(self, draft: Draft[SessionHead], record: LogRecord) -> None:
@@ -120,10 +119,6 @@ def test_writes_of_the_other_agent_during_a_pause_are_not_lost() -> None:
             head = draft.head(SESSION)
             assert head is not None
             draft.put_head(SESSION, msgspec.structs.replace(head, **self.change))
-
-        async def written(self, partition: int) -> None: ...
-
-        def dropped(self, record: LogRecord, cause: str) -> None: ...
 
     async def other_agent(partition: int, record: LogRecord, cause: str) -> None:
         await fold_batch(lambda: house.store, [Delivered(0, 0, b"", b"")], Touch(windows=5), house.park)
@@ -142,4 +137,4 @@ def test_writes_of_the_other_agent_during_a_pause_are_not_lost() -> None:
 @pytest.mark.parametrize("key", [None, b"", b"short", b"\xff" * 24, b"S" * 23 + b"/"])
 def test_a_key_that_is_no_session_id_is_no_record_of_ours(key: bytes | None) -> None:
     with pytest.raises(RecordError, match="not an id"):
-        fold.name_of(Delivered(0, 0, key, b""))
+        id_of(Delivered(0, 0, key, b""))

@@ -106,7 +106,7 @@ class Run:
 
     async def _parts(self) -> AsyncGenerator[bytes, None]:
         store = self._store_of(self.job)
-        rows = store.parts(self.job, self.accepted.parts)
+        rows = store.audio(self.job, 0, self.accepted.parts)
         if len(rows) < self.accepted.parts:
             raise AudioError(f"the job's audio is not complete: part {len(rows)} of {self.accepted.parts} is missing")
         try:

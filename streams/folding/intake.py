@@ -1,0 +1,122 @@
+"""What the intake agents of sessions and jobs share: commands become rows, and their senders get verdicts."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, Generic, TypeVar
+
+import xxhash
+
+from streams.folding.agent import Agent, Announce
+from streams.folding.draft import Draft
+from streams.folding.record import LogRecord, id_of
+from streams.folding.references import References
+from streams.folding.store import H, HeadStore
+from streams.folding.verdicts import Verdicts
+from topics import keys, rows
+from topics.folding import Arrival, Effect, Receipt, Step, Verdict
+from topics.jobs.records import Accepted, JobCommand, Overdue, Part
+from topics.rows import AudioRow
+from topics.sessions.records import Chunk, Expired, Opened, Sealed, SessionCommand
+
+C = TypeVar("C", bound=SessionCommand | JobCommand)
+
+
+class Intake(Agent[H], Generic[H, C]):
+    """Folds the records of a command topic. It never decodes audio, so no verdict waits for an analysis."""
+
+    def __init__(self, verdicts: Verdicts, references: References, lifetime_ms: int, announce: Announce) -> None:
+        """Begin with no batch; `lifetime_ms` is what `Head.due` of the room takes."""
+        super().__init__(references, announce)
+        self.verdicts = verdicts
+        self.lifetime_ms = lifetime_ms
+        self._answers: list[tuple[str, Verdict]] = []
+
+    @abstractmethod
+    def decode(self, value: bytes | None) -> C:
+        """Read a record of the topic; raise RecordError for bytes that are none."""
+
+    @abstractmethod
+    def step(self, head: H | None, command: C, arrival: Arrival) -> Step[H]:
+        """Return what the rules of the room say of a command."""
+
+    def fold(self, draft: Draft[H], record: LogRecord) -> None:
+        """Fold one command."""
+        command = self.decode(record.value)
+        id = id_of(record)
+        head = draft.head(id)
+        if head is not None and record.offset <= head.command:
+            self._fold_again(draft, id, head, command)
+            return
+        arrival = _arrival(draft, id, command, record)
+        step = self.step(head, command, arrival)
+        if step.head is not head and step.head is not None:
+            draft.put_head(id, step.head)
+        for effect in step.effects:
+            match effect, command, step.head:
+                case Effect.KEEP_AUDIO, Chunk() | Part(), after if after is not None:
+                    self.keep_audio(draft, id, after.audio[-1], command.data, arrival)
+                case Effect.KEEP_RECEIPT, Chunk(), after if after is not None:
+                    receipt = Receipt(command.idempotency, arrival.digest)
+                    draft.put(draft.store.row_key(id, keys.RECEIPT, after.audio[-1]), rows.encode(receipt))
+                case Effect.KEEP_REQUEST, Opened() | Accepted(), _:
+                    draft.put(draft.store.row_key(id, keys.REQUEST), rows.encode(command))
+                case Effect.WATCH, _, after if after is not None:
+                    self._watch(draft, id, after)
+                case Effect.UNWATCH, Expired() | Overdue(), _:
+                    draft.delete(draft.store.due_key(command.due, id))
+                case _:
+                    self.carry_out(draft, id, effect, head, step.head)
+        if step.effects or step.head is not head:
+            self.changes.changed[id] = None
+        self._answers.append((command.command, step.verdict))
+
+    def _fold_again(self, draft: Draft[H], id: str, head: H, command: C) -> None:
+        """A command that was folded before the last stop: write its rows again, the changelog may not have them."""
+        draft.put_head(id, head)
+        for key in _written_keys(draft.store, id, head, command):
+            if (value := draft.get(key)) is not None:
+                draft.put(key, value)
+        if isinstance(command, Expired | Overdue):
+            draft.delete(draft.store.due_key(command.due, id))
+        if not isinstance(command, Chunk | Sealed) and not (isinstance(command, Part) and command.number):
+            self._watch(draft, id, head)
+        self.changes.changed[id] = self.changes.work[id] = None
+
+    def keep_audio(self, draft: Draft[H], id: str, number: int, data: bytes, arrival: Arrival) -> None:
+        """Write the row of a chunk or part, and hold its audio in the log."""
+        row = AudioRow(arrival.offset, len(data), arrival.digest)
+        draft.put(draft.store.row_key(id, keys.AUDIO, number), rows.encode(row))
+        self.references.add(draft.store.partition.number, arrival.offset)
+
+    def _watch(self, draft: Draft[H], id: str, head: H) -> None:
+        draft.put(draft.store.due_key(head.due(self.lifetime_ms), id), b"")
+
+    def written(self) -> None:
+        """Resolve the verdicts of the batch and tell what it changed."""
+        answers, self._answers = self._answers, []
+        for command, verdict in answers:
+            self.verdicts.resolve(command, verdict)
+        super().written()
+
+
+def _arrival(draft: Draft[Any], id: str, command: SessionCommand | JobCommand, record: LogRecord) -> Arrival:
+    if not isinstance(command, Chunk | Part):
+        return Arrival(record.offset, record.timestamp)
+    receipt = None
+    if isinstance(command, Chunk) and command.idempotency and command.sequence is not None:
+        receipt = rows.receipt(draft.get(draft.store.row_key(id, keys.RECEIPT, command.sequence)))
+    return Arrival(record.offset, record.timestamp, xxhash.xxh3_128_digest(command.data), receipt)
+
+
+def _written_keys(store: HeadStore[H], id: str, head: H, command: SessionCommand | JobCommand) -> list[bytes]:
+    """Return the keys under which a command may have written rows; what a chunk without a number got is not known."""
+    match command:
+        case Opened() | Accepted():
+            return [store.row_key(id, keys.REQUEST)]
+        case Chunk():
+            numbers = head.audio if command.sequence is None else (command.sequence,)
+            return [store.row_key(id, kind, number) for number in numbers for kind in (keys.AUDIO, keys.RECEIPT)]
+        case Part():
+            return [store.row_key(id, keys.AUDIO, command.number)]
+    return []

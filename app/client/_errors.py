@@ -1,21 +1,22 @@
-"""Everything that a call of the client can raise.
+"""Everything that a call of the client can raise, except OSError for a file that cannot be read.
 
 EarshotClientError
-├── Unreachable              the service did not answer, also not when asked again
-├── UnknownFormat            a file that is no audio of a kind that the service decodes
-├── SessionFailed            the session's audio cannot be analysed
-├── JobFailed                the job was removed before it ended
-└── Refused                  the service answered with an error
-    ├── SpeakerRefused 200   a rule of the speaker interface is broken, which it tells with the status of a success
-    ├── WrongKey       401
-    ├── Exhausted      402   the project's free seconds of the month are spent
-    ├── SessionClosed  403   the session takes no more chunks
-    ├── NoSession      404   the session never was, was deleted or has expired
-    ├── NoJob          404   the job never was, was deleted or has expired
-    ├── WrongSequence  409   the chunk number is not the next one
-    ├── JobConflict    409   the job has not ended, or the Idempotency-Key was used for another request
-    ├── EngineAway     502   the speaker engine does not answer
-    └── Busy           503   the service was still busy after all retries
+├── DeadlineExceeded             the `timeout` of the call passed
+├── ServiceUnreachable           the service did not answer, in none of the tries
+├── UnknownFormat                the file is not audio of a kind that the service decodes
+├── SessionFailed                the session's audio cannot be analysed
+├── JobDeleted                   the job was deleted before it ended
+└── RequestRefused               the service answered with an error
+    ├── SpeakerRequestRefused 200   a rule about speakers is broken; the service reports it with the status of a success
+    ├── WrongKey              401
+    ├── QuotaExceeded         402   the project's free seconds of the month are spent
+    ├── SessionClosed         403   the session takes no more chunks
+    ├── SessionNotFound       404   the session never existed, was deleted or has expired
+    ├── JobNotFound           404   the job never existed, was deleted or has expired
+    ├── WrongSequence         409   the chunk number is not the next one
+    ├── JobConflict           409   the job has not ended, or the Idempotency-Key was used for another request
+    ├── EngineUnavailable     502   the speaker engine does not answer
+    └── ServiceBusy           503   the service was still busy at the last try
 """
 
 from __future__ import annotations
@@ -25,86 +26,100 @@ from typing import Final
 
 
 class EarshotClientError(Exception):
-    """The service could not be used."""
+    """The base of all errors of this package."""
 
 
-class Unreachable(EarshotClientError):
-    """No answer came; whether the request was carried out is not known."""
+class DeadlineExceeded(EarshotClientError):
+    """The `timeout` of the call passed.
+
+    It is not known whether the service carried out the last request. A job that was accepted goes on.
+    """
+
+
+class ServiceUnreachable(EarshotClientError):
+    """No answer came, or none that this client understands. It is not known whether the request was carried out."""
 
 
 class UnknownFormat(EarshotClientError):
-    """The file is not audio of a kind that the service decodes."""
+    """The file is not audio of a kind that the service decodes. Nothing was sent."""
 
 
 class SessionFailed(EarshotClientError):
-    """The session became readonly because of an error, which is the message."""
+    """The session became readonly because of an error. The message is the service's."""
 
 
-class JobFailed(EarshotClientError):
-    """The job will have no result, for the reason that is the message."""
+class JobDeleted(EarshotClientError):
+    """The job was deleted before it ended, so it has no result. The message is the service's."""
 
 
-class Refused(EarshotClientError):
-    """The service answered with an error: `status` and the service's own words."""
+class RequestRefused(EarshotClientError):
+    """The service answered with an error.
+
+    Attributes:
+        status: the HTTP status, 400 to 599; 200 for a SpeakerRequestRefused.
+    """
 
     def __init__(self, status: int, message: str) -> None:
+        """Make the error of an answer with an HTTP status; `message` is what the service wrote."""
         super().__init__(message)
         self.status = status
 
 
-class SpeakerRefused(Refused):
-    """A rule of the speaker interface is broken: of names, recordings, or how many there may be."""
+class SpeakerRequestRefused(RequestRefused):
+    """A rule about speakers is broken: about names, recordings, or how many there may be."""
 
 
-class WrongKey(Refused):
+class WrongKey(RequestRefused):
     """The key of the project or the organization is missing or invalid."""
 
 
-class Exhausted(Refused):
+class QuotaExceeded(RequestRefused):
     """The project's free seconds of the month are spent."""
 
 
-class SessionClosed(Refused):
+class SessionClosed(RequestRefused):
     """The session takes no more chunks."""
 
 
-class NoSession(Refused):
-    """The session never was, was deleted or has expired."""
+class SessionNotFound(RequestRefused):
+    """The session never existed, was deleted or has expired."""
 
 
-class NoJob(Refused):
-    """The job never was, was deleted or has expired."""
+class JobNotFound(RequestRefused):
+    """The job never existed, was deleted or has expired, or belongs to another project."""
 
 
-class WrongSequence(Refused):
+class WrongSequence(RequestRefused):
     """The chunk number is not the next one."""
 
 
-class JobConflict(Refused):
+class JobConflict(RequestRefused):
     """The job has not ended, or the Idempotency-Key was used for another request."""
 
 
-class EngineAway(Refused):
+class EngineUnavailable(RequestRefused):
     """The speaker engine does not answer."""
 
 
-class Busy(Refused):
-    """The service was still busy after all retries."""
+class ServiceBusy(RequestRefused):
+    """The service was still busy at the last try."""
 
 
-Kinds = Mapping[int, type[Refused]]
+ErrorClasses = Mapping[int, type[RequestRefused]]
 
-BY_STATUS: Final[Kinds] = {
+#: The class of each HTTP status, for sessions, jobs and speakers. All other statuses are RequestRefused.
+SESSION_ERRORS: Final[ErrorClasses] = {
     401: WrongKey,
     403: SessionClosed,
-    404: NoSession,
+    404: SessionNotFound,
     409: WrongSequence,
-    503: Busy,
+    503: ServiceBusy,
 }
-BY_JOB_STATUS: Final[Kinds] = {401: WrongKey, 402: Exhausted, 404: NoJob, 409: JobConflict, 503: Busy}
-BY_SPEAKER_STATUS: Final[Kinds] = {401: WrongKey, 502: EngineAway, 503: Busy}
-
-
-def refused(status: int, message: str, kinds: Kinds = BY_STATUS) -> Refused:
-    """Return the error of an answer."""
-    return kinds.get(status, Refused)(status, message)
+JOB_ERRORS: Final[ErrorClasses] = {
+    401: WrongKey,
+    402: QuotaExceeded,
+    404: JobNotFound,
+    409: JobConflict,
+    503: ServiceBusy,
+}
+SPEAKER_ERRORS: Final[ErrorClasses] = {401: WrongKey, 502: EngineUnavailable, 503: ServiceBusy}

@@ -1,4 +1,4 @@
-"""Reading what the service says."""
+"""Decoding what the service answers."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from typing import TypeVar
 
 import msgspec
 
-from app.client._errors import Unreachable
+from ._errors import ServiceUnreachable
 
 T = TypeVar("T")
 
 
 def decoded(data: bytes, kind: type[T]) -> T:
-    """Return what some JSON says.
+    """Return the value that is written in some JSON.
 
     Raises:
-        Unreachable: it says nothing of that kind.
+        ServiceUnreachable: it is no JSON of that kind, so another program answers at this URL.
     """
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.MsgspecError as error:
-        raise Unreachable(f"what answers there does not speak this interface: {error}") from None
+        raise ServiceUnreachable(f"what answers there does not speak this interface: {error}") from None

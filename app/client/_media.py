@@ -1,17 +1,17 @@
-"""Audio files: their content type, told by the first bytes, and their chunks."""
+"""Audio files: their content type, which their first bytes tell, and what a session or a job needs of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
-from app.client._errors import UnknownFormat
-from app.client._models import Opening, Sensitivity
+from ._errors import UnknownFormat
+from ._session_values import Sensitivity, SessionOptions
 
 #: Bytes of a file session's chunk, as the interface advises.
 CHUNK: Final = 1024 * 1024
-#: Bytes that `content_type` wants to see.
+#: Bytes at the beginning of a file that tell its content type.
 HEAD: Final = 12
 
 _AT_START: Final = {
@@ -28,36 +28,42 @@ _CONTAINERS: Final = {
 
 
 def content_type(head: bytes) -> str | None:
-    """Return the content type of a file that begins with `head`, None when it is no format the service decodes."""
+    """Return the content type of a file that begins with `head`, None when it is no format that the service decodes."""
     for magic, kind in _AT_START.items():
         if head.startswith(magic):
             return kind
     container = _CONTAINERS.get((head[:4], head[8:12]))
     if container is not None:
         return container
-    return "audio/mp3" if _mpeg_frame(head) else None
+    return "audio/mp3" if _is_mpeg_frame(head) else None
 
 
-def opening(path: Path, sensitivity: Sensitivity) -> Opening:
-    """Return what a session for a file is opened with.
+def content_type_of(file: BinaryIO) -> str | None:
+    """Return the content type of an open file, and leave the file at its beginning."""
+    file.seek(0)
+    kind = content_type(file.read(HEAD))
+    file.seek(0)
+    return kind
+
+
+def name_of(file: BinaryIO) -> str:
+    """Return the name of an open file without its folder, `audio` for one that has no name."""
+    return Path(str(getattr(file, "name", "audio"))).name
+
+
+def session_options(file: BinaryIO, name: str, sensitivity: Sensitivity) -> SessionOptions:
+    """Return the options of a session for an open file.
 
     Raises:
-        UnknownFormat, OSError.
+        UnknownFormat: it is no format that the service decodes.
+        OSError: it cannot be read.
     """
-    with path.open("rb") as file:
-        kind = content_type(file.read(HEAD))
+    kind = content_type_of(file)
     if kind is None:
         raise UnknownFormat("not a WAV, MP3, Ogg, FLAC or AIFF file")
-    return Opening("file", kind, sensitivity, path.stat().st_size, path.name)
+    return SessionOptions("file", kind, sensitivity, os.fstat(file.fileno()).st_size, name)
 
 
-def chunks(path: Path) -> Iterator[bytes]:
-    """Read a file in the chunks of a file session."""
-    with path.open("rb") as file:
-        while chunk := file.read(CHUNK):
-            yield chunk
-
-
-def _mpeg_frame(head: bytes) -> bool:
+def _is_mpeg_frame(head: bytes) -> bool:
     """Tell whether an MPEG audio frame header of layer III stands here: eleven set bits, then version and layer."""
     return len(head) >= 2 and head[0] == 0xFF and head[1] & 0xE6 == 0xE2

@@ -13,7 +13,7 @@ from topics.errors import BadRequest
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from app.client import Client, JobEvent, Options
+    from app.client import Client, JobEvent, JobOptions
 
 
 def register(app: typer.Typer) -> None:
@@ -47,9 +47,9 @@ def analyze(
         raise BadRequest("--srt, --vtt and --idempotency-key are for one file")
     if prompt and not insights:
         raise BadRequest("--prompt needs --insights")
-    from app.client import Options
+    from app.client import JobOptions
 
-    options = Options(
+    options = JobOptions(
         sound_event_detection=sounds,
         speech_analysis=speech,
         audio_insights=insights,
@@ -72,7 +72,7 @@ def analyze(
 def _done(
     client: Client,
     file: Path,
-    options: Options,
+    options: JobOptions,
     idempotency_key: str | None,
     json: bool,
     srt: Path | None,
@@ -82,20 +82,20 @@ def _done(
     job = _sent(client, file, options, idempotency_key)
     whole = _told(file, _followed(client, job), json)
     if srt:
-        srt.write_text(client.captions(job, "srt"), encoding="utf-8")
+        srt.write_text(client.job_captions(job, "srt"), encoding="utf-8")
     if vtt:
-        vtt.write_text(client.captions(job, "vtt"), encoding="utf-8")
+        vtt.write_text(client.job_captions(job, "vtt"), encoding="utf-8")
     return whole
 
 
-def _sent(client: Client, file: Path, options: Options, idempotency_key: str | None) -> str:
+def _sent(client: Client, file: Path, options: JobOptions, idempotency_key: str | None) -> str:
     with _bar() as bar, bar.open(file, "rb", description="sending") as opened:
         return client.analyze_file(opened, options, name=file.name, idempotency_key=idempotency_key).id
 
 
 def _followed(client: Client, job: str) -> JobEvent:
     """Return the event that completed a job; who stops listening is told which it was."""
-    from app.client import Unreachable
+    from app.client import ServiceUnreachable
 
     with _bar() as bar:
         task = bar.add_task("analysing", total=1.0)
@@ -103,7 +103,7 @@ def _followed(client: Client, job: str) -> JobEvent:
             for event in client.job_events(job):
                 if event.kind == "progress":
                     bar.update(task, completed=event.progress.progress)
-        except (KeyboardInterrupt, Unreachable):
+        except (KeyboardInterrupt, ServiceUnreachable):
             typer.echo(f"earshot: job {job} goes on without you", err=True)
             raise
     return event
@@ -126,6 +126,6 @@ def _told(file: Path, event: JobEvent, json: bool) -> bool:
         from infra.cli.summary import show
 
         show(str(file), result)
-    for service, why in result.faults.items():
+    for service, why in result.errors.items():
         typer.echo(f"earshot: {file}: {service}: {why}", err=True)
-    return not result.faults
+    return not result.errors

@@ -62,11 +62,11 @@ def _reports(client: Client, files: list[Path], sensitivity: Sensitivity, jobs: 
 
 def _report(client: Client, file: Path, sensitivity: Sensitivity) -> Report:
     """Send a file. A service that is away or does not know the key is no fault of the file, and is raised."""
-    from app.client import EarshotClientError, Unreachable, WrongKey
+    from app.client import EarshotClientError, ServiceUnreachable, WrongKey
 
     try:
         return Report(str(file), tuple(client.detect(file, sensitivity)))
-    except (Unreachable, WrongKey):
+    except (ServiceUnreachable, WrongKey):
         raise
     except OSError as error:
         return Report(str(file), error=error.strerror or str(error))

@@ -40,18 +40,18 @@ def listen(
     tag_sensitivity: remote.TagSensitivity = None,
 ) -> None:
     """Stream audio in chunks of half a second and print events as they come; Ctrl-C ends the stream."""
-    from app.client import Opening
+    from app.client import SessionOptions
 
     source = _source(file, speed, rate, sample_format, channels)
     wanted = remote.sensitivity(sensitivity, tag_sensitivity)
     with remote.connected(url, key) as client:
-        session = client.create_session(Opening("stream", source.content_type, wanted))
+        session = client.create_session(SessionOptions("stream", source.content_type, wanted))
         with _screen(source.seconds) as (show, advance):
             reader = _Reader(client, session.id, show, whole)
             try:
                 _send(client, session.id, source, reader, advance)
             finally:
-                client.seal(session.id)
+                client.seal_session(session.id)
             reader.finish()
 
 
@@ -98,7 +98,7 @@ class _Reader:
     """A thread that prints the events of a session while another one sends."""
 
     def __init__(self, client: Client, session: str, show: Print, whole: bool) -> None:
-        self._events = client.events(session)
+        self._events = client.session_events(session)
         self._print = (_print_runs if whole else _print_windows, show)
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._read, daemon=True)

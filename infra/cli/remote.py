@@ -54,13 +54,13 @@ def connected_organization(url: str, org_key: str) -> Iterator[Client]:
 def printed(file: Path) -> Iterator[None]:
     """Print what is wrong with one file of several, and go on.
 
-    A service that is away or does not know the key is no fault of the file: `Unreachable` and `WrongKey` are raised.
+    A service that is away or does not know the key is no fault of the file: ServiceUnreachable and WrongKey are raised.
     """
-    from app.client import EarshotClientError, Unreachable, WrongKey
+    from app.client import EarshotClientError, ServiceUnreachable, WrongKey
 
     try:
         yield
-    except (Unreachable, WrongKey):
+    except (ServiceUnreachable, WrongKey):
         raise
     except OSError as error:
         typer.echo(f"earshot: {error.filename or file}: {error.strerror or error}", err=True)
@@ -82,9 +82,9 @@ def _client(url: str, key: str = "", org_key: str = "") -> Iterator[Client]:
 
 
 def _said(error: Exception, url: str, whose: str) -> str:
-    from app.client import Unreachable, WrongKey
+    from app.client import ServiceUnreachable, WrongKey
 
-    if isinstance(error, Unreachable):
+    if isinstance(error, ServiceUnreachable):
         return f"no answer from {url}: {error}"
     if isinstance(error, WrongKey):
         return f"the service at {url} does not know this {whose} key ({error})"

@@ -12,7 +12,7 @@ from infra.cli.output import AsJson, Row, Yes, confirm, show, show_all
 from topics.errors import EarshotError
 
 if TYPE_CHECKING:
-    from app.client import ReEnrolled, SpeakerProfile, SpokenTurn
+    from app.client import ReEnrollment, SpeakerProfile, SpeakerTurn
 
 #: How the service says that a recording is too long to be answered at once.
 TOO_LONG = "longer than 10 minutes"
@@ -62,12 +62,12 @@ def recognize(
     as_json: AsJson = False,
 ) -> None:
     """Print who speaks when, and how like the registered voice it is."""
-    from app.client import SpeakerRefused
+    from app.client import SpeakerRequestRefused
 
     with remote.connected_organization(url, org_key) as client:
         try:
             turns = client.recognize(file)
-        except SpeakerRefused as error:
+        except SpeakerRequestRefused as error:
             hint = f"; try earshot analyze --speakers {file}" if TOO_LONG in str(error) else ""
             raise EarshotError(f"{file}: {error}{hint}") from None
     if as_json:
@@ -89,7 +89,7 @@ def remove(
     """Delete a speaker with all samples and recordings."""
     confirm(yes, f"Delete speaker {name} and all their voice samples?")
     with remote.connected_organization(url, org_key) as client:
-        client.remove_speaker(name)
+        client.delete_speaker(name)
     show({"deleted": name}, as_json)
 
 
@@ -112,7 +112,7 @@ def re_enroll(
         raise typer.Exit(1)
 
 
-def _row(one: SpeakerProfile | SpokenTurn | ReEnrolled) -> Row:
+def _row(one: SpeakerProfile | SpeakerTurn | ReEnrollment) -> Row:
     """Return what the service said, under its own names."""
     import msgspec
 

@@ -12,27 +12,27 @@ from rich.text import Text
 from app.client import Event, Runs, Tag
 
 if TYPE_CHECKING:
-    from app.client import InsightsText, Result, Run, SpokenTurn, Turn, Window
+    from app.client import Insights, JobResult, Run, SpeakerTurn, Turn, Window
 
 
-def show(file: str, result: Result) -> None:
+def show(file: str, result: JobResult) -> None:
     """Print the result of a job of one file."""
     parts: list[RenderableType] = [_text(file, "bold")]
     if result.caption and result.caption.result:
         parts.append(_text(result.caption.result.caption, "italic"))
     if result.audio_insights and result.audio_insights.result:
         parts.append(_insights(result.audio_insights.result))
-    if result.speech_analysis and (result.speech_analysis.results or "speech_analysis" not in result.faults):
+    if result.speech_analysis and (result.speech_analysis.results or "speech_analysis" not in result.errors):
         parts.append(_transcript(result.speech_analysis.results))
     if result.sound_event_detection and (
-        result.sound_event_detection.results or "sound_event_detection" not in result.faults
+        result.sound_event_detection.results or "sound_event_detection" not in result.errors
     ):
         parts.append(_sounds(result.sound_event_detection.results))
     parts += [_text(f"note: {warning}", "yellow") for warning in result.metadata.get("warnings", ())]
     Console(highlight=False).print(Group(*parts, Text()))
 
 
-def show_turns(file: str, turns: Sequence[SpokenTurn]) -> None:
+def show_turns(file: str, turns: Sequence[SpeakerTurn]) -> None:
     """Print who speaks when in one file, how surely, and what."""
     table = _table("speakers", "from", "to", "speaker", "score", "text")
     for turn in turns:
@@ -43,7 +43,7 @@ def show_turns(file: str, turns: Sequence[SpokenTurn]) -> None:
     Console(highlight=False).print(Group(_text(file, "bold"), table if turns else Text("no speech"), Text()))
 
 
-def _insights(found: InsightsText) -> RenderableType:
+def _insights(found: Insights) -> RenderableType:
     table = _table("insights", "", "")
     for name, value in (
         ("environment", found.primary_sound_environment),

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import re
 from pathlib import Path
 
+import httpx2
 import pytest
 
-from app import client as package
 from app.client import (
     AsyncClient,
     Client,
     Event,
-    Opening,
     Sensitivity,
+    ServiceUnreachable,
     SessionFailed,
+    SessionOptions,
     UnknownFormat,
-    Unreachable,
     WrongKey,
     _media,
 )
+from app.client._version import USER_AGENT
 from tests.unit.app.client.conftest import HEARD
 from tests.unit.app.client.stub import KEY, Stub
 
-PCM = Opening("stream", "audio/x-raw; rate=16000; format=s16le", Sensitivity(1, {"Speech": -2}))
+PCM = SessionOptions("stream", "audio/x-raw; rate=16000; format=s16le", Sensitivity(1, {"Speech": -2}))
 WAV = b"RIFF\x00\x00\x00\x00WAVEfmt "
 
 
@@ -42,15 +45,15 @@ def test_a_stream_with_lost_answers_and_a_busy_service(stub: Stub) -> None:
         number = session.chunk_sequence
         for block in (b"a", b"b", b"c", b"d", b"e"):
             number = client.put_chunk(session.id, number, block)
-        client.seal(session.id)
-        assert names(list(client.events(session.id))) == HEARD
-        assert client.status(session.id).state == "readonly"
+        client.seal_session(session.id)
+        assert names(list(client.session_events(session.id))) == HEARD
+        assert client.session_status(session.id).state == "readonly"
         assert client.official_tags() == ("Dog_bark", "Speech")
         assert b"".join(stub.only.chunks) == b"abcde"
         assert stub.only.opening["tags_sensitivity"] == {"Speech": -2}
         assert stub.only.opening["default_sensitivity"] == 1
-        client.delete(session.id)
-        client.delete(session.id)
+        client.delete_session(session.id)
+        client.delete_session(session.id)
 
 
 def test_the_same_on_asyncio(stub: Stub) -> None:
@@ -60,11 +63,11 @@ def test_the_same_on_asyncio(stub: Stub) -> None:
             stub.faults.extend(["lost", "busy"])
             for number in range(5):
                 await client.put_chunk(session.id, number, b"abcde"[number : number + 1])
-            await client.seal(session.id)
-            events = [event async for event in client.events(session.id)]
-            assert (await client.status(session.id)).state == "readonly"
+            await client.seal_session(session.id)
+            events = [event async for event in client.session_events(session.id)]
+            assert (await client.session_status(session.id)).state == "readonly"
             assert await client.official_tags() == ("Dog_bark", "Speech")
-            await client.delete(session.id)
+            await client.delete_session(session.id)
             return events
 
     assert names(asyncio.run(told())) == HEARD
@@ -101,7 +104,7 @@ def test_failures_have_names(stub: Stub, tmp_path: Path) -> None:
 
 
 def test_nobody_there() -> None:
-    with Client("http://127.0.0.1:9", KEY) as client, pytest.raises(Unreachable, match="refused"):
+    with Client("http://127.0.0.1:9", KEY) as client, pytest.raises(ServiceUnreachable, match="refused"):
         client.create_session(PCM)
 
 
@@ -127,5 +130,25 @@ def test_content_types_are_told_by_the_first_bytes(head: bytes, kind: str | None
     assert _media.content_type(head) == kind
 
 
-def test_every_public_name_exists() -> None:
-    assert [name for name in package.__all__ if not hasattr(package, name)] == []
+@pytest.mark.parametrize("agent", [USER_AGENT, "kennel/2"])
+def test_the_user_agent(agent: str) -> None:
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        agents.append(request.headers["User-Agent"])
+        return httpx2.Response(200, json=[])
+
+    async def run() -> None:
+        async with AsyncClient("http://earshot", transport=transport, user_agent=agent) as client:
+            await client.official_tags()
+
+    agents: list[str] = []
+    transport = httpx2.MockTransport(answer)
+    with Client("http://earshot", transport=transport, user_agent=agent) as client:
+        client.official_tags()
+    asyncio.run(run())
+    assert agents == [agent, agent]
+
+
+def test_the_user_agent_of_the_package() -> None:
+    assert re.fullmatch(r"earshot-client/\d+\.\d+\.\d+ python/3\.\d+\.\d+", USER_AGENT)
+    for cls in Client, AsyncClient:
+        assert inspect.signature(cls).parameters["user_agent"].default == USER_AGENT

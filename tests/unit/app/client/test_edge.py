@@ -6,7 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from app.client import Client, EngineAway, JobConflict, NoJob, Options, ReEnrolled, Refused, SpeakerRefused, WrongKey
+from app.client import (
+    Client,
+    EngineUnavailable,
+    JobConflict,
+    JobNotFound,
+    JobOptions,
+    ReEnrollment,
+    RequestRefused,
+    SpeakerRequestRefused,
+    WrongKey,
+)
 from infra.examples import RECORDING
 from tests.unit.app.conftest import ORG_KEY, House, serving
 from tests.unit.app.jobs.conftest import ALL, CAPTION_PORTION, INSIGHTS_PORTION, TURNS, sounds, transcript, translated
@@ -14,7 +24,7 @@ from topics import errors
 from topics.errors import AudioError
 from topics.jobs.options import Service
 
-EVERYTHING = Options(
+EVERYTHING = JobOptions(
     sound_event_detection=True,
     speech_analysis=True,
     audio_insights=True,
@@ -36,7 +46,7 @@ def test_a_job() -> None:
         assert (accepted.options, accepted.source.filename) == (ALL, Path(RECORDING).name)
         assert b"".join(house.jobs.jobs[job.id].parts.values()) == Path(RECORDING).read_bytes()
         with pytest.raises(JobConflict):
-            client.captions(job.id, "vtt")
+            client.job_captions(job.id, "vtt")
         house.jobs.perform(job.id, Service.SOUND, sounds("Siren", "Siren", ""), audio_ms=4000)
         house.jobs.perform(job.id, Service.SPEECH, transcript(*TURNS))
         house.jobs.perform(job.id, Service.INSIGHTS, INSIGHTS_PORTION)
@@ -46,7 +56,7 @@ def test_a_job() -> None:
         assert [one.kind for one in events] == ["partial_result"] * 5 + ["progress", "completed"]
         assert events[-2].progress.services["caption"].progress == 1.0
         result = events[-1].result
-        assert result == client.result(job.id) == client.job(job.id).result
+        assert result == client.job_result(job.id) == client.job(job.id).result
         assert result.sound_event_detection
         assert [[one.name for one in window.classes] for window in result.sound_event_detection.results] == [
             ["Siren"],
@@ -63,22 +73,22 @@ def test_a_job() -> None:
         assert result.caption.result.caption == "Two people greet each other."
         assert result.translation
         assert (result.translation.target_lang, len(result.translation.results)) == ("en", 2)
-        assert (result.faults, result.metadata["warnings"]) == ({}, ["a note"])
-        assert client.captions(job.id, "srt").startswith("1\n")
+        assert (result.errors, result.metadata["warnings"]) == ({}, ["a note"])
+        assert client.job_captions(job.id, "srt").startswith("1\n")
         client.delete_job(job.id)
-        with pytest.raises(NoJob):
+        with pytest.raises(JobNotFound):
             list(client.job_events(job.id))
 
 
 def test_refusals() -> None:
     house = House()
     with serving(house) as running, Client(running.url, running.key, sleep=lambda seconds: None) as client:
-        with pytest.raises(Refused, match="audio_insights requires both"):
-            client.analyze_file(Path(RECORDING), Options(speech_analysis=True, audio_insights=True))
-        with pytest.raises(Refused, match=r"Validation error: body\.options\.speech_lang"):
-            client.analyze_file(Path(RECORDING), Options(speech_analysis=True, speech_lang="no language at all"))
+        with pytest.raises(RequestRefused, match="audio_insights requires both"):
+            client.analyze_file(Path(RECORDING), JobOptions(speech_analysis=True, audio_insights=True))
+        with pytest.raises(RequestRefused, match=r"Validation error: body\.options\.speech_lang"):
+            client.analyze_file(Path(RECORDING), JobOptions(speech_analysis=True, speech_lang="no language at all"))
         house.prober.failure = AudioError("the audio is empty")
-        with pytest.raises(Refused, match="the audio is empty"):
+        with pytest.raises(RequestRefused, match="the audio is empty"):
             client.analyze_file(Path(RECORDING))
 
 
@@ -92,20 +102,26 @@ def test_speakers(tmp_path: Path) -> None:
         assert (anna.name, anna.total_length, anna.samples, anna.is_compatible) == ("Anna_Kim", 5.0, 1, True)
         assert client.speakers() == (anna,)
         (turn,) = client.recognize(voice)
-        assert (turn.name, turn.known, turn.score, turn.start_ms, turn.end_ms) == ("Anna_Kim", True, 1.0, 30, 5000)
+        assert (turn.name, turn.is_registered, turn.score, turn.start_ms, turn.end_ms) == (
+            "Anna_Kim",
+            True,
+            1.0,
+            30,
+            5000,
+        )
         house.speakers.organizations["organization"]["Anna_Kim"].compatible = False
-        assert client.re_enroll("Anna_Kim") == ReEnrolled("Anna_Kim", 1, 0)
-        client.remove_speaker("Anna_Kim")
+        assert client.re_enroll("Anna_Kim") == ReEnrollment("Anna_Kim", 1, 0)
+        client.delete_speaker("Anna_Kim")
         (turn,) = client.recognize(voice)
-        assert (turn.name, turn.known, turn.score) == ("Unknown 0", False, -1.0)
-        with pytest.raises(SpeakerRefused, match="speaker not found"):
-            client.remove_speaker("Anna_Kim")
-        with pytest.raises(SpeakerRefused, match="only alphabet, number and underscore are allowed"):
+        assert (turn.name, turn.is_registered, turn.score) == ("Unknown 0", False, -1.0)
+        with pytest.raises(SpeakerRequestRefused, match="speaker not found"):
+            client.delete_speaker("Anna_Kim")
+        with pytest.raises(SpeakerRequestRefused, match="only alphabet, number and underscore are allowed"):
             client.add_voice("Anna Kim", voice)
         house.speakers.failure = errors.EngineAway("why is for the log")
-        with pytest.raises(EngineAway, match=r"^speaker service unavailable$"):
+        with pytest.raises(EngineUnavailable, match=r"^speaker service unavailable$"):
             client.add_voice("Anna_Kim", voice)
-        with pytest.raises(EngineAway, match=r"^recognition service unavailable$"):
+        with pytest.raises(EngineUnavailable, match=r"^recognition service unavailable$"):
             client.recognize(voice)
         with Client(running.url, org_key=running.key) as stranger, pytest.raises(WrongKey):
             stranger.speakers()

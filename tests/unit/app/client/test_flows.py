@@ -5,27 +5,36 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from app.client import NoSession, Opening, Refused, SessionFailed, Unreachable, WrongKey, WrongSequence, _flows
-from app.client._flows import RETRIES, Answer, Call, Flow, Lost, Pause, Step, T
-from app.client._models import Page
+from app.client import (
+    RequestRefused,
+    ServiceUnreachable,
+    SessionFailed,
+    SessionNotFound,
+    SessionOptions,
+    WrongKey,
+    WrongSequence,
+    _session_flows,
+)
+from app.client._calls import RETRIES, Answer, Call, Flow, NoAnswer, Pause, Step, T
+from app.client._session_values import EventPage
 
 BUSY = Answer(503, b'{"error": "busy"}')
 REFS = Answer(200, b'{"session_id": "s", "chunk_sequence": 4}')
 
 
-def driven(flow: Flow[T], *answers: Answer | Lost) -> tuple[list[Step], T]:
+def driven(flow: Flow[T], *answers: Answer | NoAnswer) -> tuple[list[Step], T]:
     """Answer the calls of a flow in turn; return what it asked for and what it returned."""
     left = list(answers)
     steps: list[Step] = []
-    came: Answer | Lost | None = None
+    reply: Answer | NoAnswer | None = None
     while True:
         try:
-            step = flow.send(came)
+            step = flow.send(reply)
         except StopIteration as stop:
             assert left == []
             return steps, stop.value
         steps.append(step)
-        came = left.pop(0) if isinstance(step, Call) else None
+        reply = left.pop(0) if isinstance(step, Call) else None
 
 
 def calls(steps: list[Step]) -> list[Call]:
@@ -40,7 +49,7 @@ def status(results: int, token: str | None = None, error: str | None = None) -> 
 
 
 def test_an_upload_is_the_same_call_each_time() -> None:
-    steps, number = driven(_flows.put_chunk("s", 3, b"pcm"), Lost("reset"), BUSY, REFS)
+    steps, number = driven(_session_flows.put_chunk("s", 3, b"pcm"), NoAnswer("reset"), BUSY, REFS)
     first, pause, second, longer, third = steps
     assert first == second == third
     assert isinstance(first, Call)
@@ -51,34 +60,36 @@ def test_an_upload_is_the_same_call_each_time() -> None:
 
 def test_another_upload_has_another_idempotency_key() -> None:
     uploads = [("s", 0, b"a"), ("s", 1, b"a"), ("s", 0, b"b"), ("t", 0, b"a"), ("s", 10, b"a"), ("s", 1, b"0 a")]
-    keys = {calls(driven(_flows.put_chunk(*upload), REFS)[0])[0].headers["Idempotency-Key"] for upload in uploads}
+    keys = {
+        calls(driven(_session_flows.put_chunk(*upload), REFS)[0])[0].headers["Idempotency-Key"] for upload in uploads
+    }
     assert len(keys) == len(uploads)
 
 
 @pytest.mark.parametrize(("asked", "waited"), [(7.0, 7.0), (0.0, RETRIES[0]), (3600.0, 30.0)])
 def test_retry_after_is_honoured_within_bounds(asked: float, waited: float) -> None:
-    steps, _ = driven(_flows.seal("s"), msgspec.structs.replace(BUSY, retry_after=asked), Answer(204))
+    steps, _ = driven(_session_flows.seal("s"), msgspec.structs.replace(BUSY, retry_after=asked), Answer(204))
     assert steps[1] == Pause(waited)
 
 
 def test_a_service_that_stays_away_is_unreachable() -> None:
-    with pytest.raises(Unreachable, match="refused"):
-        driven(_flows.read("s", None), *[Lost("refused")] * (len(RETRIES) + 1))
+    with pytest.raises(ServiceUnreachable, match="refused"):
+        driven(_session_flows.status("s", None), *[NoAnswer("refused")] * (len(RETRIES) + 1))
 
 
 def test_a_service_that_stays_busy_says_so() -> None:
-    with pytest.raises(Refused, match="busy") as raised:
-        driven(_flows.read("s", None), *[BUSY] * (len(RETRIES) + 1))
+    with pytest.raises(RequestRefused, match="busy") as raised:
+        driven(_session_flows.status("s", None), *[BUSY] * (len(RETRIES) + 1))
     assert raised.value.status == 503
 
 
 def test_an_opening_without_an_answer_is_not_repeated() -> None:
-    with pytest.raises(Unreachable):
-        driven(_flows.create("key", Opening("stream", "audio/wav")), Lost("reset"))
+    with pytest.raises(ServiceUnreachable):
+        driven(_session_flows.create("key", SessionOptions("stream", "audio/wav")), NoAnswer("reset"))
 
 
 def test_an_opening_waits_for_a_busy_service() -> None:
-    steps, session = driven(_flows.create("key", Opening("file", "audio/wav", total_size=5)), BUSY, REFS)
+    steps, session = driven(_session_flows.create("key", SessionOptions("file", "audio/wav", total_size=5)), BUSY, REFS)
     assert session.id == "s"
     first = calls(steps)[0]
     assert first.headers["X-Api-Key"] == "key"
@@ -91,39 +102,41 @@ def test_an_opening_waits_for_a_busy_service() -> None:
     }
 
 
-@pytest.mark.parametrize(("code", "error"), [(401, WrongKey), (404, NoSession), (409, WrongSequence), (500, Refused)])
-def test_refusals_have_names_and_the_words_of_the_service(code: int, error: type[Refused]) -> None:
+@pytest.mark.parametrize(
+    ("code", "error"), [(401, WrongKey), (404, SessionNotFound), (409, WrongSequence), (500, RequestRefused)]
+)
+def test_refusals_have_names_and_the_words_of_the_service(code: int, error: type[RequestRefused]) -> None:
     with pytest.raises(error, match="because") as raised:
-        driven(_flows.seal("s"), Answer(code, b'{"error": "because", "status_code": 1}'))
+        driven(_session_flows.seal("s"), Answer(code, b'{"error": "because", "status_code": 1}'))
     assert raised.value.status == code
 
 
 def test_a_refusal_in_another_tongue_still_has_its_status() -> None:
-    with pytest.raises(Refused, match="answered 500"):
-        driven(_flows.seal("s"), Answer(500, b"Internal Server Error"))
+    with pytest.raises(RequestRefused, match="answered 500"):
+        driven(_session_flows.seal("s"), Answer(500, b"Internal Server Error"))
 
 
 def test_what_is_no_earshot_is_named() -> None:
-    with pytest.raises(Unreachable, match="does not speak"):
-        driven(_flows.read("s", None), Answer(200, b"<html>"))
+    with pytest.raises(ServiceUnreachable, match="does not speak"):
+        driven(_session_flows.status("s", None), Answer(200, b"<html>"))
 
 
 def test_deleting_what_is_gone_is_no_error() -> None:
-    driven(_flows.delete("s"), Lost("reset"), Answer(404, b'{"error": "gone"}'))
+    driven(_session_flows.delete("s"), NoAnswer("reset"), Answer(404, b'{"error": "gone"}'))
 
 
 def test_following_takes_each_page_once_and_rests_after_an_empty_one() -> None:
-    steps, _ = driven(_flows.follow("s"), status(2, "a"), status(0, "a"), status(1))
+    steps, _ = driven(_session_flows.events("s"), status(2, "a"), status(0, "a"), status(1))
     assert [call.query for call in calls(steps)] == [{}, {"next_token": "a"}, {"next_token": "a"}]
-    assert [len(step.events) for step in steps if isinstance(step, Page)] == [2, 0, 1]
-    assert [step for step in steps if isinstance(step, Pause)] == [Pause(_flows.EMPTY_PAUSE)]
+    assert [len(step.events) for step in steps if isinstance(step, EventPage)] == [2, 0, 1]
+    assert [step for step in steps if isinstance(step, Pause)] == [Pause(_session_flows.EMPTY_PAUSE)]
 
 
 def test_a_failed_session_gives_its_events_first() -> None:
-    flow = _flows.follow("s")
+    flow = _session_flows.events("s")
     next(flow)
     page = flow.send(status(2, error="not a WAV file"))
-    assert isinstance(page, Page)
+    assert isinstance(page, EventPage)
     assert len(page.events) == 2
     with pytest.raises(SessionFailed, match="not a WAV file"):
         next(flow)

@@ -13,15 +13,15 @@ from app.client import (
     AsyncClient,
     Client,
     EarshotClientError,
-    Exhausted,
     JobConflict,
+    JobDeleted,
     JobEvent,
-    JobFailed,
-    NoJob,
-    Options,
-    Refused,
+    JobNotFound,
+    JobOptions,
+    QuotaExceeded,
+    RequestRefused,
+    ServiceUnreachable,
     Turn,
-    Unreachable,
     WrongKey,
 )
 from tests.unit.app.client.jobs_stub import FAULTY, JobStub, error, event, story
@@ -48,7 +48,7 @@ def test_a_job_from_beginning_to_end(jobs: JobStub, wav: Path) -> None:
     first, second, third = story(jobs.result)
     jobs.connections.extend([first + second[:-1], second + third[:-9]])
     with client(jobs) as shell:
-        job = shell.analyze_file(wav, Options(speech_analysis=True, speech_lang="ko"))
+        job = shell.analyze_file(wav, JobOptions(speech_analysis=True, speech_lang="ko"))
         assert (jobs.uploads, list(jobs.jobs), job.status) == (3, [job.id], "accepted")
         sent = jobs.jobs[job.id]
         assert (sent.options, sent.data) == ({"speech_analysis": True, "speech_lang": "ko"}, WAV)
@@ -58,12 +58,12 @@ def test_a_job_from_beginning_to_end(jobs: JobStub, wav: Path) -> None:
         assert [one.kind for one in events] == KINDS
         assert jobs.after == [None, "1", "2"]
         assert (events[0].progress.progress, events[0].progress.services["caption"].status) == (0.5, "running")
-        assert events[-1].result == shell.job(job.id).result == shell.result(job.id)
+        assert events[-1].result == shell.job(job.id).result == shell.job_result(job.id)
         assert [one.kind for one in shell.job_events(job.id, "2")] == ["completed"]
-        assert shell.captions(job.id, "srt") == "captions as srt – héllo"
+        assert shell.job_captions(job.id, "srt") == "captions as srt – héllo"
         shell.delete_job(job.id)
         shell.delete_job(job.id)
-        with pytest.raises(NoJob, match="Not Found"):
+        with pytest.raises(JobNotFound, match="Not Found"):
             shell.job(job.id)
 
 
@@ -80,11 +80,11 @@ def test_the_same_on_asyncio(jobs: JobStub, wav: Path) -> None:
             jobs.connections.append(story(jobs.result)[0])
             events = [one async for one in shell.job_events(job.id)]
             jobs.connections.append(story(jobs.result)[0])
-            assert await shell.result(job.id) == (await shell.job(job.id)).result
-            assert await shell.captions(job.id, "vtt") == "captions as vtt – héllo"
+            assert await shell.job_result(job.id) == (await shell.job(job.id)).result
+            assert await shell.job_captions(job.id, "vtt") == "captions as vtt – héllo"
             await shell.delete_job(job.id)
-            with pytest.raises(NoJob):
-                await shell.result(job.id)
+            with pytest.raises(JobNotFound):
+                await shell.job_result(job.id)
             return events
 
     assert [one.kind for one in asyncio.run(told())] == KINDS
@@ -92,7 +92,7 @@ def test_the_same_on_asyncio(jobs: JobStub, wav: Path) -> None:
 
 def test_results_have_types(jobs: JobStub, wav: Path) -> None:
     with client(jobs) as shell:
-        result = shell.result(shell.analyze_file(wav).id)
+        result = shell.job_result(shell.analyze_file(wav).id)
         assert result.sound_event_detection
         assert [(one.start, [tag.name for tag in one.classes]) for one in result.sound_event_detection.results] == [
             (0, ["Dog_bark"]),
@@ -102,10 +102,10 @@ def test_results_have_types(jobs: JobStub, wav: Path) -> None:
         assert result.speech_analysis
         said = Turn(0.5, 3661.25, "Sit! \u2028 data: [good] dog", "SPEAKER_00", "Unknown 0", -1.0)
         assert result.speech_analysis.results == (said,)
-        assert (result.faults, result.caption) == ({}, None)
+        assert (result.errors, result.caption) == ({}, None)
         jobs.result = FAULTY
-        faulty = shell.result(shell.analyze_file(wav).id)
-        assert faulty.faults == {"speech_analysis": "ASR Engine API error: 500"}
+        faulty = shell.job_result(shell.analyze_file(wav).id)
+        assert faulty.errors == {"speech_analysis": "ASR Engine API error: 500"}
         assert faulty.audio_insights
         assert faulty.audio_insights.result
         assert faulty.audio_insights.result.notable_events == ("Dog_bark",)
@@ -131,9 +131,10 @@ def test_a_recording_is_read_in_pieces(jobs: JobStub) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "kind"), [(402, Exhausted), (404, NoJob), (409, JobConflict), (400, Refused), (413, Refused)]
+    ("status", "kind"),
+    [(402, QuotaExceeded), (404, JobNotFound), (409, JobConflict), (400, RequestRefused), (413, RequestRefused)],
 )
-def test_refusals_have_names(jobs: JobStub, wav: Path, status: int, kind: type[Refused]) -> None:
+def test_refusals_have_names(jobs: JobStub, wav: Path, status: int, kind: type[RequestRefused]) -> None:
     jobs.refusals.append(error(status, "because"))
     with client(jobs) as shell, pytest.raises(kind, match="because") as raised:
         shell.analyze_file(wav)
@@ -150,9 +151,9 @@ def test_refusals_say_what_they_know(jobs: JobStub, wav: Path) -> None:
     plain = PlainTextResponse("Internal Server Error", 500, {"Earshot-Reason": "the audio is empty"})
     jobs.refusals.extend([error(422, "Validation error", details=details), plain])
     with client(jobs) as shell:
-        with pytest.raises(Refused, match=r"^Validation error: body\.options\.spech \(extra_forbidden\)$"):
+        with pytest.raises(RequestRefused, match=r"^Validation error: body\.options\.spech \(extra_forbidden\)$"):
             shell.analyze_file(wav)
-        with pytest.raises(Refused, match=r"^the audio is empty$"):
+        with pytest.raises(RequestRefused, match=r"^the audio is empty$"):
             shell.analyze_file(wav)
 
 
@@ -161,7 +162,7 @@ def test_a_stream_waits_for_a_busy_service_and_not_for_one_that_refuses(jobs: Jo
         job = shell.analyze_file(wav).id
         jobs.refusals.append(error(503, "no owner"))
         assert [one.kind for one in shell.job_events(job)] == KINDS
-        with pytest.raises(NoJob):
+        with pytest.raises(JobNotFound):
             list(shell.job_events("another"))
 
 
@@ -171,21 +172,24 @@ def test_a_job_that_is_removed_meanwhile(jobs: JobStub, wav: Path) -> None:
         jobs.connections.append(event("error", {"error": "ask again"}, 0))
         assert [one.kind for one in shell.job_events(job)] == KINDS, "it went on elsewhere"
         jobs.removing = True
-        with pytest.raises(JobFailed, match="the job was removed"):
-            shell.result(job)
+        with pytest.raises(JobDeleted, match="the job was removed"):
+            shell.job_result(job)
 
 
 def test_a_stream_that_only_ends(jobs: JobStub, wav: Path) -> None:
     with client(jobs) as shell:
         job = shell.analyze_file(wav).id
         jobs.connections.extend([b": ping\n\n"] * 6)
-        with pytest.raises(Unreachable, match="the stream ended"):
+        with pytest.raises(ServiceUnreachable, match="the stream ended"):
             list(shell.job_events(job))
 
 
 def test_no_file_and_nobody_there(jobs: JobStub, tmp_path: Path, wav: Path) -> None:
     with client(jobs) as shell, pytest.raises(FileNotFoundError):
         shell.analyze_file(tmp_path / "none.wav")
-    assert issubclass(JobFailed, EarshotClientError)
-    with Client("http://127.0.0.1:9", KEY, sleep=lambda s: None) as shell, pytest.raises(Unreachable, match="refused"):
+    assert issubclass(JobDeleted, EarshotClientError)
+    with (
+        Client("http://127.0.0.1:9", KEY, sleep=lambda s: None) as shell,
+        pytest.raises(ServiceUnreachable, match="refused"),
+    ):
         shell.analyze_file(wav)

@@ -11,15 +11,15 @@ from starlette.responses import JSONResponse, PlainTextResponse
 
 from app.client import (
     AsyncClient,
-    Busy,
     Client,
-    EngineAway,
-    ReEnrolled,
-    Refused,
+    EngineUnavailable,
+    ReEnrollment,
+    RequestRefused,
+    ServiceBusy,
+    ServiceUnreachable,
     SpeakerProfile,
-    SpeakerRefused,
-    SpokenTurn,
-    Unreachable,
+    SpeakerRequestRefused,
+    SpeakerTurn,
     WrongKey,
 )
 from tests.unit.app.client.speakers_stub import ORG_KEY, SpeakerStub, refusal
@@ -53,8 +53,8 @@ def test_a_speaker_from_beginning_to_end(speakers: SpeakerStub, wav: Path) -> No
         assert shell.add_voice("Anna_Kim", file).samples == 2
         assert speakers.voices["Anna_Kim"][1] == WAV
         assert [one.name for one in shell.speakers()] == ["Anna_Kim"]
-        assert shell.re_enroll("Anna_Kim") == ReEnrolled("Anna_Kim", 2, 0)
-        shell.remove_speaker("Anna_Kim")
+        assert shell.re_enroll("Anna_Kim") == ReEnrollment("Anna_Kim", 2, 0)
+        shell.delete_speaker("Anna_Kim")
         assert shell.speakers() == ()
 
 
@@ -62,8 +62,8 @@ def test_turns_have_types(speakers: SpeakerStub, wav: Path) -> None:
     speakers.faults.extend(["lost", "busy"])
     with client(speakers) as shell:
         anna, unknown, short = shell.recognize(wav)
-    assert anna == SpokenTurn(30, 29_980, "Good [morning]\x1b[2J.", 0, "Anna_Kim", 0.731, organization="o1")
-    assert [(one.known, one.unlabeled) for one in (anna, unknown, short)] == [
+    assert anna == SpeakerTurn(30, 29_980, "Good [morning]\x1b[2J.", 0, "Anna_Kim", 0.731, organization="o1")
+    assert [(one.is_registered, one.unlabeled) for one in (anna, unknown, short)] == [
         (True, False),
         (False, False),
         (False, True),
@@ -75,9 +75,9 @@ def test_the_same_on_asyncio(speakers: SpeakerStub, wav: Path) -> None:
         async with AsyncClient(speakers.url, org_key=ORG_KEY, sleep=no_pause) as shell:
             assert await shell.add_voice("Anna_Kim", wav) == ANNA
             assert await shell.speakers() == (ANNA,)
-            assert await shell.re_enroll("Anna_Kim") == ReEnrolled("Anna_Kim", 1, 0)
+            assert await shell.re_enroll("Anna_Kim") == ReEnrollment("Anna_Kim", 1, 0)
             names = [one.name for one in await shell.recognize(wav)]
-            await shell.remove_speaker("Anna_Kim")
+            await shell.delete_speaker("Anna_Kim")
             return names
 
     assert asyncio.run(told()) == ["Anna_Kim", "Unknown 0", "Unknown 1"]
@@ -93,7 +93,7 @@ def test_a_key_that_cannot_be_sent() -> None:
 
 def test_a_voice_is_not_sent_again_when_no_answer_came(speakers: SpeakerStub, wav: Path) -> None:
     speakers.faults.append("lost")
-    with client(speakers) as shell, pytest.raises(Unreachable):
+    with client(speakers) as shell, pytest.raises(ServiceUnreachable):
         shell.add_voice("Anna_Kim", wav)
     assert speakers.requests == ["POST voice"]
 
@@ -102,11 +102,11 @@ def test_a_removal_is_not_sent_again_at_all(speakers: SpeakerStub, wav: Path) ->
     with client(speakers) as shell:
         shell.add_voice("Anna_Kim", wav)
         speakers.refusals.append(refusal(503, "a voice file will be deleted later"))
-        with pytest.raises(Busy, match="a voice file will be deleted later"):
-            shell.remove_speaker("Anna_Kim")
+        with pytest.raises(ServiceBusy, match="a voice file will be deleted later"):
+            shell.delete_speaker("Anna_Kim")
         speakers.faults.append("lost")
-        with pytest.raises(Unreachable):
-            shell.remove_speaker("Anna_Kim")
+        with pytest.raises(ServiceUnreachable):
+            shell.delete_speaker("Anna_Kim")
     assert speakers.requests == ["POST voice", "DELETE speaker", "DELETE speaker"]
 
 
@@ -115,39 +115,39 @@ def test_an_engine_that_is_away_had_its_time(speakers: SpeakerStub, wav: Path) -
         [refusal(502, "speaker service unavailable"), refusal(502, "recognition service unavailable")]
     )
     with client(speakers) as shell:
-        with pytest.raises(EngineAway, match=r"^speaker service unavailable$"):
+        with pytest.raises(EngineUnavailable, match=r"^speaker service unavailable$"):
             shell.add_voice("Anna_Kim", wav)
-        with pytest.raises(EngineAway, match=r"^recognition service unavailable$"):
+        with pytest.raises(EngineUnavailable, match=r"^recognition service unavailable$"):
             shell.recognize(wav)
     assert speakers.requests == ["POST voice", "POST recognition"]
 
 
 def test_broken_rules_are_told_in_the_services_words(speakers: SpeakerStub, wav: Path) -> None:
     with client(speakers) as shell:
-        with pytest.raises(SpeakerRefused, match="only alphabet, number and underscore") as raised:
+        with pytest.raises(SpeakerRequestRefused, match="only alphabet, number and underscore") as raised:
             shell.add_voice("Anna Kim", wav)
         assert raised.value.status == 200
-        with pytest.raises(SpeakerRefused, match="an empty file"):
+        with pytest.raises(SpeakerRequestRefused, match="an empty file"):
             shell.add_voice("Anna_Kim", io.BytesIO())
-        for call in (shell.remove_speaker, shell.re_enroll):
-            with pytest.raises(SpeakerRefused, match="speaker not found"):
+        for call in (shell.delete_speaker, shell.re_enroll):
+            with pytest.raises(SpeakerRequestRefused, match="speaker not found"):
                 call("nobody")
 
 
 def test_refusals_have_names(speakers: SpeakerStub, wav: Path) -> None:
     with client(speakers) as shell:
         speakers.refusals.append(refusal(400, "no multipart"))
-        with pytest.raises(Refused, match="no multipart"):
+        with pytest.raises(RequestRefused, match="no multipart"):
             shell.recognize(wav)
         speakers.refusals.append(PlainTextResponse("Bad Gateway", 502))
-        with pytest.raises(EngineAway, match="the service answered 502"):
+        with pytest.raises(EngineUnavailable, match="the service answered 502"):
             shell.recognize(wav)
 
 
 @pytest.mark.parametrize("body", [{"data": None, "error": "", "debug": ""}, {"data": {}}, [1], {"error": ""}])
 def test_what_is_no_envelope_is_told(speakers: SpeakerStub, body: object) -> None:
     speakers.refusals.append(JSONResponse(body))
-    with client(speakers) as shell, pytest.raises(Unreachable, match="does not speak this interface"):
+    with client(speakers) as shell, pytest.raises(ServiceUnreachable, match="does not speak this interface"):
         shell.speakers()
 
 

@@ -1,0 +1,166 @@
+"""The connection of the client for asyncio: it runs flows and job streams over httpx2, and reads files in threads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager, closing
+from typing import TypeVar
+
+import httpx2
+
+from ._calls import Answer, Call, Flow, NoAnswer, Pause, Step, Work
+from ._deadline import Deadline
+from ._http import answer, limits, multipart, no_answer, upload_headers
+from ._job_stream import JobStream
+from ._job_values import JobEvent
+from ._session_values import Event, EventPage
+
+T = TypeVar("T")
+
+
+class AsyncConnection:
+    """A pool of connections to one service, for the tasks of one event loop."""
+
+    def __init__(
+        self,
+        url: str,
+        user_agent: str,
+        transport: httpx2.AsyncBaseTransport | None,
+        sleep: Callable[[float], Awaitable[None]] | None,
+    ) -> None:
+        self._http = httpx2.AsyncClient(base_url=url, headers={"User-Agent": user_agent}, transport=transport)
+        self._sleep = sleep or asyncio.sleep
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._http.aclose()
+
+    async def run(self, flow: Flow[T], timeout: float | None) -> T:
+        """Carry out all steps of a flow and return its result.
+
+        Raises:
+            DeadlineExceeded: it took longer than `timeout` seconds.
+            EarshotClientError, OSError: what the flow raises.
+        """
+        deadline = Deadline(timeout)
+        reply: object = None
+        with closing(flow):
+            while True:
+                try:
+                    step = flow.send(reply)
+                except StopIteration as stop:
+                    result: T = stop.value
+                    return result
+                reply = await self._result(step, deadline)
+
+    async def events(self, flow: Flow[None], timeout: float | None) -> AsyncGenerator[Event, None]:
+        """Carry out all steps of a flow and yield the events of its pages. It raises what `run` raises."""
+        deadline = Deadline(timeout)
+        reply: object = None
+        with closing(flow):
+            while True:
+                try:
+                    step = flow.send(reply)
+                except StopIteration:
+                    return
+                if isinstance(step, EventPage):
+                    for event in step.events:
+                        yield event
+                reply = await self._result(step, deadline)
+
+    async def job_events(self, stream: JobStream, timeout: float | None) -> AsyncGenerator[JobEvent, None]:
+        """Yield the events of a job's stream, and connect again where it breaks off.
+
+        Raises:
+            DeadlineExceeded: it took longer than `timeout` seconds.
+            EarshotClientError: what the stream raises.
+        """
+        deadline = Deadline(timeout)
+        while not stream.ended():
+            try:
+                async with _within(deadline):
+                    response = await self._send(stream.request())
+                async with aclosing(response):
+                    if response.status_code == 200:
+                        async for data in _bytes(response, deadline):
+                            for event in stream.feed(data):
+                                yield event
+                            if stream.ended():
+                                return
+                    else:
+                        async with _within(deadline):
+                            await response.aread()
+                        stream.refused(answer(response))
+            except httpx2.TransportError as error:
+                deadline.reason = no_answer(error).reason
+                stream.disconnected(deadline.reason)
+            await self._result(Pause(stream.pause()), deadline)
+
+    async def _result(self, step: Step, deadline: Deadline) -> object:
+        # No step is carried out around a `yield`: a limit there would cancel the caller's own work.
+        async with _within(deadline):
+            match step:
+                case Call():
+                    reply = await self._answer(step)
+                    if isinstance(reply, NoAnswer):
+                        deadline.reason = reply.reason
+                    return reply
+                case Work():
+                    return await asyncio.to_thread(step.function)
+                case Pause():
+                    await self._sleep(step.seconds)
+        return None
+
+    async def _answer(self, call: Call) -> Answer | NoAnswer:
+        try:
+            response = await self._send(call)
+            async with aclosing(response):
+                await response.aread()
+        except httpx2.TransportError as error:
+            return no_answer(error)
+        return answer(response)
+
+    async def _send(self, call: Call) -> httpx2.Response:
+        """Return the response to a call before its body was read."""
+        headers = dict(call.headers)
+        content: bytes | AsyncIterator[bytes] = call.body
+        if call.upload:
+            request = await asyncio.to_thread(multipart, call.upload)
+            headers |= upload_headers(request)
+            content = _pieces(request)
+        request = self._http.build_request(
+            call.method, call.path, params=call.query, headers=headers, content=content, timeout=limits(call)
+        )
+        return await self._http.send(request, stream=True)
+
+
+async def _pieces(request: httpx2.Request) -> AsyncGenerator[bytes, None]:
+    """Yield the body of an upload. Each piece of the file is read in a thread."""
+    assert isinstance(request.stream, httpx2.SyncByteStream)
+    pieces = iter(request.stream)
+    while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+        yield piece
+
+
+async def _bytes(response: httpx2.Response, deadline: Deadline) -> AsyncGenerator[bytes, None]:
+    """Yield the body of a response as it comes."""
+    async with aclosing(response.aiter_bytes()) as blocks:
+        while True:
+            async with _within(deadline):
+                data = await anext(blocks, None)
+            if data is None:
+                return
+            yield data
+
+
+@asynccontextmanager
+async def _within(deadline: Deadline) -> AsyncIterator[None]:
+    """Cancel what is awaited here when the deadline passes, and raise DeadlineExceeded."""
+    try:
+        async with asyncio.timeout(deadline.left()) as limit:
+            yield
+    except TimeoutError:
+        if limit.expired():
+            raise deadline.exceeded() from None
+        raise

@@ -1,0 +1,143 @@
+"""Requests, answers and retries, as steps of a flow: written once, without input or output.
+
+A flow is a generator that yields steps. The connection that runs it carries out each step and sends its result back: an
+answer for a call, and what the function returned for work. `_connection` does so in threads, `_async_connection` on
+an event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Set
+from typing import Any, BinaryIO, Final, TypeVar
+
+import msgspec
+
+from ._errors import SESSION_ERRORS, ErrorClasses, RequestRefused, ServiceUnreachable
+from ._session_values import EventPage
+
+T = TypeVar("T")
+
+#: Seconds before each repetition of a call that had no answer or found the service busy.
+RETRIES: Final = (0.1, 0.3, 1.0, 2.0, 4.0)
+#: Statuses of a busy service, or of a proxy that gave up waiting for it.
+BUSY: Final = frozenset({502, 503, 504})
+#: The longest pause that a service may ask for, in seconds.
+LONGEST_PAUSE: Final = 30.0
+
+
+class Upload(msgspec.Struct, frozen=True):
+    """A multipart body: text fields, and one file that is read from its beginning, a piece at a time."""
+
+    fields: Mapping[str, str]
+    part: str
+    name: str
+    content_type: str
+    file: BinaryIO
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A request, with a body or an upload."""
+
+    method: str
+    path: str
+    body: bytes = b""
+    headers: Mapping[str, str] = {}
+    query: Mapping[str, str] = {}
+    upload: Upload | None = None
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """An answer: status, body, the seconds of a Retry-After header, and the text of an Earshot-Reason header."""
+
+    status: int
+    body: bytes = b""
+    retry_after: float = 0.0
+    reason: str = ""
+
+
+class NoAnswer(msgspec.Struct, frozen=True):
+    """The end of a call that had no answer, and why."""
+
+    reason: str
+
+
+class Pause(msgspec.Struct, frozen=True):
+    """A time in which nothing is to be done."""
+
+    seconds: float
+
+
+class Work(msgspec.Struct, frozen=True):
+    """A function that may block, as one that reads a file does."""
+
+    function: Callable[[], object]
+
+
+#: A page of events is handed on to the caller.
+Step = Call | Pause | Work | EventPage
+Flow = Generator[Step, Any, T]
+
+
+class _Detail(msgspec.Struct, frozen=True):
+    type: str
+    loc: tuple[str | int, ...]
+
+    def __str__(self) -> str:
+        return f"{'.'.join(map(str, self.loc))} ({self.type})"
+
+
+class _Error(msgspec.Struct, frozen=True):
+    error: str
+    details: tuple[_Detail, ...] = ()
+
+
+def ask(
+    call: Call, repeatable: bool = True, errors: ErrorClasses = SESSION_ERRORS, busy: Set[int] = BUSY
+) -> Flow[Answer]:
+    """Make a call, and repeat it after a status of `busy` and, if it is `repeatable`, after no answer.
+
+    Raises:
+        ServiceUnreachable: the last try had no answer.
+        RequestRefused: the answer is an error, of its class in `errors`.
+    """
+    for delay in (*RETRIES, None):
+        reply: Answer | NoAnswer = yield call
+        if isinstance(reply, Answer) and reply.status not in busy:
+            break
+        if delay is None or not (repeatable or isinstance(reply, Answer)):
+            break
+        least = reply.retry_after if isinstance(reply, Answer) else 0.0
+        yield Pause(min(max(delay, least), LONGEST_PAUSE))
+    if isinstance(reply, Answer):
+        return checked(reply, errors)
+    raise ServiceUnreachable(reply.reason)
+
+
+def work(function: Callable[[], T]) -> Flow[T]:
+    """Have a function called where it may block, and return its result."""
+    result: T = yield Work(function)
+    return result
+
+
+def checked(answer: Answer, errors: ErrorClasses) -> Answer:
+    """Return an answer that is no error.
+
+    Raises:
+        RequestRefused: it is an error, of its class in `errors`.
+    """
+    if answer.status >= 400:
+        raise errors.get(answer.status, RequestRefused)(answer.status, _message(answer))
+    return answer
+
+
+def sendable(text: str) -> str:
+    """Return text with a question mark for each byte of a file name or an argument that is not UTF-8."""
+    return text.encode(errors="replace").decode()
+
+
+def _message(answer: Answer) -> str:
+    try:
+        body = msgspec.json.decode(answer.body, type=_Error)
+    except msgspec.MsgspecError:
+        return answer.reason or f"the service answered {answer.status}"
+    return ": ".join(filter(None, (body.error, ", ".join(map(str, body.details)))))

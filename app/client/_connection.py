@@ -1,0 +1,179 @@
+"""The connection of the client that blocks: it runs flows and job streams over httpx2."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from threading import Timer
+from typing import TypeVar
+
+import httpx2
+
+from ._calls import Answer, Call, Flow, NoAnswer, Pause, Step, Work
+from ._deadline import Deadline
+from ._http import answer, limits, multipart, no_answer, upload_headers
+from ._job_stream import JobStream
+from ._job_values import JobEvent
+from ._session_values import Event, EventPage
+
+T = TypeVar("T")
+
+
+class Connection:
+    """A pool of connections to one service. Threads may share it."""
+
+    def __init__(
+        self, url: str, user_agent: str, transport: httpx2.BaseTransport | None, sleep: Callable[[float], None]
+    ) -> None:
+        self._http = httpx2.Client(base_url=url, headers={"User-Agent": user_agent}, transport=transport)
+        self._sleep = sleep
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._http.close()
+
+    def run(self, flow: Flow[T], timeout: float | None) -> T:
+        """Carry out all steps of a flow and return its result.
+
+        Raises:
+            DeadlineExceeded: it took longer than `timeout` seconds.
+            EarshotClientError, OSError: what the flow raises.
+        """
+        steps = self._pages(flow, Deadline(timeout))
+        while True:
+            try:
+                next(steps)
+            except StopIteration as stop:
+                result: T = stop.value
+                return result
+
+    def events(self, flow: Flow[None], timeout: float | None) -> Iterator[Event]:
+        """Carry out all steps of a flow and yield the events of its pages. It raises what `run` raises."""
+        for page in self._pages(flow, Deadline(timeout)):
+            yield from page.events
+
+    def job_events(self, stream: JobStream, timeout: float | None) -> Iterator[JobEvent]:
+        """Yield the events of a job's stream, and connect again where it breaks off.
+
+        Raises:
+            DeadlineExceeded: it took longer than `timeout` seconds.
+            EarshotClientError: what the stream raises.
+        """
+        deadline = Deadline(timeout)
+        while not stream.ended():
+            try:
+                with self._response(stream.request(), deadline) as response:
+                    if response.status_code == 200:
+                        for data in response.iter_bytes():
+                            deadline.left()
+                            yield from stream.feed(data)
+                            if stream.ended():
+                                return
+                    else:
+                        response.read()
+                        stream.refused(answer(response))
+            except httpx2.TransportError as error:
+                stream.disconnected(_no_answer(error, deadline).reason)
+            self._pause(stream.pause(), deadline)
+
+    def _pages(self, flow: Flow[T], deadline: Deadline) -> Generator[EventPage, None, T]:
+        """Carry out all steps of a flow, yield its pages and return its result."""
+        reply: object = None
+        with closing(flow):
+            while True:
+                try:
+                    step = flow.send(reply)
+                except StopIteration as stop:
+                    result: T = stop.value
+                    return result
+                if isinstance(step, EventPage):
+                    yield step
+                reply = self._result(step, deadline)
+
+    def _result(self, step: Step, deadline: Deadline) -> object:
+        match step:
+            case Call():
+                return self._answer(step, deadline)
+            case Work():
+                deadline.left()
+                return step.function()
+            case Pause():
+                self._pause(step.seconds, deadline)
+        return None
+
+    def _pause(self, seconds: float, deadline: Deadline) -> None:
+        left = deadline.left()
+        self._sleep(seconds if left is None else min(seconds, left))
+
+    def _answer(self, call: Call, deadline: Deadline) -> Answer | NoAnswer:
+        try:
+            with self._response(call, deadline) as response:
+                response.read()
+        except httpx2.TransportError as error:
+            return _no_answer(error, deadline)
+        deadline.left()
+        return answer(response)
+
+    @contextmanager
+    def _response(self, call: Call, deadline: Deadline) -> Iterator[httpx2.Response]:
+        """Yield the response to a call before its body was read. The connection ends with the deadline."""
+        headers = dict(call.headers)
+        content: bytes | Iterable[bytes] = call.body
+        if call.upload:
+            request = multipart(call.upload)
+            headers |= upload_headers(request)
+            content = _pieces(request, deadline)
+        with (
+            self._http.stream(
+                call.method,
+                call.path,
+                params=call.query,
+                headers=headers,
+                content=content,
+                timeout=limits(call, deadline.left()),
+            ) as response,
+            _shut_down_at(deadline, response),
+        ):
+            yield response
+
+
+def _no_answer(error: httpx2.TransportError, deadline: Deadline) -> NoAnswer:
+    """Return a failed request as a value, unless the deadline ended it."""
+    deadline.left()
+    reply = no_answer(error)
+    deadline.reason = reply.reason
+    return reply
+
+
+def _pieces(request: httpx2.Request, deadline: Deadline) -> Iterator[bytes]:
+    assert isinstance(request.stream, httpx2.SyncByteStream)
+    for piece in request.stream:
+        deadline.left()
+        yield piece
+
+
+@contextmanager
+def _shut_down_at(deadline: Deadline, response: httpx2.Response) -> Iterator[None]:
+    """Shut the socket of a response down when the deadline passes.
+
+    The time limits of httpx2 are those of one read: an answer that comes in drops would never reach them.
+    """
+    left = deadline.left()
+    stream = response.extensions.get("network_stream")
+    if left is None or stream is None:
+        yield
+        return
+    timer = Timer(left, _shut_down, (stream.get_extra_info("socket"),))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _shut_down(connected: socket.socket) -> None:
+    with suppress(OSError):  # it may be closed already
+        # Not the method of an SSL socket, which would take the TLS state from the thread that reads.
+        socket.socket.shutdown(connected, socket.SHUT_RDWR)

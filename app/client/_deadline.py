@@ -1,0 +1,34 @@
+"""The end of a call that has a timeout."""
+
+from __future__ import annotations
+
+import time
+
+from ._errors import DeadlineExceeded
+
+
+class Deadline:
+    """The moment at which a call must have ended: `timeout` seconds from now, or never with None."""
+
+    def __init__(self, timeout: float | None) -> None:
+        self._timeout = timeout
+        self._end = None if timeout is None else time.monotonic() + timeout
+        #: Why the last request of the call had no answer.
+        self.reason = ""
+
+    def left(self) -> float | None:
+        """Return the seconds that are left, None where there is no limit.
+
+        Raises:
+            DeadlineExceeded: the moment has passed.
+        """
+        if self._end is None:
+            return None
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise self.exceeded()
+        return left
+
+    def exceeded(self) -> DeadlineExceeded:
+        """Return the error of a call that is not done in time."""
+        return DeadlineExceeded(": ".join(filter(None, (f"not done within {self._timeout:g} s", self.reason))))

@@ -1,0 +1,57 @@
+"""What is asked of the service about jobs, as flows."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from ._calls import Call, Flow, ask
+from ._errors import JOB_ERRORS, JobNotFound
+from ._job_values import CaptionForm, Job, JobOptions
+from ._json import decoded
+from ._uploads import opened, upload
+
+
+def analyze(
+    key: str,
+    audio: Path | BinaryIO,
+    options: JobOptions,
+    name: str | None,
+    content_type: str | None,
+    idempotency_key: str | None,
+) -> Flow[Job]:
+    """Upload a recording. Its Idempotency-Key makes it harmless to try again after a lost answer."""
+    headers = {"X-Api-Key": key, "Idempotency-Key": idempotency_key or secrets.token_hex(16)}
+    fields = {"options": msgspec.json.encode(options).decode()}
+    with (yield from opened(audio)) as file:
+        body = yield from upload(fields, "audio", file, name, content_type)
+        call = Call("POST", "/api/v1/analyze_file", headers=headers, upload=body)
+        answer = yield from ask(call, errors=JOB_ERRORS)
+    return decoded(answer.body, Job)
+
+
+def job(key: str, job_id: str) -> Flow[Job]:
+    """Read a job as it is."""
+    answer = yield from ask(_call("GET", key, job_id), errors=JOB_ERRORS)
+    return decoded(answer.body, Job)
+
+
+def delete(key: str, job_id: str) -> Flow[None]:
+    """Delete a job. One that does not exist counts as deleted: the answer to an earlier try may have been lost."""
+    try:
+        yield from ask(_call("DELETE", key, job_id), errors=JOB_ERRORS)
+    except JobNotFound:
+        return
+
+
+def captions(key: str, job_id: str, form: CaptionForm) -> Flow[str]:
+    """Read the captions of a job that has ended."""
+    answer = yield from ask(_call("GET", key, f"{job_id}/captions.{form}"), errors=JOB_ERRORS)
+    return answer.body.decode(errors="replace")
+
+
+def _call(method: str, key: str, path: str) -> Call:
+    return Call(method, f"/api/v1/jobs/{path}", headers={"X-Api-Key": key})

@@ -1,0 +1,251 @@
+"""Jobs: their options, their events and their results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+
+from ._json import decoded
+
+#: Forms of captions: SubRip and WebVTT.
+CaptionForm = Literal["srt", "vtt"]
+
+
+class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a job is to do. The service refuses options that need others.
+
+    Attributes:
+        sound_event_detection: recognise sounds, window by window.
+        speech_analysis: write down what is said, by speaker.
+        audio_insights: describe the recording; needs `caption` and both of the above.
+        caption: describe the recording in a sentence; needs `audio_insights`.
+        speaker_profile: name the registered speakers; needs `speech_analysis`.
+        translation: translate what is said; needs `speech_analysis` and `translation_target_lang`.
+        speaker_diarization: tell speakers apart; None does so where speech is analysed.
+        speech_model: a model of the speech engine; None takes the engine's own.
+        speech_lang: language code of the speech, such as `en`; None lets the engine find it.
+        translation_target_lang: language code of the translation.
+        audio_insights_prompt: what the insights should look at.
+    """
+
+    sound_event_detection: bool = False
+    speech_analysis: bool = False
+    audio_insights: bool = False
+    caption: bool = False
+    speaker_profile: bool = False
+    translation: bool = False
+    speaker_diarization: bool | None = None
+    speech_model: str | None = None
+    speech_lang: str | None = None
+    translation_target_lang: str | None = None
+    audio_insights_prompt: str | None = None
+
+
+SOUNDS_AND_SPEECH: Final = JobOptions(sound_event_detection=True, speech_analysis=True)
+
+
+class ServiceResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of one service of a job.
+
+    Attributes:
+        status: `success` or `error`.
+        error: why it failed.
+    """
+
+    status: str
+    error: str | None = None
+
+
+class SoundClass(msgspec.Struct, frozen=True, rename={"name": "class"}):
+    """A recognised sound and its confidence, 0 to 1."""
+
+    name: str
+    confidence: float
+
+
+class Window(msgspec.Struct, frozen=True, rename={"start": "start_time_sec", "end": "end_time_sec"}):
+    """A window and the sounds that were recognised in it.
+
+    Attributes:
+        start: seconds from the beginning of the recording.
+        end: seconds from the beginning of the recording.
+        classes: the sounds, the most confident first; empty where there is none.
+    """
+
+    start: float
+    end: float
+    classes: tuple[SoundClass, ...] = ()
+
+
+class SoundResult(ServiceResult, frozen=True, kw_only=True):
+    """The windows of the recording, in order."""
+
+    results: tuple[Window, ...] = ()
+
+
+class Turn(msgspec.Struct, frozen=True, rename={"start": "start_time_sec", "end": "end_time_sec"}):
+    """What one speaker says without a break.
+
+    Attributes:
+        start: seconds from the beginning of the recording.
+        end: seconds from the beginning of the recording.
+        transcript: the words.
+        speaker: label of the speaker in this recording, such as `SPEAKER_00`.
+        speaker_name: name of the registered speaker, or such as `Unknown 0`.
+        speaker_score: likeness to the registered speaker, -1 to 1; -1 where there is nobody to compare with.
+        translation: the words in the language of the translation.
+    """
+
+    start: float
+    end: float
+    transcript: str
+    speaker: str | None = None
+    speaker_name: str | None = None
+    speaker_score: float | None = None
+    translation: str | None = None
+
+
+class SpeechResult(ServiceResult, frozen=True, kw_only=True):
+    """The turns of the speakers, in order."""
+
+    results: tuple[Turn, ...] = ()
+
+
+class Insights(msgspec.Struct, frozen=True, kw_only=True):
+    """A description of the recording. Without speech, language, summary of the speech and keywords are None."""
+
+    contains_speech: bool = False
+    primary_sound_environment: str = ""
+    situation_summary: str = ""
+    notable_events: tuple[str, ...] = ()
+    detected_language: str | None = None
+    speech_content_summary: str | None = None
+    keywords: tuple[str, ...] | None = None
+
+
+class InsightsResult(ServiceResult, frozen=True, kw_only=True):
+    """The insights; `result` is None where the service failed."""
+
+    result: Insights | None = None
+
+
+class Caption(msgspec.Struct, frozen=True):
+    """A sentence that describes the recording."""
+
+    caption: str
+
+
+class CaptionResult(ServiceResult, frozen=True, kw_only=True):
+    """The caption; `result` is None where the service failed."""
+
+    result: Caption | None = None
+
+
+class TranslationResult(ServiceResult, frozen=True, kw_only=True):
+    """The turns with their translation, and the language code of the translation."""
+
+    target_lang: str | None = None
+    results: tuple[Turn, ...] = ()
+
+
+class JobResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The results of a job's services. One that was not asked for, or has not ended, is None.
+
+    Attributes:
+        metadata: `audio` about the recording, and `warnings`, sentences for people.
+    """
+
+    sound_event_detection: SoundResult | None = None
+    speech_analysis: SpeechResult | None = None
+    audio_insights: InsightsResult | None = None
+    caption: CaptionResult | None = None
+    translation: TranslationResult | None = None
+    metadata: Mapping[str, Any] = {}
+
+    @property
+    def errors(self) -> dict[str, str]:
+        """The services that failed, by name, and why."""
+        results = {name: getattr(self, name) for name in self.__struct_fields__}
+        return {
+            name: result.error or result.status
+            for name, result in results.items()
+            if isinstance(result, ServiceResult) and result.status != "success"
+        }
+
+
+class Job(msgspec.Struct, frozen=True, rename={"id": "job_id"}):
+    """A job.
+
+    Attributes:
+        id: the secret with which its events are read.
+        status: `accepted`, `processing` or `completed`.
+        created_at: RFC 3339, UTC.
+        result: what has ended so far; None in the answer to an upload.
+    """
+
+    id: str
+    status: str
+    created_at: str | None = None
+    result: JobResult | None = None
+
+
+class ServiceProgress(msgspec.Struct, frozen=True):
+    """State and progress, 0 to 1, of one service of a job."""
+
+    status: str = ""
+    progress: float = 0.0
+
+
+class JobProgress(msgspec.Struct, frozen=True):
+    """State and progress, 0 to 1, of a job and of each of its services by name."""
+
+    status: str = ""
+    progress: float = 0.0
+    services: Mapping[str, ServiceProgress] = {}
+
+
+class _Message(msgspec.Struct, frozen=True):
+    error: str
+
+
+class JobEvent(msgspec.Struct, frozen=True):
+    """An event of a job.
+
+    Attributes:
+        kind: `progress`, `partial_result` or, for the last one, `completed`.
+        data: the event as JSON.
+        id: `last_event_id` to go on after this event; None before the first id.
+    """
+
+    kind: str
+    data: bytes
+    id: str | None = None
+
+    @property
+    def progress(self) -> JobProgress:
+        """The progress in an event of the kind `progress`.
+
+        Raises:
+            ServiceUnreachable: the event is of another kind.
+        """
+        return decoded(self.data, JobProgress)
+
+    @property
+    def result(self) -> JobResult:
+        """The result in an event of the kind `completed`.
+
+        Raises:
+            ServiceUnreachable: the event is of another kind.
+        """
+        return decoded(self.data, JobResult)
+
+    @property
+    def message(self) -> str:
+        """The message in an event of the kind `error`.
+
+        Raises:
+            ServiceUnreachable: the event is of another kind.
+        """
+        return decoded(self.data, _Message).error

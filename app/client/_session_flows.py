@@ -1,0 +1,116 @@
+"""What is asked of the service about sessions, as flows."""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b64encode
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from . import _media
+from ._calls import Call, Flow, Pause, ask, sendable, work
+from ._errors import SessionFailed, SessionNotFound
+from ._json import decoded
+from ._session_values import Sensitivity, Session, SessionOptions, SessionStatus
+
+#: Seconds before the next read after one that waited in vain.
+EMPTY_PAUSE: Final = 0.1
+
+
+class _OfficialTag(msgspec.Struct, frozen=True):
+    name: str
+
+
+class _NextChunk(msgspec.Struct, frozen=True):
+    chunk_sequence: int
+
+
+def create(key: str, options: SessionOptions) -> Flow[Session]:
+    """Open a session. Without an answer it is not tried again: that might open two."""
+    fields = {
+        "type": options.kind,
+        "content_type": options.content_type,
+        "default_sensitivity": options.sensitivity.default,
+        "tags_sensitivity": options.sensitivity.tags,
+        "total_size": options.total_size,
+        "file_name": options.file_name,
+    }
+    body = {name: value for name, value in fields.items() if value is not None}
+    answer = yield from ask(_call("POST", "/audio_sessions/", body, {"X-Api-Key": key}), repeatable=False)
+    return decoded(answer.body, Session)
+
+
+def put_chunk(session_id: str, sequence: int, data: bytes) -> Flow[int]:
+    """Upload a chunk and return the number of the next one.
+
+    The Idempotency-Key is a digest of what is sent. The same upload again, also by a client that was restarted, gets
+    the first answer again, and no other upload does.
+    """
+    digest = hashlib.blake2b(f"{session_id} {sequence} ".encode() + data, digest_size=16)
+    headers = {"Idempotency-Key": digest.hexdigest()}
+    path = f"/audio_sessions/{session_id}/chunks/{sequence}"
+    answer = yield from ask(_call("PUT", path, {"data": b64encode(data).decode()}, headers))
+    return decoded(answer.body, _NextChunk).chunk_sequence
+
+
+def seal(session_id: str) -> Flow[None]:
+    """Make a session readonly: it takes no more chunks, and the analysis of a file starts."""
+    yield from ask(_call("PATCH", f"/audio_sessions/{session_id}", {"make_readonly": True}))
+
+
+def delete(session_id: str) -> Flow[None]:
+    """Delete a session. One that does not exist counts as deleted: the answer to an earlier try may have been lost."""
+    try:
+        yield from ask(Call("DELETE", f"/audio_sessions/{session_id}"))
+    except SessionNotFound:
+        return
+
+
+def status(session_id: str, token: str | None) -> Flow[SessionStatus]:
+    """Read one page; the service waits until there is something in it."""
+    query = {"next_token": token} if token else {}
+    answer = yield from ask(Call("GET", f"/audio_sessions/{session_id}/status", query=query))
+    return decoded(answer.body, SessionStatus)
+
+
+def events(session_id: str) -> Flow[None]:
+    """Yield every page of a session, in order, until it has ended.
+
+    Raises:
+        SessionFailed: the session has an error; what was analysed before it has been yielded.
+    """
+    token: str | None = None
+    while True:
+        reply = yield from status(session_id, token)
+        yield reply.page
+        token = reply.page.token
+        if token is None:
+            if reply.error is not None:
+                raise SessionFailed(reply.error)
+            return
+        if not reply.page.events:
+            yield Pause(EMPTY_PAUSE)
+
+
+def detect(key: str, path: Path, sensitivity: Sensitivity) -> Flow[None]:
+    """Open a file session, upload its chunks and yield its pages. Its `total_size` makes it readonly."""
+    with (yield from work(lambda: path.open("rb"))) as file:
+        options = yield from work(lambda: _media.session_options(file, sendable(path.name), sensitivity))
+        session = yield from create(key, options)
+        sequence = session.chunk_sequence
+        while chunk := (yield from work(lambda: file.read(_media.CHUNK))):
+            sequence = yield from put_chunk(session.id, sequence, chunk)
+    yield from events(session.id)
+
+
+def official_tags() -> Flow[tuple[str, ...]]:
+    """Return the names of all tags that the service's model knows."""
+    answer = yield from ask(Call("GET", "/tags/official"))
+    return tuple(tag.name for tag in decoded(answer.body, list[_OfficialTag]))
+
+
+def _call(method: str, path: str, body: object, headers: Mapping[str, str] = {}) -> Call:
+    return Call(method, path, msgspec.json.encode(body), {"Content-Type": "application/json", **headers})

@@ -1,0 +1,161 @@
+"""Sessions: their options, their events, and events joined into runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+import msgspec
+
+SessionKind = Literal["stream", "file"]
+
+#: The tag of a window in which nothing was recognised.
+NO_SOUND: Final = "Others"
+
+
+class Session(msgspec.Struct, frozen=True, rename={"id": "session_id"}):
+    """An open session.
+
+    Attributes:
+        id: the secret with which chunks are uploaded and events are read.
+        chunk_sequence: the number of the first chunk.
+        window_size: length of a window, seconds.
+        window_hop: seconds from the start of a window to that of the next one.
+    """
+
+    id: str
+    chunk_sequence: int = 0
+    window_size: float = 1
+    window_hop: float = 0.5
+
+
+class Tag(msgspec.Struct, frozen=True):
+    """A recognised sound and its probability, 0 to 1."""
+
+    name: str
+    probability: float
+
+
+class Event(msgspec.Struct, frozen=True, rename={"start": "start_time", "end": "end_time"}):
+    """A window and the sounds that were recognised in it.
+
+    Attributes:
+        start: seconds from the beginning of the audio.
+        end: seconds from the beginning of the audio.
+        tags: the sounds; a single tag `Others` where there is none.
+    """
+
+    start: float
+    end: float
+    tags: tuple[Tag, ...]
+
+    @property
+    def sounds(self) -> tuple[Tag, ...]:
+        """The tags without `Others`; empty where no sound was recognised."""
+        return tuple(tag for tag in self.tags if tag.name != NO_SOUND)
+
+
+class Sensitivity(msgspec.Struct, frozen=True):
+    """How readily tags are reported, from -2 (the most) to 2 (the fewest).
+
+    Attributes:
+        default: for all tags that `tags` does not name.
+        tags: by name of a tag.
+    """
+
+    default: int = 0
+    tags: Mapping[str, int] = {}
+
+
+DEFAULT_SENSITIVITY: Final = Sensitivity()
+
+
+class SessionOptions(msgspec.Struct, frozen=True):
+    """The options of a session, which stay as they are.
+
+    Attributes:
+        kind: `stream` for live audio, `file` for a file that is sent in chunks.
+        content_type: of the audio, such as `audio/wav` or `audio/x-raw; rate=16000; format=s16le`.
+        sensitivity: how readily tags are reported.
+        total_size: bytes after which the session becomes readonly by itself; the analysis of a file then starts.
+        file_name: the name of the file, for a session of the kind `file`.
+    """
+
+    kind: SessionKind
+    content_type: str
+    sensitivity: Sensitivity = DEFAULT_SENSITIVITY
+    total_size: int | None = None
+    file_name: str | None = None
+
+
+class EventPage(msgspec.Struct, frozen=True):
+    """Consecutive events, and the token of the page after them: None at the end of the session."""
+
+    events: tuple[Event, ...]
+    token: str | None = None
+
+
+class _Range(msgspec.Struct, frozen=True):
+    next_token: str | None = None
+
+
+class _Inference(msgspec.Struct, frozen=True):
+    results: tuple[Event, ...] = ()
+    page: _Range = _Range()
+
+
+class SessionStatus(msgspec.Struct, frozen=True):
+    """The state of a session and one page of its events.
+
+    Attributes:
+        state: `writable` or `readonly`.
+        inference: the page as it is sent; `page` has it in a simpler form.
+        error: why the audio cannot be analysed, None where it can.
+    """
+
+    state: str
+    inference: _Inference = _Inference()
+    error: str | None = None
+
+    @property
+    def page(self) -> EventPage:
+        """The events that were read, and the token of the next page."""
+        return EventPage(self.inference.results, self.inference.page.next_token)
+
+
+class Run(msgspec.Struct, frozen=True):
+    """A sound over consecutive windows.
+
+    Attributes:
+        name: the tag.
+        start: start of the first window, seconds from the beginning of the audio.
+        end: end of the last window, seconds from the beginning of the audio.
+        probability: the highest of all windows, 0 to 1.
+    """
+
+    name: str
+    start: float
+    end: float
+    probability: float
+
+
+class Runs:
+    """Joins events, which come in order, into runs. A run ends before the first window without its tag."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, Run] = {}
+
+    def add(self, event: Event) -> list[Run]:
+        """Take the next event and return the runs that ended before it."""
+        tags = {tag.name: tag for tag in event.sounds}
+        runs = [self._open.pop(name) for name in list(self._open) if name not in tags]
+        for name, tag in tags.items():
+            run = self._open.get(name, Run(name, event.start, event.end, 0.0))
+            self._open[name] = Run(name, run.start, event.end, max(run.probability, tag.probability))
+        return runs
+
+    def close(self) -> list[Run]:
+        """Return the runs that end with the last event."""
+        runs = list(self._open.values())
+        self._open.clear()
+        return runs

@@ -1,0 +1,83 @@
+"""What is asked of the service about speakers, as flows.
+
+Every answer is an envelope `{data, error, debug}`. Where a rule is broken the status is that of a success, and `error`
+has the message.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import BinaryIO, Final, TypeVar
+
+import msgspec
+
+from ._calls import Answer, Call, Flow, Upload, ask, sendable
+from ._errors import SPEAKER_ERRORS, SpeakerRequestRefused
+from ._json import decoded
+from ._speaker_values import ReEnrollment, SpeakerProfile, SpeakerTurn
+from ._uploads import opened, upload
+
+T = TypeVar("T")
+
+#: Only a busy service is asked again: an engine that is unavailable had its time already.
+BUSY: Final = frozenset({503})
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    data: msgspec.Raw
+    error: str = ""
+
+
+class _Recognition(msgspec.Struct, frozen=True):
+    transcription: tuple[SpeakerTurn, ...]
+
+
+def profiles(key: str) -> Flow[tuple[SpeakerProfile, ...]]:
+    """List the speakers of the organization."""
+    answer = yield from ask(_call("GET", key, "speakers"), errors=SPEAKER_ERRORS, busy=BUSY)
+    return _data(answer, tuple[SpeakerProfile, ...])
+
+
+def add_voice(key: str, speaker: str, audio: Path | BinaryIO) -> Flow[SpeakerProfile]:
+    """Upload a voice sample. Without an answer it is not tried again: that might add it twice."""
+    with (yield from opened(audio)) as file:
+        call = _upload_call(key, "voice", (yield from upload({"speaker": sendable(speaker)}, "file", file)))
+        answer = yield from ask(call, repeatable=False, errors=SPEAKER_ERRORS, busy=BUSY)
+    return _data(answer, SpeakerProfile)
+
+
+def delete(key: str, speaker: str) -> Flow[None]:
+    """Delete a speaker. It is never tried again: a second try could not tell a lost answer from a wrong name."""
+    call = _call("DELETE", key, "speaker", speaker=sendable(speaker))
+    answer = yield from ask(call, repeatable=False, errors=SPEAKER_ERRORS, busy=frozenset())
+    _data(answer, object)
+
+
+def recognize(key: str, audio: Path | BinaryIO) -> Flow[tuple[SpeakerTurn, ...]]:
+    """Upload a recording and return its turns."""
+    with (yield from opened(audio)) as file:
+        call = _upload_call(key, "recognition", (yield from upload({}, "file", file)))
+        answer = yield from ask(call, errors=SPEAKER_ERRORS, busy=BUSY)
+    return _data(answer, _Recognition).transcription
+
+
+def re_enroll(key: str, speaker: str) -> Flow[ReEnrollment]:
+    """Have a speaker's samples enrolled again. A second try goes on where the first one ended."""
+    call = _call("POST", key, "speaker/re-enroll", speaker=sendable(speaker))
+    answer = yield from ask(call, errors=SPEAKER_ERRORS, busy=BUSY)
+    return _data(answer, ReEnrollment)
+
+
+def _call(method: str, key: str, path: str, **query: str) -> Call:
+    return Call(method, f"/api/v2/{path}", headers={"X-Org-Key": key}, query=query)
+
+
+def _upload_call(key: str, path: str, body: Upload) -> Call:
+    return Call("POST", f"/api/v2/{path}", headers={"X-Org-Key": key}, upload=body)
+
+
+def _data(answer: Answer, kind: type[T]) -> T:
+    envelope = decoded(answer.body, _Envelope)
+    if envelope.error:
+        raise SpeakerRequestRefused(answer.status, envelope.error)
+    return decoded(bytes(envelope.data), kind)

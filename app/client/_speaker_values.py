@@ -1,0 +1,79 @@
+"""Registered speakers, and the turns of a recording in which they are recognised."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class SpeakerProfile(msgspec.Struct, frozen=True, rename={"name": "speaker"}):
+    """A registered speaker.
+
+    Attributes:
+        name: letters, digits and underscores.
+        created_at: RFC 3339, UTC.
+        total_length: length of all voice samples together, seconds.
+        samples: how many voice samples there are, at most 20.
+        is_compatible: False when another model made the samples than the service has now. The speaker is then not
+            recognised before `re_enroll`.
+    """
+
+    name: str
+    created_at: str
+    total_length: float
+    samples: int
+    is_compatible: bool
+
+
+class SpeakerTurn(
+    msgspec.Struct,
+    frozen=True,
+    rename={
+        "start_ms": "first_word_start_msec",
+        "end_ms": "last_word_end_msec",
+        "voice": "speaker_tag",
+        "name": "speaker_name",
+        "score": "speaker_score",
+        "unlabeled": "speaker_is_unlabeled",
+        "organization": "org_pub_id",
+    },
+):
+    """What one speaker says without a break, and who it is.
+
+    Attributes:
+        start_ms: milliseconds from the beginning of the recording.
+        end_ms: milliseconds from the beginning of the recording.
+        transcript: the words; empty where no speech engine answered in time.
+        voice: number of the voice in this recording, from 0.
+        name: name of the registered speaker, or such as `Unknown 0`.
+        score: likeness to the nearest registered speaker, -1 to 1; -1 where nobody is registered.
+        unlabeled: True where too little is said to compare the voice.
+        organization: id of the organization of the registered speaker; empty for an unknown one.
+    """
+
+    start_ms: int
+    end_ms: int
+    transcript: str
+    voice: int
+    name: str
+    score: float
+    unlabeled: bool = False
+    organization: str = ""
+
+    @property
+    def is_registered(self) -> bool:
+        """True where a registered speaker was recognised."""
+        return bool(self.organization)
+
+
+class ReEnrollment(msgspec.Struct, frozen=True, rename={"name": "speaker"}):
+    """A speaker whose samples were enrolled again.
+
+    Attributes:
+        name: name of the speaker.
+        done: samples that the service's model has now.
+        left: samples of another model whose recording was not kept.
+    """
+
+    name: str
+    done: int
+    left: int

@@ -1,0 +1,9 @@
+"""The version of the client, and how it introduces itself."""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+VERSION: Final = "0.1.0"
+USER_AGENT: Final = f"earshot-client/{VERSION} python/{'.'.join(map(str, sys.version_info[:3]))}"

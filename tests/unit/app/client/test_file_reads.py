@@ -1,0 +1,115 @@
+"""The client for asyncio opens and reads files in threads, a piece at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.client import AsyncClient
+from tests.unit.app.client.jobs_stub import JobStub
+from tests.unit.app.client.speakers_stub import ORG_KEY, SpeakerStub
+from tests.unit.app.client.stub import KEY, Stub
+
+WAV = b"RIFF\x00\x00\x00\x00WAVEfmt " + bytes(3 << 20)
+
+
+class Recording(io.BufferedReader):
+    """A file that remembers which threads used it, and the most bytes that were asked for at once."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(io.FileIO(path))
+        self.threads = {threading.current_thread()}
+        self.most = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self.threads.add(threading.current_thread())
+        self.most = max(self.most, 1 << 40 if size is None or size < 0 else size)
+        return super().read(size)
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        self.threads.add(threading.current_thread())
+        return super().seek(offset, whence)
+
+
+@pytest.fixture
+def wav(tmp_path: Path) -> Path:
+    path = tmp_path / "street.wav"
+    path.write_bytes(WAV)
+    return path
+
+
+@pytest.fixture
+def recordings(monkeypatch: pytest.MonkeyPatch) -> list[Recording]:
+    """Every file that is opened by its path."""
+    files: list[Recording] = []
+
+    def opened(path: Path, *arguments: Any) -> Recording:
+        files.append(Recording(path))
+        return files[-1]
+
+    monkeypatch.setattr(Path, "open", opened)
+    return files
+
+
+def assert_read_in_threads(recording: Recording) -> None:
+    assert threading.main_thread() not in recording.threads
+    assert 0 < recording.most <= 1 << 20
+    assert recording.closed
+
+
+def test_chunks_of_a_session(stub: Stub, wav: Path, recordings: list[Recording]) -> None:
+    async def run() -> None:
+        async with AsyncClient(stub.url, KEY) as client:
+            assert len([event async for event in client.detect(wav)]) == 5
+
+    asyncio.run(run())
+    assert b"".join(stub.only.chunks) == WAV
+    (recording,) = recordings
+    assert_read_in_threads(recording)
+
+
+def test_a_recording_of_a_job(jobs: JobStub, wav: Path, recordings: list[Recording]) -> None:
+    async def run() -> None:
+        async with AsyncClient(jobs.url, KEY) as client:
+            jobs.faults.append("lost")
+            job = await client.analyze_file(wav)
+            assert (jobs.uploads, jobs.jobs[job.id].data) == (2, WAV)
+            assert int(jobs.jobs[job.id].headers["content-length"]) > len(WAV)
+
+    asyncio.run(run())
+    (recording,) = recordings
+    assert_read_in_threads(recording)
+
+
+def test_voices(speakers: SpeakerStub, wav: Path, recordings: list[Recording]) -> None:
+    async def run() -> None:
+        async with AsyncClient(speakers.url, org_key=ORG_KEY) as client:
+            await client.add_voice("Anna_Kim", wav)
+            with pytest.raises(Exception, match="longer than 10 minutes"):
+                await client.recognize(wav)
+
+    asyncio.run(run())
+    assert speakers.voices == {"Anna_Kim": [WAV]}
+    assert len(recordings) == 2
+    for recording in recordings:
+        assert_read_in_threads(recording)
+
+
+def test_an_open_file(jobs: JobStub, wav: Path) -> None:
+    recording = Recording(wav)
+    recording.threads.clear()
+
+    async def run() -> None:
+        async with AsyncClient(jobs.url, KEY) as client:
+            job = await client.analyze_file(recording)
+            assert jobs.jobs[job.id].data == WAV
+
+    asyncio.run(run())
+    assert not recording.closed
+    recording.close()
+    assert_read_in_threads(recording)

@@ -1,0 +1,100 @@
+"""What the package promises of every public name: it exists, it is explained, and calls that wait have a timeout."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app import client as package
+from app.client import AsyncClient, Client, JobEvent
+
+CLASSES = [value for name in package.__all__ if isinstance(value := getattr(package, name), type)]
+#: Methods that send nothing.
+AT_ONCE = {"close"}
+
+
+def methods(cls: type) -> dict[str, Callable[..., Any]]:
+    return {name: value for name, value in vars(cls).items() if inspect.isfunction(value) and name[0] != "_"}
+
+
+def errors(docstring: str) -> list[str]:
+    """The names that a docstring has under `Raises:`."""
+    _, _, section = docstring.partition("\nRaises:\n")
+    lines = [line for line in section.partition("\n\n")[0].splitlines() if re.match(r"    \w", line)]
+    return [name for line in lines for name in re.split(r", ", re.sub(r"(: .*|\.)$", "", line.strip()))]
+
+
+def waiting() -> Iterator[Any]:
+    for cls in (Client, AsyncClient):
+        for name, method in methods(cls).items():
+            if name not in AT_ONCE:
+                yield pytest.param(method, id=f"{cls.__name__}.{name}")
+
+
+def test_every_public_name_exists() -> None:
+    assert [name for name in package.__all__ if not hasattr(package, name)] == []
+    assert len(CLASSES) > 40
+
+
+@pytest.mark.parametrize("method", list(waiting()))
+def test_a_method_that_waits_has_a_timeout_and_names_its_errors(method: Callable[..., Any]) -> None:
+    timeout = inspect.signature(method).parameters["timeout"]
+    assert (timeout.kind, timeout.default) == (inspect.Parameter.KEYWORD_ONLY, None)
+    docstring = inspect.getdoc(method) or ""
+    assert re.search(r"^    timeout: seconds ", docstring, re.MULTILINE)
+    names = errors(docstring)
+    assert {"DeadlineExceeded", "ServiceUnreachable", "RequestRefused"} <= set(names)
+    assert [name for name in names if name not in package.__all__ and not hasattr(builtins, name)] == []
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_every_class_method_and_property_is_explained(cls: type) -> None:
+    names = [name for name in vars(cls) if name[0] != "_"]
+    members = {name: value for name in names if callable(value := vars(cls)[name]) or isinstance(value, property)}
+    unexplained = [name for name, value in members.items() if not inspect.getdoc(value)]
+    assert unexplained == []
+    # msgspec writes no docstring of its own, a dataclass would.
+    assert cls.__doc__
+    assert not cls.__doc__.startswith(f"{cls.__name__}(")
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_attributes_are_those_of_the_class(cls: type) -> None:
+    _, _, section = (inspect.getdoc(cls) or "").partition("\nAttributes:\n")
+    attributes = re.findall(r"^    (\w+): ", section, re.MULTILINE)
+    fields = getattr(cls, "__struct_fields__", attributes)
+    assert [name for name in attributes if name not in fields] == []
+
+
+@pytest.mark.parametrize("file", sorted(Path(package.__path__[0]).glob("*.py")), ids=lambda file: file.name)
+def test_a_module_imports_its_package_and_its_two_dependencies(file: Path) -> None:
+    nodes = list(ast.walk(ast.parse(file.read_text())))
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and node.level == 0}
+    assert {name.partition(".")[0] for name in names} <= {"httpx2", "msgspec", *sys.stdlib_module_names}
+    assert {node.level for node in nodes if isinstance(node, ast.ImportFrom)} <= {0, 1}
+
+
+def test_what_decodes_names_its_error() -> None:
+    for name, value in vars(JobEvent).items():
+        if isinstance(value, property):
+            assert errors(inspect.getdoc(value) or "") == ["ServiceUnreachable"], name
+
+
+def test_both_clients_are_one_interface() -> None:
+    blocking, on_loop = methods(Client), methods(AsyncClient)
+    assert list(blocking) == list(on_loop)
+    for name, method in blocking.items():
+        other = on_loop[name]
+        assert inspect.getdoc(method) == inspect.getdoc(other), name
+        assert inspect.signature(method).parameters == inspect.signature(other).parameters, name
+    for cls in (Client, AsyncClient):
+        assert errors(inspect.getdoc(cls.__init__) or "") == ["WrongKey"]

@@ -1,0 +1,111 @@
+"""The event stream of a job: whole events once, whatever the network makes of it."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.client import JobDeleted, JobEvent, JobNotFound, ServiceUnreachable, _job_stream
+from app.client._calls import LONGEST_PAUSE, RETRIES, Answer
+from app.client._job_stream import JobStream
+
+STREAM = (
+    b": ping\n\n"
+    b'event: progress\nid: 4\ndata: {"progress": 0.25}\n\n'
+    b"event:partial_result\r\ndata:{}\r\n\r\n"
+    b"retry: 10\n\n"
+    b"data: one\ndata: two\nid: 6\nnonsense\n\n"
+    b'event: completed\nid: 7\ndata: {"metadata": {"warnings": ["\xe2\x80\xa8"]}}\n\n'
+    b"event: progress\ndata: {}\n\n"
+)
+EVENTS = [
+    JobEvent("progress", b'{"progress": 0.25}', "4"),
+    JobEvent("partial_result", b"{}", "4"),
+    JobEvent("message", b"one\ntwo", "6"),
+    JobEvent("completed", b'{"metadata": {"warnings": ["\xe2\x80\xa8"]}}', "7"),
+]
+
+
+@given(st.sets(st.integers(1, len(STREAM) - 1), max_size=9))
+def test_events_are_the_same_however_the_bytes_come(cuts: set[int]) -> None:
+    ends = [*sorted(cuts), len(STREAM)]
+    stream = JobStream("j")
+    events = [
+        event
+        for start, end in itertools.pairwise([0, *ends])
+        if not stream.ended()
+        for event in stream.feed(STREAM[start:end])
+    ]
+    assert events == EVENTS
+    assert stream.ended()
+    assert events[0].progress.progress == 0.25
+    assert events[-1].result.metadata == {"warnings": ["\u2028"]}
+
+
+def test_half_an_event_comes_again() -> None:
+    stream = JobStream("j", "3")
+    assert stream.request().headers["Last-Event-ID"] == "3"
+    assert list(stream.feed(b"id: 4\ndata: a\n\nid: 5\ndata: b\n")) == [JobEvent("message", b"a", "4")]
+    stream.disconnected("reset")
+    call = stream.request()
+    assert (call.path, call.headers["Last-Event-ID"]) == ("/api/v1/jobs/j/stream", "4")
+    assert list(stream.feed(b"\ndata: b\n\n")) == [JobEvent("message", b"b", "4")]
+
+
+def test_a_stream_that_was_never_read_begins_at_the_beginning() -> None:
+    assert "Last-Event-ID" not in JobStream("j").request().headers
+
+
+def test_pauses_grow_until_an_event_comes_and_end_some_time() -> None:
+    stream = JobStream("j")
+    assert [stream.pause(), stream.pause()] == [*RETRIES[:2]]
+    list(stream.feed(b"data: a\n\n"))
+    stream.disconnected("the line is dead")
+    assert [stream.pause() for _ in RETRIES] == [*RETRIES]
+    with pytest.raises(ServiceUnreachable, match="the line is dead"):
+        stream.pause()
+
+
+def test_an_error_is_the_end_of_a_connection_and_of_a_job_that_is_gone() -> None:
+    error = b'event: error\ndata: {"error": "the job was removed"}\n\n'
+    stream = JobStream("j")
+    assert list(stream.feed(error)) == []
+    assert not stream.ended()
+    stream.request()
+    assert list(stream.feed(b"id: 4\ndata: a\n\n" + error)) == [JobEvent("message", b"a", "4")]
+    assert stream.request().headers["Last-Event-ID"] == "4"
+    with pytest.raises(JobDeleted, match="the job was removed"):
+        stream.refused(Answer(404, b'{"error": "Not Found"}'))
+    for _ in RETRIES:
+        stream.pause()
+    with pytest.raises(ServiceUnreachable, match="the job was removed"):
+        stream.pause()
+
+
+def test_a_busy_service_is_asked_when_it_says() -> None:
+    stream = JobStream("j")
+    stream.refused(Answer(503, retry_after=7))
+    assert stream.pause() == 7
+    stream.refused(Answer(503, retry_after=7000))
+    assert stream.pause() == LONGEST_PAUSE
+    with pytest.raises(JobNotFound, match="no such job"):
+        stream.refused(Answer(404, b'{"error": "no such job"}'))
+
+
+@pytest.mark.parametrize("piece", [b"x" * 60, b"data: " + b"x" * 60 + b"\n"])
+def test_an_event_without_end_is_no_event(monkeypatch: pytest.MonkeyPatch, piece: bytes) -> None:
+    monkeypatch.setattr(_job_stream, "LONGEST_EVENT", 100)
+    stream = JobStream("j")
+    for _ in range(5):
+        list(stream.feed(b"data: 0123456789\n\n" * 5))
+    list(stream.feed(piece))
+    with pytest.raises(ServiceUnreachable, match="longer than 100 bytes"):
+        list(stream.feed(piece))
+
+
+def test_what_is_no_result_is_named() -> None:
+    with pytest.raises(ServiceUnreachable, match="does not speak"):
+        _ = JobEvent("completed", b"[]").result

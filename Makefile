@@ -8,7 +8,7 @@ EARSHOT := .venv/bin/earshot
 # Bytecode is kept whatever the shell says: without it every process of a test run compiles all modules again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test unit check format bench extra evaluate train whole-sets kafka clean
+.PHONY: run test unit check format bench extra evaluate train whole-sets kafka build clean
 
 run: .venv/.installed ## Start the service: embedded log, bundled model, data under ./data
 	@$(EARSHOT) serve
@@ -58,6 +58,10 @@ whole-sets:
 
 kafka: .venv/.installed ## A real Kafka in the foreground without Docker: make kafka [NODES=3]
 	@$(EARSHOT) kafka --nodes $(or $(NODES),1)
+
+build: .venv/.installed ## The wheels of the service and of its client, in ./dist
+	@$(UV) build -q --wheel --out-dir dist .
+	@$(UV) build -q --wheel --out-dir dist app/client
 
 clean: ## Remove what was installed and built, not ./data
 	@rm -rf .venv .uv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

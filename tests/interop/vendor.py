@@ -15,9 +15,9 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from tests.interop.environments import RUN_SECONDS, NotInstallableError, install
+
 DRIVERS: Final = Path(__file__).with_name("drivers")
-INSTALL_SECONDS: Final = 240
-RUN_SECONDS: Final = 120
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -52,26 +52,12 @@ def python(package: str, version: str) -> Path:
     """Return the interpreter of an environment that has one release, made in the user's cache where it is missing."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "earshot" / "clients"
     name = f"{package}-{version}-{hashlib.sha256(sys.executable.encode()).hexdigest()[:8]}"
-    made = base / name / "bin" / "python"
     if not (base / name / "complete").exists():
         shutil.rmtree(base / name, ignore_errors=True)
-        _install(base / name, made, f"{package}=={version}")
-    return made
-
-
-def _install(folder: Path, made: Path, requirement: str) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    uv = shutil.which("uv")
-    commands: list[list[str | Path]]
-    if uv is None:
-        commands = [[sys.executable, "-m", "venv", folder], [made, "-m", "pip", "install", "-q", requirement]]
-    else:
-        commands = [
-            [uv, "venv", "-q", "--python", sys.executable, folder],
-            [uv, "pip", "install", "-q", "--python", made, requirement],
-        ]
-    for command in commands:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_SECONDS)
-        if done.returncode != 0:
-            pytest.skip(f"{requirement} cannot be installed here: {' '.join(done.stderr.split())[-200:]}")
-    (folder / "complete").touch()
+        (base / name).parent.mkdir(parents=True, exist_ok=True)
+        try:
+            install(base / name, f"{package}=={version}")
+        except NotInstallableError as error:
+            pytest.skip(str(error))
+        (base / name / "complete").touch()
+    return base / name / "bin" / "python"

@@ -1,0 +1,55 @@
+"""Virtual environments that have one package and what it needs, and nothing of the service."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+UV: Final = Path(__file__).parent.parent.parent / ".uv" / "bin" / "uv"
+INSTALL_SECONDS: Final = 240
+RUN_SECONDS: Final = 120
+
+
+class NotInstallableError(Exception):
+    """A package cannot be installed here; the message is the installer's."""
+
+
+def install(folder: Path, requirement: str) -> Path:
+    """Return the interpreter of a new environment with a package: its name, or a wheel.
+
+    Raises:
+        NotInstallableError: the package or what it needs is not to be had.
+    """
+    python = folder / "bin" / "python"
+    uv = shutil.which("uv") or (UV if UV.exists() else None)
+    commands: list[list[str | Path]]
+    if uv is None:
+        commands = [[sys.executable, "-m", "venv", folder], [python, "-m", "pip", "install", "-q", requirement]]
+    else:
+        commands = [
+            [uv, "venv", "-q", "--python", sys.executable, folder],
+            [uv, "pip", "install", "-q", "--python", python, requirement],
+        ]
+    for command in commands:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_SECONDS)
+        if done.returncode != 0:
+            raise NotInstallableError(f"{requirement} cannot be installed here: {' '.join(done.stderr.split())[-200:]}")
+    return python
+
+
+def run(python: Path, *arguments: str | Path, cwd: Path | None = None, **environment: str) -> str:
+    """Run an interpreter without the modules of the working directory, and return what it prints."""
+    done = subprocess.run(
+        [python, "-I", *arguments],
+        cwd=cwd,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=RUN_SECONDS,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout

@@ -14,10 +14,10 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Validati
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from infra import urls
+from infra.errors import PREFIX, variable
 from infra.urls import Broker
 from topics import apikeys, catalog
 
-PREFIX: Final = "EARSHOT_"
 #: Variables that clients and tests read; no settings, and no typing errors either.
 _CLIENTS: Final = frozenset({"EARSHOT_URL", "EARSHOT_PROJECT_KEY", "EARSHOT_ORG_KEY", "EARSHOT_ADMIN_URL"})
 _TESTS: Final = "EARSHOT_TEST_"
@@ -47,15 +47,25 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _engine_url(url: str) -> str:
+def _is_http(url: str) -> bool:
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
     except ValueError:
-        usable = False
-    if not usable or not url.isprintable() or " " in url:
+        return False
+    return usable and url.isprintable() and " " not in url
+
+
+def _node_url(url: str) -> str:
+    if not _is_http(url) or set(url.partition("://")[2]) & set("/?#"):
+        raise ValueError("must be http:// or https://, a host, and maybe a port, with nothing behind them")
+    return url
+
+
+def _engine_url(url: str) -> str:
+    if not _is_http(url):
         raise ValueError("must be an http:// or https:// URL")
-    if "@" in parts.netloc:
+    if "@" in urlsplit(url).netloc:
         raise ValueError("must not contain a user or password; a key has its own setting")
     return url
 
@@ -93,9 +103,8 @@ class Settings(BaseSettings):
         description="Database of organizations, projects and keys: `sqlite:///FILE` or "
         "`postgresql://user:password@host/name`; by default a SQLite file in the data directory.",
     )
-    advertise: str | None = Field(
+    advertise: Annotated[str, AfterValidator(_node_url)] | None = Field(
         default=None,
-        pattern=r"^https?://[^/]+$",
         description="URL at which other nodes on the same Kafka reach this one; by default HOST and PORT.",
     )
     partitions: int | None = Field(
@@ -293,11 +302,6 @@ class Settings(BaseSettings):
         """Partitions of every topic."""
         by_broker = EMBEDDED_PARTITIONS if self.log.kind == "embedded" else KAFKA_PARTITIONS
         return self.partitions or by_broker
-
-
-def variable(field: str) -> str:
-    """Return the environment variable of a field."""
-    return PREFIX + field.upper()
 
 
 def load() -> Settings:

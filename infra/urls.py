@@ -96,6 +96,12 @@ def _query(parts: SplitResult, driver: str) -> str:
     return urlencode([("ssl" if name == "sslmode" else name, value) for name, value in options])
 
 
+def local_url(host: str, port: int | str) -> str:
+    """Return where a service that listens at a host answers on the same machine."""
+    shown = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{port}"
+
+
 def redact_url(url: str) -> str:
     """Return the URL without its passwords."""
     return _SECRET_OPTION.sub(r"\1***", _PASSWORD.sub(r"\1:***@", url))

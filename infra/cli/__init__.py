@@ -8,6 +8,7 @@ from typing import Final
 
 import typer
 
+from infra.errors import WrongSetting
 from infra.extras import how_to_install
 from topics.errors import EarshotError
 
@@ -44,12 +45,15 @@ def build() -> typer.Typer:
 
 
 def main() -> None:
-    """Run the command line; an expected error, and a package that is missing, is one line on stderr and exit code 1."""
+    """Run the command line; an expected error, and a package that is missing, is one line on stderr and status 1.
+
+    The status is 2 for a setting that cannot work, as it is for a wrong option.
+    """
     try:
         build()()
     except EarshotError as error:
         print(": ".join(["earshot", str(error), *getattr(error, "__notes__", ())]), file=sys.stderr)
-        raise SystemExit(1) from None
+        raise SystemExit(2 if isinstance(error, WrongSetting) else 1) from None
     except ModuleNotFoundError as error:
         advice = how_to_install(error.name or "")
         if advice is None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from infra.cli.output import AsJson, Row, show, show_all
+from infra.errors import variable
 
 if TYPE_CHECKING:
     from infra.models.manifests import AnyManifest
@@ -97,7 +98,7 @@ def use(name: Name, as_json: AsJson = False) -> None:
 
     Sessions that have begun keep their model to the end.
     """
-    from infra.settings import load, variable
+    from infra.settings import load
 
     registry, _ = _opened()
     entry = registry.use(name)

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
+from topics.errors import ServiceError
+
 if TYPE_CHECKING:
-    from infra.db.bootstrap import Bootstrapped
+    from infra.db.bootstrap import FirstKeys
     from infra.service.service import Service
 
 WELCOME: Final = (
@@ -47,24 +49,31 @@ def serve() -> None:
     raise typer.Exit(run(loaded, announce))
 
 
-def announce(service: Service, made: Bootstrapped) -> None:
-    """Print where the service is, the key it made, and three lines to paste."""
+def announce(service: Service, keys: FirstKeys) -> None:
+    """Print where the service is, the keys that were made, and three lines to paste.
+
+    Raises:
+        ServiceError: nobody can see it.
+    """
     from infra.examples import RECORDING
 
     chosen = service.settings.bootstrap_project_key
     lines = [
         f"Key of the demo {whose}, shown this once and stored hashed: {fresh}\n"
-        for whose, fresh in (("project", made.fresh_key), ("organization (for speakers)", made.fresh_org_key))
+        for whose, fresh in (("project", keys.project), ("organization (for speakers)", keys.organization))
         if fresh is not None
     ]
-    if made.fresh_key is None:
+    if keys.project is None:
         lines[:0] = [
             "Keys were shown when they were made; `earshot key rotate PROJECT` makes a new one.\n"
             if chosen is None
             else "The demo project's key is EARSHOT_BOOTSTRAP_PROJECT_KEY.\n"
         ]
-    key = made.fresh_key or ("'$EARSHOT_BOOTSTRAP_PROJECT_KEY'" if chosen is not None else "YOUR_PROJECT_KEY")
+    key = keys.project or ("'$EARSHOT_BOOTSTRAP_PROJECT_KEY'" if chosen is not None else "YOUR_PROJECT_KEY")
     recording = os.path.relpath(RECORDING)
     earshot = os.path.relpath(Path(sys.executable).with_name("earshot"))
     welcome = WELCOME.format(url=service.url, key_lines="".join(lines), key=key, recording=recording, earshot=earshot)
-    print(welcome, flush=True)
+    try:
+        print(welcome, flush=True)
+    except OSError as error:
+        raise ServiceError(f"the keys cannot be shown: stdout: {error.strerror}") from error

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from infra.cli.output import AsJson, Value, show, show_all
+from infra.errors import variable
 
 if TYPE_CHECKING:
     from infra.settings import Settings
@@ -22,7 +23,7 @@ def config(
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print a table of all settings.")] = False,
 ) -> None:
     """Print the settings in force, with keys and passwords redacted."""
-    from infra.settings import load, variable
+    from infra.settings import load
 
     if as_markdown:
         typer.echo(markdown())
@@ -42,15 +43,13 @@ def config(
 
 def redacted(settings: Settings) -> dict[str, Value]:
     """Return what is in force by environment variable, fit to be shown."""
-    from infra.settings import variable
-
     in_force = dict(settings) | {"database_url": settings.database, "partitions": settings.partition_count}
     return {variable(field): _plain(value) for field, value in in_force.items()}
 
 
 def markdown() -> str:
     """Return the table of settings that docs/settings.md shows."""
-    from infra.settings import Settings, variable
+    from infra.settings import Settings
 
     lines = ["| setting | default | meaning |", "| --- | --- | --- |"]
     for field, about in Settings.model_fields.items():

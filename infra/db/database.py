@@ -197,8 +197,6 @@ def _postgresql(url: str) -> AsyncEngine:
 
 
 def _sqlite(file: str, url: str) -> AsyncEngine:
-    with _named():
-        Path(file).parent.mkdir(parents=True, exist_ok=True)
     # isolation_level None: the driver begins nothing by itself, `_begin` does, also before reads and before DDL.
     options = {"isolation_level": None, "timeout": BUSY_SECONDS, "factory": _Connection}
     engine = create_async_engine(url, connect_args=options, hide_parameters=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+from typing import Final
 
 import msgspec
 from sqlalchemy import ColumnElement, insert, select, update
@@ -12,6 +13,9 @@ from infra.db.schema import keys
 from topics import apikeys
 from topics.apikeys import KeyKind
 
+#: Stands where the last letters of a key are kept, until somebody was shown the key.
+UNSEEN: Final = ""
+
 
 class Owner(msgspec.Struct, frozen=True):
     """Whom a key belongs to: a project, or the organization itself."""
@@ -20,8 +24,13 @@ class Owner(msgspec.Struct, frozen=True):
     project: str | None = None
 
 
-async def issue(connection: AsyncConnection, owner: Owner, at: int, chosen: str | None = None) -> str:
-    """Revoke the owner's live key and return the new one, fresh or `chosen`; `at` is the time in milliseconds."""
+async def issue(
+    connection: AsyncConnection, owner: Owner, at: int, chosen: str | None = None, *, unseen: bool = False
+) -> str:
+    """Revoke the owner's live key and return the new one, fresh or `chosen`; `at` is the time in milliseconds.
+
+    With `unseen` it counts as seen by nobody until `note_seen`.
+    """
     key = chosen or apikeys.new(KeyKind.PROJECT if owner.project else KeyKind.ORGANIZATION)
     await connection.execute(update(keys).where(_live(owner)).values(revoked_at=at))
     await connection.execute(
@@ -29,11 +38,17 @@ async def issue(connection: AsyncConnection, owner: Owner, at: int, chosen: str 
             organization_id=owner.organization,
             project_id=owner.project,
             digest=apikeys.digest(key),
-            shown=apikeys.redact(key),
+            shown=UNSEEN if unseen else apikeys.redact(key),
             created_at=at,
         )
     )
     return key
+
+
+async def note_seen(connection: AsyncConnection, key: str) -> None:
+    """Note that somebody was shown a key."""
+    seen = update(keys).where(keys.c.digest == apikeys.digest(key)).values(shown=apikeys.redact(key))
+    await connection.execute(seen)
 
 
 async def owner_of(connection: AsyncConnection, key: str) -> Owner | None:

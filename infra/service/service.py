@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import socket
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Final
 
 import structlog
@@ -16,28 +17,35 @@ from app.http.forwarding import Forwarder
 from app.main import Ports, create_app
 from app.options import EdgeOptions
 from infra import logs
-from infra.db.bootstrap import Bootstrapped, bootstrap
+from infra.db.bootstrap import Bootstrap, FirstKeys, bootstrap, first_keys
 from infra.db.database import Database
 from infra.db.directory import SqlDirectory
 from infra.db.ledger import SqlLedger
 from infra.db.secret import token_secret
 from infra.db.speakers import SqlRoster
+from infra.errors import WrongSetting, variable
 from infra.models.in_use import ModelInUse
+from infra.service import directories, listener
 from infra.service.jobs import JobServices
 from infra.service.memory import give_back
 from infra.service.speakers import Operator, keep_sweeping
-from infra.settings import Settings, variable
-from infra.urls import Embedded
+from infra.settings import Settings
+from infra.urls import Embedded, local_url
 from streams.embedded.log import EmbeddedLog
+from streams.models.shelf import Shelf
 from streams.node.backend import Backend, EmbeddedBackend, KafkaBackend
 from streams.node.node import Node, NodeOptions
 from topics import apikeys, catalog
+from topics.errors import DirectoryDown, EngineError, ServiceError
 
 log = structlog.get_logger("earshot")
 
 #: A health check gets this long to see that the process is about to stop.
 RED_SECONDS: Final = 1.0
 STOP_SECONDS: Final = 20.0
+
+
+Announce = Callable[["Service", FirstKeys], None]
 
 
 class Service:
@@ -53,13 +61,16 @@ class Service:
         self.node: Node | None = None
         self.server: uvicorn.Server | None = None
         self.forwarder: Forwarder | None = None
+        self._sockets: list[socket.socket] = []
 
-    async def run(self, announce: Callable[[Service, Bootstrapped], None]) -> int:
+    async def run(self, announce: Announce) -> int:
         """Serve until a signal or a failure; return the exit status of the process."""
         began = time.monotonic()
-        self.settings.data.mkdir(parents=True, exist_ok=True)
-        bootstrapped, shelf = await asyncio.gather(self._open_database(), asyncio.to_thread(self.model.open))
-        self.jobs = JobServices(self.settings, shelf, SqlRoster(self.database))
+        directories.prepare(self.settings)
+        self._sockets = listener.listen(self.settings.host, self.settings.port)
+        demo, shelf = await asyncio.gather(self._open_database(), asyncio.to_thread(self._open_model))
+        with _naming("voices_url", self.settings.voices_url):
+            self.jobs = JobServices(self.settings, shelf, SqlRoster(self.database))
         ledger = SqlLedger(self.database)
         backend, options = self._backend(), self._node_options()
         self.node = Node(options, shelf, backend, self._fail, self.jobs.performers, ledger)
@@ -84,11 +95,12 @@ class Service:
             asyncio.create_task(keep_sweeping(speakers.sweep), name="voices"),
         ]
         try:
-            await self.node.start()
+            await self._start(self.node)
             await self._until(self.node.served)
-            if self.node.ready() is None:
+            if self.node.ready() is None and not self.stopping.is_set():
                 log.info("service.ready", seconds=round(time.monotonic() - began, 2), url=self.url)
-                announce(self, bootstrapped)
+                async with self._first_keys(demo) as keys:
+                    announce(self, keys)
                 # Only now: nobody waits for a child before the first job, and starting one takes from our own start.
                 await self.jobs.start()
                 give_back()
@@ -102,16 +114,12 @@ class Service:
     @property
     def url(self) -> str:
         """Where the service answers, once it listens."""
-        host = self.settings.host
-        shown = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
-        return f"http://{shown}:{self.port}"
+        return local_url(self.settings.host, self.port)
 
     @property
     def port(self) -> int:
         """The port that the server listens on."""
-        servers = self.server.servers if self.server is not None and self.server.started else []
-        sockets = [socket for server in servers for socket in server.sockets]
-        return int(sockets[0].getsockname()[1]) if sockets else self.settings.port
+        return int(self._sockets[0].getsockname()[1])
 
     def stop(self) -> None:
         """Begin to stop."""
@@ -129,13 +137,24 @@ class Service:
             wait.cancel()
 
     async def _serve(self, server: uvicorn.Server) -> None:
-        """Listen; a port that cannot be had stops the process."""
+        """Answer requests until the server is told to stop; whatever ends it stops the process."""
         try:
-            await server.serve()
+            await server.serve(self._sockets)
         except SystemExit:
             log.error("http.failed", host=self.settings.host, port=self.settings.port)
             self.failed = True
         self.stopping.set()
+
+    async def _start(self, node: Node) -> None:
+        """Start the streams; what Kafka refuses names the settings that ask for it."""
+        try:
+            await node.start()
+        except ServiceError as error:
+            if isinstance(self.settings.log, Embedded):
+                raise
+            if error.__cause__ is None:  # Kafka answered, and said no.
+                error.add_note(f"see {variable('partitions')} and {variable('kafka_replication')}")
+            raise _named("broker", error) from error
 
     async def _stop(self, serving: asyncio.Task[None]) -> None:
         # Readers that wait are answered first: the server would wait for them.
@@ -155,16 +174,34 @@ class Service:
         await self.database.close()
         log.info("service.stopped", failed=self.failed)
 
-    async def _open_database(self) -> Bootstrapped:
-        await self.database.migrate()
+    async def _open_database(self) -> Bootstrap:
+        try:
+            await self.database.migrate()
+        except DirectoryDown as error:
+            if self.settings.database_url is None:
+                raise
+            raise _named("database_url", error) from error
         # A kill between a removal and this left in the file what was removed.
         await self.database.scrub()
         keys = (self.settings.bootstrap_project_key, self.settings.bootstrap_org_key)
         project, organization = (None if key is None else key.get_secret_value() for key in keys)
-        made = await bootstrap(self.database, int(time.time() * 1000), project, organization)
-        for field in made.unused:
+        demo = await bootstrap(self.database, _now_ms(), project, organization)
+        for field in demo.unused:
             log.warning("bootstrap.unused", setting=variable(field), reason="this is not the first start")
-        return made
+        return demo
+
+    def _open_model(self) -> Shelf:
+        with _naming("model", self.settings.model):
+            return self.model.open()
+
+    @contextlib.asynccontextmanager
+    async def _first_keys(self, demo: Bootstrap) -> AsyncIterator[FirstKeys]:
+        """Yield the keys to show; none where all were shown before."""
+        if not demo.keyless:
+            yield FirstKeys()
+            return
+        async with first_keys(self.database, _now_ms(), demo) as keys:
+            yield keys
 
     def _backend(self) -> Backend:
         settings = self.settings
@@ -233,7 +270,30 @@ def _server(app: object, settings: Settings) -> uvicorn.Server:
     return server
 
 
-def run(settings: Settings, announce: Callable[[Service, Bootstrapped], None]) -> int:
+@contextlib.contextmanager
+def _naming(field: str, value: str | None) -> Iterator[None]:
+    """Name the setting that is at fault, where it is set; raises WrongSetting."""
+    try:
+        yield
+    except (EngineError, ServiceError) as error:
+        if value is None:
+            raise
+        raise WrongSetting(field, str(error)) from error
+
+
+def _named(field: str, error: ServiceError) -> ServiceError:
+    """Return a failure that begins with the setting which says where its cause is; it may pass by itself."""
+    named = ServiceError(f"{variable(field)}: {error}")
+    for note in getattr(error, "__notes__", ()):
+        named.add_note(note)
+    return named
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def run(settings: Settings, announce: Announce) -> int:
     """Run the service in this process until SIGINT or SIGTERM; return the exit status.
 
     Raises:
@@ -254,7 +314,7 @@ def run(settings: Settings, announce: Callable[[Service, Bootstrapped], None]) -
         return runner.run(_main(settings, announce))
 
 
-async def _main(settings: Settings, announce: Callable[[Service, Bootstrapped], None]) -> int:
+async def _main(settings: Settings, announce: Announce) -> int:
     service = Service(settings)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -169,10 +169,17 @@ class _Objects:
         return f"{self._root}/{voice}"
 
 
+def local_directory(url: str) -> Path | None:
+    """Return the directory that a URL of a store means, None for a store elsewhere."""
+    if "://" in url and not url.startswith("file://"):
+        return None
+    return Path(url.removeprefix("file://")).expanduser().absolute()
+
+
 def _open(url: str) -> _Store:
-    scheme = url.partition("://")[0] if "://" in url else "file"
-    if scheme == "file":
-        return _Directory(Path(url.removeprefix("file://")).expanduser().absolute())
+    if directory := local_directory(url):
+        return _Directory(directory)
+    scheme = url.partition("://")[0]
     # Not at the top: it takes a tenth of a second and a directory needs none of it.
     from fsspec.core import url_to_fs
 

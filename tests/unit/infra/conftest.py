@@ -35,6 +35,7 @@ def postgresql_url() -> Iterator[str]:
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """URL of an empty database."""
     if request.param == "sqlite":
+        (tmp_path / "control").mkdir()
         return f"sqlite+aiosqlite:///{tmp_path / 'control' / 'earshot.db'}"
     url: str = request.getfixturevalue("postgresql_url")
     empty(url)

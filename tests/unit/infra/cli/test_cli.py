@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from infra import cli
 from infra.cli import accounts, settings
-from infra.settings import Settings, variable
+from infra.errors import variable
+from infra.settings import Settings
 from topics import apikeys
 from topics.errors import BadRequest
 

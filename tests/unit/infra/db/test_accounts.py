@@ -12,7 +12,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
 from infra.db.accounts import Accounts
-from infra.db.bootstrap import Bootstrapped, bootstrap
+from infra.db.bootstrap import bootstrap
 from infra.db.database import Database
 from tests.unit.infra.conftest import run
 from topics import apikeys
@@ -90,7 +90,7 @@ def test_rotations_at_once_leave_one_live_key(database_url: str) -> None:
 def test_the_database_itself_refuses_a_second_live_key(database_url: str, kind: str) -> None:
     async def story(database: Database) -> None:
         await database.migrate()
-        await bootstrap(database, 0, org_key=CHOSEN_ORG)
+        await bootstrap(database, 0, CHOSEN, CHOSEN_ORG)
         project = "project_id" if kind == "project" else "NULL"
         statement = (
             "INSERT INTO keys (id, organization_id, project_id, digest, shown, created_at)"
@@ -101,18 +101,6 @@ def test_the_database_itself_refuses_a_second_live_key(database_url: str, kind: 
 
     with pytest.raises(IntegrityError, match=r"live|UNIQUE"):
         run(database_url, story)
-
-
-def test_no_key_is_stored(database_url: str) -> None:
-    async def story(database: Database) -> None:
-        await database.migrate()
-        found = await bootstrap(database, 0, org_key=CHOSEN_ORG)
-        async with database.reading() as connection:
-            stored = str((await connection.execute(text("SELECT * FROM keys"))).all())
-        assert str(found.fresh_key)[4:-4] not in stored
-        assert CHOSEN_ORG[:-4] not in stored
-
-    run(database_url, story)
 
 
 def test_deletion_takes_keys_along(database_url: str) -> None:
@@ -193,70 +181,3 @@ def test_a_plan(database_url: str) -> None:
             await accounts.plan("bats", 1)
 
     tell(database_url, story)
-
-
-def test_the_first_start_makes_keys_and_says_them_once(database_url: str) -> None:
-    async def story(database: Database) -> None:
-        await database.migrate()
-        accounts = Accounts(database)
-        first = await bootstrap(database, 0)
-        assert apikeys.well_formed(str(first.fresh_key))
-        assert apikeys.well_formed(str(first.fresh_org_key))
-        (project,) = await accounts.projects("demo")
-        assert await accounts.project_of(str(first.fresh_key)) == Principal(project.id, project.organization)
-        assert await accounts.organization_of(str(first.fresh_org_key)) == project.organization
-        assert await bootstrap(database, 1) == Bootstrapped()
-        assert await accounts.projects() == [project]
-
-    run(database_url, story)
-
-
-def test_chosen_keys_are_taken_verbatim_and_only_once(database_url: str) -> None:
-    async def story(database: Database) -> None:
-        await database.migrate()
-        accounts = Accounts(database)
-        for _ in range(2):
-            assert await bootstrap(database, 0, CHOSEN, CHOSEN_ORG) == Bootstrapped()
-            (project,) = await accounts.projects("demo")
-            assert await accounts.project_of(CHOSEN) == Principal(project.id, project.organization)
-            assert await accounts.organization_of(CHOSEN_ORG) == project.organization
-
-    run(database_url, story)
-
-
-@pytest.mark.parametrize("project", [True, False])
-def test_the_key_that_was_not_chosen_is_fresh(database_url: str, project: bool) -> None:
-    async def story(database: Database) -> Bootstrapped:
-        await database.migrate()
-        return await bootstrap(database, 0, CHOSEN if project else None, None if project else CHOSEN_ORG)
-
-    made = run(database_url, story)
-    assert (made.fresh_key is None, made.fresh_org_key is None) == (project, not project)
-
-
-def test_chosen_keys_that_open_nothing_are_named(database_url: str) -> None:
-    async def story(database: Database) -> None:
-        await database.migrate()
-        accounts = Accounts(database)
-        await bootstrap(database, 0, CHOSEN, CHOSEN_ORG)
-        await accounts.rotate_project_key("demo")
-        rotated = await bootstrap(database, 1, CHOSEN, CHOSEN_ORG)
-        assert rotated == Bootstrapped(unused=("bootstrap_project_key",))
-        assert await accounts.project_of(CHOSEN) is None
-        other = await bootstrap(database, 2, None, "an organization key that came later")
-        assert other == Bootstrapped(unused=("bootstrap_org_key",))
-
-    run(database_url, story)
-
-
-def test_nodes_that_start_together_make_one_project(database_url: str) -> None:
-    async def story(database: Database) -> None:
-        await database.migrate()
-        others = [Database(database_url) for _ in range(3)]
-        started = await asyncio.gather(*(bootstrap(node, 0) for node in (database, *others)))
-        for other in others:
-            await other.close()
-        assert sum(one.fresh_key is not None for one in started) == 1
-        assert len(await Accounts(database).projects()) == 1
-
-    run(database_url, story)

@@ -288,10 +288,10 @@ def test_a_writer_that_keeps_the_file_locked(tmp_path: Path, monkeypatch: pytest
     other.close()
 
 
-def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
+def test_a_directory_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     with pytest.raises(DirectoryDown, match="does not answer"):
-        Database(f"sqlite+aiosqlite:///{tmp_path / 'file' / 'earshot.db'}")
+        run(f"sqlite+aiosqlite:///{tmp_path / 'wrong' / 'earshot.db'}", migrate)
+    assert not (tmp_path / "wrong").exists()
 
 
 def test_no_server_answers() -> None:

@@ -1,0 +1,57 @@
+"""The sockets of the HTTP server: taken before the service starts anything else."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from typing import Final
+
+from infra.errors import WrongSetting, variable
+from topics.errors import ServiceError
+
+#: A family or an address that this machine does not have; a host with several addresses may do without it.
+_MISSING: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+BACKLOG: Final = 2048
+
+
+def listen(host: str, port: int) -> list[socket.socket]:
+    """Return sockets that listen at every address of a host, all on one port; port 0 takes a free one.
+
+    Raises:
+        WrongSetting: the host does not resolve or is not this machine, or the port is not for this user.
+        ServiceError: another program has the port.
+    """
+    try:
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        raise WrongSetting("host", f"{host!r} does not resolve: {getattr(error, 'strerror', error)}") from error
+    sockets: list[socket.socket] = []
+    try:
+        for family, *_, address in dict.fromkeys(addresses):
+            if one := _listener(family, (address[0], port, *address[2:])):
+                sockets.append(one)
+                port = one.getsockname()[1]
+    except OSError as error:
+        close(sockets)
+        if error.errno == errno.EADDRINUSE:
+            raise ServiceError(f"{variable('port')}: port {port} of {host} is taken by another program") from error
+        raise WrongSetting("port", f"port {port} of {host} cannot be used: {os.strerror(error.errno or 0)}") from error
+    if not sockets:
+        raise WrongSetting("host", f"{host!r} is not an address of this machine")
+    return sockets
+
+
+def close(sockets: list[socket.socket]) -> None:
+    """Give the port back; allowed twice."""
+    for one in sockets:
+        one.close()
+
+
+def _listener(family: int, address: tuple[str | int, ...]) -> socket.socket | None:
+    try:
+        return socket.create_server(address, family=family, backlog=BACKLOG)
+    except OSError as error:
+        if error.errno in _MISSING:
+            return None
+        raise

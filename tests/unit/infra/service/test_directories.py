@@ -1,0 +1,50 @@
+"""Directories that settings name: made or refused, with the name of the setting."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from infra import urls
+from infra.errors import WrongSetting
+from infra.service.directories import prepare
+from infra.settings import Settings
+
+
+def test_those_of_the_data_are_made(tmp_path: Path) -> None:
+    data = tmp_path / "a" / "b"
+    prepare(Settings(data=data, broker=f"embedded://{tmp_path}/log"))
+    assert data.is_dir()
+    assert (tmp_path / "log").is_dir()
+
+
+def test_those_of_voices_and_of_the_database_are_not(tmp_path: Path) -> None:
+    database = urls.database_url(f"sqlite:///{tmp_path}/wrong/earshot.db")
+    with pytest.raises(WrongSetting, match=r"^EARSHOT_DATABASE_URL: .*/wrong is not a directory$"):
+        prepare(Settings(data=tmp_path / "data", database_url=database))
+    prepare(Settings(data=tmp_path / "data", voices_url=f"file://{tmp_path}/voices/here"))
+    assert {path.name for path in tmp_path.iterdir()} == {"data"}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("data", "/proc/earshot"),
+        ("data", "/proc"),
+        ("data", "{file}"),
+        ("data", "{file}/below"),
+        ("broker", "embedded://{file}"),
+        ("broker", "embedded:///proc/earshot"),
+        ("database_url", "sqlite+aiosqlite:////proc/earshot.db"),
+        ("database_url", "sqlite+aiosqlite:///{file}/earshot.db"),
+        ("voices_url", "{file}"),
+        ("voices_url", "/proc/voices"),
+    ],
+)
+def test_what_cannot_be_written_is_named(tmp_path: Path, field: str, value: str) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    settings = Settings.model_validate({"data": tmp_path / "data", field: value.format(file=file)})
+    with pytest.raises(WrongSetting, match=rf"^EARSHOT_{field.upper()}: (/proc|{file}).* (is not|cannot be) "):
+        prepare(settings)

@@ -1,0 +1,101 @@
+"""Every setting with wrong values: one line that begins with its variable, whoever finds the fault, and exit status 2."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from infra.db.bootstrap import FirstKeys
+from infra.errors import WrongSetting, variable
+from infra.service.service import Service
+from infra.settings import Settings, load
+
+ENGINE_URLS = ("zzz", "ftp://here", "http://", "http://here:99999", "http://me:word@here", "http://a b")
+KEYS = ("short", "with a \a bell in its many letters")
+COUNTS = ("0", "-1", "1.5", "many")
+SECONDS = ("-1", "nan", "soon")
+
+#: `{file}` is the path of a file, `{missing}` that of nothing.
+WRONG: dict[str, tuple[str, ...]] = {
+    "host": ("no.such.host.invalid", "999.1.1.1", "192.0.2.1", "http://127.0.0.1"),
+    "port": ("-1", "65536", "http"),
+    "data": ("{file}", "{file}/below", "/proc/earshot"),
+    "broker": ("zzz://x", "kafka://", "kafka://here", "kafka://here:0", "embedded://?sync=2", "embedded://{file}"),
+    "database_url": (
+        "zzz://x",
+        "sqlite://",
+        "sqlite:///{missing}/earshot.db",
+        "sqlite:///{file}/earshot.db",
+        "postgresql://u:p@here:99999/name",
+        "postgresql://u:p@here:port/name",
+        "postgresql:///name",
+    ),
+    "advertise": ("zzz", "here:8000", "http://", "http://here:99999", "http://here/below", "http://here?x=1"),
+    "partitions": ("0", "4097", "many"),
+    "model": ("nomodel", "{file}", "{missing}"),
+    "chunk_limit": ("0", "1048575", "67108865", "1M"),
+    "session_idle_seconds": COUNTS,
+    "audio_retention_seconds": COUNTS,
+    "bootstrap_project_key": KEYS,
+    "bootstrap_org_key": KEYS,
+    "key_cache_seconds": ("-1", "601", "long"),
+    "queue_bytes": ("0", "1000000", "64M"),
+    "poll_seconds": SECONDS,
+    "workers": COUNTS,
+    "log_level": ("loud",),
+    "log_format": ("xml",),
+    "kafka_replication": COUNTS,
+    "job_retention_seconds": COUNTS,
+    "analyze_limit": ("0", "268435457"),
+    "upload_limit": COUNTS,
+    "upload_idle_seconds": ("0", *SECONDS),
+    "bundled_engines": ("perhaps",),
+    **{f"{engine}_url": ENGINE_URLS for engine in ("speech", "caption", "translation", "speaker")},
+    **{f"{engine}_key": ("two words", "bell\a") for engine in ("speech", "caption", "translation", "speaker")},
+    **{f"{engine}_model": ("x" * 201,) for engine in ("speech", "caption", "speaker")},
+    **{f"{engine}_timeout": ("0", "3601", *SECONDS) for engine in ("speech", "caption", "translation", "speaker")},
+    **{f"{engine}_concurrency": COUNTS for engine in ("speech", "caption", "translation", "speaker")},
+    "speech_piece_seconds": ("0", "601"),
+    "speaker_threshold": ("-1", "1", "nan"),
+    "keep_voice": ("perhaps",),
+    "voices_url": ("zzz://x", "{file}", "/proc/voices"),
+    "admin_key": KEYS,
+}
+
+
+def test_no_setting_is_forgotten() -> None:
+    assert WRONG.keys() == Settings.model_fields.keys()
+
+
+def refusal(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Start with the settings of the environment; return what a user reads, in lines."""
+
+    def never(service: Service, keys: FirstKeys) -> None:
+        raise AssertionError("it started")
+
+    try:
+        settings = load()
+    except SystemExit as stopped:
+        assert stopped.code == 2
+        return [line.removeprefix("earshot: ") for line in capsys.readouterr().err.splitlines()]
+    with pytest.raises(WrongSetting) as caught:
+        asyncio.run(Service(settings).run(never))
+    return str(caught.value).splitlines()
+
+
+@pytest.mark.parametrize("field", WRONG)
+def test_a_wrong_value_is_one_line_that_names_the_setting(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, field: str
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("EARSHOT_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("EARSHOT_PORT", "0")
+    monkeypatch.setenv("EARSHOT_BUNDLED_ENGINES", "false")
+    for value in WRONG[field]:
+        monkeypatch.setenv(variable(field), value.format(file=tmp_path / "file", missing=tmp_path / "missing"))
+        (line,) = refusal(capsys)
+        assert line.startswith(f"{variable(field)}: "), (value, line)
+        assert "pattern" not in line
+    assert not (tmp_path / "missing").exists()

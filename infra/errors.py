@@ -6,9 +6,11 @@ EarshotError
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
-from topics.errors import EarshotError
+from topics.errors import EarshotError, EngineError, ServiceError
 
 PREFIX: Final = "EARSHOT_"
 
@@ -23,3 +25,18 @@ class WrongSetting(EarshotError):
 
     def __init__(self, field: str, fault: str) -> None:
         super().__init__(f"{variable(field)}: {fault}")
+
+
+@contextmanager
+def naming(field: str, value: str | None) -> Iterator[None]:
+    """Run a body that uses a setting.
+
+    Raises:
+        WrongSetting: the body failed, and the setting is set, so it is at fault.
+    """
+    try:
+        yield
+    except (EngineError, ServiceError) as error:
+        if value is None:
+            raise
+        raise WrongSetting(field, str(error)) from error

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
+import msgspec
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -75,6 +76,18 @@ def _engine_key(key: SecretStr) -> SecretStr:
     if not value.isascii() or not value.isprintable() or " " in value:
         raise ValueError("must be printable ASCII characters without spaces")
     return key
+
+
+class EngineSettings(msgspec.Struct, frozen=True):
+    """Where an engine is, and how it may be called; without a URL it is the bundled one."""
+
+    url: str | None
+    key: SecretStr | None
+    model: str | None
+    #: Seconds for one whole call.
+    timeout: float
+    #: Calls at the same time.
+    concurrency: int
 
 
 ChosenKey = Annotated[SecretStr, AfterValidator(_chosen_key)]
@@ -296,6 +309,39 @@ class Settings(BaseSettings):
     def database(self) -> str:
         """URL of the control plane's database with its asynchronous driver."""
         return self.database_url or f"sqlite+aiosqlite:///{self.data / 'earshot.db'}"
+
+    @property
+    def speech(self) -> EngineSettings:
+        """The engine that writes down what is said."""
+        return EngineSettings(
+            self.speech_url, self.speech_key, self.speech_model, self.speech_timeout, self.speech_concurrency
+        )
+
+    @property
+    def caption(self) -> EngineSettings:
+        """The engine of captions and insights."""
+        return EngineSettings(
+            self.caption_url, self.caption_key, self.caption_model, self.caption_timeout, self.caption_concurrency
+        )
+
+    @property
+    def translation(self) -> EngineSettings:
+        """The engine that translates; its protocol names no model."""
+        return EngineSettings(
+            self.translation_url, self.translation_key, None, self.translation_timeout, self.translation_concurrency
+        )
+
+    @property
+    def speaker(self) -> EngineSettings:
+        """The engine that embeds voices."""
+        return EngineSettings(
+            self.speaker_url, self.speaker_key, self.speaker_model, self.speaker_timeout, self.speaker_concurrency
+        )
+
+    @property
+    def secrets(self) -> list[str]:
+        """Every key that is set: none of them may be shown."""
+        return [value.get_secret_value() for _, value in self if isinstance(value, SecretStr)]
 
     @property
     def partition_count(self) -> int:

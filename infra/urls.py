@@ -75,11 +75,15 @@ def database_url(url: str) -> str:
     """Return the URL with the asynchronous driver that it needs.
 
     Raises:
-        ValueError: neither SQLite nor PostgreSQL.
+        ValueError: neither SQLite nor PostgreSQL, a SQLite URL without a file, or a wrong port.
     """
     parts = urlsplit(url)
     if parts.scheme not in _DRIVERS or "://" not in url:
         raise ValueError("must begin with sqlite:// or postgresql://")
+    try:
+        _ = parts.port
+    except ValueError:
+        raise ValueError("has a port that is none") from None
     driver = _DRIVERS[parts.scheme]
     if driver.startswith("sqlite") and not parts.path.strip("/"):
         raise ValueError("names no file")

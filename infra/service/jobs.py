@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
-
-from pydantic import SecretStr
+from typing import Final
 
 from infra.engines import CHAT_MODEL, SPEECH_MODEL, workers
 from infra.engines.child import EngineServer
+from infra.errors import naming
 from infra.service.speakers import DIRECTORY, NoEngine, SpeakerModel, bundled_model
 from infra.service.voices import FsspecVoices
-from infra.settings import Settings
+from infra.settings import EngineSettings, Settings
 from streams.clients.address import EngineAddress
 from streams.clients.chat import ChatClient
 from streams.clients.embeddings import EmbeddingClient
@@ -29,21 +28,22 @@ from streams.speakers.service import SpeakerService
 from streams.speakers.transcripts import Writer
 from topics.jobs.options import Service
 
-#: The models of the bundled engines.
-BUNDLED: Final = {"speech": SPEECH_MODEL, "caption": CHAT_MODEL}
 #: The bundled engine is slow: on a busy machine it would not get done with longer pieces in time.
 BUNDLED_PIECE_SECONDS: Final = 15
+
+
+AnyPerformer = SoundPerformer | SpeechPerformer | InsightsPerformer | CaptionPerformer | TranslationPerformer
 
 
 class JobServices:
     """The performers of a node and its registered speakers, with everything that is started and stopped for them."""
 
-    def __init__(self, settings: Settings, shelf: LoadedModels, roster: Roster) -> None:
+    def __init__(self, settings: Settings, models: LoadedModels, roster: Roster) -> None:
         """Make the performers; a service whose engine is nowhere has none.
 
         Raises:
             OSError: the machine gives no port for the bundled engines.
-            ServiceError: there is no such store for voice files.
+            WrongSetting: there is no such store for voice files.
         """
         self._settings = settings
         self.prober = Prober()
@@ -51,24 +51,12 @@ class JobServices:
         if settings.bundled_engines:
             self._bundled = EngineServer(settings.log_level, settings.log_format, settings.data / "engines")
             self._bundled.listen()
-        self._performers: dict[
-            Service, SoundPerformer | SpeechPerformer | InsightsPerformer | CaptionPerformer | TranslationPerformer
-        ] = {Service.SOUND: SoundPerformer(shelf, settings.workers)}
-        model = SpeakerModel(DIRECTORY)
-        transcribing = self._address("speech")
-        writer = None if transcribing is None else Writer(TranscriptionClient(transcribing), self._piece_seconds())
-        self._voices = FsspecVoices(settings.voices_url or str(settings.data / "voices"))
-        self.speakers = self._speakers(roster, model, writer)
-        if writer is not None:
-            self._performers[Service.SPEECH] = SpeechPerformer(
-                writer.engine, model, voices=self.speakers.naming, piece_seconds=writer.piece_s
-            )
-        if writing := self._address("caption"):
-            chat = ChatClient(writing)
-            self._performers[Service.INSIGHTS] = InsightsPerformer(chat, shelf.tags)
-            self._performers[Service.CAPTION] = CaptionPerformer(chat, shelf.tags)
-        if translating := self._address("translation"):
-            self._performers[Service.TRANSLATION] = TranslationPerformer(TranslationClient(translating))
+        with naming("voices_url", settings.voices_url):
+            self._voices = FsspecVoices(settings.voices_url or str(settings.data / "voices"))
+        voices = SpeakerModel(DIRECTORY)
+        writer = self._writer()
+        self.speakers = self._speakers(roster, voices, writer)
+        self._performers = self._make_performers(models, voices, writer)
 
     @property
     def performers(self) -> Mapping[Service, Performer]:
@@ -91,41 +79,53 @@ class JobServices:
         if self._bundled is not None:
             await self._bundled.stop()
 
-    def _speakers(self, roster: Roster, model: SpeakerModel, writer: Writer | None) -> SpeakerService:
-        settings, address = self._settings, self._address("speaker")
+    def _make_performers(
+        self, models: LoadedModels, voices: SpeakerModel, writer: Writer | None
+    ) -> dict[Service, AnyPerformer]:
+        settings = self._settings
+        performers: dict[Service, AnyPerformer] = {Service.SOUND: SoundPerformer(models, settings.workers)}
+        if writer is not None:
+            performers[Service.SPEECH] = SpeechPerformer(
+                writer.engine, voices, voices=self.speakers.naming, piece_seconds=writer.piece_s
+            )
+        if writing := self._address(settings.caption, CHAT_MODEL):
+            chat = ChatClient(writing)
+            performers[Service.INSIGHTS] = InsightsPerformer(chat, models.tags)
+            performers[Service.CAPTION] = CaptionPerformer(chat, models.tags)
+        if translating := self._address(settings.translation):
+            performers[Service.TRANSLATION] = TranslationPerformer(TranslationClient(translating))
+        return performers
+
+    def _writer(self) -> Writer | None:
+        address, piece_s = self._address(self._settings.speech, SPEECH_MODEL), self._settings.speech_piece_seconds
+        if address is None:
+            return None
+        if self._settings.speech_url is None:
+            piece_s = min(piece_s, BUNDLED_PIECE_SECONDS)
+        return Writer(TranscriptionClient(address), piece_s)
+
+    def _speakers(self, roster: Roster, voices: SpeakerModel, writer: Writer | None) -> SpeakerService:
+        settings, address = self._settings, self._address(self._settings.speaker)
         return SpeakerService(
             roster,
             self._voices,
             self.prober,
             NoEngine() if address is None else EmbeddingClient(address),
-            model,
+            voices,
             keep=settings.keep_voice,
             writer=writer,
             model=bundled_model() if address is not None and settings.speaker_url is None else None,
             threshold=settings.speaker_threshold,
         )
 
-    def _piece_seconds(self) -> int:
-        pieces = self._settings.speech_piece_seconds
-        return pieces if self._settings.speech_url is not None else min(pieces, BUNDLED_PIECE_SECONDS)
-
-    def _address(self, engine: str) -> EngineAddress | None:
-        url: str | None = self._of(engine, "url")
-        limit: int = self._of(engine, "concurrency")
-        model: str | None = self._of(engine, "model")
-        if url is None:
-            if self._bundled is None:
-                return None
+    def _address(self, engine: EngineSettings, bundled: str | None = None) -> EngineAddress | None:
+        """Return where an engine is, None for one that is nowhere; `bundled` is the model of the bundled one."""
+        key = None if engine.key is None else engine.key.get_secret_value()
+        if engine.url is not None:
+            url, model, limit = engine.url, engine.model, engine.concurrency
+        elif self._bundled is not None:
             # More at a time than it has processes would only use up each other's deadline.
-            url, limit, model = self._bundled.url, min(limit, workers.usual()), BUNDLED.get(engine)
-        key: SecretStr | None = self._of(engine, "key")
-        return EngineAddress(
-            url=url,
-            key=None if key is None else key.get_secret_value(),
-            model=model,
-            timeout_s=self._of(engine, "timeout"),
-            limit=limit,
-        )
-
-    def _of(self, engine: str, setting: str) -> Any:
-        return getattr(self._settings, f"{engine}_{setting}", None)
+            url, model, limit = self._bundled.url, bundled, min(engine.concurrency, workers.usual())
+        else:
+            return None
+        return EngineAddress(url=url, key=key, model=model, timeout_s=engine.timeout, limit=limit)

@@ -7,13 +7,13 @@ import contextlib
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 import structlog
 import uvicorn
+from starlette.applications import Starlette
 
-from app.http.forwarding import Forwarder
 from app.main import Ports, create_app
 from app.options import EdgeOptions
 from infra import logs
@@ -23,7 +23,7 @@ from infra.db.directory import SqlDirectory
 from infra.db.ledger import SqlLedger
 from infra.db.secret import token_secret
 from infra.db.speakers import SqlRoster
-from infra.errors import WrongSetting, variable
+from infra.errors import naming, variable
 from infra.models.in_use import ModelInUse
 from infra.service import directories, listener
 from infra.service.jobs import JobServices
@@ -32,20 +32,17 @@ from infra.service.speakers import Operator, keep_sweeping
 from infra.settings import Settings
 from infra.urls import Embedded, local_url
 from streams.embedded.log import EmbeddedLog
-from streams.models.shelf import Shelf
+from streams.models.loaded_models import LoadedModels
 from streams.node.backend import Backend, EmbeddedBackend, KafkaBackend
 from streams.node.node import Node, NodeOptions
 from topics import apikeys, catalog
-from topics.errors import DirectoryDown, EngineError, ServiceError
+from topics.errors import DirectoryDown, ServiceError
 
 log = structlog.get_logger("earshot")
 
 #: A health check gets this long to see that the process is about to stop.
 RED_SECONDS: Final = 1.0
 STOP_SECONDS: Final = 20.0
-
-
-Announce = Callable[["Service", FirstKeys], None]
 
 
 class Service:
@@ -57,58 +54,46 @@ class Service:
         self.failed = False
         self.database = Database(settings.database)
         self.model = ModelInUse(settings.data, settings.model)
-        self.jobs: JobServices | None = None
-        self.node: Node | None = None
-        self.server: uvicorn.Server | None = None
-        self.forwarder: Forwarder | None = None
         self._sockets: list[socket.socket] = []
 
     async def run(self, announce: Announce) -> int:
-        """Serve until a signal or a failure; return the exit status of the process."""
+        """Serve until a signal or a failure; return the exit status of the process.
+
+        Raises:
+            EarshotError: why it cannot start.
+        """
         began = time.monotonic()
         directories.prepare(self.settings)
-        self._sockets = listener.listen(self.settings.host, self.settings.port)
-        demo, shelf = await asyncio.gather(self._open_database(), asyncio.to_thread(self._open_model))
-        with _naming("voices_url", self.settings.voices_url):
-            self.jobs = JobServices(self.settings, shelf, SqlRoster(self.database))
-        ledger = SqlLedger(self.database)
-        backend, options = self._backend(), self._node_options()
-        self.node = Node(options, shelf, backend, self._fail, self.jobs.performers, ledger)
-        edge_options = self._edge_options(await token_secret(self.database))
-        directory, speakers = SqlDirectory(self.database), self.jobs.speakers
-        ports = Ports(
-            sessions=self.node,
-            jobs=self.node.jobs,
-            directory=directory,
-            prober=self.jobs.prober,
-            speakers=speakers,
-            health=self.node,
-            gauges=self._gauges,
-            administration=Operator(self.database, speakers.sweep),
-        )
-        app = create_app(ports, edge_options)
-        self.forwarder = app.state.forwarder
-        self.server = _server(app, self.settings)
-        serving = asyncio.create_task(self._serve(self.server), name="http")
-        watching = [
-            asyncio.create_task(self.model.watch(shelf), name="model"),
-            asyncio.create_task(keep_sweeping(speakers.sweep), name="voices"),
-        ]
-        try:
-            await self._start(self.node)
-            await self._until(self.node.served)
-            if self.node.ready() is None and not self.stopping.is_set():
+        # What is put on the stack is closed in the reverse order, however this ends.
+        async with contextlib.AsyncExitStack() as stack:
+            self._sockets = listener.listen(self.settings.host, self.settings.port)
+            stack.callback(listener.close, self._sockets)
+            stack.push_async_callback(self.database.close)
+            demo, models = await self._open()
+            jobs = JobServices(self.settings, models, SqlRoster(self.database))
+            stack.push_async_callback(jobs.stop)
+            node = Node(
+                self._node_options(), models, self._backend(), self._fail, jobs.performers, SqlLedger(self.database)
+            )
+            app = self._app(node, jobs, await token_secret(self.database))
+            stack.push_async_callback(app.state.forwarder.close)
+            stack.callback(self._note_end)
+            stack.push_async_callback(self._stop_node, node)
+            server = _server(app, self.settings)
+            serving = asyncio.create_task(self._serve(server), name="http")
+            stack.push_async_callback(self._stop_serving, node, server, serving)
+            for keeper, name in (self.model.watch(models), "model"), (keep_sweeping(jobs.speakers.sweep), "voices"):
+                stack.callback(asyncio.create_task(keeper, name=name).cancel)
+            await self._start(node)
+            await self._until(node.served)
+            if node.ready() is None and not self.stopping.is_set():
                 log.info("service.ready", seconds=round(time.monotonic() - began, 2), url=self.url)
                 async with self._first_keys(demo) as keys:
                     announce(self, keys)
                 # Only now: nobody waits for a child before the first job, and starting one takes from our own start.
-                await self.jobs.start()
+                await jobs.start()
                 give_back()
                 await self.stopping.wait()
-        finally:
-            for watch in watching:
-                watch.cancel()
-            await self._stop(serving)
         return 1 if self.failed else 0
 
     @property
@@ -156,23 +141,26 @@ class Service:
                 error.add_note(f"see {variable('partitions')} and {variable('kafka_replication')}")
             raise _named("broker", error) from error
 
-    async def _stop(self, serving: asyncio.Task[None]) -> None:
+    async def _stop_serving(self, node: Node, server: uvicorn.Server, serving: asyncio.Task[None]) -> None:
         # Readers that wait are answered first: the server would wait for them.
-        if self.node is not None:
-            self.node.withdraw()
-        if self.server is not None:
-            self.server.should_exit = True
+        node.withdraw()
+        server.should_exit = True
         await serving
-        if self.node is not None:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(STOP_SECONDS):
-                    await self.node.stop()
-        if self.jobs is not None:
-            await self.jobs.stop()
-        if self.forwarder is not None:
-            await self.forwarder.close()
-        await self.database.close()
+
+    async def _stop_node(self, node: Node) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_SECONDS):
+                await node.stop()
+
+    def _note_end(self) -> None:
         log.info("service.stopped", failed=self.failed)
+
+    async def _open(self) -> tuple[Bootstrap, LoadedModels]:
+        """Open the database and load the model, side by side; return once both have ended, also where one failed."""
+        database = asyncio.create_task(self._open_database())
+        model = asyncio.create_task(asyncio.to_thread(self._open_model))
+        await asyncio.wait({database, model})
+        return database.result(), model.result()
 
     async def _open_database(self) -> Bootstrap:
         try:
@@ -190,8 +178,8 @@ class Service:
             log.warning("bootstrap.unused", setting=variable(field), reason="this is not the first start")
         return demo
 
-    def _open_model(self) -> Shelf:
-        with _naming("model", self.settings.model):
+    def _open_model(self) -> LoadedModels:
+        with naming("model", self.settings.model):
             return self.model.open()
 
     @contextlib.asynccontextmanager
@@ -202,6 +190,19 @@ class Service:
             return
         async with first_keys(self.database, _now_ms(), demo) as keys:
             yield keys
+
+    def _app(self, node: Node, jobs: JobServices, secret: bytes) -> Starlette:
+        ports = Ports(
+            sessions=node,
+            jobs=node.jobs,
+            directory=SqlDirectory(self.database),
+            prober=jobs.prober,
+            speakers=jobs.speakers,
+            health=node,
+            gauges=node.gauges,
+            administration=Operator(self.database, jobs.speakers.sweep),
+        )
+        return create_app(ports, self._edge_options(secret))
 
     def _backend(self) -> Backend:
         settings = self.settings
@@ -246,9 +247,6 @@ class Service:
             admin_key=None if settings.admin_key is None else apikeys.digest(settings.admin_key.get_secret_value()),
         )
 
-    def _gauges(self) -> list[tuple[str, str, float]]:
-        return [] if self.node is None else self.node.gauges()
-
 
 def _server(app: object, settings: Settings) -> uvicorn.Server:
     config = uvicorn.Config(
@@ -270,23 +268,16 @@ def _server(app: object, settings: Settings) -> uvicorn.Server:
     return server
 
 
-@contextlib.contextmanager
-def _naming(field: str, value: str | None) -> Iterator[None]:
-    """Name the setting that is at fault, where it is set; raises WrongSetting."""
-    try:
-        yield
-    except (EngineError, ServiceError) as error:
-        if value is None:
-            raise
-        raise WrongSetting(field, str(error)) from error
-
-
 def _named(field: str, error: ServiceError) -> ServiceError:
     """Return a failure that begins with the setting which says where its cause is; it may pass by itself."""
     named = ServiceError(f"{variable(field)}: {error}")
     for note in getattr(error, "__notes__", ()):
         named.add_note(note)
     return named
+
+
+#: Tells the person who started the service where it is, and the keys that were made.
+Announce = Callable[[Service, FirstKeys], None]
 
 
 def _now_ms() -> int:
@@ -299,17 +290,7 @@ def run(settings: Settings, announce: Announce) -> int:
     Raises:
         EarshotError: why it cannot start.
     """
-    keys = (
-        settings.bootstrap_project_key,
-        settings.bootstrap_org_key,
-        settings.speech_key,
-        settings.caption_key,
-        settings.translation_key,
-        settings.speaker_key,
-        settings.admin_key,
-    )
-    secrets = [key.get_secret_value() for key in keys if key]
-    logs.configure(settings.log_level, settings.log_format, secrets)
+    logs.configure(settings.log_level, settings.log_format, settings.secrets)
     with asyncio.Runner(loop_factory=_loop) as runner:
         return runner.run(_main(settings, announce))
 

@@ -8,7 +8,6 @@ import pytest
 from pydantic import ValidationError
 
 from infra.cli.settings import markdown
-from infra.errors import variable
 from infra.settings import Settings, load, typing_errors
 from infra.urls import Embedded, Kafka
 

@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 from infra import cli
 from infra.cli import accounts, settings
-from infra.errors import variable
+from infra.errors import WrongSetting, variable
 from infra.settings import Settings
 from topics import apikeys
-from topics.errors import BadRequest
+from topics.errors import BadRequest, EarshotError
 
 
 @pytest.fixture
@@ -113,14 +113,23 @@ def test_a_wrong_setting_stops_a_command(app: typer.Typer, monkeypatch: pytest.M
     assert result.stderr.startswith("earshot: EARSHOT_PORT: ")
 
 
-def test_an_error_with_a_name_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("error", "line", "status"),
+    [
+        (BadRequest("not like this"), "not like this: but otherwise", 1),
+        (WrongSetting("model", "there is none"), "EARSHOT_MODEL: there is none: but otherwise", 2),
+    ],
+)
+def test_an_error_with_a_name_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: EarshotError, line: str, status: int
+) -> None:
+    error.add_note("but otherwise")
+
     def failing() -> typer.Typer:
         app = typer.Typer()
 
         @app.command()
         def fail() -> None:
-            error = BadRequest("not like this")
-            error.add_note("but otherwise")
             raise error
 
         return app
@@ -129,8 +138,8 @@ def test_an_error_with_a_name_is_one_line(monkeypatch: pytest.MonkeyPatch, capsy
     monkeypatch.setattr(sys, "argv", ["earshot"])
     with pytest.raises(SystemExit) as stopped:
         cli.main()
-    assert stopped.value.code == 1
-    assert capsys.readouterr().err == "earshot: not like this: but otherwise\n"
+    assert stopped.value.code == status
+    assert capsys.readouterr().err == f"earshot: {line}\n"
 
 
 def test_help_imports_nothing_heavy() -> None:

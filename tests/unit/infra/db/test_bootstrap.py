@@ -13,7 +13,7 @@ from infra.db.bootstrap import Bootstrap, FirstKeys, bootstrap, first_keys
 from infra.db.database import Database
 from tests.unit.infra.conftest import run
 from topics import apikeys
-from topics.ports import Principal
+from topics.ports.directory import Principal
 
 CHOSEN = "project key chosen by an operator"
 CHOSEN_ORG = "organization key, also chosen"

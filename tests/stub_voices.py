@@ -33,7 +33,7 @@ def embedding(body: bytes, headers: dict[str, str], sha256: str | None) -> dict[
         "model": known.model_id,
         "usage": {"prompt_tokens": 0, "total_tokens": 0},
         "sha256": sha256 or known.graph.sha256,
-        "threshold": known.identifies.threshold,
+        "threshold": known.identification_settings.threshold,
         "dimension": known.dimension,
     }
 

@@ -34,7 +34,7 @@ def main() -> None:
     samples, rate = soundfile.read(file, frames=(PREPARED_S + 2) * 16_000, dtype="float32")
     framer = Framer(engine.manifest.input, SENSE.hop_ms, rate)
     framer.feed(samples)
-    patches = [framer.patch(number).copy() for number in range(PREPARED_S) if framer.has(number)]
+    patches = [framer.patch(number).copy() for number in range(PREPARED_S) if framer.is_complete(number)]
 
     def scored(lane: int) -> None:
         for number in range(lane, seconds, threads):

@@ -13,8 +13,8 @@ import msgspec
 from benchmarks import audio
 from benchmarks.measures import Sample
 from infra import models
+from streams.audio.analysis import Analysis
 from streams.audio.decode import decode_chunk
-from streams.audio.session import Analysis
 from streams.audio.warm import warm
 from streams.models.sound_engine import OnnxSoundEngine
 from topics.geometry import SESSIONS

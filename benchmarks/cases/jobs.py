@@ -16,7 +16,7 @@ from benchmarks import processes
 from benchmarks.cases.setup import Setup, running
 from benchmarks.measures import Row, Sample, alternate, percentile, value_row
 from benchmarks.recordings import SOUND_OPTIONS, SPEECH_OPTIONS, JobClient, noise, repeated, talk
-from streams.probe.prober import Prober
+from streams.probe.prober import ForkingProber
 
 HOUR: Final = 3600
 MINUTE: Final = 60
@@ -144,7 +144,7 @@ def accepting(setup: Setup) -> Iterator[Row]:
 
 
 async def _probes(file: Path, count: int) -> list[float]:
-    prober = Prober()
+    prober = ForkingProber()
     await prober.start()
     taken = []
     with file.open("rb") as audio:

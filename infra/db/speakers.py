@@ -15,7 +15,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from infra.db import discards
 from infra.db.database import Database
 from infra.db.schema import organizations, samples, speakers
-from streams.speakers.roster import MOST_SAMPLES, MOST_SPEAKERS, EmbeddingModel, Enrolled, Sample, crowded, full
+from streams.clients.embeddings import EmbeddingModel
+from streams.speakers.store import (
+    MAX_SAMPLES,
+    MAX_SPEAKERS,
+    EnrolledSpeaker,
+    VoiceSample,
+    too_many_samples,
+    too_many_speakers,
+)
 from topics.errors import NotFound, Unavailable
 from topics.keys import new_id
 
@@ -48,24 +56,24 @@ class _Standing(msgspec.Struct, frozen=True):
     """A speaker who is to get another sample."""
 
     id: str
-    enrolled: Enrolled
+    enrolled: EnrolledSpeaker
     #: When their last sample was added, 0 for one who is yet to be made.
     last: int
 
 
-class SqlRoster:
-    """`streams.speakers.roster.Roster`. Every call may raise DirectoryDown."""
+class SqlSpeakerStore:
+    """`streams.speakers.store.Roster`. Every call may raise DirectoryDown."""
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._clock = clock
 
-    async def enrolled(self, organization: str) -> Sequence[Enrolled]:
+    async def enrolled(self, organization: str) -> Sequence[EnrolledSpeaker]:
         """Return all speakers of an organization by name."""
         async with self._database.reading() as connection:
             return await _read(connection, speakers.c.organization_id == organization)
 
-    async def speaker(self, organization: str, speaker: str) -> Enrolled | None:
+    async def speaker(self, organization: str, speaker: str) -> EnrolledSpeaker | None:
         """Return one speaker, None when there is none of this name in the organization."""
         async with self._database.reading() as connection:
             return next(iter(await _read(connection, *_named(organization, speaker))), None)
@@ -80,7 +88,7 @@ class SqlRoster:
         async with self._database.writing() as connection:
             await discards.note(connection, [voice], self._now() + RESERVED_MS)
 
-    async def add(self, organization: str, speaker: str, sample: Sample) -> Enrolled:
+    async def add(self, organization: str, speaker: str, sample: VoiceSample) -> EnrolledSpeaker:
         """Add a sample to a speaker, who is made with the first one.
 
         Raises:
@@ -103,7 +111,7 @@ class SqlRoster:
                 raise Unavailable("the recording was kept too late")
         return msgspec.structs.replace(owner.enrolled, samples=(*owner.enrolled.samples, sample))
 
-    async def replace(self, organization: str, speaker: str, sample: Sample) -> bool:
+    async def replace(self, organization: str, speaker: str, sample: VoiceSample) -> bool:
         """Give the sample of this id another vector and model; False when it is gone."""
         owner = select(speakers.c.id).where(*_named(organization, speaker)).scalar_subquery()
         one = (samples.c.id == sample.id) & (samples.c.speaker_id == owner)
@@ -143,26 +151,26 @@ async def _standing(connection: AsyncConnection, organization: str, speaker: str
     """Return a speaker who may get another sample; one who is not there yet would be made now.
 
     Raises:
-        RuleBroken, NotFound: see `SqlRoster.add`.
+        RuleBroken, NotFound: see `SqlSpeakerStore.add`.
     """
     rows = (await connection.execute(_STANDING, {"organization": organization, "speaker": speaker})).all()
     if not rows:
         raise NotFound("the organization was deleted")
     count, owner, created_at, *_ = rows[0]
     if owner is None:
-        if count >= MOST_SPEAKERS:
-            raise full()
-        return _Standing(new_id(), Enrolled(speaker, now, ()), 0)
-    if len(rows) >= MOST_SAMPLES:
-        raise crowded()
-    return _Standing(owner, Enrolled(speaker, created_at, tuple(_sample(*row[4:]) for row in rows)), rows[-1][3])
+        if count >= MAX_SPEAKERS:
+            raise too_many_speakers()
+        return _Standing(new_id(), EnrolledSpeaker(speaker, now, ()), 0)
+    if len(rows) >= MAX_SAMPLES:
+        raise too_many_samples()
+    return _Standing(owner, EnrolledSpeaker(speaker, created_at, tuple(_sample(*row[4:]) for row in rows)), rows[-1][3])
 
 
 def _named(organization: str, speaker: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
     return speakers.c.organization_id == organization, speakers.c.name == speaker
 
 
-def _embedding(sample: Sample) -> dict[str, object]:
+def _embedding(sample: VoiceSample) -> dict[str, object]:
     return {
         "vector": np.asarray(sample.vector, dtype="<f4").tobytes(),
         "model": sample.model.name,
@@ -170,7 +178,7 @@ def _embedding(sample: Sample) -> dict[str, object]:
     }
 
 
-async def _read(connection: AsyncConnection, *where: ColumnElement[bool]) -> list[Enrolled]:
+async def _read(connection: AsyncConnection, *where: ColumnElement[bool]) -> list[EnrolledSpeaker]:
     """Return speakers by name; every one has a sample."""
     query = (
         select(speakers.c.name, speakers.c.created_at, *_OF_SAMPLE)
@@ -179,12 +187,12 @@ async def _read(connection: AsyncConnection, *where: ColumnElement[bool]) -> lis
         .order_by(speakers.c.id, samples.c.created_at)
     )
     found = [
-        Enrolled(name, created_at, tuple(_sample(*row[2:]) for row in group))
+        EnrolledSpeaker(name, created_at, tuple(_sample(*row[2:]) for row in group))
         for (name, created_at), group in groupby(await connection.execute(query), key=lambda row: row[:2])
     ]
     # Databases do not agree on the order of names.
     return sorted(found, key=lambda one: one.name)
 
 
-def _sample(name: str, vector: bytes, model: str, sha256: str, length_ms: int, voice: str | None) -> Sample:
-    return Sample(name, np.frombuffer(vector, dtype="<f4"), EmbeddingModel(model, sha256), length_ms, voice)
+def _sample(name: str, vector: bytes, model: str, sha256: str, length_ms: int, voice: str | None) -> VoiceSample:
+    return VoiceSample(name, np.frombuffer(vector, dtype="<f4"), EmbeddingModel(model, sha256), length_ms, voice)

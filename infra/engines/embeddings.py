@@ -99,8 +99,8 @@ def _embedded(files: Sequence[BinaryIO], form: str) -> dict[str, Any]:
         "model": known.model_id,
         "usage": {"prompt_tokens": 0, "total_tokens": 0},
         "sha256": known.graph.sha256,
-        "threshold": known.identifies.threshold,
-        "threshold_per_doubling": known.identifies.per_doubling,
+        "threshold": known.identification_settings.threshold,
+        "threshold_per_doubling": known.identification_settings.per_doubling,
         "dimension": known.dimension,
     }
 

@@ -17,6 +17,7 @@ import numpy as np
 from infra.engines import recording
 from infra.engines.transcripts import Heard, Word
 from streams.voice import activity
+from streams.voice.speech_segments import Hysteresis
 
 if TYPE_CHECKING:
     from streams.models.protocol import Floats
@@ -73,7 +74,7 @@ class Recogniser:
 
 def utterances(samples: Floats) -> Iterator[tuple[int, int]]:
     """Yield [start, end) of stretches with speech in float32[n] at 16 kHz, each cut at pauses where it has any."""
-    settings = activity.Hysteresis(max_speech_s=UTTERANCE_S)
+    settings = Hysteresis(max_speech_s=UTTERANCE_S)
     begun, ended = -1.0, -1.0
     for segment in activity.bundled_detector().segments([samples], settings):
         if begun >= 0 and segment.end_s - begun <= UTTERANCE_S:

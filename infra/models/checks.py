@@ -15,7 +15,7 @@ from packaging.licenses import InvalidLicenseExpression, canonicalize_license_ex
 
 from infra.models import manifests
 from streams.audio import logmel
-from streams.audio.session import Analysis
+from streams.audio.analysis import Analysis
 from streams.models import runtime
 from streams.models.manifest import FILE, LogMel, Manifest
 from streams.models.sound_engine import OnnxSoundEngine

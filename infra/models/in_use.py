@@ -37,7 +37,7 @@ class ModelInUse:
         self._taken = self._registry.wanted(self._setting)
         return LoadedModels(self._load(self._taken), self._load, self._registry.known)
 
-    async def watch(self, shelf: LoadedModels) -> None:
+    async def watch(self, models: LoadedModels) -> None:
         """Take models into use as they are chosen; one that cannot be used changes nothing."""
         while self._setting is None:
             await asyncio.sleep(WATCH_SECONDS)
@@ -48,9 +48,9 @@ class ModelInUse:
                 self._taken = wanted
                 engine = await asyncio.to_thread(self._load, wanted)
             except (EarshotError, OSError, ValueError) as error:
-                log.error("model.refused", model=self._taken, error=str(error), in_use=shelf.current.manifest.model_id)
+                log.error("model.refused", model=self._taken, error=str(error), in_use=models.current.manifest.model_id)
                 continue
-            shelf.use(engine)
+            models.use(engine)
             log.info("model.used", model=engine.manifest.model_id)
 
     def _load(self, model: str) -> OnnxSoundEngine:

@@ -1,4 +1,4 @@
-"""What works for jobs and speakers in this deployment: performers, engines, and the child processes beside them."""
+"""The services of jobs and the registered speakers of this deployment, with their engines and child processes."""
 
 from __future__ import annotations
 
@@ -17,36 +17,37 @@ from streams.clients.embeddings import EmbeddingClient
 from streams.clients.transcriptions import TranscriptionClient
 from streams.clients.translations import TranslationClient
 from streams.models.loaded_models import LoadedModels
-from streams.probe.prober import Prober
-from streams.services.performer import Performer
-from streams.services.sound import SoundPerformer
-from streams.services.speech import SpeechPerformer
-from streams.services.translation import TranslationPerformer
-from streams.services.writing import CaptionPerformer, InsightsPerformer
-from streams.speakers.roster import Roster
+from streams.probe.prober import ForkingProber
+from streams.services.caption import CaptionService
+from streams.services.insights import InsightsService
+from streams.services.service import JobService
+from streams.services.sound import SoundService
+from streams.services.speech import SpeechService
+from streams.services.translation import TranslationService
 from streams.speakers.service import SpeakerService
-from streams.speakers.transcripts import Writer
+from streams.speakers.store import SpeakerStore
+from streams.speakers.transcriber import Transcriber
 from topics.jobs.options import Service
 
 #: The bundled engine is slow: on a busy machine it would not get done with longer pieces in time.
 BUNDLED_PIECE_SECONDS: Final = 15
 
 
-AnyPerformer = SoundPerformer | SpeechPerformer | InsightsPerformer | CaptionPerformer | TranslationPerformer
+AnyService = SoundService | SpeechService | InsightsService | CaptionService | TranslationService
 
 
 class JobServices:
-    """The performers of a node and its registered speakers, with everything that is started and stopped for them."""
+    """The services of a node and its registered speakers, with everything that is started and stopped for them."""
 
-    def __init__(self, settings: Settings, models: LoadedModels, roster: Roster) -> None:
-        """Make the performers; a service whose engine is nowhere has none.
+    def __init__(self, settings: Settings, models: LoadedModels, store: SpeakerStore) -> None:
+        """Make the services; a service whose engine is nowhere has none.
 
         Raises:
             OSError: the machine gives no port for the bundled engines.
             WrongSetting: there is no such store for voice files.
         """
         self._settings = settings
-        self.prober = Prober()
+        self.prober = ForkingProber()
         self._bundled: EngineServer | None = None
         if settings.bundled_engines:
             self._bundled = EngineServer(settings.log_level, settings.log_format, settings.data / "engines")
@@ -54,14 +55,14 @@ class JobServices:
         with naming("voices_url", settings.voices_url):
             self._voices = FsspecVoices(settings.voices_url or str(settings.data / "voices"))
         voices = SpeakerModel(DIRECTORY)
-        writer = self._writer()
-        self.speakers = self._speakers(roster, voices, writer)
-        self._performers = self._make_performers(models, voices, writer)
+        transcriber = self._transcriber()
+        self.speakers = self._speakers(store, voices, transcriber)
+        self._services = self._make_services(models, voices, transcriber)
 
     @property
-    def performers(self) -> Mapping[Service, Performer]:
+    def services(self) -> Mapping[Service, JobService]:
         """What runs each service."""
-        return self._performers
+        return self._services
 
     async def start(self) -> None:
         """Start the child processes; what needs them waits for them."""
@@ -73,47 +74,47 @@ class JobServices:
         """End them, once nothing runs any more."""
         await self.speakers.close()
         self._voices.close()
-        for performer in self._performers.values():
-            await performer.close()
+        for service in self._services.values():
+            await service.close()
         await self.prober.stop()
         if self._bundled is not None:
             await self._bundled.stop()
 
-    def _make_performers(
-        self, models: LoadedModels, voices: SpeakerModel, writer: Writer | None
-    ) -> dict[Service, AnyPerformer]:
+    def _make_services(
+        self, models: LoadedModels, voices: SpeakerModel, transcriber: Transcriber | None
+    ) -> dict[Service, AnyService]:
         settings = self._settings
-        performers: dict[Service, AnyPerformer] = {Service.SOUND: SoundPerformer(models, settings.workers)}
-        if writer is not None:
-            performers[Service.SPEECH] = SpeechPerformer(
-                writer.engine, voices, voices=self.speakers.naming, piece_seconds=writer.piece_s
+        services: dict[Service, AnyService] = {Service.SOUND: SoundService(models, settings.workers)}
+        if transcriber is not None:
+            services[Service.SPEECH] = SpeechService(
+                transcriber.engine, voices, names=self.speakers.identification, piece_seconds=transcriber.piece_s
             )
         if writing := self._address(settings.caption, CHAT_MODEL):
             chat = ChatClient(writing)
-            performers[Service.INSIGHTS] = InsightsPerformer(chat, models.tags)
-            performers[Service.CAPTION] = CaptionPerformer(chat, models.tags)
+            services[Service.INSIGHTS] = InsightsService(chat, models.tags)
+            services[Service.CAPTION] = CaptionService(chat, models.tags)
         if translating := self._address(settings.translation):
-            performers[Service.TRANSLATION] = TranslationPerformer(TranslationClient(translating))
-        return performers
+            services[Service.TRANSLATION] = TranslationService(TranslationClient(translating))
+        return services
 
-    def _writer(self) -> Writer | None:
+    def _transcriber(self) -> Transcriber | None:
         address, piece_s = self._address(self._settings.speech, SPEECH_MODEL), self._settings.speech_piece_seconds
         if address is None:
             return None
         if self._settings.speech_url is None:
             piece_s = min(piece_s, BUNDLED_PIECE_SECONDS)
-        return Writer(TranscriptionClient(address), piece_s)
+        return Transcriber(TranscriptionClient(address), piece_s)
 
-    def _speakers(self, roster: Roster, voices: SpeakerModel, writer: Writer | None) -> SpeakerService:
+    def _speakers(self, store: SpeakerStore, voices: SpeakerModel, transcriber: Transcriber | None) -> SpeakerService:
         settings, address = self._settings, self._address(self._settings.speaker)
         return SpeakerService(
-            roster,
+            store,
             self._voices,
             self.prober,
             NoEngine() if address is None else EmbeddingClient(address),
             voices,
             keep=settings.keep_voice,
-            writer=writer,
+            transcriber=transcriber,
             model=bundled_model() if address is not None and settings.speaker_url is None else None,
             threshold=settings.speaker_threshold,
         )

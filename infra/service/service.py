@@ -22,7 +22,7 @@ from infra.db.database import Database
 from infra.db.directory import SqlDirectory
 from infra.db.ledger import SqlLedger
 from infra.db.secret import token_secret
-from infra.db.speakers import SqlRoster
+from infra.db.speakers import SqlSpeakerStore
 from infra.errors import naming, variable
 from infra.models.in_use import ModelInUse
 from infra.service import directories, listener
@@ -70,10 +70,10 @@ class Service:
             stack.callback(listener.close, self._sockets)
             stack.push_async_callback(self.database.close)
             demo, models = await self._open()
-            jobs = JobServices(self.settings, models, SqlRoster(self.database))
+            jobs = JobServices(self.settings, models, SqlSpeakerStore(self.database))
             stack.push_async_callback(jobs.stop)
             node = Node(
-                self._node_options(), models, self._backend(), self._fail, jobs.performers, SqlLedger(self.database)
+                self._node_options(), models, self._backend(), self._fail, jobs.services, SqlLedger(self.database)
             )
             app = self._app(node, jobs, await token_secret(self.database))
             stack.push_async_callback(app.state.forwarder.close)

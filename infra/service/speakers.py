@@ -13,9 +13,8 @@ from infra import models
 from infra.db.database import Database
 from infra.service.administration import SqlAdministration
 from streams.clients.address import EngineAddress
-from streams.clients.embeddings import EmbeddingClient, VoiceEmbedding
+from streams.clients.embeddings import EmbeddingClient, EmbeddingModel, VoiceEmbedding
 from streams.models.protocol import Floats
-from streams.speakers.roster import EmbeddingModel
 from streams.voice import manifest
 from streams.voice.manifest import SpeakerManifest
 from streams.voice.speaker_engine import OnnxSpeakerEngine

@@ -1,4 +1,4 @@
-"""Tells a container by its first bytes."""
+"""Recognises a container by its first bytes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import BinaryIO, Final
 from topics.errors import AudioError
 from topics.media import Container, Media
 
-#: Bytes that are looked at.
+#: Bytes that `detect` needs.
 HEAD: Final = 12
 NAMES: Final[dict[Container, str]] = {"wav": "WAV", "mp3": "MP3", "ogg": "Ogg", "flac": "FLAC", "aiff": "AIFF"}
 
 
 def detect(head: bytes) -> Container | None:
-    """Return the container that begins with `head`, None for none that we know."""
+    """Return the container that begins with `head`; None for an unknown one."""
     if head[:4] in (b"RIFF", b"RIFX", b"RF64") and head[8:12] == b"WAVE":
         return "wav"
     if head[:4] == b"FORM" and head[8:12] in (b"AIFF", b"AIFC"):
@@ -29,17 +29,17 @@ def detect(head: bytes) -> Container | None:
 
 
 def check_declared(source: BinaryIO, media: Media) -> None:
-    """Compare the beginning of `source` with the declaration; the source stands at its beginning again afterwards.
+    """Compare the beginning of `source` with the declaration; the position is 0 again afterwards.
 
     Raises:
-        AudioError: there is nothing, nothing we know, or another container than declared.
+        AudioError: there are no bytes, an unknown container, or another than was declared.
     """
     head = source.read(HEAD)
     source.seek(0)
     if not head:
         raise AudioError("the data holds no audio")
-    found = detect(head)
-    if found is None:
+    detected = detect(head)
+    if detected is None:
         raise AudioError(f"declared {media.declared}, but the data is no audio file that is supported")
-    if media.container not in ("any", found):
-        raise AudioError(f"declared {media.declared}, but the data is {NAMES[found]}")
+    if media.container not in ("any", detected):
+        raise AudioError(f"declared {media.declared}, but the data is {NAMES[detected]}")

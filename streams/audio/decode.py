@@ -1,4 +1,4 @@
-"""Bytes as they were declared to mono float samples, in bounded memory."""
+"""Decodes bytes of a declared type to mono float samples, in bounded memory."""
 
 from __future__ import annotations
 
@@ -24,39 +24,39 @@ MAX_CHUNK_FRAMES: Final = 1 << 25
 MAX_FILE_S: Final = 24 * 3600
 #: Samples of all channels that are decoded at a time.
 BLOCK_SAMPLES: Final = 1 << 19
-#: What messages about damage begin with.
+#: Messages about damage begin with this.
 DAMAGED: Final = "the audio is damaged"
 
 
 class DecodedAudio(msgspec.Struct, frozen=True):
-    """Decoded audio: frames a second and float32[n], full scale -1 to 1."""
+    """Decoded mono audio: rate in Hz, and samples, float32[n] in -1..1."""
 
     rate: int
     samples: Floats
 
 
 class AudioFile:
-    """An opened file; `rate` is in Hz, `channels` are what the blocks are the mean of."""
+    """An opened file: `rate` in Hz; blocks are the mean of `channels`."""
 
     def __init__(
         self, rate: int, channels: int, blocks: Iterator[Floats], longest_s: int, frames: int | None = None
     ) -> None:
         self.rate = rate
         self.channels = channels
-        #: What the header claims, None where it does not know.
+        #: Length that the header claims; None where it does not know.
         self.frames = frames
         self._blocks = blocks
         self._longest = rate * longest_s
-        #: Seconds of audio before damage that was met.
+        #: Seconds of audio before the damage; None until damage is met.
         self.broken_at: float | None = None
 
     def blocks(self, cpu_seconds: float = math.inf) -> Iterator[Floats]:
-        """Yield the samples, float32[n] a block, once; memory stays bounded whatever the header claims.
+        """Yield the samples block by block, float32[n], once; memory stays bounded whatever the header claims.
 
         Raises:
-            AudioTooLong: after the longest that is allowed, there is more.
-            AudioError: the data is damaged (after the blocks before the damage), or holds no audio; or to make and use
-                the blocks took so much of this thread's processor time.
+            AudioTooLong: there is more audio than is allowed.
+            AudioError: the data is damaged (raised after the blocks before the damage) or holds no audio; or making and
+                using the blocks took `cpu_seconds` of this thread's processor time.
         """
         decoded, until = 0, time.thread_time() + cpu_seconds
         try:
@@ -76,17 +76,17 @@ class AudioFile:
             raise AudioError("the data holds no audio")
 
     def fault(self, error: AudioError) -> str:
-        """Return why there is no more audio, and where it breaks if it begins well."""
+        """Return why there is no more audio, and where it breaks if its beginning is sound."""
         if not self.broken_at:
             return str(error)
         return f"the audio breaks at {self.broken_at:.1f} s: {str(error).removeprefix(f'{DAMAGED}: ')}"
 
 
 def decode_chunk(data: bytes, media: Media) -> DecodedAudio:
-    """Decode one chunk that stands alone; channels are averaged.
+    """Decode a chunk that is a whole file or raw PCM; channels are averaged.
 
     Raises:
-        AudioError: it does not decode as declared, holds no audio, or breaks a cap.
+        AudioError: it does not decode as declared, holds no audio, or exceeds a limit.
     """
     audio = open_file(io.BytesIO(data), media, MAX_CHUNK_S)
     blocks, frames = [], 0
@@ -101,14 +101,14 @@ def decode_chunk(data: bytes, media: Media) -> DecodedAudio:
 def open_file(
     source: BinaryIO, media: Media, longest_s: int = MAX_FILE_S, block_samples: int | None = None
 ) -> AudioFile:
-    """Open a whole file; the source is seekable, stands at its beginning, and reads short at its end alone.
+    """Open a file; the source is seekable, at position 0, and returns fewer bytes than asked for only at its end.
 
-    `block_samples` of all channels are decoded at a time. Errors of `source` itself pass through, here and from
+    `block_samples` of all channels are decoded at a time. Errors of `source` itself are raised as they are, here and by
     `AudioFile.blocks`.
 
     Raises:
         AudioTooLong: the header claims more than `longest_s`.
-        AudioError: not the declared container, a damaged header, or a header that breaks another cap.
+        AudioError: not the declared container, a damaged header, or a header that exceeds another limit.
     """
     block_samples = block_samples or BLOCK_SAMPLES
     if media.container == "raw":
@@ -116,18 +116,18 @@ def open_file(
     container.check_declared(source, media)
     guarded = GuardedSource(source)
     endless = mp3.open_endless(guarded)
-    file = _opened(guarded, endless)
-    # A header that does not know the length has the largest number there is, and what an MP3 tells is not believed;
-    # then counting decides.
+    file = _open_sound_file(guarded, endless)
+    # A header that does not know the length has the largest possible number, and that of an MP3 is not reliable; then
+    # the limit is checked while decoding.
     frames = file.frames if file.frames < 2**62 and file.format != "MP3" else None
-    _check_caps(file, frames, longest_s)
-    meant = endless.meant(file.frames) if endless else file.frames
-    blocks = _file_blocks(file, meant, guarded, block_samples)
+    _check_limits(file, frames, longest_s)
+    claimed = endless.claimed_frames(file.frames) if endless else file.frames
+    blocks = _file_blocks(file, claimed, guarded, block_samples)
     return AudioFile(file.samplerate, file.channels, blocks, longest_s, frames)
 
 
 class GuardedSource:
-    """Keeps an error of a source that C code asked for bytes, because it cannot pass through C, for `check`."""
+    """A source for C code, through which no exception can pass: keeps the first one for `check`."""
 
     def __init__(self, source: BinaryIO) -> None:
         self._source = source
@@ -136,7 +136,7 @@ class GuardedSource:
         source.seek(0)
 
     def read(self, size: int) -> bytes:
-        """Read as a file does; nothing once an error was met."""
+        """Read like a file; return no bytes once an error was met."""
         try:
             return b"" if self._error else self._source.read(size)
         except Exception as error:
@@ -144,16 +144,16 @@ class GuardedSource:
             return b""
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Seek as a file does; a damaged header may lead to nowhere, which is no error of the source."""
+        """Seek like a file; -1 for an impossible position, to which a damaged header may lead."""
         try:
-            place = offset + (0, self._source.tell(), self._size)[whence]
-            return self._source.seek(place) if 0 <= place < 2**62 else -1
+            position = offset + (0, self._source.tell(), self._size)[whence]
+            return self._source.seek(position) if 0 <= position < 2**62 else -1
         except Exception as error:
             self._error = error
             return -1
 
     def tell(self) -> int:
-        """Tell as a file does."""
+        """Return the position."""
         return self._source.tell()
 
     def check(self) -> None:
@@ -163,14 +163,14 @@ class GuardedSource:
 
 
 class SequentialSoundFile(soundfile.SoundFile):  # type: ignore[misc]
-    """A file that is read from its beginning to its end: soundfile otherwise seeks after each read."""
+    """A file that is read from beginning to end: otherwise soundfile seeks after each read."""
 
     def seekable(self) -> bool:
-        """Say no: in MP3 a seek is slow, and inexact."""
+        """Return False: a seek in an MP3 is slow and inexact."""
         return False
 
 
-def _opened(guarded: GuardedSource, endless: mp3.EndlessMp3 | None) -> SequentialSoundFile:
+def _open_sound_file(guarded: GuardedSource, endless: mp3.EndlessMp3 | None) -> SequentialSoundFile:
     try:
         file = SequentialSoundFile(endless or guarded)
     except Exception as error:  # libsndfile reports damage by several types
@@ -180,7 +180,7 @@ def _opened(guarded: GuardedSource, endless: mp3.EndlessMp3 | None) -> Sequentia
     return file
 
 
-def _check_caps(file: SequentialSoundFile, frames: int | None, longest_s: int) -> None:
+def _check_limits(file: SequentialSoundFile, frames: int | None, longest_s: int) -> None:
     if not MIN_RATE <= file.samplerate <= MAX_RATE:
         raise AudioError(f"the sample rate is {file.samplerate} Hz, allowed are {MIN_RATE} to {MAX_RATE}")
     if not 1 <= file.channels <= MAX_CHANNELS:
@@ -189,24 +189,26 @@ def _check_caps(file: SequentialSoundFile, frames: int | None, longest_s: int) -
         raise AudioTooLong(f"the audio is longer than {longest_s} s")
 
 
-def _file_blocks(file: SequentialSoundFile, meant: int, guarded: GuardedSource, block_samples: int) -> Iterator[Floats]:
+def _file_blocks(
+    file: SequentialSoundFile, claimed: int, guarded: GuardedSource, block_samples: int
+) -> Iterator[Floats]:
     most = max(1, block_samples // file.channels)
     if file.format == "MP3":
-        # It has no length to go by, and what is asked for is marked first.
+        # Its length is unreliable, and the whole buffer is filled with NaN before each read.
         most = min(most, file.samplerate)
-    # A header's claim bounds what is asked for, because libsndfile clears what it cannot fill; a few frames more tell
-    # whether the claim is true. Not for FLAC, to whose decoder zeros after the end are damage.
+    # The claimed length bounds each read, because libsndfile clears what it cannot fill; reading some more frames shows
+    # whether the claim is true. Not so for FLAC: its decoder takes zeros after the end for damage.
     more = {"FLAC": 0, "MP3": mp3.PADDING}.get(file.format, 64)
-    # Numpy turns integers into floats several times as fast as libsndfile does, and into the same ones.
+    # Numpy turns integers into the same floats as libsndfile does, several times as fast.
     kind = np.int16 if file.subtype == "PCM_16" else np.float32
-    left = meant
+    left = claimed
     with file:
         while left + more > 0:
             frames = np.empty((min(most, left) or more, file.channels), kind)
             if file.format == "MP3":
-                # Of a read that meets damage its decoder does not tell how much it gave; others do.
+                # After damage its decoder does not say how many frames it has read; NaN marks where they end.
                 frames.fill(np.nan)
-            # Behind the claimed end of an MP3 is what its coder added; if there is more, the claim is not true.
+            # After the claimed end of an MP3 comes the padding of its encoder; if there is more, the claim is wrong.
             at_end, before = file.format == "MP3" and not left, file.tell()
             try:
                 frames = file.read(out=frames)
@@ -214,8 +216,8 @@ def _file_blocks(file: SequentialSoundFile, meant: int, guarded: GuardedSource, 
                 guarded.check()
                 if at_end:
                     return
-                given = int(np.isnan(frames[:, 0]).argmax()) if file.format == "MP3" else file.tell() - before
-                yield from _mono(_floats(frames[: max(0, given)]))
+                count = int(np.isnan(frames[:, 0]).argmax()) if file.format == "MP3" else file.tell() - before
+                yield from _mono(_floats(frames[: max(0, count)]))
                 raise AudioError(f"{DAMAGED}: {_cause(error)}") from error
             guarded.check()
             if not len(frames) or (at_end and len(frames) < more):
@@ -241,7 +243,11 @@ def _raw_blocks(source: BinaryIO, media: Media, block_samples: int) -> Iterator[
 
 
 def _mono(frames: Floats) -> Iterator[Floats]:
-    """Yield what comes before the first sample that is not plausible, if there is one."""
+    """Yield the frames before the first sample that is not plausible, mixed to mono; all if every sample is.
+
+    Raises:
+        AudioError: a sample is not plausible.
+    """
     try:
         pcm.check_plausible(frames)
     except AudioError:

@@ -22,7 +22,7 @@ ZEROS: Final = 24
 ATTENUATION_DB: Final = 70.0
 BETA: Final = 0.1102 * (ATTENUATION_DB - 8.7)
 CUTOFF: Final = 0.95
-#: More positions than this (44,056 Hz has 2,000) are not tabled one by one: neighbouring filters are mixed instead.
+#: With more positions than this (44,056 Hz has 2,000) the table is coarser, and neighbouring filters are mixed.
 MAX_POSITIONS: Final = 640
 #: Filters per sample of the lower rate when neighbours are mixed; linear mixing then errs by less than 1e-6.
 MIXED_PHASES: Final = 4096
@@ -32,7 +32,7 @@ MULTIPLE: Final = 16
 
 
 class Filter(msgspec.Struct, frozen=True):
-    """How output k is made: from inputs floor(t) - before .. floor(t) + after, where t = k * down / up.
+    """The inputs and weights of output k: inputs floor(t) - before .. floor(t) + after, where t = k * down / up.
 
     With `mixed` unset row p of the table is the filter for the fraction p / up of t; otherwise row p belongs to the
     fraction p / (rows - 1), and the filter for a fraction in between is mixed from two rows. A table has at most 3 MB.
@@ -46,20 +46,20 @@ class Filter(msgspec.Struct, frozen=True):
     table: Floats
     mixed: bool
 
-    def needed(self, output: int) -> int:
-        """Return the first input that an output depends on, 0 for those before the beginning."""
+    def first_input(self, output: int) -> int:
+        """Return the first input that an output depends on; not less than 0."""
         return max(0, output * self.down // self.up - self.before)
 
-    def wanted(self, output: int) -> int:
-        """Return how many inputs from the beginning must be there to compute an output."""
+    def inputs_for(self, output: int) -> int:
+        """Return how many inputs, counted from the beginning, an output needs."""
         return output * self.down // self.up + self.after + 1
 
-    def ready(self, inputs: int) -> int:
+    def ready_outputs(self, inputs: int) -> int:
         """Return how many outputs can be computed from that many inputs."""
         return max(0, -((self.after - inputs) * self.up // self.down))
 
-    def length(self, inputs: int) -> int:
-        """Return how many outputs the whole of that many inputs has: those that lie before its end."""
+    def output_length(self, inputs: int) -> int:
+        """Return how many outputs a stream of that many inputs has: those that lie before its end."""
         return -(-inputs * self.up // self.down)
 
 

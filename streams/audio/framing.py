@@ -1,7 +1,7 @@
-"""From source samples to the patches that a model scores, on a grid that is fixed to the stream's beginning.
+"""Makes the patches that a model scores from source samples, on a grid that is fixed to the stream's beginning.
 
-Model-rate sample n belongs to the source position n * rate / model rate; frame j begins at sample j * hop of the front
-end; patch p begins at p window hops. Each is a function of the stream, not of how it was cut or where reading began.
+Model-rate sample n lies at source position n * rate / model rate; frame j begins at sample j * hop of the front end;
+patch p begins at p window hops. None of this depends on how the stream was cut or where reading began.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from topics.errors import EngineError
 
 
 class Grid(Protocol):
-    """Rows of a patch: log-mel frames, or for models that take a waveform the samples themselves."""
+    """The rows of patches: log-mel frames, or the samples themselves for models that take a waveform."""
 
-    #: Samples that a row covers, distance of rows in samples, rows of a patch.
+    #: Samples that a row covers; samples between the beginnings of rows; rows of a patch.
     length: int
     step: int
     rows: int
 
     def compute(self, samples: Floats) -> Floats:
-        """Return the rows that lie wholly in `samples`."""
+        """Return the rows that lie wholly in `samples`, float32[n]: float32[rows, bands] or float32[rows]."""
         ...
 
 
 class FrameGrid:
-    """The grid of log-mel frames."""
+    """Rows are log-mel frames."""
 
     def __init__(self, front: LogMel) -> None:
         self.length, self.step, self.rows = front.span, front.hop, front.frames
@@ -43,18 +43,18 @@ class FrameGrid:
 
 
 class SampleGrid:
-    """The grid of samples."""
+    """Rows are samples."""
 
     def __init__(self, front: Waveform) -> None:
         self.length, self.step, self.rows = 1, 1, front.samples
 
     def compute(self, samples: Floats) -> Floats:
-        """Return the samples."""
+        """Return the samples, float32[n]."""
         return samples
 
 
 class Framer:
-    """Turns one stream into patches; keeps what the patches from `keep` on need."""
+    """Turns one stream into patches; keeps what is needed for those that `keep` has not released."""
 
     def __init__(self, front: LogMel | Waveform, hop_ms: int, rate: int, *, at: int = 0, first_patch: int = 0) -> None:
         """Begin with source sample `at`, ready to give patches from `first_patch` on.
@@ -69,37 +69,37 @@ class Framer:
         if front.sample_rate * hop_ms % (1000 * self._grid.step):
             raise EngineError(f"a hop of {hop_ms} ms is no whole number of the model's frames")
         self._resampler = Resampler(rate, front.sample_rate, at=at, first=first_patch * self.hop)
-        # Pieces wait here until they complete a patch or a second: short ones cost less together.
-        self._pieces: list[Floats] = []
-        self._patience = rate
+        # Samples wait here until they complete a patch or a second: small blocks cost less together.
+        self._pending: list[Floats] = []
+        self._max_pending = rate
         self.position = at
         self._samples = np.empty(0, np.float32)
         self._rows_at = first_patch * self.hop // self._grid.step
         self._rows = self._grid.compute(self._samples)
 
     def feed(self, samples: Floats) -> None:
-        """Take the next source samples."""
-        self._pieces.append(samples)
+        """Take the next source samples, float32[n]."""
+        self._pending.append(samples)
         self.position += len(samples)
-        if self.position - self._resampler.position > self._patience:
+        if self.position - self._resampler.position > self._max_pending:
             self._advance()
 
     def finish(self) -> int:
-        """End the stream, zeros from here on, and return its length in samples of the model's rate."""
+        """End the stream, with zeros after it, and return its length in samples of the model's rate."""
         self._advance()
         self._extend(self._resampler.finish())
-        return self._resampler.filter.length(self.position)
+        return self._resampler.filter.output_length(self.position)
 
-    def needed(self, patch: int) -> int:
+    def first_input(self, patch: int) -> int:
         """Return the position of the first source sample that a patch depends on."""
-        return self._resampler.filter.needed(patch * self.hop)
+        return self._resampler.filter.first_input(patch * self.hop)
 
-    def has(self, patch: int) -> bool:
-        """Tell whether all source samples of a patch were fed."""
-        return self._resampler.filter.wanted(patch * self.hop + self._span - 1) <= self.position
+    def is_complete(self, patch: int) -> bool:
+        """Return whether all source samples of a patch were fed."""
+        return self._resampler.filter.inputs_for(patch * self.hop + self._span - 1) <= self.position
 
     def patch(self, patch: int) -> Floats:
-        """Return the rows of a patch; where a finished stream ends earlier, samples are zeros."""
+        """Return the rows of a patch, float32[frames, bands] or float32[samples]; after a stream's end are zeros."""
         self._advance()
         first = patch * self.hop // self._grid.step - self._rows_at
         missing = first + self._grid.rows - len(self._rows)
@@ -109,16 +109,16 @@ class Framer:
         return self._rows[first : first + self._grid.rows]
 
     def keep(self, patch: int) -> None:
-        """Forget what only patches before this one need."""
+        """Release what only patches before this one need."""
         rows = min(patch * self.hop // self._grid.step - self._rows_at, len(self._rows))
         self._rows = self._rows[rows:]
         self._rows_at += rows
 
     def _advance(self) -> None:
-        if self._pieces:
-            pieces = self._pieces[0] if len(self._pieces) == 1 else np.concatenate(self._pieces)
-            self._pieces.clear()
-            self._extend(self._resampler.feed(pieces))
+        if self._pending:
+            samples = self._pending[0] if len(self._pending) == 1 else np.concatenate(self._pending)
+            self._pending.clear()
+            self._extend(self._resampler.feed(samples))
 
     def _extend(self, samples: Floats) -> None:
         self._samples = np.concatenate((self._samples, samples))

@@ -1,4 +1,4 @@
-"""Log-mel frames, each computed alone: the same samples give the same bits however many frames are asked for."""
+"""Log-mel frames, each computed by itself: the same samples give the same bits however many frames are computed."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from streams.models.protocol import Floats
 
 Ints = npt.NDArray[np.intp]
 
-#: Frames that are transformed side by side; vector instructions then run over frames and never mix them.
+#: Frames that are transformed side by side: vector instructions run over frames and never mix them.
 BLOCK: Final = 64
 
 
 class Tables(msgspec.Struct, frozen=True):
-    """What the kernel needs of a front end, worked out once."""
+    """What the kernel needs to know of a front end, computed once."""
 
     #: float32[window], the front end's taper.
     window: Floats
@@ -106,7 +106,7 @@ def _to_hertz(mel: npt.NDArray[np.float64], scale: str) -> npt.NDArray[np.float6
 
 
 def log_mel_frames(front: LogMel, samples: Floats) -> Floats:
-    """Return float32[n, bands], the frames that lie wholly in `samples`, frame j beginning at sample j * hop."""
+    """Return the frames that lie wholly in float32[samples], float32[n, bands]; frame j begins at sample j * hop."""
     if front.pre_emphasis > 0:
         samples = samples[1:] - np.float32(front.pre_emphasis) * samples[:-1]
     count = max(0, (len(samples) - front.window) // front.hop + 1)
@@ -118,7 +118,7 @@ def log_mel_frames(front: LogMel, samples: Floats) -> Floats:
     if front.guard == "floor":
         np.maximum(out, np.float32(front.offset), out=out)
     np.log(out, out=out)
-    # What is left is affine: from ln to dB, then minus mean, over std.
+    # The rest is affine: from ln to dB, then (x - mean) / std.
     scale = (10.0 / np.log(10.0) if front.log == "dB" else 1.0) / front.std
     if scale != 1.0 or front.mean != 0.0:
         out *= np.float32(scale)

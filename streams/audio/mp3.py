@@ -1,12 +1,12 @@
-"""An MP3 that claims no end: libsndfile stops where the length that it takes from the beginning says, true or not.
+"""Makes libsndfile decode an MP3 to its real end: by itself it stops at the length that the file's beginning claims.
 
-Most files begin with a silent frame that tells how many follow. Of two that were put together it tells those of the
-first, so a greater number is put in its place. Where it is missing, the number is guessed by the size of the file and
-of its first frame, so a greater size is told. The data itself tells where it ends.
+Most files begin with a silent frame that holds the number of frames. In a file that was joined from two, that is the
+number of the first, so a larger number is put in its place. Where there is no such frame, libsndfile estimates the
+number from the size of the file and of its first frame, so it is shown a larger size. Decoding ends with the data.
 
-Frames are those of ISO/IEC 11172-3 2.4.1.3 and 13818-3 2.4.2.3. The silent one has "Xing" (or "Info" where all frames
-have one size) after side information of zeros; then four bytes of flags, of which the lowest bit says that the next
-four are the number of frames.
+Frames are those of ISO/IEC 11172-3 2.4.1.3 and 13818-3 2.4.2.3. The silent frame has "Xing" (or "Info" where all frames
+have the same size) after side information of zeros, then four bytes of flags; if the lowest bit is set, the next four
+bytes are the number of frames.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from typing import Final, Protocol
 
 from streams.audio import container
 
-#: Samples that are no sound at the end of a file: its coder tells their number in 12 bits, and a decoder adds a frame.
+#: Padding at the end of a file, in samples: the encoder states it in 12 bits, and a decoder adds a frame.
 PADDING: Final = (1 << 12) + 1152
 #: No frame is longer.
 FRAME_BYTES: Final = 2048
 _HEADER_BYTES: Final = 4
-#: The beginning of a tag before the audio, which tells its length; and how many are skipped.
+#: Header of a tag before the audio, which holds its length; and how many tags are skipped.
 _ID3_BYTES: Final = 10
 _MOST_TAGS: Final = 4
-#: More than any file has, in bytes that look like the beginning of no frame.
+#: More frames than any file has; none of its bytes looks like the beginning of a frame.
 _MANY_FRAMES: Final = 0x7F7F7F7F
-#: So much that, by the longest frame, it is more audio than any file has of the shortest.
+#: A size that holds more audio, even in the longest frames, than any file has.
 _MANY_BYTES: Final = 1 << 45
 
 
 class ByteSource(Protocol):
-    """A file that raises nothing."""
+    """A file whose methods raise nothing."""
 
     def read(self, size: int) -> bytes:
-        """Read as a file does."""
+        """Read like a file."""
         ...
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Seek as a file does; -1 for nowhere."""
+        """Seek like a file; -1 for an impossible position."""
         ...
 
 
 class EndlessMp3:
-    """A file of `head` and what `source` has from `rest` on; without a head its size is not told, but a greater one."""
+    """A file of `head` followed by `source` from `rest` on; without a head it shows a larger size than it has."""
 
     def __init__(self, source: ByteSource, head: bytes, rest: int, excess: int) -> None:
         self._source = source
@@ -52,44 +52,44 @@ class EndlessMp3:
         self._excess = excess
         self._at = 0
         self._size = len(head) + max(0, source.seek(0, io.SEEK_END) - rest)
-        #: What places that were counted from the end are too great by: they are asked for to learn the size.
+        #: Added to positions that are counted from the end, by which libsndfile learns the size.
         self._beyond = 0
         self.seek(0)
 
-    def meant(self, claimed: int) -> int:
-        """Return how many of the samples that libsndfile knows of are meant; all where it guessed them nevertheless."""
-        return claimed - self._excess if claimed >= self._excess else claimed
+    def claimed_frames(self, frames: int) -> int:
+        """Return how many of the frames that libsndfile reports the file claims; all where libsndfile has estimated."""
+        return frames - self._excess if frames >= self._excess else frames
 
     def readinto(self, buffer: memoryview) -> int:
-        """Read as a file does; silence instead of a last frame that is not whole."""
+        """Read like a file; a last frame that is incomplete becomes silence."""
         size = len(buffer)
         data = self._head[self._at : self._at + size]
         if len(data) < size:
             data += self._source.read(size - len(data))
         self._at += len(data)
         if len(data) < size <= FRAME_BYTES and size > _HEADER_BYTES and not self._head:
-            # So far from the end that was told this would be damage, and nothing be given of what is read with it.
+            # So far before the end that libsndfile believes in, this would count as damage and end the whole read.
             data = bytes(size)
         buffer[: len(data)] = data
         return len(data)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Seek as a file does; -1 for nowhere."""
-        place = offset + (0, self._at, self._size)[whence]
-        if place < 0 or self._source.seek(self._rest + max(0, place - len(self._head))) < 0:
+        """Seek like a file; -1 for an impossible position."""
+        position = offset + (0, self._at, self._size)[whence]
+        if position < 0 or self._source.seek(self._rest + max(0, position - len(self._head))) < 0:
             return -1
-        self._at = place
+        self._at = position
         if whence != io.SEEK_CUR:
             self._beyond = _MANY_BYTES if whence == io.SEEK_END and not self._head else 0
         return self.tell()
 
     def tell(self) -> int:
-        """Tell as a file does."""
+        """Return the position."""
         return self._at + self._beyond
 
 
 def open_endless(source: ByteSource) -> EndlessMp3 | None:
-    """Return the audio of a file, None where none begins as in an MP3; the source stands at its beginning then."""
+    """Return the file for libsndfile; None, and the source at position 0, if it does not begin like an MP3."""
     source.seek(0)
     start, head = 0, source.read(FRAME_BYTES)
     for _ in range(_MOST_TAGS):

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from streams.models.protocol import Floats
 from topics.errors import AudioError
 
-#: Floats up to full-scale 32-bit integers pass (some programs send integers as floats); beyond, spectra overflow.
+#: Floats may be as large as 32-bit integers, since some programs send integers as floats; larger ones overflow.
 MAX_AMPLITUDE: Final = float(2**31)
 
 
@@ -30,7 +30,7 @@ def decode(data: bytes | memoryview, sample_format: str, channels: int) -> Float
 
 
 def decode_unchecked(data: bytes | memoryview, sample_format: str, channels: int) -> Floats:
-    """Return what `decode` does, floats of any value.
+    """Decode like `decode`, but let floats have any value.
 
     Raises:
         AudioError: the bytes are not a whole number of frames.
@@ -58,20 +58,20 @@ def _int24(data: bytes | memoryview, order: str) -> npt.NDArray[np.int32]:
 
 
 def check_plausible(samples: Floats) -> Floats:
-    """Return float samples unchanged.
+    """Return float samples unchanged, once they are checked.
 
     Raises:
         AudioError: one is NaN, infinite or absurdly large: the data is not of the declared format, and a single such
-            sample would spoil every window it touches.
+            sample would spoil every window that contains it.
     """
-    # Both are not a number where a sample is none.
+    # Maximum and minimum are NaN if any sample is.
     if samples.size and not (samples.max() <= MAX_AMPLITUDE and samples.min() >= -MAX_AMPLITUDE):
         raise AudioError("the float samples are not all finite numbers of a plausible size")
     return samples
 
 
 def count_plausible(frames: Floats) -> int:
-    """Return how many frames of float32[n, channels] come before the first with a sample that is not plausible."""
+    """Return how many frames of float32[n, channels] precede the first with a sample that is not plausible."""
     good = (np.abs(frames) <= MAX_AMPLITUDE).all(axis=1)
     return len(frames) if good.all() else int(good.argmin())
 

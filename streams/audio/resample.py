@@ -1,4 +1,4 @@
-"""Sample-rate conversion in which every output depends on its own neighbourhood alone.
+"""Sample-rate conversion in which an output depends on the inputs around it and on nothing else.
 
 Output sample k lies at t = k * rate_in / rate_out on the input's axis, an exact fraction. It is a weighted sum of the
 inputs around t (`filters`), those before 0 and after the end being zeros. The terms are added in an order that depends
@@ -19,13 +19,13 @@ BLOCK = 256
 
 
 def resample(samples: Floats, rate_in: int, rate_out: int) -> Floats:
-    """Convert float32[n] that is there as a whole."""
+    """Return float32[n] of `rate_in` Hz at `rate_out` Hz."""
     resampler = Resampler(rate_in, rate_out)
     return np.concatenate((resampler.feed(samples), resampler.finish()))
 
 
 class Resampler:
-    """Converts a stream that is fed piece by piece."""
+    """Converts a stream that is fed block by block."""
 
     def __init__(self, rate_in: int, rate_out: int, *, at: int = 0, first: int = 0) -> None:
         """Begin with input sample `at` and output sample `first`, both counted from the stream's beginning.
@@ -36,28 +36,31 @@ class Resampler:
         self.filter = design(rate_in, rate_out)
         self.position = at
         self.next = first
-        if at > self.filter.needed(first):
-            raise ValueError(f"output {first} needs input {self.filter.needed(first)}, but it begins at {at}")
-        # What lies before `at` is zero or not needed; inputs before the origin are not kept.
+        if at > self.filter.first_input(first):
+            raise ValueError(f"output {first} needs input {self.filter.first_input(first)}, but it begins at {at}")
+        # Inputs before `at` are zero or not needed; inputs before the origin are not kept.
         self._origin = self._oldest()
         self._buffer = np.zeros(max(0, at - self._origin), np.float32)
 
     def feed(self, samples: Floats) -> Floats:
-        """Take the next inputs and return the outputs, from `next` on, that can be computed now."""
+        """Take the next inputs, float32[n], and return the outputs that can be computed now, from `next` on."""
         skipped = max(0, self._origin - self.position)
         self.position += len(samples)
         if skipped < len(samples):
             self._buffer = np.concatenate((self._buffer, samples[skipped:]))
-        return self._emit(self.filter.ready(self.position))
+        return self._emit(self.filter.ready_outputs(self.position))
 
     def finish(self) -> Floats:
         """Return the outputs that are left, with zeros after the end of the input."""
         missing = max(0, self.position - self._origin) + self.filter.after - len(self._buffer)
         self._buffer = np.concatenate((self._buffer, np.zeros(missing, np.float32)))
-        return self._emit(self.filter.length(self.position))
+        return self._emit(self.filter.output_length(self.position))
 
     def _oldest(self) -> int:
-        """Position from which inputs are kept: a whole number of periods of the filters (see `_polyphase`)."""
+        """Return the position from which inputs are kept.
+
+        Unless filters are mixed it is a multiple of `down`: `_polyphase` takes inputs in rows of that length.
+        """
         oldest = self.next * self.filter.down // self.filter.up - self.filter.before
         return oldest if self.filter.mixed else oldest // self.filter.down * self.filter.down
 
@@ -73,7 +76,7 @@ class Resampler:
 
 
 def convolve(filter: Filter, inputs: Floats, origin: int, first: int, end: int) -> Floats:
-    """Return outputs [first, end); `inputs` begin at `origin` (a multiple of `down` unless mixed) and suffice."""
+    """Return outputs [first, end) from inputs that begin at `origin`, a multiple of `down` unless filters are mixed."""
     if filter.up == filter.down:
         return inputs[first - origin : end - origin].copy()
     out = np.empty(end - first, np.float32)

@@ -1,4 +1,4 @@
-"""Compiles, or loads from numba's cache, everything that a first chunk would otherwise wait for."""
+"""Compiles the kernels, or loads them from numba's cache, so that the first chunk need not wait for it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Final
 
 import numpy as np
 
-from streams.audio.session import Analysis
+from streams.audio.analysis import Analysis
 from streams.models.protocol import SoundEngine
 from topics.geometry import SESSIONS
 
-#: One rate for each way of resampling: none, one filter per position, mixed filters.
+#: A rate for each way of resampling: none, one filter for each position, mixed filters.
 RATES: Final = (16_000, 44_100, 44_101)
 
 

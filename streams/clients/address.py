@@ -1,4 +1,4 @@
-"""Where an engine is, and how it may be called."""
+"""The address of an engine, and the limits of calling it."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import msgspec
 
 
 class EngineAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """One engine of the deployment.
+    """An engine of the deployment.
 
-    A URL without a path gets the protocol's own path, one that ends in `/v1` gets the rest of it, and any other path
-    is called as it is: `http://box:8000`, `https://api.example.com/v1`, `http://box:8080/inference`.
+    A URL without a path gets the path of the protocol, one that ends in `/v1` gets the rest of that path, and any other
+    path is called as it is: `http://box:8000`, `https://api.example.com/v1`, `http://box:8080/inference`.
     """
 
     url: str
-    #: Sent as bearer token.
+    #: Sent as a bearer token.
     key: str | None = None
-    #: None: none is named in requests, the engine takes its own.
+    #: The model that requests name; None: the engine uses its own.
     model: str | None = None
-    #: For one whole call, from connecting to the last byte of the answer.
+    #: Limit of one call, from connecting to the last byte of the answer.
     timeout_s: float
     #: Calls at a time, of all jobs together.
     limit: int = 4
@@ -28,7 +28,7 @@ class EngineAddress(msgspec.Struct, frozen=True, kw_only=True):
         """Check what would otherwise fail in each call.
 
         Raises:
-            ValueError: no http URL, a key that cannot be sent, or a number below its least; the key is not shown.
+            ValueError: no http URL, a key that no header can carry, or too small a number; it never shows the key.
         """
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -39,7 +39,7 @@ class EngineAddress(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("an engine needs a time-out above 0 s and a limit of 1 or more")
 
     def __repr__(self) -> str:
-        """Show the host alone: keys may be in the other fields, and in the URL."""
+        """Show the host alone: the other fields and the URL may hold keys."""
         return f"EngineAddress({urlsplit(self.url).hostname})"
 
     @property
@@ -48,7 +48,7 @@ class EngineAddress(msgspec.Struct, frozen=True, kw_only=True):
         return urlsplit(self.url).hostname in ("127.0.0.1", "::1", "localhost")
 
     def endpoint(self, path: str) -> str:
-        """Return the URL to call, `path` being the protocol's own, such as `/v1/chat/completions`."""
+        """Return the URL to call; `path` is the path of the protocol, such as `/v1/chat/completions`."""
         parts = urlsplit(self.url)
         base = parts.path.rstrip("/")
         if not base:

@@ -1,7 +1,7 @@
-"""Caption engines: OpenAI's `POST /v1/chat/completions` with a JSON schema for the answer.
+"""Language models: OpenAI's `POST /v1/chat/completions` with a JSON schema for the answer.
 
-https://platform.openai.com/docs/guides/structured-outputs; servers that ignore the schema work as far as they follow
-their instructions.
+Protocol: https://platform.openai.com/docs/guides/structured-outputs. Servers that ignore the schema work as far as
+their model follows its instructions.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ MAX_NAME_CHARACTERS: Final = 128
 
 
 class ChoiceMessage(msgspec.Struct, frozen=True):
-    """What the model wrote; None when it refused."""
+    """The content of an answer; None when the model refused."""
 
     content: str | None = None
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """One of the answers, of which one was asked for."""
+    """One of the answers; one was asked for."""
 
     message: ChoiceMessage
     finish_reason: str | None = None
 
 
 class Completion(msgspec.Struct, frozen=True):
-    """The answer."""
+    """The body of the answer."""
 
     choices: tuple[Choice, ...]
     model: str | None = None
 
 
 class ChatAnswer(msgspec.Struct, frozen=True):
-    """What the model wrote, and its name where it is known."""
+    """What the model wrote, and the model's name: `default` where it is unknown."""
 
     text: str
     model: str
@@ -48,19 +48,20 @@ _decoder: Final = msgspec.json.Decoder(Completion)
 
 
 class ChatClient(EngineClient):
-    """A server that writes about what it is given."""
+    """A server that completes a conversation with a language model."""
 
     path: ClassVar = "/v1/chat/completions"
     name: ClassVar = "caption"
     label: ClassVar = "Caption"
 
-    async def write(
+    async def complete(
         self, system: str, user: str, name: str, schema: Mapping[str, object], idempotency_key: str
     ) -> ChatAnswer:
-        """Return what the model answers to one message; `schema` (JSON Schema) is called `name`.
+        """Return what the model answers to the message `user`; `schema` (JSON Schema) is called `name`.
 
         Raises:
-            ServiceFault: see `EngineClient.post`; or the answer is no completion, or not a whole one.
+            ServiceFault: a status of 300 or above, a time-out, a connection that failed or broke, or an
+                answer that is no completion, is incomplete or too large.
         """
         request: dict[str, object] = {
             "messages": [{"role": "system", "content": system}, {"role": "user", "content": user}],
@@ -72,11 +73,12 @@ class ChatClient(EngineClient):
         }
         if self.address.model is not None:
             request["model"] = self.address.model
-        found = self.decoded(_decoder, await self.post(idempotency_key, json=request))
-        if not found.choices or not found.choices[0].message.content:
-            raise self.unusable("it holds no text")
-        if found.choices[0].finish_reason == "length":
-            raise self.unusable("its text was cut at the engine's own limit")
+        completion = self.decode(_decoder, await self.post(idempotency_key, json=request))
+        if not completion.choices or not completion.choices[0].message.content:
+            raise self.unusable_answer("it holds no text")
+        if completion.choices[0].finish_reason == "length":
+            raise self.unusable_answer("its text was cut at the engine's own limit")
         return ChatAnswer(
-            found.choices[0].message.content, self.address.model or (found.model or "default")[:MAX_NAME_CHARACTERS]
+            completion.choices[0].message.content,
+            self.address.model or (completion.model or "default")[:MAX_NAME_CHARACTERS],
         )

@@ -1,4 +1,4 @@
-"""Calls of one engine: bounded in time, size and number, and with a name for every way in which they fail."""
+"""Calls of an engine over HTTP: bounded in time, size and number; every failure is a `ServiceFault`."""
 
 from __future__ import annotations
 
@@ -16,30 +16,31 @@ from topics.errors import ServiceFault
 T = TypeVar("T")
 
 MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
-#: Forms with larger files are not copied whole.
+#: A form with a larger file is not copied into one buffer.
 MAX_JOINED_BYTES: Final = 1024 * 1024
-#: Shorter than what servers close idle connections after: a call on one that is being closed fails.
+#: Connections are closed after so long without a call: before servers do, since a call on a closing one fails.
 IDLE_SECONDS: Final = 1.0
 
 
 class EngineClient:
-    """Connections to one engine, kept open for a moment; all jobs share it."""
+    """Calls one engine; all jobs share it and its connections."""
 
-    #: The protocol's own path.
+    #: The path of the protocol.
     path: ClassVar[str]
-    #: What the engine is called in errors, and in that of an answer with status 300 or above.
+    #: The engine's name in errors.
     name: ClassVar[str]
+    #: Its name in the error of an answer with status 300 or above.
     label: ClassVar[str]
 
     def __init__(self, address: EngineAddress) -> None:
         self.address = address
-        #: Who makes a call holds a place from before its request is made, so that few requests are in memory.
-        self.places = asyncio.Semaphore(address.limit)
+        #: A caller holds a slot from before it makes its request, so that few requests are in memory.
+        self.slots = asyncio.Semaphore(address.limit)
         self._url = address.endpoint(self.path)
         limits = httpx2.Limits(max_connections=address.limit, keepalive_expiry=IDLE_SECONDS)
-        # To load certificates takes long; without https none is checked.
+        # Loading certificates takes long; without https none is needed.
         verify = self._url.startswith("https:")
-        # A proxy of the environment is for other machines.
+        # A proxy that the environment names is for other machines.
         self._http = httpx2.AsyncClient(
             timeout=None, limits=limits, follow_redirects=False, verify=verify, trust_env=not address.local
         )
@@ -58,10 +59,11 @@ class EngineClient:
     ) -> bytes:
         """Send JSON, or form fields with a file (name, content, type), and return the body of the answer.
 
-        Redirects are not followed: the key and the recording go nowhere but to the address.
+        Redirects are not followed: the key and the recording go to the address alone.
 
         Raises:
-            ServiceFault: a status of 300 or above, a time-out, a connection that failed or broke, or a large answer.
+            ServiceFault: a status of 300 or above, a time-out, a connection that failed or broke, or an answer of more
+                than `MAX_ANSWER_BYTES`.
         """
         headers = {"idempotency-key": idempotency_key, "accept": "application/json", "accept-encoding": "identity"}
         if self.address.key is not None:
@@ -77,7 +79,7 @@ class EngineClient:
                     "POST", self._url, content=content, data=fields, files=files, headers=headers
                 )
                 if file is not None and len(file[1]) <= MAX_JOINED_BYTES:
-                    # A form is otherwise sent in many small pieces, each of which takes its time.
+                    # Otherwise a form is sent in many small pieces, each of which takes its time.
                     await request.aread()
                 async with contextlib.aclosing(await self._http.send(request, stream=True)) as answer:
                     if answer.status_code >= 300:
@@ -90,23 +92,23 @@ class EngineClient:
             message = str(error) or f"the call of the {self.name} engine failed: {type(error).__name__}"
             raise ServiceFault(message) from error
 
-    def decoded(self, decoder: msgspec.json.Decoder[T], body: bytes) -> T:
-        """Read the body of an answer.
+    def decode(self, decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+        """Decode the body of an answer.
 
         Raises:
-            ServiceFault: it is cut, or not what the protocol says; the message shows nothing of its content.
+            ServiceFault: it is cut, or not as the protocol says; the message shows nothing of its content.
         """
         try:
             return decoder.decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise self.unusable(str(error)) from error
+            raise self.unusable_answer(str(error)) from error
 
-    def unusable(self, fault: str) -> ServiceFault:
+    def unusable_answer(self, fault: str) -> ServiceFault:
         """Return the error of an answer that cannot be used."""
         return ServiceFault(f"the {self.name} engine gave no usable answer: {fault}")
 
     async def _body(self, answer: httpx2.Response) -> bytes:
-        # Raw, since a small compressed answer may hold gigabytes; none was asked for.
+        # Raw: compression was not asked for, and a small compressed answer may hold gigabytes.
         body = bytearray()
         async for piece in answer.aiter_raw():
             body += piece

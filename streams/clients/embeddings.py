@@ -1,7 +1,7 @@
-"""Speaker engines: `POST /v1/audio/speech/embedding` as speaches has it (https://speaches.ai), with three more fields.
+"""Speaker engines: `POST /v1/audio/speech/embedding` of speaches (https://speaches.ai), with three more fields.
 
-The bundled server tells the SHA-256 of the model's weights, from which cosine on a voice is that of one of ten
-registered speakers, and how much that rises where twice as many are registered.
+The bundled server also returns the SHA-256 of the model's weights, the cosine from which a voice counts as one of ten
+registered speakers, and by how much that cosine rises with every doubling of their number.
 """
 
 from __future__ import annotations
@@ -15,20 +15,19 @@ import numpy as np
 from streams.clients.chat import MAX_NAME_CHARACTERS
 from streams.clients.client import EngineClient
 from streams.models.protocol import Floats
-from streams.speakers.roster import EmbeddingModel
 
-#: As manifests have it.
+#: The largest dimension that manifests of speaker models allow.
 MAX_DIMENSION: Final = 8192
 
 
 class EmbeddingVector(msgspec.Struct, frozen=True):
-    """A vector, of any length but zero."""
+    """A vector of any length but zero."""
 
     embedding: Annotated[tuple[float, ...], msgspec.Meta(min_length=2, max_length=MAX_DIMENSION)]
 
 
 class EmbeddingsAnswer(msgspec.Struct, frozen=True):
-    """The answer, of whose vectors the first is that of the recording."""
+    """The answer; its first vector is that of the recording."""
 
     data: Annotated[tuple[EmbeddingVector, ...], msgspec.Meta(min_length=1)]
     model: str | None = None
@@ -37,14 +36,23 @@ class EmbeddingsAnswer(msgspec.Struct, frozen=True):
     threshold_per_doubling: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
 
 
+class EmbeddingModel(msgspec.Struct, frozen=True):
+    """The model that made a vector; only vectors of equal models can be compared."""
+
+    name: str
+    #: SHA-256 of its weights in hex; of its name and dimension where the engine does not say.
+    sha256: str
+
+
 class VoiceEmbedding(msgspec.Struct, frozen=True):
-    """A voice, as one model knows it."""
+    """The vector that a model gives for a voice."""
 
     #: Unit vector, float32[dimension].
     vector: Floats
     model: EmbeddingModel
-    #: Cosine from which it is one of ten registered speakers, None where the engine does not tell.
+    #: Cosine from which the voice is taken for one of ten registered speakers; None where the engine does not say.
     threshold: float | None = None
+    #: By how much the threshold rises with every doubling of the registered speakers.
     per_doubling: float = 0.0
 
 
@@ -59,22 +67,24 @@ class EmbeddingClient(EngineClient):
     label: ClassVar = "Speaker"
 
     async def embed(self, wav: bytes, idempotency_key: str) -> VoiceEmbedding:
-        """Return the direction in which recordings of the voice in a WAV file point.
+        """Return the unit vector of the voice in a WAV file.
 
         Raises:
-            ServiceFault: see `EngineClient.post`; or the answer holds no vector, or one without a direction.
+            ServiceFault: a status of 300 or above, a time-out, a connection that failed or broke, or an answer that
+                holds no vector, or one without a direction.
         """
         model = self.address.model
         fields: dict[str, str | list[str]] = {} if model is None else {"model": model}
-        body = await self.post(idempotency_key, fields=fields, file=("voice.wav", wav, "audio/wav"))
-        found = self.decoded(_decoder, body)
-        numbers = np.array(found.data[0].embedding)
+        answer = self.decode(
+            _decoder, await self.post(idempotency_key, fields=fields, file=("voice.wav", wav, "audio/wav"))
+        )
+        numbers = np.array(answer.data[0].embedding)
         with np.errstate(over="ignore"):
             length = np.linalg.norm(numbers)
         if not (np.isfinite(length) and length > 0):
-            raise self.unusable(f"its vector has the length {length}")
-        name = (found.model or model or "default")[:MAX_NAME_CHARACTERS]
-        # An engine that does not tell its weights is known by what it can tell.
-        weights = found.sha256 or hashlib.sha256(f"{name}:{len(numbers)}".encode()).hexdigest()
+            raise self.unusable_answer(f"its vector has the length {length}")
+        name = (answer.model or model or "default")[:MAX_NAME_CHARACTERS]
+        # An engine that does not give the hash of its weights is identified by name and dimension.
+        weights = answer.sha256 or hashlib.sha256(f"{name}:{len(numbers)}".encode()).hexdigest()
         vector = (numbers / length).astype(np.float32)
-        return VoiceEmbedding(vector, EmbeddingModel(name, weights), found.threshold, found.threshold_per_doubling)
+        return VoiceEmbedding(vector, EmbeddingModel(name, weights), answer.threshold, answer.threshold_per_doubling)

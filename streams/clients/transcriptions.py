@@ -8,13 +8,13 @@ import msgspec
 
 from streams.clients.client import EngineClient
 
-#: Words, segments, and characters of all of them in one answer: a piece of speech has far fewer.
+#: Words and segments of one answer, and characters of all of them: a piece of speech has far fewer.
 MAX_PARTS: Final = 10_000
 MAX_CHARACTERS: Final = 50_000
 
 
 class TranscribedWord(msgspec.Struct, frozen=True):
-    """A word and its times in seconds; some servers do not know them all."""
+    """A word and its times in seconds; some servers leave times out."""
 
     word: str = ""
     start: float | None = None
@@ -32,7 +32,7 @@ class TranscribedSegment(msgspec.Struct, frozen=True):
 
 
 class Transcription(msgspec.Struct, frozen=True):
-    """The answer, of which plain servers give the text alone; times are in seconds from the beginning of the piece."""
+    """The answer; times are in seconds from the beginning of the recording. Simple servers give the text alone."""
 
     text: str
     #: A code or an English name.
@@ -45,7 +45,7 @@ _decoder: Final = msgspec.json.Decoder(Transcription)
 
 
 class TranscriptionClient(EngineClient):
-    """A server that writes down speech."""
+    """A server that transcribes speech."""
 
     path: ClassVar = "/v1/audio/transcriptions"
     name: ClassVar = "speech"
@@ -54,10 +54,11 @@ class TranscriptionClient(EngineClient):
     async def transcribe(
         self, wav: bytes, idempotency_key: str, *, model: str | None = None, language: str | None = None
     ) -> Transcription:
-        """Return what is said in a WAV file; the language is found when none is given.
+        """Return what is said in a WAV file; without `language` the engine detects it.
 
         Raises:
-            ServiceFault: see `EngineClient.post`; or the answer is no transcription, or an absurdly long one.
+            ServiceFault: a status of 300 or above, a time-out, a connection that failed or broke, or an
+                answer that is no transcription or absurdly long.
         """
         fields: dict[str, str | list[str]] = {
             "response_format": "verbose_json",
@@ -68,9 +69,9 @@ class TranscriptionClient(EngineClient):
         if language is not None:
             fields["language"] = language
         body = await self.post(idempotency_key, fields=fields, file=("speech.wav", wav, "audio/wav"))
-        found = self.decoded(_decoder, body)
-        words = [*(found.words or ()), *(word for part in found.segments or () for word in part.words or ())]
-        texts = [found.text, *(word.word for word in words), *(part.text for part in found.segments or ())]
+        answer = self.decode(_decoder, body)
+        words = [*(answer.words or ()), *(word for part in answer.segments or () for word in part.words or ())]
+        texts = [answer.text, *(word.word for word in words), *(part.text for part in answer.segments or ())]
         if len(texts) > MAX_PARTS or sum(map(len, texts)) > MAX_CHARACTERS:
-            raise self.unusable("it is too long for the speech that was sent")
-        return found
+            raise self.unusable_answer("it is too long for the speech that was sent")
+        return answer

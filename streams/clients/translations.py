@@ -9,7 +9,7 @@ import msgspec
 
 from streams.clients.client import EngineClient
 
-#: Characters of all texts of one answer: what fits a record, and several times as many as are asked for at a time.
+#: Characters of all texts of one answer: they fit a record, and are several times as many as one request has.
 MAX_CHARACTERS: Final = 200_000
 
 
@@ -33,15 +33,16 @@ class TranslationClient(EngineClient):
         """Return the translations in the order of the texts; `source` is a language code, or "auto".
 
         Raises:
-            ServiceFault: see `EngineClient.post`; or the answer is no translation, not one of each text, or absurdly
-                long.
+            ServiceFault: a status of 300 or above, a time-out, a connection that failed or broke, or an
+                answer that is no translation, does not have one for each text, or is absurdly long.
         """
         request: dict[str, object] = {"q": texts, "source": source, "target": target, "format": "text"}
         if self.address.key is not None:
             request["api_key"] = self.address.key
-        found = self.decoded(_decoder, await self.post(idempotency_key, json=request)).translated_text
-        if len(found) != len(texts):
-            raise self.unusable(f"{len(found)} translations of {len(texts)} texts")
-        if sum(map(len, found)) > MAX_CHARACTERS:
-            raise self.unusable("it is too long for the texts that were sent")
-        return found
+        answer = self.decode(_decoder, await self.post(idempotency_key, json=request))
+        translations = answer.translated_text
+        if len(translations) != len(texts):
+            raise self.unusable_answer(f"{len(translations)} translations of {len(texts)} texts")
+        if sum(map(len, translations)) > MAX_CHARACTERS:
+            raise self.unusable_answer("it is too long for the texts that were sent")
+        return translations

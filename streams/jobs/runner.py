@@ -1,7 +1,7 @@
 """Runs the services of unfinished jobs, each in a task of its own; what there is to do stands in the rows.
 
 The runner is told of jobs by the fold (`enqueue`), and asks the head what is ready. Of one service so many runs go on
-at a time as its performer allows, those of the oldest jobs first. Nothing here holds a partition.
+at a time as the service allows, those of the oldest jobs first. Nothing here holds a partition.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import structlog
 from streams.folding import retry
 from streams.jobs.service_run import Emit, Run, Source, StoreOf
 from streams.jobs.spool import Spool
-from streams.services.performer import Done, Performer, Work
+from streams.services.service import JobService, RunSummary, ServiceRun
 from topics.errors import EarshotError, ServiceFault, Unavailable
 from topics.jobs.options import Service
 from topics.jobs.records import Finished, Started
@@ -50,14 +50,14 @@ class Turn(msgspec.Struct, eq=False):
 
 
 class Absent:
-    """Stands for a service that this deployment has no performer for."""
+    """Stands for a service that this deployment does not have."""
 
     limit = 1
 
     def __init__(self, service: Service) -> None:
         self.service = service
 
-    async def perform(self, work: Work) -> Done:
+    async def perform(self, work: ServiceRun) -> RunSummary:
         """Fail."""
         raise ServiceFault(f"{self.service} is not available in this deployment")
 
@@ -67,15 +67,15 @@ class Runner:
 
     def __init__(
         self,
-        performers: Mapping[Service, Performer],
+        services: Mapping[Service, JobService],
         store_of: StoreOf,
         source: Source,
         emit: Emit,
         spool: Path,
     ) -> None:
         """Begin with nothing to do; `spool` is a directory of this process alone, for the audio of what runs."""
-        self.performers: dict[Service, Performer] = {
-            service: performers.get(service) or Absent(service) for service in Service
+        self.services: dict[Service, JobService] = {
+            service: services.get(service) or Absent(service) for service in Service
         }
         self.store_of = store_of
         self.source = source
@@ -159,7 +159,7 @@ class Runner:
     def _fill(self, service: Service) -> None:
         """Begin runs of a service while there are places."""
         waiting = self._waiting[service]
-        while self._ended is not None and waiting and self._running[service] < self.performers[service].limit:
+        while self._ended is not None and waiting and self._running[service] < self.services[service].limit:
             _, job = heapq.heappop(waiting)
             turn = self._turns[job][service]
             self._running[service] += 1
@@ -211,7 +211,7 @@ class Runner:
     async def _perform(self, run: Run) -> None:
         try:
             await run.append(Started(run.service, run.run))
-            done = await self.performers[run.service].perform(run)
+            done = await self.services[run.service].perform(run)
             await run.append(Finished(run.service, run.run, run.count, None, done.audio_ms, done.model, done.warnings))
         except Unavailable:
             raise

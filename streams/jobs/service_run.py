@@ -1,4 +1,4 @@
-"""One run of one service: what its performer reads of the job, and what it appends to the log."""
+"""One run of a service of a job: what the service reads of the job, and what it appends to the log."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Source(Protocol):
 
 
 class Run:
-    """A run; see `performer.Work`."""
+    """The run that a service is handed, a `streams.services.service.ServiceRun`."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Heads: logistic regressions on a model's embedding, which add tags to it or better its own."""
+"""Heads: logistic regressions on a model's embedding that add tags to the model or improve its own."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from streams.models.protocol import Floats
 from topics.errors import EngineError
 
 
-def read(directory: Path, known: Heads) -> Floats:
+def read(directory: Path, heads: Heads) -> Floats:
     """Return the weights, float32[heads, dimension + 1], the biases in the last column.
 
     Raises:
-        EngineError: the file is missing, another one, or no such array; one line naming the fault.
+        EngineError: the file is missing, has another SHA-256, or holds no such array; one line naming the fault.
     """
-    path = directory / known.file
-    content = runtime.read_file(path, known.sha256)
+    path = directory / heads.file
+    content = runtime.read_file(path, heads.sha256)
     try:
         weights: Floats = np.load(io.BytesIO(content), allow_pickle=False)
     except (ValueError, EOFError) as error:
@@ -38,5 +38,5 @@ def scores(weights: Floats, embedding: Floats) -> Floats:
 def logistic(logits: Floats) -> Floats:
     """Return 1 / (1 + exp(-x)) of each number."""
     with np.errstate(over="ignore"):
-        found: Floats = np.float32(1.0) / (np.float32(1.0) + np.exp(-logits))
-    return found
+        scores: Floats = np.float32(1.0) / (np.float32(1.0) + np.exp(-logits))
+    return scores

@@ -1,4 +1,4 @@
-"""Models side by side: one for the sessions that begin, others for those that began with them."""
+"""Loaded models: the one that new sessions use, and others that sessions began with."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from streams.models.manifest import Manifest
 from streams.models.protocol import SoundEngine
 from topics.errors import EngineError, ServiceError
 
-#: Models that stay loaded besides the one in use; analyses keep theirs alive anyway.
+#: Models that stay loaded besides the one in use; an analysis keeps its own model loaded in any case.
 MAX_OTHERS: Final = 3
 
 
-def _nothing_else(model: str) -> SoundEngine:
+def _load_none(model: str) -> SoundEngine:
     raise EngineError(f"the model {model} is not here")
 
 
-def _unknown(model: str) -> Manifest | None:
+def _no_manifest(model: str) -> Manifest | None:
     return None
 
 
 class LoadedModels:
-    """The models of a node; any thread may ask.
+    """The sound-event models of a node; threads may share it.
 
     A session is scored by one model from its first window to its last: the one that was in use when it was opened.
-    So another model can be taken into use at any time, and no session sees a window of another kind.
+    So another model can be taken into use at any time.
     """
 
     def __init__(
         self,
         current: SoundEngine,
-        load: Callable[[str], SoundEngine] = _nothing_else,
-        known: Callable[[str], Manifest | None] = _unknown,
+        load: Callable[[str], SoundEngine] = _load_none,
+        find_manifest: Callable[[str], Manifest | None] = _no_manifest,
     ) -> None:
-        """Begin with `current`; `load` and `known` find other models, and manifests of models gone, by their id."""
+        """Begin with `current`; `load` and `find_manifest` take the id of another model, perhaps a removed one."""
         self._current = current
         self._load = load
-        self._known = known
+        self._find_manifest = find_manifest
         self._loading = threading.Lock()
         self._others: OrderedDict[str, SoundEngine] = OrderedDict()
-        self._tags = {current.manifest.model_id: _tags(current.manifest)}
+        self._tags = {current.manifest.model_id: _tag_names(current.manifest)}
 
     @property
     def current(self) -> SoundEngine:
@@ -50,10 +50,10 @@ class LoadedModels:
         return self._current
 
     def use(self, engine: SoundEngine) -> None:
-        """Take a loaded model into use for new sessions; the last one stays for the sessions that it began."""
+        """Use a loaded model for new sessions; the last one stays for the sessions that began with it."""
         before, self._current = self._current, engine
         with self._loading:
-            self._remember(before)
+            self._keep(before)
 
     def engine(self, model: str) -> SoundEngine:
         """Return a model by its id; blocks while it is loaded.
@@ -65,30 +65,30 @@ class LoadedModels:
         if model == current.manifest.model_id:
             return current
         with self._loading:
-            found = self._others.get(model)
-            if found is None:
-                found = self._load(model)
-                if found.manifest.model_id != model:
-                    raise EngineError(f"the model {model} is not here, only {found.manifest.model_id}")
-            self._remember(found)
-        return found
+            engine = self._others.get(model)
+            if engine is None:
+                engine = self._load(model)
+                if engine.manifest.model_id != model:
+                    raise EngineError(f"the model {model} is not here, only {engine.manifest.model_id}")
+            self._keep(engine)
+        return engine
 
     def tags(self, model: str) -> Sequence[str]:
-        """Return the tags of a model in the order of its scores, loaded or not.
+        """Return the tags of a model in the order of its scores, whether it is loaded or not.
 
         Raises:
-            ServiceError: nothing is known of the model.
+            ServiceError: the model is unknown.
         """
         tags = self._tags.get(model)
         if tags is None:
             current = self._current.manifest
-            manifest = current if model == current.model_id else self._known(model)
+            manifest = current if model == current.model_id else self._find_manifest(model)
             if manifest is None:
                 raise ServiceError(f"these windows were scored by {model}, which is not known here")
-            tags = self._tags[model] = _tags(manifest)
+            tags = self._tags[model] = _tag_names(manifest)
         return tags
 
-    def _remember(self, engine: SoundEngine) -> None:
+    def _keep(self, engine: SoundEngine) -> None:
         model = engine.manifest.model_id
         self._others[model] = engine
         self._others.move_to_end(model)
@@ -96,5 +96,5 @@ class LoadedModels:
             self._others.popitem(last=False)
 
 
-def _tags(manifest: Manifest) -> tuple[str, ...]:
+def _tag_names(manifest: Manifest) -> tuple[str, ...]:
     return tuple(tag.name for tag in manifest.tags)

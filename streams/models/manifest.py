@@ -1,4 +1,4 @@
-"""A model's manifest: what it takes, what it knows, where it comes from."""
+"""The manifest of a sound-event model: its input, its tags and where it comes from."""
 
 from __future__ import annotations
 
@@ -15,47 +15,47 @@ from topics.errors import EngineError
 Kind = TypeVar("Kind", bound=msgspec.Struct)
 
 FILE: Final = "manifest.json"
-#: Larger files than this (the largest of PANNs has a third of it) are taken for a mistake, before they are read.
+#: Larger files (the largest of PANNs has a third of this) are refused before they are read.
 MAX_BYTES: Final = 1 << 30
 
 
 class LogMel(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="log-mel"):
     """The model takes patches of log-mel frames, float32[frames, bands]; lengths are in samples of `sample_rate`.
 
-    A frame is the spectrum of samples under a window, weighed into bands, of which the logarithm is taken, all by
-    itself: frames that are padded at the edges of a recording, or normalised over all of it, are not to be had. The
-    defaults are YAMNet's: ln(mel + offset) of the magnitude spectrum, bands on the HTK mel scale.
+    A frame is the logarithm of the spectrum of its samples under a window, weighted into bands. It depends on its own
+    samples alone: there is no padding at the edges of a recording, and no normalisation over all of it. The defaults
+    are YAMNet's: ln(mel + offset) of the magnitude spectrum, bands on the HTK mel scale.
     """
 
     sample_rate: int
     frames: int
     bands: int
-    #: Length of a frame, distance of frames, length of the transform that the frame is padded to with zeros.
+    #: Length of a frame, distance between frames, and length of the transform, up to which frames are zero-padded.
     window: int
     hop: int
     fft: int
     low_hz: float
     high_hz: float
-    #: Keeps the logarithm of silence finite: added to each band, or its least value (`guard`).
+    #: Keeps the logarithm of silence finite: added to each band, or the least value of a band (`guard`).
     offset: float
-    #: a in x[t] - a x[t - 1], which is done to the samples first; a frame then covers one sample more.
+    #: a in x[t] - a x[t - 1], applied to the samples first; a frame then covers one more sample.
     pre_emphasis: float = 0.0
-    #: Periodic Hann window (scipy's, torchaudio's) or the symmetric one.
+    #: The periodic Hann window (of scipy and torchaudio) or the symmetric one.
     taper: Literal["hann", "hann-symmetric"] = "hann"
     #: 1: bands are sums of magnitudes, 2: of their squares.
     power: Literal[1, 2] = 1
     mel_scale: Literal["htk", "slaney"] = "htk"
-    #: What the triangles of the bands are linear in: mel (TensorFlow, Kaldi) or Hz (librosa, torchaudio).
+    #: The unit in which the triangles of the bands are linear: mel (TensorFlow, Kaldi) or Hz (librosa, torchaudio).
     mel_slopes: Literal["mel", "hertz"] = "mel"
     #: Triangles of height one, or of area one in Hz.
     mel_norm: Literal["height", "area"] = "height"
     guard: Literal["sum", "floor"] = "sum"
     #: ln x or 10 log10 x.
     log: Literal["ln", "dB"] = "ln"
-    #: Last, (x - mean) / std with these numbers.
+    #: At last (x - mean) / std.
     mean: float = 0.0
     std: float = 1.0
-    #: Order of the axes of the graph's input; an axis of one channel before them is found by itself.
+    #: Order of the axes of the graph's input; an additional axis of one channel before them is recognised.
     layout: Literal["frames-bands", "bands-frames"] = "frames-bands"
 
     @property
@@ -84,11 +84,11 @@ class Graph(msgspec.Struct, frozen=True):
 
 
 class Output(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Which outputs of the graph are read, and what has to be done to make class scores in 0..1 of them."""
+    """The outputs of the graph that are read, and how they become class scores in 0..1."""
 
-    #: Name of the class scores, float32[n, classes]; by default the graph's first output.
+    #: Name of the class scores, float32[n, classes]; the graph's first output by default.
     scores: str | None = None
-    #: Name of the embedding, float32[n, dimension], which heads are trained on; None when the graph gives none.
+    #: Name of the embedding, float32[n, dimension], on which heads are trained; None if the graph has none.
     embedding: str | None = None
     activation: Literal["none", "sigmoid"] = "none"
 
@@ -104,7 +104,7 @@ class Heads(msgspec.Struct, frozen=True):
 
 
 class ModelTag(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What clients see: the highest score of some classes and a head, reported from the operating point on."""
+    """A tag as clients see it: the highest score of some classes and a head, reported from its operating point."""
 
     name: str
     category: str
@@ -112,14 +112,14 @@ class ModelTag(msgspec.Struct, frozen=True, omit_defaults=True):
     classes: tuple[int, ...]
     #: Score in (0, 1) from which the tag is reported at sensitivity 0.
     point: float
-    #: Row of the head that scores this tag, too or alone.
+    #: Row of the head that scores this tag, with the classes or without any.
     head: int | None = None
-    #: Recordings of the sound that the point rests on; 0: on recordings of others alone, where it must not be reported.
+    #: Recordings of the sound from which the point was chosen; 0: it was chosen from recordings of other sounds alone.
     clips: int = 0
 
 
 class Manifest(msgspec.Struct, frozen=True, dict=True, omit_defaults=True, tag_field="kind", tag="sound-events"):
-    """Everything the service has to know about a model."""
+    """All that the service has to know about a sound-event model."""
 
     name: str
     version: str
@@ -131,15 +131,15 @@ class Manifest(msgspec.Struct, frozen=True, dict=True, omit_defaults=True, tag_f
     tags: tuple[ModelTag, ...]
     output: Output = Output()
     heads: Heads | None = None
-    #: What was measured of this model, by the names that `earshot evaluate` prints.
+    #: Measured figures of this model, by the names that `earshot evaluate` prints.
     figures: dict[str, float] = {}
 
     @cached_property
     def model_id(self) -> str:
-        """Return `name@graph-tags`, prefixes of SHA-256 in hex: two models of one name are two models.
+        """Return `name@graph-tags`, prefixes of SHA-256 in hex, which differ where stored scores would differ.
 
-        The first is the graph file's, the second that of everything else that stored scores depend on: what is read
-        of the graph, heads, tags and operating points. Figures and counts may change and the model is the same.
+        The first is that of the graph file, the second that of all else on which stored scores depend: input, outputs,
+        heads, tags and operating points. Figures and numbers of clips may change without a change of the id.
         """
         tags = [msgspec.structs.replace(tag, clips=0) for tag in self.tags]
         rest = msgspec.json.encode((self.input, self.output, self.heads and self.heads.sha256, tags))
@@ -155,13 +155,17 @@ def read(directory: Path) -> Manifest:
     """Read and check the manifest in `directory`.
 
     Raises:
-        EngineError: there is none, or it is wrong; the message names the file and the fault in one line.
+        EngineError: it is missing or wrong; the message names the file and the fault in one line.
     """
     return read_as(directory / FILE, Manifest, faults)
 
 
 def read_as(path: Path, kind: type[Kind], faults: Callable[[Kind], Iterator[str]]) -> Kind:
-    """Read a manifest of some kind; see `read`."""
+    """Read a manifest of some kind, and check it with `faults`.
+
+    Raises:
+        EngineError: it is missing or wrong; the message names the file and the fault in one line.
+    """
     try:
         manifest = msgspec.json.decode(path.read_bytes(), type=kind)
     except OSError as error:
@@ -174,14 +178,14 @@ def read_as(path: Path, kind: type[Kind], faults: Callable[[Kind], Iterator[str]
 
 
 def faults(manifest: Manifest) -> Iterator[str]:
-    """Yield what is wrong with a manifest beyond the types of its fields, each in a line."""
-    given = manifest.input
-    if not 1_000 <= given.sample_rate <= 384_000:
-        yield f"sample_rate is {given.sample_rate}, expected 1000 to 384000 Hz"
-    if not 1 <= given.samples <= given.sample_rate:
-        yield f"a patch covers {given.samples} samples, expected 1 to {given.sample_rate}: one second"
-    if isinstance(given, LogMel):
-        yield from _front_end_faults(given)
+    """Yield the faults of a manifest that the types of its fields do not exclude, in a line each."""
+    front = manifest.input
+    if not 1_000 <= front.sample_rate <= 384_000:
+        yield f"sample_rate is {front.sample_rate}, expected 1000 to 384000 Hz"
+    if not 1 <= front.samples <= front.sample_rate:
+        yield f"a patch covers {front.samples} samples, expected 1 to {front.sample_rate}: one second"
+    if isinstance(front, LogMel):
+        yield from _front_end_faults(front)
     yield from file_faults("graph", manifest.graph)
     if manifest.heads is not None:
         yield from file_faults("heads", manifest.heads)
@@ -190,25 +194,25 @@ def faults(manifest: Manifest) -> Iterator[str]:
     yield from _tag_faults(manifest)
 
 
-def file_faults(field: str, given: Graph | Heads) -> Iterator[str]:
-    """Yield what is wrong with the name of a file or its SHA-256."""
-    if len(given.sha256) != 64 or not set(given.sha256) <= set("0123456789abcdef"):
+def file_faults(field: str, file: Graph | Heads) -> Iterator[str]:
+    """Yield the faults of the name and the SHA-256 of a file."""
+    if len(file.sha256) != 64 or not set(file.sha256) <= set("0123456789abcdef"):
         yield f"{field}.sha256 is not a SHA-256 in lower-case hex"
-    if Path(given.file).name != given.file:
-        yield f"{field}.file is {given.file!r}, expected a file beside the manifest"
+    if Path(file.file).name != file.file:
+        yield f"{field}.file is {file.file!r}, expected a file beside the manifest"
 
 
-def _front_end_faults(given: LogMel) -> Iterator[str]:
-    if min(given.frames, given.bands, given.hop) < 1:
+def _front_end_faults(front: LogMel) -> Iterator[str]:
+    if min(front.frames, front.bands, front.hop) < 1:
         yield "frames, bands and hop must be positive"
-    if not 1 <= given.window <= given.fft or given.fft & (given.fft - 1) or not 16 <= given.fft <= 65_536:
-        yield f"fft is {given.fft}, expected a power of two from 16 to 65536, at least the window ({given.window})"
-    if not 0 <= given.low_hz < given.high_hz <= given.sample_rate / 2:
-        yield f"low_hz and high_hz are {given.low_hz} and {given.high_hz}, expected 0 <= low < high <= rate / 2"
-    if not given.offset > 0 or not given.std > 0:
-        yield f"offset and std are {given.offset} and {given.std}, expected positive numbers"
-    if not 0 <= given.pre_emphasis < 1:
-        yield f"pre_emphasis is {given.pre_emphasis}, expected 0 to 1"
+    if not 1 <= front.window <= front.fft or front.fft & (front.fft - 1) or not 16 <= front.fft <= 65_536:
+        yield f"fft is {front.fft}, expected a power of two from 16 to 65536, at least the window ({front.window})"
+    if not 0 <= front.low_hz < front.high_hz <= front.sample_rate / 2:
+        yield f"low_hz and high_hz are {front.low_hz} and {front.high_hz}, expected 0 <= low < high <= rate / 2"
+    if not front.offset > 0 or not front.std > 0:
+        yield f"offset and std are {front.offset} and {front.std}, expected positive numbers"
+    if not 0 <= front.pre_emphasis < 1:
+        yield f"pre_emphasis is {front.pre_emphasis}, expected 0 to 1"
 
 
 def _tag_faults(manifest: Manifest) -> Iterator[str]:

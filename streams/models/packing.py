@@ -1,4 +1,4 @@
-"""Scores to the stored bytes that `topics.scores` defines."""
+"""Packs scores into the bytes in which they are stored; `topics.scores` defines them."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from streams.models.protocol import Floats
 from topics.errors import EngineError
 from topics.scores import STEP, ZERO
 
-#: Scores are moved this far away from 0 and 1, where logits are infinite; margins end at 8.96 long before.
+#: Scores keep this distance from 0 and 1, where logits are infinite; the stored range ends long before, at 8.96.
 EDGE: Final = 1e-12
 
 
 def pack(scores: Floats, points: Sequence[float]) -> bytes:
-    """Return one byte a score for float32[windows, tags] in 0..1 and the tags' operating points, window by window.
+    """Return a byte for each score of float32[windows, tags] in 0..1, window by window, by the tags' operating points.
 
-    A stored value is 128 or more exactly when the score is at its point or above, both taken as float64.
+    A byte is 128 or more exactly when the score is at least the operating point, both as float64.
 
     Raises:
         EngineError: a score is not a number.
     """
     if np.isnan(scores).any():
         raise EngineError("the model gave a score that is not a number")
-    exact, at = scores.astype(np.float64), np.asarray(points, np.float64)
-    steps = ZERO + np.floor((_logit(exact) - _logit(at)) / STEP)
-    # Rounding in the logarithms must not move a score across its point.
-    steps = np.where(exact >= at, np.maximum(steps, ZERO), np.minimum(steps, ZERO - 1))
+    exact, thresholds = scores.astype(np.float64), np.asarray(points, np.float64)
+    steps = ZERO + np.floor((_logit(exact) - _logit(thresholds)) / STEP)
+    # Rounding in the logarithms must not move a score across its operating point.
+    steps = np.where(exact >= thresholds, np.maximum(steps, ZERO), np.minimum(steps, ZERO - 1))
     packed: npt.NDArray[np.uint8] = np.clip(steps, 0, 255).astype(np.uint8)
     return packed.tobytes()
 

@@ -1,4 +1,4 @@
-"""What the analysis asks of a model."""
+"""The protocol of a sound-event model, and the type of its arrays."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class SoundEngine(Protocol):
 
     @property
     def manifest(self) -> Manifest:
-        """What the model takes and knows."""
+        """The model's input and tags."""
         ...
 
     def scores(self, patch: Floats) -> Floats:
         """Score one patch (float32[frames, bands] or float32[samples], as the manifest says).
 
         Returns:
-            float32[tags] in 0..1: of each tag, the maximum over its classes. The same patch gives the same bits.
+            float32[tags] in 0..1: the maximum over the classes of each tag. The same patch gives the same bits.
 
         Raises:
             EngineError: the model failed on the patch.

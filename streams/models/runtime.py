@@ -1,4 +1,4 @@
-"""Sessions of ONNX Runtime: one thread each, from files that are what the manifest says."""
+"""Opens sessions of ONNX Runtime, one thread each, from files whose SHA-256 the manifest gives."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def open_session(path: Path, sha256: str) -> onnxruntime.InferenceSession:
     threads as there are cores.
 
     Raises:
-        EngineError: the file is missing, is not the one with this SHA-256, or is no graph; one line naming the fault.
+        EngineError: the file is missing, has another SHA-256, or is no graph; one line naming the fault.
     """
     graph = read_file(path, sha256)
     options = onnxruntime.SessionOptions()
@@ -26,7 +26,7 @@ def open_session(path: Path, sha256: str) -> onnxruntime.InferenceSession:
     options.inter_op_num_threads = 1
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    # What goes wrong is raised, and told once.
+    # Errors are raised; without this they would be logged as well.
     options.log_severity_level = 4
     try:
         return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
@@ -38,7 +38,7 @@ def read_file(path: Path, sha256: str) -> bytes:
     """Read a file of a model.
 
     Raises:
-        EngineError: it cannot be read, is too large, or its SHA-256 is another.
+        EngineError: it cannot be read, is too large, or has another SHA-256.
     """
     try:
         if path.stat().st_size > MAX_BYTES:

@@ -16,7 +16,7 @@ from streams.jobs.runner import Runner
 from streams.jobs.source import PartSource
 from streams.node.outbox import Outbox
 from streams.node.owned import Owned
-from streams.services.performer import Performer
+from streams.services.service import JobService
 from topics.catalog import JOB_COMMANDS, JOB_RESULTS
 from topics.jobs.options import Service
 from topics.jobs.records import JobResult, Overdue, Started
@@ -33,7 +33,7 @@ class JobSide:
         outbox: Outbox,
         followers: Followers,
         source: PartSource,
-        performers: Mapping[Service, Performer],
+        services: Mapping[Service, JobService],
         ledger: Ledger | None,
         keep_ms: int,
         spool: Path,
@@ -45,7 +45,7 @@ class JobSide:
         self.references = References()
         self.intake = JobIntake(outbox.verdicts, self.references, keep_ms, self._announce)
         self.results = JobResults(self.references, self._announce)
-        self.runner = Runner(performers, owned.serving_job, source, self._emit, spool)
+        self.runner = Runner(services, owned.serving_job, source, self._emit, spool)
         self.biller = Biller(owned.serving_job, ledger, self._emit)
         #: Jobs that were found to have work, or something unbilled, before this node serves.
         self._early = Changes()

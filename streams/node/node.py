@@ -27,7 +27,7 @@ from streams.node.desk import Desk
 from streams.node.jobs import JobSide
 from streams.node.outbox import Outbox
 from streams.node.owned import Owned
-from streams.services.performer import Performer
+from streams.services.service import JobService
 from streams.sessions.analyser import Analyser
 from streams.sessions.audio import AudioCache, AudioSource
 from streams.sessions.intake import SessionIntake
@@ -68,20 +68,20 @@ class NodeOptions(msgspec.Struct, frozen=True):
 class Node:
     """Implements the ports `Sessions` and `Health` of `topics.ports`; `jobs` implements `Jobs`.
 
-    `performers` run the services of jobs; without a `ledger` what they cost is written nowhere.
+    `services` run the services of jobs; without a `ledger` what they cost is written nowhere.
     """
 
     def __init__(
         self,
         options: NodeOptions,
-        shelf: LoadedModels,
+        models: LoadedModels,
         backend: Backend,
         on_failure: Callable[[], None],
-        performers: Mapping[Service, Performer] = MappingProxyType({}),
+        services: Mapping[Service, JobService] = MappingProxyType({}),
         ledger: Ledger | None = None,
     ) -> None:
         self.options = options
-        self.shelf = shelf
+        self.models = models
         self.backend = backend
         self.failure: str | None = None
         self.parked = 0
@@ -113,9 +113,9 @@ class Node:
         cache = AudioCache(AUDIO_CACHE_BYTES)
         self._idle_ms = int(options.idle_seconds * 1000)
         self.intake = SessionIntake(self.verdicts, self.references, self._idle_ms, self._announce, cache)
-        self.results = SessionResults(self.references, self._announce, self.shelf.tags)
+        self.results = SessionResults(self.references, self._announce, self.models.tags)
         self.analyser = Analyser(
-            shelf,
+            models,
             AudioSource(cache, backend.reader),
             self.owned.serving,
             self._emit,
@@ -131,7 +131,7 @@ class Node:
             self._outbox,
             self.followers,
             PartSource(backend.part_reader),
-            performers,
+            services,
             ledger,
             options.job_keep_ms,
             options.directory / "spool",
@@ -318,15 +318,15 @@ class Node:
 
     def model(self) -> str:
         """See `topics.ports.sessions.Sessions.model`."""
-        return self.shelf.current.manifest.model_id
+        return self.models.current.manifest.model_id
 
     def tags(self, model: str) -> Sequence[str]:
         """See `topics.ports.sessions.Sessions.tags`."""
-        return self.shelf.tags(model)
+        return self.models.tags(model)
 
     def official_tags(self) -> Sequence[str]:
         """See `topics.ports.sessions.Sessions.official_tags`."""
-        return self.shelf.tags(self.model())
+        return self.models.tags(self.model())
 
     # --- health -----------------------------------------------------------------------------------------------------
 

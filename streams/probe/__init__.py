@@ -1,1 +1,1 @@
-"""A look into recordings of strangers, in a process that may die of it."""
+"""Decodes the beginning of untrusted recordings, in processes that may die of it."""

@@ -1,4 +1,4 @@
-"""Asks the zygote to look into a recording, and starts it again when it has died."""
+"""Asks the zygote process to probe a recording, and starts it again when it has died."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from typing import Final
 import msgspec
 import structlog
 
-from streams.probe.zygote import ANSWER, ASK, BROKEN_LIMIT, MESSAGE_BYTES, WALL_SECONDS, Answer
+from streams.probe.zygote import ANSWER, ASK, BROKEN_LIMIT, MESSAGE_BYTES, WALL_SECONDS, ProbeAnswer
 from topics.errors import AudioError, AudioTooLong, Unavailable
 from topics.media import Media
 from topics.ports.prober import ProbeResult
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
-AT_ONCE: Final = 4
-#: What the libraries may need to be found.
-PASSED_ON: Final = ("PATH", "LD_LIBRARY_PATH")
+MAX_PROBES: Final = 4
+#: Variables of the environment by which libraries are found.
+ENVIRONMENT: Final = ("PATH", "LD_LIBRARY_PATH")
 #: Loading the decoder takes half a second, more on a busy machine.
 START_SECONDS: Final = 30.0
-#: Beyond the probe's own limit.
+#: How long an answer is waited for beyond the probe's own limit.
 GRACE_SECONDS: Final = 1.0
 
 
-class Zygote:
-    """The child process, and the socket over which it is asked."""
+class ZygoteProcess:
+    """The child process that probes are forked from, and the socket over which it takes requests."""
 
     def __init__(self) -> None:
         self._control, theirs = socket.socketpair()
         self._control.setblocking(False)
-        # A stranger's recording is decoded there: no secret of our environment is within its reach.
-        environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+        # Untrusted recordings are decoded there: no secret of our environment may be within reach.
+        environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
         environment |= {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
         command = [sys.executable, "-m", "streams.probe.zygote"]
         with theirs:
@@ -44,7 +44,7 @@ class Zygote:
 
     @property
     def alive(self) -> bool:
-        """True until the process ends; its socket tells so before anything that it was handed is closed."""
+        """True until the process ends; its socket closes before anything that was handed to it."""
         try:
             return self._control.recv(1, socket.MSG_PEEK) != b""
         except BlockingIOError:
@@ -53,10 +53,10 @@ class Zygote:
             return False
 
     async def ready(self) -> None:
-        """Wait until it can be asked.
+        """Wait until it takes requests.
 
         Raises:
-            Unavailable: it died, or does not come up in time.
+            Unavailable: it died, or does not start in time.
         """
         try:
             async with asyncio.timeout(START_SECONDS):
@@ -67,7 +67,11 @@ class Zygote:
         raise Unavailable("the process that looks into recordings does not start")
 
     def ask(self, recording: int, line: socket.socket) -> None:
-        """Hand over a recording and the socket for the answer; OSError when nobody takes them."""
+        """Hand over the descriptor of a recording and the socket for the answer.
+
+        Raises:
+            OSError: the process has ended.
+        """
         socket.send_fds(self._control, [ASK], [recording, line.fileno()])
 
     async def stop(self) -> None:
@@ -77,16 +81,16 @@ class Zygote:
         await asyncio.to_thread(self._process.wait)
 
 
-class Prober:
-    """`topics.ports.prober.Prober`: each recording is decoded in a process of its own, a few at a time."""
+class ForkingProber:
+    """The port `topics.ports.prober.Prober`: each recording is decoded in a process of its own, a few at a time."""
 
-    def __init__(self, at_once: int = AT_ONCE) -> None:
-        self._turns = asyncio.Semaphore(at_once)
+    def __init__(self, max_probes: int = MAX_PROBES) -> None:
+        self._slots = asyncio.Semaphore(max_probes)
         self._starting = asyncio.Lock()
-        self._zygote: Zygote | None = None
+        self._zygote: ZygoteProcess | None = None
 
     async def start(self) -> None:
-        """Start the child process now, not with the first recording; allowed twice.
+        """Start the child process now, not with the first recording; may be called again.
 
         Raises:
             Unavailable: it does not start.
@@ -101,34 +105,42 @@ class Prober:
                 await zygote.stop()
 
     async def probe(self, file: int, declared: Media | None) -> ProbeResult:
-        """As `topics.ports.prober.Prober.probe`; moves the place at which the descriptor reads."""
-        async with self._turns:
+        """Decode the first second of a seekable file, given as a descriptor, whose position changes.
+
+        Only raw PCM, which nothing can recognise, has to be `declared`.
+
+        Raises:
+            AudioTooLong: the recording is longer than any that is analysed.
+            AudioError: it is no audio that can be analysed.
+            Unavailable: the child process cannot be had now, or is too slow.
+        """
+        async with self._slots:
             answer = await self._answer(file, declared)
-        if answer.found is not None:
-            return answer.found
+        if answer.result is not None:
+            return answer.result
         if answer.fault is None:
             raise Unavailable("the recording cannot be looked into now")
         raise (AudioTooLong if answer.too_long else AudioError)(answer.fault)
 
-    async def _answer(self, file: int, declared: Media | None) -> Answer:
+    async def _answer(self, file: int, declared: Media | None) -> ProbeAnswer:
         for _ in range(2):
             zygote = await self._running()
             with contextlib.suppress(OSError):
-                said = await _asked(zygote, file, declared)
-                if said:
-                    return ANSWER.decode(said)
+                encoded = await _ask(zygote, file, declared)
+                if encoded:
+                    return ANSWER.decode(encoded)
                 if zygote.alive:
-                    return Answer(fault=BROKEN_LIMIT)
-        return Answer()
+                    return ProbeAnswer(fault=BROKEN_LIMIT)
+        return ProbeAnswer()
 
-    async def _running(self) -> Zygote:
+    async def _running(self) -> ZygoteProcess:
         async with self._starting:
             if self._zygote is not None and not self._zygote.alive:
                 log.warning("the process that looks into recordings died, another is started")
                 await self._zygote.stop()
                 self._zygote = None
             if self._zygote is None:
-                zygote = Zygote()
+                zygote = ZygoteProcess()
                 try:
                     await zygote.ready()
                 except BaseException:
@@ -138,12 +150,12 @@ class Prober:
             return self._zygote
 
 
-async def _asked(zygote: Zygote, file: int, declared: Media | None) -> bytes:
-    """Return the encoded answer, b"" when the probe ended without one.
+async def _ask(zygote: ZygoteProcess, file: int, declared: Media | None) -> bytes:
+    """Return the encoded answer; b"" when the probe ended without one.
 
     Raises:
-        OSError: the zygote is not there.
-        Unavailable: neither came in time: the machine is busy, and nothing is known of the audio.
+        OSError: the zygote process has ended.
+        Unavailable: no answer came in time: the machine is busy, and nothing is known of the audio.
     """
     ours, theirs = socket.socketpair()
     with ours:
@@ -156,5 +168,5 @@ async def _asked(zygote: Zygote, file: int, declared: Media | None) -> bytes:
                 return await asyncio.get_running_loop().sock_recv(ours, MESSAGE_BYTES)
         except TimeoutError:
             raise Unavailable("the recording could not be looked into in time") from None
-        except ConnectionError:  # it ended before it read what was declared
+        except ConnectionError:  # the probe ended before it read the declaration
             return b""

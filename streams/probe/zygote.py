@@ -1,8 +1,8 @@
 """The process that probes are forked from: the decoder is loaded once, and each recording gets a process of its own.
 
-Protocol: the parent sends one byte and two descriptors on standard input, a socket: the recording, and the socket of
-this one probe, in which the encoded declaration lies. The probe writes an `Answer` there and ends; an end without an
-answer means that it broke a limit. READY is sent once, when probes can be asked for.
+Protocol: standard input is a socket to the parent. The parent sends one byte and two descriptors: the recording, and a
+socket for this probe alone, into which it has written the encoded declaration. The probe writes a `ProbeAnswer` there
+and ends; an end without an answer means that it broke a limit. READY is sent once, when requests can be made.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Final
 
 import msgspec
 
-from streams.probe.look import look
+from streams.probe.first_second import probe_recording
 from topics.errors import AudioError, AudioTooLong
 from topics.media import Media
 from topics.ports.prober import ProbeResult
 
 READY: Final = b"r"
 ASK: Final = b"a"
-#: A declaration and an answer fit in one read.
+#: A declaration fits in one read, and so does an answer.
 MESSAGE_BYTES: Final = 4096
 
 CPU_SECONDS: Final = 2
@@ -32,7 +32,7 @@ WALL_SECONDS: Final = 3.0
 MEMORY_BYTES: Final = 1 << 30
 BROKEN_LIMIT: Final = "the audio could not be read within its limits"
 
-#: No file or socket can be opened, no byte written to a file, no process begun.
+#: No file or socket can be opened, no byte written to a file, no process started.
 LIMITS: Final = {
     resource.RLIMIT_CORE: 0,
     resource.RLIMIT_FSIZE: 0,
@@ -42,16 +42,16 @@ LIMITS: Final = {
 }
 
 
-class Answer(msgspec.Struct, frozen=True, array_like=True):
-    """What a probe says: what it found, the fault of the audio, or (neither) that it could not look."""
+class ProbeAnswer(msgspec.Struct, frozen=True, array_like=True):
+    """The answer of a probe: its result, or the fault of the audio; neither where it could not decode."""
 
-    found: ProbeResult | None = None
+    result: ProbeResult | None = None
     fault: str | None = None
-    #: The fault is that there is more audio than is allowed.
+    #: The fault is that the audio is longer than is allowed.
     too_long: bool = False
 
 
-ANSWER: Final = msgspec.msgpack.Decoder(Answer)
+ANSWER: Final = msgspec.msgpack.Decoder(ProbeAnswer)
 _DECLARED: Final = msgspec.msgpack.Decoder(Media | None)
 
 
@@ -60,8 +60,8 @@ def serve(control: socket.socket) -> None:
     silence = os.open(os.devnull, os.O_RDWR)
     control.sendall(READY)
     while True:
-        asked, descriptors, _, _ = socket.recv_fds(control, 1, 2)
-        if not asked:
+        request, descriptors, _, _ = socket.recv_fds(control, 1, 2)
+        if not request:
             return
         try:
             if len(descriptors) == 2:
@@ -76,11 +76,11 @@ def _fork(recording: int, line: int, silence: int) -> None:
         child = os.fork()
     except OSError:
         with suppress(OSError):
-            os.write(line, msgspec.msgpack.encode(Answer()))
+            os.write(line, msgspec.msgpack.encode(ProbeAnswer()))
         return
     if child == 0:
         try:
-            # Decoders print what they think of damaged files; and the control socket is not for the child.
+            # Decoders print messages about damaged files; and standard input is the parent's socket, not the child's.
             for standard in (0, 1, 2):
                 os.dup2(silence, standard)
             _probe(recording, line)
@@ -89,10 +89,10 @@ def _fork(recording: int, line: int, silence: int) -> None:
 
 
 def confine(cpu_seconds: int = CPU_SECONDS) -> None:
-    """Put the limits on this process, for good; the kernel kills it when one of time is broken."""
+    """Limit this process for good; the kernel kills it when it takes too much time."""
     signal.setitimer(signal.ITIMER_REAL, WALL_SECONDS)
     for limit, most in {resource.RLIMIT_CPU: cpu_seconds, **LIMITS}.items():
-        with suppress(ValueError, OSError):  # not every system knows every limit, and one may be lower already
+        with suppress(ValueError, OSError):  # not every system has every limit, and one may be lower already
             resource.setrlimit(limit, (most, most))
 
 
@@ -102,20 +102,20 @@ def _probe(recording: int, line: int) -> None:
     os.write(line, msgspec.msgpack.encode(_answer(recording, declared)))
 
 
-def _answer(recording: int, declared: Media | None) -> Answer:
+def _answer(recording: int, declared: Media | None) -> ProbeAnswer:
     try:
         with os.fdopen(recording, "rb", closefd=False) as source:
-            return Answer(found=look(source, declared))
+            return ProbeAnswer(result=probe_recording(source, declared))
     except AudioError as error:
-        return Answer(fault=str(error)[:512], too_long=isinstance(error, AudioTooLong))
+        return ProbeAnswer(fault=str(error)[:512], too_long=isinstance(error, AudioTooLong))
     except MemoryError:
-        return Answer(fault=BROKEN_LIMIT)
+        return ProbeAnswer(fault=BROKEN_LIMIT)
     except OSError:
-        return Answer()
+        return ProbeAnswer()
 
 
 def main() -> None:
-    """Run as the child of `streams.probe.prober.Prober`."""
+    """Run as the child of `streams.probe.prober.ForkingProber`."""
     # Ctrl-C in a terminal reaches every process of the group; this one ends when its parent closes the socket.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the probes

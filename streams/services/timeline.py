@@ -1,4 +1,4 @@
-"""What a job's sounds and speech are to a writer: stretches of tags and lines of speech, as many as one reads."""
+"""A job's sounds and speech for a prompt: stretches of tags and lines of speech, as many as a prompt should hold."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from topics.geometry import SENSE
 from topics.jobs.payloads import Sounds, Transcript
 from topics.scores import probability, threshold
 
-MOST_EVENTS: Final = 200
-#: Of the transcript, from its beginning and again from its end.
+MAX_EVENTS: Final = 200
+#: Characters that are kept from the beginning of the transcript, and again from its end.
 HALF_CHARACTERS: Final = 12_000
-#: What a line costs besides its text.
+#: Characters that a line counts for besides its text.
 LINE_CHARACTERS: Final = 40
 
 
-class Event(msgspec.Struct, frozen=True):
-    """A stretch in which a tag is reported, seconds, and its highest probability."""
+class SoundEvent(msgspec.Struct, frozen=True):
+    """A stretch in which a tag is reported, in seconds, and its highest probability."""
 
     tag: str
     start: float
@@ -30,8 +30,8 @@ class Event(msgspec.Struct, frozen=True):
     peak: float
 
 
-class Line(msgspec.Struct, frozen=True):
-    """What a speaker says from `start` to `end`, seconds."""
+class TranscriptLine(msgspec.Struct, frozen=True):
+    """What a speaker says from `start` to `end`, in seconds."""
 
     start: float
     end: float
@@ -39,16 +39,16 @@ class Line(msgspec.Struct, frozen=True):
     text: str
 
 
-class Events:
-    """Merges the windows of a recording into stretches, of which the longest and strongest are kept."""
+class EventCollector:
+    """Merges the windows of a recording into stretches, and keeps the longest and strongest ones."""
 
     def __init__(self, tags: Callable[[str], Sequence[str]]) -> None:
-        """Begin before the first window; `tags` knows the tags of models."""
+        """Begin before the first window; `tags` returns the tags of a model by its id."""
         self._tags = tags
-        #: Of each tag the stretch that may go on: start and end in ms, and the highest score.
+        #: The stretch of each tag that may go on: start and end in ms, and its highest score.
         self._open: dict[str, tuple[int, int, int]] = {}
-        #: A heap, the least of them first.
-        self._kept: list[tuple[float, int, Event]] = []
+        #: Finished stretches as a heap: the one that the next stronger one replaces is first.
+        self._kept: list[tuple[float, int, SoundEvent]] = []
         self._count = 0
         #: End of the last window: the recording is up to a window's hop shorter.
         self.length_ms = 0
@@ -57,22 +57,22 @@ class Events:
         """Take the next windows.
 
         Raises:
-            ServiceError: nothing is known of their model.
+            ServiceError: their model is unknown here.
         """
         tags = self._tags(sounds.model)
         scores = np.frombuffer(sounds.scores, np.uint8).reshape(-1, sounds.tags)
-        heard = scores >= threshold(0)
-        for tag in np.flatnonzero(heard.any(axis=0)).tolist():
-            windows = np.flatnonzero(heard[:, tag])
+        reported = scores >= threshold(0)
+        for tag in np.flatnonzero(reported.any(axis=0)).tolist():
+            windows = np.flatnonzero(reported[:, tag])
             # Windows overlap; stretches that touch are one.
-            apart = np.flatnonzero(np.diff(windows) * SENSE.hop_ms > SENSE.window_ms) + 1
-            for run in np.split(windows, apart):
-                start = (sounds.first + int(run[0])) * SENSE.hop_ms
-                end = (sounds.first + int(run[-1])) * SENSE.hop_ms + SENSE.window_ms
-                self._extend(tags[tag], start, end, int(scores[run, tag].max()))
+            gaps = np.flatnonzero(np.diff(windows) * SENSE.hop_ms > SENSE.window_ms) + 1
+            for stretch in np.split(windows, gaps):
+                start = (sounds.first + int(stretch[0])) * SENSE.hop_ms
+                end = (sounds.first + int(stretch[-1])) * SENSE.hop_ms + SENSE.window_ms
+                self._extend(tags[tag], start, end, int(scores[stretch, tag].max()))
         self.length_ms = (sounds.first + len(scores) - 1) * SENSE.hop_ms + SENSE.window_ms
 
-    def finish(self) -> list[Event]:
+    def finish(self) -> list[SoundEvent]:
         """Return the stretches in order of time."""
         for tag, stretch in self._open.items():
             self._keep(tag, *stretch)
@@ -88,47 +88,47 @@ class Events:
         self._open[tag] = (start, end, peak)
 
     def _keep(self, tag: str, start: int, end: int, peak: int) -> None:
-        event = Event(tag, start / 1000, end / 1000, probability(peak))
+        event = SoundEvent(tag, start / 1000, end / 1000, probability(peak))
         self._count += 1
         item = ((end - start) * event.peak, -self._count, event)
-        if len(self._kept) < MOST_EVENTS:
+        if len(self._kept) < MAX_EVENTS:
             heapq.heappush(self._kept, item)
         else:
             heapq.heappushpop(self._kept, item)
 
 
-class Lines:
-    """Keeps beginning and end of a transcript."""
+class TranscriptCollector:
+    """Keeps the beginning and the end of a transcript."""
 
     def __init__(self) -> None:
-        self._head: list[Line] = []
+        self._head: list[TranscriptLine] = []
         self._head_cost = 0
-        self._tail: deque[Line] = deque()
+        self._tail: deque[TranscriptLine] = deque()
         self._tail_cost = 0
-        #: True once something between beginning and end was left out.
+        #: True once something in the middle was left out.
         self.cut = False
         self.languages: tuple[str, ...] = ()
         self.length_ms = 0
 
     def add(self, transcript: Transcript) -> None:
-        """Take the next turns."""
+        """Take the next segments."""
         self.languages = transcript.languages or self.languages
         for segment in transcript.segments:
             self.length_ms = max(self.length_ms, segment.end_ms)
-            line = Line(segment.start_ms / 1000, segment.end_ms / 1000, segment.name, segment.text)
+            line = TranscriptLine(segment.start_ms / 1000, segment.end_ms / 1000, segment.name, segment.text)
             room = HALF_CHARACTERS - self._head_cost - LINE_CHARACTERS
             if room > 0:
                 self._head.append(_shortened(line, line.text[:room]))
                 self._head_cost += _cost(self._head[-1])
                 line = _shortened(line, line.text[room:])
             if line.text:
-                self._last(line)
+                self._append_to_tail(line)
 
-    def finish(self) -> list[Line]:
+    def finish(self) -> list[TranscriptLine]:
         """Return the lines in order of time."""
         return [*self._head, *self._tail]
 
-    def _last(self, line: Line) -> None:
+    def _append_to_tail(self, line: TranscriptLine) -> None:
         text = line.text[-(HALF_CHARACTERS - LINE_CHARACTERS) :]
         self.cut |= len(text) < len(line.text)
         self._tail.append(_shortened(line, text))
@@ -138,9 +138,9 @@ class Lines:
             self.cut = True
 
 
-def _cost(line: Line) -> int:
+def _cost(line: TranscriptLine) -> int:
     return LINE_CHARACTERS + len(line.text)
 
 
-def _shortened(line: Line, text: str) -> Line:
+def _shortened(line: TranscriptLine, text: str) -> TranscriptLine:
     return line if text == line.text else msgspec.structs.replace(line, text=text)

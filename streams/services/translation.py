@@ -1,4 +1,4 @@
-"""Translation of a job: the turns of its transcript, in batches that an engine answers in time."""
+"""Translation of a job: the turns of its transcript, in batches that an engine can answer in time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from streams.clients.translations import TranslationClient
-from streams.services.performer import Done, Work
+from streams.services.service import RunSummary, ServiceRun
 from topics.errors import ServiceFault
 from topics.jobs import payloads
 from topics.jobs.options import ANY_LANGUAGE, Service
@@ -15,7 +15,7 @@ from topics.jobs.options import ANY_LANGUAGE, Service
 BATCH_CHARACTERS: Final = 20_000
 
 
-class TranslationPerformer:
+class TranslationService:
     """Runs `translation`."""
 
     def __init__(self, engine: TranslationClient) -> None:
@@ -30,13 +30,14 @@ class TranslationPerformer:
         """Close the connections."""
         await self._engine.close()
 
-    async def perform(self, work: Work) -> Done:
-        """Translate a job's transcript, a portion a call; see `Performer`.
+    async def perform(self, run: ServiceRun) -> RunSummary:
+        """Translate a job's transcript, one portion for each call of the engine.
 
         Raises:
             ServiceFault: speech analysis has failed, or the engine has.
+            Unavailable: the log does not take a portion.
         """
-        portions, options = work.portions(Service.SPEECH), work.accepted.options
+        portions, options = run.portions(Service.SPEECH), run.accepted.options
         if not portions:
             raise ServiceFault("speech_analysis failed: there is nothing to translate")
         source = "auto" if options.speech_lang == ANY_LANGUAGE else options.speech_lang
@@ -44,18 +45,18 @@ class TranslationPerformer:
         segments = [segment for portion in portions for segment in payloads.transcript(portion).segments]
         translated = 0
         for number, batch in enumerate(batches([segment.text for segment in segments])):
-            async with self._engine.places:
-                texts = await self._engine.translate(batch, source, target, f"{work.run}-{number}")
+            async with self._engine.slots:
+                texts = await self._engine.translate(batch, source, target, f"{run.run}-{number}")
             translated += len(texts)
-            await work.emit(payloads.encode(payloads.Translated(target, texts)), translated / len(segments))
+            await run.emit(payloads.encode(payloads.Translated(target, texts)), translated / len(segments))
         if not segments:
-            # What succeeds has a portion, even one that says nothing.
-            await work.emit(payloads.encode(payloads.Translated(target, ())), 1.0)
-        return Done(self._engine.address.model or "default", work.audio_ms() if segments else 0)
+            # A service that succeeds has a portion, even an empty one.
+            await run.emit(payloads.encode(payloads.Translated(target, ())), 1.0)
+        return RunSummary(self._engine.address.model or "default", run.audio_ms() if segments else 0)
 
 
 def batches(texts: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the texts in order, at most `BATCH_CHARACTERS` together or one that is longer by itself."""
+    """Yield the texts in order, in batches of at most `BATCH_CHARACTERS`; a longer text is a batch of its own."""
     batch: list[str] = []
     characters = 0
     for text in texts:

@@ -66,9 +66,9 @@ class Analyser:
     """Runs the analysis of all sessions of a node."""
 
     def __init__(
-        self, shelf: LoadedModels, audio: AudioSource, store_of: StoreOf, emit: Emit, workers: int, spool: Path
+        self, models: LoadedModels, audio: AudioSource, store_of: StoreOf, emit: Emit, workers: int, spool: Path
     ) -> None:
-        self.shelf = shelf
+        self.models = models
         self.audio = audio
         self.store_of = store_of
         self.emit = emit
@@ -219,9 +219,9 @@ class Analyser:
         """
         # Sessions from before models could change: the model that scored their last window, or any.
         last = None if opened.model else store.block(session, max(0, head.windows - 1) // BLOCK_WINDOWS)
-        model = opened.model or (self.shelf.current.manifest.model_id if last is None else last.model)
+        model = opened.model or (self.models.current.manifest.model_id if last is None else last.model)
         try:
-            return await self._in_thread(self.shelf.engine, model)
+            return await self._in_thread(self.models.engine, model)
         except EngineError as error:
             raise Unavailable(f"the session waits for its model: {error}") from error
 

@@ -11,7 +11,7 @@ from numpy import concatenate, float32
 from numpy.typing import NDArray
 
 from streams.audio import decode
-from streams.audio.session import Analysis, score_alone
+from streams.audio.analysis import Analysis, score_alone
 from streams.models.protocol import SoundEngine
 from topics.errors import AudioError
 from topics.geometry import Geometry

@@ -1,4 +1,4 @@
-"""Learning voices: from the recording that somebody sends to the sample that is compared with others."""
+"""Enrols speakers: from the recording that a client sends to the sample that voices are compared with."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ import msgspec
 
 from streams.clients.embeddings import VoiceEmbedding
 from streams.models.protocol import Floats
-from streams.speakers.gate import Gate
-from streams.speakers.listener import LEAST_S, SAMPLED_S, SHORT_S, Listener, own
-from streams.speakers.prints import Voiceprints
-from streams.speakers.roster import Enrolled, Roster, Sample, VoiceFiles, nobody
-from streams.voice.activity import RATE
+from streams.speakers.admission import AdmissionSemaphore
+from streams.speakers.embedder import VoiceEmbedder
+from streams.speakers.recording_reader import MIN_SAMPLED_S, MIN_SPEECH_S, SHORT_S, RecordingReader, reopen
+from streams.speakers.store import EnrolledSpeaker, SpeakerStore, VoiceFiles, VoiceSample, speaker_not_found
+from streams.voice.speech_segments import RATE
 from topics.errors import AudioError, DirectoryDown, NotFound, RuleBroken, Unavailable
 from topics.keys import new_id
 from topics.ports.speakers import ReEnrollment
 
-#: Short plain recordings that are learnt at a time.
-SHORT: Final = 8
+#: Short plain recordings that are enrolled at a time.
+MAX_SHORT_RECORDINGS: Final = 8
 
 
-class Learned(msgspec.Struct, frozen=True):
-    """A voice, and the recording that it was learnt from."""
+class EmbeddedRecording(msgspec.Struct, frozen=True):
+    """A recording of one voice and its vector."""
 
     voice: VoiceEmbedding
     length_ms: int
@@ -36,116 +36,138 @@ class Learned(msgspec.Struct, frozen=True):
 
 
 class Enrolment:
-    """Learns voices and keeps them."""
+    """Embeds voices and stores them."""
 
     def __init__(
         self,
-        roster: Roster,
-        listener: Listener,
-        prints: Voiceprints,
+        store: SpeakerStore,
+        reader: RecordingReader,
+        embedder: VoiceEmbedder,
         files: VoiceFiles,
-        gate: Gate,
+        admission: AdmissionSemaphore,
         *,
         keep: bool = True,
     ) -> None:
-        """Keep recordings in `files` if `keep` is set; `gate` bounds those that are long."""
-        self._roster = roster
-        self._listener = listener
-        self._prints = prints
+        """Keep recordings in `files` if `keep` is set; `admission` bounds those that are long."""
+        self._store = store
+        self._reader = reader
+        self._embedder = embedder
         self._files = files
-        self._kept = files if keep else None
-        self._few = Gate(SHORT)
-        self._gate = gate
+        self._keep_in = files if keep else None
+        self._short_admission = AdmissionSemaphore(MAX_SHORT_RECORDINGS)
+        self._admission = admission
 
-    async def register(self, organization: str, speaker: str, file: int) -> Enrolled:
-        """See `topics.ports.speakers.Speakers.register`."""
-        learned = await self._learned(file, partial(self._roster.check_room, organization, speaker))
-        sample = Sample(new_id(), learned.voice.vector, learned.voice.model, learned.length_ms)
-        if self._kept is None:
-            return await self._roster.add(organization, speaker, sample)
-        path = f"{organization}/{sample.id}.{learned.format}"
-        await self._roster.reserve(path)
-        with own(file) as source:
+    async def register(self, organization: str, speaker: str, file: int) -> EnrolledSpeaker:
+        """Add a voice sample to a speaker, who is created with the first one; all of it is done, or nothing.
+
+        `file` is the descriptor of a seekable file.
+
+        Raises:
+            RuleBroken: the organization has its most speakers or the speaker their most samples, or the recording
+                holds too little speech.
+            NotFound: the organization was deleted.
+            AudioTooLong: the recording is longer than ten minutes.
+            AudioError: it is no audio that can be read.
+            EngineAway: the speaker engine does not answer.
+            DirectoryDown: the store of speakers does not answer.
+            Unavailable: too many recordings wait already, or this one cannot be read or kept now.
+        """
+        recording = await self._embed(file, partial(self._store.check_room, organization, speaker))
+        sample = VoiceSample(new_id(), recording.voice.vector, recording.voice.model, recording.length_ms)
+        if self._keep_in is None:
+            return await self._store.add(organization, speaker, sample)
+        path = f"{organization}/{sample.id}.{recording.format}"
+        await self._store.reserve(path)
+        with reopen(file) as source:
             source.seek(0)
-            await self._kept.keep(path, source)
+            await self._keep_in.keep(path, source)
         try:
-            return await self._roster.add(organization, speaker, msgspec.structs.replace(sample, voice=path))
+            return await self._store.add(organization, speaker, msgspec.structs.replace(sample, voice=path))
         except (RuleBroken, NotFound, Unavailable):
-            # Whatever else goes wrong, the sample may be there, and what is reserved is deleted if it is not.
+            # After any other error the sample may be stored; if it is not, its reserved file is deleted later.
             with contextlib.suppress(DirectoryDown, Unavailable):
-                await self._kept.discard([path])
-                await self._roster.discarded([path])
+                await self._keep_in.discard([path])
+                await self._store.discarded([path])
             raise
 
     async def re_enroll(self, organization: str, speaker: str) -> ReEnrollment:
-        """See `topics.ports.speakers.Speakers.re_enroll`."""
-        enrolled = await self._roster.speaker(organization, speaker)
+        """Embed those samples of a speaker again that another model embedded, where their voice files were kept.
+
+        Raises:
+            RuleBroken: there is no such speaker.
+            EngineAway: the speaker engine does not answer; what was embedded before stays so.
+            DirectoryDown: the store of speakers does not answer.
+            Unavailable: the voice files cannot be read now.
+        """
+        enrolled = await self._store.speaker(organization, speaker)
         if enrolled is None:
-            raise nobody()
-        model = await self._prints.ask()
+            raise speaker_not_found()
+        model = await self._embedder.fetch_model()
         done = left = 0
         for sample in enrolled.samples:
             if sample.model == model:
                 continue
-            learned = None if sample.voice is None else await self._learned_again(sample.voice)
-            if learned is None:
+            recording = None if sample.voice is None else await self._embed_kept(sample.voice)
+            if recording is None:
                 left += 1
                 continue
-            found = learned.voice
-            fresh = msgspec.structs.replace(sample, vector=found.vector, model=found.model)
-            # One that is gone is neither.
-            done += await self._roster.replace(organization, speaker, fresh)
+            voice = recording.voice
+            replacement = msgspec.structs.replace(sample, vector=voice.vector, model=voice.model)
+            # A sample that was removed meanwhile counts as neither.
+            done += await self._store.replace(organization, speaker, replacement)
         return ReEnrollment(done, left)
 
-    async def _learned(self, file: int, check_room: Callable[[], Awaitable[None]]) -> Learned:
-        """Learn a recording; `check_room` raises where there is no room for another, and is called before long work."""
-        async with self._few.place():
-            plain = await self._listener.plain(file)
-            if plain is not None:
-                samples, data = plain
-                return await self._voice(samples, "wav", check_room, data)
-        async with self._gate.place():
+    async def _embed(self, file: int, check_room: Callable[[], Awaitable[None]]) -> EmbeddedRecording:
+        """Embed a recording; `check_room` is called before long work, and raises if there is no room for a sample."""
+        async with self._short_admission.admit():
+            short = await self._reader.short_wav(file)
+            if short is not None:
+                samples, data = short
+                return await self._embed_speech(samples, "wav", check_room, data)
+        async with self._admission.admit():
             await check_room()
-            found = await self._listener.look(file)
-            return await self._voice(await self._listener.samples(file, found), found.format, anybody)
+            probed = await self._reader.probe(file)
+            return await self._embed_speech(await self._reader.samples(file, probed), probed.format, skip_check)
 
-    async def _voice(
+    async def _embed_speech(
         self, samples: Floats, kind: str, check_room: Callable[[], Awaitable[None]], data: bytes | None = None
-    ) -> Learned:
-        """Learn from the speech in float32[n] at 16 kHz, pauses included where it is short and mostly speech.
+    ) -> EmbeddedRecording:
+        """Embed the speech in float32[n] at 16 kHz, pauses included where it is short and mostly speech.
 
-        What is short is sent whole, as the WAV file `data` if it came as one, so that the engine works while it is
-        looked for speech here.
+        A short recording is sent whole (as the WAV file `data` if it came as one), so that the engine works while
+        speech is detected here.
         """
         length_ms = len(samples) * 1000 // RATE
-        short = SAMPLED_S * RATE <= len(samples) <= SHORT_S * RATE
-        early = asyncio.create_task(self._prints.embed(data or samples)) if short else None
+        short = MIN_SAMPLED_S * RATE <= len(samples) <= SHORT_S * RATE
+        early = asyncio.create_task(self._embedder.embed(data or samples)) if short else None
         try:
             await check_room()
-            if early is not None and await self._listener.run(self._listener.mostly_speech, samples):
-                return Learned(await early, length_ms, kind)
+            if early is not None and await self._reader.run(self._reader.is_mostly_speech, samples):
+                return EmbeddedRecording(await early, length_ms, kind)
         finally:
             if early is not None:
                 early.cancel()
                 await asyncio.gather(early, return_exceptions=True)
-        speech = await self._listener.speech(samples)
-        del samples  # another copy comes with the call
-        if len(speech) < LEAST_S * RATE:
+        speech = await self._reader.speech(samples)
+        del samples  # the call below makes another copy
+        if len(speech) < MIN_SPEECH_S * RATE:
             seconds = len(speech) / RATE
-            raise RuleBroken(f"the audio holds too little speech: {seconds:.1f} s, at least {LEAST_S:g} s is needed")
-        return Learned(await self._prints.embed(speech), length_ms, kind)
+            raise RuleBroken(
+                f"the audio holds too little speech: {seconds:.1f} s, at least {MIN_SPEECH_S:g} s is needed"
+            )
+        return EmbeddedRecording(await self._embedder.embed(speech), length_ms, kind)
 
-    async def _learned_again(self, voice: str) -> Learned | None:
-        """Learn the recording in a voice file; None where it cannot be had any more."""
+    async def _embed_kept(self, voice: str) -> EmbeddedRecording | None:
+        """Embed the recording in a voice file; None where it is gone or can no longer be read."""
         with tempfile.TemporaryFile() as file:
             if not await self._files.fetch(voice, file):
                 return None
             file.flush()
             try:
-                return await self._learned(file.fileno(), anybody)
+                return await self._embed(file.fileno(), skip_check)
             except (AudioError, RuleBroken):
                 return None
 
 
-async def anybody() -> None:
-    """Stand for `check_room` where there is room, or need be none."""
+async def skip_check() -> None:
+    """Stand for `check_room` where it was called already, or no room is needed."""

@@ -1,41 +1,41 @@
-"""Who of the registered speakers a voice is: the nearest by cosine, or nobody (an open set).
+"""Which registered speaker a voice belongs to: the nearest by cosine, or none (open-set identification).
 
-A speaker is the mean direction of their samples. Vectors of different models are never compared.
+A speaker is the mean direction of the speaker's samples. Vectors of different models are never compared.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 import msgspec
 import numpy as np
 
 from streams.clients.embeddings import VoiceEmbedding
-from streams.speakers.roster import Enrolled
-
-#: Stands for the cosine with a speaker where none can be compared.
-NO_SCORE: Final = -1.0
+from streams.services.speaker_names import NO_SCORE, unknown_name
+from streams.speakers.store import EnrolledSpeaker
 
 
 class Match(msgspec.Struct, frozen=True):
-    """The registered speaker that a voice is taken for, None for nobody."""
+    """The registered speaker that a voice is taken for; None for no one."""
 
     name: str | None
     #: Cosine with the nearest registered speaker, matched or not; `NO_SCORE` where none can be compared.
     score: float
 
 
-def match(voice: VoiceEmbedding, enrolled: Iterable[Enrolled], threshold: float) -> Match:
-    """Return the nearest speaker from a cosine of `threshold` on; of equally near ones the first."""
-    best = Match(None, NO_SCORE)
+NO_MATCH = Match(None, NO_SCORE)
+
+
+def match(voice: VoiceEmbedding, enrolled: Iterable[EnrolledSpeaker], threshold: float) -> Match:
+    """Return the speaker with the highest cosine, if it is at least `threshold`; of equal ones the first."""
+    best = NO_MATCH
     for speaker in enrolled:
-        known = [
+        vectors = [
             sample.vector
             for sample in speaker.samples
             if sample.model == voice.model and len(sample.vector) == len(voice.vector)
         ]
-        mean = np.sum(known, axis=0) if known else np.zeros(1)
+        mean = np.sum(vectors, axis=0) if vectors else np.zeros(1)
         length = float(np.linalg.norm(mean))
         if length == 0:
             continue
@@ -45,14 +45,14 @@ def match(voice: VoiceEmbedding, enrolled: Iterable[Enrolled], threshold: float)
     return best if best.score >= threshold else Match(None, best.score)
 
 
-def named(matches: Sequence[Match]) -> list[str]:
-    """Return the names of a recording's speakers in order of first appearance, nobody being `Unknown 0`, `Unknown 1`, …
+def names_of(matches: Sequence[Match]) -> list[str]:
+    """Return the names of a recording's speakers; those without a match are `Unknown 0`, `Unknown 1`, … in order.
 
-    Two of them may be the same registered speaker: somebody whose voice changed is told apart, and recognised twice.
+    Two may have the same name: a speaker whose voice changed is two speakers to the diarization, and matched twice.
     """
-    strangers = 0
+    unknown = 0
     names = []
-    for found in matches:
-        names.append(f"Unknown {strangers}" if found.name is None else found.name)
-        strangers += found.name is None
+    for each in matches:
+        names.append(unknown_name(unknown) if each.name is None else each.name)
+        unknown += each.name is None
     return names

@@ -1,4 +1,4 @@
-"""Who speaks when: speakers are told apart in process, and known by the engine's vectors of their longest turns."""
+"""Who speaks when: speakers are told apart in process, and recognised by the vectors of their longest turns."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Sequence
 
 from streams.models.protocol import Floats
-from streams.services import words
-from streams.speakers.gate import Gate
-from streams.speakers.listener import Listener, blocks
-from streams.speakers.matching import named
-from streams.speakers.naming import Naming, telling
-from streams.speakers.roster import Roster
-from streams.speakers.transcripts import Writer
-from streams.voice.activity import CachedDetector, SileroDetector
+from streams.services import timed_text
+from streams.speakers.admission import AdmissionSemaphore
+from streams.speakers.identification import SpeakerIdentification, long_enough
+from streams.speakers.matching import names_of
+from streams.speakers.recording_reader import RecordingReader, split_seconds
+from streams.speakers.store import SpeakerStore
+from streams.speakers.transcriber import Transcriber
+from streams.voice.activity import CachedDetector, VoiceActivityDetector
 from streams.voice.diarization import diarize, join_turns
 from streams.voice.excerpts import excerpts
 from streams.voice.speaker_engine import SpeakerEngine
@@ -25,38 +25,48 @@ class Recognition:
 
     def __init__(
         self,
-        roster: Roster,
-        listener: Listener,
-        naming: Naming,
+        store: SpeakerStore,
+        reader: RecordingReader,
+        identification: SpeakerIdentification,
         speakers: SpeakerEngine,
-        writer: Writer | None,
-        gate: Gate,
+        transcriber: Transcriber | None,
+        admission: AdmissionSemaphore,
     ) -> None:
-        """Tell speakers apart with `speakers`; what they say is known where there is a `writer`."""
-        self._roster = roster
-        self._listener = listener
-        self._naming = naming
+        """Tell speakers apart with `speakers`; without a `transcriber` what they say is left empty."""
+        self._store = store
+        self._reader = reader
+        self._identification = identification
         self._speakers = speakers
-        self._writer = writer
-        self._gate = gate
+        self._transcriber = transcriber
+        self._admission = admission
 
     async def recognize(self, organization: str, file: int) -> list[SpeakerTurn]:
-        """See `topics.ports.speakers.Speakers.recognize`."""
-        async with self._gate.place():
-            found, enrolled = await asyncio.gather(self._listener.look(file), self._roster.enrolled(organization))
-            samples = await self._listener.samples(file, found)
-            ear = await self._listener.run(lambda: CachedDetector(self._listener.activity))
-            writing = asyncio.create_task(self._units(samples, ear))
+        """Return who of the organization's speakers speaks when, in order of time; nothing where nobody speaks.
+
+        `file` is the descriptor of a seekable file.
+
+        Raises:
+            AudioTooLong: the recording is longer than ten minutes.
+            AudioError: it is no audio that can be read.
+            EngineAway: the speaker engine does not answer.
+            DirectoryDown: the store of speakers does not answer.
+            Unavailable: too many recordings wait already, or this one cannot be read now.
+        """
+        async with self._admission.admit():
+            probed, enrolled = await asyncio.gather(self._reader.probe(file), self._store.enrolled(organization))
+            samples = await self._reader.samples(file, probed)
+            detector = await self._reader.run(lambda: CachedDetector(self._reader.detector))
+            transcription = asyncio.create_task(self._texts(samples, detector))
             try:
-                turns = await self._listener.run(diarize, blocks(samples), self._speakers, ear)
+                turns = await self._reader.run(diarize, split_seconds(samples), self._speakers, detector)
                 voices = excerpts(turns, lambda first, end: samples[first:end])
-                matches = await self._naming.matches(enrolled, voices)
-                turns = join_turns(turns, words.PAUSE_MS / 1000)
-                texts = words.texts(await writing if turns else [], turns)
+                matches = await self._identification.matches(enrolled, voices)
+                turns = join_turns(turns, timed_text.PAUSE_MS / 1000)
+                texts = timed_text.turn_texts(await transcription if turns else [], turns)
             finally:
-                writing.cancel()
-                await asyncio.gather(writing, return_exceptions=True)
-        names = named(matches)
+                transcription.cancel()
+                await asyncio.gather(transcription, return_exceptions=True)
+        names = names_of(matches)
         return [
             SpeakerTurn(
                 start_ms=round(turn.start_s * 1000),
@@ -66,10 +76,10 @@ class Recognition:
                 name=names[turn.speaker],
                 score=matches[turn.speaker].score,
                 known=matches[turn.speaker].name is not None,
-                unlabeled=not telling(voices[turn.speaker]),
+                unlabeled=not long_enough(voices[turn.speaker]),
             )
             for turn, text in zip(turns, texts, strict=True)
         ]
 
-    async def _units(self, samples: Floats, ear: SileroDetector) -> Sequence[words.Unit]:
-        return [] if self._writer is None else await self._writer.units(self._listener, samples, ear)
+    async def _texts(self, samples: Floats, detector: VoiceActivityDetector) -> Sequence[timed_text.TimedText]:
+        return [] if self._transcriber is None else await self._transcriber.texts(self._reader, samples, detector)

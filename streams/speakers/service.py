@@ -1,4 +1,4 @@
-"""Registered speakers of organizations: `topics.ports.speakers.Speakers`, put together."""
+"""Registered speakers of organizations: the port `topics.ports.speakers.Speakers`, put together from its parts."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Final
 
 import structlog
 
-from streams.clients.embeddings import EmbeddingClient
+from streams.clients.embeddings import EmbeddingClient, EmbeddingModel
+from streams.speakers.admission import AdmissionSemaphore
+from streams.speakers.embedder import VoiceEmbedder
 from streams.speakers.enrolment import Enrolment
-from streams.speakers.gate import Gate
-from streams.speakers.listener import Listener
-from streams.speakers.naming import Naming
-from streams.speakers.prints import Voiceprints
+from streams.speakers.identification import SpeakerIdentification
 from streams.speakers.recognition import Recognition
-from streams.speakers.roster import EmbeddingModel, Enrolled, Roster, VoiceFiles, nobody
-from streams.speakers.transcripts import Writer
+from streams.speakers.recording_reader import RecordingReader
+from streams.speakers.store import EnrolledSpeaker, SpeakerStore, VoiceFiles, speaker_not_found
+from streams.speakers.transcriber import Transcriber
 from streams.voice.activity import SileroDetector, bundled_detector
 from streams.voice.speaker_engine import SpeakerEngine
 from topics.errors import DirectoryDown, Unavailable
@@ -25,70 +25,97 @@ from topics.ports.speakers import Profile, ReEnrollment, SpeakerTurn
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
-#: Long recordings that are in memory at a time, 38 MB each: so many that are learnt, and so many that are recognised,
-#: for whose words a speech engine may be waited for.
-LONG: Final = 2
+#: Long recordings that are in memory at a time, 38 MB each: as many for enrolment as for recognition, which may have to
+#: wait for a speech engine.
+MAX_LONG_RECORDINGS: Final = 2
 
 
 class SpeakerService:
-    """Enrols speakers, finds them in recordings, and forgets them."""
+    """Enrols speakers, finds them in recordings, and deletes them."""
 
     def __init__(
         self,
-        roster: Roster,
+        store: SpeakerStore,
         files: VoiceFiles,
         prober: Prober,
         engine: EmbeddingClient,
         speakers: SpeakerEngine,
         *,
         keep: bool = True,
-        writer: Writer | None = None,
+        transcriber: Transcriber | None = None,
         model: EmbeddingModel | None = None,
         threshold: float | None = None,
-        activity: Callable[[], SileroDetector] = bundled_detector,
+        load_detector: Callable[[], SileroDetector] = bundled_detector,
     ) -> None:
-        """Compare voices by the vectors of `engine`, and tell those of a recording apart with `speakers`, in process.
+        """Compare voices by the vectors of `engine`, and tell those of one recording apart with `speakers`, in process.
 
-        Recordings are kept in `files` while `keep` is set, and found and deleted there in any case. `model` is that of
-        the engine where it is known; `threshold` replaces what the engine tells of it.
+        New recordings are kept in `files` if `keep` is set; old ones are found and deleted there in any case. `model`
+        is the engine's model where that is known; `threshold` replaces the one that the engine gives.
         """
-        self._roster = roster
+        self._store = store
         self._files = files
-        self._prints = Voiceprints(engine, model, threshold)
-        self._listener = Listener(prober, activity)
-        #: Who the speakers of jobs are.
-        self.naming = Naming(roster, self._prints)
-        self._enrolment = Enrolment(roster, self._listener, self._prints, files, Gate(LONG), keep=keep)
-        self._recognition = Recognition(roster, self._listener, self.naming, speakers, writer, Gate(LONG))
+        self._embedder = VoiceEmbedder(engine, model, threshold)
+        self._reader = RecordingReader(prober, load_detector)
+        #: Names the speakers of jobs too.
+        self.identification = SpeakerIdentification(store, self._embedder)
+        self._enrolment = Enrolment(
+            store, self._reader, self._embedder, files, AdmissionSemaphore(MAX_LONG_RECORDINGS), keep=keep
+        )
+        self._recognition = Recognition(
+            store, self._reader, self.identification, speakers, transcriber, AdmissionSemaphore(MAX_LONG_RECORDINGS)
+        )
 
     async def close(self) -> None:
-        """End the threads and close the connections of the speaker engine, once nobody calls any more."""
-        await self._listener.close()
-        await self._prints.close()
+        """End the threads and close the connections of the speaker engine, once no call is left."""
+        await self._reader.close()
+        await self._embedder.close()
 
     async def profiles(self, organization: str) -> Sequence[Profile]:
-        """See `topics.ports.speakers.Speakers`."""
-        enrolled = await self._roster.enrolled(organization)
+        """Return the speakers of an organization by name.
+
+        Raises:
+            DirectoryDown: the store of speakers does not answer.
+        """
+        enrolled = await self._store.enrolled(organization)
         if not enrolled:
             return []
-        # Where nobody knows better, the model that was used last is in use.
-        model = await self._prints.model() or max(enrolled, key=lambda each: each.created_at).samples[-1].model
+        # Where the engine does not answer, its model is taken to be the one that was used last.
+        model = await self._embedder.model() or max(enrolled, key=lambda each: each.created_at).samples[-1].model
         return [_profile(speaker, model) for speaker in enrolled]
 
     async def register(self, organization: str, speaker: str, file: int) -> Profile:
-        """See `topics.ports.speakers.Speakers`."""
+        """Add a voice sample to a speaker, who is created with the first one; all of it is done, or nothing.
+
+        `file` is the descriptor of a seekable file.
+
+        Raises:
+            RuleBroken: the organization has its most speakers or the speaker their most samples, or the recording
+                holds too little speech.
+            NotFound: the organization was deleted.
+            AudioTooLong: the recording is longer than ten minutes.
+            AudioError: it is no audio that can be read.
+            EngineAway: the speaker engine does not answer.
+            DirectoryDown: the store of speakers does not answer.
+            Unavailable: too many recordings wait already, or this one cannot be read or kept now.
+        """
         enrolled = await self._enrolment.register(organization, speaker, file)
-        return _profile(enrolled, await self._prints.model())
+        return _profile(enrolled, await self._embedder.model())
 
     async def remove(self, organization: str, speaker: str) -> None:
-        """See `topics.ports.speakers.Speakers`."""
-        voices = await self._roster.remove(organization, speaker)
+        """Delete a speaker, their samples and their voice files.
+
+        Raises:
+            RuleBroken: there is no such speaker.
+            DirectoryDown: the store of speakers does not answer.
+            Unavailable: the speaker is gone, but a voice file could not be deleted yet; it is tried again until it is.
+        """
+        voices = await self._store.remove(organization, speaker)
         if voices is None:
-            raise nobody()
+            raise speaker_not_found()
         try:
             if voices:
                 await self._files.discard(voices)
-                await self._roster.discarded(voices)
+                await self._store.discarded(voices)
         except (Unavailable, DirectoryDown) as error:
             log.warning("speakers.discard", error=str(error))
             raise Unavailable(
@@ -96,28 +123,45 @@ class SpeakerService:
             ) from error
 
     async def recognize(self, organization: str, file: int) -> Sequence[SpeakerTurn]:
-        """See `topics.ports.speakers.Speakers`."""
+        """Return who of the organization's speakers speaks when, in order of time; nothing where nobody speaks.
+
+        `file` is the descriptor of a seekable file.
+
+        Raises:
+            AudioTooLong: the recording is longer than ten minutes.
+            AudioError: it is no audio that can be read.
+            EngineAway: the speaker engine does not answer.
+            DirectoryDown: the store of speakers does not answer.
+            Unavailable: too many recordings wait already, or this one cannot be read now.
+        """
         return await self._recognition.recognize(organization, file)
 
     async def re_enroll(self, organization: str, speaker: str) -> ReEnrollment:
-        """See `topics.ports.speakers.Speakers`."""
+        """Embed those samples of a speaker again that another model embedded, where their voice files were kept.
+
+        Raises:
+            RuleBroken: there is no such speaker.
+            EngineAway: the speaker engine does not answer; what was embedded before stays so.
+            DirectoryDown: the store of speakers does not answer.
+            Unavailable: the voice files cannot be read now.
+        """
         return await self._enrolment.re_enroll(organization, speaker)
 
     async def sweep(self) -> None:
-        """Delete the voice files that nothing refers to any more; what fails is logged, and done by the next sweep."""
+        """Delete the voice files that nothing refers to any more; a failure is logged, and left to the next sweep."""
         try:
-            due = await self._roster.to_discard()
-            # Each by itself: one that cannot be deleted, ever, stands in the way of no other.
+            due = await self._store.to_discard()
+            # Each by itself: a file that can never be deleted must not keep the others.
             faults = await asyncio.gather(*(self._files.discard([voice]) for voice in due), return_exceptions=True)
             if gone := [voice for voice, fault in zip(due, faults, strict=True) if fault is None]:
-                await self._roster.discarded(gone)
+                await self._store.discarded(gone)
             for fault in {str(fault) for fault in faults if fault is not None}:
                 log.warning("speakers.sweep", error=fault)
         except Exception:  # a background task that ends would leave recordings of people who asked for their deletion
             log.warning("speakers.sweep", exc_info=True)
 
 
-def _profile(speaker: Enrolled, model: EmbeddingModel | None) -> Profile:
+def _profile(speaker: EnrolledSpeaker, model: EmbeddingModel | None) -> Profile:
     return Profile(
         name=speaker.name,
         created_at=speaker.created_at,

@@ -1,8 +1,8 @@
-"""Agglomerative clustering of unit vectors by average linkage, in bounded memory however many there are.
+"""Agglomerative clustering of unit vectors by average linkage, in bounded memory for any number of vectors.
 
 The distance of two vectors is 1 - cosine, that of two clusters the mean over their pairs. For unit vectors that mean is
-1 - (a . b) / (n m), a and b being the sums of n and m vectors: a cluster is known by its sum and its size, and clusters
-can be merged as exactly as vectors.
+1 - (a . b) / (n m), where a and b are the sums of n and m vectors. So a cluster is represented by its sum and size, and
+clusters can be merged as exactly as vectors.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from streams.models.protocol import Floats
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 
-#: Vectors that join at a time the clusters that are there; a matrix of their distances is held.
+#: Vectors that are added at a time to the clusters; the matrix of all their distances is in memory.
 BLOCK: Final = 1024
-#: Clusters that are kept while more vectors come; past it the nearest are merged whatever their distance.
+#: Clusters that are kept for the next vectors; if there are more, the nearest are merged whatever their distance.
 MAX_CLUSTERS: Final = 512
-#: Windows of one recording sound alike whoever speaks, by its room and microphone: strangers in it are taken to be as
-#: alike as this quantile of all cosines, but at most so much, because one may be alone. It is low because where two
-#: talk, or one most of the time, many of the cosines are those of a voice with itself.
+#: The room and the microphone make all windows of a recording somewhat alike. Different speakers are taken to have this
+#: quantile of all cosines, but at most this cosine, because there may be one speaker alone. The quantile is low: where
+#: two people talk, or one most of the time, many of the cosines are those of a voice with itself.
 STRANGERS_QUANTILE: Final = 0.05
 MAX_STRANGERS_COSINE: Final = 0.1
 
@@ -32,8 +32,8 @@ def cluster(vectors: Floats, threshold: float, *, block: int = BLOCK, most: int 
     """Return the cluster of each unit vector, float32[n, dimension], numbered in order of first appearance.
 
     The nearest two clusters are merged while they are nearer than `threshold` (a cosine distance, 0 to 2). Up to
-    `block` vectors this is plain average linkage. More are taken block after block, with the clusters of the earlier
-    ones as they then are; memory beyond input and output is that of (block + most) squared doubles.
+    `block` vectors this is plain average linkage. More vectors are added block by block to the clusters of the earlier
+    ones. Memory beyond input and output is (block + most) squared doubles.
     """
     labels = np.empty(len(vectors), np.intp)
     sums, sizes = np.empty((0, vectors.shape[1])), np.empty(0)
@@ -48,12 +48,12 @@ def cluster(vectors: Floats, threshold: float, *, block: int = BLOCK, most: int 
 
 
 def adapted_threshold(threshold: float, vectors: Floats, block: int = BLOCK) -> float:
-    """Return a threshold for distances in this recording; the one given is for recordings where strangers' are 1.
+    """Return the threshold for this recording; `threshold` is for those where different speakers are at distance 1.
 
-    Cosines from that of strangers to 1 are stretched to 0..1. Of more than `block` vectors, some are asked.
+    Cosines between that of different speakers and 1 are stretched to 0..1. At most `block` vectors are compared.
     """
     some = vectors[:: -(-len(vectors) // block)]
-    # Neighbours share samples.
+    # Windows next to each other share samples, so their cosines do not count.
     pairs = np.triu_indices(len(some), 3)
     if not len(pairs[0]):
         return threshold
@@ -62,9 +62,10 @@ def adapted_threshold(threshold: float, vectors: Floats, block: int = BLOCK) -> 
 
 
 def merge_clusters(sums: Doubles, sizes: Doubles, threshold: float, most: int) -> Ints:
-    """Merge clusters, float64[n, dimension] and float64[n], and return the new cluster of each, numbered as above.
+    """Merge clusters and return the new cluster of each, intp[n], numbered in order of first appearance.
 
-    Those nearer than `threshold` are merged, and the nearest whatever their distance while there are more than `most`.
+    They are given by their sums, float64[n, dimension], and sizes, float64[n]. Clusters nearer than
+    `threshold` are merged, and the nearest whatever their distance while there are more than `most`.
     """
     owner = np.arange(len(sizes))
     sizes = sizes.copy()
@@ -79,13 +80,13 @@ def merge_clusters(sums: Doubles, sizes: Doubles, threshold: float, most: int) -
             break
         a, b = min(a, b), max(a, b)
         owner[owner == b] = a
-        # Lance and Williams: the mean over the pairs of a union is the mean of the means, weighted by size.
+        # Lance and Williams 1967: the mean over the pairs of a union is the mean of the means, weighted by size.
         row = (sizes[a] * distances[a] + sizes[b] * distances[b]) / (sizes[a] + sizes[b])
         row[[a, b]] = np.inf
         sizes[a] += sizes[b]
         distances[a], distances[:, a] = row, row
         distances[b], distances[:, b] = np.inf, np.inf
-        # A union is no nearer to others than the nearer of its parts: only who looked at one of them looks again.
+        # A union is no nearer to others than the nearer of its parts: only their neighbours search again.
         stale = np.append(np.flatnonzero((nearest == a) | (nearest == b)), a)
         nearest[stale] = distances[stale].argmin(axis=1)
     return np.unique(owner, return_inverse=True)[1]

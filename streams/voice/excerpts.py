@@ -1,4 +1,4 @@
-"""What is heard of each speaker of a recording to know the voice: the longest turns, as much as tells enough."""
+"""Excerpts of each speaker of a recording, by which the voice is recognised: the longest turns, up to a length."""
 
 from __future__ import annotations
 
@@ -9,28 +9,29 @@ from typing import Final
 import numpy as np
 
 from streams.models.protocol import Floats
-from streams.voice.activity import RATE
-from streams.voice.diarization import SpeakerTurn
+from streams.voice.diarization import DiarizationTurn
+from streams.voice.speech_segments import RATE
 
-#: More tells no more of a voice.
+#: Longer excerpts do not make a voice better known.
 MAX_EXCERPT_S: Final = 30.0
-#: Only those who speak most are heard: 61 MB of samples.
+#: Only those who speak most have excerpts: at most 61 MB of samples.
 MAX_SPEAKERS: Final = 32
 
 
-def excerpts(turns: Sequence[SpeakerTurn], cut: Callable[[int, int], Floats]) -> list[Floats]:
-    """Return of each speaker, in order of number, samples at 16 kHz: none of those who speak least, if they are many.
+def excerpts(turns: Sequence[DiarizationTurn], cut: Callable[[int, int], Floats]) -> list[Floats]:
+    """Return an excerpt of each speaker in order of number, float32[n] at 16 kHz.
 
-    `cut` returns samples [first, end) of the recording.
+    `cut` returns samples [first, end) of the recording. Where there are more than `MAX_SPEAKERS`, the excerpts of those
+    who speak least are empty.
     """
-    of = defaultdict[int, list[SpeakerTurn]](list)
+    by_speaker = defaultdict[int, list[DiarizationTurn]](list)
     for turn in turns:
-        of[turn.speaker].append(turn)
-    most = sorted(of, key=lambda speaker: -sum(map(_length, of[speaker])))[:MAX_SPEAKERS]
-    return [_excerpt(of[speaker] if speaker in most else [], cut) for speaker in sorted(of)]
+        by_speaker[turn.speaker].append(turn)
+    most = sorted(by_speaker, key=lambda speaker: -sum(map(_length, by_speaker[speaker])))[:MAX_SPEAKERS]
+    return [_excerpt(by_speaker[speaker] if speaker in most else [], cut) for speaker in sorted(by_speaker)]
 
 
-def _excerpt(turns: Sequence[SpeakerTurn], cut: Callable[[int, int], Floats]) -> Floats:
+def _excerpt(turns: Sequence[DiarizationTurn], cut: Callable[[int, int], Floats]) -> Floats:
     pieces, left = [np.empty(0, np.float32)], round(MAX_EXCERPT_S * RATE)
     for turn in sorted(turns, key=_length, reverse=True):
         first = round(turn.start_s * RATE)
@@ -42,5 +43,5 @@ def _excerpt(turns: Sequence[SpeakerTurn], cut: Callable[[int, int], Floats]) ->
     return np.concatenate(pieces)
 
 
-def _length(turn: SpeakerTurn) -> float:
+def _length(turn: DiarizationTurn) -> float:
     return turn.end_s - turn.start_s

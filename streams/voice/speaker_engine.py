@@ -1,4 +1,4 @@
-"""Speaker embeddings: an utterance in, a unit vector out that points where other utterances of the voice point."""
+"""Speaker embeddings: unit vectors that point in the same direction for utterances of the same voice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SpeakerEngine(Protocol):
 
     @property
     def manifest(self) -> SpeakerManifest:
-        """What the model takes and gives."""
+        """The model's input, output and thresholds."""
         ...
 
     def embed(self, samples: Floats) -> Floats:
@@ -30,17 +30,17 @@ class SpeakerEngine(Protocol):
 
         Raises:
             AudioError: there are fewer samples than the model needs.
-            EngineError: the model failed, or gave no direction.
+            EngineError: the model failed, or returned a vector without a direction.
         """
         ...
 
 
 class OnnxSpeakerEngine:
-    """One graph: samples or filter-bank frames in (see `manifest.FbankInput` for what known models take), a vector out.
+    """One ONNX graph: samples or filter-bank frames in, a vector out.
 
-    Inputs are float32[n, samples], float32[n, frames, bands] or float32[n, bands, frames] and, where the graph has a
-    second one, int64[n]: how many frames there are. Of its outputs the first that is [n, dimension] is read; it need
-    not be normalised.
+    `FbankInput` describes what known models take. Inputs are float32[n, samples], float32[n, frames, bands] or
+    float32[n, bands, frames] and, where the graph has a second input, int64[n], the number of frames. The first output
+    of shape [n, dimension] is read; it need not be normalised.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -52,22 +52,29 @@ class OnnxSpeakerEngine:
         self.manifest: SpeakerManifest = manifest.read(directory)
         path = directory / self.manifest.graph.file
         self._session = runtime.open_session(path, self.manifest.graph.sha256)
-        self._inputs = _fitting_inputs(path, self._session, self.manifest)
-        self._output = _fitting_output(path, self._session, self.manifest)
+        self._inputs = _checked_inputs(path, self._session, self.manifest)
+        self._output = _checked_output(path, self._session, self.manifest)
 
     def embed(self, samples: Floats) -> Floats:
-        """Embed an utterance; see `SpeakerEngine`. A long one is the mean direction of pieces of equal length."""
-        given = self.manifest.input
-        if len(samples) < given.min_samples:
-            seconds = given.min_samples / given.sample_rate
-            raise AudioError(f"{len(samples) / given.sample_rate:.2f} s of audio, a voice needs {seconds:.2f} s")
-        pieces = np.array_split(samples, -(-len(samples) // given.max_samples))
+        """Return the unit vector, float32[dimension], of float32[n] in -1..1 at the manifest's sample rate.
+
+        A long utterance has the mean direction of pieces of equal length.
+
+        Raises:
+            AudioError: there are fewer samples than the model needs.
+            EngineError: the model failed, or returned a vector without a direction.
+        """
+        front = self.manifest.input
+        if len(samples) < front.min_samples:
+            seconds = front.min_samples / front.sample_rate
+            raise AudioError(f"{len(samples) / front.sample_rate:.2f} s of audio, a voice needs {seconds:.2f} s")
+        pieces = np.array_split(samples, -(-len(samples) // front.max_samples))
         return self._unit(np.add.reduce([self._unit(self._run(piece)) for piece in pieces]))
 
     def _run(self, samples: Floats) -> Floats:
         features = samples
         if isinstance(self.manifest.input, FbankInput):
-            # Not at the top: it brings numba, a second and 80 MB that a model of samples does not need.
+            # Not imported at the top: numba takes a second and 80 MB, which models that take samples do not need.
             from streams.voice.fbank import fbank
 
             features = fbank(self.manifest.input, samples)
@@ -89,29 +96,29 @@ class OnnxSpeakerEngine:
         return unit
 
 
-def _fitting_inputs(path: Path, session: onnxruntime.InferenceSession, known: SpeakerManifest) -> list[str]:
-    """Return the names of the inputs, once graph and manifest agree on them: a dynamic axis fits any length."""
-    given = known.input
-    wanted: list[int | None] = [None, None]
-    if isinstance(given, FbankInput):
-        wanted = [None, None, given.bands] if given.layout == "frames-bands" else [None, given.bands, None]
+def _checked_inputs(path: Path, session: onnxruntime.InferenceSession, manifest: SpeakerManifest) -> list[str]:
+    """Return the names of the inputs, once they are checked against the manifest; a dynamic axis fits any length."""
+    front = manifest.input
+    expected: list[int | None] = [None, None]
+    if isinstance(front, FbankInput):
+        expected = [None, None, front.bands] if front.layout == "frames-bands" else [None, front.bands, None]
     inputs = session.get_inputs()
     first, *rest = inputs
-    fits = len(first.shape) == len(wanted) and all(
+    fits = len(first.shape) == len(expected) and all(
         axis == size or (not isinstance(axis, int) or (index == 0 and axis == 1))
-        for index, (axis, size) in enumerate(zip(first.shape, wanted, strict=True))
+        for index, (axis, size) in enumerate(zip(first.shape, expected, strict=True))
     )
     if first.type != "tensor(float)" or not fits or len(rest) > 1 or any(r.type != "tensor(int64)" for r in rest):
-        found = ", ".join(f"{item.type} {item.shape}" for item in inputs)
-        raise EngineError(f"{path}: takes {found}; expected float {['any' if w is None else w for w in wanted]}")
+        shapes = ", ".join(f"{item.type} {item.shape}" for item in inputs)
+        raise EngineError(f"{path}: takes {shapes}; expected float {['any' if w is None else w for w in expected]}")
     return [item.name for item in inputs]
 
 
-def _fitting_output(path: Path, session: onnxruntime.InferenceSession, known: SpeakerManifest) -> str:
+def _checked_output(path: Path, session: onnxruntime.InferenceSession, manifest: SpeakerManifest) -> str:
     outputs = session.get_outputs()
     for output in outputs:
-        if output.type == "tensor(float)" and len(output.shape) == 2 and output.shape[1] == known.dimension:
+        if output.type == "tensor(float)" and len(output.shape) == 2 and output.shape[1] == manifest.dimension:
             name: str = output.name
             return name
-    found = ", ".join(str(output.shape) for output in outputs)
-    raise EngineError(f"{path}: gives {found}, but the manifest says vectors of {known.dimension}")
+    shapes = ", ".join(str(output.shape) for output in outputs)
+    raise EngineError(f"{path}: gives {shapes}, but the manifest says vectors of {manifest.dimension}")

@@ -12,7 +12,7 @@ import orjson
 from app.sessions.rendering import EventRenderer
 from infra import models
 from streams.audio import decode
-from streams.audio.session import Analysis
+from streams.audio.analysis import Analysis
 from streams.models.sound_engine import OnnxSoundEngine
 from topics import media
 from topics.geometry import Geometry

@@ -11,7 +11,8 @@ import msgspec
 from infra.lab.evaluation.recordings import Recording
 from streams.audio.resample import resample
 from streams.models.protocol import Floats
-from streams.voice.activity import RATE, SileroDetector
+from streams.voice.activity import SileroDetector
+from streams.voice.speech_segments import RATE
 
 #: Labels of sounds that people make with their voices; neither right nor wrong to hear speech in.
 VOICES: Final = frozenset({"laughing", "crying_baby", "coughing", "sneezing", "breathing", "snoring"})

@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from infra.lab.evaluation.utterances import Utterance
 from streams.models.protocol import Floats
-from streams.voice.activity import RATE, SileroDetector, SpeechSegment
-from streams.voice.diarization import SpeakerTurn
+from streams.voice.activity import SileroDetector
+from streams.voice.diarization import DiarizationTurn
+from streams.voice.speech_segments import RATE, SpeechSegment
 
 Doubles = npt.NDArray[np.float64]
 
@@ -36,9 +37,9 @@ class Conversation(msgspec.Struct, frozen=True):
 
     samples: Floats
     #: Where voice activity hears speech in the clean utterances.
-    turns: tuple[SpeakerTurn, ...]
+    turns: tuple[DiarizationTurn, ...]
     #: The turns from their beginning to their end, pauses for breath included.
-    spans: tuple[SpeakerTurn, ...]
+    spans: tuple[DiarizationTurn, ...]
 
 
 def conversations(
@@ -95,11 +96,11 @@ def _conversation(
         first = used[speaker]
         used[speaker] += length
         pieces.append((round(at * RATE), faded(voices[speaker][round(first * RATE) : round((first + length) * RATE)])))
-        spans.append(SpeakerTurn(at, at + length, speaker))
+        spans.append(DiarizationTurn(at, at + length, speaker))
         for segment in heard[speaker]:
             begin, end = max(segment.start_s, first), min(segment.end_s, first + length)
             if begin < end:
-                turns.append(SpeakerTurn(begin - first + at, end - first + at, speaker))
+                turns.append(DiarizationTurn(begin - first + at, end - first + at, speaker))
         overlap = rng.uniform() < OVERLAPPING
         at += length + (-rng.uniform(*OVERLAP_S) if overlap else rng.uniform(*PAUSE_S))
     samples = np.zeros(max(start + len(piece) for start, piece in pieces) + RATE // 2)
@@ -110,8 +111,8 @@ def _conversation(
 
 def recorded(
     samples: Doubles,
-    turns: Sequence[SpeakerTurn],
-    spans: Sequence[SpeakerTurn],
+    turns: Sequence[DiarizationTurn],
+    spans: Sequence[DiarizationTurn],
     rng: np.random.Generator,
     *,
     noisy: bool,
@@ -122,7 +123,7 @@ def recorded(
     return Conversation(samples.astype(np.float32), tuple(sorted(turns, key=_start)), tuple(sorted(spans, key=_start)))
 
 
-def _start(turn: SpeakerTurn) -> float:
+def _start(turn: DiarizationTurn) -> float:
     return turn.start_s
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from infra.lab.evaluation.conversations import Conversation
 from streams.voice.activity import SileroDetector
-from streams.voice.diarization import SpeakerTurn, diarize
+from streams.voice.diarization import DiarizationTurn, diarize
 from streams.voice.speaker_engine import SpeakerEngine
 
 Doubles = npt.NDArray[np.float64]
@@ -70,7 +70,7 @@ def evaluate_diarization(
     return summary(found)
 
 
-def summary(found: Sequence[tuple[Conversation, Sequence[SpeakerTurn]]]) -> DiarizationFigures:
+def summary(found: Sequence[tuple[Conversation, Sequence[DiarizationTurn]]]) -> DiarizationFigures:
     """Compare the turns that were found in conversations with the true ones."""
     if not found:
         raise ValueError("diarization is judged on one conversation or more")
@@ -92,7 +92,9 @@ def summary(found: Sequence[tuple[Conversation, Sequence[SpeakerTurn]]]) -> Diar
     )
 
 
-def errors(reference: Sequence[SpeakerTurn], hypothesis: Sequence[SpeakerTurn], collar_s: float = 0.0) -> Errors:
+def errors(
+    reference: Sequence[DiarizationTurn], hypothesis: Sequence[DiarizationTurn], collar_s: float = 0.0
+) -> Errors:
     """Compare two lists of turns; nothing nearer than `collar_s` to an end of a reference turn is counted."""
     ends = [end for turn in reference for end in (turn.start_s, turn.end_s)]
     collars = [bound for end in ends for bound in (end - collar_s, end + collar_s)]
@@ -129,7 +131,7 @@ def best_matching(shared: Doubles) -> float:
     return float(best.max())
 
 
-def _talking(turns: Sequence[SpeakerTurn], middles: Doubles) -> Doubles:
+def _talking(turns: Sequence[DiarizationTurn], middles: Doubles) -> Doubles:
     """Return float64[speakers, instants]: 1 where a speaker talks."""
     talking = np.zeros((len({turn.speaker for turn in turns}), len(middles)))
     rows = {speaker: row for row, speaker in enumerate(sorted({turn.speaker for turn in turns}))}

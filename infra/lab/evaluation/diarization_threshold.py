@@ -24,7 +24,7 @@ from infra.lab.evaluation.conversations import conversations
 from infra.lab.evaluation.diarization import COLLAR_S, Errors, errors
 from streams.voice import manifest
 from streams.voice.activity import bundled_detector
-from streams.voice.diarization import embed_windows, speaker_turns
+from streams.voice.diarization import diarization_turns, embed_windows
 from streams.voice.manifest import DiarizationSettings
 from streams.voice.speaker_engine import OnnxSpeakerEngine
 from topics.errors import EarshotError
@@ -46,7 +46,7 @@ def curve(directory: Path, speech: Path, settings: DiarizationSettings, seed: in
     for talk in conversations(readers, bundled_detector(), CONVERSATIONS, seed):
         heard, vectors = embed_windows([talk.samples], engine, bundled_detector(), settings)
         for threshold, (plain, collared) in found.items():
-            made = speaker_turns(heard, vectors, msgspec.structs.replace(settings, threshold=threshold))
+            made = diarization_turns(heard, vectors, msgspec.structs.replace(settings, threshold=threshold))
             found[threshold] = plain + errors(talk.turns, made), collared + errors(talk.turns, made, COLLAR_S)
     return found
 

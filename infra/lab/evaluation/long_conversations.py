@@ -27,8 +27,9 @@ from infra.lab.evaluation.conversations import (
     recorded,
 )
 from infra.lab.evaluation.utterances import Utterance, at_speed
-from streams.voice.activity import RATE, SileroDetector, SpeechSegment
-from streams.voice.diarization import SpeakerTurn
+from streams.voice.activity import SileroDetector
+from streams.voice.diarization import DiarizationTurn
+from streams.voice.speech_segments import RATE, SpeechSegment
 
 #: Lengths of turns; as many between 1 and 3 s as between 3 and 9 s.
 TURN_S: Final = (1.0, 9.0)
@@ -87,8 +88,8 @@ def _conversation(
 ) -> Conversation:
     shares = rng.dirichlet([SHARES] * len(voices))
     samples = np.zeros(round((seconds + TURN_S[1] + 1.0) * RATE))
-    spans: list[SpeakerTurn] = []
-    turns: list[SpeakerTurn] = []
+    spans: list[DiarizationTurn] = []
+    turns: list[DiarizationTurn] = []
     at = rng.uniform(*PAUSE_S)
     while at < seconds:
         speaker = _next(shares, spans, rng)
@@ -98,18 +99,18 @@ def _conversation(
         piece = _varied(voices[speaker][round(first * RATE) : round((first + length) * RATE)], percent, rng)
         start = round(at * RATE)
         samples[start : start + len(piece)] += piece
-        spans.append(SpeakerTurn(at, at + len(piece) / RATE, speaker))
+        spans.append(DiarizationTurn(at, at + len(piece) / RATE, speaker))
         for segment in heard[speaker]:
             begin, end = max(segment.start_s, first) - first, min(segment.end_s, first + length) - first
             if begin < end:
-                turns.append(SpeakerTurn(at + begin * 100 / percent, at + end * 100 / percent, speaker))
+                turns.append(DiarizationTurn(at + begin * 100 / percent, at + end * 100 / percent, speaker))
         overlap = rng.uniform() < OVERLAPPING and len(voices) > 1
         at += len(piece) / RATE + (-rng.uniform(*OVERLAP_S) if overlap else rng.uniform(*PAUSE_S))
     samples = samples[: round((spans[-1].end_s + 0.5) * RATE)]
     return recorded(samples, turns, spans, rng, noisy=noisy)
 
 
-def _next(shares: Doubles, spans: Sequence[SpeakerTurn], rng: np.random.Generator) -> int:
+def _next(shares: Doubles, spans: Sequence[DiarizationTurn], rng: np.random.Generator) -> int:
     """Return who talks next: each once, in order, then by the shares another than the last one, if there is."""
     if len(spans) < len(shares):
         return len(spans)

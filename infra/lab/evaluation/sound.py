@@ -14,8 +14,8 @@ import numpy.typing as npt
 from infra.lab.evaluation.labels import columns
 from infra.lab.evaluation.metrics import Bools, Doubles, Truth
 from infra.lab.evaluation.recordings import Recording, Skipped
+from streams.audio.analysis import Analysis
 from streams.audio.decode import DecodedAudio
-from streams.audio.session import Analysis
 from streams.models.manifest import Manifest
 from streams.models.protocol import SoundEngine
 from topics.errors import AudioError, BadRequest

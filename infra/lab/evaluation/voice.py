@@ -32,7 +32,7 @@ def of_speakers(engine: SpeakerEngine, data: Path) -> Report:
     found = msgspec.structs.asdict(evaluate_speakers(engine, data / "speech"))
     measured = {name: value for name, value in found.items() if name.startswith("eer_")}
     known = engine.manifest
-    measured |= figures(*evaluate_identification(engine, data / "speech"), known.identifies.threshold)
+    measured |= figures(*evaluate_identification(engine, data / "speech"), known.identification_settings.threshold)
     if known.diarization is not None:
         measured["diarization_error"] = diarization_error(engine, data)
     return Report(

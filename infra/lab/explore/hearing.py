@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from infra.lab.explore.columns import Columns
 from streams.audio import logmel
+from streams.audio.analysis import Analysis
 from streams.audio.decode import AudioFile, open_file
-from streams.audio.session import Analysis
 from streams.models.manifest import LogMel, Manifest
 from streams.models.protocol import Floats, SoundEngine
 from topics.errors import AudioError

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from streams.audio.analysis import Analysis
 from streams.audio.decode import decode_chunk
-from streams.audio.session import Analysis
 from streams.models.protocol import Floats
 from streams.models.sound_engine import OnnxSoundEngine
 from topics.errors import AudioError, BadRequest

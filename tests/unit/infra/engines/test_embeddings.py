@@ -62,8 +62,8 @@ def test_a_form_is_answered_with_the_vector_of_its_recording_and_what_made_it() 
             "model": known.model_id,
             "usage": {"prompt_tokens": 0, "total_tokens": 0},
             "sha256": known.graph.sha256,
-            "threshold": known.identifies.threshold,
-            "threshold_per_doubling": known.identifies.per_doubling,
+            "threshold": known.identification_settings.threshold,
+            "threshold_per_doubling": known.identification_settings.per_doubling,
             "dimension": 128,
         }
         assert (row["object"], row["index"]) == ("embedding", 0)

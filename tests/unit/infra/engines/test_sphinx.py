@@ -10,6 +10,7 @@ import soundfile
 
 from infra.engines import sphinx
 from streams.voice import activity
+from streams.voice.speech_segments import SpeechSegment
 from tests.recordings import SPEECH
 
 pytestmark = pytest.mark.slow
@@ -45,8 +46,8 @@ def test_words_lie_in_the_speech_and_do_not_depend_on_what_was_heard_before(
 
 def test_long_speech_is_cut_into_utterances_that_share_no_speech(monkeypatch: pytest.MonkeyPatch) -> None:
     class Activity:
-        def segments(self, blocks: object, settings: object) -> list[activity.SpeechSegment]:
-            return [activity.SpeechSegment(start, start + 8.0) for start in (0.1, 8.2, 16.3, 40.0)]
+        def segments(self, blocks: object, settings: object) -> list[SpeechSegment]:
+            return [SpeechSegment(start, start + 8.0) for start in (0.1, 8.2, 16.3, 40.0)]
 
     monkeypatch.setattr(activity, "bundled_detector", Activity)
     cut = list(sphinx.utterances(np.zeros(49 * 16000, np.float32)))

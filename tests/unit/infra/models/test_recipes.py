@@ -14,8 +14,8 @@ from infra import models
 from infra.examples import RECORDING
 from infra.models import audioset, recipes
 from infra.models.registry import Registry
+from streams.audio.analysis import Analysis
 from streams.audio.decode import decode_chunk
-from streams.audio.session import Analysis
 from streams.models import manifest
 from streams.models.manifest import LogMel, Manifest
 from streams.models.sound_engine import OnnxSoundEngine

@@ -55,7 +55,7 @@ def test_begins_anywhere(rate: int, start: float, early: float) -> None:
     samples = noise(3000)
     want = whole(samples, rate)
     first = int(start * len(want))
-    at = int(early * design(rate, MODEL).needed(first))
+    at = int(early * design(rate, MODEL).first_input(first))
     resampler = Resampler(rate, MODEL, at=at, first=first)
     got = [resampler.feed(piece) for piece in np.split(samples[at:], [7, 700])]
     assert np.array_equal(np.concatenate([*got, resampler.finish()]), want[first:])
@@ -72,9 +72,9 @@ def test_far_from_the_beginning() -> None:
 def test_needs_what_it_says() -> None:
     resampler = Resampler(44_100, MODEL)
     with pytest.raises(ValueError, match="needs input"):
-        Resampler(44_100, MODEL, at=resampler.filter.needed(500) + 1, first=500)
-    assert resampler.filter.ready(resampler.filter.wanted(500)) == 501
-    assert resampler.filter.ready(resampler.filter.wanted(500) - 1) == 500
+        Resampler(44_100, MODEL, at=resampler.filter.first_input(500) + 1, first=500)
+    assert resampler.filter.ready_outputs(resampler.filter.inputs_for(500)) == 501
+    assert resampler.filter.ready_outputs(resampler.filter.inputs_for(500) - 1) == 500
 
 
 def test_equal_rates_change_nothing() -> None:

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streams.clients.embeddings import MAX_DIMENSION, EmbeddingClient, VoiceEmbedding
-from streams.speakers.roster import EmbeddingModel
+from streams.clients.embeddings import MAX_DIMENSION, EmbeddingClient, EmbeddingModel, VoiceEmbedding
 from tests.unit.streams.clients.http_engine import HttpEngine, reply
 from topics.errors import ServiceFault
 

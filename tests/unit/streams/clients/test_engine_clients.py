@@ -192,7 +192,7 @@ def test_other_engines_have_other_names() -> None:
         async with HttpEngine(reply({}, 502)).running() as engine:
             chat, translation = ChatClient(engine.address()), TranslationClient(engine.address())
             found = []
-            for call in (chat.write("s", "u", "n", {}, "k"), translation.translate(["a"], "auto", "en", "k")):
+            for call in (chat.complete("s", "u", "n", {}, "k"), translation.translate(["a"], "auto", "en", "k")):
                 with pytest.raises(ServiceFault) as raised:
                     await call
                 found.append(str(raised.value))

@@ -1,4 +1,4 @@
-"""A runner whose results are folded at once, and performers that do what a test tells them."""
+"""A runner whose results are folded at once, and services that do what a test tells them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from streams.jobs.runner import Runner
 from streams.jobs.store import JobStore
-from streams.services.performer import Done, Work
+from streams.services.service import RunSummary, ServiceRun
 from tests.unit.streams.sessions.rows import MemoryPartition
 from tests.waiting import until
 from topics import keys, rows
@@ -23,7 +23,7 @@ ALL = Options(True, True, True, True, translation=True)
 SOUND = Options(sound_event_detection=True)
 AUDIO = b"audio"
 
-Script = Callable[[Work], Awaitable[None]]
+Script = Callable[[ServiceRun], Awaitable[None]]
 
 
 def name(number: int) -> str:
@@ -31,20 +31,20 @@ def name(number: int) -> str:
     return str(number).rjust(24, "J")
 
 
-async def nothing(work: Work) -> None:
+async def nothing(work: ServiceRun) -> None:
     """Find nothing, at once."""
 
 
-class Performer:
+class ScriptedService:
     """Does what it is told in each run, the last of it again and again."""
 
     def __init__(self, *scripts: Script, limit: int = 2) -> None:
         self.scripts = list(scripts) or [nothing]
         self.limit = limit
-        self.works: list[Work] = []
+        self.works: list[ServiceRun] = []
         self.at_work = self.most_at_work = 0
 
-    async def perform(self, work: Work) -> Done:
+    async def perform(self, work: ServiceRun) -> RunSummary:
         self.works.append(work)
         script = self.scripts.pop(0) if len(self.scripts) > 1 else self.scripts[0]
         self.at_work += 1
@@ -53,7 +53,7 @@ class Performer:
             await script(work)
         finally:
             self.at_work -= 1
-        return Done("model", 1000, ("careful",))
+        return RunSummary("model", 1000, ("careful",))
 
     @property
     def jobs(self) -> list[str]:
@@ -64,7 +64,7 @@ class Performer:
 class Desk:
     """The node around a runner, with one partition and a log of results; made inside a running loop."""
 
-    def __init__(self, spool: Path, performers: dict[Service, Performer]) -> None:
+    def __init__(self, spool: Path, services: dict[Service, ScriptedService]) -> None:
         self.partition = MemoryPartition()
         self.store = JobStore(self.partition)
         self.results: list[tuple[str, JobResult]] = []
@@ -76,7 +76,7 @@ class Desk:
         #: Results wait for `fold`.
         self.slow = False
         self.unfolded: list[tuple[str, JobResult]] = []
-        self.runner = Runner(performers, self.store_of, self, self.emit, spool)
+        self.runner = Runner(services, self.store_of, self, self.emit, spool)
 
     async def __aenter__(self) -> Desk:
         self.runner.start(self.ended.append)

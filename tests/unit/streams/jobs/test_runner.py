@@ -13,8 +13,8 @@ from structlog.testing import capture_logs
 from streams.folding import retry
 from streams.jobs import runner as module
 from streams.jobs import service_run
-from streams.services.performer import Work
-from tests.unit.streams.jobs.desk import ALL, AUDIO, SOUND, Desk, Performer, Script, name
+from streams.services.service import ServiceRun
+from tests.unit.streams.jobs.desk import ALL, AUDIO, SOUND, Desk, Script, ScriptedService, name
 from tests.waiting import until
 from topics.errors import AudioError, ServiceFault, Unavailable
 from topics.jobs.options import Options, Service
@@ -31,10 +31,10 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def play(
-    scenario: Callable[[Desk], Coroutine[Any, Any, None]], spool: Path, performers: dict[Service, Performer]
+    scenario: Callable[[Desk], Coroutine[Any, Any, None]], spool: Path, services: dict[Service, ScriptedService]
 ) -> Desk:
     async def scene() -> Desk:
-        desk = Desk(spool, performers)
+        desk = Desk(spool, services)
         async with desk:
             await scenario(desk)
         assert list(spool.iterdir()) == []
@@ -44,7 +44,7 @@ def play(
 
 
 def saying(*portions: bytes) -> Script:
-    async def script(work: Work) -> None:
+    async def script(work: ServiceRun) -> None:
         for number, data in enumerate(portions, 1):
             await work.emit(data, number / len(portions))
 
@@ -52,14 +52,14 @@ def saying(*portions: bytes) -> Script:
 
 
 def failing(error: BaseException, *portions: bytes) -> Script:
-    async def script(work: Work) -> None:
+    async def script(work: ServiceRun) -> None:
         await saying(*portions)(work)
         raise error
 
     return script
 
 
-async def hanging(work: Work) -> None:
+async def hanging(work: ServiceRun) -> None:
     await work.audio()
     await asyncio.Event().wait()
 
@@ -75,21 +75,21 @@ async def accepted_and_ended(desk: Desk) -> None:
 def test_a_job_from_acceptance_to_its_end(tmp_path: Path) -> None:
     read: dict[Service, list[bytes]] = {}
 
-    async def reading(work: Work) -> None:
+    async def reading(work: ServiceRun) -> None:
         for service in Service:
             read[service] = list(work.portions(service))
         assert (await work.audio()).read_bytes() == AUDIO
 
-    performers = {service: Performer() for service in Service}
-    performers[Service.SOUND] = Performer(saying(b"bark", b"siren"))
-    performers[Service.SPEECH] = Performer(failing(ServiceFault("no voice"), b"he"))
-    performers[Service.CAPTION] = Performer(reading)
+    services = {service: ScriptedService() for service in Service}
+    services[Service.SOUND] = ScriptedService(saying(b"bark", b"siren"))
+    services[Service.SPEECH] = ScriptedService(failing(ServiceFault("no voice"), b"he"))
+    services[Service.CAPTION] = ScriptedService(reading)
 
     async def scenario(desk: Desk) -> None:
         desk.accept(ONE, ALL)
         await desk.ends(ONE)
 
-    desk = play(scenario, tmp_path, performers)
+    desk = play(scenario, tmp_path, services)
     assert read == {service: [] for service in Service} | {Service.SOUND: [b"bark", b"siren"]}
     found = desk.entry(ONE)
     assert (found.state, found.portions, found.model, found.audio_ms) == (EntryState.SUCCESS, 2, "model", 1000)
@@ -106,25 +106,25 @@ def test_a_job_from_acceptance_to_its_end(tmp_path: Path) -> None:
 def test_places_are_given_to_the_oldest_jobs(tmp_path: Path) -> None:
     gate = asyncio.Event()
 
-    async def waiting(work: Work) -> None:
+    async def waiting(work: ServiceRun) -> None:
         await gate.wait()
 
-    performer = Performer(waiting, limit=2)
+    scripted = ScriptedService(waiting, limit=2)
 
     async def scenario(desk: Desk) -> None:
         for number, at in ((1, 50), (2, 60), (3, 30), (4, 10), (5, 40)):
             desk.accept(name(number), at=at)
-        await until(lambda: len(performer.works) == 2)
+        await until(lambda: len(scripted.works) == 2)
         gate.set()
         await desk.ends(*map(name, range(1, 6)))
 
-    play(scenario, tmp_path, {Service.SOUND: performer})
-    assert performer.jobs == [name(number) for number in (1, 2, 4, 3, 5)]
-    assert performer.most_at_work == 2
+    play(scenario, tmp_path, {Service.SOUND: scripted})
+    assert scripted.jobs == [name(number) for number in (1, 2, 4, 3, 5)]
+    assert scripted.most_at_work == 2
 
 
 def test_a_service_is_run_once_however_often_it_is_told(tmp_path: Path) -> None:
-    performer = Performer()
+    scripted = ScriptedService()
 
     async def scenario(desk: Desk) -> None:
         desk.slow = True
@@ -138,13 +138,13 @@ def test_a_service_is_run_once_however_often_it_is_told(tmp_path: Path) -> None:
         await asyncio.sleep(0.01)
         assert desk.entry(ONE).state is EntryState.SUCCESS
 
-    play(scenario, tmp_path, {Service.SOUND: performer})
-    assert len(performer.works) == 1
+    play(scenario, tmp_path, {Service.SOUND: scripted})
+    assert len(scripted.works) == 1
 
 
 def test_what_was_told_before_the_start_waits_for_it(tmp_path: Path) -> None:
     async def scene() -> None:
-        desk = Desk(tmp_path, {Service.SOUND: Performer()})
+        desk = Desk(tmp_path, {Service.SOUND: ScriptedService()})
         desk.accept(ONE)
         await asyncio.sleep(0.01)
         assert desk.results == []
@@ -155,7 +155,10 @@ def test_what_was_told_before_the_start_waits_for_it(tmp_path: Path) -> None:
 
 
 def test_an_engine_that_hangs_holds_its_own_place_only(tmp_path: Path) -> None:
-    performers = {Service.SPEECH: Performer(hanging, saying(b"hello")), Service.SOUND: Performer(saying(b"bark"))}
+    services = {
+        Service.SPEECH: ScriptedService(hanging, saying(b"hello")),
+        Service.SOUND: ScriptedService(saying(b"bark")),
+    }
     both = Options(sound_event_detection=True, speech_analysis=True)
 
     async def scenario(desk: Desk) -> None:
@@ -165,7 +168,7 @@ def test_an_engine_that_hangs_holds_its_own_place_only(tmp_path: Path) -> None:
         assert desk.entry(ONE).state is EntryState.SUCCESS
         assert desk.entry(ONE, Service.SPEECH).state is EntryState.RUNNING
 
-    play(scenario, tmp_path, performers)
+    play(scenario, tmp_path, services)
 
 
 def test_lag_is_the_age_of_what_waits(tmp_path: Path) -> None:
@@ -179,7 +182,7 @@ def test_lag_is_the_age_of_what_waits(tmp_path: Path) -> None:
         desk.remove(TWO)
         assert desk.runner.lag() == 0.0
 
-    play(scenario, tmp_path, {Service.SOUND: Performer(hanging, limit=1)})
+    play(scenario, tmp_path, {Service.SOUND: ScriptedService(hanging, limit=1)})
 
 
 # --- faults ---------------------------------------------------------------------------------------------------------
@@ -204,7 +207,7 @@ def test_a_service_that_nobody_performs(tmp_path: Path) -> None:
 )
 def test_what_a_service_raises_is_its_error(tmp_path: Path, error: Exception, message: str, traced: bool) -> None:
     with capture_logs() as logs:
-        desk = play(accepted_and_ended, tmp_path, {Service.SOUND: Performer(failing(error, b"part"))})
+        desk = play(accepted_and_ended, tmp_path, {Service.SOUND: ScriptedService(failing(error, b"part"))})
     assert (desk.entry(ONE).error, desk.entry(ONE).portions) == (message, 1)
     [log] = logs
     assert (log["event"], log["log_level"]) == ("job.service_failed", "error" if traced else "warning")
@@ -213,28 +216,28 @@ def test_what_a_service_raises_is_its_error(tmp_path: Path, error: Exception, me
 
 def test_a_log_that_is_away_begins_a_new_run(tmp_path: Path) -> None:
     away = Unavailable("away")
-    performer = Performer(failing(away, b"old", b"older"), failing(away), saying(b"new"))
+    scripted = ScriptedService(failing(away, b"old", b"older"), failing(away), saying(b"new"))
     with capture_logs() as logs:
-        desk = play(accepted_and_ended, tmp_path, {Service.SOUND: performer})
+        desk = play(accepted_and_ended, tmp_path, {Service.SOUND: scripted})
     assert [log["event"] for log in logs] == ["job.retry"] * 2
-    assert len({work.run for work in performer.works}) == 3
+    assert len({work.run for work in scripted.works}) == 3
     assert (desk.entry(ONE).portions, desk.store.portion(ONE, Service.SOUND, 0)) == (1, b"new")
-    assert desk.entry(ONE).run == performer.works[-1].run
+    assert desk.entry(ONE).run == scripted.works[-1].run
 
 
 @pytest.mark.parametrize("fault", [Unavailable("away"), OSError("the disk")])
 def test_audio_that_cannot_be_had_now(tmp_path: Path, fault: Exception) -> None:
-    async def reading(work: Work) -> None:
+    async def reading(work: ServiceRun) -> None:
         assert (await work.audio()).read_bytes() == AUDIO
 
-    performer = Performer(reading)
+    scripted = ScriptedService(reading)
 
     async def scenario(desk: Desk) -> None:
         desk.faults = [fault]
         await accepted_and_ended(desk)
 
-    desk = play(scenario, tmp_path, {Service.SOUND: performer})
-    assert (len(performer.works), desk.entry(ONE).state) == (2, EntryState.SUCCESS)
+    desk = play(scenario, tmp_path, {Service.SOUND: scripted})
+    assert (len(scripted.works), desk.entry(ONE).state) == (2, EntryState.SUCCESS)
 
 
 def test_audio_that_is_gone(tmp_path: Path) -> None:
@@ -243,37 +246,37 @@ def test_audio_that_is_gone(tmp_path: Path) -> None:
         del desk.partition.rows[next(key for key in desk.partition.rows if key[25:26] == b"c")]
         await desk.ends(ONE)
 
-    desk = play(scenario, tmp_path, {Service.SOUND: Performer(hanging)})
+    desk = play(scenario, tmp_path, {Service.SOUND: ScriptedService(hanging)})
     assert desk.entry(ONE).error == "the job's audio is not complete: part 0 of 1 is missing"
 
 
 @pytest.mark.parametrize("fault", [Unavailable("away"), OSError("the disk")])
 def test_a_result_that_is_refused_is_appended_again(tmp_path: Path, fault: Exception) -> None:
-    async def saying_twice(work: Work) -> None:
+    async def saying_twice(work: ServiceRun) -> None:
         await work.emit(b"one", 0.5)
         here[0].refusals += [fault] * 2
         await work.emit(b"two", 1.0)
         here[0].refusals += [fault] * 2
 
-    performer, here = Performer(saying_twice), list[Desk]()
+    scripted, here = ScriptedService(saying_twice), list[Desk]()
 
     async def scenario(desk: Desk) -> None:
         here.append(desk)
         await accepted_and_ended(desk)
 
-    desk = play(scenario, tmp_path, {Service.SOUND: performer})
-    assert (len(performer.works), desk.entry(ONE).portions) == (1, 2)
+    desk = play(scenario, tmp_path, {Service.SOUND: scripted})
+    assert (len(scripted.works), desk.entry(ONE).portions) == (1, 2)
 
 
 def test_a_log_that_refuses_for_long_begins_a_new_run(tmp_path: Path) -> None:
-    performer = Performer()
+    scripted = ScriptedService()
 
     async def scenario(desk: Desk) -> None:
         desk.refusals = [OSError("the disk")] * (service_run.APPENDS + 1)
         await accepted_and_ended(desk)
 
-    desk = play(scenario, tmp_path, {Service.SOUND: performer})
-    assert (len(performer.works), desk.entry(ONE).state) == (1, EntryState.SUCCESS)
+    desk = play(scenario, tmp_path, {Service.SOUND: scripted})
+    assert (len(scripted.works), desk.entry(ONE).state) == (1, EntryState.SUCCESS)
 
 
 def test_pauses_grow_and_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,22 +288,22 @@ def test_an_end_that_another_run_hid(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """A late `Started` of a node that lost the partition takes the entry away from the run that ends."""
     monkeypatch.setattr(module, "FOLDED_SECONDS", 0.02)
 
-    async def overtaken(work: Work) -> None:
+    async def overtaken(work: ServiceRun) -> None:
         await here[0].emit(work.job, Started(Service.SOUND, "a late run"))
 
-    performer, here = Performer(overtaken, saying(b"new")), list[Desk]()
+    scripted, here = ScriptedService(overtaken, saying(b"new")), list[Desk]()
 
     async def scenario(desk: Desk) -> None:
         here.append(desk)
         await accepted_and_ended(desk)
 
-    desk = play(scenario, tmp_path, {Service.SOUND: performer})
-    assert (desk.entry(ONE).state, desk.entry(ONE).run) == (EntryState.SUCCESS, performer.works[1].run)
+    desk = play(scenario, tmp_path, {Service.SOUND: scripted})
+    assert (desk.entry(ONE).state, desk.entry(ONE).run) == (EntryState.SUCCESS, scripted.works[1].run)
 
 
 def test_a_performer_that_cancels_itself_is_run_again(tmp_path: Path) -> None:
-    performer = Performer(failing(asyncio.CancelledError()), saying(b"new"))
-    desk = play(accepted_and_ended, tmp_path, {Service.SOUND: performer})
+    scripted = ScriptedService(failing(asyncio.CancelledError()), saying(b"new"))
+    desk = play(accepted_and_ended, tmp_path, {Service.SOUND: scripted})
     assert desk.entry(ONE).state is EntryState.SUCCESS
 
 
@@ -308,7 +311,7 @@ def test_a_performer_that_cancels_itself_is_run_again(tmp_path: Path) -> None:
 
 
 def test_a_job_that_is_removed_gives_its_place_to_others(tmp_path: Path) -> None:
-    performer = Performer(hanging, saying(b"bark"), limit=1)
+    scripted = ScriptedService(hanging, saying(b"bark"), limit=1)
 
     async def scenario(desk: Desk) -> None:
         for number, job in enumerate((ONE, TWO, THREE)):
@@ -318,15 +321,15 @@ def test_a_job_that_is_removed_gives_its_place_to_others(tmp_path: Path) -> None
         desk.remove(TWO)
         assert list(tmp_path.iterdir()) == []
         await desk.ends(THREE)
-        assert performer.at_work == 0
+        assert scripted.at_work == 0
 
-    desk = play(scenario, tmp_path, {Service.SOUND: performer})
-    assert performer.jobs == [ONE, THREE]
+    desk = play(scenario, tmp_path, {Service.SOUND: scripted})
+    assert scripted.jobs == [ONE, THREE]
     assert [type(result) for job, result in desk.results if job == ONE] == [Started]
 
 
 def test_a_job_that_is_removed_before_its_run_begins(tmp_path: Path) -> None:
-    performer = Performer(limit=1)
+    scripted = ScriptedService(limit=1)
 
     async def scenario(desk: Desk) -> None:
         desk.accept(ONE)
@@ -335,29 +338,29 @@ def test_a_job_that_is_removed_before_its_run_begins(tmp_path: Path) -> None:
         desk.accept(TWO)
         await desk.ends(TWO)
 
-    play(scenario, tmp_path, {Service.SOUND: performer})
-    assert performer.jobs == [TWO]
+    play(scenario, tmp_path, {Service.SOUND: scripted})
+    assert scripted.jobs == [TWO]
 
 
 def test_a_job_that_comes_again(tmp_path: Path) -> None:
-    performer = Performer(hanging, saying(b"bark"))
+    scripted = ScriptedService(hanging, saying(b"bark"))
 
     async def scenario(desk: Desk) -> None:
         desk.accept(ONE)
-        await until(lambda: performer.at_work == 1)
+        await until(lambda: scripted.at_work == 1)
         desk.remove(ONE)
         desk.accept(ONE)
         await desk.ends(ONE)
 
-    desk = play(scenario, tmp_path, {Service.SOUND: performer})
-    assert desk.entry(ONE).run == performer.works[1].run
+    desk = play(scenario, tmp_path, {Service.SOUND: scripted})
+    assert desk.entry(ONE).run == scripted.works[1].run
 
 
 def test_partitions_that_go_away_and_come_back(tmp_path: Path) -> None:
     both = Options(sound_event_detection=True, speech_analysis=True)
-    performers = {
-        Service.SOUND: Performer(hanging, saying(b"bark"), limit=1),
-        Service.SPEECH: Performer(failing(Unavailable("away")), saying(b"hello")),
+    services = {
+        Service.SOUND: ScriptedService(hanging, saying(b"bark"), limit=1),
+        Service.SPEECH: ScriptedService(failing(Unavailable("away")), saying(b"hello")),
     }
 
     async def scenario(desk: Desk) -> None:
@@ -375,27 +378,27 @@ def test_partitions_that_go_away_and_come_back(tmp_path: Path) -> None:
             desk.runner.enqueue(job)
         await desk.ends(ONE, TWO)
 
-    desk = play(scenario, tmp_path, performers)
+    desk = play(scenario, tmp_path, services)
     assert desk.entry(ONE).state is desk.entry(TWO).state is EntryState.SUCCESS
 
 
 def test_stopping_cancels_and_begins_nothing(tmp_path: Path) -> None:
-    performer = Performer(hanging, limit=1)
+    scripted = ScriptedService(hanging, limit=1)
 
     async def scene() -> None:
         (tmp_path / "left.audio").write_bytes(b"of a process that died")
-        desk = Desk(tmp_path, {Service.SOUND: performer})
+        desk = Desk(tmp_path, {Service.SOUND: scripted})
         async with desk:
             assert list(tmp_path.iterdir()) == []
             desk.accept(ONE)
             desk.accept(TWO)
-            await until(lambda: performer.at_work == 1)
+            await until(lambda: scripted.at_work == 1)
         desk.runner.enqueue(TWO)
         await asyncio.sleep(0.01)
-        assert performer.at_work == 0
+        assert scripted.at_work == 0
         assert list(tmp_path.iterdir()) == []
         assert [task.cancelled() for task in desk.ended] == [True]
         assert desk.of(Finished, ONE) == desk.of(Portion, ONE) == []
 
     asyncio.run(scene())
-    assert performer.jobs == [ONE]
+    assert scripted.jobs == [ONE]

@@ -11,8 +11,8 @@ import onnxruntime
 import pytest
 
 from infra import models
+from streams.audio.analysis import Analysis, score_alone
 from streams.audio.decode import DecodedAudio, decode_chunk
-from streams.audio.session import Analysis, score_alone
 from streams.models.sound_engine import OnnxSoundEngine
 from tests.recordings import clips
 from topics.geometry import SENSE, SESSIONS, Geometry

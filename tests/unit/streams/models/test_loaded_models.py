@@ -31,31 +31,31 @@ class Store:
 def test_the_one_in_use_is_not_loaded_again() -> None:
     store = Store()
     current = named("a")
-    shelf = LoadedModels(current, store)
-    assert shelf.current is shelf.engine(current.manifest.model_id) is current
+    loaded = LoadedModels(current, store)
+    assert loaded.current is loaded.engine(current.manifest.model_id) is current
     assert store.loads == []
 
 
 def test_the_one_before_stays_for_its_sessions() -> None:
     before, after, store = named("a"), named("b"), Store()
-    shelf = LoadedModels(before, store)
-    shelf.use(after)
-    assert shelf.current is after
-    assert shelf.engine(before.manifest.model_id) is before
-    assert shelf.engine(after.manifest.model_id) is after
+    loaded = LoadedModels(before, store)
+    loaded.use(after)
+    assert loaded.current is after
+    assert loaded.engine(before.manifest.model_id) is before
+    assert loaded.engine(after.manifest.model_id) is after
     assert store.loads == []
 
 
 def test_others_are_loaded_once_and_the_oldest_leave() -> None:
     names = [f"m{number}" for number in range(MAX_OTHERS + 1)]
     store = Store(*names)
-    shelf = LoadedModels(named("a"), store)
+    loaded = LoadedModels(named("a"), store)
     ids = list(store.models)
     for model in [*ids[:-1], *ids[:-1]]:
-        assert shelf.engine(model) is store.models[model]
+        assert loaded.engine(model) is store.models[model]
     assert store.loads == ids[:-1]
-    shelf.engine(ids[-1])
-    shelf.engine(ids[0])
+    loaded.engine(ids[-1])
+    loaded.engine(ids[0])
     assert store.loads == [*ids, ids[0]]
 
 
@@ -74,15 +74,15 @@ def test_another_model_in_its_place_is_refused() -> None:
 
 def test_tags_of_models_that_are_known_but_not_loaded() -> None:
     current, old = named("a"), named("old").manifest
-    shelf = LoadedModels(current, Store(), {old.model_id: old}.get)
-    assert list(shelf.tags(current.manifest.model_id)) == [tag.name for tag in current.manifest.tags]
-    assert list(shelf.tags(old.model_id)) == [tag.name for tag in old.tags]
+    loaded = LoadedModels(current, Store(), {old.model_id: old}.get)
+    assert list(loaded.tags(current.manifest.model_id)) == [tag.name for tag in current.manifest.tags]
+    assert list(loaded.tags(old.model_id)) == [tag.name for tag in old.tags]
     with pytest.raises(ServiceError, match="scored by gone@1-2, which is not known here"):
-        shelf.tags("gone@1-2")
+        loaded.tags("gone@1-2")
 
 
 def test_tags_follow_the_model_in_use() -> None:
-    shelf = LoadedModels(named("a"))
+    loaded = LoadedModels(named("a"))
     after = named("b")
-    shelf.use(after)
-    assert list(shelf.tags(after.manifest.model_id)) == [tag.name for tag in after.manifest.tags]
+    loaded.use(after)
+    assert list(loaded.tags(after.manifest.model_id)) == [tag.name for tag in after.manifest.tags]

@@ -14,7 +14,7 @@ from streams.embedded.log import EmbeddedLog
 from streams.models.loaded_models import LoadedModels
 from streams.node.backend import EmbeddedBackend
 from streams.node.node import Node, NodeOptions
-from streams.services.performer import Performer
+from streams.services.service import JobService
 from tests.unit.streams.audio.engines import Fingerprint
 from topics import catalog
 from topics.catalog import TopicPartition
@@ -65,7 +65,7 @@ class Home:
         self.directory = directory
         self.clock = HandClock()
         self.engine = Fingerprint()
-        self.performers: dict[Service, Performer] = {}
+        self.services: dict[Service, JobService] = {}
         self.ledger: Ledger | None = None
         self.failures = 0
 
@@ -81,7 +81,7 @@ class Home:
         backend = EmbeddedBackend(self.log(), catalog.topics(DAY_MS), PARTITIONS, self.clock)
         settings = NodeOptions(self.directory, PARTITIONS, catalog.record_limit(1024), **options)  # type: ignore[arg-type]
         with often():
-            return Node(settings, LoadedModels(self.engine), backend, self._failed, self.performers, self.ledger)
+            return Node(settings, LoadedModels(self.engine), backend, self._failed, self.services, self.ledger)
 
     @asynccontextmanager
     async def starting(self, **options: float) -> AsyncIterator[Node]:

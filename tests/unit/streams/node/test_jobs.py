@@ -14,7 +14,7 @@ import pytest
 from streams.driver.application import Application, Handler
 from streams.embedded.maintenance import Maintenance
 from streams.node.node import Node
-from streams.services.performer import Done, Work
+from streams.services.service import RunSummary, ServiceRun
 from tests.unit.streams.node.nodes import Home, committed, log_of, tp
 from tests.unit.streams.node.test_recovery import tables
 from tests.waiting import until
@@ -41,7 +41,7 @@ class Echo:
         self.cancelled: list[str] = []
         self.begun: list[str] = []
 
-    async def perform(self, work: Work) -> Done:
+    async def perform(self, work: ServiceRun) -> RunSummary:
         self.begun.append(work.job)
         try:
             path = await work.audio()
@@ -51,7 +51,7 @@ class Echo:
         except asyncio.CancelledError:
             self.cancelled.append(work.job)
             raise
-        return Done("echo@1", 1500)
+        return RunSummary("echo@1", 1500)
 
 
 class Reader:
@@ -59,9 +59,9 @@ class Reader:
 
     limit = 1
 
-    async def perform(self, work: Work) -> Done:
+    async def perform(self, work: ServiceRun) -> RunSummary:
         await work.emit(b"<" + b"".join(work.portions(Service.SPEECH)) + b">", 1.0)
-        return Done("reader@1", 1500)
+        return RunSummary("reader@1", 1500)
 
 
 class Books:
@@ -76,12 +76,12 @@ class Books:
 
 
 class House(Home):
-    """A home with performers and a ledger."""
+    """A home with services and a ledger."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
         self.echo, self.books = Echo(), Books()
-        self.performers = {Service.SOUND: self.echo, Service.SPEECH: self.echo, Service.TRANSLATION: Reader()}
+        self.services = {Service.SOUND: self.echo, Service.SPEECH: self.echo, Service.TRANSLATION: Reader()}
         self.ledger = self.books
 
 

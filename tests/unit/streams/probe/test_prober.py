@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from streams.probe.prober import Prober
+from streams.probe.prober import ForkingProber
 from streams.probe.zygote import BROKEN_LIMIT
 from topics import media
 from topics.errors import AudioError, AudioTooLong, Unavailable
@@ -33,7 +33,7 @@ class House:
 
     def __init__(self) -> None:
         self.runner = asyncio.Runner()
-        self.prober = Prober()
+        self.prober = ForkingProber()
         self.runner.run(self.prober.start())
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -47,7 +47,7 @@ class House:
         self.runner.close()
 
 
-async def probed(prober: Prober, data: bytes, declared: str | None = None) -> ProbeResult:
+async def probed(prober: ForkingProber, data: bytes, declared: str | None = None) -> ProbeResult:
     with tempfile.TemporaryFile() as file:
         file.write(data)
         file.flush()
@@ -191,9 +191,9 @@ def test_a_dead_zygote_is_replaced(house: House) -> None:
 
 def test_a_probe_that_breaks_a_limit_is_a_fault_of_the_audio(monkeypatch: pytest.MonkeyPatch) -> None:
     """What ends without an answer died of something, while the zygote lives on."""
-    monkeypatch.setattr(Prober, "_running", lambda self: dying_zygote())
+    monkeypatch.setattr(ForkingProber, "_running", lambda self: dying_zygote())
     with pytest.raises(AudioError, match=BROKEN_LIMIT):
-        asyncio.run(probed(Prober(), tone("WAV")))
+        asyncio.run(probed(ForkingProber(), tone("WAV")))
 
 
 class DyingZygote:

@@ -13,13 +13,14 @@ import pytest
 import soundfile
 
 from streams.audio import decode
-from streams.audio.session import Analysis, AnalysisWindow
+from streams.audio.analysis import Analysis
+from streams.audio.windows import AnalysisWindow
 from streams.jobs import priority
 from streams.models.loaded_models import LoadedModels
 from streams.models.protocol import Floats, SoundEngine
 from streams.services import sound
-from streams.services.performer import Done
-from streams.services.sound import Recording, SoundPerformer
+from streams.services.service import RunSummary
+from streams.services.sound import SoundService, WindowReader
 from tests.unit.streams.audio.engines import SAMPLES, TAGS, Fingerprint
 from tests.unit.streams.jobs.runs import Run
 from tests.unit.streams.sessions.engines import Faulty, Gated
@@ -62,17 +63,17 @@ class Performance:
         self.work = Run(path, content_type)
         model = self.engine.manifest.model_id
         self.work.accepted = msgspec.structs.replace(self.work.accepted, model=model)
-        self.performer = SoundPerformer(LoadedModels(self.engine), workers)
-        self.done: Done | None = None
+        self.service = SoundService(LoadedModels(self.engine), workers)
+        self.done: RunSummary | None = None
         self.error = ""
 
     def play(self) -> Performance:
         try:
-            self.done = asyncio.run(self.performer.perform(self.work))
+            self.done = asyncio.run(self.service.perform(self.work))
         except EarshotError as error:
             self.error = str(error)
         finally:
-            asyncio.run(self.performer.close())
+            asyncio.run(self.service.close())
         return self
 
     @property
@@ -102,7 +103,7 @@ def test_the_windows_of_an_analysis(tmp_path: Path, seconds: float, workers: int
     samples = noise(seconds)
     played = Performance(written(tmp_path / "a", samples), workers=workers).play()
     assert played.scores == truth(samples[:, 0])
-    assert played.done == Done(played.engine.manifest.model_id, len(samples) * 1000 // RATE)
+    assert played.done == RunSummary(played.engine.manifest.model_id, len(samples) * 1000 // RATE)
 
 
 @pytest.mark.parametrize(("kind", "subtype"), [("FLAC", "PCM_16"), ("AIFF", "PCM_24"), ("MP3", "MPEG_LAYER_III")])
@@ -167,13 +168,13 @@ def test_it_reads_ahead_and_not_too_far(tmp_path: Path, monkeypatch: pytest.Monk
     engine = Gated()
     performance = Performance(written(tmp_path / "a", noise(200)), engine=engine, workers=1)
     batches: list[int] = []
-    batch = Recording.batch
+    batch = WindowReader.batch
 
     def go_on() -> None:
         seen.append(len(batches))
         engine.gate.set()
 
-    def counted(self: Recording) -> tuple[list[AnalysisWindow], float]:
+    def counted(self: WindowReader) -> tuple[list[AnalysisWindow], float]:
         found = batch(self)
         batches.append(len(found[0]))
         if len(batches) == 3:
@@ -182,7 +183,7 @@ def test_it_reads_ahead_and_not_too_far(tmp_path: Path, monkeypatch: pytest.Monk
         return found
 
     seen: list[int] = []
-    monkeypatch.setattr(Recording, "batch", counted)
+    monkeypatch.setattr(WindowReader, "batch", counted)
     assert len(performance.play().scores) == 199 * TAGS
     assert seen == [3]
 
@@ -193,7 +194,7 @@ def test_a_run_that_is_cancelled_stops(tmp_path: Path) -> None:
     performance = Performance(written(tmp_path / "a", noise(200)), engine=engine)
 
     async def scene() -> None:
-        run = asyncio.create_task(performance.performer.perform(performance.work))
+        run = asyncio.create_task(performance.service.perform(performance.work))
         await asyncio.to_thread(engine.begun.wait, 5)
         run.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -201,7 +202,7 @@ def test_a_run_that_is_cancelled_stops(tmp_path: Path) -> None:
         engine.gate.set()
 
     asyncio.run(scene())
-    asyncio.run(performance.performer.close())
+    asyncio.run(performance.service.close())
     assert engine.asked < 20
     assert performance.work.emitted == []
 
@@ -267,8 +268,8 @@ def test_no_audio(tmp_path: Path, data: bytes, message: str) -> None:
     path.write_bytes(data)
     performance = Performance(path)
     with pytest.raises(AudioError, match=message):
-        asyncio.run(performance.performer.perform(performance.work))
-    asyncio.run(performance.performer.close())
+        asyncio.run(performance.service.perform(performance.work))
+    asyncio.run(performance.service.close())
     assert performance.work.emitted == []
 
 
@@ -294,7 +295,7 @@ def test_a_model_that_is_not_here(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_gives_nothing(tmp_path: Path) -> None:
-    recording = Recording(tmp_path / "missing", media.parse(ANY), Fingerprint())
+    recording = WindowReader(tmp_path / "missing", media.parse(ANY), Fingerprint())
     with pytest.raises(Unavailable, match="the spool cannot be read: No such file"):
         recording.batch()
     recording.close()

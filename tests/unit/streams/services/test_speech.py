@@ -19,12 +19,13 @@ from infra import models
 from streams.clients.transcriptions import TranscriptionClient
 from streams.models.protocol import Floats
 from streams.services import speech
-from streams.services.performer import Done
-from streams.services.recording import RATE
-from streams.services.speech import SpeechPerformer
-from streams.services.voices import Voices, strangers
-from streams.voice.activity import FRAME, SileroDetector, bundled_detector
+from streams.services.pcm_file import RATE
+from streams.services.service import RunSummary
+from streams.services.speaker_names import SpeakerNames, unknown_names
+from streams.services.speech import SpeechService
+from streams.voice.activity import SileroDetector, bundled_detector
 from streams.voice.speaker_engine import OnnxSpeakerEngine, SpeakerEngine
+from streams.voice.speech_segments import FRAME
 from tests.recordings import TWO_READERS
 from tests.unit.streams.clients.http_engine import Asked, HttpEngine, reply
 from tests.unit.streams.jobs.runs import Run
@@ -65,7 +66,7 @@ class Register:
         self.asked.append((organization, [len(voice) / RATE for voice in voices]))
         if self.away is not None:
             raise self.away
-        return [("Anna", 0.8), *strangers(len(voices) - 1)]
+        return [("Anna", 0.8), *unknown_names(len(voices) - 1)]
 
 
 def perform(
@@ -73,24 +74,24 @@ def perform(
     engine: HttpEngine,
     speakers: SpeakerEngine | None = None,
     piece_seconds: float = 4.0,
-    activity: Callable[[], SileroDetector] = Ear,
-    voices: Voices | None = None,
+    load_detector: Callable[[], SileroDetector] = Ear,
+    names: SpeakerNames | None = None,
     **address: Any,
-) -> Done:
-    async def scene() -> Done:
+) -> RunSummary:
+    async def scene() -> RunSummary:
         async with engine.running():
-            performer = SpeechPerformer(
+            service = SpeechService(
                 TranscriptionClient(engine.address(**address)),
                 speakers,
-                voices=voices,
+                names=names,
                 piece_seconds=piece_seconds,
-                activity=activity,
+                load_detector=load_detector,
                 nice=0,
             )
             try:
-                return await performer.perform(run)
+                return await service.perform(run)
             finally:
-                await performer.close()
+                await service.close()
 
     return asyncio.run(scene())
 
@@ -112,7 +113,7 @@ def three(path: Path) -> Path:
 
 def test_silence_never_reaches_the_engine(tmp_path: Path) -> None:
     engine, run = HttpEngine(), Run(saved(tmp_path, talk((None, 3.0))), speaker_diarization=False)
-    assert perform(run, engine, model="whisper") == Done("whisper", 3000)
+    assert perform(run, engine, model="whisper") == RunSummary("whisper", 3000)
     assert engine.asked == []
     assert [payloads.transcript(data) for data in run.emitted] == [payloads.Transcript(())]
     assert run.done == [1.0]
@@ -122,7 +123,7 @@ def test_silence_never_reaches_the_engine(tmp_path: Path) -> None:
 def test_speech_is_sent_in_pieces_cut_at_pauses(tmp_path: Path) -> None:
     """Two of the three make a piece of 5.2 s at most; what comes back plain is one segment a piece."""
     engine, run = HttpEngine(numbered), Run(three(tmp_path), speaker_diarization=False)
-    assert perform(run, engine, piece_seconds=5.5) == Done("default", 8000)
+    assert perform(run, engine, piece_seconds=5.5) == RunSummary("default", 8000)
     assert sorted(length(asked) for asked in engine.asked) == pytest.approx([2.1, 5.2], abs=0.1)
     assert texts(run) == [(0, 5100, "0", 0), (5900, 8000, "1", 0)]
     assert {(segment.name, segment.score) for segment in run.segments} == {("Unknown 0", -1.0)}
@@ -166,9 +167,9 @@ def test_jobs_share_the_places_of_the_engine(tmp_path: Path) -> None:
     async def scene() -> None:
         async with engine.running():
             address = engine.address(limit=2)
-            performer = SpeechPerformer(TranscriptionClient(address), None, piece_seconds=2.5, activity=Ear, nice=0)
-            await asyncio.gather(*(performer.perform(run) for run in runs))
-            await performer.close()
+            service = SpeechService(TranscriptionClient(address), None, piece_seconds=2.5, load_detector=Ear, nice=0)
+            await asyncio.gather(*(service.perform(run) for run in runs))
+            await service.close()
 
     asyncio.run(scene())
     assert engine.most_at_once == 2
@@ -202,7 +203,7 @@ def test_words_go_to_who_speaks_then(tmp_path: Path) -> None:
         "segments": [{"text": "Hello there. Hi! Well, yes.", "start": 0.0, "end": 12.0}],
     }
     run = Run(audio)
-    assert perform(run, HttpEngine(reply(answer)), Tones(), piece_seconds=30) == Done("default", 12000)
+    assert perform(run, HttpEngine(reply(answer)), Tones(), piece_seconds=30) == RunSummary("default", 12000)
     assert texts(run) == [
         (200, 500, "Hello", 0),
         (3000, 3400, "there.", 0),
@@ -215,7 +216,7 @@ def test_words_go_to_who_speaks_then(tmp_path: Path) -> None:
 def test_a_recording_is_heard_once(tmp_path: Path) -> None:
     """For its pieces and for its speakers."""
     ear = Attentive()
-    perform(Run(three(tmp_path)), HttpEngine(numbered), Tones(), 2.5, activity=lambda: ear)
+    perform(Run(three(tmp_path)), HttpEngine(numbered), Tones(), 2.5, load_detector=lambda: ear)
     assert ear.frames == 8 * RATE / FRAME
 
 
@@ -225,7 +226,7 @@ def test_registered_speakers_are_named(tmp_path: Path) -> None:
     said = [{"word": str(start), "start": start, "end": start + 0.3} for start in (1, 10, 30, 40)]
     engine = HttpEngine(reply({"text": "1 10 30 40", "words": said}))
     run, register = Run(audio, speaker_profile=True), Register()
-    assert perform(run, engine, Tones(), 60, voices=register).warnings == ()
+    assert perform(run, engine, Tones(), 60, names=register).warnings == ()
     names = [(segment.name, segment.score) for segment in run.segments]
     assert names == [("Anna", 0.8), ("Unknown 0", -1.0), ("Unknown 0", -1.0), ("Anna", 0.8)]
     ((organization, lengths),) = register.asked
@@ -235,7 +236,7 @@ def test_registered_speakers_are_named(tmp_path: Path) -> None:
 
 def test_nobody_is_looked_for_unless_that_is_asked(tmp_path: Path) -> None:
     run, register = Run(three(tmp_path)), Register()
-    perform(run, HttpEngine(numbered), Tones(), 30, voices=register)
+    perform(run, HttpEngine(numbered), Tones(), 30, names=register)
     assert register.asked == []
     assert [segment.name for segment in run.segments] == ["Unknown 0"]
 
@@ -243,14 +244,14 @@ def test_nobody_is_looked_for_unless_that_is_asked(tmp_path: Path) -> None:
 @pytest.mark.parametrize("away", [EngineAway("it is away"), DirectoryDown("it is away")])
 def test_speakers_who_cannot_be_looked_up_are_unknown(tmp_path: Path, away: ServiceError) -> None:
     run = Run(three(tmp_path), speaker_profile=True)
-    done = perform(run, HttpEngine(numbered), Tones(), 30, voices=Register(away))
+    done = perform(run, HttpEngine(numbered), Tones(), 30, names=Register(away))
     assert done.warnings == ("speakers are not named: it is away",)
     assert [(segment.text, segment.name, segment.score) for segment in run.segments] == [("0", "Unknown 0", -1.0)]
 
 
 def test_speakers_who_are_not_told_apart_are_not_named(tmp_path: Path) -> None:
     run, register = Run(three(tmp_path), speaker_profile=True, speaker_diarization=False), Register()
-    done = perform(run, HttpEngine(numbered), Tones(), 30, voices=register)
+    done = perform(run, HttpEngine(numbered), Tones(), 30, names=register)
     assert done.warnings == ("speakers are not named: they are not told apart",)
     assert register.asked == []
 
@@ -293,7 +294,7 @@ def test_a_full_disk_is_no_fault_of_the_job(tmp_path: Path, monkeypatch: pytest.
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "/a/path")
 
-    monkeypatch.setattr(speech, "convert", full)
+    monkeypatch.setattr(speech, "decode_to_pcm", full)
     with pytest.raises(Unavailable, match=r"the spool cannot be used: No space left on device$"):
         perform(Run(three(tmp_path)), HttpEngine())
     assert [file.name for file in tmp_path.iterdir()] == ["a.audio"]
@@ -332,17 +333,17 @@ def test_a_run_is_cancelled_at_once(tmp_path: Path) -> None:
         begun = asyncio.Event()
         engine.answer = lambda asked: begun.set()
         async with engine.running():
-            performer = SpeechPerformer(
-                TranscriptionClient(engine.address()), Tones(), piece_seconds=2.5, activity=Ear, nice=0
+            service = SpeechService(
+                TranscriptionClient(engine.address()), Tones(), piece_seconds=2.5, load_detector=Ear, nice=0
             )
-            task = asyncio.create_task(performer.perform(run))
+            task = asyncio.create_task(service.perform(run))
             await begun.wait()
             task.cancel()
             async with asyncio.timeout(1):
                 with pytest.raises(asyncio.CancelledError):
                     await task
             assert len(asyncio.all_tasks()) <= 1 + 3, "the engine's connections, and this one"
-            await performer.close()
+            await service.close()
 
     asyncio.run(scene())
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("speech")]
@@ -362,7 +363,7 @@ def test_two_readers_are_told_apart(tmp_path: Path) -> None:
     run, speakers = Run(saved(tmp_path, np.concatenate(read))), OnnxSpeakerEngine(models.directory("speaker_mini"))
     said = [{"word": f"w{n}", "start": n * 0.5, "end": n * 0.5 + 0.3} for n in range(32)]
     engine = HttpEngine(reply({"text": " ".join(f"w{n}" for n in range(32)), "words": said}))
-    perform(run, engine, speakers, 30.0, activity=bundled_detector)
+    perform(run, engine, speakers, 30.0, load_detector=bundled_detector)
     assert len(engine.asked) == 1
     assert [segment.speaker for segment in run.segments] == [0, 1]
     assert run.segments[1].start_ms == pytest.approx(8000, abs=1000)

@@ -9,8 +9,8 @@ import pytest
 
 from streams.clients.translations import MAX_CHARACTERS, TranslationClient
 from streams.services import translation
-from streams.services.performer import Done
-from streams.services.translation import TranslationPerformer
+from streams.services.service import RunSummary
+from streams.services.translation import TranslationService
 from tests.unit.streams.clients.http_engine import Asked, HttpEngine, reply
 from tests.unit.streams.jobs.runs import AUDIO_MS, Run
 from topics.errors import ServiceFault
@@ -25,21 +25,21 @@ def loud(asked: Asked) -> bytes:
     return reply({"translatedText": [text.upper() for text in asked.json["q"]], "detectedLanguage": []})
 
 
-def perform(run: Run, engine: HttpEngine, **address: Any) -> Done:
-    async def scene() -> Done:
+def perform(run: Run, engine: HttpEngine, **address: Any) -> RunSummary:
+    async def scene() -> RunSummary:
         async with engine.running():
-            performer = TranslationPerformer(TranslationClient(engine.address(**address)))
+            service = TranslationService(TranslationClient(engine.address(**address)))
             try:
-                return await performer.perform(run)
+                return await service.perform(run)
             finally:
-                await performer.close()
+                await service.close()
 
     return asyncio.run(scene())
 
 
 def test_all_turns_are_translated_in_one_call() -> None:
     engine, run = HttpEngine(loud), Run(translation_target_lang="ko").heard(*TRANSCRIPT)
-    assert perform(run, engine, key="secret") == Done("default", AUDIO_MS)
+    assert perform(run, engine, key="secret") == RunSummary("default", AUDIO_MS)
     assert [payloads.translated(data) for data in run.emitted] == [Translated("ko", ("HELLO.", "BYE."))]
     (asked,) = engine.asked
     assert (asked.path, asked.headers["idempotency-key"]) == ("/translate", "the-run-0")
@@ -80,7 +80,7 @@ def test_a_long_transcript_takes_several_calls(monkeypatch: pytest.MonkeyPatch) 
 
 def test_nothing_said_is_no_call() -> None:
     engine, run = HttpEngine(), Run().heard(Transcript(()))
-    assert perform(run, engine) == Done("default", 0)
+    assert perform(run, engine) == RunSummary("default", 0)
     assert [payloads.translated(data) for data in run.emitted] == [Translated("en", ())]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from streams.audio.session import Analysis
+from streams.audio.analysis import Analysis
 from streams.folding.agent import Changes
 from streams.folding.batch import fold_batch
 from streams.folding.record import LogRecord
@@ -69,7 +69,7 @@ class Studio:
     """One partition with everything that folds and analyses; made and used inside a running loop."""
 
     def __init__(self, engine: SoundEngine, spool: Path, workers: int = 2, cache_bytes: int = 0) -> None:
-        self.shelf = LoadedModels(engine)
+        self.models = LoadedModels(engine)
         self.spool = spool
         self.workers = workers
         self.cache = AudioCache(cache_bytes)
@@ -87,7 +87,7 @@ class Studio:
         self.intake = SessionIntake(Verdicts(), references, 1000, self._announce, self.cache)
         self.results = SessionResults(references, lambda changes: None, lambda model: ["tag"] * TAGS)
         source = AudioSource(self.cache, self.commands)
-        self.analyser = Analyser(self.shelf, source, lambda session: self.store, self._emit, self.workers, self.spool)
+        self.analyser = Analyser(self.models, source, lambda session: self.store, self._emit, self.workers, self.spool)
 
     async def __aenter__(self) -> Studio:
         self.analyser.start(self.ended.append)

@@ -43,7 +43,7 @@ def test_a_session_keeps_the_model_that_it_was_opened_with(tmp_path: Path) -> No
         await studio.send(ONE, opened(STREAM, first))
         await studio.upload(ONE, chunks[:3])
         await studio.settle()
-        studio.shelf.use(second)
+        studio.models.use(second)
         await studio.send(TWO, opened(FILE, second))
         await studio.upload(ONE, chunks[3:], 3)
         await studio.upload(TWO, chunks)
@@ -73,7 +73,7 @@ def test_a_session_of_a_model_that_is_not_here_waits_and_loses_nothing(tmp_path:
         assert studio.emitted
         assert models_of(studio, ONE) == set()
         assert studio.failures(ONE) == []
-        studio.shelf.use(second)
+        studio.models.use(second)
         await studio.settle()
 
     studio = play(scenario, tmp_path, Fingerprint())
@@ -91,7 +91,7 @@ def test_a_session_without_a_model_goes_on_with_that_of_its_windows(tmp_path: Pa
         await studio.send(ONE, STREAM)
         await studio.upload(ONE, chunks[:3])
         await studio.settle()
-        studio.shelf.use(second)
+        studio.models.use(second)
         studio.analyser.forget(ONE)
         await studio.upload(ONE, chunks[3:], 3)
         await studio.send(ONE, Sealed("c"))
@@ -109,7 +109,7 @@ def test_a_model_that_cannot_be_loaded_is_a_sentence_in_the_log(tmp_path: Path) 
             seen.append(model)
             raise EngineError("damaged")
 
-        studio.shelf._load = refuse
+        studio.models._load = refuse
         await studio.send(ONE, msgspec.structs.replace(STREAM, model="gone@1-2"))
         await studio.upload(ONE, pieces(sound(1)))
         await asyncio.sleep(0.05)

@@ -13,15 +13,15 @@ from typing import Any, TypeVar
 import numpy as np
 import soundfile
 
-from streams.clients.embeddings import EmbeddingClient
+from streams.clients.embeddings import EmbeddingClient, EmbeddingModel
 from streams.models.protocol import Floats
-from streams.probe.look import look
-from streams.speakers.roster import EmbeddingModel
+from streams.probe.first_second import probe_recording
 from streams.speakers.service import SpeakerService
-from streams.voice.activity import RATE, VoiceStream
+from streams.voice.activity import SileroStream
 from streams.voice.speaker_engine import SpeakerEngine
+from streams.voice.speech_segments import RATE
 from tests.unit.streams.clients.http_engine import Asked, HttpEngine, reply
-from tests.unit.streams.speakers.memory import MemoryFiles, MemoryRoster
+from tests.unit.streams.speakers.memory import MemoryFiles, MemorySpeakerStore
 from tests.unit.streams.voice.tones import Ear, Tones
 from topics.media import Media
 from topics.ports.prober import ProbeResult
@@ -48,7 +48,7 @@ class Here:
 
     async def probe(self, file: int, declared: Media | None) -> ProbeResult:
         with os.fdopen(os.dup(file), "rb") as source:
-            return look(source, declared)
+            return probe_recording(source, declared)
 
 
 class Attentive(Ear):
@@ -56,8 +56,8 @@ class Attentive(Ear):
 
     frames = 0
 
-    def stream(self) -> VoiceStream:
-        return VoiceStream(self)
+    def stream(self) -> SileroStream:
+        return SileroStream(self)
 
     def run(self, frames: Floats, state: Floats) -> tuple[Floats, Floats]:
         self.frames += len(frames)
@@ -70,7 +70,7 @@ class House:
     def __init__(self, voices: SpeakerEngine | None = None) -> None:
         self.voices = voices or Tones()
         self.engine = HttpEngine(self.answer)
-        self.roster = MemoryRoster()
+        self.roster = MemorySpeakerStore()
         self.files = MemoryFiles()
         self.model = MODEL
         self.threshold: float | None = 0.9
@@ -85,7 +85,7 @@ class House:
 
     @asynccontextmanager
     async def open(self, *, timeout_s: float = 5.0, **given: Any) -> AsyncIterator[SpeakerService]:
-        given = {"keep": True, "activity": Ear, **given}
+        given = {"keep": True, "load_detector": Ear, **given}
         async with self.engine.running():
             engine = EmbeddingClient(self.engine.address(timeout_s=timeout_s))
             service = SpeakerService(self.roster, self.files, Here(), engine, self.voices, **given)

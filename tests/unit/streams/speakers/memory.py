@@ -7,53 +7,60 @@ from typing import BinaryIO
 
 import msgspec
 
-from streams.speakers.roster import MOST_SAMPLES, MOST_SPEAKERS, Enrolled, Sample, crowded, full
+from streams.speakers.store import (
+    MAX_SAMPLES,
+    MAX_SPEAKERS,
+    EnrolledSpeaker,
+    VoiceSample,
+    too_many_samples,
+    too_many_speakers,
+)
 from topics.errors import DirectoryDown, Unavailable
 
 
-class MemoryRoster:
+class MemorySpeakerStore:
     """A `Roster`."""
 
     def __init__(self) -> None:
-        self.of: dict[str, dict[str, Enrolled]] = {}
+        self.of: dict[str, dict[str, EnrolledSpeaker]] = {}
         #: Voice files to delete; those that are only reserved are not due.
         self.noted: list[str] = []
         self.reserved: list[str] = []
         self.down = False
         self._made = 0
 
-    def _speakers(self, organization: str) -> dict[str, Enrolled]:
+    def _speakers(self, organization: str) -> dict[str, EnrolledSpeaker]:
         if self.down:
             raise DirectoryDown("the database does not answer")
         return self.of.setdefault(organization, {})
 
-    async def enrolled(self, organization: str) -> Sequence[Enrolled]:
+    async def enrolled(self, organization: str) -> Sequence[EnrolledSpeaker]:
         return [speaker for _, speaker in sorted(self._speakers(organization).items())]
 
-    async def speaker(self, organization: str, speaker: str) -> Enrolled | None:
+    async def speaker(self, organization: str, speaker: str) -> EnrolledSpeaker | None:
         return self._speakers(organization).get(speaker)
 
     async def check_room(self, organization: str, speaker: str) -> None:
         there = self._speakers(organization)
-        if speaker not in there and len(there) == MOST_SPEAKERS:
-            raise full()
-        if speaker in there and len(there[speaker].samples) == MOST_SAMPLES:
-            raise crowded()
+        if speaker not in there and len(there) == MAX_SPEAKERS:
+            raise too_many_speakers()
+        if speaker in there and len(there[speaker].samples) == MAX_SAMPLES:
+            raise too_many_samples()
 
     async def reserve(self, voice: str) -> None:
         self.reserved.append(voice)
 
-    async def add(self, organization: str, speaker: str, sample: Sample) -> Enrolled:
+    async def add(self, organization: str, speaker: str, sample: VoiceSample) -> EnrolledSpeaker:
         await self.check_room(organization, speaker)
         there = self._speakers(organization)
         self._made += 1
-        known = there.get(speaker, Enrolled(speaker, self._made, ()))
+        known = there.get(speaker, EnrolledSpeaker(speaker, self._made, ()))
         there[speaker] = msgspec.structs.replace(known, samples=(*known.samples, sample))
         if sample.voice is not None:
             self.reserved.remove(sample.voice)
         return there[speaker]
 
-    async def replace(self, organization: str, speaker: str, sample: Sample) -> bool:
+    async def replace(self, organization: str, speaker: str, sample: VoiceSample) -> bool:
         known = self._speakers(organization).get(speaker)
         if known is None or all(sample.id != each.id for each in known.samples):
             return False

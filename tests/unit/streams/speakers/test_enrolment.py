@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import soundfile
 
+from streams.clients.embeddings import EmbeddingModel
 from streams.models.protocol import Floats
-from streams.speakers import listener
-from streams.speakers.roster import EmbeddingModel
+from streams.speakers import recording_reader
 from streams.speakers.service import SpeakerService
-from streams.voice.activity import RATE
+from streams.voice.speech_segments import RATE
 from tests.unit.streams.clients.http_engine import Asked, reply
 from tests.unit.streams.speakers.house import MODEL, ORGANIZATION, Here, House, heard, register, wav
 from tests.unit.streams.voice.tones import Ear, talk
@@ -69,7 +69,7 @@ def test_the_engine_works_while_a_short_recording_is_looked_for_speech(kind: str
         return house.answer(request)
 
     house.engine.answer = answer
-    learnt(wav(SPEECH, kind), house, activity=Waiting)
+    learnt(wav(SPEECH, kind), house, load_detector=Waiting)
     assert [len(heard(each)) for each in house.engine.asked] == [5 * RATE]
 
 
@@ -121,7 +121,7 @@ def test_what_is_no_audio_is_refused(data: bytes) -> None:
 
 def test_more_than_ten_minutes_are_refused_by_the_header(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of them is decoded, nor sent."""
-    monkeypatch.setattr(listener, "decoded", None)
+    monkeypatch.setattr(recording_reader, "decode_recording", None)
     house = House()
     quiet = np.zeros(601 * 1000, np.float32)
     assert "longer than 600 s" in refused(wav(quiet, "FLAC", 1000), AudioTooLong, house)
@@ -144,7 +144,7 @@ def test_more_than_ten_minutes_are_refused_whatever_the_header_says() -> None:
 
 
 def test_what_takes_too_long_to_decode_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "CPU_SECONDS", -1.0)
+    monkeypatch.setattr(recording_reader, "CPU_SECONDS", -1.0)
     assert "within its limits" in refused(wav(SPEECH, "FLAC"), AudioError)
 
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.clients.embeddings import VoiceEmbedding
+from streams.clients.embeddings import EmbeddingModel, VoiceEmbedding
 from streams.models.protocol import Floats
-from streams.speakers.matching import Match, match, named
-from streams.speakers.roster import EmbeddingModel, Enrolled, Sample
+from streams.speakers.matching import Match, match, names_of
+from streams.speakers.store import EnrolledSpeaker, VoiceSample
 
 MODELS = (EmbeddingModel("m", "a" * 64), EmbeddingModel("m", "b" * 64))
 
@@ -21,10 +21,10 @@ def unit(seed: int, dimension: int = 4) -> Floats:
     return made
 
 
-def enrolled(name: str, *samples: tuple[int, int]) -> Enrolled:
+def enrolled(name: str, *samples: tuple[int, int]) -> EnrolledSpeaker:
     """A speaker of samples (seed of the vector, number of the model)."""
-    made = tuple(Sample(f"{n}", unit(seed), MODELS[model], 1000) for n, (seed, model) in enumerate(samples))
-    return Enrolled(name, 1, made)
+    made = tuple(VoiceSample(f"{n}", unit(seed), MODELS[model], 1000) for n, (seed, model) in enumerate(samples))
+    return EnrolledSpeaker(name, 1, made)
 
 
 SAMPLES = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 1)), min_size=1, max_size=4)
@@ -60,11 +60,11 @@ def test_one_sample_of_another_model_counts_for_nothing() -> None:
 
 
 def test_samples_that_cancel_out_are_nobody() -> None:
-    samples = (Sample("1", unit(1), MODELS[0], 1), Sample("2", -unit(1), MODELS[0], 1))
-    assert match(VoiceEmbedding(unit(1), MODELS[0]), [Enrolled("Anna", 1, samples)], -0.9) == Match(None, -1.0)
+    samples = (VoiceSample("1", unit(1), MODELS[0], 1), VoiceSample("2", -unit(1), MODELS[0], 1))
+    assert match(VoiceEmbedding(unit(1), MODELS[0]), [EnrolledSpeaker("Anna", 1, samples)], -0.9) == Match(None, -1.0)
 
 
 def test_strangers_count_from_0_and_somebody_may_be_there_twice() -> None:
     found = [Match(None, 0.1), Match("Anna", 0.9), Match(None, -1.0), Match("Anna", 0.7)]
-    assert named(found) == ["Unknown 0", "Anna", "Unknown 1", "Anna"]
-    assert named([]) == []
+    assert names_of(found) == ["Unknown 0", "Anna", "Unknown 1", "Anna"]
+    assert names_of([]) == []

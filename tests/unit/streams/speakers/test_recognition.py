@@ -15,10 +15,11 @@ import soundfile
 
 from infra import models
 from streams.clients.transcriptions import TranscriptionClient
-from streams.speakers.service import LONG, SpeakerService
-from streams.speakers.transcripts import Writer
-from streams.voice.activity import FRAME, RATE, bundled_detector
+from streams.speakers.service import MAX_LONG_RECORDINGS, SpeakerService
+from streams.speakers.transcriber import Transcriber
+from streams.voice.activity import bundled_detector
 from streams.voice.speaker_engine import OnnxSpeakerEngine
+from streams.voice.speech_segments import FRAME, RATE
 from tests.recordings import TWO_READERS
 from tests.unit.streams.clients.http_engine import Asked, HttpEngine, reply
 from tests.unit.streams.speakers.house import ORGANIZATION, Attentive, House, recognize, register, wav
@@ -143,7 +144,7 @@ def written(
     async def scene() -> list[str]:
         async with speech.running():
             engine = TranscriptionClient(speech.address(timeout_s=timeout_s, model="m"))
-            async with house.open(writer=Writer(engine, piece_s), **given) as service:
+            async with house.open(transcriber=Transcriber(engine, piece_s), **given) as service:
                 found = await recognize(service, data)
             await engine.close()
             return [turn.transcript for turn in found]
@@ -169,7 +170,7 @@ def test_what_is_said_is_told_turn_by_turn() -> None:
 def test_a_recording_is_heard_once() -> None:
     """For its words and for its speakers."""
     ear = Attentive()
-    assert any(written(with_anna_and_bob(), HttpEngine(reply(WORDS)), activity=lambda: ear))
+    assert any(written(with_anna_and_bob(), HttpEngine(reply(WORDS)), load_detector=lambda: ear))
     assert ear.frames == math.ceil(17 * RATE / FRAME)
 
 
@@ -185,8 +186,8 @@ def test_registration_does_not_wait_for_the_words_of_a_recognition() -> None:
     async def scene() -> None:
         async with speech.running():
             engine = TranscriptionClient(speech.address(timeout_s=60.0))
-            async with house.open(writer=Writer(engine, 30.0)) as service:
-                waiting = [asyncio.create_task(recognize(service, MEETING)) for _ in range(LONG)]
+            async with house.open(transcriber=Transcriber(engine, 30.0)) as service:
+                waiting = [asyncio.create_task(recognize(service, MEETING)) for _ in range(MAX_LONG_RECORDINGS)]
                 async with asyncio.timeout(5):
                     for _ in waiting:
                         await begun.acquire()
@@ -241,7 +242,7 @@ def test_two_readers_are_recognised() -> None:
         meeting = np.concatenate((one[6 * RATE :], other))
         return await recognize(service, wav(meeting, "FLAC"))
 
-    found = house.run(scene, activity=bundled_detector)
+    found = house.run(scene, load_detector=bundled_detector)
     assert [name for name, _ in itertools.groupby(turn.name for turn in found)] == ["Reader", "Unknown 0"]
     assert next(turn.start_ms for turn in found if not turn.known) == pytest.approx(8000, abs=1000)
     assert min(turn.score for turn in found if turn.known) > 0.4

@@ -10,10 +10,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from streams.speakers import prints
-from streams.speakers.roster import EmbeddingModel
+from streams.clients.embeddings import EmbeddingModel
+from streams.speakers import embedder
 from streams.speakers.service import SpeakerService
-from streams.voice.activity import RATE
+from streams.voice.speech_segments import RATE
 from tests.unit.streams.clients.http_engine import reply
 from tests.unit.streams.speakers.house import MODEL, ORGANIZATION, House, register, wav
 from tests.unit.streams.voice.tones import talk
@@ -67,7 +67,7 @@ def test_the_engine_tells_its_model_once() -> None:
 
 def test_an_engine_that_is_away_is_not_asked_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Then the model of the last sample is taken to be in use."""
-    monkeypatch.setattr(prints, "ASK_SECONDS", 0.05)
+    monkeypatch.setattr(embedder, "ASK_SECONDS", 0.05)
     house = with_anna()
     house.engine.answer = None
 
@@ -79,7 +79,7 @@ def test_an_engine_that_is_away_is_not_asked_again_soon(monkeypatch: pytest.Monk
         house.engine.answer = house.answer
         house.model = OTHER
         now = time.monotonic() + 61
-        monkeypatch.setattr("streams.speakers.prints.time.monotonic", lambda: now)
+        monkeypatch.setattr("streams.speakers.embedder.time.monotonic", lambda: now)
         (profile,) = await service.profiles(ORGANIZATION)
         assert not profile.compatible
 
@@ -136,7 +136,7 @@ def test_a_sweep_never_fails() -> None:
 
 
 def names(house: House, *voices: Any) -> Any:
-    return house.run(lambda service: service.naming.names(ORGANIZATION, voices))
+    return house.run(lambda service: service.identification.names(ORGANIZATION, voices))
 
 
 def test_speakers_of_a_job_are_named() -> None:

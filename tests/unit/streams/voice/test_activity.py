@@ -18,19 +18,15 @@ from streams.models.protocol import Floats
 from streams.voice import activity
 from streams.voice.activity import (
     CONTEXT,
-    FRAME,
-    FRAME_S,
-    RATE,
     SAMPLE_FRAMES,
     SAMPLES,
-    WARM_FRAMES,
+    WARM_UP_FRAMES,
     CachedDetector,
-    Hysteresis,
     SileroDetector,
-    SpeechSegment,
-    SpeechSegmenter,
+    SileroStream,
     bundled_detector,
 )
+from streams.voice.speech_segments import FRAME, FRAME_S, RATE, Hysteresis, SpeechSegment, SpeechSegmenter
 from tests.recordings import clips, utterances
 from topics.errors import EngineError
 
@@ -217,13 +213,13 @@ def test_says_which_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_samples_of_a_recording_are_those_that_all_of_it_has() -> None:
     """Where there is nothing but silence before, each stretch begins as a stream does; the last frame is sampled."""
     samples = noise(20 * RATE)
-    found = bundled_detector().sampled(samples).reshape(SAMPLE_FRAMES, SAMPLES)
-    length = CONTEXT + (WARM_FRAMES + SAMPLE_FRAMES) * FRAME
-    stream = bundled_detector().stream()
+    found = bundled_detector().sampled_probabilities(samples).reshape(SAMPLE_FRAMES, SAMPLES)
+    length = CONTEXT + (WARM_UP_FRAMES + SAMPLE_FRAMES) * FRAME
+    stream = SileroStream(bundled_detector())
     stream._pending = samples[-length:][:CONTEXT]
-    assert found[:, -1] == pytest.approx(stream.feed(samples[-length:][CONTEXT:])[WARM_FRAMES:], abs=1e-5)
-    assert len(bundled_detector().sampled(samples[:length])) == SAMPLE_FRAMES
-    assert len(bundled_detector().sampled(samples[: length - 1])) == 0
+    assert found[:, -1] == pytest.approx(stream.feed(samples[-length:][CONTEXT:])[WARM_UP_FRAMES:], abs=1e-5)
+    assert len(bundled_detector().sampled_probabilities(samples[:length])) == SAMPLE_FRAMES
+    assert len(bundled_detector().sampled_probabilities(samples[: length - 1])) == 0
 
 
 def test_a_recording_need_not_be_heard_whole_to_tell_how_much_is_speech() -> None:
@@ -232,7 +228,7 @@ def test_a_recording_need_not_be_heard_whole_to_tell_how_much_is_speech() -> Non
     sampled, all_of_it = [], []
     for file in files:
         samples = soundfile.read(file, frames=8 * RATE, dtype="float32")[0]
-        sampled.append(float(np.mean(bundled_detector().sampled(samples) >= DEFAULT.on)))
+        sampled.append(float(np.mean(bundled_detector().sampled_probabilities(samples) >= DEFAULT.on)))
         all_of_it.append(float(np.mean(probabilities(samples) >= DEFAULT.on)))
     assert np.mean(sampled) - np.mean(all_of_it) == pytest.approx(-0.15, abs=0.1)
     assert np.corrcoef(sampled, all_of_it)[0, 1] > 0.5

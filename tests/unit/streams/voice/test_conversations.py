@@ -17,9 +17,10 @@ from infra.lab.evaluation.labels import LABELS
 from infra.lab.evaluation.recordings import Recording, Span
 from infra.lab.evaluation.utterances import Utterance
 from streams.audio.decode import DecodedAudio
-from streams.voice.activity import RATE, bundled_detector
-from streams.voice.diarization import SpeakerTurn
+from streams.voice.activity import bundled_detector
+from streams.voice.diarization import DiarizationTurn
 from streams.voice.speaker_engine import OnnxSpeakerEngine
+from streams.voice.speech_segments import RATE
 from tests.recordings import SPEECH
 from tests.unit.streams.voice.tones import PITCHES, Ear, Tones, talk
 
@@ -88,7 +89,7 @@ def test_pure_tones_are_told_apart() -> None:
 
 
 def test_summary_weighs_by_speech() -> None:
-    long, short = [SpeakerTurn(0, 9, 0)], [SpeakerTurn(0, 1, 0)]
+    long, short = [DiarizationTurn(0, 9, 0)], [DiarizationTurn(0, 1, 0)]
     talks = [Conversation(np.zeros(1, np.float32), tuple(turns), tuple(turns)) for turns in (long, short)]
     figures = summary([(talks[0], long), (talks[1], [])])
     assert (figures.error, figures.counted) == pytest.approx((0.1, 0.5))

@@ -11,24 +11,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.models.protocol import Floats
-from streams.voice.activity import FRAME_S, RATE, SpeechSegment
 from streams.voice.diarization import (
+    DiarizationTurn,
     EmbeddingWindow,
-    SpeakerTurn,
     best_path,
     cut_windows,
+    diarization_turns,
     diarize,
     join_parts,
     join_turns,
     speaker_directions,
-    speaker_turns,
 )
 from streams.voice.manifest import DiarizationSettings, UtteranceInput
+from streams.voice.speech_segments import FRAME_S, RATE, SpeechSegment
 from tests.unit.streams.voice.tones import MANIFEST, SETTINGS, Ear, Tones, talk
 from topics.errors import EngineError
 
 
-def heard(*parts: tuple[int | None, float]) -> list[SpeakerTurn]:
+def heard(*parts: tuple[int | None, float]) -> list[DiarizationTurn]:
     return diarize([talk(*parts)], Tones(), Ear())
 
 
@@ -136,13 +136,13 @@ def test_engine_must_fit() -> None:
 def test_windows_cover_a_segment(start: int, length: int, window: float, hops: int) -> None:
     segment = SpeechSegment(start * FRAME_S, (start + length) * FRAME_S)
     made = cut_windows(segment, DiarizationSettings(window, window / hops, 0.5))
-    assert made[0].heard.start_s == made[0].part.start_s == segment.start_s
+    assert made[0].span.start_s == made[0].part.start_s == segment.start_s
     assert made[-1].part.end_s == segment.end_s
-    assert made[-1].heard.end_s == pytest.approx(segment.end_s)
+    assert made[-1].span.end_s == pytest.approx(segment.end_s)
     for one, other in itertools.pairwise(made):
         assert one.part.end_s == other.part.start_s
-        assert 0 < other.heard.start_s - one.heard.start_s <= window / hops + 1e-6
-        assert one.heard.end_s - one.heard.start_s == pytest.approx(window)
+        assert 0 < other.span.start_s - one.span.start_s <= window / hops + 1e-6
+        assert one.span.end_s - one.span.start_s == pytest.approx(window)
 
 
 @given(steps=st.integers(1, 6), speakers=st.integers(1, 3), seed=st.integers(0, 999), change=st.floats(0, 1))
@@ -165,7 +165,12 @@ def window(start: float, end: float) -> EmbeddingWindow:
 def test_turns_are_joined_over_a_breath_but_not_over_another() -> None:
     parts = [window(0, 1), window(1.2, 2), window(2.1, 3), window(3.1, 4), window(5, 6)]
     found = join_parts(parts, np.array([4, 4, 2, 4, 4]))
-    assert found == [SpeakerTurn(0, 2, 0), SpeakerTurn(2.1, 3, 1), SpeakerTurn(3.1, 4, 0), SpeakerTurn(5, 6, 0)]
+    assert found == [
+        DiarizationTurn(0, 2, 0),
+        DiarizationTurn(2.1, 3, 1),
+        DiarizationTurn(3.1, 4, 0),
+        DiarizationTurn(5, 6, 0),
+    ]
 
 
 def test_turns_do_not_depend_on_how_vectors_are_turned() -> None:
@@ -175,24 +180,24 @@ def test_turns_do_not_depend_on_how_vectors_are_turned() -> None:
     vectors = np.eye(8, dtype=np.float32)[[0, 0, 1, 1, 0, 2, 2, 1]] + 0.2 * rng.normal(size=(8, 8)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     parts = [window(2 * step, 2 * step + 1.6) for step in range(8)]
-    found = speaker_turns(parts, vectors, SETTINGS)
+    found = diarization_turns(parts, vectors, SETTINGS)
     assert [turn.speaker for turn in found] == [0, 0, 1, 1, 0, 2, 2, 1]
-    assert speaker_turns(parts, vectors @ rotation, SETTINGS) == found
+    assert diarization_turns(parts, vectors @ rotation, SETTINGS) == found
 
 
 def test_turns_are_linked_over_pauses_of_one_speaker() -> None:
     turns = [
-        SpeakerTurn(0.0, 1.0, 0),
-        SpeakerTurn(1.4, 2.0, 0),
-        SpeakerTurn(2.0, 3.0, 1),
-        SpeakerTurn(3.1, 4.0, 0),
-        SpeakerTurn(5.1, 6.0, 0),
+        DiarizationTurn(0.0, 1.0, 0),
+        DiarizationTurn(1.4, 2.0, 0),
+        DiarizationTurn(2.0, 3.0, 1),
+        DiarizationTurn(3.1, 4.0, 0),
+        DiarizationTurn(5.1, 6.0, 0),
     ]
     assert join_turns(turns, 1.0) == [
-        SpeakerTurn(0.0, 2.0, 0),
-        SpeakerTurn(2.0, 3.0, 1),
-        SpeakerTurn(3.1, 4.0, 0),
-        SpeakerTurn(5.1, 6.0, 0),
+        DiarizationTurn(0.0, 2.0, 0),
+        DiarizationTurn(2.0, 3.0, 1),
+        DiarizationTurn(3.1, 4.0, 0),
+        DiarizationTurn(5.1, 6.0, 0),
     ]
     assert join_turns(turns, 0.3) == turns
     assert join_turns([], 1.0) == []

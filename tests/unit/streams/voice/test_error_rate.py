@@ -13,42 +13,42 @@ from hypothesis import strategies as st
 from infra.lab.evaluation import diarization_threshold
 from infra.lab.evaluation.diarization import Errors, best_matching, errors
 from infra.lab.evaluation.diarization_threshold import chosen, together
-from streams.voice.diarization import SpeakerTurn
+from streams.voice.diarization import DiarizationTurn
 
 #: A speaks for ten seconds, B for six after a pause of two.
-TALK = [SpeakerTurn(0, 10, 0), SpeakerTurn(12, 18, 1)]
+TALK = [DiarizationTurn(0, 10, 0), DiarizationTurn(12, 18, 1)]
 
 
 @pytest.mark.parametrize(
     ("found", "want"),
     [
         (TALK, Errors(0, 0, 0, 16)),
-        ([SpeakerTurn(0, 10, 7), SpeakerTurn(12, 18, 3)], Errors(0, 0, 0, 16)),
+        ([DiarizationTurn(0, 10, 7), DiarizationTurn(12, 18, 3)], Errors(0, 0, 0, 16)),
         ([], Errors(16, 0, 0, 16)),
-        ([SpeakerTurn(0, 18, 0)], Errors(0, 2, 6, 16)),
-        ([SpeakerTurn(0, 9, 0), SpeakerTurn(12, 20, 1)], Errors(1, 2, 0, 16)),
-        ([SpeakerTurn(0, 4, 0), SpeakerTurn(4, 10, 2), SpeakerTurn(12, 18, 1)], Errors(0, 0, 4, 16)),
-        ([SpeakerTurn(0, 10, 0), SpeakerTurn(12, 18, 1), SpeakerTurn(3, 5, 2)], Errors(0, 2, 0, 16)),
-        ([SpeakerTurn(0, 10, 0), SpeakerTurn(5, 10, 0), SpeakerTurn(12, 18, 1)], Errors(0, 0, 0, 16)),
+        ([DiarizationTurn(0, 18, 0)], Errors(0, 2, 6, 16)),
+        ([DiarizationTurn(0, 9, 0), DiarizationTurn(12, 20, 1)], Errors(1, 2, 0, 16)),
+        ([DiarizationTurn(0, 4, 0), DiarizationTurn(4, 10, 2), DiarizationTurn(12, 18, 1)], Errors(0, 0, 4, 16)),
+        ([DiarizationTurn(0, 10, 0), DiarizationTurn(12, 18, 1), DiarizationTurn(3, 5, 2)], Errors(0, 2, 0, 16)),
+        ([DiarizationTurn(0, 10, 0), DiarizationTurn(5, 10, 0), DiarizationTurn(12, 18, 1)], Errors(0, 0, 0, 16)),
     ],
 )
-def test_by_hand(found: list[SpeakerTurn], want: Errors) -> None:
+def test_by_hand(found: list[DiarizationTurn], want: Errors) -> None:
     assert errors(TALK, found) == want
 
 
 def test_overlap_counts_for_each_speaker() -> None:
-    both = [SpeakerTurn(0, 6, 0), SpeakerTurn(4, 10, 1)]
+    both = [DiarizationTurn(0, 6, 0), DiarizationTurn(4, 10, 1)]
     assert errors(both, both) == Errors(0, 0, 0, 12)
-    assert errors(both, [SpeakerTurn(0, 5, 0), SpeakerTurn(5, 10, 1)]) == Errors(2, 0, 0, 12)
-    assert errors(both, [SpeakerTurn(0, 10, 0)]) == Errors(2, 0, 4, 12)
+    assert errors(both, [DiarizationTurn(0, 5, 0), DiarizationTurn(5, 10, 1)]) == Errors(2, 0, 0, 12)
+    assert errors(both, [DiarizationTurn(0, 10, 0)]) == Errors(2, 0, 4, 12)
 
 
 def test_nothing_counts_inside_the_collar() -> None:
-    late = [SpeakerTurn(0.2, 10.2, 0), SpeakerTurn(11.9, 18, 1)]
+    late = [DiarizationTurn(0.2, 10.2, 0), DiarizationTurn(11.9, 18, 1)]
     assert errors(TALK, late).rate == pytest.approx(0.5 / 16)
     assert errors(TALK, late, 0.25).rate == 0
     assert errors(TALK, late, 0.25).speech_s == pytest.approx(15)
-    found = errors(TALK, [SpeakerTurn(0, 12, 0), SpeakerTurn(12, 18, 1)], 0.25)
+    found = errors(TALK, [DiarizationTurn(0, 12, 0), DiarizationTurn(12, 18, 1)], 0.25)
     assert found.false_alarm_s == pytest.approx(1.5)
 
 
@@ -56,7 +56,7 @@ def test_errors_add_up() -> None:
     both = Errors(1, 2, 3, 10) + Errors(0, 1, 0, 10)
     assert both == Errors(1, 3, 3, 20)
     assert both.rate == pytest.approx(0.35)
-    assert errors([], [SpeakerTurn(0, 1, 0)]).false_alarm_s == 1
+    assert errors([], [DiarizationTurn(0, 1, 0)]).false_alarm_s == 1
     assert errors([], []).rate == 0
 
 

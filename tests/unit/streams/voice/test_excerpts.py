@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.models.protocol import Floats
-from streams.voice.activity import RATE
-from streams.voice.diarization import SpeakerTurn
+from streams.voice.diarization import DiarizationTurn
 from streams.voice.excerpts import MAX_EXCERPT_S, MAX_SPEAKERS, excerpts
+from streams.voice.speech_segments import RATE
 
 
 def cut(first: int, end: int) -> Floats:
@@ -17,11 +17,11 @@ def cut(first: int, end: int) -> Floats:
     return (np.arange(first, end) / RATE).astype(np.float32)
 
 
-def made(lengths: list[tuple[int, float]]) -> list[SpeakerTurn]:
+def made(lengths: list[tuple[int, float]]) -> list[DiarizationTurn]:
     """Turns in a row of (speaker, seconds), speakers numbered as they appear."""
     turns, at, numbers = [], 0.0, dict[int, int]()
     for speaker, seconds in lengths:
-        turns.append(SpeakerTurn(at, at + seconds, numbers.setdefault(speaker, len(numbers))))
+        turns.append(DiarizationTurn(at, at + seconds, numbers.setdefault(speaker, len(numbers))))
         at += seconds
     return turns
 

@@ -6,8 +6,9 @@ import numpy as np
 
 from streams.models.manifest import Graph
 from streams.models.protocol import Floats
-from streams.voice.activity import RATE, SileroDetector, VoiceStream
+from streams.voice.activity import SileroDetector, SileroStream
 from streams.voice.manifest import DiarizationSettings, SpeakerManifest, UtteranceInput
+from streams.voice.speech_segments import RATE
 
 SETTINGS = DiarizationSettings(window_s=1.6, hop_s=0.8, threshold=0.6)
 MANIFEST = SpeakerManifest(
@@ -39,7 +40,7 @@ class Tones:
         return unit
 
 
-class Loud(VoiceStream):
+class Loud(SileroStream):
     """Speech is what is loud."""
 
     def __init__(self, least: float) -> None:
@@ -59,7 +60,7 @@ class Ear(SileroDetector):
     def __init__(self) -> None:
         pass
 
-    def stream(self) -> VoiceStream:
+    def stream(self) -> SileroStream:
         return Loud(self.least)
 
     def run(self, frames: Floats, state: Floats) -> tuple[Floats, Floats]:

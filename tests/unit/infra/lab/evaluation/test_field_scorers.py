@@ -15,7 +15,7 @@ from infra.lab.evaluation.diarization import errors
 from infra.lab.evaluation.metrics import Truth, average_precision, clips_found, figures, naming_accuracy
 from infra.lab.evaluation.speakers import equal_error
 from infra.lab.evaluation.transcription import word_error_rate
-from streams.voice.diarization import SpeakerTurn
+from streams.voice.diarization import DiarizationTurn
 
 SEEDS = range(20)
 
@@ -41,18 +41,18 @@ def test_equal_error_rate(seed: int) -> None:
     assert (same < threshold).mean() == pytest.approx((different >= threshold).mean(), abs=2 / len(same))
 
 
-def turns(rng: np.random.Generator, speakers: int) -> list[SpeakerTurn]:
+def turns(rng: np.random.Generator, speakers: int) -> list[DiarizationTurn]:
     """Return six turns of up to 4 s in half a minute; those of a speaker do not overlap, as pyannote wants it."""
     starts = np.arange(6) * 5.0 + rng.uniform(0, 1, 6)
     ends = starts + rng.uniform(1, 4, 6)
-    others = [SpeakerTurn(float(at), float(at) + 1.5, speakers) for at in starts[:2] + 0.5]
+    others = [DiarizationTurn(float(at), float(at) + 1.5, speakers) for at in starts[:2] + 0.5]
     who = rng.integers(0, speakers, 6).tolist()
     return [
-        SpeakerTurn(float(start), float(end), one) for start, end, one in zip(starts, ends, who, strict=True)
+        DiarizationTurn(float(start), float(end), one) for start, end, one in zip(starts, ends, who, strict=True)
     ] + others
 
 
-def annotation(given: Sequence[SpeakerTurn]) -> Annotation:
+def annotation(given: Sequence[DiarizationTurn]) -> Annotation:
     """Return turns as pyannote's type."""
     made = Annotation(uri="conversation")
     for track, turn in enumerate(given):

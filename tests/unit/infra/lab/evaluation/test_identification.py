@@ -94,7 +94,7 @@ def test_the_bundled_model_names_readers_and_refuses_others() -> None:
     readers = [row["speaker"] for row in rows(SPEECH / "utterances.csv") if float(row["seconds"]) > 11.5]
     engine = OnnxSpeakerEngine(models.directory("speaker_mini"))
     plain, cross = evaluate_identification(engine, SPEECH, readers[: 2 * REGISTERED])
-    found = identification.figures(plain, cross, engine.manifest.identifies.threshold)
+    found = identification.figures(plain, cross, engine.manifest.identification_settings.threshold)
     assert found["identified_10"] == 1.0
     assert found["identified_10_open"] >= 0.95
     assert found["refused_10"] >= 0.95
@@ -104,7 +104,7 @@ def test_the_bundled_model_names_readers_and_refuses_others() -> None:
 
 def test_a_threshold_for_identification_is_optional_and_checked() -> None:
     known = msgspec.structs.replace(manifest.read(models.directory("speaker_mini")), identification=None)
-    assert known.identifies == IdentificationSettings(known.threshold, 0.0)
+    assert known.identification_settings == IdentificationSettings(known.threshold, 0.0)
     assert list(manifest.faults(known)) == []
     known = msgspec.structs.replace(known, identification=IdentificationSettings(1.2, -0.1))
     assert list(manifest.faults(known)) == [

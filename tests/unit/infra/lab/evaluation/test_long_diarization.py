@@ -14,7 +14,7 @@ from infra.lab.evaluation.diarization import Errors
 from infra.lab.evaluation.long_conversations import Long
 from infra.lab.evaluation.long_diarization import Cell, judged, table
 from infra.lab.evaluation.utterances import Utterance
-from streams.voice.activity import RATE
+from streams.voice.speech_segments import RATE
 from tests.unit.streams.voice.tones import Ear, Tones, talk
 
 

@@ -19,8 +19,8 @@ from infra.examples import RECORDING
 from infra.lab.explore import columns, picture, table
 from infra.lab.explore.columns import Columns
 from infra.lab.explore.hearing import Heard, hear
+from streams.audio.analysis import Analysis
 from streams.audio.decode import DecodedAudio, decode_chunk
-from streams.audio.session import Analysis
 from streams.models.manifest import Waveform
 from streams.models.protocol import Floats
 from streams.models.sound_engine import OnnxSoundEngine

@@ -18,7 +18,7 @@ from infra.lab.training import added_tag, background
 from infra.lab.training.background import Background
 from infra.lab.training.negatives import gather
 from infra.models.registry import Registry
-from streams.audio.session import Analysis
+from streams.audio.analysis import Analysis
 from streams.models.manifest import Manifest, ModelTag
 from streams.models.protocol import Floats
 from streams.models.sound_engine import OnnxSoundEngine

@@ -1,4 +1,4 @@
-"""A job's audio as speech engines take it: 16 kHz, mono, 16 bits, in a file of which any part is read."""
+"""A job's audio as speech engines take it: a file of 16-bit samples, mono, 16 kHz, of which any part can be read."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from topics.errors import AudioError
 from topics.media import Media
 
 RATE: Final = 16_000
-#: Samples that are read at a time: a run that is stopped goes on for no longer than this takes.
+#: Samples that are read at a time: a run that is stopped ends after at most one block.
 BLOCK: Final = 4 * RATE
 
 
 class Stopped(Exception):
-    """Nobody waits for the work any more."""
+    """The run was cancelled while a thread worked for it."""
 
 
-class Recording(msgspec.Struct, frozen=True):
-    """The samples in `path`, without a header."""
+class PcmFile(msgspec.Struct, frozen=True):
+    """The samples in `path`, a file without a header."""
 
     path: Path
     samples: int
-    #: Where and why the audio breaks, or why there is no more of it; None for one that was read to its end.
+    #: Where and why the audio breaks, or why it ends early; None where it was read to its end.
     fault: str | None = None
 
     @property
@@ -40,14 +40,14 @@ class Recording(msgspec.Struct, frozen=True):
         return self.samples * 1000 // RATE
 
     def blocks(self, stopped: threading.Event) -> Iterator[Floats]:
-        """Yield the samples, float32[n] a block, -1 to 1.
+        """Yield the samples block by block, float32[n] in -1..1.
 
         Raises:
             Stopped: `stopped` was set.
         """
         with self.path.open("rb") as file:
             while data := file.read(BLOCK * SAMPLE_BYTES):
-                check(stopped)
+                raise_if_stopped(stopped)
                 yield wav.from_pcm16(data)
 
     def wav(self, start_ms: int, end_ms: int) -> bytes:
@@ -55,7 +55,7 @@ class Recording(msgspec.Struct, frozen=True):
         return wav.wav_file(self._read(start_ms * RATE // 1000, end_ms * RATE // 1000), RATE)
 
     def cut(self, first: int, end: int) -> Floats:
-        """Return samples [first, end), float32[n], -1 to 1."""
+        """Return samples [first, end), float32[n] in -1..1."""
         return wav.from_pcm16(self._read(first, end))
 
     def _read(self, first: int, end: int) -> bytes:
@@ -64,33 +64,33 @@ class Recording(msgspec.Struct, frozen=True):
             return file.read((end - first) * SAMPLE_BYTES)
 
 
-def convert(audio: Path, media: Media, path: Path, stopped: threading.Event) -> Recording:
+def decode_to_pcm(audio: Path, media: Media, path: Path, stopped: threading.Event) -> PcmFile:
     """Decode a file into `path`, an empty file, in bounded memory.
 
-    Audio that breaks after its beginning is kept up to there; `Recording.fault` says so.
+    Audio that breaks after its beginning is kept up to the break, and `PcmFile.fault` says where and why.
 
     Raises:
         AudioError: nothing of it can be decoded.
         Stopped: `stopped` was set.
     """
-    # Not made here: a run that was cancelled may have removed it before its thread came so far.
+    # `path` is opened, not created: a run that was cancelled may have removed it before its thread came this far.
     with audio.open("rb") as source, path.open("r+b") as out:
         opened = open_file(source, media)
         resampler = Resampler(opened.rate, RATE)
         fault: str | None = None
         try:
             for block in opened.blocks():
-                check(stopped)
+                raise_if_stopped(stopped)
                 out.write(wav.to_pcm16(resampler.feed(block)))
         except AudioError as error:
             if not resampler.position:
                 raise
             fault = opened.fault(error)
         out.write(wav.to_pcm16(resampler.finish()))
-        return Recording(path, out.tell() // SAMPLE_BYTES, fault)
+        return PcmFile(path, out.tell() // SAMPLE_BYTES, fault)
 
 
-def check(stopped: threading.Event) -> None:
+def raise_if_stopped(stopped: threading.Event) -> None:
     """Raise Stopped when `stopped` is set."""
     if stopped.is_set():
         raise Stopped

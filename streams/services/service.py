@@ -1,4 +1,4 @@
-"""What runs a service of a job, and what it is given."""
+"""A service of a job: the protocol that every service follows, what it is handed for a run and what it returns."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from topics.jobs.options import Service
 from topics.jobs.records import Accepted
 
 
-class Done(msgspec.Struct, frozen=True):
-    """What is told of a service that succeeded, besides its portions."""
+class RunSummary(msgspec.Struct, frozen=True):
+    """What a service that succeeded reports besides its portions."""
 
     #: What did the work: `name@sha256 prefix`, or the engine's model name.
     model: str
-    #: Audio that was analysed, in milliseconds: what is billed.
+    #: Audio that was analysed, in milliseconds: this is what is billed.
     audio_ms: int
     warnings: tuple[str, ...] = ()
 
 
-class Work(Protocol):
+class ServiceRun(Protocol):
     """One run of one service of one job."""
 
     @property
@@ -32,16 +32,16 @@ class Work(Protocol):
 
     @property
     def accepted(self) -> Accepted:
-        """What was asked for, of which audio."""
+        """The job as it was accepted: its options and its audio."""
         ...
 
     @property
     def run(self) -> str:
-        """The run's name, new for each attempt: what an engine is given as idempotency key begins with it."""
+        """The run's id, new for each attempt; idempotency keys that engines receive begin with it."""
         ...
 
     async def audio(self) -> Path:
-        """Return the job's audio as a file that lasts to the end of the run, shared by the job's services.
+        """Return a file with the job's audio; all services of the job share it, and it exists until the run ends.
 
         Raises:
             AudioError: the log no longer has it.
@@ -54,11 +54,11 @@ class Work(Protocol):
         ...
 
     def audio_ms(self) -> int:
-        """Return the length of the audio in milliseconds, as services that have ended found it; 0 before any has."""
+        """Return the length of the audio in milliseconds as measured by services that have ended; 0 before any has."""
         ...
 
     async def emit(self, data: bytes, done: float) -> None:
-        """Append the next portion (at most about PORTION_BYTES) and how much of the work is done, 0 to 1.
+        """Append the next portion (at most about PORTION_BYTES); `done` is the share of the work that is done, 0 to 1.
 
         Raises:
             Unavailable: the log does not take it.
@@ -66,19 +66,19 @@ class Work(Protocol):
         ...
 
 
-class Performer(Protocol):
-    """Runs one service. It holds no partition, and is cancelled when the job is removed or the node stops."""
+class JobService(Protocol):
+    """Runs one service. It holds no partition; a run is cancelled when its job is removed or the node stops."""
 
     @property
     def limit(self) -> int:
-        """How many runs go on at a time in this process."""
+        """How many runs may go on at a time in this process."""
         ...
 
-    async def perform(self, work: Work) -> Done:
-        """Do the work; portions that were emitted stay readable when it fails.
+    async def perform(self, run: ServiceRun) -> RunSummary:
+        """Do the work of one run; portions that were emitted stay readable when it fails.
 
         Raises:
             Unavailable: the log does not answer; the run is tried again.
-            Exception: the service failed; the message is the error of its entry.
+            Exception: the service failed; the message becomes the error of its entry.
         """
         ...

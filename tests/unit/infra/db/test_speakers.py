@@ -18,8 +18,9 @@ from infra.db import database as databases
 from infra.db import speakers
 from infra.db.accounts import Accounts
 from infra.db.database import Database
-from infra.db.speakers import SqlRoster
-from streams.speakers.roster import MOST_SAMPLES, MOST_SPEAKERS, EmbeddingModel, Enrolled, Roster, Sample
+from infra.db.speakers import SqlSpeakerStore
+from streams.clients.embeddings import EmbeddingModel
+from streams.speakers.store import MAX_SAMPLES, MAX_SPEAKERS, EnrolledSpeaker, SpeakerStore, VoiceSample
 from tests.unit.infra.conftest import empty, run
 from topics.errors import DirectoryDown, NotFound, RuleBroken, Unavailable
 from topics.keys import new_id
@@ -41,37 +42,37 @@ class Clock:
         return self.now
 
 
-def sample(seed: int = 0, voice: str | None = None) -> Sample:
+def sample(seed: int = 0, voice: str | None = None) -> VoiceSample:
     vector = np.random.default_rng(seed).standard_normal(DIMENSION).astype(np.float32)
-    return Sample(new_id(), vector, MODEL, 4000 + seed, voice)
+    return VoiceSample(new_id(), vector, MODEL, 4000 + seed, voice)
 
 
-def tell(url: str, story: Callable[[Database, Roster, str, Clock], Awaitable[T]]) -> T:
+def tell(url: str, story: Callable[[Database, SpeakerStore, str, Clock], Awaitable[T]]) -> T:
     """Tell a story on the roster of a database with one organization."""
 
     async def migrated(database: Database) -> T:
         await database.migrate()
         organization, _ = await Accounts(database).create_organization("Zoo")
         clock = Clock()
-        return await story(database, SqlRoster(database, clock), organization.id, clock)
+        return await story(database, SqlSpeakerStore(database, clock), organization.id, clock)
 
     return run(url, migrated)
 
 
-async def keep(roster: Roster, organization: str, speaker: str, made: Sample) -> Enrolled:
+async def keep(roster: SpeakerStore, organization: str, speaker: str, made: VoiceSample) -> EnrolledSpeaker:
     """Add a sample as a registration does."""
     if made.voice is not None:
         await roster.reserve(made.voice)
     return await roster.add(organization, speaker, made)
 
 
-def plain(enrolled: Enrolled | None) -> object:
+def plain(enrolled: EnrolledSpeaker | None) -> object:
     """Return what can be compared: vectors as bytes."""
     return msgspec.to_builtins(enrolled, enc_hook=lambda vector: vector.tobytes(), builtin_types=(bytes,))
 
 
 def test_speakers_and_their_samples(database_url: str) -> None:
-    async def story(database: Database, roster: Roster, zoo: str, clock: Clock) -> None:
+    async def story(database: Database, roster: SpeakerStore, zoo: str, clock: Clock) -> None:
         given = [sample(n, f"{zoo}/{n}") for n in range(4)]
         # "b" comes after "B" in bytes and before it in many an alphabet.
         await keep(roster, zoo, "b", given[0])
@@ -79,7 +80,9 @@ def test_speakers_and_their_samples(database_url: str) -> None:
         anna = await keep(roster, zoo, "b", given[1])
         await keep(roster, zoo, "B", given[2])
         await keep(roster, zoo, "a_1", given[3])
-        assert plain(anna) == plain(Enrolled("b", 1500, tuple(given[:2]))), "in order, though the clock went back"
+        assert plain(anna) == plain(EnrolledSpeaker("b", 1500, tuple(given[:2]))), (
+            "in order, though the clock went back"
+        )
         assert plain(await roster.speaker(zoo, "b")) == plain(anna)
         assert [one.name for one in await roster.enrolled(zoo)] == ["B", "a_1", "b"]
         vector = anna.samples[0].vector
@@ -90,7 +93,7 @@ def test_speakers_and_their_samples(database_url: str) -> None:
 
 
 def test_vectors_are_stored_as_float32_little_endian(database_url: str) -> None:
-    async def story(database: Database, roster: Roster, zoo: str, clock: Clock) -> object:
+    async def story(database: Database, roster: SpeakerStore, zoo: str, clock: Clock) -> object:
         await roster.add(zoo, "Anna", msgspec.structs.replace(sample(), vector=np.array([1, -2], dtype=">f4")))
         async with database.reading() as connection:
             return await connection.scalar(text("SELECT vector FROM samples"))
@@ -99,7 +102,7 @@ def test_vectors_are_stored_as_float32_little_endian(database_url: str) -> None:
 
 
 def test_no_organization_finds_the_speakers_of_another(database_url: str) -> None:
-    async def story(database: Database, roster: Roster, zoo: str, clock: Clock) -> None:
+    async def story(database: Database, roster: SpeakerStore, zoo: str, clock: Clock) -> None:
         park = (await Accounts(database).create_organization("Park"))[0].id
         mine = sample()
         await roster.add(zoo, "Anna", mine)
@@ -109,13 +112,13 @@ def test_no_organization_finds_the_speakers_of_another(database_url: str) -> Non
         assert await roster.replace(park, "Anna", mine) is False
         await roster.add(park, "Anna", sample(1))
         await roster.remove(park, "Anna")
-        assert plain(await roster.speaker(zoo, "Anna")) == plain(Enrolled("Anna", 1500, (mine,)))
+        assert plain(await roster.speaker(zoo, "Anna")) == plain(EnrolledSpeaker("Anna", 1500, (mine,)))
 
     tell(database_url, story)
 
 
 def test_a_sample_is_embedded_again(database_url: str) -> None:
-    async def story(database: Database, roster: Roster, zoo: str, clock: Clock) -> None:
+    async def story(database: Database, roster: SpeakerStore, zoo: str, clock: Clock) -> None:
         first, second = sample(1), sample(2)
         await roster.add(zoo, "Anna", first)
         await roster.add(zoo, "Anna", second)
@@ -123,7 +126,7 @@ def test_a_sample_is_embedded_again(database_url: str) -> None:
         assert await roster.replace(zoo, "Anna", again) is True
         assert await roster.replace(zoo, "Ben", again) is False
         assert await roster.replace(zoo, "Anna", sample(4)) is False
-        assert plain(await roster.speaker(zoo, "Anna")) == plain(Enrolled("Anna", 1500, (again, second)))
+        assert plain(await roster.speaker(zoo, "Anna")) == plain(EnrolledSpeaker("Anna", 1500, (again, second)))
 
     tell(database_url, story)
 
@@ -131,32 +134,32 @@ def test_a_sample_is_embedded_again(database_url: str) -> None:
 @pytest.mark.parametrize(
     ("most", "words", "name"),
     [
-        (MOST_SPEAKERS, "speaker_max_count(50) exceeded", "speaker_{}"),
-        (MOST_SAMPLES, "voice_max_count(20) exceeded", "speaker"),
+        (MAX_SPEAKERS, "speaker_max_count(50) exceeded", "speaker_{}"),
+        (MAX_SAMPLES, "voice_max_count(20) exceeded", "speaker"),
     ],
 )
 def test_caps_hold_whoever_adds_at_the_same_time(database_url: str, most: int, words: str, name: str) -> None:
-    async def story(database: Database, roster: Roster, zoo: str, clock: Clock) -> None:
+    async def story(database: Database, roster: SpeakerStore, zoo: str, clock: Clock) -> None:
         other = Database(database_url)
-        rosters = roster, SqlRoster(other)
+        rosters = roster, SqlSpeakerStore(other)
         adding = (rosters[n % 2].add(zoo, name.format(n), sample(n)) for n in range(60))
         ended = await asyncio.gather(*adding, return_exceptions=True)
         await other.close()
         refused = [str(one) for one in ended if isinstance(one, RuleBroken)]
         assert refused == [words] * (60 - most)
-        assert sum(isinstance(one, Enrolled) for one in ended) == most
+        assert sum(isinstance(one, EnrolledSpeaker) for one in ended) == most
         assert sum(len(one.samples) for one in await roster.enrolled(zoo)) == most
         with pytest.raises(RuleBroken) as told:
-            await roster.check_room(zoo, name.format("new"[: most - MOST_SAMPLES]))
+            await roster.check_room(zoo, name.format("new"[: most - MAX_SAMPLES]))
         assert str(told.value) == words
 
     tell(database_url, story)
 
 
 def test_where_there_is_room(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(speakers, "MOST_SPEAKERS", 3)
+    monkeypatch.setattr(speakers, "MAX_SPEAKERS", 3)
 
-    async def story(database: Database, roster: Roster, zoo: str, clock: Clock) -> None:
+    async def story(database: Database, roster: SpeakerStore, zoo: str, clock: Clock) -> None:
         for n in range(3):
             await roster.check_room(zoo, f"speaker_{n}")
             await roster.add(zoo, f"speaker_{n}", sample(n))
@@ -168,7 +171,7 @@ def test_where_there_is_room(database_url: str, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_organization_that_was_deleted(database_url: str) -> None:
-    async def story(database: Database, roster: Roster, zoo: str, clock: Clock) -> None:
+    async def story(database: Database, roster: SpeakerStore, zoo: str, clock: Clock) -> None:
         await Accounts(database).delete_organization(zoo)
         with pytest.raises(NotFound):
             await roster.add(zoo, "Anna", sample())
@@ -177,7 +180,7 @@ def test_an_organization_that_was_deleted(database_url: str) -> None:
 
 
 def test_a_voice_file_that_nobody_took_is_due_after_an_hour(database_url: str) -> None:
-    async def story(database: Database, roster: Roster, zoo: str, clock: Clock) -> None:
+    async def story(database: Database, roster: SpeakerStore, zoo: str, clock: Clock) -> None:
         for voice in "taken", "lost", "later":
             await roster.reserve(voice)
             clock.now += 1
@@ -196,9 +199,9 @@ def test_a_voice_file_that_nobody_took_is_due_after_an_hour(database_url: str) -
 
 
 def test_a_registration_that_fails_leaves_the_note(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(speakers, "MOST_SAMPLES", 1)
+    monkeypatch.setattr(speakers, "MAX_SAMPLES", 1)
 
-    async def story(database: Database, roster: Roster, zoo: str, clock: Clock) -> None:
+    async def story(database: Database, roster: SpeakerStore, zoo: str, clock: Clock) -> None:
         await roster.add(zoo, "Anna", sample(1))
         await roster.reserve("voice")
         with pytest.raises(RuleBroken):
@@ -210,7 +213,7 @@ def test_a_registration_that_fails_leaves_the_note(database_url: str, monkeypatc
 
 
 def test_a_voice_file_that_came_too_late_is_taken_by_no_sample(database_url: str) -> None:
-    async def story(database: Database, roster: Roster, zoo: str, clock: Clock) -> None:
+    async def story(database: Database, roster: SpeakerStore, zoo: str, clock: Clock) -> None:
         await roster.reserve("late")
         clock.now += HOUR
         await roster.discarded(await roster.to_discard())
@@ -222,7 +225,7 @@ def test_a_voice_file_that_came_too_late_is_taken_by_no_sample(database_url: str
 
 
 def test_a_removal_names_its_voice_files(database_url: str) -> None:
-    async def story(database: Database, roster: Roster, zoo: str, clock: Clock) -> None:
+    async def story(database: Database, roster: SpeakerStore, zoo: str, clock: Clock) -> None:
         for n, voice in enumerate(["one", None, "two"]):
             await keep(roster, zoo, "Anna", sample(n, voice))
         await keep(roster, zoo, "Ben", sample(4, "other"))
@@ -237,7 +240,7 @@ def test_a_removal_names_its_voice_files(database_url: str) -> None:
 
 
 def test_deleting_an_organization_gives_up_its_voice_files(database_url: str) -> None:
-    async def story(database: Database, roster: Roster, zoo: str, clock: Clock) -> None:
+    async def story(database: Database, roster: SpeakerStore, zoo: str, clock: Clock) -> None:
         accounts = Accounts(database, clock)
         park = (await accounts.create_organization("Park"))[0].id
         for organization, voice in (zoo, "one"), (zoo, "two"), (park, "other"):
@@ -257,7 +260,7 @@ def stored(directory: Path) -> bytes:
 
 @pytest.mark.parametrize("whole", [False, True], ids=["speaker", "organization"])
 def test_nothing_of_a_removed_speaker_is_in_any_file(tmp_path: Path, whole: bool) -> None:
-    async def story(database: Database, roster: Roster, zoo: str, clock: Clock) -> None:
+    async def story(database: Database, roster: SpeakerStore, zoo: str, clock: Clock) -> None:
         park = (await Accounts(database).create_organization("Park"))[0].id
         gone: list[bytes] = []
         for n in range(24):
@@ -286,7 +289,7 @@ def test_nothing_of_a_removed_speaker_is_in_any_file(tmp_path: Path, whole: bool
 def test_a_reader_that_is_in_the_way_of_the_removal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(databases, "SCRUB_SECONDS", 0.01)
 
-    async def story(database: Database, roster: Roster, zoo: str, clock: Clock) -> None:
+    async def story(database: Database, roster: SpeakerStore, zoo: str, clock: Clock) -> None:
         await roster.add(zoo, "Anna_Kim", sample(0))
         await roster.add(zoo, "Ben", sample(1))
         with closing(sqlite3.connect(tmp_path / "earshot.db", isolation_level=None)) as reader:
@@ -303,7 +306,7 @@ def test_a_reader_that_is_in_the_way_of_the_removal(tmp_path: Path, monkeypatch:
 
 @pytest.mark.slow
 def test_postgresql_frees_the_place_of_a_removed_speaker(postgresql_url: str) -> None:
-    async def story(database: Database, roster: Roster, zoo: str, clock: Clock) -> object:
+    async def story(database: Database, roster: SpeakerStore, zoo: str, clock: Clock) -> object:
         await roster.add(zoo, "Anna", sample())
         await roster.remove(zoo, "Anna")
         async with database.reading() as connection:
@@ -324,7 +327,7 @@ def test_a_scrub_never_fails(tmp_path: Path) -> None:
 
 def test_a_store_that_is_away() -> None:
     async def story(database: Database) -> None:
-        await SqlRoster(database).enrolled("zoo")
+        await SqlSpeakerStore(database).enrolled("zoo")
 
     with pytest.raises(DirectoryDown):
         run("postgresql+asyncpg://earshot:secret@127.0.0.1:9/earshot", story)

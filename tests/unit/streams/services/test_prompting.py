@@ -12,9 +12,17 @@ import numpy as np
 import pytest
 
 from streams.clients.chat import ChatClient
-from streams.services.performer import Done
-from streams.services.timeline import HALF_CHARACTERS, MOST_EVENTS, Event, Events, Line, Lines
-from streams.services.writing import CaptionPerformer, InsightsPerformer
+from streams.services.caption import CaptionService
+from streams.services.insights import InsightsService
+from streams.services.service import RunSummary
+from streams.services.timeline import (
+    HALF_CHARACTERS,
+    MAX_EVENTS,
+    EventCollector,
+    SoundEvent,
+    TranscriptCollector,
+    TranscriptLine,
+)
 from tests.unit.streams.clients.http_engine import Asked, HttpEngine, reply
 from tests.unit.streams.jobs.runs import AUDIO_MS, MODEL, Run
 from topics.errors import ServiceFault
@@ -55,14 +63,14 @@ def answers(*given: bytes) -> Callable[[Asked], bytes]:
     return lambda asked: next(left)
 
 
-def perform(kind: type[InsightsPerformer | CaptionPerformer], run: Run, engine: HttpEngine, **address: Any) -> Done:
-    async def scene() -> Done:
+def perform(kind: type[InsightsService | CaptionService], run: Run, engine: HttpEngine, **address: Any) -> RunSummary:
+    async def scene() -> RunSummary:
         async with engine.running():
-            performer = kind(ChatClient(engine.address(**address)), tags)
+            service = kind(ChatClient(engine.address(**address)), tags)
             try:
-                return await performer.perform(run)
+                return await service.perform(run)
             finally:
-                await performer.close()
+                await service.close()
 
     return asyncio.run(scene())
 
@@ -73,7 +81,7 @@ def both(**options: Any) -> Run:
 
 def test_the_engine_is_given_sounds_and_speech() -> None:
     engine, run = HttpEngine(told(INSIGHTS)), both(audio_insights_prompt="Mind the dog.")
-    assert perform(InsightsPerformer, run, engine, model="writer") == Done("writer", AUDIO_MS)
+    assert perform(InsightsService, run, engine, model="writer") == RunSummary("writer", AUDIO_MS)
     assert [payloads.insights(data) for data in run.emitted] == [msgspec.convert(INSIGHTS, Insights)]
     (asked,) = engine.asked
     assert asked.headers["idempotency-key"] == "the-run-0"
@@ -104,7 +112,7 @@ def test_the_engine_is_given_sounds_and_speech() -> None:
 
 def test_a_caption_is_one_line() -> None:
     engine, run = HttpEngine(told({"caption": " A dog\nbarks. "})), both(audio_insights_prompt="Mind the dog.")
-    assert perform(CaptionPerformer, run, engine) == Done("writer-1", AUDIO_MS)
+    assert perform(CaptionService, run, engine) == RunSummary("writer-1", AUDIO_MS)
     assert [payloads.caption(data) for data in run.emitted] == [Caption("A dog barks.")]
     request = engine.asked[0].json
     assert request["response_format"]["json_schema"]["name"] == "caption"
@@ -114,12 +122,12 @@ def test_a_caption_is_one_line() -> None:
 
 def test_an_endless_name_of_a_model_is_cut() -> None:
     answer = reply({"choices": [{"message": {"content": json.dumps({"caption": "A dog."})}}], "model": "m" * 10**6})
-    assert perform(CaptionPerformer, both(), HttpEngine(answer)).model == "m" * 128
+    assert perform(CaptionService, both(), HttpEngine(answer)).model == "m" * 128
 
 
 def test_without_speech_nothing_is_said_about_it() -> None:
     run = Run().heard(Transcript(())).sounded(sounds((5, -1)))
-    perform(InsightsPerformer, run, HttpEngine(told({**INSIGHTS, "contains_speech": False, "keywords": None})))
+    perform(InsightsService, run, HttpEngine(told({**INSIGHTS, "contains_speech": False, "keywords": None})))
     found = payloads.insights(run.emitted[0])
     assert (found.contains_speech, found.detected_language, found.speech_content_summary, found.keywords) == (
         False,
@@ -132,7 +140,7 @@ def test_without_speech_nothing_is_said_about_it() -> None:
 @pytest.mark.parametrize("fence", ["```json\n%s\n```", "```\n%s```\n", " %s "])
 def test_a_fence_around_the_answer_is_taken_off(fence: str) -> None:
     run = both()
-    perform(CaptionPerformer, run, HttpEngine(told(fence % '{"caption": "A `dog` barks."}')))
+    perform(CaptionService, run, HttpEngine(told(fence % '{"caption": "A `dog` barks."}')))
     assert payloads.caption(run.emitted[0]) == Caption("A `dog` barks.")
 
 
@@ -150,7 +158,7 @@ def test_a_fence_around_the_answer_is_taken_off(fence: str) -> None:
 def test_an_answer_that_cannot_be_used_is_asked_for_once_more(wrong: object, fault: str) -> None:
     """The engine is told what was wrong; a second such answer is the error."""
     engine, run = HttpEngine(answers(told(wrong), told(INSIGHTS))), both()
-    perform(InsightsPerformer, run, engine)
+    perform(InsightsService, run, engine)
     assert len(run.emitted) == 1
     assert [asked.headers["idempotency-key"] for asked in engine.asked] == ["the-run-0", "the-run-1"]
     first, second = (asked.json["messages"] for asked in engine.asked)
@@ -160,7 +168,7 @@ def test_an_answer_that_cannot_be_used_is_asked_for_once_more(wrong: object, fau
 
     engine, run = HttpEngine(told(wrong)), both()
     with pytest.raises(ServiceFault, match="the caption engine gave no usable answer: ") as raised:
-        perform(InsightsPerformer, run, engine)
+        perform(InsightsService, run, engine)
     assert fault in str(raised.value)
     assert (len(engine.asked), run.emitted) == (2, [])
 
@@ -178,26 +186,26 @@ def test_an_answer_that_cannot_be_used_is_asked_for_once_more(wrong: object, fau
 def test_a_wrong_protocol_is_not_asked_again(answer: bytes, fault: str) -> None:
     engine = HttpEngine(answer)
     with pytest.raises(ServiceFault) as raised:
-        perform(CaptionPerformer, both(), engine)
+        perform(CaptionService, both(), engine)
     assert str(raised.value).endswith(fault)
     assert len(engine.asked) == 1
 
 
 def test_it_is_written_from_what_is_there() -> None:
     engine, run = HttpEngine(told(INSIGHTS)), Run().sounded(sounds((5, -1)))
-    assert perform(InsightsPerformer, run, engine).warnings == (
+    assert perform(InsightsService, run, engine).warnings == (
         "audio_insights: written without speech_analysis, which failed",
     )
     assert json.loads(engine.asked[0].json["messages"][1]["content"])["unavailable"] == ["speech_analysis"]
     run = Run().heard(Transcript((TURN,)))
-    done = perform(CaptionPerformer, run, HttpEngine(told({"caption": "Anna greets a dog."})))
-    assert done == Done("writer-1", AUDIO_MS, ("caption: written without sound_event_detection, which failed",))
+    done = perform(CaptionService, run, HttpEngine(told({"caption": "Anna greets a dog."})))
+    assert done == RunSummary("writer-1", AUDIO_MS, ("caption: written without sound_event_detection, which failed",))
 
 
 def test_there_is_nothing_to_write_from_two_failures() -> None:
     engine = HttpEngine()
     with pytest.raises(ServiceFault, match="sound_event_detection and speech_analysis failed"):
-        perform(CaptionPerformer, Run(), engine)
+        perform(CaptionService, Run(), engine)
     assert engine.asked == []
 
 
@@ -206,14 +214,14 @@ def test_there_is_nothing_to_write_from_two_failures() -> None:
 
 def test_windows_that_touch_are_one_event() -> None:
     """Window i is [i, i + 2) s; events go on from one portion to the next."""
-    events = Events(tags)
+    events = EventCollector(tags)
     events.add(sounds((0, -1), (-1, 3), (9, -1), (-1, -1)))
     events.add(sounds((-1, 1), (-1, -1), (2, -1), first=4))
     assert events.finish() == [
-        Event("Dog_bark", 0.0, 4.0, probability(threshold(0) + 9)),
-        Event("Rain", 1.0, 3.0, probability(threshold(0) + 3)),
-        Event("Rain", 4.0, 6.0, probability(threshold(0) + 1)),
-        Event("Dog_bark", 6.0, 8.0, probability(threshold(0) + 2)),
+        SoundEvent("Dog_bark", 0.0, 4.0, probability(threshold(0) + 9)),
+        SoundEvent("Rain", 1.0, 3.0, probability(threshold(0) + 3)),
+        SoundEvent("Rain", 4.0, 6.0, probability(threshold(0) + 1)),
+        SoundEvent("Dog_bark", 6.0, 8.0, probability(threshold(0) + 2)),
     ]
     assert events.length_ms == 8000
 
@@ -230,7 +238,7 @@ def test_events_are_as_by_merging_all_windows_one_by_one() -> None:
             else:
                 spans.append([window, window + 2])
         expected += [(TAGS[tag], start, end) for start, end in spans]
-    events = Events(tags)
+    events = EventCollector(tags)
     for first in range(0, 60, 7):
         part = [(int(dog) - 1, int(rain) - 1) for dog, rain in heard[first : first + 7]]
         events.add(sounds(*part, first=first))
@@ -238,18 +246,18 @@ def test_events_are_as_by_merging_all_windows_one_by_one() -> None:
 
 
 def test_the_longest_and_strongest_events_are_kept() -> None:
-    events = Events(tags)
-    for number in range(2 * MOST_EVENTS):
+    events = EventCollector(tags)
+    for number in range(2 * MAX_EVENTS):
         long = number % 2
         events.add(sounds((1, -1), (1 if long else -1, -1), (-1, -1), (-1, -1), first=4 * number))
     found = events.finish()
-    assert len(found) == MOST_EVENTS
+    assert len(found) == MAX_EVENTS
     assert {event.end - event.start for event in found} == {3.0}
     assert found == sorted(found, key=lambda event: event.start)
 
 
 def test_a_long_transcript_is_its_beginning_and_its_end() -> None:
-    lines = Lines()
+    lines = TranscriptCollector()
     for number in range(1000):
         text = f"{number:03} " * 20
         lines.add(Transcript((Segment(number * 1000, number * 1000 + 500, text, 0, "A"),), ("en",)))
@@ -262,7 +270,7 @@ def test_a_long_transcript_is_its_beginning_and_its_end() -> None:
 
 
 def test_a_turn_of_hours_is_cut_in_its_middle() -> None:
-    lines = Lines()
+    lines = TranscriptCollector()
     lines.add(Transcript((Segment(0, 1000, "a" * 50_000 + "b" * 50_000, 0, "A"),)))
     first, last = lines.finish()
     assert lines.cut
@@ -272,6 +280,6 @@ def test_a_turn_of_hours_is_cut_in_its_middle() -> None:
 
 
 def test_a_short_transcript_is_whole() -> None:
-    lines = Lines()
+    lines = TranscriptCollector()
     lines.add(Transcript((TURN,)))
-    assert (lines.finish(), lines.cut) == ([Line(1.5, 2.5, "Anna", "Hello, dog.")], False)
+    assert (lines.finish(), lines.cut) == ([TranscriptLine(1.5, 2.5, "Anna", "Hello, dog.")], False)

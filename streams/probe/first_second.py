@@ -1,4 +1,4 @@
-"""The beginning of a recording, decoded: is this audio, and which?"""
+"""Decodes the first second of a recording: is it audio, and of which container, rate and length?"""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from topics.media import Media
 from topics.ports.prober import ProbeResult
 
 UNDECLARED: Final = Media("application/octet-stream", "any")
-#: Samples of all channels that are decoded at a time: little more than the second that is looked at.
+#: Samples of all channels that are decoded at a time: little more than one second.
 BLOCK_SAMPLES: Final = 1 << 16
 
 
-def look(source: BinaryIO, declared: Media | None) -> ProbeResult:
-    """Decode the first second of a seekable file; `declared` is given for raw PCM alone.
+def probe_recording(source: BinaryIO, declared: Media | None) -> ProbeResult:
+    """Decode the first second of a seekable file; only raw PCM, which nothing can recognise, has to be `declared`.
 
     Raises:
-        AudioTooLong: it is longer than anything that is analysed.
+        AudioTooLong: it is longer than any recording that is analysed.
         AudioError: it is no audio that can be analysed.
     """
     source.seek(0)
     media = declared or UNDECLARED
     if media.container == "raw":
         return _raw(source, media)
-    found = container.detect(source.read(container.HEAD))
+    kind = container.detect(source.read(container.HEAD))
     source.seek(0)
-    if found is None:
-        # Named here, for nobody declared a type that the decoder could compare it with.
+    if kind is None:
+        # The decoder would name the declared type, and none was declared.
         raise AudioError("the data is no audio file that is supported" if source.read(1) else "the data holds no audio")
     audio = decode.open_file(source, media, block_samples=BLOCK_SAMPLES)
     _first_second(audio)
     length_ms = None if audio.frames is None else audio.frames * 1000 // audio.rate
-    return ProbeResult(f"audio/{found}", found, audio.rate, audio.channels, length_ms)
+    return ProbeResult(f"audio/{kind}", kind, audio.rate, audio.channels, length_ms)
 
 
 def _raw(source: BinaryIO, media: Media) -> ProbeResult:

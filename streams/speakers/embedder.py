@@ -1,4 +1,4 @@
-"""The speaker engine as enrolment and recognition see it: voices in, vectors out, and which model makes them now."""
+"""The speaker engine as enrolment and recognition use it: voices in, vectors out, and the model that makes them now."""
 
 from __future__ import annotations
 
@@ -11,30 +11,29 @@ from typing import Final
 import numpy as np
 
 from streams.audio import wav
-from streams.clients.embeddings import EmbeddingClient, VoiceEmbedding
+from streams.clients.embeddings import EmbeddingClient, EmbeddingModel, VoiceEmbedding
 from streams.models.protocol import Floats
-from streams.speakers.roster import EmbeddingModel
-from streams.voice.activity import RATE
 from streams.voice.manifest import REGISTERED
+from streams.voice.speech_segments import RATE
 from topics.errors import EngineAway, ServiceFault
 from topics.keys import new_id
 
-#: Where neither the deployment nor the engine says from which cosine on two voices are one.
-THRESHOLD: Final = 0.5
-#: Who only wants to know the model waits so long for it, and so long until it is asked for again.
+#: Cosine from which two voices are one, where neither the deployment nor the engine sets it.
+DEFAULT_THRESHOLD: Final = 0.5
+#: `model` waits this long for the engine, and this long before it asks an engine again that did not answer.
 ASK_SECONDS: Final = 2.0
 AGAIN_SECONDS: Final = 60.0
-#: What is sent to learn the model: a second of a tone, the same each time.
+#: What is embedded to learn the model: a second of a tone, always the same.
 TONE: Final = (np.sin(np.arange(RATE) * (2 * np.pi * 220 / RATE)) / 4).astype(np.float32)
 
 
-class Voiceprints:
-    """Asks the engine, and remembers what its answers say of its model."""
+class VoiceEmbedder:
+    """Calls the speaker engine, and remembers which model answered."""
 
     def __init__(
         self, engine: EmbeddingClient, model: EmbeddingModel | None = None, threshold: float | None = None
     ) -> None:
-        """Use `engine`, whose model may be known already; a `threshold` of the deployment goes before the engine's."""
+        """Use `engine`; `model` is its model where that is known, and `threshold` replaces the engine's own."""
         self._engine = engine
         self._model = model
         self._threshold = threshold
@@ -52,19 +51,23 @@ class Voiceprints:
             EngineAway: the engine does not answer, or not in time, or not with a vector.
         """
         try:
-            async with asyncio.timeout(self._engine.address.timeout_s), self._engine.places:
-                data = voice if isinstance(voice, bytes) else await asyncio.to_thread(_wav, voice)
-                found = await self._engine.embed(data, new_id())
+            async with asyncio.timeout(self._engine.address.timeout_s), self._engine.slots:
+                data = voice if isinstance(voice, bytes) else await asyncio.to_thread(wav.encode, voice, RATE)
+                embedding = await self._engine.embed(data, new_id())
         except ServiceFault as error:
             raise EngineAway(str(error)) from error
         except TimeoutError as error:
             seconds = self._engine.address.timeout_s
             raise EngineAway(f"the speaker engine did not answer within {seconds:g} s") from error
-        self._model = found.model
-        return found
+        self._model = embedding.model
+        return embedding
 
     async def embed_all(self, voices: Sequence[Floats]) -> list[VoiceEmbedding]:
-        """Return the vectors of several voices, or none of them; see `embed`."""
+        """Return the vectors of several voices, float32[n] at 16 kHz each.
+
+        Raises:
+            EngineAway: the engine does not answer for one of them, or not in time, or not with a vector.
+        """
         tasks = [asyncio.create_task(self.embed(voice)) for voice in voices]
         try:
             return await asyncio.gather(*tasks)
@@ -73,15 +76,15 @@ class Voiceprints:
                 task.cancel()
 
     def threshold(self, voice: VoiceEmbedding, registered: int) -> float:
-        """Return the cosine from which on a voice is that of one of so many registered speakers."""
+        """Return the cosine from which a voice is taken for one of so many registered speakers."""
         if self._threshold is not None:
             return self._threshold
         if voice.threshold is None:
-            return THRESHOLD
+            return DEFAULT_THRESHOLD
         return voice.threshold + voice.per_doubling * math.log2(max(1, registered) / REGISTERED)
 
-    async def ask(self) -> EmbeddingModel:
-        """Return the model in use, as the engine says now.
+    async def fetch_model(self) -> EmbeddingModel:
+        """Ask the engine for the model in use.
 
         Raises:
             EngineAway: it does not answer.
@@ -89,18 +92,14 @@ class Voiceprints:
         return (await self.embed(TONE)).model
 
     async def model(self) -> EmbeddingModel | None:
-        """Return the model in use as far as it is known, None where the engine does not tell it for now."""
+        """Return the model that answered last; ask the engine where none has, and return None if it does not answer."""
         if self._model is not None:
             return self._model
         async with self._asking:
             if self._model is None and time.monotonic() >= self._ask_at:
                 try:
                     async with asyncio.timeout(ASK_SECONDS):
-                        return await self.ask()
+                        return await self.fetch_model()
                 except (TimeoutError, EngineAway):
                     self._ask_at = time.monotonic() + AGAIN_SECONDS
         return self._model
-
-
-def _wav(samples: Floats) -> bytes:
-    return wav.wav_file(wav.to_pcm16(samples), RATE)

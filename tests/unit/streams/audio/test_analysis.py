@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.audio import logmel
+from streams.audio.analysis import Analysis, ScoredWindows, score_alone
 from streams.audio.decode import DecodedAudio
 from streams.audio.resample import Resampler
-from streams.audio.session import Analysis, ScoredWindows, score_alone
 from streams.audio.warm import warm
 from streams.models.manifest import LogMel, Waveform
 from streams.models.packing import pack

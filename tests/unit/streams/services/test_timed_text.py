@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.clients.transcriptions import Transcription
-from streams.services.pieces import LONGEST_PAUSE_S, Piece, pieces
-from streams.services.words import Unit, texts, turns, units
-from streams.voice.activity import SpeechSegment
-from streams.voice.diarization import SpeakerTurn
+from streams.services.speech_pieces import MAX_PAUSE_S, SpeechPiece, cut_speech
+from streams.services.timed_text import TimedText, timed_texts, transcript_segments, turn_texts
+from streams.voice.diarization import DiarizationTurn
+from streams.voice.speech_segments import SpeechSegment
 
-PIECE = Piece(10_000, 20_000)
+PIECE = SpeechPiece(10_000, 20_000)
 TIMES = st.lists(st.tuples(st.floats(0.01, 8), st.floats(0.1, 30)), max_size=40)
 
 
@@ -39,82 +39,82 @@ def test_pieces_are_whole_segments_and_no_longer_than_they_may_be(times: list[tu
     for pause, length in times:
         segments.append(SpeechSegment(at + pause, at + pause + length))
         at += pause + length
-    found = list(pieces(segments, 30.0))
+    found = list(cut_speech(segments, 30.0))
     left = iter(segments)
     for piece in found:
         inside = [next(left)]
         assert piece.start_ms / 1000 == pytest.approx(inside[0].start_s, abs=0.001)
         while piece.end_ms / 1000 > inside[-1].end_s + 0.001:
             inside.append(next(left))
-            assert inside[-1].start_s - inside[-2].end_s <= LONGEST_PAUSE_S
+            assert inside[-1].start_s - inside[-2].end_s <= MAX_PAUSE_S
         assert piece.end_ms / 1000 == pytest.approx(inside[-1].end_s, abs=0.001)
         assert piece.end_ms - piece.start_ms <= 30_002
     assert next(left, None) is None
     # No two could be one.
     for one, other in itertools.pairwise(found):
         first = next(s for s in segments if abs(s.start_s * 1000 - other.start_ms) <= 1)
-        far = first.start_s * 1000 - one.end_ms > LONGEST_PAUSE_S * 1000 - 2
+        far = first.start_s * 1000 - one.end_ms > MAX_PAUSE_S * 1000 - 2
         assert far or first.end_s * 1000 - one.start_ms > 30_000 - 2
 
 
 def test_words_keep_the_punctuation_of_the_text() -> None:
     said = heard(text="¿Sí? Well, no.", words=[word("Sí", 0, 1), word("Well", 1, 2), word("no", 2, 3)])
-    found = units(said, PIECE, by_word=True)
+    found = timed_texts(said, PIECE, by_word=True)
     assert found == [
-        Unit(10_000, 11_000, " ¿Sí? "),
-        Unit(11_000, 12_000, "Well, "),
-        Unit(12_000, 13_000, "no."),
+        TimedText(10_000, 11_000, " ¿Sí? "),
+        TimedText(11_000, 12_000, "Well, "),
+        TimedText(12_000, 13_000, "no."),
     ]
-    assert [turn.text for turn in turns(found, [])] == ["¿Sí? Well, no."]
+    assert [turn.text for turn in transcript_segments(found, [])] == ["¿Sí? Well, no."]
 
 
 def test_words_of_a_text_without_spaces_get_none() -> None:
     said = heard(text="你好吗", words=[word("你好", 0, 1), word("吗", 1, 2)])
-    assert [turn.text for turn in turns(units(said, PIECE, by_word=True), [])] == ["你好吗"]
+    assert [turn.text for turn in transcript_segments(timed_texts(said, PIECE, by_word=True), [])] == ["你好吗"]
 
 
 @pytest.mark.parametrize("text", ["", "Quite another text."])
 def test_words_that_are_not_in_the_text_are_put_a_space_apart(text: str) -> None:
     said = heard(text=text, words=[word(" Hello", 0, 1), word("there", 1, 2)])
-    assert [turn.text for turn in turns(units(said, PIECE, by_word=True), [])] == ["Hello there"]
+    assert [turn.text for turn in transcript_segments(timed_texts(said, PIECE, by_word=True), [])] == ["Hello there"]
 
 
 def test_words_may_be_inside_of_segments() -> None:
     said = heard(text="A b.", segments=[sentence("A b.", 0, 2, words=[word("A", 0, 1), word("b", 1, 2)])])
-    assert [unit.text for unit in units(said, PIECE, by_word=True)] == [" A ", "b."]
-    assert [unit.text for unit in units(said, PIECE, by_word=False)] == [" A b."]
+    assert [unit.text for unit in timed_texts(said, PIECE, by_word=True)] == [" A ", "b."]
+    assert [unit.text for unit in timed_texts(said, PIECE, by_word=False)] == [" A b."]
 
 
 def test_segments_are_turns_where_nobody_is_told_apart() -> None:
     said = heard(text="A. B.", segments=[sentence("A.", 0, 1), sentence("B.", 1, 2)], words=[word("A"), word("B")])
-    found = list(turns(units(said, PIECE, by_word=False), []))
+    found = list(transcript_segments(timed_texts(said, PIECE, by_word=False), []))
     assert [(turn.start_ms, turn.end_ms, turn.text) for turn in found] == [(10000, 11000, "A."), (11000, 12000, "B.")]
     # Told apart, one speaker's two segments are one turn.
     whole = heard(text="A. B.", segments=[sentence("A.", 0, 1), sentence("B.", 1, 2)])
-    assert [turn.text for turn in turns(units(whole, PIECE, by_word=True), [])] == ["A. B."]
+    assert [turn.text for turn in transcript_segments(timed_texts(whole, PIECE, by_word=True), [])] == ["A. B."]
 
 
 def test_a_pause_ends_a_turn() -> None:
     said = heard(text="", words=[word("a", 0, 1), word("b", 2.0, 3), word("c", 4.1, 5)])
-    assert [turn.text for turn in turns(units(said, PIECE, by_word=False), [])] == ["a b", "c"]
+    assert [turn.text for turn in transcript_segments(timed_texts(said, PIECE, by_word=False), [])] == ["a b", "c"]
 
 
 def test_parts_without_times_are_where_the_one_before_is() -> None:
     said = heard(text="a b c", words=[word("a", 1, 2), word("b", None, None), word("c", 3, 4)])
-    assert [(unit.start_ms, unit.end_ms) for unit in units(said, PIECE, by_word=True)] == [
+    assert [(unit.start_ms, unit.end_ms) for unit in timed_texts(said, PIECE, by_word=True)] == [
         (11_000, 12_000),
         (11_000, 11_000),
         (13_000, 14_000),
     ]
     whole = heard(text="a b", words=[word("a", None, None)], segments=[sentence("a b", None, None)])
-    assert units(whole, PIECE, by_word=True) == [Unit(10_000, 20_000, " a b")]
+    assert timed_texts(whole, PIECE, by_word=True) == [TimedText(10_000, 20_000, " a b")]
 
 
 @given(st.lists(st.tuples(st.floats(-1e300, 1e300), st.floats(-1e300, 1e300)), max_size=10), st.booleans())
 @settings(max_examples=50, deadline=None)
 def test_no_time_leaves_the_piece_or_goes_back(times: list[tuple[float, float]], by_word: bool) -> None:
     words = [word("x", start, end) for start, end in times]
-    found = units(heard(text="", words=words), PIECE, by_word=by_word)
+    found = timed_texts(heard(text="", words=words), PIECE, by_word=by_word)
     assert len(found) == len(times)
     at = PIECE.start_ms
     for unit in found:
@@ -123,12 +123,12 @@ def test_no_time_leaves_the_piece_or_goes_back(times: list[tuple[float, float]],
 
 
 def test_silence_is_no_unit() -> None:
-    assert units(heard(text=" "), PIECE, by_word=True) == []
-    assert units(heard(text=" ", segments=[sentence(" ")]), PIECE, by_word=False) == []
+    assert timed_texts(heard(text=" "), PIECE, by_word=True) == []
+    assert timed_texts(heard(text=" ", segments=[sentence(" ")]), PIECE, by_word=False) == []
 
 
 def test_a_unit_is_said_by_who_overlaps_it_most_or_is_nearest() -> None:
-    speakers = [SpeakerTurn(1, 2, 0), SpeakerTurn(2, 4, 1), SpeakerTurn(6, 8, 2)]
+    speakers = [DiarizationTurn(1, 2, 0), DiarizationTurn(2, 4, 1), DiarizationTurn(6, 8, 2)]
     times = {
         "before": (0, 500, 0),
         "most of it in the second": (1500, 3000, 1),
@@ -139,11 +139,13 @@ def test_a_unit_is_said_by_who_overlaps_it_most_or_is_nearest() -> None:
         "of no length": (7000, 7000, 2),
     }
     for said, (start, end, speaker) in times.items():
-        assert [turn.speaker for turn in turns([Unit(start, end, said)], speakers)] == [speaker], said
+        assert [turn.speaker for turn in transcript_segments([TimedText(start, end, said)], speakers)] == [speaker], (
+            said
+        )
 
 
 def test_a_turn_without_end_is_cut() -> None:
-    found = list(turns([Unit(n, n, "x" * 999 + " ") for n in range(25)], []))
+    found = list(transcript_segments([TimedText(n, n, "x" * 999 + " ") for n in range(25)], []))
     assert [len(turn.text) for turn in found] == [9999, 9999, 4999]
 
 
@@ -152,25 +154,30 @@ def test_a_turn_without_end_is_cut() -> None:
 def test_the_nearest_turn_is_found_as_by_looking_at_all(
     times: list[tuple[float, float]], said: list[tuple[int, int]]
 ) -> None:
-    speakers: list[SpeakerTurn] = []
+    speakers: list[DiarizationTurn] = []
     at = 0.0
     for pause, length in times[:8]:
-        speakers.append(SpeakerTurn(at + pause, at + pause + length, len(speakers)))
+        speakers.append(DiarizationTurn(at + pause, at + pause + length, len(speakers)))
         at += pause + length
     for start, length in said:
-        unit = Unit(start * 100, (start + length) * 100, "x")
+        unit = TimedText(start * 100, (start + length) * 100, "x")
 
-        def overlap(turn: SpeakerTurn, unit: Unit = unit) -> int:
+        def overlap(turn: DiarizationTurn, unit: TimedText = unit) -> int:
             return min(unit.end_ms, round(turn.end_s * 1000)) - max(unit.start_ms, round(turn.start_s * 1000))
 
-        (found,) = turns([unit], speakers)
+        (found,) = transcript_segments([unit], speakers)
         assert not speakers or overlap(speakers[found.speaker]) == max(map(overlap, speakers))
 
 
 def test_each_turn_has_its_own_text() -> None:
     """Also two in a row of one speaker, and one in which nothing is said."""
-    speakers = [SpeakerTurn(0.0, 1.0, 0), SpeakerTurn(2.0, 3.0, 0), SpeakerTurn(3.0, 4.0, 1), SpeakerTurn(5.0, 6.0, 0)]
+    speakers = [
+        DiarizationTurn(0.0, 1.0, 0),
+        DiarizationTurn(2.0, 3.0, 0),
+        DiarizationTurn(3.0, 4.0, 1),
+        DiarizationTurn(5.0, 6.0, 0),
+    ]
     said = [(100, " Well,"), (900, " yes"), (1300, " or"), (2500, " no"), (5500, " Bye.")]
-    found = texts([Unit(start, start + 200, text) for start, text in said], speakers)
+    found = turn_texts([TimedText(start, start + 200, text) for start, text in said], speakers)
     assert found == ["Well, yes or", "no", "", "Bye."]
-    assert texts([Unit(0, 1, "x")], []) == []
+    assert turn_texts([TimedText(0, 1, "x")], []) == []

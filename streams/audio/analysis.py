@@ -1,0 +1,117 @@
+"""Analyses one stream or file: samples in, scored windows out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+import numpy as np
+
+from streams.audio.decode import DecodedAudio
+from streams.audio.windows import AnalysisWindow, WindowCutter
+from streams.models.packing import pack
+from streams.models.protocol import Floats, SoundEngine
+from topics.geometry import Geometry
+
+
+class ScoredWindows(msgspec.Struct, frozen=True):
+    """Consecutive windows with their scores."""
+
+    #: Index of the first window.
+    first: int
+    count: int
+    #: Packed scores (`topics.scores`), one byte a tag, window by window.
+    packed: bytes
+
+
+def score_window(engine: SoundEngine, window: AnalysisWindow) -> AnalysisWindow:
+    """Return a window with the scores of its fresh patches in place of their rows, in any order of windows.
+
+    Raises:
+        EngineError: the model failed.
+    """
+    fresh = tuple((patch, engine.scores(rows)) for patch, rows in window.fresh)
+    return AnalysisWindow(window.number, window.patches, fresh)
+
+
+class PatchAverager:
+    """Averages the patches of scored windows; keeps the scores of patches that a later window has too."""
+
+    def __init__(self) -> None:
+        self._scores: dict[int, Floats] = {}
+
+    def scores(self, window: AnalysisWindow) -> Floats:
+        """Return the scores of the next window, float32[tags]; windows come in order, each once."""
+        self._scores.update(window.fresh)
+        scores = [self._scores[patch] for patch in window.patches]
+        self._scores.pop(window.number)
+        return scores[0] if len(scores) == 1 else np.mean(scores, axis=0, dtype=np.float32)
+
+
+class Analysis:
+    """Scores the windows of one stream; the same windows bit for bit however the stream is cut or resumed.
+
+    To resume after window w - 1, construct with `first_window` = w and `at` = the position of a source sample that is
+    not after the `needed_from` of the interrupted run, then feed from there.
+    """
+
+    def __init__(
+        self, engine: SoundEngine, geometry: Geometry, rate: int, *, at: int = 0, first_window: int = 0
+    ) -> None:
+        """Begin with source sample `at` (of `rate` Hz) and window `first_window`.
+
+        Raises:
+            EngineError: the model's patches do not fit the geometry.
+            ValueError: the window needs samples before `at`.
+        """
+        self._engine = engine
+        self._cutter = WindowCutter(engine.manifest.input, geometry, rate, at=at, first_window=first_window)
+        self._averager = PatchAverager()
+
+    @property
+    def next_window(self) -> int:
+        """Index of the first window that was not returned yet."""
+        return self._cutter.next_window
+
+    @property
+    def position(self) -> int:
+        """Source samples so far, counted from the stream's beginning."""
+        return self._cutter.position
+
+    @property
+    def needed_from(self) -> int:
+        """Position of the first source sample that the next window depends on."""
+        return self._cutter.needed_from
+
+    def feed(self, samples: Floats) -> ScoredWindows:
+        """Take the next source samples, float32[n], and return the windows that they complete.
+
+        Raises:
+            EngineError: the model failed.
+        """
+        return self._score(self._cutter.feed(samples))
+
+    def finish(self) -> ScoredWindows:
+        """End the stream and return the windows that are left; nothing may be fed afterwards.
+
+        Raises:
+            EngineError: the model failed.
+        """
+        return self._score(self._cutter.finish())
+
+    def _score(self, windows: Iterator[AnalysisWindow]) -> ScoredWindows:
+        first = self.next_window
+        scores = [self._averager.scores(score_window(self._engine, window)) for window in windows]
+        packed = pack(np.stack(scores), self._engine.manifest.points) if scores else b""
+        return ScoredWindows(first, len(scores), packed)
+
+
+def score_alone(engine: SoundEngine, geometry: Geometry, audio: DecodedAudio) -> bytes:
+    """Return the packed scores of audio as one window: its beginning, filled up with zeros where it is shorter.
+
+    Raises:
+        EngineError: the model failed, or its patches do not fit the geometry.
+    """
+    analysis = Analysis(engine, geometry, audio.rate)
+    beginning = audio.samples[: -(-audio.rate * geometry.window_ms // 1000)]
+    return analysis.feed(beginning).packed + analysis.finish().packed

@@ -1,0 +1,106 @@
+"""Cuts the windows of a stream or file and numbers them; the patches of a window are what a model scores.
+
+Let N be the length of the audio in samples of the model's rate. Window i covers [i * hop, i * hop + window). Window 0
+exists when there is audio; window i exists when 25 ms of audio or more lie after the end of window i - 1. So windows
+cover all audio, the last one filled up with zeros, for streams and files alike. The score of a window is the mean over
+its patches, one a second; patches other than its first count only when they hold 25 ms of audio. A window whose patches
+are complete can be given at once: the rule above is met by then, because its last patch reaches 25 ms past the end of
+the window before (`WindowCutter.__init__` checks it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from streams.audio.framing import Framer
+from streams.models.manifest import LogMel, Waveform
+from streams.models.protocol import Floats
+from topics.errors import EngineError
+from topics.geometry import PATCH_MS, SHORTEST_TAIL_MS, Geometry
+
+#: Seconds of audio that are worked on at a time, however much is fed at once.
+BLOCK_S = 8
+
+
+class AnalysisWindow(msgspec.Struct, frozen=True):
+    """A window whose audio is complete."""
+
+    number: int
+    #: The numbers of its patches, whose mean it is.
+    patches: tuple[int, ...]
+    #: Those of its patches that no earlier window has: number and rows, or number and scores once they are scored.
+    fresh: tuple[tuple[int, Floats], ...]
+
+
+class WindowCutter:
+    """Cuts one stream into windows that are not scored yet; gives each patch once."""
+
+    def __init__(
+        self, front: LogMel | Waveform, geometry: Geometry, rate: int, *, at: int = 0, first_window: int = 0
+    ) -> None:
+        """Begin with source sample `at` (of `rate` Hz) and window `first_window`.
+
+        Raises:
+            EngineError: the model's patches do not fit the geometry.
+            ValueError: the window needs samples before `at`.
+        """
+        self._geometry = geometry
+        self._framer = Framer(front, geometry.hop_ms, rate, at=at, first_patch=first_window)
+        self._tail = front.sample_rate * SHORTEST_TAIL_MS // 1000
+        if front.samples < front.sample_rate * (PATCH_MS - geometry.hop_ms) // 1000 + self._tail:
+            raise EngineError(
+                f"patches of {front.samples} samples are too short for windows every {geometry.hop_ms} ms"
+            )
+        self._block = rate * BLOCK_S
+        self.next_window = first_window
+        #: Patches that were given and that a later window has too.
+        self._given: set[int] = set()
+
+    @property
+    def position(self) -> int:
+        """Source samples so far, counted from the stream's beginning."""
+        return self._framer.position
+
+    @property
+    def needed_from(self) -> int:
+        """Position of the first source sample that the next window depends on."""
+        return self._framer.first_input(self.next_window)
+
+    def feed(self, samples: Floats) -> Iterator[AnalysisWindow]:
+        """Take the next source samples, float32[n], and yield the windows that they complete.
+
+        The iterator must be exhausted before the next call.
+        """
+        last = (self._geometry.patches - 1) * self._geometry.stride
+        for start in range(0, len(samples), self._block):
+            self._framer.feed(samples[start : start + self._block])
+            while self._framer.is_complete(self.next_window + last):
+                yield self._cut(self._patches(self.next_window))
+
+    def finish(self) -> Iterator[AnalysisWindow]:
+        """End the stream and yield the windows that are left; nothing may be fed afterwards."""
+        length = self._framer.finish()
+        for window in range(self.next_window, self._count(length)):
+            first, *others = self._patches(window)
+            audible = [patch for patch in others if length - patch * self._framer.hop >= self._tail]
+            yield self._cut([first, *audible])
+
+    def _count(self, length: int) -> int:
+        """Return the number of windows of a stream of `length` samples at the model's rate."""
+        hop = self._framer.hop
+        covered = hop * self._geometry.window_ms // self._geometry.hop_ms
+        return 0 if length == 0 else 1 + max(0, (length - covered - self._tail) // hop + 1)
+
+    def _patches(self, window: int) -> list[int]:
+        return [window + second * self._geometry.stride for second in range(self._geometry.patches)]
+
+    def _cut(self, patches: list[int]) -> AnalysisWindow:
+        fresh = tuple((patch, self._framer.patch(patch)) for patch in patches if patch not in self._given)
+        window = AnalysisWindow(self.next_window, tuple(patches), fresh)
+        self._given.update(patches)
+        self._given.discard(self.next_window)
+        self.next_window += 1
+        self._framer.keep(self.next_window)
+        return window

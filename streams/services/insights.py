@@ -1,0 +1,85 @@
+"""Insights of a job: where it may have been recorded, what happens and what is said, written by a language model."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+
+from streams.services.prompting import TEXT, ChatService, PromptData, Text
+from streams.services.service import RunSummary, ServiceRun
+from topics.jobs import payloads
+from topics.jobs.options import Service
+
+ShortTexts = Annotated[tuple[Annotated[str, msgspec.Meta(max_length=200)], ...], msgspec.Meta(max_length=100)]
+
+FIELDS: Final = {
+    "contains_speech": {"type": "boolean", "description": "whether somebody speaks"},
+    "primary_sound_environment": {**TEXT, "description": "where this may have been recorded, a few words"},
+    "situation_summary": {**TEXT, "description": "what goes on, two or three sentences"},
+    "notable_events": {
+        "type": "array",
+        "items": TEXT,
+        "description": "tags of the sounds worth noting, the most important first",
+    },
+    "detected_language": {
+        "type": ["string", "null"],
+        "description": "English names of the spoken languages, separated by commas; null without speech",
+    },
+    "speech_content_summary": {
+        "type": ["string", "null"],
+        "description": "what is said, one or two sentences; null without speech",
+    },
+    "keywords": {
+        "type": ["array", "null"],
+        "items": TEXT,
+        "description": "up to ten words for what is said; null without speech",
+    },
+}
+
+
+class InsightsAnswer(msgspec.Struct, frozen=True):
+    """Insights as the engine writes them; without speech the last three are ignored."""
+
+    contains_speech: bool
+    primary_sound_environment: Text
+    situation_summary: Text
+    notable_events: ShortTexts
+    detected_language: Annotated[str, msgspec.Meta(max_length=200)] | None = None
+    speech_content_summary: Annotated[str, msgspec.Meta(max_length=8000)] | None = None
+    keywords: ShortTexts | None = None
+
+
+_decoder: Final = msgspec.json.Decoder(InsightsAnswer)
+
+
+class InsightsService(ChatService):
+    """Runs `audio_insights`."""
+
+    async def perform(self, run: ServiceRun) -> RunSummary:
+        """Write a job's insights.
+
+        Raises:
+            ServiceFault: both services that it reads have failed, or the engine has.
+            ServiceError: the model that scored the sounds is unknown here.
+        """
+        prompt = run.accepted.options.audio_insights_prompt or ""
+        insights, summary = await self.write(run, Service.INSIGHTS, FIELDS, _read, prompt)
+        await run.emit(payloads.encode(insights), 1.0)
+        return summary
+
+
+def _read(text: str, data: PromptData) -> payloads.Insights:
+    answer = _decoder.decode(text)
+    speech = (answer.detected_language, answer.speech_content_summary, answer.keywords)
+    if not answer.contains_speech:
+        speech = (None, None, None)
+    elif data.transcript and None in speech:
+        raise ValueError("it contains speech, but lacks detected_language, speech_content_summary or keywords")
+    return payloads.Insights(
+        answer.contains_speech,
+        answer.primary_sound_environment,
+        answer.situation_summary,
+        answer.notable_events,
+        *speech,
+    )

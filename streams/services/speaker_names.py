@@ -1,0 +1,44 @@
+"""Names for the speakers of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from streams.models.protocol import Floats
+
+#: Stands for the cosine where no registered speaker was recognised.
+NO_SCORE: Final = -1.0
+
+
+class SpeakerNames(Protocol):
+    """Looks for the registered speakers of an organization."""
+
+    async def names(self, organization: str, voices: Sequence[Floats]) -> Sequence[tuple[str, float]]:
+        """Return a name and the score of the match for each speaker of a recording, in order of number.
+
+        `voices` holds some samples of each speaker, float32[n] at 16 kHz, perhaps none. Speakers who are not registered
+        are `Unknown 0`, `Unknown 1`, … with the score `NO_SCORE`.
+
+        Raises:
+            ServiceError: speakers cannot be looked up now.
+        """
+        ...
+
+
+class UnknownSpeakers:
+    """`SpeakerNames` of a deployment without registered speakers."""
+
+    async def names(self, organization: str, voices: Sequence[Floats]) -> Sequence[tuple[str, float]]:
+        """Return `Unknown 0`, `Unknown 1`, … with the score `NO_SCORE`."""
+        return unknown_names(len(voices))
+
+
+def unknown_name(number: int) -> str:
+    """Return the name of a speaker who is not registered; each recording counts its own from 0."""
+    return f"Unknown {number}"
+
+
+def unknown_names(count: int) -> list[tuple[str, float]]:
+    """Return names and scores of so many speakers who are not registered."""
+    return [(unknown_name(number), NO_SCORE) for number in range(count)]

@@ -1,0 +1,40 @@
+"""A semaphore with a bounded queue."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from topics.errors import Unavailable
+
+MAX_WAITING: Final = 64
+
+
+class AdmissionSemaphore:
+    """Admits a few at a time, in order of arrival; refuses when too many wait."""
+
+    def __init__(self, limit: int, max_waiting: int = MAX_WAITING) -> None:
+        self._semaphore = asyncio.Semaphore(limit)
+        self._max_waiting = max_waiting
+        self._waiting = 0
+
+    @asynccontextmanager
+    async def admit(self) -> AsyncIterator[None]:
+        """Wait to be admitted, and hold the place.
+
+        Raises:
+            Unavailable: too many wait already.
+        """
+        if self._waiting >= self._max_waiting:
+            raise Unavailable("too many recordings wait already")
+        self._waiting += 1
+        try:
+            await self._semaphore.acquire()
+        finally:
+            self._waiting -= 1
+        try:
+            yield
+        finally:
+            self._semaphore.release()

@@ -1,0 +1,63 @@
+"""Names the speakers of a recording who are registered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from streams.models.protocol import Floats
+from streams.services.speaker_names import NO_SCORE
+from streams.speakers.embedder import VoiceEmbedder
+from streams.speakers.matching import NO_MATCH, Match, match, names_of
+from streams.speakers.store import EnrolledSpeaker, SpeakerStore
+from streams.voice.speech_segments import RATE
+
+#: With less speech a voice is not looked up.
+MIN_VOICE_S: Final = 0.5
+
+
+class SpeakerIdentification:
+    """Finds registered speakers; jobs use it as `streams.services.speaker_names.SpeakerNames`."""
+
+    def __init__(self, store: SpeakerStore, embedder: VoiceEmbedder) -> None:
+        """Look for the speakers of `store`."""
+        self._store = store
+        self._embedder = embedder
+
+    async def names(self, organization: str, voices: Sequence[Floats]) -> Sequence[tuple[str, float]]:
+        """Return a name and a score for each speaker of a recording, in order of number.
+
+        `voices` holds samples of each, float32[n] at 16 kHz, perhaps none. Speakers who are not registered are
+        `Unknown 0`, `Unknown 1`, … with the score -1.0.
+
+        Raises:
+            DirectoryDown: the store of speakers does not answer.
+            EngineAway: the speaker engine does not answer.
+        """
+        enrolled = await self._store.enrolled(organization)
+        # Without registered speakers the engine is not called, and need not be there.
+        matches = [NO_MATCH] * len(voices) if not enrolled else await self.matches(enrolled, voices)
+        scores = [NO_SCORE if each.name is None else each.score for each in matches]
+        return list(zip(names_of(matches), scores, strict=True))
+
+    async def matches(self, enrolled: Sequence[EnrolledSpeaker], voices: Sequence[Floats]) -> list[Match]:
+        """Return the match of each voice, float32[n] at 16 kHz; `NO_MATCH` for one that is not `long_enough`.
+
+        Raises:
+            EngineAway: the speaker engine does not answer.
+        """
+        embeddings = iter(await self._embedder.embed_all([voice for voice in voices if long_enough(voice)]))
+        matches = []
+        for voice in voices:
+            if long_enough(voice):
+                embedding = next(embeddings)
+                threshold = self._embedder.threshold(embedding, len(enrolled))
+                matches.append(match(embedding, enrolled, threshold))
+            else:
+                matches.append(NO_MATCH)
+        return matches
+
+
+def long_enough(voice: Floats) -> bool:
+    """Return whether float32[n] at 16 kHz is enough to know a voice by."""
+    return len(voice) >= MIN_VOICE_S * RATE

@@ -1,0 +1,198 @@
+"""Reads recordings that clients send: probed, decoded to samples and searched for speech, off the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import BinaryIO, Concatenate, Final, ParamSpec, TypeVar
+
+import numpy as np
+
+from streams.audio import wav
+from streams.audio.decode import open_file
+from streams.audio.resample import Resampler, resample
+from streams.models.protocol import Floats
+from streams.voice.activity import SileroDetector, bundled_detector
+from streams.voice.speech_segments import RATE, Hysteresis
+from topics import media
+from topics.errors import AudioError, AudioTooLong, EngineAway, EngineError, Unavailable
+from topics.media import Media
+from topics.ports.prober import Prober, ProbeResult
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+MAX_RECORDING_S: Final = 600
+#: A recording this short may be embedded whole; if it is a plain WAV file, it is read without a probe.
+SHORT_S: Final = 30
+SHORT_BYTES: Final = 4 * 1024 * 1024
+#: Processor time for decoding one recording: ten minutes of stereo take some three seconds, but a few megabytes of FLAC
+#: can hold ten minutes of sixteen silent channels at 384 kHz.
+CPU_SECONDS: Final = 20.0
+#: Two long recordings need two threads each at most; the others are for short ones, which do not wait for them.
+THREADS: Final = 8
+#: The least speech that a voice is enrolled with.
+MIN_SPEECH_S: Final = 1.0
+#: Where this share of the sampled frames is speech, two thirds of the recording are, and the vector of all of it points
+#: where that of the speech alone points: their cosine is about 0.9 or more.
+MOSTLY_SPEECH_SHARE: Final = 0.5
+#: Recordings that are sampled hold twice the least speech, since the share is an estimate; shorter ones are searched.
+MIN_SAMPLED_S: Final = 2 * MIN_SPEECH_S / MOSTLY_SPEECH_SHARE
+
+
+class RecordingReader:
+    """Reads files, each given as the descriptor of a seekable file, with threads of its own."""
+
+    def __init__(self, prober: Prober, load_detector: Callable[[], SileroDetector] = bundled_detector) -> None:
+        """Detect speech with what `load_detector` returns; it is called in the threads, each time."""
+        self._prober = prober
+        self._load_detector = load_detector
+        self._threads = ThreadPoolExecutor(THREADS, "speakers")
+
+    async def close(self) -> None:
+        """End the threads, once nothing is read."""
+        await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
+
+    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function in a thread; a caller that is cancelled waits for its end, so that admission bounds memory.
+
+        Raises:
+            EngineAway: a model in this process failed.
+        """
+        loop = asyncio.get_running_loop()
+        future = loop.run_in_executor(self._threads, lambda: function(*args, **kwargs))
+        try:
+            return await asyncio.shield(future)
+        except EngineError as error:
+            raise EngineAway(str(error)) from error
+        except asyncio.CancelledError:
+            await asyncio.gather(future, return_exceptions=True)
+            raise
+
+    async def short_wav(self, file: int) -> tuple[Floats, bytes] | None:
+        """Return the samples of a short plain WAV file, float32[n] at 16 kHz, and the file.
+
+        None for any other recording, which has to be probed before it is decoded.
+
+        Raises:
+            Unavailable: the disk does not give it.
+        """
+        return await self._read(read_short_wav, file)
+
+    async def probe(self, file: int) -> ProbeResult:
+        """Return the container, rate and length of a recording.
+
+        Raises:
+            AudioTooLong: its header says that it is longer than `MAX_RECORDING_S`.
+            AudioError: it is no audio that can be read.
+            Unavailable: the child process that probes cannot be had now.
+        """
+        with reopen(file) as source:
+            probed = await self._prober.probe(source.fileno(), None)
+        if probed.length_ms is not None and probed.length_ms > MAX_RECORDING_S * 1000:
+            raise AudioTooLong(f"the audio is longer than {MAX_RECORDING_S} s")
+        return probed
+
+    async def samples(self, file: int, probed: ProbeResult) -> Floats:
+        """Return the samples of a recording that was probed, float32[n] at 16 kHz: 38 MB for the longest.
+
+        Raises:
+            AudioTooLong: it is longer than `MAX_RECORDING_S`, whatever its header says.
+            AudioError: it is damaged, or takes more than `CPU_SECONDS` to decode.
+            Unavailable: the disk does not give it.
+        """
+        return await self._read(decode_recording, file, media.parse(probed.content_type))
+
+    async def _read(
+        self, function: Callable[Concatenate[BinaryIO, P], T], file: int, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        with reopen(file) as source:
+            try:
+                return await self.run(function, source, *args, **kwargs)
+            except OSError as error:
+                raise Unavailable(f"the recording cannot be read: {error.strerror}") from error
+
+    async def speech(self, samples: Floats) -> Floats:
+        """Return the speech in float32[n] at 16 kHz, without pauses.
+
+        Raises:
+            EngineAway: voice activity detection failed.
+        """
+        return await self.run(self._speech, samples)
+
+    @property
+    def detector(self) -> SileroDetector:
+        """The detector of speech; it is loaded at the first use, which takes a moment."""
+        return self._load_detector()
+
+    def _speech(self, samples: Floats) -> Floats:
+        segments = self.detector.segments(split_seconds(samples), Hysteresis())
+        pieces = [samples[round(segment.start_s * RATE) : round(segment.end_s * RATE)] for segment in segments]
+        return np.concatenate(pieces) if pieces else samples[:0]
+
+    def is_mostly_speech(self, samples: Floats) -> bool:
+        """Return whether float32[n] at 16 kHz, `MIN_SAMPLED_S` or more, is speech with few pauses; blocks, for `run`.
+
+        False may be wrong: only some of the frames are looked at.
+
+        Raises:
+            EngineError: the model failed.
+        """
+        probabilities = self.detector.sampled_probabilities(samples)
+        return bool(np.mean(probabilities >= Hysteresis().on) >= MOSTLY_SPEECH_SHARE)
+
+
+def reopen(file: int) -> BinaryIO:
+    """Open a descriptor's file once more, so that its owner may close it while it is read here.
+
+    Raises:
+        Unavailable: the process has too many files open.
+    """
+    try:
+        return os.fdopen(os.dup(file), "rb")
+    except OSError as error:
+        raise Unavailable(f"the recording cannot be opened: {error.strerror}") from error
+
+
+def split_seconds(samples: Floats) -> list[Floats]:
+    """Return float32[n] at 16 kHz in blocks of a second."""
+    return np.split(samples, range(RATE, len(samples), RATE))
+
+
+def read_short_wav(source: BinaryIO) -> tuple[Floats, bytes] | None:
+    """Return the samples of a short plain WAV file, float32[n] at 16 kHz, and the file; None for any other file."""
+    source.seek(0)
+    data = source.read(SHORT_BYTES + 1)
+    audio = wav.read_plain(data) if len(data) <= SHORT_BYTES and wav.looks_plain(data) else None
+    if audio is None or len(audio.samples) > SHORT_S * audio.rate:
+        return None
+    return resample(audio.samples, audio.rate, RATE), data
+
+
+def decode_recording(source: BinaryIO, declared: Media) -> Floats:
+    """Decode a whole file to float32[n] at 16 kHz.
+
+    Raises:
+        AudioTooLong: it is longer than `MAX_RECORDING_S`, whatever its header says.
+        AudioError: it is damaged, or takes more than `CPU_SECONDS` to decode.
+    """
+    source.seek(0)
+    audio = open_file(source, declared, MAX_RECORDING_S)
+    resampler = Resampler(audio.rate, RATE)
+    # Pages that are never written to take no memory: the unused rest of the array costs nothing.
+    samples, end = np.empty(MAX_RECORDING_S * RATE + 1, np.float32), 0
+
+    def append(block: Floats) -> int:
+        samples[end : end + len(block)] = block
+        return end + len(block)
+
+    try:
+        for block in audio.blocks(CPU_SECONDS):
+            end = append(resampler.feed(block))
+    except AudioTooLong:
+        raise
+    except AudioError as error:
+        raise AudioError(audio.fault(error)) from error
+    return samples[: append(resampler.finish())]

@@ -30,18 +30,18 @@ AdminUrl = Annotated[
 
 
 def administer(url: str | None, story: Callable[[Administration], Awaitable[T]]) -> T:
-    """Return what `story` returns; `url` as `AdminUrl`.
+    """Return what `story` returns, which is called with the administration of the service at `url`, or of this machine.
 
     Raises:
-        EarshotError: as `administration`; or an argument of the command is not UTF-8.
+        EarshotError: the service or the database cannot be used, or an argument of the command is not UTF-8.
     """
 
-    async def told() -> T:
-        async with administration(url) as chosen:
-            return await story(chosen)
+    async def run() -> T:
+        async with administration(url) as accounts:
+            return await story(accounts)
 
     try:
-        return asyncio.run(told())
+        return asyncio.run(run())
     except UnicodeEncodeError as error:
         if error.encoding != "utf-8":  # of what is printed, where that takes fewer letters
             raise

@@ -41,7 +41,7 @@ def analyze(
 ) -> None:
     """Send recordings, one after another, and print what was said and heard in each.
 
-    Exit status 1 when a file failed or a service of its job did; each is named, and what the others found is printed.
+    Exit status 1 when a file or a service of its job failed; each is named, and all other results are printed.
     """
     if len(files) > 1 and (srt or vtt or idempotency_key):
         raise BadRequest("--srt, --vtt and --idempotency-key are for one file")
@@ -60,16 +60,16 @@ def analyze(
         translation_target_lang=translate,
         audio_insights_prompt=prompt,
     )
-    done = 0
+    whole = 0
     with remote.connected(url, key) as client:
         for file in files:
             with remote.printed(file):
-                done += _done(client, file, options, idempotency_key, json, srt, vtt)
-    if done < len(files):
+                whole += _analyze(client, file, options, idempotency_key, json, srt, vtt)
+    if whole < len(files):
         raise typer.Exit(1)
 
 
-def _done(
+def _analyze(
     client: Client,
     file: Path,
     options: JobOptions,
@@ -78,33 +78,33 @@ def _done(
     srt: Path | None,
     vtt: Path | None,
 ) -> bool:
-    """Send a file and print what became of it; return True when nothing of it failed."""
-    job = _sent(client, file, options, idempotency_key)
-    whole = _told(file, _followed(client, job), json)
+    """Send a file and print its result; return True when nothing of it failed."""
+    job_id = _send(client, file, options, idempotency_key)
+    whole = _print_result(file, _completion(client, job_id), json)
     if srt:
-        srt.write_text(client.job_captions(job, "srt"), encoding="utf-8")
+        srt.write_text(client.job_captions(job_id, "srt"), encoding="utf-8")
     if vtt:
-        vtt.write_text(client.job_captions(job, "vtt"), encoding="utf-8")
+        vtt.write_text(client.job_captions(job_id, "vtt"), encoding="utf-8")
     return whole
 
 
-def _sent(client: Client, file: Path, options: JobOptions, idempotency_key: str | None) -> str:
+def _send(client: Client, file: Path, options: JobOptions, idempotency_key: str | None) -> str:
     with _bar() as bar, bar.open(file, "rb", description="sending") as opened:
         return client.analyze_file(opened, options, name=file.name, idempotency_key=idempotency_key).id
 
 
-def _followed(client: Client, job: str) -> JobEvent:
-    """Return the event that completed a job; who stops listening is told which it was."""
+def _completion(client: Client, job_id: str) -> JobEvent:
+    """Return the event that completes a job. Where waiting ends early, print the id with which the job can be read."""
     from app.client import ServiceUnreachable
 
     with _bar() as bar:
         task = bar.add_task("analysing", total=1.0)
         try:
-            for event in client.job_events(job):
+            for event in client.job_events(job_id):
                 if event.kind == "progress":
                     bar.update(task, completed=event.progress.progress)
         except (KeyboardInterrupt, ServiceUnreachable):
-            typer.echo(f"earshot: job {job} goes on without you", err=True)
+            typer.echo(f"earshot: job {job_id} goes on without you", err=True)
             raise
     return event
 
@@ -117,7 +117,7 @@ def _bar() -> Progress:
     return Progress(console=console, transient=True, disable=not console.is_terminal)
 
 
-def _told(file: Path, event: JobEvent, json: bool) -> bool:
+def _print_result(file: Path, event: JobEvent, json: bool) -> bool:
     """Print a result; return True when no service failed."""
     result = event.result
     if json:

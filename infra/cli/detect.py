@@ -39,10 +39,10 @@ def detect(
     tag_sensitivity: remote.TagSensitivity = None,
 ) -> None:
     """Send files and print the sounds in each, in the order given; exit status 1 when a file failed."""
-    wanted = remote.sensitivity(sensitivity, tag_sensitivity)
+    sensitivities = remote.sensitivity(sensitivity, tag_sensitivity)
     failed = False
     with remote.connected(url, key) as client:
-        for report in _reports(client, files, wanted, jobs):
+        for report in _reports(client, files, sensitivities, jobs):
             _print_json(report) if json else _print_table(report)
             if report.error is not None:
                 failed = True

@@ -43,9 +43,9 @@ def listen(
     from app.client import SessionOptions
 
     source = _source(file, speed, rate, sample_format, channels)
-    wanted = remote.sensitivity(sensitivity, tag_sensitivity)
+    sensitivities = remote.sensitivity(sensitivity, tag_sensitivity)
     with remote.connected(url, key) as client:
-        session = client.create_session(SessionOptions("stream", source.content_type, wanted))
+        session = client.create_session(SessionOptions("stream", source.content_type, sensitivities))
         with _screen(source.seconds) as (show, advance):
             reader = _Reader(client, session.id, show, whole)
             try:

@@ -86,8 +86,8 @@ def _decoded(path: Path) -> Iterator[bytes]:
 
 
 def _piped(pipe: BinaryIO, rate: int, frame: int) -> Iterator[bytes]:
-    wanted = int(rate * BLOCK_SECONDS) * frame
-    while block := pipe.read(wanted):
+    size = int(rate * BLOCK_SECONDS) * frame
+    while block := pipe.read(size):
         whole = len(block) // frame * frame
         if whole:
             yield block[:whole]

@@ -43,7 +43,11 @@ def connected(url: str, key: str) -> Iterator[Client]:
 
 @contextmanager
 def connected_organization(url: str, org_key: str) -> Iterator[Client]:
-    """Yield a client that speaks for an organization; errors as `connected`."""
+    """Yield a client with the key of an organization.
+
+    Raises:
+        EarshotError: no key was given, or whatever went wrong with the service, in words that name what to look at.
+    """
     if not org_key:
         raise EarshotError("no organization key: give --org-key or set EARSHOT_ORG_KEY")
     with _client(url, org_key=org_key) as client:
@@ -78,10 +82,10 @@ def _client(url: str, key: str = "", org_key: str = "") -> Iterator[Client]:
         with Client(url, key, org_key=org_key) as client:
             yield client
     except (EarshotClientError, OSError, httpx2.InvalidURL) as error:
-        raise EarshotError(_said(error, url, "organization" if org_key else "project")) from None
+        raise EarshotError(_message(error, url, "organization" if org_key else "project")) from None
 
 
-def _said(error: Exception, url: str, whose: str) -> str:
+def _message(error: Exception, url: str, whose: str) -> str:
     from app.client import ServiceUnreachable, WrongKey
 
     if isinstance(error, ServiceUnreachable):

@@ -43,15 +43,15 @@ def show_turns(file: str, turns: Sequence[SpeakerTurn]) -> None:
     Console(highlight=False).print(Group(_text(file, "bold"), table if turns else Text("no speech"), Text()))
 
 
-def _insights(found: Insights) -> RenderableType:
+def _insights(insights: Insights) -> RenderableType:
     table = _table("insights", "", "")
     for name, value in (
-        ("environment", found.primary_sound_environment),
-        ("situation", found.situation_summary),
-        ("notable", ", ".join(found.notable_events)),
-        ("language", found.detected_language),
-        ("what was said", found.speech_content_summary),
-        ("keywords", ", ".join(found.keywords or ())),
+        ("environment", insights.primary_sound_environment),
+        ("situation", insights.situation_summary),
+        ("notable", ", ".join(insights.notable_events)),
+        ("language", insights.detected_language),
+        ("what was said", insights.speech_content_summary),
+        ("keywords", ", ".join(insights.keywords or ())),
     ):
         if value:
             table.add_row(name, _text(value))

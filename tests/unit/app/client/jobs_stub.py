@@ -122,7 +122,7 @@ class JobStub:
         if fault == "busy":
             return JSONResponse({"error": "queues are full"}, 503, {"Retry-After": "0.01"})
         job = f"j{request.headers['idempotency-key'][:8]}"
-        self.jobs[job] = _sent(request, body)
+        self.jobs[job] = _upload(request, body)
         return Cut() if fault == "lost" else JSONResponse({"job_id": job, "status": "accepted", "created_at": "now"})
 
     async def job(self, request: Request) -> Response:
@@ -160,12 +160,12 @@ async def _pieces(sent: bytes) -> AsyncIterator[bytes]:
         yield sent[at : at + 7]
 
 
-def _sent(request: Request, body: bytes) -> Sent:
+def _upload(request: Request, body: bytes) -> Sent:
     message = message_from_bytes(b"Content-Type: " + request.headers["content-type"].encode() + b"\r\n\r\n" + body)
     _, options, audio = message.walk()
-    wanted, data = (cast(bytes, part.get_payload(decode=True)) for part in (options, audio))
+    options_text, data = (cast(bytes, part.get_payload(decode=True)) for part in (options, audio))
     name = body.split(b'filename="')[1].split(b'"')[0].decode()
-    return Sent(json.loads(wanted), name, audio.get_content_type(), data, dict(request.headers))
+    return Sent(json.loads(options_text), name, audio.get_content_type(), data, dict(request.headers))
 
 
 def error(status: int, message: str, **more: object) -> Response:

@@ -53,7 +53,8 @@ def test_nothing_said_and_nothing_heard(jobs: JobStub, wav: Path, capsys: pytest
     empty = {"status": "success", "results": []}
     jobs.result = {"sound_event_detection": empty, "speech_analysis": empty, "metadata": {}}
     _, out, _ = analyze(capsys, jobs, wav)
-    assert out == [str(wav), "no speech", "no sound recognised", ""]
+    # A long path is folded.
+    assert ("".join(out[:-3]), out[-3:]) == (str(wav), ["no speech", "no sound recognised", ""])
 
 
 def test_nothing_reaches_the_terminal_but_text(jobs: JobStub, wav: Path, capsys: pytest.CaptureFixture[str]) -> None:

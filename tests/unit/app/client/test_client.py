@@ -57,7 +57,7 @@ def test_a_stream_with_lost_answers_and_a_busy_service(stub: Stub) -> None:
 
 
 def test_the_same_on_asyncio(stub: Stub) -> None:
-    async def told() -> list[Event]:
+    async def run() -> list[Event]:
         async with AsyncClient(stub.url, KEY, sleep=no_pause) as client:
             session = await client.create_session(PCM)
             stub.faults.extend(["lost", "busy"])
@@ -70,14 +70,14 @@ def test_the_same_on_asyncio(stub: Stub) -> None:
             await client.delete_session(session.id)
             return events
 
-    assert names(asyncio.run(told())) == HEARD
+    assert names(asyncio.run(run())) == HEARD
 
 
 def test_a_file_goes_in_chunks(stub: Stub, tmp_path: Path) -> None:
     path = tmp_path / "street.wav"
     path.write_bytes(WAV + bytes(_media.CHUNK))
 
-    async def told() -> list[Event]:
+    async def run() -> list[Event]:
         async with AsyncClient(stub.url, KEY) as client:
             return [event async for event in client.detect(path)]
 
@@ -86,7 +86,7 @@ def test_a_file_goes_in_chunks(stub: Stub, tmp_path: Path) -> None:
     assert [len(chunk) for chunk in stub.only.chunks] == [_media.CHUNK, len(WAV)]
     assert stub.only.opening["content_type"] == "audio/wav"
     assert stub.only.opening["file_name"] == "street.wav"
-    assert names(asyncio.run(told())) == HEARD
+    assert names(asyncio.run(run())) == HEARD
 
 
 def test_failures_have_names(stub: Stub, tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_nobody_there() -> None:
         (b"", None),
     ],
 )
-def test_content_types_are_told_by_the_first_bytes(head: bytes, kind: str | None) -> None:
+def test_the_first_bytes_tell_the_content_type(head: bytes, kind: str | None) -> None:
     assert _media.content_type(head) == kind
 
 

@@ -68,7 +68,7 @@ def test_a_job_from_beginning_to_end(jobs: JobStub, wav: Path) -> None:
 
 
 def test_the_same_on_asyncio(jobs: JobStub, wav: Path) -> None:
-    async def told() -> list[JobEvent]:
+    async def run() -> list[JobEvent]:
         async with AsyncClient(jobs.url, KEY, sleep=no_pause) as shell:
             jobs.faults.extend(["lost", "busy"])
             with wav.open("rb") as file:
@@ -87,7 +87,7 @@ def test_the_same_on_asyncio(jobs: JobStub, wav: Path) -> None:
                 await shell.job_result(job.id)
             return events
 
-    assert [one.kind for one in asyncio.run(told())] == KINDS
+    assert [one.kind for one in asyncio.run(run())] == KINDS
 
 
 def test_results_have_types(jobs: JobStub, wav: Path) -> None:
@@ -141,7 +141,7 @@ def test_refusals_have_names(jobs: JobStub, wav: Path, status: int, kind: type[R
     assert raised.value.status == status
 
 
-def test_a_wrong_key_is_told(jobs: JobStub, wav: Path) -> None:
+def test_a_wrong_key(jobs: JobStub, wav: Path) -> None:
     with client(jobs, "another") as shell, pytest.raises(WrongKey, match="Invalid API key"):
         shell.analyze_file(wav)
 

@@ -71,7 +71,7 @@ def test_turns_have_types(speakers: SpeakerStub, wav: Path) -> None:
 
 
 def test_the_same_on_asyncio(speakers: SpeakerStub, wav: Path) -> None:
-    async def told() -> list[str]:
+    async def run() -> list[str]:
         async with AsyncClient(speakers.url, org_key=ORG_KEY, sleep=no_pause) as shell:
             assert await shell.add_voice("Anna_Kim", wav) == ANNA
             assert await shell.speakers() == (ANNA,)
@@ -80,7 +80,7 @@ def test_the_same_on_asyncio(speakers: SpeakerStub, wav: Path) -> None:
             await shell.delete_speaker("Anna_Kim")
             return names
 
-    assert asyncio.run(told()) == ["Anna_Kim", "Unknown 0", "Unknown 1"]
+    assert asyncio.run(run()) == ["Anna_Kim", "Unknown 0", "Unknown 1"]
     assert not speakers.voices
 
 
@@ -122,7 +122,7 @@ def test_an_engine_that_is_away_had_its_time(speakers: SpeakerStub, wav: Path) -
     assert speakers.requests == ["POST voice", "POST recognition"]
 
 
-def test_broken_rules_are_told_in_the_services_words(speakers: SpeakerStub, wav: Path) -> None:
+def test_a_broken_rule_has_the_message_of_the_service(speakers: SpeakerStub, wav: Path) -> None:
     with client(speakers) as shell:
         with pytest.raises(SpeakerRequestRefused, match="only alphabet, number and underscore") as raised:
             shell.add_voice("Anna Kim", wav)
@@ -145,14 +145,14 @@ def test_refusals_have_names(speakers: SpeakerStub, wav: Path) -> None:
 
 
 @pytest.mark.parametrize("body", [{"data": None, "error": "", "debug": ""}, {"data": {}}, [1], {"error": ""}])
-def test_what_is_no_envelope_is_told(speakers: SpeakerStub, body: object) -> None:
+def test_what_is_no_envelope(speakers: SpeakerStub, body: object) -> None:
     speakers.refusals.append(JSONResponse(body))
     with client(speakers) as shell, pytest.raises(ServiceUnreachable, match="does not speak this interface"):
         shell.speakers()
 
 
 @pytest.mark.parametrize("key", ["", "another"])
-def test_a_wrong_key_is_told(speakers: SpeakerStub, wav: Path, key: str) -> None:
+def test_a_wrong_key(speakers: SpeakerStub, wav: Path, key: str) -> None:
     with client(speakers, key) as shell, pytest.raises(WrongKey, match="organization not found"):
         shell.add_voice("Anna_Kim", wav)
     with Client(speakers.url, KEY) as shell, pytest.raises(WrongKey, match="organization not found"):

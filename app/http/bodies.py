@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from app.http.errors import ClientGone, TooLargeToRead
+from app.http.faults import Fault, faults
 from topics.errors import BadRequest, TooLarge
 
 T = TypeVar("T")
@@ -88,20 +88,9 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise BadRequest(_explain(str(error))) from None
+        fault = next(faults(decoder.type, body), Fault((), "value_error", str(error)))
+        raise BadRequest(f"{'.'.join(fault.place) or 'body'}: {fault.message}") from None
     except UnicodeDecodeError:
         raise BadRequest("body: not UTF-8") from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise BadRequest(f"body: not JSON ({error})") from None
-
-
-_AT: Final = re.compile(r"(?P<fault>.*) - at `(?:key in )?\$\.?(?P<field>[^`]*)`", re.DOTALL)
-_MISSING: Final = re.compile(r"Object missing required field `(?P<field>.*)`")
-
-
-def _explain(message: str) -> str:
-    if missing := _MISSING.fullmatch(message):
-        return f"{missing['field']}: required"
-    if at := _AT.fullmatch(message):
-        return f"{at['field'] or 'body'}: {at['fault']}"
-    return f"body: {message}"

@@ -11,7 +11,7 @@ import msgspec
 import pybase64
 
 from app.http.uploads import Spool
-from app.jobs.options import AnalyzeFields, invalid, parse, read_fields
+from app.jobs.options import AnalyzeFields, check_length, decoded, invalid
 from topics.errors import AudioError, EarshotError, TooLarge
 
 T = TypeVar("T")
@@ -46,10 +46,10 @@ _BODY: Final = msgspec.json.Decoder(Body)
 _TEXT: Final = msgspec.json.Decoder(str)
 
 
-def read_content(body: Spool, judge: Callable[[AnalyzeFields], T], audio: Spool, limit: int) -> T:
-    """Return what `judge` makes of the fields, and write the recording, at most `limit` bytes, to `audio`.
+def read_content(body: Spool, interpret: Callable[[AnalyzeFields], T], audio: Spool, limit: int) -> T:
+    """Return what `interpret` makes of the fields, and write the recording, at most `limit` bytes, to `audio`.
 
-    Memory: the recording once as text; the body is mapped. Errors of `judge` pass through.
+    Memory: the recording once as text; the body is mapped. Errors of `interpret` pass through.
 
     Raises:
         Invalid: no JSON object, or a field that is missing or of another type.
@@ -57,25 +57,25 @@ def read_content(body: Spool, judge: Callable[[AnalyzeFields], T], audio: Spool,
         TooLarge: it is longer than `limit`.
     """
     try:
-        return _read(body, judge, audio, limit)
+        return _read(body, interpret, audio, limit)
     except EarshotError as error:
         # Its frames hold the recording; they must not live for as long as the error.
         error.__context__ = None
         raise error.with_traceback(None) from error.__cause__
 
 
-def _read(body: Spool, judge: Callable[[AnalyzeFields], T], audio: Spool, limit: int) -> T:
+def _read(body: Spool, interpret: Callable[[AnalyzeFields], T], audio: Spool, limit: int) -> T:
     if not body.size:
-        raise invalid("missing", "Field required")
-    content = _decoded(mmap.mmap(body.fileno(), 0, access=mmap.ACCESS_READ))
+        raise invalid("missing", "required")
+    content = _unread_body(mmap.mmap(body.fileno(), 0, access=mmap.ACCESS_READ))
     recording = content.recording
-    judged = judge(read_fields(_fields(content, recording)))
+    request = interpret(decoded(AnalyzeFields, _without_recording(content)))
     assert recording is not None  # else `audio` was missing
     _decode(_text(recording), audio, limit)
-    return judged
+    return request
 
 
-def _decoded(mapped: mmap.mmap) -> Body:
+def _unread_body(mapped: mmap.mmap) -> Body:
     try:
         return _BODY.decode(mapped)
     except msgspec.ValidationError:
@@ -85,13 +85,17 @@ def _decoded(mapped: mmap.mmap) -> Body:
         raise invalid("json_invalid", f"JSON decode error: {error}") from None
 
 
-def _fields(content: Body, recording: msgspec.Raw | None) -> dict[str, object]:
-    """Return the fields with the recording replaced by the empty text, or by no text where it is none."""
-    small = {name: getattr(content, name) for name in ("samplerate", "options", "content_type", "filename")}
-    fields = {name: parse(memoryview(raw), name) for name, raw in small.items() if raw is not msgspec.UNSET}
-    if recording is not None:
-        fields["audio"] = "" if memoryview(recording)[0] == _QUOTE else None
-    return fields
+def _without_recording(content: Body) -> bytes:
+    """Return the body as JSON with an empty text for the recording, or null where the recording is no text."""
+    members: list[tuple[str, bytes | memoryview]] = []
+    for name in ("samplerate", "options", "content_type", "filename"):
+        raw = getattr(content, name)
+        if raw is not msgspec.UNSET:
+            check_length(memoryview(raw), name)
+            members.append((name, memoryview(raw)))
+    if content.recording is not None:
+        members.append(("audio", b'""' if memoryview(content.recording)[0] == _QUOTE else b"null"))
+    return b"{%s}" % b",".join(b'"%s":%s' % (name.encode("ascii"), text) for name, text in members)
 
 
 def _text(recording: msgspec.Raw) -> str:

@@ -1,67 +1,49 @@
-"""The JSON of an analyze request, judged field by field: what is wrong becomes the details of a 422."""
+"""The fields of an analyze request: what is wrong with them becomes the details of a 422."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from itertools import islice
+from typing import Annotated, Final, TypeVar
 
-import orjson
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic_core import ErrorDetails
+import msgspec
 
 from app.http.bodies import SMALL_BODY
 from app.http.errors import Invalid
+from app.http.faults import NOT_JSON, Text, faults
 from topics.errors import BadRequest
 from topics.jobs import options
 from topics.jobs.options import Options
 
-#: Bytes of the options as JSON.
-OPTIONS_BYTES: Final = SMALL_BODY
+T = TypeVar("T")
+
+#: Bytes of one field as JSON.
+FIELD_BYTES: Final = SMALL_BODY
 PROMPT_CHARACTERS: Final = 16 * 1024
 #: A request can have as many faults as it has fields; the first ones will do.
-MOST_DETAILS: Final = 64
-#: Built with the first request: that takes a tenth of a second, which a start need not wait for.
-_STRICT: Final = ConfigDict(extra="forbid", strict=True, defer_build=True)
+MAX_DETAILS: Final = 64
 
-Language = Annotated[str, Field(pattern=r"^[A-Za-z-]{1,16}$")]
+#: The end is not before a line break, as `$` would allow.
+Language = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z-]{1,16}(?!\n)$")]
 
 
-class JobOptions(BaseModel):
-    """`topics.jobs.options.Options` as a client writes it; null where None is the default."""
+class RequestOptions(Options, frozen=True, array_like=False, forbid_unknown_fields=True):
+    """The options as a client writes them: an object, whose texts have bounds; null where None is the default."""
 
-    model_config = _STRICT
-
-    sound_event_detection: bool = False
-    speech_analysis: bool = False
-    audio_insights: bool = False
-    caption: bool = False
-    speaker_profile: bool = False
-    translation: bool = False
-    speaker_diarization: bool | None = None
-    speech_model: Annotated[str, Field(min_length=1, max_length=128)] | None = None
-    speech_lang: Language = "multi"
+    speech_model: Annotated[str, msgspec.Meta(min_length=1, max_length=128)] | None = None
+    speech_lang: Language = options.ANY_LANGUAGE
     translation_target_lang: Language = "en"
-    audio_insights_prompt: Annotated[str, Field(max_length=PROMPT_CHARACTERS)] | None = None
+    audio_insights_prompt: Annotated[str, msgspec.Meta(max_length=PROMPT_CHARACTERS)] | None = None
 
 
-def _whole(value: object) -> object:
-    """16000.0 is a whole number in JSON, which knows no other kind."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+class AnalyzeFields(msgspec.Struct, frozen=True):
+    """Everything of an analyze request in JSON but its audio, of which only the type is checked here."""
 
-
-class AnalyzeFields(BaseModel):
-    """Everything of an analyze request but its audio, of which only the type is judged here."""
-
-    model_config = ConfigDict(strict=True, defer_build=True)
-
-    samplerate: Annotated[int, BeforeValidator(_whole), Field(gt=0, lt=2**31)]
+    #: Hz; a whole number, in JSON with a fraction of 0 or without.
+    samplerate: Annotated[float, msgspec.Meta(gt=0, lt=2**31, multiple_of=1)]
     audio: str
-    options: JobOptions
-    content_type: Annotated[str, Field(max_length=255)] | None = None
+    options: RequestOptions
+    content_type: Annotated[str, msgspec.Meta(max_length=255)] | None = None
     filename: str | None = None
-
-
-_OPTIONS: Final = TypeAdapter(JobOptions)
-_FIELDS: Final = TypeAdapter(AnalyzeFields)
 
 
 def invalid(kind: str, message: str, *place: str) -> Invalid:
@@ -69,62 +51,35 @@ def invalid(kind: str, message: str, *place: str) -> Invalid:
     return Invalid([{"type": kind, "loc": ["body", *place], "msg": message}])
 
 
-def too_long(place: str) -> Invalid:
-    """Return the `Invalid` of a field that is longer than `OPTIONS_BYTES`."""
-    return invalid("too_long", f"Longer than {OPTIONS_BYTES} bytes", place)
+def check_length(text: Text, place: str) -> None:
+    """Raise Invalid where a field is longer than `FIELD_BYTES`."""
+    if len(text) > FIELD_BYTES:
+        raise invalid("too_long", f"Longer than {FIELD_BYTES} bytes", place)
 
 
-def parse(text: bytes | memoryview, place: str) -> object:
-    """Read the JSON of the field at `place`, such as the options.
-
-    Raises:
-        Invalid: too long, or not JSON.
-    """
-    if len(text) > OPTIONS_BYTES:
-        raise too_long(place)
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise invalid("json_invalid", f"JSON decode error: {error}", place) from None
-
-
-def read_options(content: object) -> Options:
-    """Judge the options of a form.
+def decoded(schema: type[T], text: Text, *place: str) -> T:
+    """Return the JSON at `place` in a body, decoded.
 
     Raises:
-        Invalid: a key that is unknown, or a value of another type.
-        BadRequest: options that do not fit together.
+        Invalid: it is not JSON, or not of this schema.
     """
     try:
-        return agreed(_OPTIONS.validate_python(content))
-    except ValidationError as error:
-        raise _invalid(error, "options") from None
+        return msgspec.json.decode(text, type=schema)
+    except NOT_JSON:
+        details = [
+            {"type": fault.kind, "loc": ["body", *fault.place], "msg": fault.message}
+            for fault in islice(faults(schema, text, place), MAX_DETAILS)
+        ]
+        raise Invalid(details) from None
 
 
-def read_fields(content: dict[str, object]) -> AnalyzeFields:
-    """Judge the fields of an analyze request; Invalid as `read_options`."""
-    try:
-        return _FIELDS.validate_python(content)
-    except ValidationError as error:
-        raise _invalid(error) from None
-
-
-def agreed(chosen: JobOptions) -> Options:
+def consistent_options(chosen: RequestOptions) -> Options:
     """Return options that fit together.
 
     Raises:
         BadRequest: they do not; the message is the contract's.
     """
-    wanted = Options(**chosen.model_dump())
-    if (fault := options.fault(wanted)) is not None:
+    result = Options(**msgspec.structs.asdict(chosen))
+    if (fault := options.fault(result)) is not None:
         raise BadRequest(fault)
-    return wanted
-
-
-def _invalid(error: ValidationError, *place: str) -> Invalid:
-    details = error.errors(include_url=False, include_context=False, include_input=False)
-    return Invalid([_detail(detail, place) for detail in details[:MOST_DETAILS]])
-
-
-def _detail(detail: ErrorDetails, place: tuple[str, ...]) -> dict[str, Any]:
-    return {"type": detail["type"], "loc": ["body", *place, *detail["loc"]], "msg": detail["msg"]}
+    return result

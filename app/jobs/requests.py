@@ -16,7 +16,7 @@ from app.http.multipart import NAME_CHARACTERS, Form
 from app.http.uploads import Spool
 from app.jobs.content import read_content
 from app.jobs.context import JobContext
-from app.jobs.options import AnalyzeFields, agreed, invalid, parse, read_options
+from app.jobs.options import AnalyzeFields, RequestOptions, check_length, consistent_options, decoded, invalid
 from topics import media
 from topics.jobs.options import Options
 from topics.media import Media
@@ -51,14 +51,15 @@ async def read_json(call: Call, context: JobContext, limit: int, audio: Spool) -
         AudioError: the audio is not base64.
         TooLarge, RequestTimeout, ClientGone: the body does not arrive as it should.
     """
-    read = partial(read_content, judge=_request_of_fields, audio=audio, limit=context.analyze_limit)
+    read = partial(read_content, interpret=_request_of_fields, audio=audio, limit=context.analyze_limit)
     async with context.uploads.spool() as body:
         await context.uploads.receive(call, limit, body.write)
         return await asyncio.get_running_loop().run_in_executor(_DECODING, read, body)
 
 
 def _request_of_fields(fields: AnalyzeFields) -> JobRequest:
-    return _job_request(agreed(fields.options), fields.content_type or "", fields.filename or "", fields.samplerate)
+    options = consistent_options(fields.options)
+    return _job_request(options, fields.content_type or "", fields.filename or "", int(fields.samplerate))
 
 
 async def read_form(call: Call, context: JobContext, limit: int, audio: Spool) -> JobRequest:
@@ -73,8 +74,10 @@ async def read_form(call: Call, context: JobContext, limit: int, audio: Spool) -
     options = form.close()
     for part in ("options", "audio"):
         if part not in form.seen:
-            raise invalid("missing", "Field required", part)
-    return _job_request(read_options(parse(options, "options")), form.content_type, form.filename)
+            raise invalid("missing", "required", part)
+    check_length(options, "options")
+    chosen = consistent_options(decoded(RequestOptions, options, "options"))
+    return _job_request(chosen, form.content_type, form.filename)
 
 
 def _job_request(options: Options, declared: str, filename: str, samplerate: int | None = None) -> JobRequest:

@@ -263,6 +263,7 @@ FAULTS: list[tuple[dict[str, object], list[tuple[str, list[str]]]]] = [
     ({"options": {"caption": "yes"}}, [("bool_type", ["options", "caption"])]),
     ({"options": {"caption": None}}, [("bool_type", ["options", "caption"])]),
     ({"options": {"speech_lang": "e n"}}, [("string_pattern_mismatch", ["options", "speech_lang"])]),
+    ({"options": {"speech_lang": "en\n"}}, [("string_pattern_mismatch", ["options", "speech_lang"])]),
     (
         {"options": {"translation_target_lang": "x" * 17}},
         [("string_pattern_mismatch", ["options", "translation_target_lang"])],

@@ -1,0 +1,120 @@
+"""What is wrong with a body of JSON, place by place: asked for only where decoding it has failed.
+
+The schema of a body is a msgspec struct. Its decoder says in a sentence what was wrong first; here the fields are
+decoded one by one, so that every fault has its place and its kind. Only fields of the schema are made into objects:
+those of any JSON can be many times its size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+from msgspec import NODEFAULT, UNSET, Raw, UnsetType
+from msgspec.inspect import BoolType, FloatType, IntType, NoneType, StrType, StructType, Type, UnionType, type_info
+
+Text = bytes | memoryview
+
+#: What decoding raises for bytes that are not JSON.
+NOT_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+_DIGITS: Final = b"-0123456789"
+#: For a type of a schema: what kinds of faults call it, and with what a value of it begins.
+_TYPES: Final[Mapping[type[Type], tuple[str, bytes]]] = {
+    BoolType: ("bool", b"tf"),
+    FloatType: ("float", _DIGITS),
+    IntType: ("int", _DIGITS),
+    StrType: ("string", b'"'),
+    StructType: ("model", b"{"),
+}
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """What is wrong at one place of a body."""
+
+    #: Names of fields, from the outermost; empty for the body itself.
+    place: tuple[str, ...]
+    #: In pydantic's names, which other services use too: `missing`, `extra_forbidden`, `json_invalid`, `int_type`, ...
+    kind: str
+    message: str
+
+
+def faults(schema: Any, text: Text, place: tuple[str, ...] = ()) -> Iterator[Fault]:
+    """Yield what keeps JSON from being decoded as `schema`; nothing where it can be decoded."""
+    try:
+        msgspec.json.decode(text, type=schema)
+    except msgspec.ValidationError as error:
+        fields = _fields(schema, text)
+        if fields is None:
+            yield Fault(place, _kind(schema, text), str(error))
+        else:
+            yield from _field_faults(schema, fields, place)
+    except NOT_JSON as error:
+        yield Fault(place, "json_invalid", f"JSON decode error: {error}")
+
+
+def _field_faults(schema: type[msgspec.Struct], fields: Mapping[str, Text], place: tuple[str, ...]) -> Iterator[Fault]:
+    unknown = dict(fields)
+    for field in msgspec.structs.fields(schema):
+        name = field.encode_name
+        text = unknown.pop(name, None)
+        if text is not None:
+            yield from faults(field.type, text, (*place, name))
+        elif field.default is NODEFAULT and field.default_factory is NODEFAULT:
+            yield Fault((*place, name), "missing", "required")
+    for name in unknown:
+        yield Fault((*place, name), "extra_forbidden", "unknown field")
+
+
+def _fields(schema: Any, text: Text) -> Mapping[str, Text] | None:
+    """Return the fields of a struct unread, unknown ones only where they are forbidden; None where there are none."""
+    if not (isinstance(schema, type) and issubclass(schema, msgspec.Struct)):
+        return None
+    fields: Mapping[str, Raw | UnsetType]
+    try:
+        if schema.__struct_config__.forbid_unknown_fields:
+            fields = msgspec.json.decode(text, type=dict[str, Raw])
+        else:
+            fields = msgspec.structs.asdict(msgspec.json.decode(text, type=_unread(schema)))
+    except (msgspec.ValidationError, *NOT_JSON):
+        return None
+    return {name: memoryview(value) for name, value in fields.items() if isinstance(value, Raw)}
+
+
+@cache
+def _unread(schema: type[msgspec.Struct]) -> type[msgspec.Struct]:
+    """Return a struct of the same fields, whose values stay JSON."""
+    fields = [(field.encode_name, Raw | UnsetType, UNSET) for field in msgspec.structs.fields(schema)]
+    return msgspec.defstruct(schema.__name__, fields)
+
+
+def _kind(schema: Any, text: Text) -> str:
+    """Return the kind of what is wrong with a value without fields."""
+    info = type_info(schema)
+    if isinstance(info, UnionType):
+        info = next(one for one in info.types if not isinstance(one, NoneType))
+    if type(info) not in _TYPES:
+        return "value_error"
+    name, beginnings = _TYPES[type(info)]
+    if isinstance(info, FloatType) and info.multiple_of == 1:
+        name = "int"  # 16000.0 is a whole number in JSON, which knows no other kind
+    if text[0] in beginnings:
+        if isinstance(info, StrType):
+            return _string_kind(info, len(msgspec.json.decode(text, type=str)))
+        if isinstance(info, IntType | FloatType):
+            number = float(bytes(text))
+            if info.gt is not None and number <= info.gt:
+                return "greater_than"
+            if info.lt is not None and number >= info.lt:
+                return "less_than"
+    return f"{name}_type"
+
+
+def _string_kind(info: StrType, length: int) -> str:
+    if info.max_length is not None and length > info.max_length:
+        return "string_too_long"
+    if info.min_length is not None and length < info.min_length:
+        return "string_too_short"
+    return "string_pattern_mismatch"

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from topics.catalog import TopicPartition
+
+#: Returns the lowest offset of a partition that is still needed, None while that is not known.
+Floor = Callable[[TopicPartition], int | None]
 
 
 class Ack(NamedTuple):

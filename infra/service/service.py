@@ -31,10 +31,13 @@ from infra.service.memory import give_back
 from infra.service.speakers import Operator, keep_sweeping
 from infra.settings import Settings
 from infra.urls import Embedded, local_url
+from streams.embedded.backend import EmbeddedBackend
 from streams.embedded.log import EmbeddedLog
+from streams.kafka.backend import KafkaBackend
 from streams.models.loaded_models import LoadedModels
-from streams.node.backend import Backend, EmbeddedBackend, KafkaBackend
-from streams.node.node import Node, NodeOptions
+from streams.node.backend import LogBackend
+from streams.node.node import Node
+from streams.node.options import NodeOptions
 from topics import apikeys, catalog
 from topics.errors import DirectoryDown, ServiceError
 
@@ -193,7 +196,7 @@ class Service:
 
     def _app(self, node: Node, jobs: JobServices, secret: bytes) -> Starlette:
         ports = Ports(
-            sessions=node,
+            sessions=node.sessions,
             jobs=node.jobs,
             directory=SqlDirectory(self.database),
             prober=jobs.prober,
@@ -204,7 +207,7 @@ class Service:
         )
         return create_app(ports, self._edge_options(secret))
 
-    def _backend(self) -> Backend:
+    def _backend(self) -> LogBackend:
         settings = self.settings
         topics = catalog.topics(settings.audio_retention_seconds * 1000, settings.chunk_limit)
         broker, partitions = settings.log, settings.partition_count

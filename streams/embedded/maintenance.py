@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Final
 
 from streams.embedded.errors import LogError
 from streams.embedded.log import EmbeddedLog
+from streams.log import Floor
 from topics.catalog import TopicPartition
 from topics.errors import Unavailable
 
@@ -31,7 +31,7 @@ class Maintenance:
         log_: EmbeddedLog,
         *,
         interval: float = ROUND_SECONDS,
-        floor: Callable[[TopicPartition], int | None] | None = None,
+        floor: Floor | None = None,
         dirty_records: int = DIRTY_RECORDS,
     ) -> None:
         """Take the log and what to know about it.

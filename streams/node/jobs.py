@@ -1,21 +1,24 @@
-"""The job side of a node: its agents, the runner and the biller, put together."""
+"""What a node does for its jobs: two agents that fold, the runner and the biller."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 
 from streams.folding.agent import Changes
 from streams.folding.followers import Followers
-from streams.folding.references import References
 from streams.jobs.biller import Biller
 from streams.jobs.intake import JobIntake
 from streams.jobs.results import JobResults
 from streams.jobs.runner import Runner
 from streams.jobs.source import PartSource
-from streams.node.outbox import Outbox
-from streams.node.owned import Owned
+from streams.jobs.store import JobStore
+from streams.log import RecordReader
+from streams.node.agents import FoldingAgents
+from streams.node.options import NodeOptions
+from streams.node.partitions import OwnedPartitions
+from streams.node.sender import RecordSender
+from streams.node.workload import Workload
 from streams.services.service import JobService
 from topics.catalog import JOB_COMMANDS, JOB_RESULTS
 from topics.jobs.options import Service
@@ -24,52 +27,40 @@ from topics.jobs.rules import JobState
 from topics.ports.ledger import Ledger
 
 
-class JobSide:
-    """What a node has for its jobs."""
+class JobWorkload(Workload[JobStore]):
+    """Intake, results, runner and biller of the jobs of a node."""
+
+    commands = JOB_COMMANDS
 
     def __init__(
         self,
-        owned: Owned,
-        outbox: Outbox,
+        options: NodeOptions,
+        partitions: OwnedPartitions,
+        sender: RecordSender,
         followers: Followers,
-        source: PartSource,
+        agents: FoldingAgents,
+        reader: RecordReader,
         services: Mapping[Service, JobService],
         ledger: Ledger | None,
-        keep_ms: int,
-        spool: Path,
     ) -> None:
-        self.owned = owned
-        self.outbox = outbox
-        self.followers = followers
-        self.keep_ms = keep_ms
-        self.references = References()
-        self.intake = JobIntake(outbox.verdicts, self.references, keep_ms, self._announce)
-        self.results = JobResults(self.references, self._announce)
-        self.runner = Runner(services, owned.serving_job, source, self._emit, spool)
-        self.biller = Biller(owned.serving_job, ledger, self._emit)
-        #: Jobs that were found to have work, or something unbilled, before this node serves.
-        self._early = Changes()
+        super().__init__(partitions, partitions.jobs, sender, followers)
+        self._keep_ms = options.job_keep_ms
+        spool = options.directory / "spool"
+        self.runner = Runner(services, self.stores.serving, PartSource(reader), self._emit, spool)
+        self.biller = Biller(self.stores.serving, ledger, self._emit)
+        intake = JobIntake(sender.verdicts, self.references, self._keep_ms, self.announce)
+        results = JobResults(self.references, self.announce)
+        agents.add(JOB_COMMANDS, "job-intake", intake, self.stores.of_partition)
+        agents.add(JOB_RESULTS, "job-results", results, self.stores.of_partition)
 
     def start(self, ended: Callable[[asyncio.Task[None]], None]) -> None:
         """Start the runner and the biller; `ended` is called with each task of theirs that ends."""
         self.runner.start(ended)
         self.biller.start(ended)
 
-    async def stop(self) -> None:
-        """Stop; what is not done is found again in the rows."""
-        await self.runner.stop()
-        await self.biller.stop()
-
-    def lose(self) -> None:
-        """The partitions are being taken away."""
-        self._early = Changes()
-        self.references.clear()
-        self.runner.forget_all()
-        self.biller.forget_all()
-
     async def survey(self, partition: int) -> None:
         """Find in the rows what is to be done and billed, and which parts must stay in the log."""
-        store = self.owned.job_store(partition)
+        store = self.stores.of_partition(partition)
         for job, head in store.all_heads():
             if head is None or head.state is JobState.REMOVED:
                 store.tidy(job, head)
@@ -79,42 +70,35 @@ class JobSide:
                 for row in store.audio(job, 0, head.parts):
                     self.references.add(partition, row.offset)
             if head.unfinished:
-                self._early.work[job] = None
+                self.early.work[job] = None
             if head.unbilled:
-                self._early.unbilled[job] = None
+                self.early.unbilled[job] = None
             await asyncio.sleep(0)
 
-    def begin(self) -> int:
-        """The node serves: take what was found before; return how many jobs are unfinished."""
-        early, self._early = self._early, Changes()
-        self._take_work(early.work)
-        self._bill(early.unbilled)
-        return len(early.work)
-
-    async def overdue(self, job: str, due: int) -> None:
-        """Append the command that removes a job whose index entry is due."""
-        await self.outbox.append(JOB_COMMANDS, job, Overdue("sweep", self.keep_ms, due), bounded=False)
-
-    def _announce(self, changes: Changes) -> None:
-        for job in changes.gone:
-            self.runner.forget(job)
-        self.followers.notify(changes.changed)
-        if self.owned.ready:
-            self._bill(changes.unbilled)
-        else:
-            self._early.unbilled.update(changes.unbilled)
-        self._take_work(changes.work)
-
-    def _take_work(self, jobs: Iterable[str]) -> None:
-        if not self.owned.ready:
-            self._early.work.update(dict.fromkeys(jobs))
-            return
-        for job in jobs:
+    def take_work(self, changes: Changes) -> None:
+        """Queue jobs for the biller and the runner."""
+        for job in changes.unbilled:
+            self.biller.enqueue(job)
+        for job in changes.work:
             self.runner.enqueue(job)
 
-    def _bill(self, jobs: Iterable[str]) -> None:
-        for job in jobs:
-            self.biller.enqueue(job)
+    def cancel(self, id: str) -> None:
+        """Cancel the runs of a job that was removed."""
+        self.runner.forget(id)
+
+    def cancel_all(self) -> None:
+        """Cancel all runs and bills."""
+        self.runner.forget_all()
+        self.biller.forget_all()
+
+    async def expire(self, id: str, due: int) -> None:
+        """Append the command that removes a job whose time is over."""
+        await self.sender.append(JOB_COMMANDS, id, Overdue("sweep", self._keep_ms, due), bounded=False)
+
+    async def stop(self) -> None:
+        """Stop the runner and the biller."""
+        await self.runner.stop()
+        await self.biller.stop()
 
     async def _emit(self, job: str, result: JobResult) -> None:
-        await self.outbox.emit(JOB_RESULTS, job, result, first=isinstance(result, Started))
+        await self.sender.emit(JOB_RESULTS, job, result, first=isinstance(result, Started))

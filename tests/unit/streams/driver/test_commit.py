@@ -23,8 +23,8 @@ from streams.driver.consumer import BatchConsumer, BatchSchema
 from streams.driver.deliveries import Deliveries
 from streams.driver.guarantee import refuse_exactly_once
 from streams.embedded.log import EmbeddedLog
-from tests.unit.streams.node import stock
-from tests.unit.streams.node.nodes import GROUP, Home, often, options, started
+from tests.unit.streams.driver import stock
+from tests.unit.streams.driver.applications import GROUP, often, open_log, options, started
 from tests.waiting import until
 from topics.catalog import RESULTS
 
@@ -48,7 +48,7 @@ def ours(directory: Path, log: EmbeddedLog, failures: list[BaseException]) -> Ap
 
 def test_stock_faust_commits_what_an_agent_raised_on_and_what_is_in_work(tmp_path: Path) -> None:
     async def scene() -> list[int | None]:
-        log, held, seen = Home(tmp_path).log(), asyncio.Event(), []
+        log, held, seen = open_log(tmp_path), asyncio.Event(), []
 
         async def agent(stream: Any) -> None:
             async for value in stream:
@@ -95,7 +95,7 @@ def has_seen(seen: list[bytes], count: int) -> bool:
 
 def test_nothing_is_committed_above_a_batch_in_work(tmp_path: Path) -> None:
     async def scene() -> None:
-        log, held, seen = Home(tmp_path).log(), asyncio.Event(), []
+        log, held, seen = open_log(tmp_path), asyncio.Event(), []
         failures: list[BaseException] = []
         app = ours(tmp_path, log, failures)
 
@@ -130,7 +130,7 @@ def test_nothing_is_committed_above_a_batch_in_work(tmp_path: Path) -> None:
 
 def test_a_batch_whose_handler_raised_stays_uncommitted_and_stops_the_process(tmp_path: Path) -> None:
     async def scene() -> None:
-        log = Home(tmp_path).log()
+        log = open_log(tmp_path)
         failures: list[BaseException] = []
         app = ours(tmp_path, log, failures)
 
@@ -270,7 +270,7 @@ def test_nothing_of_a_new_assignment_is_delivered_before_faust_knows_of_it(tmp_p
     active: list[set[TP]] = []
 
     async def scene() -> None:
-        log = Home(tmp_path).log()
+        log = open_log(tmp_path)
         app = ours(tmp_path, log, [])
         know = app._on_partitions_assigned
 

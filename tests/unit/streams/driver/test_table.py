@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from streams.driver.application import Application
 from streams.driver.table import PartitionRows, RowTable
-from tests.unit.streams.node.nodes import options
+from tests.unit.streams.driver.applications import options
 from tests.unit.streams.sessions.rows import MemoryPartition
 from topics.catalog import CHANGELOG
 from topics.errors import Unavailable

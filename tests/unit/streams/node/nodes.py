@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
-from unittest import mock
 
-from streams.driver import application
+from streams.embedded.backend import EmbeddedBackend
 from streams.embedded.log import EmbeddedLog
 from streams.models.loaded_models import LoadedModels
-from streams.node.backend import EmbeddedBackend
-from streams.node.node import Node, NodeOptions
+from streams.node.node import Node
+from streams.node.options import NodeOptions
 from streams.services.service import JobService
 from tests.unit.streams.audio.engines import Fingerprint
+from tests.unit.streams.driver.applications import DAY_MS, GROUP, PARTITIONS, often, open_log
 from topics import catalog
 from topics.catalog import TopicPartition
 from topics.folding import Verdict
@@ -24,28 +23,6 @@ from topics.keys import partition_of
 from topics.ports.ledger import Ledger
 from topics.ports.sessions import SessionView
 from topics.sessions.records import SessionCommand
-
-PARTITIONS = 2
-DAY_MS = 24 * 3600 * 1000
-GROUP = catalog.APP
-
-
-def often() -> AbstractContextManager[object]:
-    """Let applications that are made inside commit every 50 ms, so that tests need not wait."""
-    return mock.patch.object(application, "COMMIT_SECONDS", 0.05)
-
-
-def options(directory: Path) -> application.ApplicationOptions:
-    """Return the options of an application without a node."""
-    return application.ApplicationOptions(
-        broker="embedded://",
-        directory=directory,
-        partitions=PARTITIONS,
-        record_limit=2**20,
-        queue_bytes=2**20,
-        instance="test",
-        url="http://127.0.0.1:8000",
-    )
 
 
 class HandClock:
@@ -71,10 +48,7 @@ class Home:
 
     def log(self) -> EmbeddedLog:
         """Open the log without a node."""
-        log = EmbeddedLog.open(self.directory / "log", sync=False, clock=self.clock)
-        for topic in catalog.topics(DAY_MS):
-            log.declare(topic.name, PARTITIONS, compact=topic.compact, retention_ms=topic.retention_ms)
-        return log
+        return open_log(self.directory, self.clock)
 
     def node(self, **options: float) -> Node:
         """Make a node that is not started."""
@@ -104,17 +78,6 @@ class Home:
         self.failures += 1
 
 
-@asynccontextmanager
-async def started(app: Any, log: EmbeddedLog) -> AsyncIterator[None]:
-    """Start an application on a log; both are stopped whatever happens."""
-    try:
-        await app.start()
-        yield
-    finally:
-        await app.stop()
-        await log.close()
-
-
 def tp(topic: str, session: str) -> TopicPartition:
     """Return the partition of a topic that a session is in."""
     return TopicPartition(topic, partition_of(session, PARTITIONS))
@@ -134,11 +97,11 @@ def committed(node: Node, topic: str, partition: int) -> int | None:
 
 async def send(node: Node, session: str, *commands: SessionCommand) -> list[Verdict]:
     """Submit commands one after another."""
-    return [await node.submit(session, command) for command in commands]
+    return [await node.sessions.submit(session, command) for command in commands]
 
 
 def view(node: Node, session: str) -> SessionView:
     """Return a session that is there."""
-    found = node.view(session)
+    found = node.sessions.view(session)
     assert found is not None
     return found

@@ -128,14 +128,14 @@ def test_a_job_is_done_billed_and_its_audio_leaves_the_log(house: House) -> None
         async with house.serving() as node:
             job, log = node.jobs.new_id(), log_of(node)
             at = tp(JOB_COMMANDS, job)
-            keeper = Maintenance(log, floor=lambda tp: node.floor(tp.topic, tp.partition))
+            keeper = Maintenance(log, floor=node.floor)
             house.echo.open.clear()
             await post(node, job)
             await until(lambda: len(house.echo.begun) == 2)
             # Durable a turn of the loop before the consumer knows of it.
-            await until(lambda: committed(node, *at) == log.end(at) and node.floor(*at) is not None)
+            await until(lambda: committed(node, *at) == log.end(at) and node.floor(at) is not None)
             await keeper.round()
-            assert log.earliest(at) == node.floor(*at) == 0
+            assert log.earliest(at) == node.floor(at) == 0
             follower = node.jobs.follow(job)
             house.echo.open.set()
             while not is_completed(node, job):
@@ -169,7 +169,7 @@ def test_a_removed_job_is_cancelled_and_is_there_no_more(house: House) -> None:
             assert node.jobs.view(job) is None
             await until(lambda: house.echo.cancelled == [job, job])
             assert (await node.jobs.submit(job, Removed("r2"))).status == 404
-            assert node.floor(*tp(JOB_COMMANDS, job)) != 0
+            assert node.floor(tp(JOB_COMMANDS, job)) != 0
             assert house.books.lines == {}
 
     asyncio.run(scene())
@@ -202,7 +202,7 @@ def test_what_was_not_done_or_billed_at_a_stop_is_done_by_the_next_node(house: H
                 await until(partial(is_completed, node, job))
                 assert result(node, job) == FOUND
             assert set(house.books.lines) == {(job, service) for job in jobs for service in FOUND}
-            await until(lambda: all(node.floor(*tp(JOB_COMMANDS, job)) for job in jobs))
+            await until(lambda: all(node.floor(tp(JOB_COMMANDS, job)) for job in jobs))
 
     jobs = asyncio.run(first())
     if not keep_tables:
@@ -219,7 +219,7 @@ def test_a_job_is_removed_when_its_time_is_over(house: House) -> None:
             assert (await node.jobs.submit(job, Overdue("o", 10_000, 1))).status == 409
             house.clock.now += 11
             await until(lambda: node.jobs.view(job) is None)
-            assert node.owned.serving_job(job).head(job) is None
+            assert node.partitions.jobs.serving(job).head(job) is None
 
     asyncio.run(scene())
 

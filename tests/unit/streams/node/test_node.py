@@ -11,7 +11,8 @@ import pytest
 
 from streams.embedded.maintenance import Maintenance
 from streams.node.node import Node
-from tests.unit.streams.node.nodes import PARTITIONS, Home, committed, log_of, send, tp, view
+from tests.unit.streams.driver.applications import PARTITIONS
+from tests.unit.streams.node.nodes import Home, committed, log_of, send, tp, view
 from tests.unit.streams.sessions.studio import FILE, STREAM, sound, truth
 from tests.waiting import until
 from topics import codec
@@ -59,7 +60,7 @@ def uploads(data: bytes, count: int) -> list[Chunk]:
 
 
 def scores(node: Node, session: str, first: int = 0, count: int = 10_000) -> bytes:
-    return b"".join(windows.scores for windows in node.windows(session, first, count))
+    return b"".join(windows.scores for windows in node.sessions.windows(session, first, count))
 
 
 def parked(node: Node, topic: str, session: str) -> list[Parked]:
@@ -73,13 +74,15 @@ def test_what_is_sent_comes_back_as_windows(running: Running) -> None:
     async def scene() -> None:
         verdicts = await send(node, session, STREAM, *uploads(data, 6), Sealed("s"))
         assert [verdict.status for verdict in verdicts] == [200] * 7 + [204]
-        follower = node.follow(session)
+        follower = node.sessions.follow(session)
         while not view(node, session).head.finished:
             assert await follower.changed(5)
         follower.close()
         assert scores(node, session) == truth(data)
-        assert [node.tags(windows.model) for windows in node.windows(session, 0, 1)] == [node.official_tags()]
-        assert len(node.official_tags()) == 8
+        assert [node.sessions.tags(windows.model) for windows in node.sessions.windows(session, 0, 1)] == [
+            node.sessions.official_tags()
+        ]
+        assert len(node.sessions.official_tags()) == 8
 
     running.run(scene())
 
@@ -93,7 +96,7 @@ def test_pages_are_parts_of_the_whole(running: Running) -> None:
         whole = truth(data)
         for first, count in [(0, 1), (0, 16), (15, 2), (16, 16), (7, 30), (40, 100), (5, 0)]:
             assert scores(node, session, first, count) == whole[first * 8 : (first + count) * 8]
-            assert [windows.first for windows in node.windows(session, first, count)][:1] in ([first], [])
+            assert [windows.first for windows in node.sessions.windows(session, first, count)][:1] in ([first], [])
 
     running.run(scene())
 
@@ -102,8 +105,8 @@ def test_an_unknown_session_is_not_there(running: Running) -> None:
     node, session = running.node, new_id()
 
     async def scene() -> None:
-        assert node.view(session) is None
-        assert (await node.submit(session, Sealed("s"))).status == 404
+        assert node.sessions.view(session) is None
+        assert (await node.sessions.submit(session, Sealed("s"))).status == 404
 
     running.run(scene())
 
@@ -173,7 +176,7 @@ def test_poison_on_the_result_topic_is_parked_and_the_partition_goes_on(
         assert (found.topic, found.offset) == (RESULTS, ack.offset)
         assert cause in found.cause
         await until(lambda: (committed(node, *tp(RESULTS, session)) or 0) > ack.offset)
-        assert node.parked > 0
+        assert node.agents.parked > 0
 
     running.run(scene())
 
@@ -197,8 +200,8 @@ def test_a_late_result_of_a_deleted_session_is_dropped(running: Running) -> None
         late = codec.encode(Scored(1, "fingerprint", b"12345678", Cursor(2), tags=8))
         ack = await log_of(node).append(*tp(RESULTS, session), session.encode(), late)
         await until(lambda: (committed(node, *tp(RESULTS, session)) or 0) > ack.offset)
-        assert node.view(session) is None
-        assert node.windows(session, 0, 10) == []
+        assert node.sessions.view(session) is None
+        assert node.sessions.windows(session, 0, 10) == []
         assert parked(node, RESULTS_PARKED, session) == []
 
     running.run(scene())
@@ -215,15 +218,15 @@ def test_an_idle_session_is_deleted_after_its_hour_and_one_in_use_is_not(running
         assert (await send(node, used, Chunk("c", 0, sound(1))))[0].status == 200
         await asyncio.sleep(0.15)
         # Exactly an hour is not more than an hour.
-        assert node.view(idle) is not None
+        assert node.sessions.view(idle) is not None
         clock.now += 1
-        follower = node.follow(idle)
-        await until(lambda: node.view(idle) is None)
+        follower = node.sessions.follow(idle)
+        await until(lambda: node.sessions.view(idle) is None)
         assert await follower.changed(5)
         follower.close()
-        assert node.view(used) is not None
+        assert node.sessions.view(used) is not None
         clock.now += IDLE_SECONDS
-        await until(lambda: node.view(used) is None)
+        await until(lambda: node.sessions.view(used) is None)
         assert (await send(node, used, Chunk("c", 1, sound(1))))[0].status == 404
 
     running.run(scene())
@@ -238,18 +241,18 @@ def test_the_log_is_trimmed_up_to_the_audio_that_is_still_needed(running: Runnin
 
     async def scene() -> None:
         log = log_of(node)
-        keeper = Maintenance(log, floor=lambda tp: node.floor(tp.topic, tp.partition))
+        keeper = Maintenance(log, floor=node.floor)
         await send(node, session, FILE)
         needed = log.end(at)
         await send(node, session, *uploads(data, 2))
         await until(lambda: committed(node, *at) == log.end(at))
-        assert node.floor(*at) == needed
+        assert node.floor(at) == needed
         await keeper.round()
         assert log.earliest(at) == needed
         await send(node, session, Sealed("s"))
         await until(lambda: view(node, session).head.finished)
         assert scores(node, session) == truth(data)
-        await until(lambda: node.floor(*at) == log.end(at))
+        await until(lambda: node.floor(at) == log.end(at))
         await keeper.round()
         assert log.earliest(at) == log.end(at)
 
@@ -281,8 +284,8 @@ def test_a_full_queue_is_unavailable_at_once(running: Running, monkeypatch: pyte
 
     async def scene() -> None:
         with pytest.raises(Unavailable, match="queue is full"):
-            await node.submit(new_id(), STREAM)
-        assert len(node.verdicts) == 0
+            await node.sessions.submit(new_id(), STREAM)
+        assert len(node.sender.verdicts) == 0
 
     running.run(scene())
 
@@ -290,13 +293,13 @@ def test_a_full_queue_is_unavailable_at_once(running: Running, monkeypatch: pyte
 def test_a_command_without_a_verdict_is_unavailable_in_time(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """A record that is parked, or a log that stalls: the client hears it within five seconds."""
     node = running.node
-    monkeypatch.setattr("streams.node.outbox.VERDICT_SECONDS", 0.05)
-    monkeypatch.setattr(node.verdicts, "resolve", lambda command, verdict: None)
+    monkeypatch.setattr("streams.node.sender.VERDICT_SECONDS", 0.05)
+    monkeypatch.setattr(node.sender.verdicts, "resolve", lambda command, verdict: None)
 
     async def scene() -> None:
         with pytest.raises(Unavailable, match="in time"):
-            await node.submit(new_id(), STREAM)
-        assert len(node.verdicts) == 0
+            await node.sessions.submit(new_id(), STREAM)
+        assert len(node.sender.verdicts) == 0
 
     running.run(scene())
 
@@ -308,7 +311,7 @@ SUBSCRIBED = {COMMANDS, RESULTS, JOB_COMMANDS, JOB_RESULTS, CHANGELOG}
 
 async def next_change(node: Node, session: str) -> None:
     """Read changes until the partition goes away."""
-    follower = node.follow(session)
+    follower = node.sessions.follow(session)
     while True:
         assert await follower.changed(5)
 
@@ -333,7 +336,7 @@ def test_a_rebalance_sends_readers_away_and_analysis_goes_on_after_it(running: R
             await reader
         assert node.ready() == "the log is being read"
         with pytest.raises(Unavailable, match="no ready owner"):
-            await node.submit(sessions[0], Sealed("s"))
+            await node.sessions.submit(sessions[0], Sealed("s"))
         await again
         assert node.application.consumer_generation_id == generation + 1
         for session in sessions:
@@ -357,7 +360,7 @@ def test_a_rebalance_that_begins_while_a_node_catches_up_keeps_it_from_serving(
             surveying.set()
             await gate.wait()
 
-        monkeypatch.setattr(node.job_side, "survey", survey)
+        monkeypatch.setattr(node.job_workload, "survey", survey)
         again = asyncio.create_task(rebalance(node))
         await asyncio.wait_for(surveying.wait(), 5)
         node.application.on_rebalance_start()
@@ -410,8 +413,8 @@ def test_a_partition_that_leaves_under_load_and_comes_back_loses_nothing(
         monkeypatch.setattr(node.application.assignor, "assigned_actives", lambda: kept)
         await rebalance(node)
         with pytest.raises(Unavailable, match="partition 1 has no ready owner here"):
-            node.view(session)
-        assert not node.analyser._waiting
+            node.sessions.view(session)
+        assert not node.session_workload.analyser._waiting
         await loading
         monkeypatch.undo()
         await rebalance(node)

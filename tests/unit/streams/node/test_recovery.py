@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from streams.node.node import Node
-from tests.unit.streams.node.nodes import GROUP, PARTITIONS, Home, log_of, send, tp, view
+from tests.unit.streams.driver.applications import GROUP, PARTITIONS
+from tests.unit.streams.node.nodes import Home, log_of, send, tp, view
 from tests.unit.streams.sessions.studio import FILE, STREAM, sound, truth
 from tests.waiting import until
 from topics import codec, keys
@@ -35,7 +36,7 @@ def is_finished(node: Node, session: str) -> bool:
 
 
 def scores(node: Node, session: str) -> bytes:
-    return b"".join(windows.scores for windows in node.windows(session, 0, 1000))
+    return b"".join(windows.scores for windows in node.sessions.windows(session, 0, 1000))
 
 
 async def append(home: Home, session: str, *commands: SessionCommand) -> None:
@@ -61,7 +62,7 @@ def test_a_node_starts_again_with_or_without_its_tables_and_refuses_those_of_ano
             await send(node, stream, STREAM, Chunk("c", 0, data[:48_000]))
             await until(lambda: view(node, done).head.finished and view(node, stream).head.windows)
             await until(lambda: view(node, gone).head.windows == 5)
-            monkeypatch.setattr(node.analyser, "enqueue", lambda session: None)
+            monkeypatch.setattr(node.session_workload.analyser, "enqueue", lambda session: None)
             await send(node, late, STREAM, Chunk("c", 0, data), Sealed("s"))
             assert view(node, late).head.in_progress
             return rows(node)
@@ -76,7 +77,7 @@ def test_a_node_starts_again_with_or_without_its_tables_and_refuses_those_of_ano
             assert node.ready() == "the log is being read"
             await asyncio.wait_for(node.served.wait(), 10)
             assert node.ready() is None
-            assert node.view(gone) is None
+            assert node.sessions.view(gone) is None
             assert view(node, file).head.next == view(node, stream).head.next == 2
             assert of(rows(node), done) == of(stored, done)
             await send(node, stream, Sealed("s"))
@@ -86,7 +87,7 @@ def test_a_node_starts_again_with_or_without_its_tables_and_refuses_those_of_ano
 
     async def with_tables() -> None:
         async with home.serving() as node:
-            assert node.view(gone) is None
+            assert node.sessions.view(gone) is None
             assert {scores(node, session) for session in (done, file, stream, late)} == {truth(data)}
             log = log_of(node)
             for at in (tp(COMMANDS, file), tp(RESULTS, file)):

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, Final
 
 from streams.folding.verdicts import Verdicts
-from streams.log import LogWriter
+from streams.log import Ack, LogWriter
 from topics import codec
 from topics.errors import Unavailable
 from topics.folding import Verdict
@@ -18,7 +18,7 @@ from topics.sessions.records import SessionCommand
 VERDICT_SECONDS: Final = 4.5
 
 
-class Outbox:
+class RecordSender:
     """Appends records of sessions and jobs, each to the partition of its id."""
 
     def __init__(self, application: Any, partitions: int, ordered: bool) -> None:
@@ -34,12 +34,16 @@ class Outbox:
         writer: LogWriter = self._application.producer.writer
         return writer
 
-    def append(self, topic: str, name: str, record: Record, *, bounded: bool) -> asyncio.Future[Any]:
-        """Enqueue a record at once; see `LogWriter.append`."""
-        partition = partition_of(name, self._partitions)
-        return self.writer.append(topic, partition, name.encode(), codec.encode(record), bounded=bounded)
+    def append(self, topic: str, id: str, record: Record, *, bounded: bool) -> asyncio.Future[Ack]:
+        """Enqueue a record at once; the future resolves when it is durable, and raises Unavailable when it cannot be.
 
-    async def emit(self, topic: str, name: str, result: Record, *, first: bool) -> None:
+        Raises:
+            Unavailable: the queue is full (only when `bounded`).
+        """
+        partition = partition_of(id, self._partitions)
+        return self.writer.append(topic, partition, id.encode(), codec.encode(record), bounded=bounded)
+
+    async def emit(self, topic: str, id: str, result: Record, *, first: bool) -> None:
         """Append a result; returns once it is durable. `first`: nothing may have been emitted for the id before.
 
         Raises:
@@ -49,22 +53,22 @@ class Outbox:
             # Nothing of a session or job may be in the results before it is in the changelog, or a table that is
             # rebuilt after a crash would drop results as those of a deleted one.
             await self.writer.flush()
-        await self.append(topic, name, result, bounded=False)
+        await self.append(topic, id, result, bounded=False)
 
-    async def send(self, topic: str, name: str, record: Record) -> None:
-        """Append a record that strangers sent; returns once it is durable.
+    async def send(self, topic: str, id: str, record: Record) -> None:
+        """Append a record of a client; returns once it is durable.
 
         Raises:
-            Unavailable: queues are full, or the log does not take it, in time.
+            Unavailable: queues are full, or the log does not take it in time.
         """
-        appended = self.append(topic, name, record, bounded=True)
+        appended = self.append(topic, id, record, bounded=True)
         late = asyncio.get_running_loop().call_later(VERDICT_SECONDS, _give_up, appended)
         try:
             await appended
         finally:
             late.cancel()
 
-    async def submit(self, topic: str, name: str, command: SessionCommand | JobCommand) -> Verdict:
+    async def submit(self, topic: str, id: str, command: SessionCommand | JobCommand) -> Verdict:
         """Append a command and return the verdict of its fold.
 
         Raises:
@@ -72,8 +76,8 @@ class Outbox:
         """
         verdict = self.verdicts.expect(command.command)
         try:
-            appended = self.append(topic, name, command, bounded=True)
-            appended.add_done_callback(lambda done: _pass_on(done, verdict))
+            appended = self.append(topic, id, command, bounded=True)
+            appended.add_done_callback(lambda done: _pass_on_failure(done, verdict))
             # Not asyncio.timeout, which costs more than the rest of this method.
             late = asyncio.get_running_loop().call_later(VERDICT_SECONDS, _give_up, verdict)
             try:
@@ -84,8 +88,8 @@ class Outbox:
             self.verdicts.forget(command.command)
 
 
-def _pass_on(appended: asyncio.Future[Any], verdict: asyncio.Future[Verdict]) -> None:
-    """A command that the log did not take has no verdict to wait for."""
+def _pass_on_failure(appended: asyncio.Future[Ack], verdict: asyncio.Future[Verdict]) -> None:
+    """Fail the verdict of a command that the log did not take."""
     if not appended.cancelled() and (error := appended.exception()) is not None and not verdict.done():
         verdict.set_exception(error)
 

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 from structlog.testing import capture_logs
 
-from streams.node import owned as module
-from streams.node.owned import Owned
+from streams.node import partitions as module
+from streams.node.partitions import OwnedPartitions
 from tests.unit.streams.sessions.rows import MemoryPartition
 from topics.catalog import COMMANDS, COMMANDS_PARKED, FOLD_ORDER, PARKED, RESULTS, TopicPartition
 from topics.errors import Unavailable
@@ -50,19 +50,19 @@ def application(*topics: str) -> SimpleNamespace:
 
 
 def test_a_node_that_waits_says_for_what(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "TELL_SECONDS", 0.02)
+    monkeypatch.setattr(module, "REPORT_SECONDS", 0.02)
 
     async def scene() -> None:
-        owned = Owned(application(COMMANDS), 1)
+        partitions = OwnedPartitions(application(COMMANDS), 1)
         with capture_logs() as told:
-            waiting = asyncio.create_task(owned.catch_up(lambda: asyncio.sleep(0)))
+            waiting = asyncio.create_task(partitions.catch_up(lambda: asyncio.sleep(0)))
             await asyncio.sleep(0.05)
-            owned.folded(COMMANDS, 0, 4)
+            partitions.note_folded(COMMANDS, 0, 4)
             await asyncio.sleep(0.03)
             assert not waiting.done()
-            owned.folded(COMMANDS, 0, 5)
+            partitions.note_folded(COMMANDS, 0, 5)
             await waiting
-        assert owned.ready
+        assert partitions.ready
         assert {line["event"] for line in told} == {"node.waiting"}
         at = f"{COMMANDS}/0"
         assert (told[0]["folded"], told[-1]["folded"]) == ({at: "2 of 5"}, {at: "4 of 5"})
@@ -76,16 +76,16 @@ def test_results_are_read_once_all_commands_are_folded() -> None:
 
     async def scene() -> None:
         consumer = (here := application(RESULTS, COMMANDS)).consumer
-        owned = Owned(here, 1)
-        waiting = asyncio.create_task(owned.catch_up(lambda: asyncio.sleep(0)))
+        partitions = OwnedPartitions(here, 1)
+        waiting = asyncio.create_task(partitions.catch_up(lambda: asyncio.sleep(0)))
         for folded in 4, 5:
             await asyncio.sleep(0.01)
             assert consumer.resumed == [COMMANDS]
-            owned.folded(COMMANDS, 0, folded)
+            partitions.note_folded(COMMANDS, 0, folded)
         await asyncio.sleep(0.01)
         assert consumer.resumed == [COMMANDS, RESULTS]
-        assert not owned.ready
-        owned.folded(RESULTS, 0, 5)
+        assert not partitions.ready
+        partitions.note_folded(RESULTS, 0, 5)
         await waiting
 
     asyncio.run(scene())
@@ -95,14 +95,14 @@ def test_a_partition_of_another_node_is_not_served() -> None:
     mine, other = (next(name for _ in range(100) if partition_of(name := new_id(), 2) == number) for number in (0, 1))
 
     async def scene() -> None:
-        owned = Owned(application(COMMANDS), 2)
-        owned.folded(COMMANDS, 0, 5)
+        partitions = OwnedPartitions(application(COMMANDS), 2)
+        partitions.note_folded(COMMANDS, 0, 5)
         with pytest.raises(Unavailable, match="partition 0 has no ready owner here"):
-            owned.serving(mine)
-        await owned.catch_up(lambda: asyncio.sleep(0))
-        assert owned.serving(mine).head(mine) is None
-        for serve in (owned.serving, owned.serving_job):
+            partitions.sessions.serving(mine)
+        await partitions.catch_up(lambda: asyncio.sleep(0))
+        assert partitions.sessions.serving(mine).head(mine) is None
+        for serving in (partitions.sessions.serving, partitions.jobs.serving):
             with pytest.raises(Unavailable, match="partition 1 has no ready owner here"):
-                serve(other)
+                serving(other)
 
     asyncio.run(scene())

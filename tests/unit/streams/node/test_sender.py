@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from streams.node.outbox import Outbox
+from streams.node.sender import RecordSender
 from topics import catalog, keys
 from topics.errors import Unavailable
 from topics.jobs.options import Service
@@ -35,26 +35,26 @@ class Writer:
         return future
 
 
-def outbox(writer: Writer, ordered: bool) -> Outbox:
-    return Outbox(SimpleNamespace(producer=SimpleNamespace(writer=writer)), 8, ordered)
+def sender(writer: Writer, ordered: bool) -> RecordSender:
+    return RecordSender(SimpleNamespace(producer=SimpleNamespace(writer=writer)), 8, ordered)
 
 
 @pytest.mark.parametrize(("ordered", "first", "flushed"), [(False, True, 1), (False, False, 0), (True, True, 0)])
 def test_the_first_result_waits_for_a_flush_on_a_log_without_order(ordered: bool, first: bool, flushed: int) -> None:
     writer = Writer()
-    asyncio.run(outbox(writer, ordered).emit(catalog.JOB_RESULTS, JOB, Started(Service.SOUND, "r"), first=first))
+    asyncio.run(sender(writer, ordered).emit(catalog.JOB_RESULTS, JOB, Started(Service.SOUND, "r"), first=first))
     assert writer.asked == ["flush"] * flushed + [f"{catalog.JOB_RESULTS} True True False"]
 
 
 def test_a_part_that_does_not_become_durable_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streams.node.outbox.VERDICT_SECONDS", 0.01)
+    monkeypatch.setattr("streams.node.sender.VERDICT_SECONDS", 0.01)
     writer = Writer()
 
     async def scene() -> None:
-        await outbox(writer, True).send(catalog.JOB_COMMANDS, JOB, Part("c", "u", 0, b"data"))
+        await sender(writer, True).send(catalog.JOB_COMMANDS, JOB, Part("c", "u", 0, b"data"))
         writer.durable = False
         with pytest.raises(Unavailable, match="in time"):
-            await outbox(writer, True).send(catalog.JOB_COMMANDS, JOB, Part("c", "u", 1, b"data"))
+            await sender(writer, True).send(catalog.JOB_COMMANDS, JOB, Part("c", "u", 1, b"data"))
 
     asyncio.run(scene())
     assert writer.asked == [f"{catalog.JOB_COMMANDS} True True True"] * 2

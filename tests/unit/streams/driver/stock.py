@@ -12,7 +12,7 @@ from faust.transport.drivers import TRANSPORTS
 from streams.driver import embedded
 from streams.embedded.log import EmbeddedLog
 
-TRANSPORTS.aliases["stock"] = "tests.unit.streams.node.stock:Transport"
+TRANSPORTS.aliases["stock"] = "tests.unit.streams.driver.stock:Transport"
 
 
 class Consumer(embedded.Consumer):

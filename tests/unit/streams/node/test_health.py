@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from faust.types import TP
 
-from streams.driver.application import Application
 from streams.driver.table import PartitionRows
-from tests.unit.streams.node.nodes import Home, committed, log_of, options, send, tp, view
+from tests.unit.streams.node.nodes import Home, committed, log_of, send, tp, view
 from tests.unit.streams.sessions.studio import STREAM, sound
 from tests.waiting import until
 from topics import codec
@@ -109,52 +106,14 @@ def test_a_background_task_that_dies_turns_the_node_red(tmp_path: Path) -> None:
 def test_a_node_that_is_about_to_stop_sends_readers_away_and_takes_what_was_begun(tmp_path: Path) -> None:
     async def scene() -> None:
         async with Home(tmp_path).serving() as node:
-            session = node.new_id()
+            session = node.sessions.new_id()
             await send(node, session, STREAM)
-            follower = node.follow(session)
+            follower = node.sessions.follow(session)
             node.withdraw()
-            for reader in (follower, node.follow(session)):
+            for reader in (follower, node.sessions.follow(session)):
                 with pytest.raises(Unavailable):
                     await reader.changed(5)
             assert (node.ready(), node.alive()) == ("the node is about to stop", None)
             assert [verdict.status for verdict in await send(node, session, Chunk("c", 0, sound(1)))] == [200]
 
     asyncio.run(scene())
-
-
-@pytest.mark.parametrize(("rebalance", "ordered", "ends"), [(1, False, 0), (2, True, 0), (2, False, 1)])
-def test_the_recovery_of_an_earlier_assignment_is_no_end(
-    tmp_path: Path, rebalance: int, ordered: bool, ends: int
-) -> None:
-    regained: list[None] = []
-
-    async def scene() -> None:
-        app = Application(options(tmp_path), lambda error: None, SimpleNamespace())
-        app.on_rebalance(lambda: None, lambda: regained.append(None))
-        app.rebalancing_count, app.tables._rebalance = 2, rebalance
-        if ordered:
-            app.tables.recovery.signal_recovery_start.set()
-        app.on_rebalance_end()
-
-    asyncio.run(scene())
-    assert len(regained) == ends
-
-
-@pytest.mark.parametrize("generation", [2, 3])
-def test_a_batch_of_a_partition_that_went_away_may_fail(tmp_path: Path, generation: int) -> None:
-    failures: list[BaseException] = []
-    app = Application(options(tmp_path), failures.append, SimpleNamespace())
-    app.consumer_generation_id = generation
-    event = SimpleNamespace(message=SimpleNamespace(generation_id=generation, partition=0), value=[])
-
-    async def fail(partition: int, records: Any) -> None:
-        app.consumer_generation_id = 3
-        raise OSError("the table is closed")
-
-    if generation == 2:
-        asyncio.run(app._guarded(fail, event))
-        assert failures == []
-        return
-    with pytest.raises(OSError, match="the table is closed"):
-        asyncio.run(app._guarded(fail, event))
-    assert {str(failure) for failure in failures} == {"the table is closed"}

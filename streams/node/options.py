@@ -1,0 +1,24 @@
+"""What a node needs to know of its deployment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+
+class NodeOptions(msgspec.Struct, frozen=True):
+    """What a node needs to know of its deployment."""
+
+    directory: Path
+    partitions: int
+    record_limit: int
+    idle_seconds: float = 3600.0
+    queue_bytes: int = 64 * 1024 * 1024
+    workers: int = 1
+    #: Where other nodes reach this one.
+    url: str = "http://127.0.0.1:8000"
+    #: Seconds between looks at the expiry index.
+    sweep_seconds: float = 30.0
+    #: A job is removed so many milliseconds after its acceptance.
+    job_keep_ms: int = 30 * 24 * 3600 * 1000

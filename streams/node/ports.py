@@ -1,0 +1,142 @@
+"""Sessions and jobs as the edge sees them: reads from the rows of owned partitions, commands to the log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from streams.folding.followers import Follower, Followers
+from streams.models.loaded_models import LoadedModels
+from streams.node.partitions import OwnedPartitions
+from streams.node.sender import RecordSender
+from topics.catalog import COMMANDS, JOB_COMMANDS
+from topics.folding import Verdict
+from topics.jobs.options import Service
+from topics.jobs.records import JobCommand, Part
+from topics.ports.jobs import JobView
+from topics.ports.sessions import SessionView, Windows
+from topics.sessions.records import SessionCommand
+from topics.sessions.rows import BLOCK_WINDOWS
+
+
+class _Port:
+    """What the ports of sessions and jobs have in common."""
+
+    def __init__(
+        self, partitions: OwnedPartitions, sender: RecordSender, followers: Followers, models: LoadedModels
+    ) -> None:
+        self._partitions = partitions
+        self._sender = sender
+        self._followers = followers
+        self._models = models
+
+    def new_id(self) -> str:
+        """Return a new id in a partition that this node serves.
+
+        Raises:
+            Unavailable: it serves none.
+        """
+        return self._partitions.new_id()
+
+    def owner(self, id: str) -> str | None:
+        """Return the URL of the node that owns an id; None for this one, and while no owner is known."""
+        return self._partitions.owner_url(id)
+
+    def follow(self, id: str) -> Follower:
+        """Register a reader that wants to wait for changes."""
+        return self._followers.follow(id)
+
+    def model(self) -> str:
+        """Return the sound model in use, `name@sha256 prefix`."""
+        return self._models.current.manifest.model_id
+
+
+class SessionsPort(_Port):
+    """Implements `topics.ports.sessions.Sessions`."""
+
+    async def submit(self, session: str, command: SessionCommand) -> Verdict:
+        """Append the command to the log and return the verdict of the fold.
+
+        Raises:
+            Unavailable: queues are full, the log does not take the record, no owner, or no verdict in time.
+        """
+        self._partitions.serving_partition(session)
+        return await self._sender.submit(COMMANDS, session, command)
+
+    def view(self, session: str) -> SessionView | None:
+        """Read a session; None when it does not exist or was deleted.
+
+        Raises:
+            Unavailable: its partition has no ready owner here.
+        """
+        store = self._partitions.sessions.serving(session)
+        head = store.head(session)
+        opened = None if head is None else store.opened(session)
+        return None if head is None or opened is None else SessionView(opened, head)
+
+    def windows(self, session: str, first: int, count: int) -> Sequence[Windows]:
+        """Read windows [first, first + count) as far as they exist, in order.
+
+        Raises:
+            Unavailable: its partition has no ready owner here.
+        """
+        store = self._partitions.sessions.serving(session)
+        start = first // BLOCK_WINDOWS
+        pieces: list[Windows] = []
+        position = start * BLOCK_WINDOWS
+        for block in store.blocks(session, start, (first + count - 1) // BLOCK_WINDOWS + 1):
+            tags = len(self.tags(block.model))
+            begin = max(first, position) - position
+            scores = block.scores[begin * tags : (first + count - position) * tags]
+            if scores:
+                pieces.append(Windows(position + begin, block.model, scores))
+            position += BLOCK_WINDOWS
+        return pieces
+
+    def tags(self, model: str) -> Sequence[str]:
+        """Return the tags of a model, in the order of its packed scores."""
+        return self._models.tags(model)
+
+    def official_tags(self) -> Sequence[str]:
+        """Return the tags of the model in use."""
+        return self._models.tags(self.model())
+
+
+class JobsPort(_Port):
+    """Implements `topics.ports.jobs.Jobs`."""
+
+    async def upload(self, job: str, part: Part) -> None:
+        """Append a part of a job's audio, in the order in which the calls begin; returns once it is durable.
+
+        Raises:
+            Unavailable: queues are full, the log does not take it in time, or no owner.
+        """
+        self._partitions.serving_partition(job)
+        await self._sender.send(JOB_COMMANDS, job, part)
+
+    async def submit(self, job: str, command: JobCommand) -> Verdict:
+        """Append the command to the log and return the verdict of the fold.
+
+        Raises:
+            Unavailable: queues are full, the log does not take the record, no owner, or no verdict in time.
+        """
+        self._partitions.serving_partition(job)
+        return await self._sender.submit(JOB_COMMANDS, job, command)
+
+    def view(self, job: str) -> JobView | None:
+        """Read a job; None when it does not exist, was removed, or is still being uploaded.
+
+        Raises:
+            Unavailable: its partition has no ready owner here.
+        """
+        store = self._partitions.jobs.serving(job)
+        head = store.head(job)
+        accepted = store.accepted(job) if head is not None and head.visible else None
+        return None if head is None or accepted is None else JobView(accepted, head)
+
+    def portion(self, job: str, service: Service, number: int) -> bytes | None:
+        """Read one portion of a service's result, None where there is none.
+
+        Raises:
+            Unavailable: its partition has no ready owner here.
+        """
+        return self._partitions.jobs.serving(job).portion(job, service, number)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +11,7 @@ import msgspec
 import numpy as np
 import soundfile
 
+from tests.audio import encoded
 from tests.contract.api import RATE, Service
 from tests.process import ADMIN_KEY
 
@@ -140,9 +140,7 @@ def stretch(reader: Path, start: float = 0.0, seconds: float = 4.0) -> np.ndarra
 def recording(parts: Iterable[np.ndarray[tuple[int], np.dtype[np.int16]]], form: str = "WAV") -> bytes:
     """Return parts in a row, half a second apart, as a file."""
     pause = np.zeros(RATE // 2, np.int16)
-    file = io.BytesIO()
-    soundfile.write(file, np.concatenate([piece for part in parts for piece in (part, pause)]), RATE, format=form)
-    return file.getvalue()
+    return encoded(np.concatenate([piece for part in parts for piece in (part, pause)]), RATE, form)
 
 
 def voice(reader: Path, start: float = 0.0, seconds: float = 4.0) -> bytes:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
 import soundfile
 
+from tests.audio import encoded
 from tests.contract.api import RATE, tone
 from tests.recordings import TWO_READERS
 
@@ -16,17 +15,13 @@ def spoken(seconds: int = 8) -> bytes:
     frames = seconds * RATE // 2
     parts = [soundfile.read(file, dtype="int16", frames=frames)[0] for file in TWO_READERS]
     assert [len(part) for part in parts] == [frames, frames]
-    made = io.BytesIO()
-    soundfile.write(made, np.concatenate(parts), RATE, format="WAV", subtype="PCM_16")
-    return made.getvalue()
+    return encoded(np.concatenate(parts), RATE)
 
 
 def broken_flac() -> bytes:
     """Return 20 s of FLAC, damaged from its middle on."""
-    made = io.BytesIO()
     samples = np.frombuffer(tone(20.0), np.int16) + np.random.default_rng(1).integers(-500, 500, 20 * RATE, np.int16)
-    soundfile.write(made, samples, RATE, format="FLAC", subtype="PCM_16")
-    whole = bytearray(made.getvalue())
+    whole = bytearray(encoded(samples, RATE, "FLAC"))
     middle = len(whole) // 2
     whole[middle : middle + 20_000] = np.random.default_rng(2).bytes(20_000)
     return bytes(whole)

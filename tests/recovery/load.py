@@ -28,7 +28,7 @@ class Stream:
     chunks: list[bytes] = field(default_factory=list)
 
 
-def noise(seed: int, number: int) -> bytes:
+def half_second(seed: int, number: int) -> bytes:
     """Return half a second of audio that differs for every stream and chunk."""
     generator = random.Random(f"{seed}-{number}")
     period = generator.randrange(20, 400)
@@ -78,7 +78,7 @@ class Client:
     async def put(self, stream: Stream, seed: int) -> None:
         """Upload the next chunk until it is acknowledged."""
         number = len(stream.chunks)
-        data = noise(seed, number)
+        data = half_second(seed, number)
         answer = await self.ask(
             "PUT",
             f"/audio_sessions/{stream.session}/chunks/{number}",

@@ -24,10 +24,10 @@ from rocksdict import DBRecoveryMode, Options
 from streams.embedded import store
 from streams.embedded.errors import LogError
 from streams.embedded.log import EmbeddedLog
+from tests.conftest import ROOT
 from topics.catalog import TopicPartition
 from topics.errors import Unavailable
 
-ROOT = Path(__file__).parents[2]
 LEFT, RIGHT = TopicPartition("t", 0), TopicPartition("t", 1)
 ALL = 1 << 40
 

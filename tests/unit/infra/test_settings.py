@@ -10,8 +10,9 @@ from pydantic import ValidationError
 from infra.cli.settings import markdown
 from infra.settings import Settings, load, typing_errors
 from infra.urls import Embedded, Kafka
+from tests.conftest import ROOT
 
-PAGE = Path(__file__).parents[3] / "docs" / "settings.md"
+PAGE = ROOT / "docs" / "settings.md"
 
 
 def test_defaults_are_one_machine_and_no_broker() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.unit.app.client.jobs_stub import JobStub
 from tests.unit.app.client.speakers_stub import SpeakerStub
-from tests.unit.app.client.stub import Stub, serving
+from tests.unit.app.client.stub import WAV, Stub, serving
 
 HEARD = [{}, {"Dog_bark": 0.6}, {"Dog_bark": 0.9, "Speech": 0.7}, {}, {"Speech": 0.8}]
 
@@ -41,3 +42,11 @@ def _speakers() -> Iterator[SpeakerStub]:
 def speakers(_speakers: SpeakerStub) -> SpeakerStub:
     _speakers.reset()
     return _speakers
+
+
+@pytest.fixture
+def wav(tmp_path: Path) -> Path:
+    """A recording whose name is not ASCII."""
+    path = tmp_path / "hörbar.wav"
+    path.write_bytes(WAV)
+    return path

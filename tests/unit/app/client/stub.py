@@ -19,6 +19,8 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 KEY = "a-key-of-the-stub"
+#: As much of a recording as the client looks at, and some more.
+WAV = b"RIFF\x00\x00\x00\x00WAVEfmt " + bytes(1000)
 PAGE = 2
 
 #: What happens to the next chunk upload: 503 without effect, or carried out with the answer cut off.

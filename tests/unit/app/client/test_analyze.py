@@ -11,15 +11,6 @@ from tests.unit.app.client.jobs_stub import FAULTY, RESULT, JobStub, error
 from tests.unit.app.client.stub import KEY
 from tests.unit.app.client.test_commands import earshot
 
-WAV = b"RIFF\x00\x00\x00\x00WAVEfmt "
-
-
-@pytest.fixture
-def wav(tmp_path: Path) -> Path:
-    path = tmp_path / "yard.wav"
-    path.write_bytes(WAV)
-    return path
-
 
 def analyze(capsys: pytest.CaptureFixture[str], stub: JobStub, *arguments: object) -> tuple[int, list[str], str]:
     return earshot(capsys, "analyze", *map(str, arguments), "--url", stub.url, "--key", KEY)
@@ -28,7 +19,7 @@ def analyze(capsys: pytest.CaptureFixture[str], stub: JobStub, *arguments: objec
 def test_a_summary(jobs: JobStub, wav: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = analyze(capsys, jobs, wav)
     assert (code, err) == (0, "")
-    assert "yard.wav" in "".join(out[:3])
+    assert wav.name in "".join(out[:3])
     text = [" ".join(line.split()) for line in out]
     assert "0:00.5 1:01:01.2 Unknown 0 Sit! data: [good] dog" in text, "brackets are no markup"
     assert "0:00.0 0:03.0 0.80 Dog_bark" in text, "two windows are one stretch"

@@ -24,10 +24,9 @@ from app.client import (
 )
 from app.client._version import USER_AGENT
 from tests.unit.app.client.conftest import HEARD
-from tests.unit.app.client.stub import KEY, Stub
+from tests.unit.app.client.stub import KEY, WAV, Stub
 
 PCM = SessionOptions("stream", "audio/x-raw; rate=16000; format=s16le", Sensitivity(1, {"Speech": -2}))
-WAV = b"RIFF\x00\x00\x00\x00WAVEfmt "
 
 
 async def no_pause(seconds: float) -> None:

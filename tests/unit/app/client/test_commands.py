@@ -33,28 +33,28 @@ def earshot(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, l
 
 
 @pytest.fixture
-def wav(tmp_path: Path) -> Path:
+def ramp(tmp_path: Path) -> Path:
     """2.25 s of a ramp, in two channels."""
     path = tmp_path / "ramp.wav"
-    ramp = np.arange(int(RATE * 2.25), dtype=np.int16)
-    soundfile.write(path, np.stack([ramp, -ramp], axis=1), RATE)
+    rise = np.arange(int(RATE * 2.25), dtype=np.int16)
+    soundfile.write(path, np.stack([rise, -rise], axis=1), RATE)
     return path
 
 
-def test_listen_prints_runs_and_sends_every_sample(stub: Stub, wav: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_listen_prints_runs_and_sends_every_sample(stub: Stub, ramp: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--speed", "max", "--whole", "--url", stub.url, "--key", KEY]
-    code, out, err = earshot(capsys, "listen", str(wav), *options)
+    code, out, err = earshot(capsys, "listen", str(ramp), *options)
     assert (code, sorted(out), err) == (0, sorted(LINES), "")
     session = stub.only
     assert session.opening["content_type"] == "audio/x-raw; rate=8000; format=s16le; channels=2"
     assert [len(chunk) for chunk in session.chunks] == [RATE * 2] * 4 + [RATE]
     sent = np.frombuffer(b"".join(session.chunks), "<i2").reshape(-1, 2)
-    assert np.array_equal(sent, soundfile.read(wav, dtype="int16")[0])
+    assert np.array_equal(sent, soundfile.read(ramp, dtype="int16")[0])
     assert session.readonly
 
 
-def test_listen_prints_windows(stub: Stub, wav: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _, out, _ = earshot(capsys, "listen", str(wav), "--speed", "max", "--url", stub.url, "--key", KEY)
+def test_listen_prints_windows(stub: Stub, ramp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = earshot(capsys, "listen", str(ramp), "--speed", "max", "--url", stub.url, "--key", KEY)
     assert "At 1-2s, Dog_bark (0.90), Speech (0.70)" in out
     assert not any(line.startswith("At 0-1s") for line in out), "nothing was heard there"
     assert len(out) == sum(map(bool, HEARD))
@@ -96,26 +96,26 @@ def test_ctrl_c_seals_and_prints_what_is_left(
     assert stub.only.readonly
 
 
-def test_listen_tells_why_a_session_failed(stub: Stub, wav: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_listen_tells_why_a_session_failed(stub: Stub, ramp: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stub.error = "too many channels"
-    code, _, err = earshot(capsys, "listen", str(wav), "--speed", "max", "--url", stub.url, "--key", KEY)
+    code, _, err = earshot(capsys, "listen", str(ramp), "--speed", "max", "--url", stub.url, "--key", KEY)
     assert (code, err) == (1, "earshot: too many channels\n")
 
 
-def test_detect_prints_a_table_for_each_file(stub: Stub, wav: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = earshot(capsys, "detect", str(wav), str(wav), "--url", stub.url, "--key", KEY)
+def test_detect_prints_a_table_for_each_file(stub: Stub, ramp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = earshot(capsys, "detect", str(ramp), str(ramp), "--url", stub.url, "--key", KEY)
     assert (code, err) == (0, "")
     assert sum("Dog_bark" in line for line in out) == 2
     assert len(stub.sessions) == 2
 
 
 def test_detect_goes_on_after_a_file_that_failed(
-    stub: Stub, wav: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    stub: Stub, ramp: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     notes = tmp_path / "notes.txt"
     notes.write_text("not audio at all")
     missing = tmp_path / "missing.wav"
-    files = [str(notes), str(missing), str(wav)]
+    files = [str(notes), str(missing), str(ramp)]
     code, out, err = earshot(capsys, "detect", *files, "--json", "--url", stub.url, "--key", KEY)
     assert code == 1
     assert [line.split(": ", 2)[1] for line in err.splitlines()] == files[:2]
@@ -131,22 +131,22 @@ def test_detect_goes_on_after_a_file_that_failed(
 
 @pytest.mark.parametrize("command", ["listen", "detect"])
 def test_a_wrong_key_and_a_service_that_is_away_are_named(
-    command: str, stub: Stub, wav: Path, capsys: pytest.CaptureFixture[str]
+    command: str, stub: Stub, ramp: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, err = earshot(capsys, command, str(wav), "--url", stub.url, "--key", "wrong")
+    code, out, err = earshot(capsys, command, str(ramp), "--url", stub.url, "--key", "wrong")
     assert (code, out) == (1, [])
     assert err == f"earshot: the service at {stub.url} does not know this project key (Invalid API key)\n"
-    code, out, err = earshot(capsys, command, str(wav), "--url", "http://127.0.0.1:9", "--key", KEY)
+    code, out, err = earshot(capsys, command, str(ramp), "--url", "http://127.0.0.1:9", "--key", KEY)
     assert (code, out) == (1, [])
     assert err.startswith("earshot: no answer from http://127.0.0.1:9: ")
     assert len(err.splitlines()) == 1
-    code, out, err = earshot(capsys, command, str(wav), "--url", stub.url)
+    code, out, err = earshot(capsys, command, str(ramp), "--url", stub.url)
     assert (code, err) == (1, "earshot: no project key: give --key or set EARSHOT_PROJECT_KEY\n")
 
 
 @pytest.mark.parametrize("wrong", [["--speed", "0"], ["--speed", "fast"], ["--tag-sensitivity", "Speech=3"]])
-def test_wrong_options_are_refused(wrong: list[str], wav: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = earshot(capsys, "listen", str(wav), *wrong, "--key", KEY)
+def test_wrong_options_are_refused(wrong: list[str], ramp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = earshot(capsys, "listen", str(ramp), *wrong, "--key", KEY)
     assert code == 2
     assert wrong[0] in err
 

@@ -25,22 +25,14 @@ from app.client import (
     WrongKey,
 )
 from tests.unit.app.client.jobs_stub import FAULTY, JobStub, error, event, story
-from tests.unit.app.client.stub import KEY
+from tests.unit.app.client.stub import KEY, WAV
 from tests.unit.app.client.test_client import no_pause
 
-WAV = b"RIFF\x00\x00\x00\x00WAVEfmt " + bytes(1000)
 KINDS = ["progress", "partial_result", "completed"]
 
 
 def client(stub: JobStub, key: str = KEY) -> Client:
     return Client(stub.url, key, sleep=lambda seconds: None)
-
-
-@pytest.fixture
-def wav(tmp_path: Path) -> Path:
-    path = tmp_path / "hörbar.wav"
-    path.write_bytes(WAV)
-    return path
 
 
 def test_a_job_from_beginning_to_end(jobs: JobStub, wav: Path) -> None:

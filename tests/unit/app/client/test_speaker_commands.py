@@ -10,16 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.app.client.speakers_stub import ORG_KEY, TURNS, SpeakerStub, refusal
+from tests.unit.app.client.stub import WAV
 from tests.unit.app.client.test_commands import earshot
-
-WAV = b"RIFF\x00\x00\x00\x00WAVEfmt "
-
-
-@pytest.fixture
-def wav(tmp_path: Path) -> Path:
-    path = tmp_path / "anna.wav"
-    path.write_bytes(WAV)
-    return path
 
 
 def run(capsys: pytest.CaptureFixture[str], stub: SpeakerStub, *arguments: object) -> tuple[int, list[str], str]:

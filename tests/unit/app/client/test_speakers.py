@@ -23,22 +23,14 @@ from app.client import (
     WrongKey,
 )
 from tests.unit.app.client.speakers_stub import ORG_KEY, SpeakerStub, refusal
-from tests.unit.app.client.stub import KEY
+from tests.unit.app.client.stub import KEY, WAV
 from tests.unit.app.client.test_client import no_pause
 
-WAV = b"RIFF\x00\x00\x00\x00WAVEfmt " + bytes(1000)
 ANNA = SpeakerProfile("Anna_Kim", "2026-11-21T08:00:00.000Z", 10.5, 1, True)
 
 
 def client(stub: SpeakerStub, key: str = ORG_KEY) -> Client:
     return Client(stub.url, org_key=key, sleep=lambda seconds: None)
-
-
-@pytest.fixture
-def wav(tmp_path: Path) -> Path:
-    path = tmp_path / "anna.wav"
-    path.write_bytes(WAV)
-    return path
 
 
 def test_a_speaker_from_beginning_to_end(speakers: SpeakerStub, wav: Path) -> None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import io
 import threading
 from collections.abc import Awaitable, Callable
 
 import httpx2
 import numpy as np
 import pytest
-import soundfile
 
 from infra import models
 from infra.engines import SPEAKER_MODEL, embedder, embeddings, uploads
@@ -19,10 +17,10 @@ from infra.engines.server import create_app
 from infra.engines.workers import Workers
 from streams.models.protocol import Floats
 from streams.voice import manifest
+from tests.audio import RATE, encoded, noise
 
 FORM = "/v1/audio/speech/embedding"
 JSON = "/v1/embeddings"
-RATE = 16_000
 Test = Callable[[httpx2.AsyncClient], Awaitable[None]]
 
 
@@ -37,16 +35,6 @@ def served(test: Test) -> None:
     asyncio.run(run())
 
 
-def noise(seconds: float, seed: int = 0) -> Floats:
-    return (0.1 * np.random.default_rng(seed).standard_normal(int(seconds * RATE))).astype(np.float32)
-
-
-def wav(samples: Floats) -> bytes:
-    file = io.BytesIO()
-    soundfile.write(file, samples, RATE, format="WAV", subtype="FLOAT")
-    return file.getvalue()
-
-
 async def embedded(client: httpx2.AsyncClient, audio: bytes, **fields: object) -> httpx2.Response:
     return await client.post(FORM, files={"file": ("a", audio)}, data=fields)
 
@@ -55,7 +43,7 @@ def test_a_form_is_answered_with_the_vector_of_its_recording_and_what_made_it() 
     known = manifest.read(models.directory("speaker_mini"))
 
     async def test(client: httpx2.AsyncClient) -> None:
-        body = (await embedded(client, wav(noise(1.0)), model=SPEAKER_MODEL)).json()
+        body = (await embedded(client, encoded(noise(RATE), subtype="FLOAT"), model=SPEAKER_MODEL)).json()
         (row,) = body.pop("data")
         assert body == {
             "object": "list",
@@ -68,14 +56,14 @@ def test_a_form_is_answered_with_the_vector_of_its_recording_and_what_made_it() 
         }
         assert (row["object"], row["index"]) == ("embedding", 0)
         # The same bits: a vector loses nothing on its way through JSON.
-        assert (np.array(row["embedding"], np.float32) == embedder.bundled().embed(noise(1.0))).all()
+        assert (np.array(row["embedding"], np.float32) == embedder.bundled().embed(noise(RATE))).all()
 
     served(test)
 
 
 def test_openais_protocol_takes_several_recordings_and_gives_numbers_or_base64() -> None:
     async def test(client: httpx2.AsyncClient) -> None:
-        given = [base64.b64encode(wav(noise(0.6, seed))).decode() for seed in (1, 2)]
+        given = [base64.b64encode(encoded(noise(round(0.6 * RATE), seed), subtype="FLOAT")).decode() for seed in (1, 2)]
         rows = (await client.post(JSON, json={"input": given, "model": SPEAKER_MODEL})).json()["data"]
         assert [row["index"] for row in rows] == [0, 1]
         assert rows[0]["embedding"] != rows[1]["embedding"]
@@ -108,11 +96,11 @@ def test_what_is_wrong_with_json_is_told(body: object, status: int, named: str) 
 
 def test_what_has_no_voice_in_it_is_refused_in_the_protocols_shape() -> None:
     async def test(client: httpx2.AsyncClient) -> None:
-        short = await embedded(client, wav(noise(0.25)))
+        short = await embedded(client, encoded(noise(round(0.25 * RATE)), subtype="FLOAT"))
         assert (short.status_code, short.json()["error"]["code"]) == (400, "invalid_audio")
         assert "0.25 s of audio" in short.json()["error"]["message"]
         assert (await embedded(client, b"no audio at all" * 10)).json()["error"]["code"] == "invalid_audio"
-        assert (await embedded(client, wav(noise(1.0)), model="ecapa")).status_code == 404
+        assert (await embedded(client, encoded(noise(RATE), subtype="FLOAT"), model="ecapa")).status_code == 404
         assert (await client.post(FORM, data={"model": SPEAKER_MODEL})).status_code == 400
         assert (await client.post(FORM, content=b"x")).status_code == 400
         for path, most in ((FORM, uploads.MOST_BYTES), (JSON, embeddings.MOST_BYTES)):
@@ -128,7 +116,7 @@ def test_past_the_queue_voices_are_turned_away_at_once(monkeypatch: pytest.Monke
     def embed(file: object) -> Floats:
         at_work.release()
         assert free.wait(10)
-        return noise(0.01)
+        return noise(round(0.01 * RATE))
 
     monkeypatch.setattr(embedder, "embed", embed)
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import soundfile
 
 from infra.engines import sphinx
 from streams.voice import activity
 from streams.voice.speech_segments import SpeechSegment
+from tests.audio import encoded, sine
 from tests.recordings import SPEECH
 
 pytestmark = pytest.mark.slow
@@ -25,8 +25,8 @@ def recogniser() -> sphinx.Recogniser:
 
 
 def test_a_tone_and_silence_hold_no_words(recogniser: sphinx.Recogniser, tmp_path: Path) -> None:
-    tone = 0.3 * np.sin(2 * np.pi * 440 * np.arange(2 * 8000) / 8000)
-    soundfile.write(tmp_path / "tone.wav", np.concatenate((tone, np.zeros(8000))), 8000)
+    tone = 0.3 * sine(2.0, rate=8000)
+    (tmp_path / "tone.wav").write_bytes(encoded(np.concatenate((tone, np.zeros(8000))), 8000))
     heard = recogniser.hear(tmp_path / "tone.wav")
     assert (heard.duration, heard.words) == (3.0, ())
 

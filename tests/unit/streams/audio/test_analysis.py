@@ -19,6 +19,7 @@ from streams.models.manifest import LogMel, Waveform
 from streams.models.packing import pack
 from streams.models.protocol import Floats
 from tests import naive
+from tests.audio import noise
 from tests.unit.streams.audio.engines import SAMPLES, TAGS, YAMNET, Fingerprint, fingerprint
 from topics.errors import EngineError
 from topics.geometry import SENSE, SESSIONS, Geometry
@@ -29,10 +30,6 @@ RATES = [8_000, MODEL, 44_056, 44_100]
 
 geometries = st.sampled_from(GEOMETRIES)
 rates = st.sampled_from(RATES)
-
-
-def noise(length: int) -> Floats:
-    return np.random.default_rng(length).normal(0, 0.1, length).astype(np.float32)
 
 
 def analysed(analysis: Analysis, pieces: list[Floats]) -> bytes:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from streams.audio import container, decode
 from streams.audio.decode import decode_chunk, open_file
 from streams.models.protocol import Floats
+from tests.audio import encoded
 from topics.errors import AudioError, AudioTooLong
 from topics.media import parse
 
@@ -41,16 +42,14 @@ def chirp(seconds: float = 1.5) -> Floats:
 
 
 @cache
-def encoded(content_type: str, seconds: float = 1.5) -> bytes:
-    buffer = io.BytesIO()
+def chirps(content_type: str, seconds: float = 1.5) -> bytes:
     kind, subtype = KINDS[content_type]
-    soundfile.write(buffer, chirp(seconds), RATE, format=kind, subtype=subtype)
-    return buffer.getvalue()
+    return encoded(chirp(seconds), RATE, kind, subtype)
 
 
 @pytest.mark.parametrize("content_type", KINDS)
 def test_every_container(content_type: str) -> None:
-    data, want = encoded(content_type), chirp().mean(axis=1)
+    data, want = chirps(content_type), chirp().mean(axis=1)
     for media in (parse(content_type), ANY):
         pcm = decode_chunk(data, media)
         assert (pcm.rate, pcm.samples.dtype.name, pcm.samples.ndim) == (RATE, "float32", 1)
@@ -62,17 +61,17 @@ def test_every_container(content_type: str) -> None:
 
 @pytest.mark.parametrize("content_type", KINDS)
 def test_blocks_make_the_whole(content_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    want = decode_chunk(encoded(content_type), ANY).samples
+    want = decode_chunk(chirps(content_type), ANY).samples
     monkeypatch.setattr(decode, "BLOCK_SAMPLES", 6000)
-    blocks = list(open_file(io.BytesIO(encoded(content_type)), ANY).blocks())
+    blocks = list(open_file(io.BytesIO(chirps(content_type)), ANY).blocks())
     assert max(map(len, blocks)) <= 3000
     assert np.array_equal(np.concatenate(blocks), want)
 
 
 @pytest.mark.parametrize("content_type", KINDS)
 def test_zeros_after_the_end(content_type: str) -> None:
-    want = decode_chunk(encoded(content_type), ANY).samples
-    got = decode_chunk(encoded(content_type).ljust(1 << 20, b"\0"), ANY).samples
+    want = decode_chunk(chirps(content_type), ANY).samples
+    got = decode_chunk(chirps(content_type).ljust(1 << 20, b"\0"), ANY).samples
     assert np.array_equal(got[: len(want)], want)
 
 
@@ -90,10 +89,9 @@ def test_nothing(declared: str) -> None:
 
 @pytest.mark.parametrize("content_type", ["audio/wav", "audio/aiff", "audio/flac"])
 def test_a_header_alone(content_type: str) -> None:
-    buffer = io.BytesIO()
-    soundfile.write(buffer, np.empty((0, 1), np.float32), RATE, format=KINDS[content_type][0])
+    empty = encoded(np.empty((0, 1), np.float32), RATE, KINDS[content_type][0])
     with pytest.raises(AudioError, match="holds no audio"):
-        decode_chunk(buffer.getvalue(), parse(content_type))
+        decode_chunk(empty, parse(content_type))
 
 
 @pytest.mark.parametrize(
@@ -108,7 +106,7 @@ def test_a_header_alone(content_type: str) -> None:
 )
 def test_another_container_than_declared(declared: str, content: str, message: str) -> None:
     with pytest.raises(AudioError, match=message):
-        decode_chunk(encoded(content), parse(declared))
+        decode_chunk(chirps(content), parse(declared))
 
 
 def test_no_audio_file() -> None:
@@ -121,8 +119,8 @@ def test_no_audio_file() -> None:
 def test_cut_off_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
     """What lies before the damage is given first."""
     monkeypatch.setattr(decode, "BLOCK_SAMPLES", 8192)
-    want = decode_chunk(encoded("audio/flac"), ANY).samples
-    blocks = open_file(io.BytesIO(encoded("audio/flac")[: len(encoded("audio/flac")) // 2]), ANY).blocks()
+    want = decode_chunk(chirps("audio/flac"), ANY).samples
+    blocks = open_file(io.BytesIO(chirps("audio/flac")[: len(chirps("audio/flac")) // 2]), ANY).blocks()
     assert np.array_equal(next(blocks), want[:4096])
     with pytest.raises(AudioError, match="damaged"):
         list(blocks)
@@ -141,7 +139,7 @@ def until_it_breaks(data: bytes, content_type: str) -> tuple[int, float | None, 
 
 def test_audio_is_given_up_to_its_damage() -> None:
     """Also within a block; FLAC by frames of the coder, which has 4096 samples in one."""
-    flac = encoded("audio/flac", 9.0)
+    flac = chirps("audio/flac", 9.0)
     frames, at, cause = until_it_breaks(flac[: len(flac) // 2], "audio/flac")
     assert (at, cause) == (frames / RATE, "the audio is damaged: flac decoder lost sync")
     assert frames % 4096 == 0
@@ -163,7 +161,7 @@ def test_audio_is_given_up_to_its_damage() -> None:
     ],
 )
 def test_caps_of_a_header(offset: int, value: bytes, message: str) -> None:
-    data = bytearray(encoded("audio/wav"))
+    data = bytearray(chirps("audio/wav"))
     data[offset : offset + len(value)] = value
     with pytest.raises(AudioError, match=message):
         decode_chunk(bytes(data), ANY)
@@ -171,15 +169,15 @@ def test_caps_of_a_header(offset: int, value: bytes, message: str) -> None:
 
 def test_a_wav_of_unknown_length() -> None:
     """Writers that stream put the largest number there; so it is no claim to believe, nor to allocate for."""
-    data = bytearray(encoded("audio/wav"))
+    data = bytearray(chirps("audio/wav"))
     at = data.index(b"data") + 4
     data[4:8] = data[at : at + 4] = b"\xff\xff\xff\xff"
-    assert np.array_equal(decode_chunk(bytes(data), ANY).samples, decode_chunk(encoded("audio/wav"), ANY).samples)
+    assert np.array_equal(decode_chunk(bytes(data), ANY).samples, decode_chunk(chirps("audio/wav"), ANY).samples)
 
 
 def flac_claiming(samples: int) -> bytes:
     """STREAMINFO: the lower 36 bits of bytes 18 to 25 are the number of samples, 0 for unknown."""
-    data = bytearray(encoded("audio/flac"))
+    data = bytearray(chirps("audio/flac"))
     known = int.from_bytes(data[18:26], "big") >> 36 << 36
     data[18:26] = (known | samples).to_bytes(8, "big")
     return bytes(data)
@@ -191,12 +189,12 @@ def test_a_flac_that_claims_years() -> None:
 
 
 def test_a_flac_of_unknown_length() -> None:
-    want = decode_chunk(encoded("audio/flac"), ANY).samples
+    want = decode_chunk(chirps("audio/flac"), ANY).samples
     assert np.array_equal(decode_chunk(flac_claiming(0), ANY).samples, want)
 
 
 def test_a_header_tells_the_length_or_that_it_does_not_know() -> None:
-    data = encoded("audio/flac")
+    data = chirps("audio/flac")
     assert open_file(io.BytesIO(data), ANY).frames == len(decode_chunk(data, ANY).samples)
     assert open_file(io.BytesIO(flac_claiming(0)), ANY).frames is None
 
@@ -211,13 +209,12 @@ def test_audio_is_counted_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_small_chunk_may_hold_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    buffer = io.BytesIO()
-    soundfile.write(buffer, np.zeros(500_000, np.int16), RATE, format="FLAC")
+    flac = encoded(np.zeros(500_000, np.int16), RATE, "FLAC")
     monkeypatch.setattr(decode, "BLOCK_SAMPLES", 100_000)
     monkeypatch.setattr(decode, "MAX_CHUNK_FRAMES", 400_000)
-    assert len(buffer.getvalue()) < 20_000
+    assert len(flac) < 20_000
     with pytest.raises(AudioError, match="more than 400000 frames"):
-        decode_chunk(buffer.getvalue(), ANY)
+        decode_chunk(flac, ANY)
 
 
 class Broken(io.BytesIO):
@@ -234,7 +231,7 @@ class Broken(io.BytesIO):
 @pytest.mark.parametrize("content_type", KINDS)
 @pytest.mark.parametrize("after", [12, 20_000])
 def test_an_error_of_the_source_is_no_damage(content_type: str, after: int) -> None:
-    source = Broken(encoded(content_type, 9.0))
+    source = Broken(chirps(content_type, 9.0))
     source.after = after
     with pytest.raises(ConnectionError, match="the log is away"):
         list(open_file(source, ANY).blocks())
@@ -258,7 +255,7 @@ def test_a_header_that_leads_before_the_beginning() -> None:
 def test_damage_is_named_or_survived(
     content_type: str, cut: float, hits: list[tuple[float, int]], in_header: bool
 ) -> None:
-    data = bytearray(encoded(content_type, 0.25))
+    data = bytearray(chirps(content_type, 0.25))
     reach = min(len(data), 200) if in_header else len(data)
     for place, value in hits:
         data[int(place * reach)] = value

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from streams.audio import mp3
 from streams.audio.decode import decode_chunk, open_file
 from streams.models.protocol import Floats
+from tests.audio import encoded
 from tests.unit.streams.audio.test_decode import ANY, Broken
 from topics.errors import AudioError
 
@@ -151,9 +152,7 @@ def test_chunks_of_whole_frames_are_as_long_as_all() -> None:
 
 @pytest.mark.parametrize(("kind", "subtype"), [("WAV", "PCM_16"), ("FLAC", "PCM_16")])
 def test_what_follows_a_tag_may_be_another_file(kind: str, subtype: str) -> None:
-    buffer = io.BytesIO()
-    soundfile.write(buffer, np.full(8000, 0.25), 8000, format=kind, subtype=subtype)
-    found = samples(ID3 + buffer.getvalue())
+    found = samples(ID3 + encoded(np.full(8000, 0.25), 8000, kind, subtype))
     # libsndfile takes the length of the tag from the end of a WAV.
     assert len(found) == 8000 - (len(ID3) // 2 if kind == "WAV" else 0)
     assert found == pytest.approx(0.25)

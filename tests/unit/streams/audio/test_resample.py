@@ -11,14 +11,11 @@ from streams.audio.filters import MAX_POSITIONS, design
 from streams.audio.resample import Resampler
 from streams.models.protocol import Floats
 from tests import naive
+from tests.audio import noise, sine
 
 MODEL = 16_000
 USUAL = [8_000, 11_025, 12_000, 22_050, 24_000, 32_000, 44_100, 48_000, 96_000, 384_000]
 AWKWARD = [1_001, 15_999, 44_056, 383_999]
-
-
-def noise(length: int, seed: int = 0) -> Floats:
-    return np.random.default_rng(seed).uniform(-1, 1, length).astype(np.float32)
 
 
 def whole(samples: Floats, rate: int) -> Floats:
@@ -90,8 +87,7 @@ def test_tables_are_bounded(rate: int) -> None:
 
 def tone(rate: int, hertz: float) -> Floats:
     """A resampled sine, without its ends."""
-    sine = np.sin(2 * np.pi * hertz * np.arange(rate // 2) / rate).astype(np.float32)
-    return whole(sine, rate)[800:-800]
+    return whole(sine(0.5, hertz, rate), rate)[800:-800]
 
 
 def decibels(samples: Floats) -> float:

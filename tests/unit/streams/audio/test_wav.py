@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
 import pytest
-import soundfile
 
 from streams.audio import wav
 from streams.audio.decode import decode_chunk
+from tests.audio import encoded
 from topics.media import parse
 
 RATE = 8000
 
 
 def saved(channels: int = 1, subtype: str = "PCM_16", kind: str = "WAV") -> bytes:
-    file = io.BytesIO()
-    samples = np.random.default_rng(1).uniform(-1, 1, (999, channels))
-    soundfile.write(file, samples, RATE, format=kind, subtype=subtype)
-    return file.getvalue()
+    return encoded(np.random.default_rng(1).uniform(-1, 1, (999, channels)), RATE, kind, subtype)
 
 
 @pytest.mark.parametrize("channels", [1, 2, 6])

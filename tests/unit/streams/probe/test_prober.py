@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import os
 import signal
 import struct
@@ -16,10 +15,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
-import soundfile
 
 from streams.probe.prober import ForkingProber
 from streams.probe.zygote import BROKEN_LIMIT
+from tests.audio import encoded, sine
 from topics import media
 from topics.errors import AudioError, AudioTooLong, Unavailable
 from topics.ports.prober import ProbeResult
@@ -62,13 +61,11 @@ def house() -> Iterator[House]:
 
 
 def tone(container: str, subtype: str | None = None, seconds: float = 1.5, channels: int = 1) -> bytes:
-    file = io.BytesIO()
-    samples = np.sin(np.arange(int(RATE * seconds)) / 5).astype(np.float32) / 2
-    soundfile.write(file, np.repeat(samples[:, None], channels, 1), RATE, format=container, subtype=subtype)
-    return file.getvalue()
+    samples = 0.5 * sine(seconds, rate=RATE)
+    return encoded(np.repeat(samples[:, None], channels, 1), RATE, container, subtype)
 
 
-def wav(frames: bytes, *, kind: int = 1, bits: int = 16, channels: int = 1, size: int | None = None) -> bytes:
+def riff(frames: bytes, *, kind: int = 1, bits: int = 16, channels: int = 1, size: int | None = None) -> bytes:
     width = bits // 8 * channels
     header = struct.pack("<4sI4sHHIIHH", b"fmt ", 16, b"", kind, channels, RATE, RATE * width, width, bits)
     header = header[:8] + header[12:]
@@ -102,7 +99,7 @@ def test_raw_audio_is_what_it_is_declared_to_be(house: House) -> None:
 
 
 def test_one_sample_is_audio(house: House) -> None:
-    assert house.probe(wav(b"\1\0")).rate == RATE
+    assert house.probe(riff(b"\1\0")).rate == RATE
     assert house.probe(b"\1\0", "audio/x-raw; rate=8000; format=s16").format == "raw"
 
 
@@ -117,12 +114,12 @@ FAULTS = {
     "raw odd": (bytes(31), "audio/x-raw; rate=8000; format=s16", "not a whole number of frames"),
     "raw NaN": (nan(), "audio/x-raw; rate=8000; format=f32", "not all finite"),
     "raw for days": (bytes(24 * 3600 * 1000 + 1), "audio/x-raw; rate=1000; format=s8", "longer than"),
-    "NaN": (wav(nan(), kind=3, bits=32), None, "not all finite"),
-    "infinite": (wav(np.full(9, np.inf, "<f4").tobytes(), kind=3, bits=32), None, "not all finite"),
-    "no channels": (wav(bytes(64), channels=0), None, "cannot be read|0 channels"),
-    "no frames": (wav(b""), None, "holds no audio"),
-    "no such codec": (wav(bytes(64), kind=0x7777), None, "cannot be read"),
-    "torn header": (wav(bytes(64))[:20], None, "cannot be read"),
+    "NaN": (riff(nan(), kind=3, bits=32), None, "not all finite"),
+    "infinite": (riff(np.full(9, np.inf, "<f4").tobytes(), kind=3, bits=32), None, "not all finite"),
+    "no channels": (riff(bytes(64), channels=0), None, "cannot be read|0 channels"),
+    "no frames": (riff(b""), None, "holds no audio"),
+    "no such codec": (riff(bytes(64), kind=0x7777), None, "cannot be read"),
+    "torn header": (riff(bytes(64))[:20], None, "cannot be read"),
     "ogg of noise": (b"OggS" + bytes(range(256)) * 8, None, "cannot be read"),
     "flac of noise": (b"fLaC" + bytes(range(256)) * 8, None, "cannot be read|damaged|no audio"),
     "mp3 of noise": (b"\xff\xfb" + os.urandom(64), None, "cannot be read|no audio"),
@@ -149,7 +146,7 @@ def test_a_claim_costs_nothing(house: House) -> None:
     """What a header says is neither allocated nor waited for; what is there is audio."""
     found = house.probe(ten_hours_of_flac())
     assert (found.format, found.length_ms) == ("flac", 10 * 3600 * 1000)
-    assert house.probe(wav(bytes(64), size=2**32 - 1)).format == "wav"
+    assert house.probe(riff(bytes(64), size=2**32 - 1)).format == "wav"
 
 
 def test_too_long_has_a_name_of_its_own(house: House) -> None:

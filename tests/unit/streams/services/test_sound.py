@@ -21,6 +21,7 @@ from streams.models.protocol import Floats, SoundEngine
 from streams.services import sound
 from streams.services.service import RunSummary
 from streams.services.sound import SoundService, WindowReader
+from tests.audio import encoded, noise
 from tests.unit.streams.audio.engines import SAMPLES, TAGS, Fingerprint
 from tests.unit.streams.jobs.runs import Run
 from tests.unit.streams.sessions.engines import Faulty, Gated
@@ -34,17 +35,13 @@ ANY = "application/octet-stream"
 RAW = f"audio/x-raw; rate={RATE}; format=s16"
 
 
-def noise(seconds: float, rate: int = RATE, channels: int = 1) -> Floats:
-    return np.random.default_rng(7).normal(0, 0.1, (int(seconds * rate), channels)).astype(np.float32)
-
-
 def truth(samples: Floats, rate: int = RATE, engine: SoundEngine | None = None) -> bytes:
     analysis = Analysis(engine or Fingerprint(), SENSE, rate)
     return analysis.feed(samples).packed + analysis.finish().packed
 
 
 def written(path: Path, samples: Floats, rate: int = RATE, kind: str = "WAV", subtype: str = "FLOAT") -> Path:
-    soundfile.write(path, samples, rate, format=kind, subtype=subtype)
+    path.write_bytes(encoded(samples, rate, kind, subtype))
     return path
 
 
@@ -100,16 +97,16 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.usefixtures("small")
 def test_the_windows_of_an_analysis(tmp_path: Path, seconds: float, workers: int) -> None:
-    samples = noise(seconds)
+    samples = noise(round(seconds * RATE))
     played = Performance(written(tmp_path / "a", samples), workers=workers).play()
-    assert played.scores == truth(samples[:, 0])
+    assert played.scores == truth(samples)
     assert played.done == RunSummary(played.engine.manifest.model_id, len(samples) * 1000 // RATE)
 
 
 @pytest.mark.parametrize(("kind", "subtype"), [("FLAC", "PCM_16"), ("AIFF", "PCM_24"), ("MP3", "MPEG_LAYER_III")])
 @pytest.mark.usefixtures("small")
 def test_every_container_and_rate(tmp_path: Path, kind: str, subtype: str) -> None:
-    path = written(tmp_path / "a", noise(7.3, 44_100, 2), 44_100, kind, subtype)
+    path = written(tmp_path / "a", noise(2 * round(7.3 * 44_100)).reshape(-1, 2), 44_100, kind, subtype)
     played = Performance(path).play()
     want = truth(decoded(path), 44_100)
     # The two readers of MP3 may not agree on where its last frame ends.
@@ -120,16 +117,16 @@ def test_every_container_and_rate(tmp_path: Path, kind: str, subtype: str) -> No
 
 @pytest.mark.usefixtures("small")
 def test_models_that_take_samples(tmp_path: Path) -> None:
-    engine, samples = Fingerprint(SAMPLES), noise(12)
+    engine, samples = Fingerprint(SAMPLES), noise(12 * RATE)
     played = Performance(written(tmp_path / "a", samples), engine=engine).play()
-    assert played.scores == truth(samples[:, 0], engine=Fingerprint(SAMPLES))
+    assert played.scores == truth(samples, engine=Fingerprint(SAMPLES))
     assert engine.asked == 12
 
 
 @pytest.mark.usefixtures("small")
 def test_raw_samples_say_how_far_the_work_is(tmp_path: Path) -> None:
     path = tmp_path / "a"
-    path.write_bytes((noise(30)[:, 0] * 32767).astype("<i2").tobytes())
+    path.write_bytes((noise(30 * RATE) * 32767).astype("<i2").tobytes())
     played = Performance(path, RAW).play()
     done = played.work.done
     assert len(done) >= 3
@@ -138,7 +135,7 @@ def test_raw_samples_say_how_far_the_work_is(tmp_path: Path) -> None:
 
 
 def test_a_portion_holds_many_windows(tmp_path: Path) -> None:
-    played = Performance(written(tmp_path / "a", noise(60))).play()
+    played = Performance(written(tmp_path / "a", noise(60 * RATE))).play()
     assert len(played.work.emitted) == 1
     assert len(played.scores) == 59 * TAGS
 
@@ -148,7 +145,7 @@ def test_a_portion_holds_many_windows(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("small")
 def test_one_recording_uses_all_threads(tmp_path: Path) -> None:
-    samples, threads = noise(30), set()
+    samples, threads = noise(30 * RATE), set()
     both = threading.Barrier(2, timeout=5)
 
     class Meeting(Fingerprint):
@@ -160,13 +157,13 @@ def test_one_recording_uses_all_threads(tmp_path: Path) -> None:
                 both.wait()
             return super().scores(patch)
 
-    assert Performance(written(tmp_path / "a", samples), engine=Meeting()).play().scores == truth(samples[:, 0])
+    assert Performance(written(tmp_path / "a", samples), engine=Meeting()).play().scores == truth(samples)
 
 
 @pytest.mark.usefixtures("small")
 def test_it_reads_ahead_and_not_too_far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Gated()
-    performance = Performance(written(tmp_path / "a", noise(200)), engine=engine, workers=1)
+    performance = Performance(written(tmp_path / "a", noise(200 * RATE)), engine=engine, workers=1)
     batches: list[int] = []
     batch = WindowReader.batch
 
@@ -191,7 +188,7 @@ def test_it_reads_ahead_and_not_too_far(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.usefixtures("small")
 def test_a_run_that_is_cancelled_stops(tmp_path: Path) -> None:
     engine = Gated()
-    performance = Performance(written(tmp_path / "a", noise(200)), engine=engine)
+    performance = Performance(written(tmp_path / "a", noise(200 * RATE)), engine=engine)
 
     async def scene() -> None:
         run = asyncio.create_task(performance.service.perform(performance.work))
@@ -217,7 +214,7 @@ def test_live_sessions_go_first(tmp_path: Path) -> None:
             return super().scores(patch)
 
     before = os.getpriority(os.PRIO_PROCESS, 0)
-    Performance(written(tmp_path / "a", noise(3)), engine=Asking()).play()
+    Performance(written(tmp_path / "a", noise(3 * RATE)), engine=Asking()).play()
     assert set(priorities) == {min(19, before + priority.NICE)}
     assert os.getpriority(os.PRIO_PROCESS, 0) == before
 
@@ -227,7 +224,7 @@ def test_live_sessions_go_first(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("small")
 def test_windows_before_a_break_are_emitted(tmp_path: Path) -> None:
-    path = written(tmp_path / "a", noise(30), kind="FLAC", subtype="PCM_16")
+    path = written(tmp_path / "a", noise(30 * RATE), kind="FLAC", subtype="PCM_16")
     samples, data = decoded(path), path.read_bytes()
     path.write_bytes(data[: len(data) // 2])
     played = Performance(path).play()
@@ -236,15 +233,15 @@ def test_windows_before_a_break_are_emitted(tmp_path: Path) -> None:
     assert played.error == f"the audio breaks at {at} s: flac decoder lost sync"
     # Those that are complete by then.
     assert int(at) - 2 <= len(played.scores) // TAGS <= int(at)
-    assert played.scores == truth(samples[:, 0] if samples.ndim > 1 else samples)[: len(played.scores)]
+    assert played.scores == truth(samples)[: len(played.scores)]
 
 
 def test_a_sample_that_is_no_number(tmp_path: Path) -> None:
-    samples = noise(20)
+    samples = noise(20 * RATE)
     samples[int(12.34 * RATE)] = np.nan
     played = Performance(written(tmp_path / "a", samples)).play()
     assert played.error.startswith("the audio breaks at 12.3 s: the float samples are not all finite")
-    assert played.scores == truth(noise(20)[:, 0])[: 11 * TAGS]
+    assert played.scores == truth(noise(20 * RATE))[: 11 * TAGS]
 
 
 def test_half_a_frame_at_the_end(tmp_path: Path) -> None:
@@ -285,11 +282,11 @@ def test_longer_than_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.usefixtures("small")
 def test_an_engine_that_fails(tmp_path: Path) -> None:
     engine = Faulty(EngineError("the model failed"))
-    assert Performance(written(tmp_path / "a", noise(60)), engine=engine).play().error == "the model failed"
+    assert Performance(written(tmp_path / "a", noise(60 * RATE)), engine=engine).play().error == "the model failed"
 
 
 def test_a_model_that_is_not_here(tmp_path: Path) -> None:
-    performance = Performance(written(tmp_path / "a", noise(3)))
+    performance = Performance(written(tmp_path / "a", noise(3 * RATE)))
     performance.work.accepted = msgspec.structs.replace(performance.work.accepted, model="other@0123")
     assert "other@0123" in performance.play().error
 

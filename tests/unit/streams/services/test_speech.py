@@ -26,6 +26,7 @@ from streams.services.speech import SpeechService
 from streams.voice.activity import SileroDetector, bundled_detector
 from streams.voice.speaker_engine import OnnxSpeakerEngine, SpeakerEngine
 from streams.voice.speech_segments import FRAME
+from tests.audio import encoded
 from tests.recordings import TWO_READERS
 from tests.unit.streams.clients.http_engine import Asked, HttpEngine, reply
 from tests.unit.streams.jobs.runs import Run
@@ -44,7 +45,7 @@ class OneVoice(Tones):
 
 def saved(path: Path, samples: Floats, rate: int = RATE, kind: str = "WAV") -> Path:
     made = path / "a.audio"
-    soundfile.write(made, samples * 0.9, rate, format=kind, subtype="PCM_16")
+    made.write_bytes(encoded(0.9 * samples, rate, kind, "PCM_16"))
     return made
 
 

@@ -20,6 +20,7 @@ from streams.speakers.service import SpeakerService
 from streams.voice.activity import SileroStream
 from streams.voice.speaker_engine import SpeakerEngine
 from streams.voice.speech_segments import RATE
+from tests.audio import encoded
 from tests.unit.streams.clients.http_engine import Asked, HttpEngine, reply
 from tests.unit.streams.speakers.memory import MemoryFiles, MemorySpeakerStore
 from tests.unit.streams.voice.tones import Ear, Tones
@@ -31,10 +32,9 @@ ORGANIZATION = "an-organization"
 MODEL = EmbeddingModel("tones", "0" * 64)
 
 
-def wav(samples: Floats, kind: str = "WAV", rate: int = RATE) -> bytes:
-    file = io.BytesIO()
-    soundfile.write(file, samples * np.float32(0.9), rate, format=kind)
-    return file.getvalue()
+def recorded(samples: Floats, kind: str = "WAV", rate: int = RATE) -> bytes:
+    """Return samples as a file, a little lower, so that nothing is clipped."""
+    return encoded(samples * np.float32(0.9), rate, kind)
 
 
 def heard(asked: Asked) -> Floats:

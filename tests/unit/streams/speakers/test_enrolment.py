@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import threading
 from typing import Any
 
 import numpy as np
 import pytest
-import soundfile
 
 from streams.clients.embeddings import EmbeddingModel
 from streams.models.protocol import Floats
 from streams.speakers import recording_reader
 from streams.speakers.service import SpeakerService
 from streams.voice.speech_segments import RATE
+from tests.audio import encoded
 from tests.unit.streams.clients.http_engine import Asked, reply
-from tests.unit.streams.speakers.house import MODEL, ORGANIZATION, Here, House, heard, register, wav
+from tests.unit.streams.speakers.house import MODEL, ORGANIZATION, Here, House, heard, recorded, register
 from tests.unit.streams.voice.tones import Ear, talk
 from topics.errors import AudioError, AudioTooLong, DirectoryDown, EngineAway, RuleBroken, Unavailable
 from topics.ports.speakers import Profile
@@ -47,12 +46,12 @@ def refused(data: bytes, kind: type[Exception], house: House | None = None, **gi
 
 def test_a_plain_recording_is_learnt_whole() -> None:
     """It is sent as it came."""
-    house, profile = learnt(wav(SPEECH))
+    house, profile = learnt(recorded(SPEECH))
     assert profile == Profile("Anna_Kim", 1, 5000, 1, True)
     (sample,) = house.roster.of[ORGANIZATION]["Anna_Kim"].samples
     assert sample.vector.tolist() == pytest.approx([1, 0, 0, 0, 0], abs=0.01)
     assert (sample.model, sample.length_ms) == (MODEL, 5000)
-    assert [asked.fields["file"] for asked in house.engine.asked] == [[wav(SPEECH)]]
+    assert [asked.fields["file"] for asked in house.engine.asked] == [[recorded(SPEECH)]]
 
 
 @pytest.mark.parametrize("kind", ["WAV", "FLAC"])
@@ -69,14 +68,14 @@ def test_the_engine_works_while_a_short_recording_is_looked_for_speech(kind: str
         return house.answer(request)
 
     house.engine.answer = answer
-    learnt(wav(SPEECH, kind), house, load_detector=Waiting)
+    learnt(recorded(SPEECH, kind), house, load_detector=Waiting)
     assert [len(heard(each)) for each in house.engine.asked] == [5 * RATE]
 
 
 def test_of_a_recording_with_pauses_only_the_speech_is_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody need look into what no decoder reads."""
     monkeypatch.setattr(Here, "probe", None)
-    house, profile = learnt(wav(PAUSES))
+    house, profile = learnt(recorded(PAUSES))
     assert profile.length_ms == 7000
     assert len(heard(house.engine.asked[-1])) / RATE == pytest.approx(3.1, abs=0.15)
 
@@ -84,7 +83,7 @@ def test_of_a_recording_with_pauses_only_the_speech_is_learnt(monkeypatch: pytes
 @pytest.mark.parametrize(("kind", "rate"), [("FLAC", 16_000), ("OGG", 16_000), ("MP3", 16_000), ("WAV", 44_100)])
 def test_any_container_is_learnt(kind: str, rate: int) -> None:
     samples = np.repeat(SPEECH, 3)[: 5 * rate] if rate != RATE else SPEECH
-    data = wav(samples, kind, rate)
+    data = recorded(samples, kind, rate)
     house, profile = learnt(data)
     assert profile.length_ms == pytest.approx(5000, abs=100)
     (sample,) = house.roster.of[ORGANIZATION]["Anna_Kim"].samples
@@ -94,14 +93,14 @@ def test_any_container_is_learnt(kind: str, rate: int) -> None:
 
 def test_two_samples_make_a_longer_profile() -> None:
     house = House()
-    learnt(wav(SPEECH), house)
-    assert learnt(wav(SPEECH), house)[1] == Profile("Anna_Kim", 1, 10_000, 2, True)
+    learnt(recorded(SPEECH), house)
+    assert learnt(recorded(SPEECH), house)[1] == Profile("Anna_Kim", 1, 10_000, 2, True)
 
 
 @pytest.mark.parametrize("kind", ["WAV", "FLAC"])
 @pytest.mark.parametrize(("spoken", "said"), [(0.0, "0.0"), (0.5, "0.6"), (0.8, "0.9")])
 def test_too_little_speech_is_refused(kind: str, spoken: float, said: str) -> None:
-    data = wav(talk((None, 2.0), (0, spoken), (None, 2.0)), kind)
+    data = recorded(talk((None, 2.0), (0, spoken), (None, 2.0)), kind)
     message = refused(data, RuleBroken)
     assert message == f"the audio holds too little speech: {said} s, at least 1 s is needed"
 
@@ -109,12 +108,14 @@ def test_too_little_speech_is_refused(kind: str, spoken: float, said: str) -> No
 @pytest.mark.parametrize("seconds", [1.0, 3.9])
 def test_a_second_of_speech_is_enough(seconds: float) -> None:
     """Of little all is heard, and then it is sent, once."""
-    house, profile = learnt(wav(talk((0, seconds))))
+    house, profile = learnt(recorded(talk((0, seconds))))
     assert profile.length_ms == 1000 * seconds
     assert len(house.engine.asked) == 1
 
 
-@pytest.mark.parametrize("data", [b"hello, is this thing on?" * 9, wav(SPEECH)[:30], wav(SPEECH, "FLAC")[:9000]])
+@pytest.mark.parametrize(
+    "data", [b"hello, is this thing on?" * 9, recorded(SPEECH)[:30], recorded(SPEECH, "FLAC")[:9000]]
+)
 def test_what_is_no_audio_is_refused(data: bytes) -> None:
     refused(data, AudioError)
 
@@ -124,15 +125,13 @@ def test_more_than_ten_minutes_are_refused_by_the_header(monkeypatch: pytest.Mon
     monkeypatch.setattr(recording_reader, "decode_recording", None)
     house = House()
     quiet = np.zeros(601 * 1000, np.float32)
-    assert "longer than 600 s" in refused(wav(quiet, "FLAC", 1000), AudioTooLong, house)
-    assert "longer than 600 s" in refused(wav(quiet, "WAV", 1000), AudioTooLong, house)
+    assert "longer than 600 s" in refused(recorded(quiet, "FLAC", 1000), AudioTooLong, house)
+    assert "longer than 600 s" in refused(recorded(quiet, "WAV", 1000), AudioTooLong, house)
 
 
 def lying_flac(samples: Floats, rate: int) -> bytes:
     """Does not know its length: the low 36 bits after the rate are 0."""
-    file = io.BytesIO()
-    soundfile.write(file, samples, rate, format="FLAC")
-    flac = bytearray(file.getvalue())
+    flac = bytearray(encoded(samples, rate, "FLAC"))
     flac[21] &= 0xF0
     flac[22:26] = bytes(4)
     return bytes(flac)
@@ -145,27 +144,27 @@ def test_more_than_ten_minutes_are_refused_whatever_the_header_says() -> None:
 
 def test_what_takes_too_long_to_decode_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording_reader, "CPU_SECONDS", -1.0)
-    assert "within its limits" in refused(wav(SPEECH, "FLAC"), AudioError)
+    assert "within its limits" in refused(recorded(SPEECH, "FLAC"), AudioError)
 
 
 def test_an_engine_that_is_away_is_named() -> None:
     house = House()
     house.engine.answer = reply({}, 500)
-    assert refused(wav(SPEECH), EngineAway, house) == "Speaker API error: 500"
-    assert refused(wav(PAUSES), EngineAway, house) == "Speaker API error: 500"
+    assert refused(recorded(SPEECH), EngineAway, house) == "Speaker API error: 500"
+    assert refused(recorded(PAUSES), EngineAway, house) == "Speaker API error: 500"
     house.engine.answer = None
-    assert "did not answer within" in refused(wav(SPEECH), EngineAway, house, timeout_s=0.05)
+    assert "did not answer within" in refused(recorded(SPEECH), EngineAway, house, timeout_s=0.05)
 
 
 def test_of_several_faults_the_callers_own_is_told() -> None:
     house = House()
     house.engine.answer = reply({}, 500)
-    refused(wav(talk((None, 5.0))), RuleBroken, house)
+    refused(recorded(talk((None, 5.0))), RuleBroken, house)
     refused(b"RIFF0000WAVEfmt 0000\1\0" * 9, AudioError, house)
 
 
 def test_nothing_is_kept_unless_it_is_asked_for() -> None:
-    house, _ = learnt(wav(SPEECH), keep=False)
+    house, _ = learnt(recorded(SPEECH), keep=False)
     (sample,) = house.roster.of[ORGANIZATION]["Anna_Kim"].samples
     assert (sample.voice, house.files.held, house.roster.reserved) == (None, {}, [])
 
@@ -173,7 +172,7 @@ def test_nothing_is_kept_unless_it_is_asked_for() -> None:
 def test_a_file_that_cannot_be_kept_is_no_sample() -> None:
     house = House()
     house.files.down = True
-    refused(wav(SPEECH), Unavailable, house)
+    refused(recorded(SPEECH), Unavailable, house)
     assert len(house.roster.reserved) == 1, "the note stays: something of the file may be there"
 
 
@@ -183,11 +182,11 @@ def test_a_full_organization_is_told_so_at_once() -> None:
     async def scene(service: SpeakerService) -> None:
         for number in range(50):
             await house.roster.add(ORGANIZATION, f"s{number}", sample)
-        for data in (wav(SPEECH), wav(SPEECH, "FLAC")):
+        for data in (recorded(SPEECH), recorded(SPEECH, "FLAC")):
             with pytest.raises(RuleBroken, match=r"^speaker_max_count\(50\) exceeded$"):
                 await register(service, "Anna_Kim", data)
 
-    _, _ = learnt(wav(SPEECH), house, keep=False)
+    _, _ = learnt(recorded(SPEECH), house, keep=False)
     (sample,) = house.roster.of.pop(ORGANIZATION)["Anna_Kim"].samples
     house.run(scene)
     assert house.files.held == {}
@@ -198,7 +197,7 @@ def test_who_comes_too_late_leaves_nothing() -> None:
     house = House()
 
     async def scene(service: SpeakerService) -> list[Any]:
-        all_of_them = (register(service, f"s{number}", wav(SPEECH)) for number in range(60))
+        all_of_them = (register(service, f"s{number}", recorded(SPEECH)) for number in range(60))
         return await asyncio.gather(*all_of_them, return_exceptions=True)
 
     found = house.run(scene)
@@ -213,7 +212,7 @@ def test_more_than_can_wait_are_sent_away() -> None:
     house.engine.answer = None
 
     async def scene(service: SpeakerService) -> None:
-        tasks = [asyncio.create_task(register(service, "Anna", wav(SPEECH))) for _ in range(8 + 64 + 1)]
+        tasks = [asyncio.create_task(register(service, "Anna", recorded(SPEECH))) for _ in range(8 + 64 + 1)]
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         with pytest.raises(Unavailable, match="too many recordings wait"):
             done.pop().result()
@@ -221,7 +220,7 @@ def test_more_than_can_wait_are_sent_away() -> None:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         house.engine.answer = house.answer
-        await register(service, "Anna", wav(SPEECH))
+        await register(service, "Anna", recorded(SPEECH))
 
     house.run(scene)
 
@@ -229,16 +228,16 @@ def test_more_than_can_wait_are_sent_away() -> None:
 def test_without_the_database_nothing_is_learnt() -> None:
     house = House()
     house.roster.down = True
-    refused(wav(SPEECH), DirectoryDown, house)
+    refused(recorded(SPEECH), DirectoryDown, house)
 
 
 def test_samples_are_learnt_again_by_another_model() -> None:
     house = House()
 
     async def first(service: SpeakerService) -> None:
-        await register(service, "Anna", wav(PAUSES))
-        await register(service, "Anna", wav(SPEECH, "FLAC"))
-        await register(service, "Anna", wav(SPEECH))
+        await register(service, "Anna", recorded(PAUSES))
+        await register(service, "Anna", recorded(SPEECH, "FLAC"))
+        await register(service, "Anna", recorded(SPEECH))
 
     async def second(service: SpeakerService) -> Any:
         return await service.re_enroll(ORGANIZATION, "Anna"), await service.profiles(ORGANIZATION)

@@ -22,12 +22,12 @@ from streams.voice.speaker_engine import OnnxSpeakerEngine
 from streams.voice.speech_segments import FRAME, RATE
 from tests.recordings import TWO_READERS
 from tests.unit.streams.clients.http_engine import Asked, HttpEngine, reply
-from tests.unit.streams.speakers.house import ORGANIZATION, Attentive, House, recognize, register, wav
+from tests.unit.streams.speakers.house import ORGANIZATION, Attentive, House, recognize, recorded, register
 from tests.unit.streams.voice.tones import talk
 from topics.errors import AudioError, AudioTooLong, DirectoryDown, EngineAway
 from topics.ports.speakers import SpeakerTurn
 
-MEETING = wav(talk((0, 4.0), (1, 4.0), (None, 1.0), (2, 4.0), (0, 4.0)))
+MEETING = recorded(talk((0, 4.0), (1, 4.0), (None, 1.0), (2, 4.0), (0, 4.0)))
 
 
 def spoken(house: House, data: bytes = MEETING, organization: str = ORGANIZATION, **given: Any) -> list[SpeakerTurn]:
@@ -41,8 +41,8 @@ def with_anna_and_bob() -> House:
     house = House()
 
     async def scene(service: SpeakerService) -> None:
-        await register(service, "Anna", wav(talk((2, 4.0))))
-        await register(service, "Bob", wav(talk((0, 4.0))))
+        await register(service, "Anna", recorded(talk((2, 4.0))))
+        await register(service, "Bob", recorded(talk((0, 4.0))))
 
     house.run(scene)
     house.engine.asked.clear()
@@ -67,7 +67,7 @@ def test_speakers_are_named_turn_by_turn() -> None:
 
 def test_the_threshold_of_the_deployment_goes_first() -> None:
     """Somebody in a mix of two voices is either of them only where little is asked."""
-    mixed = wav((talk((0, 4.0)) + talk((4, 4.0))) / np.float32(2))
+    mixed = recorded((talk((0, 4.0)) + talk((4, 4.0))) / np.float32(2))
     house = with_anna_and_bob()
     assert [turn.name for turn in spoken(house, mixed)] == ["Unknown 0"]
     (turn,) = spoken(house, mixed, threshold=0.6)
@@ -79,7 +79,7 @@ def test_the_threshold_of_the_deployment_goes_first() -> None:
 
 def test_the_engines_threshold_is_for_ten_and_falls_where_fewer_are_registered() -> None:
     """A voice between two of them is 0.7 like either."""
-    mixed = wav((talk((0, 4.0)) + talk((4, 4.0))) / np.float32(2))
+    mixed = recorded((talk((0, 4.0)) + talk((4, 4.0))) / np.float32(2))
     house = with_anna_and_bob()
     for per_doubling, name in ((0.07, "Unknown 0"), (0.1, "Bob")):
         house.per_doubling = per_doubling
@@ -97,13 +97,13 @@ def test_another_organization_finds_nobody() -> None:
 def test_where_nobody_speaks_there_is_nothing() -> None:
     """The engine is not asked."""
     house = with_anna_and_bob()
-    assert spoken(house, wav(talk((None, 3.0)))) == []
+    assert spoken(house, recorded(talk((None, 3.0)))) == []
     assert house.engine.asked == []
 
 
 def test_who_says_too_little_is_not_judged() -> None:
     house = with_anna_and_bob()
-    (turn,) = spoken(house, wav(talk((None, 1.0), (0, 0.35), (None, 1.0))))
+    (turn,) = spoken(house, recorded(talk((None, 1.0), (0, 0.35), (None, 1.0))))
     assert (turn.unlabeled, turn.known, turn.score, turn.name) == (True, False, -1.0, "Unknown 0")
     assert house.engine.asked == []
 
@@ -117,7 +117,7 @@ def test_an_engine_that_is_away_is_named_even_where_nobody_is_registered() -> No
 
 @pytest.mark.parametrize(
     ("data", "kind"),
-    [(b"hello" * 99, AudioError), (wav(np.zeros(601_000, np.float32), "FLAC", 1000), AudioTooLong)],
+    [(b"hello" * 99, AudioError), (recorded(np.zeros(601_000, np.float32), "FLAC", 1000), AudioTooLong)],
 )
 def test_recordings_are_bounded_as_on_registration(data: bytes, kind: type[Exception]) -> None:
     with pytest.raises(kind):
@@ -191,7 +191,7 @@ def test_registration_does_not_wait_for_the_words_of_a_recognition() -> None:
                 async with asyncio.timeout(5):
                     for _ in waiting:
                         await begun.acquire()
-                    await register(service, "Cleo", wav(talk((1, 4.0)), "FLAC"))
+                    await register(service, "Cleo", recorded(talk((1, 4.0)), "FLAC"))
                 for task in waiting:
                     task.cancel()
                 await asyncio.gather(*waiting, return_exceptions=True)
@@ -205,7 +205,7 @@ def test_what_came_in_time_is_there() -> None:
         length = soundfile.info(io.BytesIO(asked.fields["file"][0])).duration
         return reply({"text": "here"}) if length > 7 else None
 
-    data = wav(talk((0, 8.0), (None, 2.0), (1, 5.0)))
+    data = recorded(talk((0, 8.0), (None, 2.0), (1, 5.0)))
     found = written(with_anna_and_bob(), HttpEngine(first_only), timeout_s=0.3, data=data, piece_s=9.0)
     assert found == ["here", ""]
 
@@ -238,9 +238,9 @@ def test_two_readers_are_recognised() -> None:
     house.threshold = 0.25
 
     async def scene(service: SpeakerService) -> Any:
-        await register(service, "Reader", wav(one[: 6 * RATE]))
+        await register(service, "Reader", recorded(one[: 6 * RATE]))
         meeting = np.concatenate((one[6 * RATE :], other))
-        return await recognize(service, wav(meeting, "FLAC"))
+        return await recognize(service, recorded(meeting, "FLAC"))
 
     found = house.run(scene, load_detector=bundled_detector)
     assert [name for name, _ in itertools.groupby(turn.name for turn in found)] == ["Reader", "Unknown 0"]

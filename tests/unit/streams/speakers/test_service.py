@@ -15,11 +15,11 @@ from streams.speakers import embedder
 from streams.speakers.service import SpeakerService
 from streams.voice.speech_segments import RATE
 from tests.unit.streams.clients.http_engine import reply
-from tests.unit.streams.speakers.house import MODEL, ORGANIZATION, House, register, wav
+from tests.unit.streams.speakers.house import MODEL, ORGANIZATION, House, recorded, register
 from tests.unit.streams.voice.tones import talk
 from topics.errors import DirectoryDown, EngineAway, RuleBroken, Unavailable
 
-SPEECH = wav(talk((0, 5.0)))
+SPEECH = recorded(talk((0, 5.0)))
 OTHER = EmbeddingModel("other", "1" * 64)
 
 

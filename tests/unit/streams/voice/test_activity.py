@@ -27,14 +27,11 @@ from streams.voice.activity import (
     bundled_detector,
 )
 from streams.voice.speech_segments import FRAME, FRAME_S, RATE, Hysteresis, SpeechSegment, SpeechSegmenter
+from tests.audio import noise, sine
 from tests.recordings import clips, utterances
 from topics.errors import EngineError
 
 DEFAULT = Hysteresis()
-
-
-def noise(length: int) -> Floats:
-    return np.random.default_rng(length).normal(0, 0.1, length).astype(np.float32)
 
 
 def probabilities(samples: Floats) -> Floats:
@@ -171,8 +168,7 @@ def test_whole_recording_equals_the_stream() -> None:
 
 @pytest.mark.parametrize("level", [0.0, 1e-4, 0.3, 2.0**31])
 def test_noise_and_tones_are_no_speech(level: float) -> None:
-    tone = np.sin(2 * np.pi * 440 * np.arange(2 * RATE) / RATE).astype(np.float32)
-    for sound in (noise(2 * RATE), tone):
+    for sound in (noise(2 * RATE), sine(2.0)):
         found = probabilities(sound * np.float32(level))
         assert np.isfinite(found).all()
         assert found.max() < 0.5

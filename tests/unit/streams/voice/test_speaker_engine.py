@@ -9,19 +9,15 @@ import numpy as np
 import pytest
 
 from infra import models
-from streams.models.protocol import Floats
 from streams.voice import manifest
 from streams.voice.fbank import fbank
 from streams.voice.manifest import DiarizationSettings, FbankInput, UtteranceInput
 from streams.voice.speaker_engine import OnnxSpeakerEngine, SpeakerEngine
+from tests.audio import RATE, noise
 from tests.unit.streams.voice import speakers
 from topics.errors import AudioError, EngineError
 
 BUNDLED = models.directory("speaker_mini")
-
-
-def noise(seconds: float, seed: int = 0) -> Floats:
-    return (0.1 * np.random.default_rng(seed).standard_normal(int(seconds * speakers.RATE))).astype(np.float32)
 
 
 def engine(directory: Path, given: UtteranceInput | FbankInput, length_input: bool = False) -> OnnxSpeakerEngine:
@@ -39,23 +35,23 @@ def test_every_kind_of_graph_gives_a_unit_vector(
     tmp_path: Path, given: UtteranceInput | FbankInput, length_input: bool
 ) -> None:
     made: SpeakerEngine = engine(tmp_path, given, length_input)
-    vector = made.embed(noise(1.0))
+    vector = made.embed(noise(RATE))
     assert (vector.dtype.name, vector.shape) == ("float32", (speakers.DIMENSION,))
     assert np.linalg.norm(vector) == pytest.approx(1.0, abs=1e-6)
-    assert (made.embed(noise(1.0)) == vector).all()
+    assert (made.embed(noise(RATE)) == vector).all()
 
 
 @pytest.mark.parametrize("given", [speakers.CAM, speakers.TITANET], ids=["frames-bands", "bands-frames"])
 def test_frames_and_their_number_arrive(tmp_path: Path, given: FbankInput) -> None:
     weights = np.random.default_rng(0).standard_normal((80, speakers.DIMENSION))
-    expected = (fbank(given, noise(1.0)).astype(np.float64) ** 2).mean(axis=0) @ weights
-    got = engine(tmp_path, given, length_input=given is speakers.TITANET).embed(noise(1.0))
+    expected = (fbank(given, noise(RATE)).astype(np.float64) ** 2).mean(axis=0) @ weights
+    got = engine(tmp_path, given, length_input=given is speakers.TITANET).embed(noise(RATE))
     np.testing.assert_allclose(got, expected / np.linalg.norm(expected), atol=1e-4)
 
 
 def test_long_audio_is_the_mean_direction_of_equal_pieces(tmp_path: Path) -> None:
     made = engine(tmp_path, speakers.CAM)
-    long = noise(9.0)
+    long = noise(9 * RATE)
     total = np.sum([made.embed(piece) for piece in np.array_split(long, 3)], axis=0)
     np.testing.assert_allclose(made.embed(long), total / np.linalg.norm(total), atol=1e-6)
 
@@ -63,7 +59,7 @@ def test_long_audio_is_the_mean_direction_of_equal_pieces(tmp_path: Path) -> Non
 def test_too_short_or_without_direction(tmp_path: Path) -> None:
     made = engine(tmp_path, speakers.WAVEFORM)
     with pytest.raises(AudioError, match=r"^0\.49 s of audio, a voice needs 0\.50 s$"):
-        made.embed(noise(0.49))
+        made.embed(noise(round(0.49 * RATE)))
     with pytest.raises(EngineError, match=r"^tiny@\w{8}-\w{6}: gave a vector of length 0"):
         made.embed(np.zeros(8000, np.float32))
     with pytest.raises(EngineError, match=r"gave a vector of length nan"):
@@ -117,9 +113,9 @@ def test_models_are_told_apart_by_graph_and_input() -> None:
 
 def test_the_bundled_model() -> None:
     made = OnnxSpeakerEngine(BUNDLED)
-    vector = made.embed(noise(2.0))
+    vector = made.embed(noise(2 * RATE))
     assert vector.shape == (made.manifest.dimension,)
     # Level is not the voice, and neither is silence a fault.
-    assert float(vector @ made.embed(noise(2.0) * np.float32(0.01))) > 0.999
+    assert float(vector @ made.embed(noise(2 * RATE) * np.float32(0.01))) > 0.999
     assert np.isfinite(made.embed(np.zeros(8000, np.float32))).all()
     assert (BUNDLED / made.manifest.graph.file).stat().st_size < 5_000_000

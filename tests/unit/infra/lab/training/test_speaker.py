@@ -16,12 +16,8 @@ from infra.lab.training.speaker_graph import Projection
 from infra.lab.training.speaker_statistics import Crops, crops
 from infra.models.front_end import FRONT_END
 from streams.audio.logmel import log_mel_frames
-from streams.models.protocol import Floats
+from tests.audio import noise, sine
 from topics.errors import AudioError
-
-
-def noise(seconds: float, seed: int = 0) -> Floats:
-    return (0.1 * np.random.default_rng(seed).standard_normal(int(seconds * SAMPLE_RATE))).astype(np.float32)
 
 
 @pytest.fixture(scope="module")
@@ -31,11 +27,11 @@ def trunk() -> onnxruntime.InferenceSession:
 
 @pytest.fixture(scope="module")
 def features(trunk: onnxruntime.InferenceSession) -> int:
-    return crops(trunk, [Utterance("a", "F", noise(1.0))], 100, channel=False, seed=0).statistics.shape[1]
+    return crops(trunk, [Utterance("a", "F", noise(SAMPLE_RATE))], 100, channel=False, seed=0).statistics.shape[1]
 
 
 def test_the_log_mel_map_is_the_framing_of_levelled_samples(trunk: onnxruntime.InferenceSession) -> None:
-    samples = noise(1.0)
+    samples = noise(SAMPLE_RATE)
     image = trunk.run(None, {"samples": samples[np.newaxis]})[0][0, 0]
     levelled = samples * np.float32(speaker_trunk.LEVEL / np.sqrt(np.mean(samples**2)))
     np.testing.assert_allclose(image, log_mel_frames(FRONT_END, levelled), atol=1e-4)
@@ -43,7 +39,7 @@ def test_the_log_mel_map_is_the_framing_of_levelled_samples(trunk: onnxruntime.I
 
 def test_crops_of_training_are_what_the_graph_pools(trunk: onnxruntime.InferenceSession, features: int) -> None:
     # One block and the samples that its last frame needs: the graph sees the same columns.
-    samples = noise(0.975)
+    samples = noise(round(0.975 * SAMPLE_RATE))
     trained = crops(trunk, [Utterance("a", "F", samples)], 100, channel=False, seed=0)
     rng = np.random.default_rng(1)
     layer = Projection(
@@ -61,7 +57,7 @@ def test_crops_of_training_are_what_the_graph_pools(trunk: onnxruntime.Inference
 
 
 def test_crops_depend_on_seed_and_channel_and_short_utterances_give_none(trunk: onnxruntime.InferenceSession) -> None:
-    given = [Utterance("a", "F", noise(0.5)), Utterance("b", "M", noise(3.0))]
+    given = [Utterance("a", "F", noise(round(0.5 * SAMPLE_RATE))), Utterance("b", "M", noise(3 * SAMPLE_RATE))]
     plain, again, heard = (crops(trunk, given, 110, channel, seed=3) for channel in (False, False, True))
     assert set(plain.voices.tolist()) == {1}
     assert (plain.statistics == again.statistics).all()
@@ -84,7 +80,7 @@ def test_the_projection_keeps_what_tells_voices_apart(monkeypatch: pytest.Monkey
 
 
 def test_held_out_readers_are_left_out_at_every_speed() -> None:
-    read = [Utterance(name, "F", noise(0.1)) for name in "abc"]
+    read = [Utterance(name, "F", noise(round(0.1 * SAMPLE_RATE))) for name in "abc"]
     part = Crops(np.arange(8, dtype=np.float16).reshape(4, 2), np.array([0, 1, 1, 2]))
     later = Crops(part.statistics, part.voices + 3)
     kept = speaker.without(read, [part, later], {"b"})
@@ -93,7 +89,7 @@ def test_held_out_readers_are_left_out_at_every_speed() -> None:
 
 
 def test_speed_moves_length_and_pitch() -> None:
-    tone = np.sin(2 * np.pi * 400 * np.arange(SAMPLE_RATE) / SAMPLE_RATE).astype(np.float32)
+    tone = sine(1.0, 400.0, SAMPLE_RATE)
     fast = at_speed(tone, 110)
     assert len(fast) == pytest.approx(SAMPLE_RATE / 1.1, abs=2)
     assert np.argmax(np.abs(np.fft.rfft(fast[:14_400]))) * SAMPLE_RATE / 14_400 == pytest.approx(440, abs=2)

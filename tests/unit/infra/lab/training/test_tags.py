@@ -16,12 +16,12 @@ DIMENSION = 8
 RECORDINGS, EACH = 100, 6
 
 
-def noise(count: int, seed: int = 1) -> Floats:
+def vectors(count: int, seed: int = 1) -> Floats:
     return np.random.default_rng(seed).normal(size=(count, DIMENSION)).astype(np.float32)
 
 
 def sounds(count: int, axis: int = 0, seed: int = 2) -> list[Windows]:
-    embeddings = noise(count * EACH, seed).reshape(count, EACH, DIMENSION)
+    embeddings = vectors(count * EACH, seed).reshape(count, EACH, DIMENSION)
     embeddings[..., axis] += 5
     return [Windows(one, np.zeros(EACH, np.float32)) for one in embeddings]
 
@@ -29,7 +29,7 @@ def sounds(count: int, axis: int = 0, seed: int = 2) -> list[Windows]:
 def negatives() -> Negatives:
     recording = np.repeat(np.arange(RECORDINGS), EACH)
     label = np.where(recording < 20, GIVEN, np.where(recording < 60, "wind", "rain"))
-    return Negatives(noise(len(recording)), recording, recording % FOLDS, label)
+    return Negatives(vectors(len(recording)), recording, recording % FOLDS, label)
 
 
 def test_the_point_keeps_the_budget() -> None:

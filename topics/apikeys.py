@@ -30,7 +30,7 @@ CHECK_LENGTH: Final = 6
 SHORTEST: Final = 20
 SHOWN: Final = 4
 
-_OWN: Final = re.compile(rf"(?:{'|'.join(KeyKind)})[0-9A-Za-z]{{{RANDOM_LENGTH + CHECK_LENGTH}}}")
+_GENERATED: Final = re.compile(rf"(?:{'|'.join(KeyKind)})[0-9A-Za-z]{{{RANDOM_LENGTH + CHECK_LENGTH}}}")
 
 
 def new(kind: KeyKind) -> str:
@@ -41,7 +41,7 @@ def new(kind: KeyKind) -> str:
 
 def well_formed(text: str) -> bool | None:
     """Return True for a key of our own form, False for a mistyped one, None for another form: look it up."""
-    if not _OWN.fullmatch(text):
+    if not _GENERATED.fullmatch(text):
         return None
     return _check(text[:-CHECK_LENGTH]) == text[-CHECK_LENGTH:]
 
@@ -70,7 +70,7 @@ def redact(key: str) -> str:
 
 def redact_all(text: str) -> str:
     """Return `text` with everything that looks like one of our keys redacted."""
-    return _OWN.sub(lambda found: redact(found.group()), text)
+    return _GENERATED.sub(lambda key: redact(key.group()), text)
 
 
 def _check(body: str) -> str:

@@ -60,25 +60,41 @@ def decode_command(value: bytes | None) -> SessionCommand:
 
 
 def decode_result(value: bytes | None) -> SessionResult:
-    """Read a record of the result topic; errors as `decode_command`."""
+    """Read a record of the result topic.
+
+    Raises:
+        RecordError: no value, another version, or not a result.
+    """
     result: SessionResult = _decode(_results, value)
     return result
 
 
 def decode_job_command(value: bytes | None) -> JobCommand:
-    """Read a record of the job command topic; errors as `decode_command`."""
+    """Read a record of the job command topic.
+
+    Raises:
+        RecordError: no value, another version, or not a command of a job.
+    """
     command: JobCommand = _decode(_job_commands, value)
     return command
 
 
 def decode_job_result(value: bytes | None) -> JobResult:
-    """Read a record of the job result topic; errors as `decode_command`."""
+    """Read a record of the job result topic.
+
+    Raises:
+        RecordError: no value, another version, or not a result of a job.
+    """
     result: JobResult = _decode(_job_results, value)
     return result
 
 
 def decode_parked(value: bytes | None) -> Parked:
-    """Read a record of a dead-letter topic; errors as `decode_command`."""
+    """Read a record of a dead-letter topic.
+
+    Raises:
+        RecordError: no value, another version, or not a parked record.
+    """
     parked: Parked = _decode(_parked, value)
     return parked
 

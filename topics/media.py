@@ -2,7 +2,7 @@
 
     audio/<container>                                        a file, or chunks that are each a whole file
     audio/x-raw; rate=<Hz>; format=<format>[; channels=<n>]  PCM without a header, channels interleaved
-    application/octet-stream                                 any container, told by its content
+    application/octet-stream                                 any container, recognised by its content
 
 `format` is s or u and 8, 16, 24 or 32 bits, or f16 or f32, then `le` or `be`; without either it is little-endian.
 """
@@ -66,53 +66,53 @@ def parse(content_type: str) -> Media:
     if declared in CONTAINERS:
         return Media(declared, CONTAINERS[declared])
     if declared != RAW:
-        raise _bad(f"{_shown(declared)} is not supported; use {', '.join(CONTAINERS)} or {RAW}")
+        raise _bad(f"{_quoted(declared)} is not supported; use {', '.join(CONTAINERS)} or {RAW}")
     return _raw(_parameters(rest))
 
 
-def _raw(given: dict[str, str]) -> Media:
-    unknown = sorted(given.keys() - {"rate", "format", "channels"})
+def _raw(parameters: dict[str, str]) -> Media:
+    unknown = sorted(parameters.keys() - {"rate", "format", "channels"})
     if unknown:
-        raise _bad(f"{RAW} takes rate, format and channels, not {_shown(unknown[0])}")
+        raise _bad(f"{RAW} takes rate, format and channels, not {_quoted(unknown[0])}")
     return Media(
         RAW,
         "raw",
-        rate=_number(given, "rate", MIN_RATE, MAX_RATE, " Hz"),
-        sample_format=_sample_format(given),
-        channels=_number(given, "channels", 1, MAX_CHANNELS) if "channels" in given else 1,
+        rate=_number(parameters, "rate", MIN_RATE, MAX_RATE, " Hz"),
+        sample_format=_sample_format(parameters),
+        channels=_number(parameters, "channels", 1, MAX_CHANNELS) if "channels" in parameters else 1,
     )
 
 
 def _parameters(parts: list[str]) -> dict[str, str]:
-    given: dict[str, str] = {}
+    parameters: dict[str, str] = {}
     for part in filter(None, parts):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or not name:
-            raise _bad(f"{_shown(part)} is not of the form name=value")
-        if name in given:
-            raise _bad(f"{_shown(name)} is there twice")
-        given[name] = value.strip('"')
-    return given
+            raise _bad(f"{_quoted(part)} is not of the form name=value")
+        if name in parameters:
+            raise _bad(f"{_quoted(name)} is there twice")
+        parameters[name] = value.strip('"')
+    return parameters
 
 
-def _sample_format(given: dict[str, str]) -> str:
-    value = given.get("format", "")
+def _sample_format(parameters: dict[str, str]) -> str:
+    value = parameters.get("format", "")
     if value.startswith("f24"):
         # The vendor lists it, but no 24-bit float exists that two programs would agree on.
         raise _bad("format f24 has no defined encoding; send f32, s24 or u24")
     if not _FORMAT.fullmatch(value):
-        raise _bad(f"format must be one of s8 u8 s16 u16 s24 u24 s32 u32 f16 f32 with le or be, not {_shown(value)}")
+        raise _bad(f"format must be one of s8 u8 s16 u16 s24 u24 s32 u32 f16 f32 with le or be, not {_quoted(value)}")
     return value if value.endswith(("le", "be")) else f"{value}le"
 
 
-def _number(given: dict[str, str], name: str, least: int, most: int, unit: str = "") -> int:
-    value = given.get(name, "")
+def _number(parameters: dict[str, str], name: str, least: int, most: int, unit: str = "") -> int:
+    value = parameters.get(name, "")
     if not _NUMBER.fullmatch(value) or not least <= int(value) <= most:
-        raise _bad(f"{name} must be a whole number from {least} to {most}{unit}, not {_shown(value)}")
+        raise _bad(f"{name} must be a whole number from {least} to {most}{unit}, not {_quoted(value)}")
     return int(value)
 
 
-def _shown(value: str) -> str:
+def _quoted(value: str) -> str:
     return repr(value[:40]) if value else "nothing"
 
 

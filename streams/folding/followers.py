@@ -1,4 +1,4 @@
-"""Readers that wait for a session: woken by the agents, never polling."""
+"""Readers that wait for a session or job to change: woken once a batch is written, never polling."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from topics.errors import Unavailable
 
 
 class Follower:
-    """One waiting reader; see `topics.ports.follower.Follower`."""
+    """One reader that waits for a session or job to change."""
 
-    def __init__(self, followers: Followers, session: str) -> None:
+    def __init__(self, followers: Followers, id: str) -> None:
         self._followers = followers
-        self._session = session
+        self._id = id
         self._event = asyncio.Event()
         self._lost = False
 
@@ -24,7 +24,11 @@ class Follower:
         self._event.set()
 
     async def changed(self, timeout: float) -> bool:
-        """Wait for a change; False after `timeout` seconds."""
+        """Wait until it changed since the last call or since registration; False after `timeout` seconds.
+
+        Raises:
+            Unavailable: the partition went to another node.
+        """
         try:
             async with asyncio.timeout(timeout):
                 await self._event.wait()
@@ -37,46 +41,46 @@ class Follower:
 
     def close(self) -> None:
         """Stop following."""
-        self._followers.leave(self._session, self)
+        self._followers.leave(self._id, self)
 
 
 class Followers:
-    """All waiting readers of this process, by session."""
+    """All waiting readers of this process, by id."""
 
     def __init__(self) -> None:
-        self._sessions: defaultdict[str, set[Follower]] = defaultdict(set)
-        #: Nobody may wait any more.
+        self._by_id: defaultdict[str, set[Follower]] = defaultdict(set)
+        #: No reader may wait any more.
         self.withdrawn = False
 
-    def follow(self, session: str) -> Follower:
+    def follow(self, id: str) -> Follower:
         """Register a reader."""
-        follower = Follower(self, session)
-        self._sessions[session].add(follower)
+        follower = Follower(self, id)
+        self._by_id[id].add(follower)
         if self.withdrawn:
             follower.wake(lost=True)
         return follower
 
-    def leave(self, session: str, follower: Follower) -> None:
+    def leave(self, id: str, follower: Follower) -> None:
         """Forget a reader; allowed twice."""
-        waiting = self._sessions.get(session)
+        waiting = self._by_id.get(id)
         if waiting is not None:
             waiting.discard(follower)
             if not waiting:
-                del self._sessions[session]
+                del self._by_id[id]
 
-    def notify(self, sessions: Iterable[str]) -> None:
-        """Wake the readers of some sessions."""
-        for session in sessions:
-            for follower in self._sessions.get(session, ()):
+    def notify(self, ids: Iterable[str]) -> None:
+        """Wake the readers of some ids."""
+        for id in ids:
+            for follower in self._by_id.get(id, ()):
                 follower.wake()
 
     def lose(self) -> None:
-        """Wake everybody with Unavailable: the partitions are being taken away."""
-        for waiting in self._sessions.values():
+        """Wake every reader with Unavailable: the partitions are being taken away."""
+        for waiting in self._by_id.values():
             for follower in waiting:
                 follower.wake(lost=True)
 
     def withdraw(self) -> None:
-        """The node is about to stop: as `lose`, also for who comes later."""
+        """The node is about to stop: wake every reader with Unavailable, now and later."""
         self.withdrawn = True
         self.lose()

@@ -54,15 +54,15 @@ class Intake(Agent[H], Generic[H, C]):
             draft.put_head(id, step.head)
         for effect in step.effects:
             match effect, command, step.head:
-                case Effect.KEEP_AUDIO, Chunk() | Part(), after if after is not None:
-                    self.keep_audio(draft, id, after.audio[-1], command.data, arrival)
-                case Effect.KEEP_RECEIPT, Chunk(), after if after is not None:
+                case Effect.KEEP_AUDIO, Chunk() | Part(), new if new is not None:
+                    self.keep_audio(draft, id, new.audio[-1], command.data, arrival)
+                case Effect.KEEP_RECEIPT, Chunk(), new if new is not None:
                     receipt = Receipt(command.idempotency, arrival.digest)
-                    draft.put(draft.store.row_key(id, keys.RECEIPT, after.audio[-1]), rows.encode(receipt))
+                    draft.put(draft.store.row_key(id, keys.RECEIPT, new.audio[-1]), rows.encode(receipt))
                 case Effect.KEEP_REQUEST, Opened() | Accepted(), _:
                     draft.put(draft.store.row_key(id, keys.REQUEST), rows.encode(command))
-                case Effect.WATCH, _, after if after is not None:
-                    self._watch(draft, id, after)
+                case Effect.WATCH, _, new if new is not None:
+                    self._watch(draft, id, new)
                 case Effect.UNWATCH, Expired() | Overdue(), _:
                     draft.delete(draft.store.due_key(command.due, id))
                 case _:

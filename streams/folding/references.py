@@ -31,6 +31,6 @@ class References:
         return order[0] if order else None
 
     def clear(self) -> None:
-        """Drop what is known: the partitions went away, and are looked through again if they come back."""
+        """Drop everything: the partitions went away, and are looked through again if they come back."""
         self._live.clear()
         self._order.clear()

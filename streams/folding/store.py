@@ -109,22 +109,22 @@ class HeadStore(ABC, Generic[H]):
 
     def audio(self, id: str, first: int, stop: int) -> list[AudioRow]:
         """Return where the chunks or parts [first, stop) are, up to the first that is missing."""
-        found = []
+        unbroken = []
         lower, upper = (self.row_key(id, keys.AUDIO, number) for number in (first, stop))
         for expected, (key, value) in enumerate(self.partition.scan(lower, upper), first):
             row = rows.audio(value)
             if keys.number_of(key) != expected or row is None:
                 break
-            found.append(row)
-        return found
+            unbroken.append(row)
+        return unbroken
 
     def tidy(self, id: str, head: H | None) -> None:
         """Delete what an erased id has left: only its head may have reached the changelog before a crash."""
         prefix = self.prefix(id)
         spared = {self.row_key(id, keys.HEAD), *self.spared(id, head)}
-        left = [key for key, _ in self.partition.scan(prefix, above(prefix)) if key not in spared]
-        if left:
-            self.partition.write(dict.fromkeys(left))
+        rest = [key for key, _ in self.partition.scan(prefix, above(prefix)) if key not in spared]
+        if rest:
+            self.partition.write(dict.fromkeys(rest))
 
     def due(self, now_ms: int, limit: int) -> list[tuple[int, str]]:
         """Return (due time, id) of entries of the expiry index up to `now_ms`, oldest first."""

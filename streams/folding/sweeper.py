@@ -17,6 +17,6 @@ Send = Callable[[str, int], Awaitable[None]]
 async def sweep(stores: Iterable[HeadStore[Any]], now_ms: int, send: Send) -> int:
     """Send for what is due, a bounded number of each partition; return how many were due."""
     due = [entry for store in stores for entry in store.due(now_ms, SWEEP)]
-    for deadline, name in due:
-        await send(name, deadline)
+    for deadline, id in due:
+        await send(id, deadline)
     return len(due)

@@ -26,7 +26,7 @@ class Verdicts:
         self._waiting.pop(command, None)
 
     def resolve(self, command: str, verdict: Verdict) -> None:
-        """Give a verdict to whoever waits in this process; most replayed commands have nobody."""
+        """Give a verdict to the request that waits for it in this process; a replayed command has none."""
         future = self._waiting.pop(command, None)
         if future is not None and not future.done():
             future.set_result(verdict)

@@ -9,7 +9,7 @@ from typing import Final
 import structlog
 
 from streams.folding import retry
-from streams.jobs.service_run import StoreOf
+from streams.jobs.job_run import StoreOf
 from topics.errors import DirectoryDown, Unavailable
 from topics.jobs.records import Accepted, Billed
 from topics.jobs.rules import JobHead
@@ -17,7 +17,7 @@ from topics.ports.ledger import Charge, Ledger
 
 log = structlog.get_logger(__name__)
 
-#: A ledger that does not answer is asked again after so long, twice as long each time up to the second.
+#: A ledger that does not answer is asked again after pauses that grow up to this.
 LONGEST_PAUSE_SECONDS: Final = 30.0
 
 #: Append a result of a job to the result topic; returns once it is durable.
@@ -52,7 +52,7 @@ class Biller:
         self._wake.set()
 
     def forget_all(self) -> None:
-        """The partitions went away: who owns them now finds the jobs in the rows."""
+        """The partitions went away: their next owner finds the jobs in the rows."""
         self._jobs.clear()
 
     async def _run(self) -> None:
@@ -63,19 +63,19 @@ class Biller:
                 await self._wake.wait()
             job = next(iter(self._jobs))
             del self._jobs[job]
-            if await self._billed(job):
+            if await self._bill(job):
                 failures = 0
                 continue
             self._jobs[job] = None
             failures += 1
             await asyncio.sleep(retry.pause(failures, LONGEST_PAUSE_SECONDS))
 
-    async def _billed(self, job: str) -> bool:
+    async def _bill(self, job: str) -> bool:
         """Bill a job; False when it has to be tried again."""
         try:
             store = self.store_of(job)
         except Unavailable:
-            return True  # Another node's.
+            return True  # Its owner bills it.
         head, accepted = store.head(job), store.accepted(job)
         if head is None or accepted is None or not head.unbilled:
             return True

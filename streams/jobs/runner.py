@@ -1,7 +1,7 @@
 """Runs the services of unfinished jobs, each in a task of its own; what there is to do stands in the rows.
 
-The runner is told of jobs by the fold (`enqueue`), and asks the head what is ready. Of one service so many runs go on
-at a time as the service allows, those of the oldest jobs first. Nothing here holds a partition.
+The fold says which jobs have work (`enqueue`), and their heads say which services are ready. Of one service as many
+runs go on at a time as it allows, those of the oldest jobs first. Nothing here holds a partition.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 import structlog
 
 from streams.folding import retry
-from streams.jobs.service_run import Emit, Run, Source, StoreOf
+from streams.jobs.job_run import Emit, JobRun, Source, StoreOf
 from streams.jobs.spool import Spool
 from streams.services.service import JobService, RunSummary, ServiceRun
 from topics.errors import EarshotError, ServiceFault, Unavailable
@@ -35,7 +35,7 @@ STOP_SECONDS: Final = 10.0
 LONGEST_ERROR: Final = 1000
 
 
-class Turn(msgspec.Struct, eq=False):
+class PendingService(msgspec.Struct, eq=False):
     """One service of a job, from the moment that it is ready until its end is folded."""
 
     job: str
@@ -50,7 +50,7 @@ class Turn(msgspec.Struct, eq=False):
 
 
 class Absent:
-    """Stands for a service that this deployment does not have."""
+    """What runs for a service that this deployment lacks."""
 
     limit = 1
 
@@ -81,7 +81,7 @@ class Runner:
         self.source = source
         self.emit = emit
         self.spool = Spool(spool)
-        self._turns: dict[str, dict[Service, Turn]] = {}
+        self._pending: dict[str, dict[Service, PendingService]] = {}
         #: (created, job) of what waits for a place.
         self._waiting: dict[Service, list[tuple[int, str]]] = {service: [] for service in Service}
         self._running: Counter[Service] = Counter()
@@ -114,20 +114,20 @@ class Runner:
             return
         if head is None or not (ready := head.ready):
             return
-        turns = self._turns.setdefault(job, {})
+        services = self._pending.setdefault(job, {})
         for service in ready:
-            if service not in turns:
-                turns[service] = Turn(job, service, head.created, time.monotonic())
-                self._queue(turns[service])
+            if service not in services:
+                services[service] = PendingService(job, service, head.created, time.monotonic())
+                self._queue(services[service])
 
     def forget(self, job: str) -> None:
         """The job is gone: cancel its runs."""
-        for turn in self._turns.pop(job, {}).values():
-            if turn.timer is not None:
-                turn.timer.cancel()
-            elif turn.task is not None:
-                turn.task.cancel()
-            elif (place := (turn.created, job)) in (waiting := self._waiting[turn.service]):
+        for pending in self._pending.pop(job, {}).values():
+            if pending.timer is not None:
+                pending.timer.cancel()
+            elif pending.task is not None:
+                pending.task.cancel()
+            elif (place := (pending.created, job)) in (waiting := self._waiting[pending.service]):
                 waiting.remove(place)
                 heapq.heapify(waiting)
         self.spool.drop(job)
@@ -136,79 +136,85 @@ class Runner:
         """The partitions went away: cancel all runs."""
         for waiting in self._waiting.values():
             waiting.clear()
-        for job in list(self._turns):
+        for job in list(self._pending):
             self.forget(job)
 
     def lag(self) -> float:
         """Return for how many seconds the service that has been ready longest has not begun, or not begun again."""
         since = [
-            turn.since
-            for turns in self._turns.values()
-            for turn in turns.values()
-            if turn.task is None and turn.since is not None
+            pending.since
+            for services in self._pending.values()
+            for pending in services.values()
+            if pending.task is None and pending.since is not None
         ]
         return time.monotonic() - min(since) if since else 0.0
 
-    # --- turns ------------------------------------------------------------------------------------------------------
+    # --- runs -------------------------------------------------------------------------------------------------------
 
-    def _queue(self, turn: Turn) -> None:
-        turn.timer = None
-        heapq.heappush(self._waiting[turn.service], (turn.created, turn.job))
-        self._fill(turn.service)
+    def _queue(self, pending: PendingService) -> None:
+        pending.timer = None
+        heapq.heappush(self._waiting[pending.service], (pending.created, pending.job))
+        self._fill(pending.service)
 
     def _fill(self, service: Service) -> None:
         """Begin runs of a service while there are places."""
         waiting = self._waiting[service]
         while self._ended is not None and waiting and self._running[service] < self.services[service].limit:
             _, job = heapq.heappop(waiting)
-            turn = self._turns[job][service]
+            pending = self._pending[job][service]
             self._running[service] += 1
-            turn.task = asyncio.create_task(self._attempt(turn), name=f"job-{job}-{service}")
-            self._tasks.add(turn.task)
+            pending.task = asyncio.create_task(self._attempt(pending), name=f"job-{job}-{service}")
+            self._tasks.add(pending.task)
             # Not at the task's own end: one that is cancelled before it begins has none.
-            turn.task.add_done_callback(partial(self._over, turn))
-            turn.task.add_done_callback(self._ended)
+            pending.task.add_done_callback(partial(self._over, pending))
+            pending.task.add_done_callback(self._ended)
 
-    def _over(self, turn: Turn, task: asyncio.Task[None]) -> None:
+    def _over(self, pending: PendingService, task: asyncio.Task[None]) -> None:
         """A run has ended, in whatever way: give its place to the next one."""
         self._tasks.discard(task)
-        self._running[turn.service] -= 1
-        self._fill(turn.service)
-        turn.task = None
-        if self._turns.get(turn.job, {}).get(turn.service) is not turn:
+        self._running[pending.service] -= 1
+        self._fill(pending.service)
+        pending.task = None
+        if self._pending.get(pending.job, {}).get(pending.service) is not pending:
             return
         clock = asyncio.get_running_loop()
-        if turn.since is None:
-            turn.timer = clock.call_later(FOLDED_SECONDS, self._close, turn)
+        if pending.since is None:
+            pending.timer = clock.call_later(FOLDED_SECONDS, self._close, pending)
         else:
-            turn.failures += 1
-            turn.timer = clock.call_later(retry.pause(turn.failures), self._queue, turn)
+            pending.failures += 1
+            pending.timer = clock.call_later(retry.pause(pending.failures), self._queue, pending)
 
-    def _close(self, turn: Turn) -> None:
-        """Forget a turn whose end must have been folded by now; were it not, the service would be ready still."""
-        turns = self._turns[turn.job]
-        del turns[turn.service]
-        if not turns:
-            del self._turns[turn.job]
-        self.enqueue(turn.job)
+    def _close(self, pending: PendingService) -> None:
+        """Forget a service whose end must be folded by now; if the end was lost, the service is ready still."""
+        services = self._pending[pending.job]
+        del services[pending.service]
+        if not services:
+            del self._pending[pending.job]
+        self.enqueue(pending.job)
 
-    async def _attempt(self, turn: Turn) -> None:
-        """Run a service once; its turn waits no longer if that is its end."""
+    async def _attempt(self, pending: PendingService) -> None:
+        """Run a service once; it waits no longer if this was its end."""
         try:
-            accepted = self.store_of(turn.job).accepted(turn.job)
+            accepted = self.store_of(pending.job).accepted(pending.job)
             if accepted is not None:
-                run = Run(turn.job, turn.service, accepted, self.store_of, self.source, self.emit, self.spool)
+                run = JobRun(
+                    pending.job, pending.service, accepted, self.store_of, self.source, self.emit, self.spool
+                )
                 try:
                     await self._perform(run)
                 finally:
                     run.close()
-            turn.since = None
+            pending.since = None
         except Unavailable as error:
             log.warning(
-                "job.retry", job=turn.job[:8], service=turn.service, error=str(error), failures=turn.failures + 1
+                "job.retry",
+                job=pending.job[:8],
+                service=pending.service,
+                error=str(error),
+                failures=pending.failures + 1,
             )
 
-    async def _perform(self, run: Run) -> None:
+    async def _perform(self, run: JobRun) -> None:
         try:
             await run.append(Started(run.service, run.run))
             done = await self.services[run.service].perform(run)

@@ -35,8 +35,8 @@ class Source(Protocol):
         ...
 
 
-class Run:
-    """The run that a service is handed, a `streams.services.service.ServiceRun`."""
+class JobRun:
+    """One run of one service of one job: the `ServiceRun` that the service is handed."""
 
     def __init__(
         self,
@@ -60,7 +60,12 @@ class Run:
         self._spool = spool
 
     async def audio(self) -> Path:
-        """See `Work.audio`."""
+        """Return the job's audio as a file that lasts to the end of the run, shared by the job's services.
+
+        Raises:
+            AudioError: the log no longer has it.
+            Unavailable: the log, or the disk of the spool, does not answer now.
+        """
         return await self._spool.take(self.job, self.run, self._parts)
 
     def close(self) -> None:
@@ -68,22 +73,26 @@ class Run:
         self._spool.give_back(self.job, self.run)
 
     def portions(self, service: Service) -> Sequence[bytes]:
-        """See `Work.portions`."""
+        """Return the portions of another service that has succeeded, none where it failed or was not asked for."""
         store = self._store_of(self.job)
         head = store.head(self.job)
         entry = None if head is None else head.entry(service)
         if entry is None or entry.state is not EntryState.SUCCESS:
             return ()
-        found = [store.portion(self.job, service, number) for number in range(entry.portions)]
-        return [data for data in found if data is not None]
+        portions = (store.portion(self.job, service, number) for number in range(entry.portions))
+        return [data for data in portions if data is not None]
 
     def audio_ms(self) -> int:
-        """See `Work.audio_ms`."""
+        """Return the length of the audio in milliseconds, as services that have ended report it; 0 before that."""
         head = self._store_of(self.job).head(self.job)
         return 0 if head is None else max(entry.audio_ms for entry in head.entries)
 
     async def emit(self, data: bytes, done: float) -> None:
-        """See `Work.emit`."""
+        """Append the next portion (at most about PORTION_BYTES), with how much of the work is done, 0 to 1.
+
+        Raises:
+            Unavailable: the log does not take it.
+        """
         await self.append(Portion(self.service, self.run, self.count, data, done))
         self.count += 1
 

@@ -17,7 +17,7 @@ from topics.errors import Unavailable
 SUFFIX: Final = ".audio"
 
 
-class Copy(msgspec.Struct, eq=False):
+class SpoolFile(msgspec.Struct, eq=False):
     """A file, the task that fills it, and the runs that hold it."""
 
     path: Path
@@ -30,51 +30,52 @@ class Spool:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._copies: dict[str, Copy] = {}
+        self._files: dict[str, SpoolFile] = {}
 
     def clear(self) -> None:
         """Make the directory, without what a process that died left in it."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        for left in self.directory.glob(f"*{SUFFIX}"):
-            left.unlink(missing_ok=True)
+        for path in self.directory.glob(f"*{SUFFIX}"):
+            path.unlink(missing_ok=True)
 
     async def take(self, job: str, run: str, read: Callable[[], AsyncGenerator[bytes, None]]) -> Path:
         """Return the job's file once all of it is there; it stays until `give_back`, which is due however this ends.
 
         Raises:
-            Unavailable: the disk does not take it; and what `read` raises, to all who wait for the file.
+            Unavailable: the disk does not take it.
+            Exception: what `read` raises, for every run that waits for the file.
         """
-        copy = self._copies.get(job)
-        if copy is None:
-            copy = self._copies[job] = self._begin(job, read)
-        copy.runs.add(run)
-        # One who no longer waits must not stop the filling for the others.
-        await asyncio.shield(copy.filling)
-        return copy.path
+        file = self._files.get(job)
+        if file is None:
+            file = self._files[job] = self._begin(job, read)
+        file.runs.add(run)
+        # A run that is cancelled must not stop the filling for the others.
+        await asyncio.shield(file.filling)
+        return file.path
 
     def give_back(self, job: str, run: str) -> None:
         """End a run's use of the job's file, if it has one; the last one removes it."""
-        copy = self._copies.get(job)
-        if copy is None or run not in copy.runs:
+        file = self._files.get(job)
+        if file is None or run not in file.runs:
             return
-        copy.runs.remove(run)
-        if not copy.runs:
+        file.runs.remove(run)
+        if not file.runs:
             self.drop(job)
 
     def drop(self, job: str) -> None:
-        """Remove the job's file, whoever holds it: the job may come again with other audio."""
-        copy = self._copies.pop(job, None)
-        if copy is not None:
-            copy.filling.cancel()
-            copy.path.unlink(missing_ok=True)
+        """Remove the job's file even while runs hold it: the job may come again with other audio."""
+        file = self._files.pop(job, None)
+        if file is not None:
+            file.filling.cancel()
+            file.path.unlink(missing_ok=True)
 
-    def _begin(self, job: str, read: Callable[[], AsyncGenerator[bytes, None]]) -> Copy:
+    def _begin(self, job: str, read: Callable[[], AsyncGenerator[bytes, None]]) -> SpoolFile:
         try:
             file, name = tempfile.mkstemp(SUFFIX, dir=self.directory)
         except OSError as error:
             raise _refused(error) from error
         os.close(file)
-        return Copy(Path(name), asyncio.create_task(_fill(Path(name), read()), name=f"spool-{job}"), set())
+        return SpoolFile(Path(name), asyncio.create_task(_fill(Path(name), read()), name=f"spool-{job}"), set())
 
 
 async def _fill(path: Path, parts: AsyncGenerator[bytes, None]) -> None:

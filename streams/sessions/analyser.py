@@ -50,9 +50,10 @@ Emit = Callable[[str, SessionResult], Awaitable[None]]
 StoreOf = Callable[[str], SessionStore]
 
 
-class Job(msgspec.Struct):
-    """What is known in memory of a session that was analysed lately."""
+class ActiveSession(msgspec.Struct):
+    """What this process holds in memory of a session that was analysed lately."""
 
+    id: str
     #: The model that scores the session.
     engine: SoundEngine | None = None
     progress: Progress | FileProgress | None = None
@@ -76,7 +77,7 @@ class Analyser:
         self.pool = ThreadPoolExecutor(workers, thread_name_prefix="inference")
         # More than threads: most of a step's time is spent waiting for the log.
         self.lanes = 8 * workers
-        self._jobs: OrderedDict[str, Job] = OrderedDict()
+        self._active: OrderedDict[str, ActiveSession] = OrderedDict()
         #: Sessions with work, and since when (monotonic seconds).
         self._waiting: dict[str, float] = {}
         self._ready: deque[str] = deque()
@@ -97,7 +98,7 @@ class Analyser:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.pool.shutdown(wait=True, cancel_futures=True)
-        for session in list(self._jobs):
+        for session in list(self._active):
             self.forget(session)
 
     def enqueue(self, session: str) -> None:
@@ -109,13 +110,13 @@ class Analyser:
     def forget(self, session: str) -> None:
         """The session is gone: its pending inference is cancelled at the next step."""
         self._waiting.pop(session, None)
-        job = self._jobs.pop(session, None)
-        if job is not None:
-            _close(job)
+        active = self._active.pop(session, None)
+        if active is not None:
+            _close(active)
 
     def forget_all(self) -> None:
         """The partitions went away: what is known in memory may be behind when they come back."""
-        for session in [*self._jobs, *self._waiting]:
+        for session in [*self._active, *self._waiting]:
             self.forget(session)
 
     def lag(self) -> float:
@@ -153,63 +154,63 @@ class Analyser:
 
     async def _attempt(self, session: str) -> float | None:
         """Do one step; return in how many seconds the session's next is due, None when it has no more work."""
-        job = self._job(session)
+        active = self._activate(session)
         pause: float | None
         try:
-            pause = 0.0 if await self._step(session, job) else None
-            job.failures = 0
+            pause = 0.0 if await self._step(active) else None
+            active.failures = 0
         except Exception as error:
-            pause = await self._failed(session, job, error)
-        if self._jobs.get(session) is not job:
-            _close(job)
+            pause = await self._failed(active, error)
+        if self._active.get(session) is not active:
+            _close(active)
             return None
         return pause
 
-    async def _failed(self, session: str, job: Job, error: Exception) -> float | None:
+    async def _failed(self, active: ActiveSession, error: Exception) -> float | None:
         """The audio's own faults end the session; faults of the service are tried again."""
-        job.failures += 1
+        active.failures += 1
         passing = isinstance(error, (Unavailable, OSError))
-        if not isinstance(error, AudioError) and (passing or job.failures < ATTEMPTS):
-            return self._later(session, job, error)
+        if not isinstance(error, AudioError) and (passing or active.failures < ATTEMPTS):
+            return self._later(active, error)
         if not isinstance(error, EarshotError):
-            log.error("analysis.failed", session=session[:8], error=repr(error), exc_info=error)
+            log.error("analysis.failed", session=active.id[:8], error=repr(error), exc_info=error)
         message = str(error) if isinstance(error, EarshotError) else "the audio could not be analysed: internal error"
-        _close(job)
+        _close(active)
         try:
-            await self.emit(session, Failed(message))
+            await self.emit(active.id, Failed(message))
         except Unavailable as refused:
-            return self._later(session, job, refused)
-        job.ended = True
+            return self._later(active, refused)
+        active.ended = True
         return None
 
-    def _later(self, session: str, job: Job, error: Exception) -> float:
-        log.warning("analysis.retry", session=session[:8], error=repr(error), attempt=job.failures)
-        _close(job)
-        return retry.pause(job.failures)
+    def _later(self, active: ActiveSession, error: Exception) -> float:
+        log.warning("analysis.retry", session=active.id[:8], error=repr(error), attempt=active.failures)
+        _close(active)
+        return retry.pause(active.failures)
 
-    def _job(self, session: str) -> Job:
-        job = self._jobs.get(session)
-        if job is None:
-            job = self._jobs[session] = Job()
-        self._jobs.move_to_end(session)
-        if len(self._jobs) > PROGRESS_KEPT:
-            oldest = next(iter(self._jobs))
+    def _activate(self, session: str) -> ActiveSession:
+        active = self._active.get(session)
+        if active is None:
+            active = self._active[session] = ActiveSession(session)
+        self._active.move_to_end(session)
+        if len(self._active) > PROGRESS_KEPT:
+            oldest = next(iter(self._active))
             if oldest not in self._running:
-                _close(self._jobs.pop(oldest))
-        return job
+                _close(self._active.pop(oldest))
+        return active
 
-    async def _step(self, session: str, job: Job) -> bool:
-        store = self.store_of(session)
-        head, opened = store.head(session), store.opened(session)
-        if head is None or opened is None or head.finished or head.error is not None or job.ended:
+    async def _step(self, active: ActiveSession) -> bool:
+        store = self.store_of(active.id)
+        head, opened = store.head(active.id), store.opened(active.id)
+        if head is None or opened is None or head.finished or head.error is not None or active.ended:
             return False
-        if job.engine is None:
-            job.engine = await self._engine(store, session, head, opened)
+        if active.engine is None:
+            active.engine = await self._engine(store, active.id, head, opened)
         if head.kind == "file":
             return head.state is SessionState.READONLY and await self._file_step(
-                session, job, job.engine, store, head, opened
+                active, active.engine, store, head, opened
             )
-        return await self._stream_step(session, job, job.engine, store, head, opened)
+        return await self._stream_step(active, active.engine, store, head, opened)
 
     async def _engine(self, store: SessionStore, session: str, head: SessionHead, opened: Opened) -> SoundEngine:
         """Return the model that the session was opened with.
@@ -226,32 +227,32 @@ class Analyser:
             raise Unavailable(f"the session waits for its model: {error}") from error
 
     async def _stream_step(
-        self, session: str, job: Job, engine: SoundEngine, store: SessionStore, head: SessionHead, opened: Opened
+        self, active: ActiveSession, engine: SoundEngine, store: SessionStore, head: SessionHead, opened: Opened
     ) -> bool:
-        if job.progress is None:
+        if active.progress is None:
             kind = WindowProgress if head.predicts else StreamProgress
             geometry = Geometry(opened.window_ms, opened.hop_ms)
-            job.progress = kind(engine, geometry, media.parse(opened.content_type), head)
-            job.dropped = head.cursor.keep
-        progress = cast(Progress, job.progress)
-        chunks = await self._fetch(store, session, head, progress.taken)
+            active.progress = kind(engine, geometry, media.parse(opened.content_type), head)
+            active.dropped = head.cursor.keep
+        progress = cast(Progress, active.progress)
+        chunks = await self._fetch(store, active.id, head, progress.taken)
         if chunks:
             scores = await self._in_thread(progress.take, chunks)
-            await self._emit(session, job, engine, scores)
+            await self._emit(active, engine, scores)
             return progress.taken < head.next or head.state is SessionState.READONLY
         if head.state is SessionState.READONLY and progress.taken >= head.next:
             scores = await self._in_thread(progress.finish)
-            await self._emit(session, job, engine, scores, final=True)
+            await self._emit(active, engine, scores, final=True)
         return False
 
     async def _fetch(self, store: SessionStore, session: str, head: SessionHead, first: int) -> list[bytes]:
         """Read the next chunks of a stream, as many as one step takes."""
         rows: list[AudioRow] = []
         size = 0
-        found = store.audio(session, first, min(head.next, first + STEP_CHUNKS))
-        if first < head.next and not found:
+        waiting = store.audio(session, first, min(head.next, first + STEP_CHUNKS))
+        if first < head.next and not waiting:
             raise LookupError(f"chunk {first} of {head.next} has no row")
-        for row in found:
+        for row in waiting:
             if rows and size + row.length > STEP_BYTES:
                 break
             rows.append(row)
@@ -264,24 +265,24 @@ class Analyser:
         return chunks
 
     async def _file_step(
-        self, session: str, job: Job, engine: SoundEngine, store: SessionStore, head: SessionHead, opened: Opened
+        self, active: ActiveSession, engine: SoundEngine, store: SessionStore, head: SessionHead, opened: Opened
     ) -> bool:
         if head.next == 0:
-            await self._emit(session, job, engine, Scores(0, b"", head.cursor), final=True)
+            await self._emit(active, engine, Scores(0, b"", head.cursor), final=True)
             return False
-        if job.progress is None:
-            job.progress = await self._open_file(engine, store, session, head, opened)
-        progress = cast(FileProgress, job.progress)
+        if active.progress is None:
+            active.progress = await self._open_file(engine, store, active.id, head, opened)
+        progress = cast(FileProgress, active.progress)
         scores = await self._in_thread(progress.step, len(engine.manifest.tags))
         if scores.packed or progress.ended:
-            await self._emit(session, job, engine, scores, final=progress.ended)
+            await self._emit(active, engine, scores, final=progress.ended)
         return not progress.ended
 
     async def _open_file(
         self, engine: SoundEngine, store: SessionStore, session: str, head: SessionHead, opened: Opened
     ) -> FileProgress:
         """Gather a file's chunks, in memory while small, else in a file without a name."""
-        # Closed with the job, which outlives this call.
+        # Closed with the session's analysis, which outlives this call.
         spool = cast(BinaryIO, tempfile.SpooledTemporaryFile(SPOOL_IN_MEMORY, dir=str(self.spool)))  # noqa: SIM115
         try:
             await self._fill(spool, store, session, head)
@@ -295,25 +296,27 @@ class Analyser:
         chunks = store.audio(session, 0, head.next)
         if len(chunks) < head.next:
             raise LookupError(f"chunk {len(chunks)} of {head.next} has no row")
-        left = head.received if head.total_size is None else min(head.received, head.total_size)
+        rest = head.received if head.total_size is None else min(head.received, head.total_size)
         async with aclosing(self.audio.read(store.partition.number, chunks)) as audio:
             async for data in audio:
-                spool.write(data[:left])
-                left -= len(data[:left])
+                spool.write(data[:rest])
+                rest -= len(data[:rest])
         for row in chunks:
             self.audio.cache.drop(store.partition.number, row.offset)
         spool.seek(0)
 
-    async def _emit(self, session: str, job: Job, engine: SoundEngine, scores: Scores, final: bool = False) -> None:
+    async def _emit(self, active: ActiveSession, engine: SoundEngine, scores: Scores, final: bool = False) -> None:
         model, tags = engine.manifest.model_id, len(engine.manifest.tags)
         final = final and scores.error is None
-        await self.emit(session, Scored(scores.first, model, scores.packed, scores.cursor, job.dropped, final, tags))
-        job.dropped = scores.cursor.keep
+        await self.emit(
+            active.id, Scored(scores.first, model, scores.packed, scores.cursor, active.dropped, final, tags)
+        )
+        active.dropped = scores.cursor.keep
         if scores.error is not None:
             raise AudioError(scores.error)
         if final:
-            _close(job)
-            job.ended = True
+            _close(active)
+            active.ended = True
 
     async def _in_thread(self, work: Callable[..., T], *arguments: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.pool, work, *arguments)
@@ -326,7 +329,7 @@ def _within(data: bytes, head: SessionHead) -> bytes:
     return data[: max(0, len(data) - (head.received - head.total_size))]
 
 
-def _close(job: Job) -> None:
-    if isinstance(job.progress, FileProgress):
-        job.progress.close()
-    job.progress = None
+def _close(active: ActiveSession) -> None:
+    if isinstance(active.progress, FileProgress):
+        active.progress.close()
+    active.progress = None

@@ -129,8 +129,8 @@ class JobHead(msgspec.Struct, frozen=True, array_like=True):
         """Services that have not ended and wait for no other one; what was not asked for is not waited for."""
         if not self.unfinished:
             return ()
-        left = [entry.service for entry in self.entries if not entry.ended]
-        return tuple(service for service in left if not set(NEEDS.get(service, ())).intersection(left))
+        unended = [entry.service for entry in self.entries if not entry.ended]
+        return tuple(service for service in unended if not set(NEEDS.get(service, ())).intersection(unended))
 
     @property
     def audio(self) -> range:
@@ -155,8 +155,8 @@ _GONE: Final = (Effect.CANCEL, Effect.DROP_AUDIO, Effect.ERASE)
 def _begin(head: JobHead | None, command: Part, arrival: Arrival) -> Step[JobHead]:
     if command.number:
         return Step(head, verdict=ABSENT)
-    begun = JobHead(JobState.RECEIVING, arrival.offset, arrival.at, command.upload, 1, len(command.data))
-    return Step(begun, (Effect.KEEP_AUDIO, Effect.WATCH))
+    receiving = JobHead(JobState.RECEIVING, arrival.offset, arrival.at, command.upload, 1, len(command.data))
+    return Step(receiving, (Effect.KEEP_AUDIO, Effect.WATCH))
 
 
 def _part(head: JobHead, command: Part, arrival: Arrival) -> Step[JobHead]:
@@ -211,8 +211,8 @@ def _overdue(head: JobHead, command: Overdue, arrival: Arrival) -> Step[JobHead]
     if arrival.at > head.due(command.keep_ms) and not head.unbilled:
         return Step(None, (Effect.UNWATCH, *_GONE), Verdict(204))
     # The command is noted: delivered again, after the bill perhaps, it must not be judged anew.
-    kept = msgspec.structs.replace(head, command=arrival.offset)
-    return Step(kept, (Effect.UNWATCH, Effect.WATCH), Verdict(409, error="the job is kept"))
+    noted = msgspec.structs.replace(head, command=arrival.offset)
+    return Step(noted, (Effect.UNWATCH, Effect.WATCH), Verdict(409, error="the job is kept"))
 
 
 def _removed_before(head: JobHead | None, command: Removed, arrival: Arrival) -> Step[JobHead]:
@@ -229,7 +229,7 @@ def _used(head: JobHead, command: JobCommand, arrival: Arrival) -> Step[JobHead]
 
 
 Rule = Callable[..., Step[JobHead]]
-_KNOWN: Final = (JobState.ACCEPTED, JobState.PROCESSING, JobState.COMPLETED)
+_VISIBLE: Final = (JobState.ACCEPTED, JobState.PROCESSING, JobState.COMPLETED)
 
 TABLE: Final[Mapping[tuple[JobState, type], Rule]] = {
     (JobState.ABSENT, Part): _begin,
@@ -240,10 +240,10 @@ TABLE: Final[Mapping[tuple[JobState, type], Rule]] = {
     (JobState.RECEIVING, Accepted): _accept,
     (JobState.RECEIVING, Removed): _absent,
     (JobState.RECEIVING, Overdue): _overdue,
-    **{(state, Part): _late_part for state in _KNOWN},
-    **{(state, Accepted): _accepted_before for state in _KNOWN},
-    **{(state, Removed): _remove for state in _KNOWN},
-    **{(state, Overdue): _overdue for state in _KNOWN},
+    **{(state, Part): _late_part for state in _VISIBLE},
+    **{(state, Accepted): _accepted_before for state in _VISIBLE},
+    **{(state, Removed): _remove for state in _VISIBLE},
+    **{(state, Overdue): _overdue for state in _VISIBLE},
     (JobState.REMOVED, Part): _used,
     (JobState.REMOVED, Accepted): _used,
     (JobState.REMOVED, Removed): _removed_before,
@@ -309,8 +309,8 @@ def _finished(head: JobHead, entry: Entry, result: Finished) -> Step[JobHead]:
         model=result.model,
         warnings=result.warnings,
     )
-    known = _changed(head, ended)
-    return Step(known, _after(known, ended))
+    changed = _changed(head, ended)
+    return Step(changed, _after(changed, ended))
 
 
 def _after(head: JobHead, entry: Entry) -> tuple[Effect, ...]:
@@ -324,11 +324,11 @@ def _billed(head: JobHead, result: Billed) -> Step[JobHead]:
     entries = tuple(
         msgspec.structs.replace(entry, billed=True) if entry.service in billed else entry for entry in head.entries
     )
-    known = msgspec.structs.replace(head, entries=entries)
+    changed = msgspec.structs.replace(head, entries=entries)
     if head.state is JobState.REMOVED:
-        rest = msgspec.structs.replace(known, entries=known.unbilled)
+        rest = msgspec.structs.replace(changed, entries=changed.unbilled)
         return Step(rest, () if rest.entries else (Effect.DROP_AUDIO, Effect.ERASE))
-    return Step(known)
+    return Step(changed)
 
 
 def _changed(head: JobHead, entry: Entry) -> JobHead:

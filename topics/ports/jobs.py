@@ -28,11 +28,11 @@ class Jobs(Protocol):
         ...
 
     def owner(self, job: str) -> str | None:
-        """Return the URL of the node that owns a job; None for this one, and while nobody is known to."""
+        """Return the URL of the node that owns a job; None for this node, and while no owner is known."""
         ...
 
     async def upload(self, job: str, part: Part) -> None:
-        """Append a part of a job's audio; returns once it is durable, so that who awaits it keeps little in memory.
+        """Append a part of a job's audio; returns once it is durable.
 
         Raises:
             Unavailable: the log does not take it, or no owner.
@@ -40,7 +40,11 @@ class Jobs(Protocol):
         ...
 
     async def submit(self, job: str, command: JobCommand) -> Verdict:
-        """Append the command to the log and return the verdict of the fold; errors as `Sessions.submit`."""
+        """Append the command to the log and return the verdict of the fold.
+
+        Raises:
+            Unavailable: queues are full, the log does not take the record, no owner, or no verdict in time.
+        """
         ...
 
     def view(self, job: str) -> JobView | None:
@@ -56,5 +60,5 @@ class Jobs(Protocol):
         ...
 
     def model(self) -> str:
-        """Return the sound model for new jobs, as `Sessions.model`."""
+        """Return the sound model for new jobs, `name@sha256 prefix`."""
         ...

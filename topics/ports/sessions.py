@@ -39,7 +39,7 @@ class Sessions(Protocol):
         ...
 
     def owner(self, session: str) -> str | None:
-        """Return the URL of the node that owns a session; None for this one, and while nobody is known to."""
+        """Return the URL of the node that owns a session; None for this node, and while no owner is known."""
         ...
 
     async def submit(self, session: str, command: SessionCommand) -> Verdict:

@@ -1,7 +1,7 @@
 """The rules of a session: what each command and each result does in each state.
 
 `TABLE` names a rule for every (state, command). A session that never was and one that was deleted are the same state,
-ABSENT: ids carry 142 random bits and are never given out twice.
+ABSENT: ids carry 142 random bits and are never used twice.
 """
 
 from __future__ import annotations
@@ -138,10 +138,10 @@ def _late_chunk(head: SessionHead, command: Chunk, arrival: Arrival) -> Step[Ses
 
 def _receipt(head: SessionHead, sequence: int, command: Chunk, arrival: Arrival) -> Step[SessionHead] | None:
     """The first answer again, for an upload that is known by its Idempotency-Key."""
-    known = arrival.receipt
-    if sequence >= head.next or known is None or not command.idempotency or known.key != command.idempotency:
+    receipt = arrival.receipt
+    if sequence >= head.next or receipt is None or not command.idempotency or receipt.key != command.idempotency:
         return None
-    if known.digest != arrival.digest:
+    if receipt.digest != arrival.digest:
         return Step(head, verdict=Verdict(409, head.next, "the Idempotency-Key was used for a chunk with other bytes"))
     return Step(head, verdict=Verdict(200, sequence + 1))
 

@@ -112,7 +112,7 @@ def test_what_is_known_of_sessions_is_bounded(tmp_path: Path, monkeypatch: pytes
                     await studio.send(session, STREAM)
                 await studio.send(session, Chunk("c", number, pieces(sound(2, seed), 1)[number]))
                 await studio.settle()
-        assert len(studio.analyser._jobs) <= 2
+        assert len(studio.analyser._active) <= 2
 
     studio = play(scenario, tmp_path)
     for seed, session in enumerate(sessions):

@@ -174,7 +174,7 @@ def test_a_closed_reader_is_forgotten() -> None:
         follower = followers.follow("a")
         follower.close()
         follower.close()
-        return len(followers._sessions)
+        return len(followers._by_id)
 
     assert asyncio.run(scenario()) == 0
 

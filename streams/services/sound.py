@@ -16,7 +16,7 @@ import numpy as np
 from streams.audio import decode
 from streams.audio.analysis import PatchAverager, score_window
 from streams.audio.windows import AnalysisWindow, WindowCutter
-from streams.jobs.priority import give_way
+from streams.services.priority import give_way
 from streams.models.loaded_models import LoadedModels
 from streams.models.packing import pack
 from streams.models.protocol import SoundEngine

@@ -15,10 +15,9 @@ import soundfile
 from streams.audio import decode
 from streams.audio.analysis import Analysis
 from streams.audio.windows import AnalysisWindow
-from streams.jobs import priority
 from streams.models.loaded_models import LoadedModels
 from streams.models.protocol import Floats, SoundEngine
-from streams.services import sound
+from streams.services import priority, sound
 from streams.services.service import RunSummary
 from streams.services.sound import SoundService, WindowReader
 from tests.audio import encoded, noise

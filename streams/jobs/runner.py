@@ -197,9 +197,7 @@ class Runner:
         try:
             accepted = self.store_of(pending.job).accepted(pending.job)
             if accepted is not None:
-                run = JobRun(
-                    pending.job, pending.service, accepted, self.store_of, self.source, self.emit, self.spool
-                )
+                run = JobRun(pending.job, pending.service, accepted, self.store_of, self.source, self.emit, self.spool)
                 try:
                     await self._perform(run)
                 finally:

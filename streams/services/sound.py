@@ -16,10 +16,10 @@ import numpy as np
 from streams.audio import decode
 from streams.audio.analysis import PatchAverager, score_window
 from streams.audio.windows import AnalysisWindow, WindowCutter
-from streams.services.priority import give_way
 from streams.models.loaded_models import LoadedModels
 from streams.models.packing import pack
 from streams.models.protocol import SoundEngine
+from streams.services.priority import give_way
 from streams.services.service import RunSummary, ServiceRun
 from topics import media
 from topics.errors import AudioError, Unavailable

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from streams.clients.transcriptions import TranscriptionClient
-from streams.services.priority import NICE, give_way
 from streams.services.pcm_file import decode_to_pcm
+from streams.services.priority import NICE, give_way
 from streams.services.service import RunSummary, ServiceRun
 from streams.services.speaker_names import SpeakerNames, UnknownSpeakers
 from streams.services.transcription_run import SpeechResources, TranscriptionRun

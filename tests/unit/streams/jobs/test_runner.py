@@ -11,8 +11,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from streams.folding import retry
-from streams.jobs import runner as module
 from streams.jobs import job_run
+from streams.jobs import runner as module
 from streams.services.service import ServiceRun
 from tests.unit.streams.jobs.desk import ALL, AUDIO, SOUND, Desk, Script, ScriptedService, name
 from tests.waiting import until

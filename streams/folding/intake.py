@@ -11,7 +11,7 @@ from streams.folding.agent import Agent, Announce
 from streams.folding.draft import Draft
 from streams.folding.record import LogRecord, id_of
 from streams.folding.references import References
-from streams.folding.store import H, HeadStore
+from streams.folding.store import H
 from streams.folding.verdicts import Verdicts
 from topics import keys, rows
 from topics.folding import Arrival, Effect, Receipt, Step, Verdict
@@ -45,10 +45,10 @@ class Intake(Agent[H], Generic[H, C]):
         command = self.decode(record.value)
         id = id_of(record)
         head = draft.head(id)
-        if head is not None and record.offset <= head.command:
-            self._fold_again(draft, id, head, command)
-            return
         arrival = _arrival(draft, id, command, record)
+        if head is not None and arrival.offset <= head.command:
+            self._fold_again(draft, id, head, command, arrival)
+            return
         step = self.step(head, command, arrival)
         if step.head is not head and step.head is not None:
             draft.put_head(id, step.head)
@@ -71,22 +71,23 @@ class Intake(Agent[H], Generic[H, C]):
             self.changes.changed[id] = None
         self._answers.append((command.command, step.verdict))
 
-    def _fold_again(self, draft: Draft[H], id: str, head: H, command: C) -> None:
+    def _fold_again(self, draft: Draft[H], id: str, head: H, command: C, arrival: Arrival) -> None:
         """A command that was folded before the last stop: write its rows again, the changelog may not have them."""
         draft.put_head(id, head)
-        for key in _written_keys(draft.store, id, head, command):
-            if (value := draft.get(key)) is not None:
-                draft.put(key, value)
+        self.write_again(draft, id, head, command, arrival)
         if isinstance(command, Expired | Overdue):
             draft.delete(draft.store.due_key(command.due, id))
         if not isinstance(command, Chunk | Sealed) and not (isinstance(command, Part) and command.number):
             self._watch(draft, id, head)
         self.changes.changed[id] = self.changes.work[id] = None
 
+    @abstractmethod
+    def write_again(self, draft: Draft[H], id: str, head: H, command: C, arrival: Arrival) -> None:
+        """Write again what a command wrote beside the head and the expiry index, as far as it is still needed."""
+
     def keep_audio(self, draft: Draft[H], id: str, number: int, data: bytes, arrival: Arrival) -> None:
         """Write the row of a chunk or part, and hold its audio in the log."""
-        row = AudioRow(arrival.offset, len(data), arrival.digest)
-        draft.put(draft.store.row_key(id, keys.AUDIO, number), rows.encode(row))
+        put_audio(draft, id, number, data, arrival)
         self.references.add(draft.store.partition.number, arrival.offset)
 
     def _watch(self, draft: Draft[H], id: str, head: H) -> None:
@@ -100,6 +101,12 @@ class Intake(Agent[H], Generic[H, C]):
         super().written()
 
 
+def put_audio(draft: Draft[H], id: str, number: int, data: bytes, arrival: Arrival) -> None:
+    """Write the row of a chunk or part."""
+    row = AudioRow(arrival.offset, len(data), arrival.digest)
+    draft.put(draft.store.row_key(id, keys.AUDIO, number), rows.encode(row))
+
+
 def _arrival(draft: Draft[Any], id: str, command: SessionCommand | JobCommand, record: LogRecord) -> Arrival:
     if not isinstance(command, Chunk | Part):
         return Arrival(record.offset, record.timestamp)
@@ -107,16 +114,3 @@ def _arrival(draft: Draft[Any], id: str, command: SessionCommand | JobCommand, r
     if isinstance(command, Chunk) and command.idempotency and command.sequence is not None:
         receipt = rows.receipt(draft.get(draft.store.row_key(id, keys.RECEIPT, command.sequence)))
     return Arrival(record.offset, record.timestamp, xxhash.xxh3_128_digest(command.data), receipt)
-
-
-def _written_keys(store: HeadStore[H], id: str, head: H, command: SessionCommand | JobCommand) -> list[bytes]:
-    """Return the keys under which a command may have written rows; what a chunk without a number got is not known."""
-    match command:
-        case Opened() | Accepted():
-            return [store.row_key(id, keys.REQUEST)]
-        case Chunk():
-            numbers = head.audio if command.sequence is None else (command.sequence,)
-            return [store.row_key(id, kind, number) for number in numbers for kind in (keys.AUDIO, keys.RECEIPT)]
-        case Part():
-            return [store.row_key(id, keys.AUDIO, command.number)]
-    return []

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from streams.folding.intake import Intake
-from topics import codec
+from streams.folding.draft import Draft
+from streams.folding.intake import Intake, put_audio
+from topics import codec, keys, rows
+from topics.folding import Arrival
 from topics.jobs import rules
-from topics.jobs.records import JobCommand
+from topics.jobs.records import Accepted, JobCommand, Part
 from topics.jobs.rules import JobHead
 
 
@@ -14,3 +16,11 @@ class JobIntake(Intake[JobHead, JobCommand]):
 
     decode = staticmethod(codec.decode_job_command)
     step = staticmethod(rules.fold_command)
+
+    def write_again(self, draft: Draft[JobHead], id: str, head: JobHead, command: JobCommand, arrival: Arrival) -> None:
+        """Write again a part that will be read, or the acceptance, where they belong to the upload that counts."""
+        match command:
+            case Part(upload=head.upload) if command.number in head.audio and head.needs_audio:
+                put_audio(draft, id, command.number, command.data, arrival)
+            case Accepted(upload=head.upload) if head.visible or head.unbilled:
+                draft.put(draft.store.row_key(id, keys.REQUEST), rows.encode(command))

@@ -8,10 +8,10 @@ from streams.folding.intake import Intake
 from streams.folding.references import References
 from streams.folding.verdicts import Verdicts
 from streams.sessions.audio import AudioCache
-from topics import codec
+from topics import codec, keys, rows
 from topics.folding import Arrival
 from topics.sessions import rules
-from topics.sessions.records import SessionCommand
+from topics.sessions.records import Chunk, Opened, SessionCommand
 from topics.sessions.rules import SessionHead
 
 
@@ -31,6 +31,20 @@ class SessionIntake(Intake[SessionHead, SessionCommand]):
         """Write the row of a chunk, hold its audio in the log, and keep it at hand."""
         super().keep_audio(draft, id, number, data, arrival)
         self.cache.put(draft.store.partition.number, arrival.offset, data)
+
+    def write_again(
+        self, draft: Draft[SessionHead], id: str, head: SessionHead, command: SessionCommand, arrival: Arrival
+    ) -> None:
+        """Write again the opening, or what is left of a chunk; whether the chunk was accepted, its row alone knows."""
+        match command:
+            case Opened():
+                draft.put(draft.store.row_key(id, keys.REQUEST), rows.encode(command))
+            case Chunk():
+                for number in head.audio if command.sequence is None else (command.sequence,):
+                    for kind in (keys.AUDIO, keys.RECEIPT):
+                        key = draft.store.row_key(id, kind, number)
+                        if (value := draft.get(key)) is not None:
+                            draft.put(key, value)
 
     def release(self, partition: int, offset: int) -> None:
         """Hold the audio at an offset no longer, neither in the log nor in memory."""

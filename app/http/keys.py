@@ -15,8 +15,8 @@ from hashlib import sha256
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
+from cachetools import LRUCache
 
-from app.http.lru import Lru
 from topics.errors import DirectoryDown, Unauthorized
 
 T = TypeVar("T")
@@ -76,8 +76,8 @@ class Keyring(Generic[T]):
         self._ask_directory = ask
         self._seconds = seconds
         self._clock = clock
-        self._good: Lru[bytes, _Verdict[T]] = Lru(REMEMBERED_KEYS)
-        self._bad: Lru[bytes, _Verdict[T]] = Lru(REMEMBERED_KEYS)
+        self._good: LRUCache[bytes, _Verdict[T]] = LRUCache(REMEMBERED_KEYS)
+        self._bad: LRUCache[bytes, _Verdict[T]] = LRUCache(REMEMBERED_KEYS)
         self._asking: dict[bytes, asyncio.Task[T | None]] = {}
 
     async def holder(self, key: str) -> T:
@@ -125,8 +125,8 @@ class Keyring(Generic[T]):
         return verdict.holder
 
     def _remember(self, digest: bytes, holder: T | None) -> None:
-        self._good.drop(digest)
-        self._bad.drop(digest)
+        self._good.pop(digest, None)
+        self._bad.pop(digest, None)
         end = self._clock() + self._seconds
         store = self._bad if holder is None else self._good
-        store.put(digest, _Verdict(holder, end, end + GRACE_SECONDS))
+        store[digest] = _Verdict(holder, end, end + GRACE_SECONDS)

@@ -7,10 +7,12 @@ the same however the pages around it are cut, and recent pieces are kept.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import lru_cache
 from typing import Final
 
-from app.http.lru import Lru
+from cachetools import LRUCache
+
 from app.scores import TagRenderer
 from topics.errors import Unavailable
 from topics.geometry import Geometry
@@ -27,7 +29,7 @@ class EventRenderer:
 
     def __init__(self, sessions: Sessions, capacity: int) -> None:
         self._sessions = sessions
-        self._pieces: Lru[tuple[str, int, int], bytes] = Lru(capacity, weigh=len)
+        self._pieces: LRUCache[tuple[str, int, int], bytes] = LRUCache(capacity, getsizeof=len)
         self._tag_renderer = lru_cache(maxsize=256)(self._new_tag_renderer)
 
     def events(self, session: str, opened: Opened, first: int, end: int) -> bytes:
@@ -39,10 +41,13 @@ class EventRenderer:
         pieces = []
         while first < end:
             stop = min(end, first - first % PIECE + PIECE)
-            piece = self._pieces.get((session, first, stop))
-            if piece is None:
+            key = session, first, stop
+            try:
+                piece = self._pieces[key]
+            except KeyError:
                 piece = self._rendered(session, opened, first, stop)
-                self._pieces.put((session, first, stop), piece)
+                with suppress(ValueError):  # it is larger than the whole cache
+                    self._pieces[key] = piece
             pieces.append(piece)
             first = stop
         return pieces[0] if len(pieces) == 1 else b",".join(pieces)

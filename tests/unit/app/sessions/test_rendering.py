@@ -85,6 +85,11 @@ def test_windows_are_rendered_as_the_obvious_way_has_them(
     assert rendered(Shelf(scores, cut), known, 0, count) == naive(scores[: count * len(TAGS)], known)
 
 
+def test_a_piece_larger_than_the_cache_is_rendered_and_not_kept() -> None:
+    renderer, session = EventRenderer(Shelf(bytes(2 * len(TAGS)), 1), 1), opened(0, {})
+    assert renderer.events(SESSION, session, 0, 2) == renderer.events(SESSION, session, 0, 2)
+
+
 def test_the_edges_of_every_sensitivity() -> None:
     for sensitivity in range(-2, 3):
         edge = threshold(sensitivity)

@@ -1,1 +1,1 @@
-"""The edge: HTTP in front of the audio sessions."""
+"""The edge: everything that the service says over HTTP."""

@@ -1,4 +1,4 @@
-"""What a deployment chooses about the edge."""
+"""The settings of a deployment that the edge reads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class EdgeOptions(msgspec.Struct, frozen=True):
     analyze_limit: int = 32 * 1024 * 1024
     #: Bytes of a whole multipart body, which goes to the spool.
     upload_limit: int = 4 * 1024 * 1024 * 1024
-    #: An upload that sends nothing for this long is given up.
+    #: An upload that sends nothing for this long is broken off.
     upload_idle_seconds: float = 30.0
     #: A read that waits answers with the current state after this long; some clients give up at 10 s.
     poll_seconds: float = 9.0

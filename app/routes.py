@@ -8,7 +8,7 @@ from app.admin import operations as admin
 from app.admin.context import AdminContext
 from app.http.replies import Shape, session_error
 from app.http.resource import Table
-from app.jobs.accept import analyze, analyze_file
+from app.jobs.acceptance import analyze, analyze_file
 from app.jobs.captions import captions_srt, captions_vtt
 from app.jobs.context import JobContext
 from app.jobs.errors import job_error

@@ -10,7 +10,7 @@ import orjson
 
 from topics.scores import probability, threshold
 
-#: What a window reports when no tag was found; clients skip that name.
+#: The tag of a window without any; clients skip that name.
 OTHERS: Final = b'{"name":"Others","probability":0.0}'
 
 #: A tag that a window reports: its threshold less its score, as stored, at most 0; and the number of the tag. In this

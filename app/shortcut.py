@@ -1,7 +1,7 @@
 """A Starlette whose two busiest routes do not pass through its router and its error handling.
 
-Chunk uploads and status reads are nearly all of the traffic, and their operations answer every error themselves; the
-layers in between would cost such a request a third of the time that the edge needs for it.
+Chunk uploads and status reads are nearly all of the traffic, and their operations answer every error themselves. The
+layers in between would cost such a request a third of the edge's time for it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from app.routes import CHUNK_PATH, SENSE_PREFIX, STATUS_PATH
 
-_BUSY: Final = re.compile(rf"(|{SENSE_PREFIX})/audio_sessions/([^/]+)/(?:status|chunks/([^/]+))")
+_BUSY_PATH: Final = re.compile(rf"(|{SENSE_PREFIX})/audio_sessions/([^/]+)/(?:status|chunks/([^/]+))")
 
 
 class ShortCut(Starlette):
@@ -27,7 +27,7 @@ class ShortCut(Starlette):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
-        busy = None if scope["type"] != "http" or scope.get("root_path") else _BUSY.fullmatch(scope["path"])
+        busy = None if scope["type"] != "http" or scope.get("root_path") else _BUSY_PATH.fullmatch(scope["path"])
         if busy is None:
             await super().__call__(scope, receive, send)
             return

@@ -1,4 +1,4 @@
-"""What the operator's interface takes and says of organizations, projects and keys: JSON of these structs."""
+"""Bodies of the operator's interface: organizations, projects and keys as JSON."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ShownOrganization(msgspec.Struct, frozen=True):
-    """An organization; what is shown of its key has another name than a key, so that nobody takes one for the other."""
+    """An organization. The redacted key is called `key_shown_as`, so that it is not mistaken for a key."""
 
     id: str
     name: str

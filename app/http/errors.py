@@ -25,7 +25,7 @@ from topics.errors import (
 
 
 class ClientGone(Exception):
-    """The client hung up; nobody is there to be answered."""
+    """The client hung up, so there is no answer."""
 
 
 class TooLargeToRead(TooLarge):

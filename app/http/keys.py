@@ -24,7 +24,7 @@ T = TypeVar("T")
 REMEMBERED_KEYS: Final = 4096
 #: A key that was good is accepted this long past its verdict's end when the directory is down.
 GRACE_SECONDS: Final = 3600.0
-#: With the directory down, it is asked about one key no more often than this.
+#: While the directory is down, questions about one key are at least this far apart.
 RETRY_SECONDS: Final = 5.0
 
 
@@ -35,7 +35,7 @@ class KeyKind(msgspec.Struct, frozen=True):
     header: bytes
     #: The message to a request without a key.
     missing: str
-    #: To a key that is not anybody's, or no longer.
+    #: To a key that has no holder, or no longer has one.
     unknown: str
     #: While the directory does not answer.
     unverified: str
@@ -61,8 +61,8 @@ class _Verdict(msgspec.Struct, Generic[T]):
 class Keyring(Generic[T]):
     """Answers for the directory; calls about one key share one question.
 
-    `ask` asks the directory who holds a key of this kind: it returns None where nobody does, and may raise
-    DirectoryDown.
+    `ask` asks the directory who holds a key of this kind: it returns None for a key without a holder, and may
+    raise DirectoryDown.
     """
 
     def __init__(

@@ -20,10 +20,10 @@ MAX_PARTS: Final = 100
 
 
 class Form:
-    """A file and a text part, if any, of given names in either order; parts of other names are passed over."""
+    """A file and perhaps a text, each a part of its own name, in either order; other parts are passed over."""
 
     def __init__(self, content_type: bytes, file: str, take: Callable[[memoryview], None], text: str = "") -> None:
-        """Read a form of this Content-Type; `take` is given the file as it comes.
+        """Read a form of this Content-Type; `take` gets the file as it comes.
 
         Raises:
             BadRequest: it is not multipart/form-data with a boundary.

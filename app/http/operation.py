@@ -35,7 +35,7 @@ _FIT_FOR_A_LOG: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 #: Answers a request, with the context of its room: the ports and the memory that the room's operations share.
 Handler = Callable[[Call, C], Awaitable[Reply | StreamReply]]
 
-#: Asked every few seconds, and told apart by their status alone.
+#: Their refusals are logged for debugging alone: they come every few seconds.
 PROBES: Final = frozenset({"healthz", "readyz"})
 
 
@@ -81,7 +81,7 @@ class Operation(Generic[C]):
             fault = error
             reply = self._error_reply(error)
         except Exception as error:
-            # What broke is for the log; the client is told nothing about our inside.
+            # What broke goes to the log; the client learns nothing about our inside.
             fault = error
             reply = self._part.error(500, None)
         if reply.status >= 400 or fault is not None:

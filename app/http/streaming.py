@@ -19,7 +19,7 @@ PIECE_BYTES: Final = 64 * 1024
 
 
 async def stream(reply: StreamReply, scope: Scope, receive: Receive, send: Send) -> BaseException | None:
-    """Send a body until it ends, fails, or nobody reads it; return what failed.
+    """Send a body until it ends, fails, or the client stops reading; return what failed.
 
     A body that breaks off is left without its end: the server then closes the connection, and the client sees that
     something is missing.

@@ -82,7 +82,7 @@ class Uploads(msgspec.Struct, frozen=True):
 
     #: Directory of the spools.
     directory: Path
-    #: An upload that sends nothing for this long is given up.
+    #: An upload that sends nothing for this long is broken off.
     idle_seconds: float
 
     def spool(self, hashed: bool = False) -> Spool:

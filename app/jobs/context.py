@@ -25,7 +25,7 @@ class JobContext(msgspec.Struct, frozen=True):
     project_keys: Authenticator[Principal]
     renderer: ResultRenderer
     meters: Meters
-    #: Ids of commands, each given once.
+    #: Ids of commands, none of which comes twice.
     commands: Iterator[str]
     forwarder: Forwarder
     uploads: Uploads

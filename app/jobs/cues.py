@@ -130,7 +130,7 @@ def sound_cues(events: Iterable[SoundEvent], turns: Sequence[Segment]) -> Iterat
 
 
 def _merged(turns: Sequence[Segment]) -> list[tuple[int, int]]:
-    """Return when anybody speaks, as intervals that do not touch."""
+    """Return the times of speech as intervals that do not touch."""
     merged: list[tuple[int, int]] = []
     for start, end in sorted((turn.start_ms, turn.end_ms) for turn in turns):
         if merged and start <= merged[-1][1]:

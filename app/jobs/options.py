@@ -47,7 +47,7 @@ class AnalyzeFields(msgspec.Struct, frozen=True):
 
 
 def invalid(kind: str, message: str, *place: str) -> Invalid:
-    """Return an `Invalid` with one detail, at `body` and the given place in it."""
+    """Return an `Invalid` with one detail, at this place of the body."""
     return Invalid([{"type": kind, "loc": ["body", *place], "msg": message}])
 
 

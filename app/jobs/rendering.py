@@ -37,7 +37,7 @@ _INSIGHTS: Final = (
 
 
 class JobReading(msgspec.Struct, frozen=True):
-    """A job as it was read once."""
+    """One consistent reading of a job, and its id."""
 
     job: str
     view: JobView
@@ -49,7 +49,7 @@ class JobReading(msgspec.Struct, frozen=True):
 
     @property
     def hours(self) -> bool:
-        """Whether times are written with hours: the recording is known to last one or more."""
+        """Whether times are written with hours: an entry says that the recording lasts one or more."""
         return any(entry.audio_ms >= HOUR_MS for entry in self.head.entries)
 
 
@@ -73,7 +73,7 @@ class ResultRenderer:
         yield b'"metadata":%s}' % orjson.dumps(metadata(reading.view))
 
     def entry(self, reading: JobReading, entry: Entry) -> Iterator[bytes]:
-        """Yield the entry of a service that has ended; sounds and speech keep what was found before an error."""
+        """Yield the entry of a service that has ended; sounds and speech keep the results that came before an error."""
         broken = entry.state is EntryState.ERROR
         yield b'{"status":"error","error":%s' % orjson.dumps(entry.error) if broken else b'{"status":"success"'
         if entry.service in (Service.SOUND, Service.SPEECH):
@@ -138,7 +138,7 @@ class ResultRenderer:
             yield from payloads.translated(data).texts
 
     def _written(self, reading: JobReading, entry: Entry) -> Iterator[bytes]:
-        """The members of the entry of a service that reads what others have found."""
+        """Yield the members of the entry of a service that reads the results of others."""
         if entry.service is Service.TRANSLATION:
             yield b',"target_lang":%s' % orjson.dumps(reading.view.accepted.options.translation_target_lang)
             yield from _listed(self._translation(reading, entry))
@@ -163,15 +163,15 @@ class ResultRenderer:
 def metadata(view: JobView) -> dict[str, Any]:
     """Return what a result says of the recording, and the warnings of the services that have ended."""
     source = view.accepted.source
-    given = {
+    declared = {
         "filename": source.filename,
         "format": source.format,
         "size_bytes": source.size,
         "content_type": source.declared or source.content_type,
     }
-    made = {"resampled": source.rate != PROCESSED["sample_rate_hz"], "downmixed": source.channels > 1}
+    converted = {"resampled": source.rate != PROCESSED["sample_rate_hz"], "downmixed": source.channels > 1}
     warnings = [warning for entry in view.head.entries for warning in entry.warnings]
-    return {"audio": {"input": given, "processed": {**PROCESSED, **made}}, "warnings": warnings}
+    return {"audio": {"input": declared, "processed": {**PROCESSED, **converted}}, "warnings": warnings}
 
 
 def speaker_label(segment: Segment) -> str:
@@ -189,7 +189,7 @@ def _times(segment: Segment, hours: bool) -> dict[str, object]:
 
 
 def _listed(items: Iterable[bytes]) -> Iterator[bytes]:
-    """The member `results`: items, which hold commas inside already, with commas between."""
+    """Yield the member `results`: items with commas between; an item may be several, with commas inside."""
     separator = b',"results":['
     for item in items:
         yield separator

@@ -14,8 +14,8 @@ import msgspec
 from app.http.call import Call
 from app.http.multipart import NAME_CHARACTERS, Form
 from app.http.uploads import Spool
-from app.jobs.content import read_content
 from app.jobs.context import JobContext
+from app.jobs.json_body import read_content
 from app.jobs.options import AnalyzeFields, RequestOptions, check_length, consistent_options, decoded, invalid
 from topics import media
 from topics.jobs.options import Options

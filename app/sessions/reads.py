@@ -102,7 +102,7 @@ async def predict(call: Call, context: SessionContext) -> Reply:
 def readable_windows(view: SessionView) -> int:
     """Return how many windows are shown.
 
-    The last window of a file is shown only when the file's end is known, for clients that cannot read an empty last
+    The last window of a file is shown only once the file's end was analysed, for clients that cannot read an empty last
     page: so the page without a token is never empty after one that was not.
     """
     head = view.head

@@ -1,4 +1,4 @@
-"""Page tokens: where the next page of a session begins, signed so that nobody can make one up.
+"""Page tokens: where the next page of a session begins, signed so that none can be made up.
 
 A token is base64url of offset (8 bytes) | page length (2 bytes) | the first 14 bytes of keyed BLAKE2b over session id,
 offset and length. It carries no state of the server and stays good for as long as the session does.

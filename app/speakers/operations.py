@@ -20,7 +20,7 @@ from app.http.replies import Reply
 from app.speakers.context import SpeakerContext
 from app.speakers.errors import RECOGNITION, REGISTRATION, recording_errors, success
 from app.speakers.rendering import speaker_entry, transcription
-from app.speakers.voice import VoiceForm, check_name
+from app.speakers.voice_form import VoiceForm, check_name
 
 T = TypeVar("T")
 

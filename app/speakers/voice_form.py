@@ -33,7 +33,7 @@ class VoiceTooLarge(RuleBroken, TooLargeToRead):
 
 
 class VoiceForm:
-    """A recording and, where it is asked for, the name of the speaker, as they come in a form."""
+    """A recording, and for a registration the name of the speaker, as they come in a form."""
 
     def __init__(self, call: Call, audio: Spool, name: str = "") -> None:
         """Read a form with the part `file`, into `audio`, and a text part `name`.
@@ -43,7 +43,7 @@ class VoiceForm:
             RuleBroken: it is none that could hold a file.
         """
         if not call.header(b"content-type").lower().startswith(b"multipart/form-data"):
-            # Clients encode a form to which no file was given in another way.
+            # Clients encode a form without a file in another way.
             raise RuleBroken(_NO_FILE)
         self._call = call
         self._audio = audio

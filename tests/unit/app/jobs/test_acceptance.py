@@ -20,7 +20,7 @@ from starlette.testclient import TestClient
 from structlog.testing import capture_logs
 
 from app.http.uploads import Spool
-from app.jobs.content import SLICE
+from app.jobs.json_body import SLICE
 from tests.unit.app.conftest import KEY, OPTIONS, House, Running, service, serving
 from tests.unit.app.jobs.double import BEGINNING
 from topics.errors import AudioError, Unavailable

@@ -26,7 +26,7 @@ Field = msgspec.Raw | msgspec.UnsetType
 
 
 class Body(msgspec.Struct):
-    """The fields of the body; others are passed over, unread."""
+    """The fields of the body, as JSON; others are passed over."""
 
     samplerate: Field = msgspec.UNSET
     audio: Field = msgspec.UNSET
@@ -47,7 +47,7 @@ _TEXT: Final = msgspec.json.Decoder(str)
 
 
 def read_content(body: Spool, interpret: Callable[[AnalyzeFields], T], audio: Spool, limit: int) -> T:
-    """Return what `interpret` makes of the fields, and write the recording, at most `limit` bytes, to `audio`.
+    """Write the recording, at most `limit` bytes, to `audio`, and return what `interpret` returns for the fields.
 
     Memory: the recording once as text; the body is mapped. Errors of `interpret` pass through.
 

@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 
 from app.http.bodies import SMALL_BODY
 from app.http.uploads import Spool
-from app.speakers import voice
+from app.speakers import voice_form
 from tests.unit.app.conftest import OPTIONS, ORG_KEY, House, serving
 from tests.unit.app.speakers.conftest import EDGE, END, FORM, VOICE, form, named, opened, part, recorded, refused
 
@@ -120,8 +120,8 @@ def test_a_disk_that_is_full(http: TestClient, monkeypatch: pytest.MonkeyPatch) 
 @pytest.fixture
 def limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits that a test reaches in no time."""
-    monkeypatch.setattr(voice, "VOICE_BYTES", LIMIT)
-    monkeypatch.setattr(voice, "READ", 8 * LIMIT)
+    monkeypatch.setattr(voice_form, "VOICE_BYTES", LIMIT)
+    monkeypatch.setattr(voice_form, "READ", 8 * LIMIT)
 
 
 def test_a_file_of_just_the_limit(house: House, http: TestClient, limited: None) -> None:
@@ -132,7 +132,7 @@ def test_a_file_of_just_the_limit(house: House, http: TestClient, limited: None)
 
 
 def test_the_limit_is_the_contracts() -> None:
-    assert voice.VOICE_BYTES == 100 * 1024 * 1024
+    assert voice_form.VOICE_BYTES == 100 * 1024 * 1024
 
 
 async def served(house: House, *pieces: bytes | None, operation: str = "voice", **headers: str) -> list[Any]:
@@ -157,9 +157,9 @@ def told(start: Any, body: Any) -> tuple[int, str, bool]:
 
 
 def test_a_declared_length_is_refused_before_anything_is_read(house: House) -> None:
-    length = voice.VOICE_BYTES + SMALL_BODY + 1
+    length = voice_form.VOICE_BYTES + SMALL_BODY + 1
     assert told(*asyncio.run(served(house, content_length=str(length)))) == (200, TOO_LARGE, False)
-    length = voice.THROWN_AWAY + 1
+    length = voice_form.THROWN_AWAY + 1
     assert told(*asyncio.run(served(house, content_length=str(length)))) == (200, TOO_LARGE, True)
 
 
@@ -227,7 +227,7 @@ LARGE = form("Anna", bytes(16 * 1024 * 1024))
 def test_a_client_that_writes_before_it_reads_gets_its_answer(
     url: str, chunked: bool, closing: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(voice, "READ", len(LARGE))
+    monkeypatch.setattr(voice_form, "READ", len(LARGE))
     headers = {"X-Org-Key": ORG_KEY, "Content-Type": FORM, **({"Connection": "close"} if closing else {})}
     body = iter([LARGE[: len(LARGE) // 2], LARGE[len(LARGE) // 2 :]]) if chunked else LARGE
     with contextlib.closing(http.client.HTTPConnection(urlsplit(url).netloc, timeout=20)) as connection:

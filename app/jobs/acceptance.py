@@ -45,8 +45,8 @@ BodyReader = Callable[[Call, JobContext, int, Spool], Awaitable[JobRequest]]
 async def analyze(call: Call, context: JobContext) -> Reply | StreamReply:
     """POST /api/v1/analyze: a JSON object with `samplerate`, `audio` (base64, broken into lines or not) and `options`.
 
-    `audio` may be called `audio_data` or `data` too. It is a file in any container that we know, or raw PCM when
-    `content_type` says so, as `topics.media`; the rate may then be left to `samplerate`. `filename` is repeated in the
+    `audio` may be called `audio_data` or `data` too. It is a file in any container that is analysed, or raw PCM where
+    `content_type` says so (`topics.media`); its rate may then be left to `samplerate`. `filename` is repeated in the
     result. Other fields are ignored.
     """
     return await _accept_request(call, context, read_json, chunk_body(context.analyze_limit) + SMALL_BODY)

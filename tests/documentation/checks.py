@@ -18,7 +18,7 @@ from tests.documentation.pages import Block, Page, read
 #: A path below one of the project's own directories; a last `/` asks for a directory, `*` for any file.
 _PATH: Final = re.compile(r"(?:app|benchmarks|docs|infra|streams|tests|topics)/[\w./*@-]*")
 _VARIABLE: Final = re.compile(r"\bEARSHOT_[A-Z0-9_]*[A-Z0-9]\b")
-#: Languages that a block may have. What has none is looked at by nobody, so each has to say what it is.
+#: Languages that a block may have. Each block has to name one, because without a language it would not be checked.
 LANGUAGES: Final = frozenset({"sh", "python", "json", "text", "ini", "nginx", "caddy"})
 #: What once was: names and paths in them may be gone.
 HISTORY: Final = ("CHANGELOG.md", "infra/decisions/")

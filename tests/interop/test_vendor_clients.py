@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 import soundfile
 
-from tests.interop.vendor import VendorClient
+from infra.examples import RECORDING
+from tests.conftest import ROOT
+from tests.documentation.pages import read
+from tests.interop.environments import RUN_SECONDS
+from tests.interop.vendor import VendorClient, python
 from tests.recordings import SIREN
 
 pytestmark = pytest.mark.slow
@@ -54,6 +60,21 @@ def test_predict_names_the_sound(client: VendorClient, recording: Path, service:
     assert all("Siren" in tags(window, "sound_tags") for window in windows)
     assert "At 0-5s, [Siren] was detected" in value["summary"]
     assert "Siren" in value["tags"]
+
+
+@pytest.mark.parametrize("client", PREDICT, ids=lambda client: client.version)
+def test_the_example_of_the_documentation_prints_events(client: VendorClient, service: Service, tmp_path: Path) -> None:
+    ((example, printed),) = [
+        (block.text, after.text)
+        for block, after in pairwise(read(ROOT / "docs" / "sessions.md").blocks())
+        if "cochl.sense" in block.text
+    ]
+    for place, ours in ("http://127.0.0.1:8000", service.url), ("esp_...", service.key):
+        example = example.replace(place, ours)
+    soundfile.write(tmp_path / "recording.wav", *soundfile.read(RECORDING, dtype="int16"))
+    command: list[str | Path] = [python(client.package, client.version), "-W", "ignore", "-c", example]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=RUN_SECONDS)
+    assert sorted(done.stdout.splitlines()) == sorted(printed.splitlines()), done.stderr
 
 
 @pytest.mark.parametrize("recording", ["flac"], indirect=True)

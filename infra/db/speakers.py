@@ -62,7 +62,7 @@ class _Standing(msgspec.Struct, frozen=True):
 
 
 class SqlSpeakerStore:
-    """`streams.speakers.store.Roster`. Every call may raise DirectoryDown."""
+    """The port `streams.speakers.store.SpeakerStore`. Every call may raise DirectoryDown."""
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         self._database = database

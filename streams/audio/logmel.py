@@ -19,7 +19,7 @@ Ints = npt.NDArray[np.intp]
 BLOCK: Final = 64
 
 
-class Tables(msgspec.Struct, frozen=True):
+class FrontEndTables(msgspec.Struct, frozen=True):
     """What the kernel needs to know of a front end, computed once."""
 
     #: float32[window], the front end's taper.
@@ -35,7 +35,7 @@ class Tables(msgspec.Struct, frozen=True):
 
 
 @lru_cache(maxsize=8)
-def tables(front: LogMel) -> Tables:
+def tables(front: LogMel) -> FrontEndTables:
     """Return the tables of a front end."""
     half = front.fft // 2
     bits = half.bit_length() - 1
@@ -51,7 +51,7 @@ def tables(front: LogMel) -> Tables:
     for band, first in enumerate(first_bins):
         row = matrix[band, first : first + weights.shape[1]]
         weights[band, : len(row)] = row
-    return Tables(
+    return FrontEndTables(
         hann.astype(np.float32),
         order,
         np.cos(angles).astype(np.float32),

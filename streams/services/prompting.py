@@ -10,7 +10,7 @@ import msgspec
 
 from streams.clients.chat import ChatClient
 from streams.services.service import RunSummary, ServiceRun
-from streams.services.timeline import EventCollector, SoundEvent, TranscriptCollector, TranscriptLine
+from streams.services.timeline import EventCollector, TimelineEvent, TimelineLine, TranscriptCollector
 from topics.errors import ServiceFault
 from topics.jobs import payloads
 from topics.jobs.options import Service
@@ -38,8 +38,8 @@ class PromptData(msgspec.Struct, frozen=True):
 
     task: Service
     duration_seconds: float
-    events: list[SoundEvent]
-    transcript: list[TranscriptLine]
+    events: list[TimelineEvent]
+    transcript: list[TimelineLine]
     #: Languages that the speech engine heard, as it names them.
     languages: tuple[str, ...]
     #: The middle of the transcript is left out.

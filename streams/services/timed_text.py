@@ -57,40 +57,40 @@ def transcript_segments(texts: Iterable[TimedText], turns: Sequence[DiarizationT
     time and do not overlap; without turns there is one speaker.
     """
     starts, ends = _turn_times(turns)
-    said: list[TimedText] = []
+    joined: list[TimedText] = []
     speaker = characters = 0
     for text in texts:
         number = turns[_nearest(text, starts, ends)].speaker if turns else 0
-        if said and (
+        if joined and (
             text.alone
             or number != speaker
-            or text.start_ms - said[-1].end_ms > PAUSE_MS
+            or text.start_ms - joined[-1].end_ms > PAUSE_MS
             or characters + len(text.text) > MAX_CHARACTERS
         ):
-            yield _segment(said, speaker)
-            said, characters = [], 0
-        said.append(text)
+            yield _segment(joined, speaker)
+            joined, characters = [], 0
+        joined.append(text)
         speaker, characters = number, characters + len(text.text)
-    if said:
-        yield _segment(said, speaker)
+    if joined:
+        yield _segment(joined, speaker)
 
 
 def turn_texts(texts: Iterable[TimedText], turns: Sequence[DiarizationTurn]) -> list[str]:
     """Return the text of each turn, "" where nothing is said; texts go to turns as in `transcript_segments`."""
     starts, ends = _turn_times(turns)
-    said = [""] * len(turns)
+    joined = [""] * len(turns)
     for text in texts if turns else ():
-        said[_nearest(text, starts, ends)] += text.text
-    return [" ".join(text.split()) for text in said]
+        joined[_nearest(text, starts, ends)] += text.text
+    return [" ".join(text.split()) for text in joined]
 
 
 def _turn_times(turns: Sequence[DiarizationTurn]) -> tuple[list[int], list[int]]:
     return [round(turn.start_s * 1000) for turn in turns], [round(turn.end_s * 1000) for turn in turns]
 
 
-def _segment(said: Sequence[TimedText], speaker: int) -> Segment:
-    text = "".join(part.text for part in said)
-    return Segment(said[0].start_ms, said[-1].end_ms, " ".join(text.split()), speaker)
+def _segment(joined: Sequence[TimedText], speaker: int) -> Segment:
+    text = "".join(part.text for part in joined)
+    return Segment(joined[0].start_ms, joined[-1].end_ms, " ".join(text.split()), speaker)
 
 
 def _nearest(text: TimedText, starts: Sequence[int], ends: Sequence[int]) -> int:

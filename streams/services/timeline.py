@@ -21,7 +21,7 @@ HALF_CHARACTERS: Final = 12_000
 LINE_CHARACTERS: Final = 40
 
 
-class SoundEvent(msgspec.Struct, frozen=True):
+class TimelineEvent(msgspec.Struct, frozen=True):
     """A stretch in which a tag is reported, in seconds, and its highest probability."""
 
     tag: str
@@ -30,7 +30,7 @@ class SoundEvent(msgspec.Struct, frozen=True):
     peak: float
 
 
-class TranscriptLine(msgspec.Struct, frozen=True):
+class TimelineLine(msgspec.Struct, frozen=True):
     """What a speaker says from `start` to `end`, in seconds."""
 
     start: float
@@ -48,7 +48,7 @@ class EventCollector:
         #: The stretch of each tag that may go on: start and end in ms, and its highest score.
         self._open: dict[str, tuple[int, int, int]] = {}
         #: Finished stretches as a heap: the one that the next stronger one replaces is first.
-        self._kept: list[tuple[float, int, SoundEvent]] = []
+        self._kept: list[tuple[float, int, TimelineEvent]] = []
         self._count = 0
         #: End of the last window: the recording is up to a window's hop shorter.
         self.length_ms = 0
@@ -72,7 +72,7 @@ class EventCollector:
                 self._extend(tags[tag], start, end, int(scores[stretch, tag].max()))
         self.length_ms = (sounds.first + len(scores) - 1) * SENSE.hop_ms + SENSE.window_ms
 
-    def finish(self) -> list[SoundEvent]:
+    def finish(self) -> list[TimelineEvent]:
         """Return the stretches in order of time."""
         for tag, stretch in self._open.items():
             self._keep(tag, *stretch)
@@ -88,7 +88,7 @@ class EventCollector:
         self._open[tag] = (start, end, peak)
 
     def _keep(self, tag: str, start: int, end: int, peak: int) -> None:
-        event = SoundEvent(tag, start / 1000, end / 1000, probability(peak))
+        event = TimelineEvent(tag, start / 1000, end / 1000, probability(peak))
         self._count += 1
         item = ((end - start) * event.peak, -self._count, event)
         if len(self._kept) < MAX_EVENTS:
@@ -101,9 +101,9 @@ class TranscriptCollector:
     """Keeps the beginning and the end of a transcript."""
 
     def __init__(self) -> None:
-        self._head: list[TranscriptLine] = []
+        self._head: list[TimelineLine] = []
         self._head_cost = 0
-        self._tail: deque[TranscriptLine] = deque()
+        self._tail: deque[TimelineLine] = deque()
         self._tail_cost = 0
         #: True once something in the middle was left out.
         self.cut = False
@@ -115,7 +115,7 @@ class TranscriptCollector:
         self.languages = transcript.languages or self.languages
         for segment in transcript.segments:
             self.length_ms = max(self.length_ms, segment.end_ms)
-            line = TranscriptLine(segment.start_ms / 1000, segment.end_ms / 1000, segment.name, segment.text)
+            line = TimelineLine(segment.start_ms / 1000, segment.end_ms / 1000, segment.name, segment.text)
             room = HALF_CHARACTERS - self._head_cost - LINE_CHARACTERS
             if room > 0:
                 self._head.append(_shortened(line, line.text[:room]))
@@ -124,11 +124,11 @@ class TranscriptCollector:
             if line.text:
                 self._append_to_tail(line)
 
-    def finish(self) -> list[TranscriptLine]:
+    def finish(self) -> list[TimelineLine]:
         """Return the lines in order of time."""
         return [*self._head, *self._tail]
 
-    def _append_to_tail(self, line: TranscriptLine) -> None:
+    def _append_to_tail(self, line: TimelineLine) -> None:
         text = line.text[-(HALF_CHARACTERS - LINE_CHARACTERS) :]
         self.cut |= len(text) < len(line.text)
         self._tail.append(_shortened(line, text))
@@ -138,9 +138,9 @@ class TranscriptCollector:
             self.cut = True
 
 
-def _cost(line: TranscriptLine) -> int:
+def _cost(line: TimelineLine) -> int:
     return LINE_CHARACTERS + len(line.text)
 
 
-def _shortened(line: TranscriptLine, text: str) -> TranscriptLine:
+def _shortened(line: TimelineLine, text: str) -> TimelineLine:
     return line if text == line.text else msgspec.structs.replace(line, text=text)

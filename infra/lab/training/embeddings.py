@@ -43,7 +43,7 @@ class _Notes:
         self._nothing = np.zeros(len(engine.manifest.tags), np.float32)
 
     def scores(self, patch: Floats) -> Floats:
-        """Take one patch; see `streams.models.protocol.Engine`."""
+        """Take one patch; see `streams.models.protocol.SoundEngine`."""
         self.kept.append(self._engine.embed(patch)[1])
         return self._nothing
 

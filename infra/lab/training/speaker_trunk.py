@@ -65,7 +65,7 @@ def model(graph: Builder, name: str, outputs: list[onnx.ValueInfoProto]) -> onnx
 
 
 def _log_mel(graph: Builder) -> None:
-    """Add what `streams.audio.logmel.frames` does: `log_mel` float32[n, frames, bands] of levelled `samples`."""
+    """Add `log_mel`, float32[n, frames, bands] of levelled `samples`, as `streams.audio.logmel.log_mel_frames` does."""
     squares = graph.node("Mul", ["samples", "samples"], "sample_squares")
     power = graph.node("ReduceMean", [squares], "power", axes=[1], keepdims=1)
     lifted = graph.node("Add", [power, graph.constant("silence", np.array(SILENCE, np.float32))], "power_lifted")

@@ -48,7 +48,7 @@ def sample(seed: int = 0, voice: str | None = None) -> VoiceSample:
 
 
 def tell(url: str, story: Callable[[Database, SpeakerStore, str, Clock], Awaitable[T]]) -> T:
-    """Tell a story on the roster of a database with one organization."""
+    """Tell a story on the store of a database with one organization."""
 
     async def migrated(database: Database) -> T:
         await database.migrate()
@@ -59,11 +59,11 @@ def tell(url: str, story: Callable[[Database, SpeakerStore, str, Clock], Awaitab
     return run(url, migrated)
 
 
-async def keep(roster: SpeakerStore, organization: str, speaker: str, made: VoiceSample) -> EnrolledSpeaker:
+async def keep(store: SpeakerStore, organization: str, speaker: str, made: VoiceSample) -> EnrolledSpeaker:
     """Add a sample as a registration does."""
     if made.voice is not None:
-        await roster.reserve(made.voice)
-    return await roster.add(organization, speaker, made)
+        await store.reserve(made.voice)
+    return await store.add(organization, speaker, made)
 
 
 def plain(enrolled: EnrolledSpeaker | None) -> object:
@@ -72,19 +72,19 @@ def plain(enrolled: EnrolledSpeaker | None) -> object:
 
 
 def test_speakers_and_their_samples(database_url: str) -> None:
-    async def story(database: Database, roster: SpeakerStore, zoo: str, clock: Clock) -> None:
+    async def story(database: Database, store: SpeakerStore, zoo: str, clock: Clock) -> None:
         given = [sample(n, f"{zoo}/{n}") for n in range(4)]
         # "b" comes after "B" in bytes and before it in many an alphabet.
-        await keep(roster, zoo, "b", given[0])
+        await keep(store, zoo, "b", given[0])
         clock.now -= 1
-        anna = await keep(roster, zoo, "b", given[1])
-        await keep(roster, zoo, "B", given[2])
-        await keep(roster, zoo, "a_1", given[3])
+        anna = await keep(store, zoo, "b", given[1])
+        await keep(store, zoo, "B", given[2])
+        await keep(store, zoo, "a_1", given[3])
         assert plain(anna) == plain(EnrolledSpeaker("b", 1500, tuple(given[:2]))), (
             "in order, though the clock went back"
         )
-        assert plain(await roster.speaker(zoo, "b")) == plain(anna)
-        assert [one.name for one in await roster.enrolled(zoo)] == ["B", "a_1", "b"]
+        assert plain(await store.speaker(zoo, "b")) == plain(anna)
+        assert [one.name for one in await store.enrolled(zoo)] == ["B", "a_1", "b"]
         vector = anna.samples[0].vector
         assert vector.dtype == np.float32
         assert not vector.flags.writeable
@@ -93,8 +93,8 @@ def test_speakers_and_their_samples(database_url: str) -> None:
 
 
 def test_vectors_are_stored_as_float32_little_endian(database_url: str) -> None:
-    async def story(database: Database, roster: SpeakerStore, zoo: str, clock: Clock) -> object:
-        await roster.add(zoo, "Anna", msgspec.structs.replace(sample(), vector=np.array([1, -2], dtype=">f4")))
+    async def story(database: Database, store: SpeakerStore, zoo: str, clock: Clock) -> object:
+        await store.add(zoo, "Anna", msgspec.structs.replace(sample(), vector=np.array([1, -2], dtype=">f4")))
         async with database.reading() as connection:
             return await connection.scalar(text("SELECT vector FROM samples"))
 
@@ -102,31 +102,31 @@ def test_vectors_are_stored_as_float32_little_endian(database_url: str) -> None:
 
 
 def test_no_organization_finds_the_speakers_of_another(database_url: str) -> None:
-    async def story(database: Database, roster: SpeakerStore, zoo: str, clock: Clock) -> None:
+    async def story(database: Database, store: SpeakerStore, zoo: str, clock: Clock) -> None:
         park = (await Accounts(database).create_organization("Park"))[0].id
         mine = sample()
-        await roster.add(zoo, "Anna", mine)
-        assert await roster.enrolled(park) == []
-        assert await roster.speaker(park, "Anna") is None
-        assert await roster.remove(park, "Anna") is None
-        assert await roster.replace(park, "Anna", mine) is False
-        await roster.add(park, "Anna", sample(1))
-        await roster.remove(park, "Anna")
-        assert plain(await roster.speaker(zoo, "Anna")) == plain(EnrolledSpeaker("Anna", 1500, (mine,)))
+        await store.add(zoo, "Anna", mine)
+        assert await store.enrolled(park) == []
+        assert await store.speaker(park, "Anna") is None
+        assert await store.remove(park, "Anna") is None
+        assert await store.replace(park, "Anna", mine) is False
+        await store.add(park, "Anna", sample(1))
+        await store.remove(park, "Anna")
+        assert plain(await store.speaker(zoo, "Anna")) == plain(EnrolledSpeaker("Anna", 1500, (mine,)))
 
     tell(database_url, story)
 
 
 def test_a_sample_is_embedded_again(database_url: str) -> None:
-    async def story(database: Database, roster: SpeakerStore, zoo: str, clock: Clock) -> None:
+    async def story(database: Database, store: SpeakerStore, zoo: str, clock: Clock) -> None:
         first, second = sample(1), sample(2)
-        await roster.add(zoo, "Anna", first)
-        await roster.add(zoo, "Anna", second)
+        await store.add(zoo, "Anna", first)
+        await store.add(zoo, "Anna", second)
         again = msgspec.structs.replace(first, vector=sample(3).vector, model=EmbeddingModel("other", "cd" * 32))
-        assert await roster.replace(zoo, "Anna", again) is True
-        assert await roster.replace(zoo, "Ben", again) is False
-        assert await roster.replace(zoo, "Anna", sample(4)) is False
-        assert plain(await roster.speaker(zoo, "Anna")) == plain(EnrolledSpeaker("Anna", 1500, (again, second)))
+        assert await store.replace(zoo, "Anna", again) is True
+        assert await store.replace(zoo, "Ben", again) is False
+        assert await store.replace(zoo, "Anna", sample(4)) is False
+        assert plain(await store.speaker(zoo, "Anna")) == plain(EnrolledSpeaker("Anna", 1500, (again, second)))
 
     tell(database_url, story)
 
@@ -139,18 +139,18 @@ def test_a_sample_is_embedded_again(database_url: str) -> None:
     ],
 )
 def test_caps_hold_whoever_adds_at_the_same_time(database_url: str, most: int, words: str, name: str) -> None:
-    async def story(database: Database, roster: SpeakerStore, zoo: str, clock: Clock) -> None:
+    async def story(database: Database, store: SpeakerStore, zoo: str, clock: Clock) -> None:
         other = Database(database_url)
-        rosters = roster, SqlSpeakerStore(other)
+        rosters = store, SqlSpeakerStore(other)
         adding = (rosters[n % 2].add(zoo, name.format(n), sample(n)) for n in range(60))
         ended = await asyncio.gather(*adding, return_exceptions=True)
         await other.close()
         refused = [str(one) for one in ended if isinstance(one, RuleBroken)]
         assert refused == [words] * (60 - most)
         assert sum(isinstance(one, EnrolledSpeaker) for one in ended) == most
-        assert sum(len(one.samples) for one in await roster.enrolled(zoo)) == most
+        assert sum(len(one.samples) for one in await store.enrolled(zoo)) == most
         with pytest.raises(RuleBroken) as told:
-            await roster.check_room(zoo, name.format("new"[: most - MAX_SAMPLES]))
+            await store.check_room(zoo, name.format("new"[: most - MAX_SAMPLES]))
         assert str(told.value) == words
 
     tell(database_url, story)
@@ -159,41 +159,41 @@ def test_caps_hold_whoever_adds_at_the_same_time(database_url: str, most: int, w
 def test_where_there_is_room(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speakers, "MAX_SPEAKERS", 3)
 
-    async def story(database: Database, roster: SpeakerStore, zoo: str, clock: Clock) -> None:
+    async def story(database: Database, store: SpeakerStore, zoo: str, clock: Clock) -> None:
         for n in range(3):
-            await roster.check_room(zoo, f"speaker_{n}")
-            await roster.add(zoo, f"speaker_{n}", sample(n))
-        await roster.check_room(zoo, "speaker_0")
+            await store.check_room(zoo, f"speaker_{n}")
+            await store.add(zoo, f"speaker_{n}", sample(n))
+        await store.check_room(zoo, "speaker_0")
         with pytest.raises(RuleBroken):
-            await roster.check_room(zoo, "another")
+            await store.check_room(zoo, "another")
 
     tell(database_url, story)
 
 
 def test_an_organization_that_was_deleted(database_url: str) -> None:
-    async def story(database: Database, roster: SpeakerStore, zoo: str, clock: Clock) -> None:
+    async def story(database: Database, store: SpeakerStore, zoo: str, clock: Clock) -> None:
         await Accounts(database).delete_organization(zoo)
         with pytest.raises(NotFound):
-            await roster.add(zoo, "Anna", sample())
+            await store.add(zoo, "Anna", sample())
 
     tell(database_url, story)
 
 
 def test_a_voice_file_that_nobody_took_is_due_after_an_hour(database_url: str) -> None:
-    async def story(database: Database, roster: SpeakerStore, zoo: str, clock: Clock) -> None:
+    async def story(database: Database, store: SpeakerStore, zoo: str, clock: Clock) -> None:
         for voice in "taken", "lost", "later":
-            await roster.reserve(voice)
+            await store.reserve(voice)
             clock.now += 1
-        await roster.add(zoo, "Anna", sample(0, "taken"))
+        await store.add(zoo, "Anna", sample(0, "taken"))
         clock.now = 1.5 + HOUR
-        assert await roster.to_discard() == []
+        assert await store.to_discard() == []
         clock.now += 1
-        assert await roster.to_discard() == ["lost"]
+        assert await store.to_discard() == ["lost"]
         clock.now += 1
-        assert await roster.to_discard() == ["lost", "later"]
-        await roster.discarded(["lost", "never seen"])
-        await roster.discarded([])
-        assert await roster.to_discard() == ["later"]
+        assert await store.to_discard() == ["lost", "later"]
+        await store.discarded(["lost", "never seen"])
+        await store.discarded([])
+        assert await store.to_discard() == ["later"]
 
     tell(database_url, story)
 
@@ -201,38 +201,38 @@ def test_a_voice_file_that_nobody_took_is_due_after_an_hour(database_url: str) -
 def test_a_registration_that_fails_leaves_the_note(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speakers, "MAX_SAMPLES", 1)
 
-    async def story(database: Database, roster: SpeakerStore, zoo: str, clock: Clock) -> None:
-        await roster.add(zoo, "Anna", sample(1))
-        await roster.reserve("voice")
+    async def story(database: Database, store: SpeakerStore, zoo: str, clock: Clock) -> None:
+        await store.add(zoo, "Anna", sample(1))
+        await store.reserve("voice")
         with pytest.raises(RuleBroken):
-            await roster.add(zoo, "Anna", sample(0, "voice"))
+            await store.add(zoo, "Anna", sample(0, "voice"))
         clock.now += HOUR
-        assert await roster.to_discard() == ["voice"]
+        assert await store.to_discard() == ["voice"]
 
     tell(database_url, story)
 
 
 def test_a_voice_file_that_came_too_late_is_taken_by_no_sample(database_url: str) -> None:
-    async def story(database: Database, roster: SpeakerStore, zoo: str, clock: Clock) -> None:
-        await roster.reserve("late")
+    async def story(database: Database, store: SpeakerStore, zoo: str, clock: Clock) -> None:
+        await store.reserve("late")
         clock.now += HOUR
-        await roster.discarded(await roster.to_discard())
+        await store.discarded(await store.to_discard())
         with pytest.raises(Unavailable):
-            await roster.add(zoo, "Anna", sample(0, "late"))
-        assert await roster.enrolled(zoo) == []
+            await store.add(zoo, "Anna", sample(0, "late"))
+        assert await store.enrolled(zoo) == []
 
     tell(database_url, story)
 
 
 def test_a_removal_names_its_voice_files(database_url: str) -> None:
-    async def story(database: Database, roster: SpeakerStore, zoo: str, clock: Clock) -> None:
+    async def story(database: Database, store: SpeakerStore, zoo: str, clock: Clock) -> None:
         for n, voice in enumerate(["one", None, "two"]):
-            await keep(roster, zoo, "Anna", sample(n, voice))
-        await keep(roster, zoo, "Ben", sample(4, "other"))
-        assert await roster.remove(zoo, "Anna") == ["one", "two"]
-        assert await roster.remove(zoo, "Anna") is None
-        assert await roster.speaker(zoo, "Anna") is None
-        assert await roster.to_discard() == ["one", "two"]
+            await keep(store, zoo, "Anna", sample(n, voice))
+        await keep(store, zoo, "Ben", sample(4, "other"))
+        assert await store.remove(zoo, "Anna") == ["one", "two"]
+        assert await store.remove(zoo, "Anna") is None
+        assert await store.speaker(zoo, "Anna") is None
+        assert await store.to_discard() == ["one", "two"]
         async with database.reading() as connection:
             assert await connection.scalar(text("SELECT count(*) FROM samples")) == 1
 
@@ -240,15 +240,15 @@ def test_a_removal_names_its_voice_files(database_url: str) -> None:
 
 
 def test_deleting_an_organization_gives_up_its_voice_files(database_url: str) -> None:
-    async def story(database: Database, roster: SpeakerStore, zoo: str, clock: Clock) -> None:
+    async def story(database: Database, store: SpeakerStore, zoo: str, clock: Clock) -> None:
         accounts = Accounts(database, clock)
         park = (await accounts.create_organization("Park"))[0].id
         for organization, voice in (zoo, "one"), (zoo, "two"), (park, "other"):
-            await keep(roster, organization, f"Anna_{voice}", sample(0, voice))
+            await keep(store, organization, f"Anna_{voice}", sample(0, voice))
         await accounts.delete_organization("Zoo")
-        assert await roster.enrolled(zoo) == []
-        assert await roster.to_discard() == ["one", "two"]
-        assert len(await roster.enrolled(park)) == 1
+        assert await store.enrolled(zoo) == []
+        assert await store.to_discard() == ["one", "two"]
+        assert len(await store.enrolled(park)) == 1
 
     tell(database_url, story)
 
@@ -260,7 +260,7 @@ def stored(directory: Path) -> bytes:
 
 @pytest.mark.parametrize("whole", [False, True], ids=["speaker", "organization"])
 def test_nothing_of_a_removed_speaker_is_in_any_file(tmp_path: Path, whole: bool) -> None:
-    async def story(database: Database, roster: SpeakerStore, zoo: str, clock: Clock) -> None:
+    async def story(database: Database, store: SpeakerStore, zoo: str, clock: Clock) -> None:
         park = (await Accounts(database).create_organization("Park"))[0].id
         gone: list[bytes] = []
         for n in range(24):
@@ -268,15 +268,15 @@ def test_nothing_of_a_removed_speaker_is_in_any_file(tmp_path: Path, whole: bool
             organization, name = (park, f"stays_{n}") if n % 2 else (zoo, f"leaves_{n:03d}")
             voices = [sample(1000 * n + m) for m in range(n % 4 + 1)]
             for one in voices:
-                await roster.add(organization, name, one)
+                await store.add(organization, name, one)
             if organization == zoo:
                 gone += [name.encode(), *(one.vector[k : k + 8].tobytes() for one in voices for k in (0, 60, 120))]
         assert all(one in stored(tmp_path) for one in gone)
         if whole:
             await Accounts(database).delete_organization(zoo)
         else:
-            for speaker in await roster.enrolled(zoo):
-                await roster.remove(zoo, speaker.name)
+            for speaker in await store.enrolled(zoo):
+                await store.remove(zoo, speaker.name)
                 assert speaker.name.encode() not in stored(tmp_path)
                 assert speaker.samples[0].vector.tobytes() not in stored(tmp_path)
         left = stored(tmp_path)
@@ -289,16 +289,16 @@ def test_nothing_of_a_removed_speaker_is_in_any_file(tmp_path: Path, whole: bool
 def test_a_reader_that_is_in_the_way_of_the_removal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(databases, "SCRUB_SECONDS", 0.01)
 
-    async def story(database: Database, roster: SpeakerStore, zoo: str, clock: Clock) -> None:
-        await roster.add(zoo, "Anna_Kim", sample(0))
-        await roster.add(zoo, "Ben", sample(1))
+    async def story(database: Database, store: SpeakerStore, zoo: str, clock: Clock) -> None:
+        await store.add(zoo, "Anna_Kim", sample(0))
+        await store.add(zoo, "Ben", sample(1))
         with closing(sqlite3.connect(tmp_path / "earshot.db", isolation_level=None)) as reader:
             reader.execute("BEGIN")
             reader.execute("SELECT * FROM speakers").fetchall()
-            assert await roster.remove(zoo, "Anna_Kim") == []
-            assert await roster.speaker(zoo, "Anna_Kim") is None
+            assert await store.remove(zoo, "Anna_Kim") == []
+            assert await store.speaker(zoo, "Anna_Kim") is None
             reader.execute("COMMIT")
-        await roster.remove(zoo, "Ben")
+        await store.remove(zoo, "Ben")
         assert b"Anna_Kim" not in stored(tmp_path)
 
     tell(f"sqlite+aiosqlite:///{tmp_path / 'earshot.db'}", story)
@@ -306,9 +306,9 @@ def test_a_reader_that_is_in_the_way_of_the_removal(tmp_path: Path, monkeypatch:
 
 @pytest.mark.slow
 def test_postgresql_frees_the_place_of_a_removed_speaker(postgresql_url: str) -> None:
-    async def story(database: Database, roster: SpeakerStore, zoo: str, clock: Clock) -> object:
-        await roster.add(zoo, "Anna", sample())
-        await roster.remove(zoo, "Anna")
+    async def story(database: Database, store: SpeakerStore, zoo: str, clock: Clock) -> object:
+        await store.add(zoo, "Anna", sample())
+        await store.remove(zoo, "Anna")
         async with database.reading() as connection:
             return await connection.scalar(text("SELECT pg_relation_size('samples') + pg_relation_size('speakers')"))
 

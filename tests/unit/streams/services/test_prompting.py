@@ -19,9 +19,9 @@ from streams.services.timeline import (
     HALF_CHARACTERS,
     MAX_EVENTS,
     EventCollector,
-    SoundEvent,
+    TimelineEvent,
+    TimelineLine,
     TranscriptCollector,
-    TranscriptLine,
 )
 from tests.unit.streams.clients.http_engine import Asked, HttpEngine, reply
 from tests.unit.streams.jobs.runs import AUDIO_MS, MODEL, Run
@@ -218,10 +218,10 @@ def test_windows_that_touch_are_one_event() -> None:
     events.add(sounds((0, -1), (-1, 3), (9, -1), (-1, -1)))
     events.add(sounds((-1, 1), (-1, -1), (2, -1), first=4))
     assert events.finish() == [
-        SoundEvent("Dog_bark", 0.0, 4.0, probability(threshold(0) + 9)),
-        SoundEvent("Rain", 1.0, 3.0, probability(threshold(0) + 3)),
-        SoundEvent("Rain", 4.0, 6.0, probability(threshold(0) + 1)),
-        SoundEvent("Dog_bark", 6.0, 8.0, probability(threshold(0) + 2)),
+        TimelineEvent("Dog_bark", 0.0, 4.0, probability(threshold(0) + 9)),
+        TimelineEvent("Rain", 1.0, 3.0, probability(threshold(0) + 3)),
+        TimelineEvent("Rain", 4.0, 6.0, probability(threshold(0) + 1)),
+        TimelineEvent("Dog_bark", 6.0, 8.0, probability(threshold(0) + 2)),
     ]
     assert events.length_ms == 8000
 
@@ -282,4 +282,4 @@ def test_a_turn_of_hours_is_cut_in_its_middle() -> None:
 def test_a_short_transcript_is_whole() -> None:
     lines = TranscriptCollector()
     lines.add(Transcript((TURN,)))
-    assert (lines.finish(), lines.cut) == ([TranscriptLine(1.5, 2.5, "Anna", "Hello, dog.")], False)
+    assert (lines.finish(), lines.cut) == ([TimelineLine(1.5, 2.5, "Anna", "Hello, dog.")], False)

@@ -70,7 +70,7 @@ class House:
     def __init__(self, voices: SpeakerEngine | None = None) -> None:
         self.voices = voices or Tones()
         self.engine = HttpEngine(self.answer)
-        self.roster = MemorySpeakerStore()
+        self.store = MemorySpeakerStore()
         self.files = MemoryFiles()
         self.model = MODEL
         self.threshold: float | None = 0.9
@@ -88,7 +88,7 @@ class House:
         given = {"keep": True, "load_detector": Ear, **given}
         async with self.engine.running():
             engine = EmbeddingClient(self.engine.address(timeout_s=timeout_s))
-            service = SpeakerService(self.roster, self.files, Here(), engine, self.voices, **given)
+            service = SpeakerService(self.store, self.files, Here(), engine, self.voices, **given)
             try:
                 yield service
             finally:

@@ -19,7 +19,7 @@ from topics.errors import DirectoryDown, Unavailable
 
 
 class MemorySpeakerStore:
-    """A `Roster`."""
+    """A `SpeakerStore`."""
 
     def __init__(self) -> None:
         self.of: dict[str, dict[str, EnrolledSpeaker]] = {}

@@ -39,7 +39,7 @@ def refused(data: bytes, kind: type[Exception], house: House | None = None, **gi
     house = house or House()
     with pytest.raises(kind) as raised:
         learnt(data, house, **given)
-    assert not house.roster.of.get(ORGANIZATION)
+    assert not house.store.of.get(ORGANIZATION)
     assert house.files.held == {}
     return str(raised.value)
 
@@ -48,7 +48,7 @@ def test_a_plain_recording_is_learnt_whole() -> None:
     """It is sent as it came."""
     house, profile = learnt(recorded(SPEECH))
     assert profile == Profile("Anna_Kim", 1, 5000, 1, True)
-    (sample,) = house.roster.of[ORGANIZATION]["Anna_Kim"].samples
+    (sample,) = house.store.of[ORGANIZATION]["Anna_Kim"].samples
     assert sample.vector.tolist() == pytest.approx([1, 0, 0, 0, 0], abs=0.01)
     assert (sample.model, sample.length_ms) == (MODEL, 5000)
     assert [asked.fields["file"] for asked in house.engine.asked] == [[recorded(SPEECH)]]
@@ -86,7 +86,7 @@ def test_any_container_is_learnt(kind: str, rate: int) -> None:
     data = recorded(samples, kind, rate)
     house, profile = learnt(data)
     assert profile.length_ms == pytest.approx(5000, abs=100)
-    (sample,) = house.roster.of[ORGANIZATION]["Anna_Kim"].samples
+    (sample,) = house.store.of[ORGANIZATION]["Anna_Kim"].samples
     assert sample.voice == f"{ORGANIZATION}/{sample.id}.{kind.lower()}"
     assert house.files.held == {sample.voice: data}
 
@@ -165,15 +165,15 @@ def test_of_several_faults_the_callers_own_is_told() -> None:
 
 def test_nothing_is_kept_unless_it_is_asked_for() -> None:
     house, _ = learnt(recorded(SPEECH), keep=False)
-    (sample,) = house.roster.of[ORGANIZATION]["Anna_Kim"].samples
-    assert (sample.voice, house.files.held, house.roster.reserved) == (None, {}, [])
+    (sample,) = house.store.of[ORGANIZATION]["Anna_Kim"].samples
+    assert (sample.voice, house.files.held, house.store.reserved) == (None, {}, [])
 
 
 def test_a_file_that_cannot_be_kept_is_no_sample() -> None:
     house = House()
     house.files.down = True
     refused(recorded(SPEECH), Unavailable, house)
-    assert len(house.roster.reserved) == 1, "the note stays: something of the file may be there"
+    assert len(house.store.reserved) == 1, "the note stays: something of the file may be there"
 
 
 def test_a_full_organization_is_told_so_at_once() -> None:
@@ -181,13 +181,13 @@ def test_a_full_organization_is_told_so_at_once() -> None:
 
     async def scene(service: SpeakerService) -> None:
         for number in range(50):
-            await house.roster.add(ORGANIZATION, f"s{number}", sample)
+            await house.store.add(ORGANIZATION, f"s{number}", sample)
         for data in (recorded(SPEECH), recorded(SPEECH, "FLAC")):
             with pytest.raises(RuleBroken, match=r"^speaker_max_count\(50\) exceeded$"):
                 await register(service, "Anna_Kim", data)
 
     _, _ = learnt(recorded(SPEECH), house, keep=False)
-    (sample,) = house.roster.of.pop(ORGANIZATION)["Anna_Kim"].samples
+    (sample,) = house.store.of.pop(ORGANIZATION)["Anna_Kim"].samples
     house.run(scene)
     assert house.files.held == {}
 
@@ -204,7 +204,7 @@ def test_who_comes_too_late_leaves_nothing() -> None:
     assert sum(isinstance(each, Profile) for each in found) == 50
     assert {str(each) for each in found if not isinstance(each, Profile)} == {"speaker_max_count(50) exceeded"}
     assert len(house.files.held) == 50
-    assert house.roster.reserved == []
+    assert house.store.reserved == []
 
 
 def test_more_than_can_wait_are_sent_away() -> None:
@@ -227,7 +227,7 @@ def test_more_than_can_wait_are_sent_away() -> None:
 
 def test_without_the_database_nothing_is_learnt() -> None:
     house = House()
-    house.roster.down = True
+    house.store.down = True
     refused(recorded(SPEECH), DirectoryDown, house)
 
 
@@ -248,7 +248,7 @@ def test_samples_are_learnt_again_by_another_model() -> None:
     (found, (profile,)) = house.run(second)
     assert (found.done, found.left) == (2, 1)
     assert not profile.compatible
-    assert [sample.model.name for sample in house.roster.of[ORGANIZATION]["Anna"].samples] == [
+    assert [sample.model.name for sample in house.store.of[ORGANIZATION]["Anna"].samples] == [
         "other",
         "other",
         "tones",

@@ -126,7 +126,7 @@ def test_recordings_are_bounded_as_on_registration(data: bytes, kind: type[Excep
 
 def test_without_the_database_nobody_is_recognised() -> None:
     house = House()
-    house.roster.down = True
+    house.store.down = True
     with pytest.raises(DirectoryDown):
         spoken(house)
 

@@ -91,9 +91,9 @@ def test_removal_leaves_nothing() -> None:
     house.run(lambda service: register(service, "Anna", SPEECH))
     house.run(lambda service: register(service, "Bob", SPEECH))
     house.run(lambda service: service.remove(ORGANIZATION, "Anna"))
-    assert list(house.roster.of[ORGANIZATION]) == ["Bob"]
+    assert list(house.store.of[ORGANIZATION]) == ["Bob"]
     assert len(house.files.held) == 1
-    assert house.roster.noted == []
+    assert house.store.noted == []
     with pytest.raises(RuleBroken, match=r"^speaker not found$"):
         house.run(lambda service: service.remove(ORGANIZATION, "Anna"))
     with pytest.raises(RuleBroken, match=r"^speaker not found$"):
@@ -111,27 +111,27 @@ def test_a_voice_file_that_cannot_be_deleted_is_deleted_later() -> None:
     house.files.down = True
     with pytest.raises(Unavailable, match=r"^the speaker is gone; a voice file will be deleted as soon as"):
         house.run(lambda service: service.remove(ORGANIZATION, "Anna"))
-    assert list(house.roster.of[ORGANIZATION]) == []
+    assert list(house.store.of[ORGANIZATION]) == []
     house.run(lambda service: service.sweep())
-    assert len(house.files.held) == len(house.roster.noted) == 1
+    assert len(house.files.held) == len(house.store.noted) == 1
     house.files.down = False
     house.run(lambda service: service.sweep())
-    assert (house.files.held, house.roster.noted) == ({}, [])
+    assert (house.files.held, house.store.noted) == ({}, [])
 
 
 def test_one_voice_file_that_can_never_be_deleted_keeps_no_other() -> None:
     house = with_anna()
     house.run(lambda service: register(service, "Bob", SPEECH))
     stuck, other = house.files.held
-    house.roster.noted += [stuck, other]
+    house.store.noted += [stuck, other]
     house.files.stuck.add(stuck)
     house.run(lambda service: service.sweep())
-    assert (list(house.files.held), house.roster.noted) == ([stuck], [stuck])
+    assert (list(house.files.held), house.store.noted) == ([stuck], [stuck])
 
 
 def test_a_sweep_never_fails() -> None:
     house = with_anna()
-    house.roster.down = True
+    house.store.down = True
     house.run(lambda service: service.sweep())
 
 
@@ -159,6 +159,6 @@ def test_who_cannot_be_looked_up_is_an_error_with_a_name() -> None:
     house.engine.answer = reply({}, 500)
     with pytest.raises(EngineAway):
         names(house, talk((0, 3.0)))
-    house.roster.down = True
+    house.store.down = True
     with pytest.raises(DirectoryDown):
         names(house, talk((0, 3.0)))

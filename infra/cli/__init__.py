@@ -8,6 +8,7 @@ from typing import Final
 
 import typer
 
+from infra.cli import output
 from infra.errors import WrongSetting
 from infra.extras import how_to_install
 from topics.errors import EarshotError
@@ -49,6 +50,7 @@ def main() -> None:
 
     The status is 2 for a setting that cannot work, as it is for a wrong option.
     """
+    output.end_with_the_reader()
     try:
         build()()
     except EarshotError as error:

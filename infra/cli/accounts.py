@@ -40,9 +40,17 @@ def register(app: typer.Typer) -> None:
 
 
 @org.command("create")
-def create_organization(name: Name, url: AdminUrl = None, as_json: AsJson = False) -> None:
+def create_organization(
+    name: Name,
+    new: Annotated[
+        bool,
+        typer.Option("--new-database", help="Make the database too where there is none, as a service does."),
+    ] = False,
+    url: AdminUrl = None,
+    as_json: AsJson = False,
+) -> None:
     """Make an organization and print its key."""
-    made, issued = administer(url, lambda accounts: accounts.create_organization(name))
+    made, issued = administer(url, lambda accounts: accounts.create_organization(name), new=new)
     show({**_row(made), "key": issued}, as_json)
 
 

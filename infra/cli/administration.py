@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from topics.errors import BadRequest, Unauthorized
+from topics.errors import BadRequest, ServiceError, Unauthorized
 
 if TYPE_CHECKING:
+    from infra.db.database import Database
+    from infra.settings import Settings
     from topics.ports.administration import Administration
 
 T = TypeVar("T")
@@ -29,19 +31,25 @@ AdminUrl = Annotated[
 ]
 
 
-def administer(url: str | None, story: Callable[[Administration], Awaitable[T]]) -> T:
-    """Return what `story` returns, which is called with the administration of the service at `url`, or of this machine.
+def administer(url: str | None, work: Callable[[Administration], Awaitable[T]], *, new: bool = False) -> T:
+    """Do some work on the service at `url`, or on the database of this machine; return what the work returns.
+
+    Args:
+        url: where the service is; None is the database here.
+        work: what to do.
+        new: make the database where there is none.
 
     Raises:
-        EarshotError: the service or the database cannot be used, or an argument of the command is not UTF-8.
+        EarshotError: there is no database or no key for the service, what either refuses, or an argument of the
+            command is not UTF-8.
     """
 
-    async def run() -> T:
-        async with administration(url) as accounts:
-            return await story(accounts)
+    async def outcome() -> T:
+        async with administration(url, new=new) as accounts:
+            return await work(accounts)
 
     try:
-        return asyncio.run(run())
+        return asyncio.run(outcome())
     except UnicodeEncodeError as error:
         if error.encoding != "utf-8":  # of what is printed, where that takes fewer letters
             raise
@@ -49,12 +57,12 @@ def administer(url: str | None, story: Callable[[Administration], Awaitable[T]])
 
 
 @asynccontextmanager
-async def administration(url: str | None) -> AsyncIterator[Administration]:
+async def administration(url: str | None, *, new: bool = False) -> AsyncIterator[Administration]:
     """Yield the service at `url`, without one the database of this machine.
 
     Raises:
         Unauthorized: the environment has no key for the service.
-        EarshotError: whatever went wrong there.
+        ServiceError: there is no database here, and `new` does not ask for one.
     """
     if url:
         from infra.cli.admin_client import AdminClient
@@ -65,13 +73,37 @@ async def administration(url: str | None) -> AsyncIterator[Administration]:
             yield client
         return
 
-    from infra.db.database import Database
     from infra.service.administration import SqlAdministration
     from infra.settings import load
 
-    database = Database(load().database)
-    try:
-        await database.migrate()
+    async with opened_database(load(), new=new) as database:
         yield SqlAdministration(database)
+
+
+@asynccontextmanager
+async def opened_database(settings: Settings, *, new: bool = False) -> AsyncIterator[Database]:
+    """Yield the database of this machine, brought up to date.
+
+    A command that is run in the wrong directory would make one there, whose keys no service takes: so it must be there
+    already, unless `new` asks for it, and is named where no setting does.
+
+    Raises:
+        ServiceError: there is no database.
+    """
+    from infra.db.database import Database
+
+    if new:
+        settings.data.mkdir(parents=True, exist_ok=True)
+    database = Database(settings.database)
+    try:
+        if not new and not await database.exists():
+            raise ServiceError(
+                f"there is no database at {database.place}: set EARSHOT_DATA or EARSHOT_DATABASE_URL as for the "
+                "service, or give --url; `earshot org create NAME --new-database` makes one"
+            )
+        if not settings.model_fields_set & {"data", "database_url"}:
+            typer.echo(f"earshot: the database is {database.place}", err=True)
+        await database.migrate()
+        yield database
     finally:
         await database.close()

@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 
 def analyze(
     files: Annotated[list[Path], typer.Argument(help="Recordings of any length, of every format of the service.")],
-    url: remote.Url = remote.LOCAL,
+    url: remote.Url = None,
     key: remote.Key = "",
     sounds: Annotated[bool, typer.Option("--sounds/--no-sounds", help="Sound events.")] = True,
     speech: Annotated[bool, typer.Option("--speech/--no-speech", help="Speech, by speaker.")] = True,

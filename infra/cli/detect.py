@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
 
 def detect(
     files: Annotated[list[Path], typer.Argument(help="WAV, MP3, Ogg, FLAC or AIFF files.")],
-    url: remote.Url = remote.LOCAL,
+    url: remote.Url = None,
     key: remote.Key = "",
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line for each file.")] = False,
     jobs: Annotated[int, typer.Option(min=1, max=64, help="Files sent at the same time.")] = 4,
@@ -79,22 +79,16 @@ def _print_json(report: Report) -> None:
 
 
 def _print_table(report: Report) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     from app.client import Runs
+    from infra.cli.tables import plain, print_parts, table
 
     if report.events is None:
         return
-    table = Table(title=Text(report.file), title_justify="left")
-    for name in ("from", "to", "probability"):
-        table.add_column(name, justify="right")
-    table.add_column("sound")
+    rows = table("from", "to", "probability", "sound", right=("from", "to", "probability"), title=plain(report.file))
     runs = Runs()
     ended = [run for event in report.events for run in runs.add(event)] + runs.close()
     for run in sorted(ended, key=lambda run: (run.start, -run.probability)):
-        table.add_row(f"{run.start:g} s", f"{run.end:g} s", f"{run.probability:.2f}", Text(run.name))
+        rows.add_row(f"{run.start:g} s", f"{run.end:g} s", f"{run.probability:.2f}", plain(run.name))
     if not ended:
-        table.add_row("", "", "", "nothing recognised")
-    Console().print(table)
+        rows.add_row("", "", "", "nothing recognised")
+    print_parts(rows)

@@ -1,4 +1,4 @@
-"""`earshot explore`: what a model hears in a file, as a picture and a table; needs no running service."""
+"""`earshot explore`: what a model hears in a file, as a table and a picture; needs no running service."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def register(app: typer.Typer) -> None:
 def explore(
     file: Annotated[Path, typer.Argument(help="A WAV, MP3, Ogg, FLAC or AIFF file.")],
     out: Annotated[
-        Path | None,
-        typer.Option("-o", "--out", help="Picture, .png or .svg; by default the file's name with .png, here."),
+        Path | None, typer.Option("-o", "--out", help="Draw a picture too, and write it here: .png or .svg.")
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a picture that is there.")] = False,
     model: local.Model = None,
     top: Annotated[int, typer.Option(min=1, max=60, help="Tags shown, those heard most surely first.")] = 10,
     tags: Annotated[str, typer.Option(help="Show these tags instead: names with commas.")] = "",
@@ -32,33 +32,42 @@ def explore(
     end: Annotated[float | None, typer.Option(min=0, help="Where to end, in seconds.")] = None,
     sensitivity: Annotated[int, typer.Option(min=-2, max=2, help="2 reports the fewest sounds, -2 the most.")] = 0,
 ) -> None:
-    """Draw what a model hears in a file: the spectrogram, and the probability of each tag over time."""
-    path = out or Path(f"{file.stem}.png")
-    if path.suffix not in (".png", ".svg"):
-        raise BadRequest(f"{path}: a picture ends in .png or .svg")
+    """Print which tags a model hears in a file, and draw the probability of each over time."""
+    if out is not None:
+        _check(out, force)
     if end is not None and end <= start:
         raise BadRequest(f"--end {end:g} is not after --start {start:g}")
-    from infra.lab.explore import hearing, picture, table
+    from infra.lab.explore import hearing, table
+
+    if out is not None:  # What draws may not be installed: that is said before the work.
+        from infra.lab.explore import picture
 
     engine, _ = local.engine(model)
     heard = hearing.hear(file, engine, start, end)
     columns = table.choose(heard, top, [name for name in tags.split(",") if name])
     _print(table.lines(heard, columns, sensitivity))
+    if out is None:
+        return
     try:
-        picture.save(heard, columns, sensitivity, file.name, path)
+        picture.save(heard, columns, sensitivity, file.name, out)
     except OSError as error:
-        raise EarshotError(f"{path}: {error.strerror}") from error
-    typer.echo(str(path))
+        raise EarshotError(f"{out}: {error.strerror}") from error
+    typer.echo(str(out))
+
+
+def _check(path: Path, force: bool) -> None:
+    if path.suffix not in (".png", ".svg"):
+        raise BadRequest(f"{path}: a picture ends in .png or .svg")
+    if path.exists() and not force:
+        raise BadRequest(f"{path} is there already: --force replaces it")
 
 
 def _print(lines: list[Line]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    from infra.cli.tables import plain, print_parts, table
 
-    table = Table("tag", box=None, pad_edge=False)
-    for name in ("windows", "peak", "reported up to"):
-        table.add_column(name, justify="right")
+    numbers = ("windows", "peak", "reported up to")
+    rows = table("tag", *numbers, right=numbers)
     for line in lines:
         up_to = "never" if line.reported_at is None else f"sensitivity {line.reported_at:+d}"
-        table.add_row(line.tag, f"{line.share:.1%}", f"{line.peak:.2f}", up_to)
-    Console().print(table)
+        rows.add_row(plain(line.tag), f"{line.share:.1%}", f"{line.peak:.2f}", up_to)
+    print_parts(rows)

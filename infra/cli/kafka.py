@@ -19,7 +19,12 @@ def register(app: typer.Typer) -> None:
 
 def kafka(
     nodes: Annotated[int, typer.Option(min=1, max=9, help="Nodes; three replicate and survive the loss of one.")] = 1,
-    data: Annotated[Path, typer.Option(help="Directory of the data; it survives a restart.")] = Path("data/kafka"),
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="Directory of the data, which survives a restart; by default data/kafka, with N nodes data/kafka-N."
+        ),
+    ] = None,
     port: Annotated[
         int, typer.Option(min=1024, max=65000, help="Port of the first node; each node takes two.")
     ] = 19092,
@@ -28,13 +33,14 @@ def kafka(
     from infra.kafka.jars import cache_directory
     from infra.kafka.launcher import KafkaCluster
 
+    directory = data or Path("data", "kafka" if nodes == 1 else f"kafka-{nodes}")
     for number in STOPPING:
         signal.signal(number, _interrupt)
     if not cache_directory().exists():
         typer.echo(f"fetching Kafka (54 MB, once) into {cache_directory()}")
     try:
-        with KafkaCluster(data, nodes, port) as cluster:
-            typer.echo(f"Kafka is ready at {cluster.bootstrap}, data in {data.absolute()}; Ctrl-C stops it")
+        with KafkaCluster(directory, nodes, port) as cluster:
+            typer.echo(f"Kafka is ready at {cluster.bootstrap}, data in {directory.absolute()}; Ctrl-C stops it")
             typer.echo(f"EARSHOT_BROKER=kafka://{cluster.bootstrap} make run")
             while True:
                 cluster.watch(1.0)

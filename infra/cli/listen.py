@@ -29,10 +29,13 @@ def register(app: typer.Typer) -> None:
 
 def listen(
     file: Annotated[str, typer.Argument(help="Audio file, or - for raw PCM from a pipe.")],
-    url: remote.Url = remote.LOCAL,
+    url: remote.Url = None,
     key: remote.Key = "",
     speed: Annotated[str, typer.Option(help="Times real time for a file, or max.")] = "1",
     whole: Annotated[bool, typer.Option("--whole", help="Print whole events, each when it has ended.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object a line for each window, or for each whole event.")
+    ] = False,
     rate: Annotated[int, typer.Option(min=1, help="Sample rate of a pipe, Hz.")] = 16000,
     sample_format: Annotated[str, typer.Option("--format", help="Sample format of a pipe.")] = "s16le",
     channels: Annotated[int, typer.Option(min=1, help="Channels of a pipe.")] = 1,
@@ -46,8 +49,10 @@ def listen(
     sensitivities = remote.sensitivity(sensitivity, tag_sensitivity)
     with remote.connected(url, key) as client:
         session = client.create_session(SessionOptions("stream", source.content_type, sensitivities))
-        with _screen(source.seconds) as (show, advance):
-            reader = _Reader(client, session.id, show, whole)
+        with _screen(None if json else source.seconds) as (show, advance):
+            events = client.session_events(session.id)
+            lines = _as_json(events, whole) if json else _as_text(events, whole)
+            reader = _Reader(lines, show)
             try:
                 _send(client, session.id, source, reader, advance)
             finally:
@@ -95,11 +100,11 @@ def _send(client: Client, session: str, source: Source, reader: _Reader, advance
 
 
 class _Reader:
-    """A thread that prints the events of a session while another one sends."""
+    """A thread that prints the lines of a session while another one sends."""
 
-    def __init__(self, client: Client, session: str, show: Print, whole: bool) -> None:
-        self._events = client.session_events(session)
-        self._print = (_print_runs if whole else _print_windows, show)
+    def __init__(self, lines: Iterator[str], show: Print) -> None:
+        self._lines = lines
+        self._show = show
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
@@ -110,40 +115,50 @@ class _Reader:
         return not self._thread.is_alive()
 
     def finish(self) -> None:
-        """Wait for the last event; raises what ended the reading early."""
+        """Wait for the last line; raises what ended the reading early."""
         self._thread.join()
         if self._failure is not None:
             raise self._failure
 
     def _read(self) -> None:
-        write, show = self._print
         try:
-            write(self._events, show)
+            for line in self._lines:
+                self._show(line)
         except Exception as error:
             self._failure = error
 
 
-def _print_windows(events: Iterator[Event], show: Print) -> None:
-    """Print each window in which something is heard, at once."""
+def _as_text(events: Iterator[Event], whole: bool) -> Iterator[str]:
+    """Yield a line for each window in which something is heard, or for each whole event."""
+    if whole:
+        for run in _runs(events):
+            yield f"At {run.start:g}-{run.end:g}s, {run.name} ({run.probability:.2f})"
+        return
     for event in events:
         if tags := ", ".join(f"{tag.name} ({tag.probability:.2f})" for tag in event.sounds):
-            show(f"At {event.start:g}-{event.end:g}s, {tags}")
+            yield f"At {event.start:g}-{event.end:g}s, {tags}"
 
 
-def _print_runs(events: Iterator[Event], show: Print) -> None:
+def _as_json(events: Iterator[Event], whole: bool) -> Iterator[str]:
+    """Yield a line for each window, or for each whole event."""
+    import msgspec
+
+    for one in _runs(events) if whole else events:
+        yield msgspec.json.encode(one).decode()
+
+
+def _runs(events: Iterator[Event]) -> Iterator[Run]:
+    """Yield whole events as they end; those that have begun also when the windows end with an error."""
     from app.client import Runs
 
     runs = Runs()
     try:
         for event in events:
-            _print_all(runs.add(event), show)
-    finally:
-        _print_all(runs.close(), show)
-
-
-def _print_all(runs: list[Run], show: Print) -> None:
-    for run in runs:
-        show(f"At {run.start:g}-{run.end:g}s, {run.name} ({run.probability:.2f})")
+            yield from runs.add(event)
+    except Exception:
+        yield from runs.close()
+        raise
+    yield from runs.close()
 
 
 @contextmanager

@@ -196,13 +196,11 @@ def _details(directory: Path, manifest: AnyManifest) -> Row:
 
 
 def _print_tags(manifest: Manifest) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    from infra.cli.tables import plain, print_parts, table
 
-    table = Table("tag", "category", "point", "made of")
+    rows = table("tag", "category", "point", "made of", right=("point",))
     for tag in manifest.tags:
         parts = [manifest.classes[index] for index in tag.classes]
         parts += [] if tag.head is None else [f"head {tag.head}"]
-        table.add_row(Text(tag.name), Text(tag.category), f"{tag.point:g}", Text("; ".join(parts)))
-    Console().print(table)
+        rows.add_row(plain(tag.name), plain(tag.category), f"{tag.point:g}", plain("; ".join(parts)))
+    print_parts(rows)

@@ -2,17 +2,52 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import signal
+import stat
+import sys
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+STDOUT: Final = 1
 
 Value = str | int | float | bool | None
 Row = Mapping[str, Value]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+class _Pipe(io.FileIO):
+    """A pipe whose writer ends with its reader."""
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            # As other tools end: quietly, with the status that a shell calls 141.
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGPIPE)
+            raise
+
+
+def end_with_the_reader() -> None:
+    """Have the process end when the reader of its output does, as in `earshot detect FILES | head`.
+
+    Only for the output: Python ignores SIGPIPE because of sockets, whose other ends may go at any time.
+    """
+    with suppress(OSError):  # There may be no output.
+        if stat.S_ISFIFO(os.fstat(STDOUT).st_mode):
+            raw = _Pipe(STDOUT, "w", closefd=False)
+            sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), sys.stdout.encoding, sys.stdout.errors)
 
 
 def show(row: Row, as_json: bool) -> None:
@@ -26,15 +61,6 @@ def show_all(rows: Sequence[Row], as_json: bool) -> None:
     _print(rows, as_json, names + [[_text(value) for value in row.values()] for row in rows])
 
 
-def show_columns(lines: Sequence[Sequence[str]], least: Sequence[int] = ()) -> list[int]:
-    """Print lines in columns, at least so wide where that is given; return how wide they are."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    widths = list(map(max, widths, least or widths))
-    for line in lines:
-        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
-    return widths
-
-
 def confirm(yes: bool, question: str) -> None:
     """Go on if `yes` is set or the answer is; else the command ends here."""
     if not yes:
@@ -44,8 +70,10 @@ def confirm(yes: bool, question: str) -> None:
 def _print(value: Row | Sequence[Row], as_json: bool, lines: list[list[str]]) -> None:
     if as_json:
         typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
-        return
-    show_columns(lines)
+    elif lines:
+        from infra.cli.tables import print_columns
+
+        print_columns(lines)
 
 
 def _text(value: Value) -> str:

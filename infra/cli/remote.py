@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from infra.urls import local_url
 from topics.errors import EarshotError
 
 if TYPE_CHECKING:
     from app.client import Client, Sensitivity
 
-Url = Annotated[str, typer.Option(envvar="EARSHOT_URL", help="Where the service is.")]
+Url = Annotated[
+    str | None,
+    typer.Option(
+        envvar="EARSHOT_URL",
+        help="Where the service is; by default on this machine, at EARSHOT_HOST and EARSHOT_PORT if they are set.",
+    ),
+]
 Key = Annotated[str, typer.Option(envvar="EARSHOT_PROJECT_KEY", help="Project key.", show_default=False)]
 OrgKey = Annotated[str, typer.Option(envvar="EARSHOT_ORG_KEY", help="Organization key.", show_default=False)]
 DefaultSensitivity = Annotated[
@@ -25,11 +33,9 @@ TagSensitivity = Annotated[
     typer.Option("--tag-sensitivity", metavar="TAG=N", help="Sensitivity of one tag; may be given again."),
 ]
 
-LOCAL = "http://127.0.0.1:8000"
-
 
 @contextmanager
-def connected(url: str, key: str) -> Iterator[Client]:
+def connected(url: str | None, key: str) -> Iterator[Client]:
     """Yield a client of the service.
 
     Raises:
@@ -42,8 +48,8 @@ def connected(url: str, key: str) -> Iterator[Client]:
 
 
 @contextmanager
-def connected_organization(url: str, org_key: str) -> Iterator[Client]:
-    """Yield a client with the key of an organization.
+def connected_organization(url: str | None, org_key: str) -> Iterator[Client]:
+    """Yield a client that speaks for an organization.
 
     Raises:
         EarshotError: no key was given, or whatever went wrong with the service, in words that name what to look at.
@@ -73,11 +79,12 @@ def printed(file: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _client(url: str, key: str = "", org_key: str = "") -> Iterator[Client]:
+def _client(url: str | None, key: str = "", org_key: str = "") -> Iterator[Client]:
     import httpx2
 
     from app.client import Client, EarshotClientError
 
+    url = url or local_service(os.environ)
     try:
         with Client(url, key, org_key=org_key) as client:
             yield client
@@ -85,11 +92,17 @@ def _client(url: str, key: str = "", org_key: str = "") -> Iterator[Client]:
         raise EarshotError(_message(error, url, "organization" if org_key else "project")) from None
 
 
+def local_service(environment: Mapping[str, str]) -> str:
+    """Return where a service with these settings answers on this machine; one whose port is its own choice, at 8000."""
+    port = environment.get("EARSHOT_PORT", "").lstrip("0")
+    return local_url(environment.get("EARSHOT_HOST") or "127.0.0.1", port or "8000")
+
+
 def _message(error: Exception, url: str, whose: str) -> str:
     from app.client import ServiceUnreachable, WrongKey
 
     if isinstance(error, ServiceUnreachable):
-        return f"no answer from {url}: {error}"
+        return f"no answer from {url}: {error}; where the service is, --url or EARSHOT_URL says"
     if isinstance(error, WrongKey):
         return f"the service at {url} does not know this {whose} key ({error})"
     if isinstance(error, OSError) and error.filename:

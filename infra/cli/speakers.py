@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
 def add(
     name: Name,
     files: Annotated[list[Path], typer.Argument(help="Recordings of this voice alone; 5 to 20 are best.")],
-    url: remote.Url = remote.LOCAL,
+    url: remote.Url = None,
     org_key: remote.OrgKey = "",
     as_json: AsJson = False,
 ) -> None:
@@ -48,7 +48,7 @@ def add(
 
 
 @speakers.command("list")
-def list_speakers(url: remote.Url = remote.LOCAL, org_key: remote.OrgKey = "", as_json: AsJson = False) -> None:
+def list_speakers(url: remote.Url = None, org_key: remote.OrgKey = "", as_json: AsJson = False) -> None:
     """List the registered speakers."""
     with remote.connected_organization(url, org_key) as client:
         show_all([_row(one) for one in client.speakers()], as_json)
@@ -57,7 +57,7 @@ def list_speakers(url: remote.Url = remote.LOCAL, org_key: remote.OrgKey = "", a
 @speakers.command("recognize")
 def recognize(
     file: Annotated[Path, typer.Argument(help="A recording of at most ten minutes.")],
-    url: remote.Url = remote.LOCAL,
+    url: remote.Url = None,
     org_key: remote.OrgKey = "",
     as_json: AsJson = False,
 ) -> None:
@@ -82,7 +82,7 @@ def recognize(
 def remove(
     name: Name,
     yes: Yes = False,
-    url: remote.Url = remote.LOCAL,
+    url: remote.Url = None,
     org_key: remote.OrgKey = "",
     as_json: AsJson = False,
 ) -> None:
@@ -96,7 +96,7 @@ def remove(
 @speakers.command("re-enroll")
 def re_enroll(
     name: Annotated[str | None, typer.Argument(help="By default all that are not compatible.")] = None,
-    url: remote.Url = remote.LOCAL,
+    url: remote.Url = None,
     org_key: remote.OrgKey = "",
     as_json: AsJson = False,
 ) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,8 +14,7 @@ import msgspec
 import typer
 
 from app.admin.rows import LineRow, TotalRow, as_csv, is_month, paged, texts
-from infra.cli.administration import AdminUrl, administer
-from infra.cli.output import show_columns
+from infra.cli.administration import AdminUrl, administer, opened_database
 from topics.errors import EarshotError
 from topics.jobs.options import Service
 from topics.ports.administration import Administration, UsageFilter
@@ -53,8 +52,8 @@ def usage(
         typer.Option(
             "--recount",
             help="Count again from the log and print where the ledger differs; exit status 1 if it does anywhere. "
-            "It reads what is here, never a service elsewhere: the embedded log while the service is stopped, Kafka at "
-            "any time.",
+            "It reads the log and the ledger here, never a service elsewhere: stop a service with the embedded log "
+            "first; on Kafka it may run.",
         ),
     ] = False,
     url: AdminUrl = None,
@@ -100,11 +99,13 @@ async def _print(kind: type[msgspec.Struct], pages: AsyncIterable[Sequence[msgsp
                     before = ","
             sys.stdout.write("[]\n" if before == "[" else "\n]\n")
         case Format.TABLE:
+            from infra.cli.tables import print_columns
+
             widths: list[int] = []
             async for page in pages:
                 names = [] if widths else [kind.__struct_fields__]
                 cells = [[text or "-" for text in texts(row)] for row in page]
-                widths = show_columns([*names, *cells], widths)
+                widths = print_columns([*names, *cells], widths)
 
 
 def _recount(form: Format) -> None:
@@ -128,21 +129,15 @@ def _counted(count: int, noun: str) -> str:
 
 
 async def _compare(settings: Settings) -> Recount:
-    from infra.db.database import Database
     from infra.db.ledger import SqlLedger
     from infra.db.recount import recount
 
-    history = await _history(settings)
-    database = Database(settings.database)
-    try:
-        await database.migrate()
+    async with opened_database(settings) as database, _history(settings) as history:
         return await recount(history, SqlLedger(database))
-    finally:
-        await database.close()
-        await history.close()
 
 
-async def _history(settings: Settings) -> LogHistory:
+@asynccontextmanager
+async def _history(settings: Settings) -> AsyncIterator[LogHistory]:
     from infra.urls import Embedded
     from streams.embedded.errors import LogLocked
     from streams.embedded.history import EmbeddedHistory
@@ -150,10 +145,16 @@ async def _history(settings: Settings) -> LogHistory:
     from topics import catalog
 
     broker = settings.log
-    if not isinstance(broker, Embedded):
+    history: LogHistory
+    if isinstance(broker, Embedded):
+        try:
+            history = EmbeddedHistory(broker.directory)
+        except LogLocked as error:
+            raise EarshotError(f"{error}: --recount reads its log, so stop the service first") from None
+    else:
         limit = catalog.record_limit(settings.chunk_limit)
-        return await KafkaHistory.open(broker.hosts, settings.partition_count, limit)
+        history = await KafkaHistory.open(broker.hosts, settings.partition_count, limit)
     try:
-        return EmbeddedHistory(broker.directory)
-    except LogLocked as error:
-        raise EarshotError(f"{error}: stop the service before its log is read") from None
+        yield history
+    finally:
+        await history.close()

@@ -83,6 +83,24 @@ class Database:
         finally:
             self._turn.release()
 
+    @property
+    def place(self) -> str:
+        """Where the database is, fit to be shown: the absolute path of a file, or a URL without its password."""
+        if self._sqlite:
+            return str(Path(self._url.database or "").absolute())
+        return self._url.render_as_string(hide_password=True)
+
+    async def exists(self) -> bool:
+        """Return True when there is a database with our tables in it; asking makes none.
+
+        Raises:
+            DirectoryDown: the database does not answer.
+        """
+        if self._sqlite and not await asyncio.to_thread(Path(self._url.database or "").exists):
+            return False
+        async with self.reading() as connection:
+            return await connection.run_sync(_revision) is not None
+
     async def migrate(self) -> None:
         """Bring the tables up to date; when they are, this is one look at the revision.
 

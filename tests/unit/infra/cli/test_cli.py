@@ -13,8 +13,10 @@ from typer.testing import CliRunner
 
 from infra import cli
 from infra.cli import accounts, settings
+from infra.db.database import Database
 from infra.errors import WrongSetting, variable
 from infra.settings import Settings
+from tests.unit.infra.conftest import run
 from topics import apikeys
 from topics.errors import BadRequest, EarshotError
 
@@ -22,6 +24,11 @@ from topics.errors import BadRequest, EarshotError
 @pytest.fixture
 def app(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> typer.Typer:
     monkeypatch.setenv("EARSHOT_DATA", str(tmp_path))
+
+    async def story(database: Database) -> None:
+        await database.migrate()
+
+    run(Settings().database, story)
     made = typer.Typer()
     accounts.register(made)
     settings.register(made)

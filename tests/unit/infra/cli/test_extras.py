@@ -26,7 +26,7 @@ def run(code: str, *arguments: str, directory: Path) -> subprocess.CompletedProc
 @pytest.mark.parametrize(
     ("arguments", "package", "extra"),
     [
-        (("explore", str(RECORDING)), "matplotlib", "lab"),
+        (("explore", str(RECORDING), "-o", "picture.png"), "matplotlib", "lab"),
         (("models", "check", "yamnet"), "onnx", "lab"),
     ],
 )

@@ -186,11 +186,24 @@ def app(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> typer.Typer:
 
 
 def test_the_command(app: typer.Typer, tmp_path: Path) -> None:
+    before = set(tmp_path.iterdir())
     result = CliRunner().invoke(app, [str(RECORDING), "--tags", "Alarm,Rain"], catch_exceptions=False)
     assert result.exit_code == 0, result.output
-    lines = result.stdout.splitlines()
-    assert [line.split()[0] for line in lines] == ["tag", "Alarm", "Rain", "smoke-alarm.png"]
-    assert (tmp_path / "smoke-alarm.png").stat().st_size > 10_000
+    assert [line.split()[0] for line in result.stdout.splitlines()] == ["tag", "Alarm", "Rain"]
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_the_command_draws_where_it_is_told(app: typer.Typer, tmp_path: Path) -> None:
+    drawn = [str(RECORDING), "--tags", "Alarm", "-o", "alarm.png"]
+    result = CliRunner().invoke(app, drawn, catch_exceptions=False)
+    assert result.stdout.splitlines()[-1] == "alarm.png"
+    assert (tmp_path / "alarm.png").stat().st_size > 10_000
+    (tmp_path / "alarm.png").write_text("mine")
+    result = CliRunner().invoke(app, drawn)
+    assert str(result.exception) == "alarm.png is there already: --force replaces it"
+    assert (tmp_path / "alarm.png").read_text() == "mine"
+    assert CliRunner().invoke(app, [*drawn, "--force"]).exit_code == 0
+    assert (tmp_path / "alarm.png").stat().st_size > 10_000
 
 
 @pytest.mark.parametrize(

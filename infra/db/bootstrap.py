@@ -24,7 +24,8 @@ class Bootstrap(msgspec.Struct, frozen=True):
 
     #: True when it or its project has no key that anybody was shown: `first_keys` makes it.
     keyless: bool = False
-    #: Digests of keys that an earlier start made and then did not come to show.
+    #: Digests of keys that were made and not yet seen: by a start that died over it, or by a node that is showing them
+    #: now and will have done so long before this one is ready.
     unseen: tuple[bytes, ...] = ()
     #: Settings whose key opens nothing, because another key was first or the key was revoked since.
     unused: tuple[str, ...] = ()

@@ -21,7 +21,11 @@ CHOSEN_ORG = "organization key, also chosen"
 
 async def start(database: Database, project: str | None = None, organization: str | None = None) -> FirstKeys:
     """A start that comes as far as to show the keys."""
-    demo = await bootstrap(database, 0, project, organization)
+    return await show(database, await bootstrap(database, 0, project, organization))
+
+
+async def show(database: Database, demo: Bootstrap) -> FirstKeys:
+    """The end of a start."""
     async with first_keys(database, 0, demo) as keys:
         return keys
 
@@ -159,7 +163,9 @@ def test_nodes_that_start_together_make_one_project(database_url: str) -> None:
     async def story(database: Database) -> None:
         await database.migrate()
         others = [Database(database_url) for _ in range(3)]
-        started = await asyncio.gather(*(start(node) for node in (database, *others)))
+        nodes = [database, *others]
+        demos = await asyncio.gather(*(bootstrap(node, 0) for node in nodes))
+        started = await asyncio.gather(*(show(node, demo) for node, demo in zip(nodes, demos, strict=True)))
         for other in others:
             await other.close()
         assert sum(one.project is not None for one in started) == 1

@@ -17,6 +17,7 @@ from infra.cli import accounts, usage
 from infra.db.accounts import Accounts
 from infra.db.database import Database
 from infra.db.ledger import SqlLedger
+from infra.settings import Settings
 from streams.embedded.log import EmbeddedLog
 from tests.unit.infra.conftest import run
 from topics import catalog, codec, keys
@@ -324,6 +325,7 @@ def test_rows_stand_for_records_that_are_gone(app: typer.Typer, tmp_path: Path) 
 
 
 def test_the_service_must_not_run(app: typer.Typer, tmp_path: Path) -> None:
+    run(Settings(data=tmp_path).database, lambda database: database.migrate())
     failed = CliRunner().invoke(app, ["usage", "--recount"])
     assert f"there is no log in {tmp_path / 'log'}" in str(failed.exception)
 

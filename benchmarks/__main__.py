@@ -17,7 +17,7 @@ from benchmarks.cases.setup import Setup
 from benchmarks.measures import Row
 
 
-def arguments(given: Sequence[str]) -> argparse.Namespace:
+def arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
@@ -27,7 +27,7 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="runs of a tenth of the length, not to be quoted")
     parser.add_argument("--json", type=Path, metavar="FILE", help="append the rows to FILE, a JSON object a line")
     parser.add_argument("--no-kafka", dest="kafka", action="store_false", help="the embedded log alone")
-    chosen = parser.parse_args(given)
+    chosen = parser.parse_args(argv)
     if unknown := sorted(set(chosen.names) - CASES.keys()):
         parser.error(f"{unknown[0]} is none of {', '.join(CASES)}")
     if chosen.pairs < 1:

@@ -46,14 +46,14 @@ async def _fill(data: Path, sizes: list[int]) -> list[str]:
 
 
 async def _session(log: EmbeddedLog, session: str, size: int) -> None:
-    known = manifest.read(models.directory("yamnet"))
-    some = scores(len(known.tags), RECORD_WINDOWS)
+    manifest_ = manifest.read(models.directory("yamnet"))
+    some = scores(len(manifest_.tags), RECORD_WINDOWS)
     partition, key = keys.partition_of(session, EMBEDDED_PARTITIONS), session.encode("ascii")
     opened = Opened("fill", "stream", audio.CONTENT_TYPE, "fill", SESSIONS.window_ms, SESSIONS.hop_ms)
     await log.append(COMMANDS, partition, key, codec.encode(opened))
     for first in range(0, size, RECORD_WINDOWS):
-        packed = some[: (size - first) * len(known.tags)]
-        await log.append(RESULTS, partition, key, codec.encode(Scored(first, known.model_id, packed, Cursor())))
+        packed = some[: (size - first) * len(manifest_.tags)]
+        await log.append(RESULTS, partition, key, codec.encode(Scored(first, manifest_.model_id, packed, Cursor())))
 
 
 def scores(tags: int, windows: int) -> bytes:

@@ -74,8 +74,8 @@ async def live(plan: Live) -> Sample:
         read = 0
         for number, (head, body) in enumerate(requests):
             await client.ask(head, body)
-            wanted = last if number == last else number - plan.burst
-            while read < wanted and (number == last or number % plan.burst == 0):
+            last_window = last if number == last else number - plan.burst
+            while read < last_window and (number == last or number % plan.burst == 0):
                 read += await client.windows(read)
 
     connected = await clients(plan.target, plan.streams, "stream")

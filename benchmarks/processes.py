@@ -167,10 +167,10 @@ def run_bare(module: str, *arguments: str) -> Sample:
 
 
 def _answer(module: str, *arguments: str, plan: bytes = b"") -> Sample:
-    done = subprocess.run([sys.executable, "-m", module, *arguments], input=plan, capture_output=True, cwd=ROOT)
-    if done.returncode != 0:
-        raise BenchmarkError(f"{module} failed:\n{done.stderr.decode(errors='replace')[-2000:]}")
-    return msgspec.json.decode(done.stdout, type=Sample)
+    process = subprocess.run([sys.executable, "-m", module, *arguments], input=plan, capture_output=True, cwd=ROOT)
+    if process.returncode != 0:
+        raise BenchmarkError(f"{module} failed:\n{process.stderr.decode(errors='replace')[-2000:]}")
+    return msgspec.json.decode(process.stdout, type=Sample)
 
 
 def free_port() -> int:

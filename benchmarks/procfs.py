@@ -15,11 +15,11 @@ PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 def descendants(pid: int) -> set[int]:
     """Return the process and all processes that it started, as far as they live."""
-    found = {pid}
+    pids = {pid}
     for children in PROC.glob(f"{pid}/task/*/children"):
         for child in children.read_text().split():
-            found |= descendants(int(child))
-    return found
+            pids |= descendants(int(child))
+    return pids
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:

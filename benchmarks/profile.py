@@ -81,8 +81,8 @@ def seconds(stacks: list[tuple[list[str], int]], threads: dict[int, float]) -> d
 
 def thread_id(frame: str) -> int:
     """Return the thread that py-spy's outermost frame names."""
-    found = THREAD.match(frame)
-    return int(found[1]) if found else 0
+    match = THREAD.match(frame)
+    return int(match[1]) if match else 0
 
 
 def table(spent: dict[str, float], sample: Sample) -> str:
@@ -95,10 +95,10 @@ def table(spent: dict[str, float], sample: Sample) -> str:
 
 def hottest(stacks: list[tuple[list[str], int]], most: int = 40) -> str:
     """Return the innermost frames that are met most, one a line."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for stack, count in stacks:
-        found[stack[-1]] += count
-    return "\n".join(f"{count / found.total():6.1%} {frame}" for frame, count in found.most_common(most))
+        counts[stack[-1]] += count
+    return "\n".join(f"{count / counts.total():6.1%} {frame}" for frame, count in counts.most_common(most))
 
 
 def plans(target: Target) -> dict[str, Live | Uploads]:

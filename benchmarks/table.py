@@ -25,10 +25,12 @@ def versions() -> str:
 def commit() -> str:
     """Return the commit of the working tree, with a mark when it was changed since."""
     try:
-        asked = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=True)
+        described = subprocess.run(
+            ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=True
+        )
     except (OSError, subprocess.CalledProcessError):
         return "no commit"
-    return asked.stdout.strip()
+    return described.stdout.strip()
 
 
 def heading() -> str:

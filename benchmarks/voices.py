@@ -71,10 +71,10 @@ class EngineRoute:
         self._http.request("POST", "/v1/audio/speech/embedding", body, _FORM)
         answer = self._http.getresponse()
         content = answer.read()
-        taken = time.perf_counter() - began
+        seconds = time.perf_counter() - began
         if answer.status != 200:
             raise BenchmarkError(f"not embedded: {content[:500]!r}")
-        return taken
+        return seconds
 
 
 class VoiceClient:
@@ -101,10 +101,10 @@ class VoiceClient:
         """Register a voice; return the seconds that it took."""
         began = time.perf_counter()
         error = self.post(body)
-        taken = time.perf_counter() - began
+        seconds = time.perf_counter() - began
         if error:
             raise BenchmarkError(f"not registered: {error}")
-        return taken
+        return seconds
 
     def remove(self, speaker: str) -> None:
         """Delete a speaker."""

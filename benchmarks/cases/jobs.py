@@ -135,25 +135,25 @@ def accepting(setup: Setup) -> Iterator[Row]:
             file = noise(directory / "ten.wav", 10)
             recording = file.read_bytes()
             list(repeated(client, recording, SOUND_OPTIONS, 5))
-            taken = [1000 * accepted for accepted, _ in repeated(client, recording, SOUND_OPTIONS, count)]
+            milliseconds = [1000 * accepted for accepted, _ in repeated(client, recording, SOUND_OPTIONS, count)]
             probed = asyncio.run(_probes(file, count))
             flushed = [_flush(directory / "flush", recording) for _ in range(count)]
-            beyond = median(taken) - median(probed) - median(flushed)
-            parts = {"accept ms": median(taken), "probe ms": median(probed), "flush ms": median(flushed)}
+            beyond = median(milliseconds) - median(probed) - median(flushed)
+            parts = {"accept ms": median(milliseconds), "probe ms": median(probed), "flush ms": median(flushed)}
             yield value_row(f"accepting a file of 10 s, {log}", [beyond], "ms", ACCEPT_BAR_MS, parts)
 
 
 async def _probes(file: Path, count: int) -> list[float]:
     prober = ForkingProber()
     await prober.start()
-    taken = []
+    seconds = []
     with file.open("rb") as audio:
         for _ in range(count + 3):
             began = time.perf_counter()
             await prober.probe(audio.fileno(), None)
-            taken.append(1000 * (time.perf_counter() - began))
+            seconds.append(1000 * (time.perf_counter() - began))
     await prober.stop()
-    return taken[3:]
+    return seconds[3:]
 
 
 def _flush(file: Path, data: bytes) -> float:

@@ -87,9 +87,9 @@ def _taken(
     count: int,
 ) -> Round:
     """Register a voice, and do the same work alone, so many times."""
-    taken = [(client.add(body), *alone(audio, kind), route.ask(body)) for _ in range(count)]
+    rounds = [(client.add(body), *alone(audio, kind), route.ask(body)) for _ in range(count)]
     client.remove(SPEAKER)
-    return Round(*map(median, zip(*taken, strict=True)))
+    return Round(*map(median, zip(*rounds, strict=True)))
 
 
 def _registered(kind: str, over: str, rounds: Sequence[tuple[float, float]]) -> Row:
@@ -125,8 +125,8 @@ def keys(setup: Setup) -> Iterator[Row]:
     This is no ratio: it says as much of the machine as of the service.
     """
     count = setup.size(CHECKS)
-    taken = [asyncio.run(_checks(count)) for _ in range(setup.pairs + 1)]
-    yield value_row("a cached key check", taken[1:], "us", KEY_BAR_US)
+    rounds = [asyncio.run(_checks(count)) for _ in range(setup.pairs + 1)]
+    yield value_row("a cached key check", rounds[1:], "us", KEY_BAR_US)
 
 
 async def _checks(count: int) -> float:
@@ -165,23 +165,23 @@ def refusing(setup: Setup) -> Iterator[Row]:
 def _growth(pid: int, client: VoiceClient, headers: dict[str, str]) -> float:
     """Return by how many MB the resident memory of the service and its children grew at most during an upload."""
     pids = procfs.descendants(pid)
-    seen = [_resident(pids)]
-    done = threading.Event()
+    resident = [_resident(pids)]
+    finished = threading.Event()
 
     def look() -> None:
-        while not done.wait(LOOK_SECONDS):
-            seen.append(_resident(pids))
+        while not finished.wait(LOOK_SECONDS):
+            resident.append(_resident(pids))
 
     looking = threading.Thread(target=look)
     looking.start()
     try:
         error = client.post(voices.large(SPEAKER, TOO_LARGE_MIB), headers)
     finally:
-        done.set()
+        finished.set()
         looking.join()
     if error != TOO_LARGE:
         raise processes.BenchmarkError(f"{TOO_LARGE_MIB} MiB were not refused: {error!r}")
-    return (max(seen) - seen[0]) / 1e6
+    return (max(resident) - resident[0]) / 1e6
 
 
 def _resident(pids: set[int]) -> int:

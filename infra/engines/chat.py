@@ -66,23 +66,23 @@ async def completions(request: HttpRequest) -> Response:
     check_model(chat.model, CHAT_MODEL)
     if chat.stream:
         raise BadRequest("stream: not supported")
-    asked = _asked(chat)
-    content = answer(asked)
+    task = _asked(chat)
+    content = answer(task)
     return JSONResponse(_completion(content, hashlib.blake2b(body, digest_size=12).hexdigest()))
 
 
 def answer(request: Request) -> str:
     """Return what the assistant says, as JSON text; the same for the same request."""
-    heard = scene(request)
-    said = {"caption": sentences.caption(heard)} if request.task == "caption" else sentences.insights(heard)
-    return msgspec.json.encode(said).decode()
+    content = scene(request)
+    reply = {"caption": sentences.caption(content)} if request.task == "caption" else sentences.insights(content)
+    return msgspec.json.encode(reply).decode()
 
 
 def _asked(chat: Chat) -> Request:
-    said = [message.content for message in chat.messages if message.role == "user"]
-    if not said:
+    contents = [message.content for message in chat.messages if message.role == "user"]
+    if not contents:
         raise BadRequest(f"messages: there is no user message; {NEEDED}")
-    last = said[-1] or ""
+    last = contents[-1] or ""
     text = last if isinstance(last, str) else "".join(piece.text for piece in last)
     try:
         return decode(_request, text.encode("utf-8", "replace"))

@@ -69,14 +69,14 @@ class Embeddings:
     async def of_json(self, request: Request) -> Response:
         """Answer OpenAI's protocol; errors as `of_form`."""
         with self._places.place():
-            asked = decode(_asked, await uploads.body(request, MOST_BYTES))
-            check_model(asked.model, SPEAKER_MODEL)
-            given = (asked.input,) if isinstance(asked.input, str) else asked.input
+            embedding_request = decode(_asked, await uploads.body(request, MOST_BYTES))
+            check_model(embedding_request.model, SPEAKER_MODEL)
+            inputs = (embedding_request.input,) if isinstance(embedding_request.input, str) else embedding_request.input
             try:
-                files = [io.BytesIO(base64.b64decode(text, validate=True)) for text in given]
+                files = [io.BytesIO(base64.b64decode(text, validate=True)) for text in inputs]
             except ValueError:
                 raise BadRequest("input: not base64; recordings in base64 are taken, one or a list") from None
-            return await self._answer(files, asked.encoding_format)
+            return await self._answer(files, embedding_request.encoding_format)
 
     async def _answer(self, files: Sequence[BinaryIO], form: str) -> Response:
         # A request that is cancelled, as one is when the server stops, leaves the queue of the threads.
@@ -92,16 +92,16 @@ def _embedded(files: Sequence[BinaryIO], form: str) -> dict[str, Any]:
         {"object": "embedding", "index": number, "embedding": _numbers(embedder.embed(file), form)}
         for number, file in enumerate(files)
     ]
-    known = embedder.bundled().manifest
+    manifest = embedder.bundled().manifest
     return {
         "object": "list",
         "data": rows,
-        "model": known.model_id,
+        "model": manifest.model_id,
         "usage": {"prompt_tokens": 0, "total_tokens": 0},
-        "sha256": known.graph.sha256,
-        "threshold": known.identification_settings.threshold,
-        "threshold_per_doubling": known.identification_settings.per_doubling,
-        "dimension": known.dimension,
+        "sha256": manifest.graph.sha256,
+        "threshold": manifest.identification_settings.threshold,
+        "threshold_per_doubling": manifest.identification_settings.per_doubling,
+        "dimension": manifest.dimension,
     }
 
 

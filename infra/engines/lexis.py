@@ -51,15 +51,17 @@ def keywords(text: str, most: int = 8) -> list[str]:
     return [word[:100] for word, _ in Counter(telling).most_common(most)]
 
 
-def language(text: str, known: Sequence[str] = ()) -> str:
+def language(text: str, default: Sequence[str] = ()) -> str:
     """Return the languages of a text, comma-separated: those that are `known`, else by its script and small words."""
-    if known:
-        return ", ".join(dict.fromkeys(_CODES.get(name.lower().partition("-")[0], name.capitalize()) for name in known))
+    if default:
+        return ", ".join(
+            dict.fromkeys(_CODES.get(name.lower().partition("-")[0], name.capitalize()) for name in default)
+        )
     scripts = Counter(unicodedata.name(letter, "").split(" ")[0] for letter in text if letter.isalpha())
     for script, name in _SCRIPTS.items():
         # Japanese mixes in Chinese characters, so its own letters are asked for first and need not be many.
         if scripts[script] > 0.1 * scripts.total():
             return name
-    said, stop = words(text), function_words()
+    spoken, stop = words(text), function_words()
     # Every second to third word of English is a function word; a short text may have none.
-    return "English" if len(said) < 5 or sum(word in stop for word in said) > 0.15 * len(said) else UNKNOWN
+    return "English" if len(spoken) < 5 or sum(word in stop for word in spoken) > 0.15 * len(spoken) else UNKNOWN

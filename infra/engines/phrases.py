@@ -65,9 +65,9 @@ def table() -> dict[str, Phrase]:
 
 def phrase(tag: str) -> Phrase:
     """Return the phrase of a tag; one that we do not know is spoken of by its name."""
-    known = table().get(tag)
-    if known is not None:
-        return known
+    row = table().get(tag)
+    if row is not None:
+        return row
     name = " ".join(tag.replace("_", " ").split()).lower() or "something"
     if name.endswith(" speech"):
         return Phrase(tag, "voice", "somebody speaks", name, "speech", ("Speech",))

@@ -116,9 +116,9 @@ def _sound(tag: str, events: list[Event]) -> Sound:
 
 def _telling(sounds: list[Sound]) -> list[Sound]:
     """Leave out what more exact tags say better; strongest first."""
-    said: dict[str, float] = {}
+    seconds_by_speaker: dict[str, float] = {}
     for sound in sounds:
         for general in sound.phrase.general:
-            said[general] = max(said.get(general, 0.0), sound.peak)
-    telling = [sound for sound in sounds if said.get(sound.phrase.tag, -1.0) < AS_STRONG * sound.peak]
+            seconds_by_speaker[general] = max(seconds_by_speaker.get(general, 0.0), sound.peak)
+    telling = [sound for sound in sounds if seconds_by_speaker.get(sound.phrase.tag, -1.0) < AS_STRONG * sound.peak]
     return sorted(telling, key=lambda sound: (-sound.peak, sound.start, sound.phrase.tag))

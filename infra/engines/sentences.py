@@ -34,11 +34,11 @@ def caption(scene: Scene) -> str:
     """Return one sentence."""
     voice = _voice(scene)
     if scene.foreground:
-        told = scene.foreground[:MOST_CLAUSES]
-        text = _sequence(told, scene.duration)
+        sounds = scene.foreground[:MOST_CLAUSES]
+        text = _sequence(sounds, scene.duration)
         if scene.background:
             text += f" over {_nouns(scene.background[:2])}"
-        return _sentence(text + (_beside(voice, told, scene) if voice else ""))
+        return _sentence(text + (_beside(voice, sounds, scene) if voice else ""))
     if scene.background:
         text = _sequence(scene.background[:2], scene.duration)
         return _sentence(f"{text} while {voice}" if voice else text)
@@ -114,13 +114,13 @@ def _speech(scene: Scene) -> str:
 
 
 def _content(turns: Sequence[Line], keywords: Sequence[str]) -> str:
-    said = " ".join(line.text for line in turns).split()
+    text_words = " ".join(line.text for line in turns).split()
     speakers = _number(_speakers(turns))
-    text = f"{speakers} {'speaker says' if speakers == 'one' else 'speakers say'} {_count(len(said), 'word')}"
+    text = f"{speakers} {'speaker says' if speakers == 'one' else 'speakers say'} {_count(len(text_words), 'word')}"
     if keywords:
         text += f", mostly about {_joined([f'“{word}”' for word in keywords[:3]])}"
-    whole = " ".join(said)
-    quote = " ".join(said[:QUOTED])[:QUOTED_CHARACTERS]
+    whole = " ".join(text_words)
+    quote = " ".join(text_words[:QUOTED])[:QUOTED_CHARACTERS]
     begins = f"begins: “{quote} …”" if len(quote) < len(whole) else f"reads: “{whole}”"
     return f"{_sentence(text)} It {begins}"
 
@@ -130,14 +130,14 @@ def _content(turns: Sequence[Line], keywords: Sequence[str]) -> str:
 
 def _sequence(sounds: Sequence[Sound], duration: float) -> str:
     """Join clauses: "then" where one begins after the last has ended; a time that two share is said once."""
-    told = sorted(sounds, key=lambda sound: (sound.start, sound.end))
-    times = [_when(sound.start, sound.end, sound.count, duration) for sound in told]
+    ordered = sorted(sounds, key=lambda sound: (sound.start, sound.end))
+    times = [_when(sound.start, sound.end, sound.count, duration) for sound in ordered]
     text = ""
-    for number, (sound, when) in enumerate(zip(told, times, strict=True)):
-        if number and sound.start >= told[number - 1].end:
+    for number, (sound, when) in enumerate(zip(ordered, times, strict=True)):
+        if number and sound.start >= ordered[number - 1].end:
             text += ", and then " if ", then " in text else ", then "
         elif number:
-            text += " and " if number == len(told) - 1 else ", "
+            text += " and " if number == len(ordered) - 1 else ", "
         said_next = when in times[number + 1 : number + 2]
         text += " ".join(filter(None, (sound.phrase.clause, _times(sound), "" if said_next else when)))
     return text
@@ -186,10 +186,10 @@ def _spoken(scene: Scene) -> tuple[float, float, int]:
     return min(sound.start for sound in sounds), max(sound.end for sound in sounds), sounds[0].count
 
 
-def _beside(voice: str, told: Sequence[Sound], scene: Scene) -> str:
+def _beside(voice: str, sounds: Sequence[Sound], scene: Scene) -> str:
     """Speech beside what else happens: at the same time, or at its own."""
     start, end, count = _spoken(scene)
-    if start < max(sound.end for sound in told) and end > min(sound.start for sound in told):
+    if start < max(sound.end for sound in sounds) and end > min(sound.start for sound in sounds):
         return f" while {voice}"
     return f", and {voice} {_when(start, end, count, scene.duration)}"
 

@@ -75,8 +75,8 @@ def _check(texts: Mapping[str, str]) -> None:
 
 
 def _keep(file: BinaryIO, recording: Path) -> None:
-    with recording.open("wb") as kept:
-        shutil.copyfileobj(file, kept, 1024 * 1024)
+    with recording.open("wb") as target:
+        shutil.copyfileobj(file, target, 1024 * 1024)
 
 
 async def _unless_gone(request: Request, workers: Workers, recording: Path) -> Heard:

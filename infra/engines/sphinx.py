@@ -64,12 +64,12 @@ class Recogniser:
         self._decoder.process_raw(pcm, False, True)
         self._decoder.end_utt()
         end = at + len(samples) / RATE
-        for found in self._decoder.seg() or ():
+        for segment in self._decoder.seg() or ():
             # Fillers are in brackets, and a number behind a word says which of its pronunciations was heard.
-            if found.word[0] not in "<[+":
-                first, last = (at + frame / FRAMES_PER_S for frame in (found.start_frame, found.end_frame + 1))
-                sure = min(1.0, max(0.0, float(found.prob)))
-                yield Word(found.word.partition("(")[0], round(first, 2), round(min(last, end), 2), round(sure, 4))
+            if segment.word[0] not in "<[+":
+                first, last = (at + frame / FRAMES_PER_S for frame in (segment.start_frame, segment.end_frame + 1))
+                sure = min(1.0, max(0.0, float(segment.prob)))
+                yield Word(segment.word.partition("(")[0], round(first, 2), round(min(last, end), 2), round(sure, 4))
 
 
 def utterances(samples: Floats) -> Iterator[tuple[int, int]]:

@@ -40,14 +40,14 @@ class Heard(msgspec.Struct, frozen=True, tag="heard"):
 
 def segments(words: Iterable[Word]) -> list[list[Word]]:
     """Cut words in order of time at pauses; none of the segments is empty."""
-    found: list[list[Word]] = []
+    cut: list[list[Word]] = []
     for word in words:
-        last = found[-1] if found else []
+        last = cut[-1] if cut else []
         if last and word.start - last[-1].end < PAUSE_S and word.end - last[0].start <= LONGEST_S:
             last.append(word)
         else:
-            found.append([word])
-    return found
+            cut.append([word])
+    return cut
 
 
 def text(words: Iterable[Word]) -> str:

@@ -33,8 +33,8 @@ POINT: Final = 0.3
 
 def classes_and_tags() -> tuple[tuple[str, ...], tuple[ModelTag, ...]]:
     """Return the display names in the order of scores, and tags with points that rest on nothing yet."""
-    known = manifest.read(models.directory())
-    names = list(known.classes)
+    bundled = manifest.read(models.directory())
+    names = list(bundled.classes)
     for place, name in sorted(NOT_IN_YAMNET.items()):
         names.insert(place, name)
     index = {name: place for place, name in enumerate(names)}
@@ -45,6 +45,6 @@ def classes_and_tags() -> tuple[tuple[str, ...], tuple[ModelTag, ...]]:
             )
             for row in csv.DictReader(lines)
         ]
-    category = next(tag.category for tag in known.tags if tag.name == "Speech")
+    category = next(tag.category for tag in bundled.tags if tag.name == "Speech")
     tags += [ModelTag(tag, category, (index[name],), POINT) for tag, name in MORE_TAGS.items()]
     return tuple(names), tuple(tags)

@@ -89,8 +89,8 @@ def _score(directory: Path) -> float:
 
 def _embed(directory: Path) -> float:
     engine = OnnxSpeakerEngine(directory)
-    given = engine.manifest.input
-    length = min(max(given.min_samples, given.sample_rate), given.max_samples)
+    front_end = engine.manifest.input
+    length = min(max(front_end.min_samples, front_end.sample_rate), front_end.max_samples)
     noise = np.random.default_rng(0).normal(0, 0.1, length).astype(np.float32)
     return _milliseconds(lambda: engine.embed(noise))
 

@@ -110,7 +110,7 @@ def read_tags(class_map: Path, tags: Path) -> tuple[tuple[str, ...], tuple[Model
     with tags.open(newline="", encoding="utf-8") as lines:
         rows = [row for row in csv.DictReader(lines) if row["audioset_classes"]]
     try:
-        found = tuple(
+        table_tags = tuple(
             ModelTag(
                 name=row["tag"],
                 category=row["category"],
@@ -122,14 +122,14 @@ def read_tags(class_map: Path, tags: Path) -> tuple[tuple[str, ...], tuple[Model
         )
     except KeyError as error:
         raise EngineError(f"{tags.name}: {error} is not a class of {class_map.name}") from error
-    return classes, found
+    return classes, table_tags
 
 
 def convert(tflite: Path, class_map: Path, tags: Path, out: Path, float_weights: bool = False) -> Manifest:
     """Write model.onnx, manifest.json and NOTICE into `out` and return the manifest."""
     model = build(tflite_file.layers(tflite.read_bytes()), float_weights)
     graph = model.SerializeToString(deterministic=True)
-    classes, known = read_tags(class_map, tags)
+    classes, tags_ = read_tags(class_map, tags)
     manifest = Manifest(
         name="yamnet",
         version="1",
@@ -138,7 +138,7 @@ def convert(tflite: Path, class_map: Path, tags: Path, out: Path, float_weights:
         graph=Graph(file="model.onnx", sha256=hashlib.sha256(graph).hexdigest()),
         input=FRONT_END,
         classes=classes,
-        tags=known,
+        tags=tags_,
         output=Output(scores="scores", embedding="embedding"),
     )
     out.mkdir(parents=True, exist_ok=True)
@@ -155,13 +155,13 @@ def main(arguments: list[str] | None = None) -> int:
     for name in ("tflite", "class_map", "tags", "out_dir"):
         parser.add_argument(name, type=Path)
     parser.add_argument("--float", action="store_true", dest="float_weights", help="store weights as floats")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        manifest = convert(given.tflite, given.class_map, given.tags, given.out_dir, given.float_weights)
+        manifest = convert(options.tflite, options.class_map, options.tags, options.out_dir, options.float_weights)
     except (OSError, EarshotError) as error:
         print(f"convert_yamnet: {error}", file=sys.stderr)
         return 2
-    print(f"{manifest.model_id}: {len(manifest.classes)} classes, {len(manifest.tags)} tags, {given.out_dir}")
+    print(f"{manifest.model_id}: {len(manifest.classes)} classes, {len(manifest.tags)} tags, {options.out_dir}")
     return 0
 
 

@@ -35,11 +35,11 @@ def check(name: str, content: bytes) -> None:
 
 
 def _faults(model: ModelProto) -> Iterator[str]:
-    own = {(function.domain, function.name) for function in model.functions}
+    functions = {(function.domain, function.name) for function in model.functions}
     bodies = [*_graphs(model.graph), *(graph for function in model.functions for graph in _within(function.node))]
     nodes = [node for part in (*bodies, *model.functions) for node in part.node]
     for node in nodes:
-        if node.domain not in STANDARD and (node.domain, node.op_type) not in own:
+        if node.domain not in STANDARD and (node.domain, node.op_type) not in functions:
             yield f"has the custom operator {node.domain}.{node.op_type}; only standard ONNX operators are run"
     for tensor in _tensors(bodies, nodes):
         if tensor.data_location == TensorProto.EXTERNAL or tensor.external_data:

@@ -42,11 +42,11 @@ class ModelInUse:
         while self._setting is None:
             await asyncio.sleep(WATCH_SECONDS)
             try:
-                wanted = await asyncio.to_thread(self._registry.wanted, None)
-                if wanted == self._taken:
+                model_id = await asyncio.to_thread(self._registry.wanted, None)
+                if model_id == self._taken:
                     continue
-                self._taken = wanted
-                engine = await asyncio.to_thread(self._load, wanted)
+                self._taken = model_id
+                engine = await asyncio.to_thread(self._load, model_id)
             except (EarshotError, OSError, ValueError) as error:
                 log.error("model.refused", model=self._taken, error=str(error), in_use=models.current.manifest.model_id)
                 continue

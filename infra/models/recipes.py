@@ -99,9 +99,9 @@ def cook(name: str, graph: Path, target: Path) -> None:
     recipe = RECIPES[name]
     classes, tags = audioset.classes_and_tags()
     content = graph.read_bytes()
-    known = Graph(GRAPH, hashlib.sha256(content).hexdigest())
+    graph_file = Graph(GRAPH, hashlib.sha256(content).hexdigest())
     manifest = Manifest(
-        name, "1", recipe.licence, recipe.source, known, recipe.input, classes, tags, output=recipe.output
+        name, "1", recipe.licence, recipe.source, graph_file, recipe.input, classes, tags, output=recipe.output
     )
     (target / GRAPH).write_bytes(content)
     (target / FILE).write_bytes(msgspec.json.encode(manifest))
@@ -116,10 +116,10 @@ def _convert_yamnet(tflite_file: Path, target: Path) -> None:
     from infra.models.tflite_file import layers
 
     graph = convert_yamnet.build(layers(content)).SerializeToString(deterministic=True)
-    known = manifests.read(models.directory(YAMNET))
-    for file in manifests.files(known)[1:]:
+    bundled = manifests.read(models.directory(YAMNET))
+    for file in manifests.files(bundled)[1:]:
         (target / file).write_bytes((models.directory(YAMNET) / file).read_bytes())
-    made = msgspec.structs.replace(known, graph=Graph(GRAPH, hashlib.sha256(graph).hexdigest()))
+    manifest = msgspec.structs.replace(bundled, graph=Graph(GRAPH, hashlib.sha256(graph).hexdigest()))
     (target / GRAPH).write_bytes(graph)
-    (target / FILE).write_bytes(msgspec.json.encode(made))
+    (target / FILE).write_bytes(msgspec.json.encode(manifest))
     (target / "NOTICE").write_text(convert_yamnet.NOTICE, encoding="utf-8")

@@ -69,8 +69,8 @@ class Registry:
                 return entry.directory
         if Path(name).is_dir():
             return Path(name)
-        known = {entry.model_id for entry in entries} | {entry.manifest.name for entry in entries if entry.manifest}
-        near = difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.4)
+        names = {entry.model_id for entry in entries} | {entry.manifest.name for entry in entries if entry.manifest}
+        near = difflib.get_close_matches(name, sorted(names), n=3, cutoff=0.4)
         raise EngineError(f"there is no model {name}" + (f"; did you mean {', '.join(near)}?" if near else ""))
 
     def add(
@@ -87,22 +87,22 @@ class Registry:
         from infra.models import checks, sources
 
         with _scratch(self._home) as scratch:
-            made = scratch / "model"
+            target_ = scratch / "model"
             try:
-                found = sources.bring(str(source), scratch, recipe=recipe, sha256=sha256)
-                known = manifests.read(found)
+                source_directory = sources.bring(str(source), scratch, recipe=recipe, sha256=sha256)
+                manifest = manifests.read(source_directory)
                 if name is not None:
-                    known = msgspec.structs.replace(known, name=name)
-                _copy(found, known, made)
-                checks.check(made, inside=known.graph.sha256 not in self._graphs())
+                    manifest = msgspec.structs.replace(manifest, name=name)
+                _copy(source_directory, manifest, target_)
+                checks.check(target_, inside=manifest.graph.sha256 not in self._graphs())
             except EngineError as error:
                 # Paths of the copy mean nothing to who reads this.
                 inside = rf"{re.escape(str(scratch))}/(model|unpacked|cooked)/"
                 raise EngineError(re.sub(inside, "", str(error))) from error
-            target = self._home / known.model_id
+            target = self._home / manifest.model_id
             if target.exists():
                 target.rename(scratch / "replaced")
-            made.rename(target)
+            target_.rename(target)
         return _entry(target, False)
 
     def _graphs(self) -> set[str]:

@@ -73,17 +73,17 @@ def _download(url: str, scratch: Path, sha256: str | None) -> tuple[Path, str]:
 
 def _compare(path: Path, sha256: str) -> None:
     with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != sha256.strip().lower():
-        raise EngineError(f"{path.name}: its SHA-256 is {found}, not {sha256}")
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != sha256.strip().lower():
+        raise EngineError(f"{path.name}: its SHA-256 is {digest}, not {sha256}")
 
 
 def _with_manifest(archive: Path, unpacked: Path) -> Path:
     """Return the only directory with a manifest: the archive's top, or one in it."""
-    found = [path.parent for path in (unpacked / FILE, *unpacked.glob(f"*/{FILE}")) if path.is_file()]
-    if len(found) != 1:
-        raise EngineError(f"{archive.name}: holds {len(found) or 'no'} {FILE}")
-    return found[0]
+    directories = [path.parent for path in (unpacked / FILE, *unpacked.glob(f"*/{FILE}")) if path.is_file()]
+    if len(directories) != 1:
+        raise EngineError(f"{archive.name}: holds {len(directories) or 'no'} {FILE}")
+    return directories[0]
 
 
 def _cooked(graph: Path, recipe: str | None, target: Path) -> Path:

@@ -48,7 +48,7 @@ def layers(graph: bytes) -> list[Layer]:
         tflite.BuiltinOperator.DEPTHWISE_CONV_2D: ("depthwise", tflite.DepthwiseConv2DOptions),
         tflite.BuiltinOperator.FULLY_CONNECTED: ("dense", tflite.FullyConnectedOptions),
     }
-    found = []
+    weighted = []
     for index in range(main.OperatorsLength()):
         operator = main.Operators(index)
         code = model.OperatorCodes(operator.OpcodeIndex())
@@ -57,8 +57,8 @@ def layers(graph: bytes) -> list[Layer]:
             options = options()
             table = operator.BuiltinOptions()
             options.Init(table.Bytes, table.Pos)
-            found.append(_layer(model, main, operator, kind, options))
-    return found
+            weighted.append(_layer(model, main, operator, kind, options))
+    return weighted
 
 
 def _is_quantised(main: tflite.SubGraph, operator: tflite.Operator) -> bool:

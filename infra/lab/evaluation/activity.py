@@ -39,16 +39,16 @@ def evaluate_activity(activity: SileroDetector, recordings: Iterable[Recording])
         ValueError: there is no speech or no other sound.
     """
     active, length = {True: 0.0, False: 0.0}, {True: 0.0, False: 0.0}
-    taken = 0.0
+    seconds = 0.0
     for recording in recordings:
         if recording.label in VOICES:
             continue
         samples = _at_rate(recording)
         begun = time.thread_time()
-        found = list(activity.segments([samples]))
-        taken += time.thread_time() - begun
+        segments = list(activity.segments([samples]))
+        seconds += time.thread_time() - begun
         spoken = recording.label == "speech"
-        active[spoken] += sum(segment.end_s - segment.start_s for segment in found)
+        active[spoken] += sum(segment.end_s - segment.start_s for segment in segments)
         length[spoken] += len(samples) / RATE
     if not all(length.values()):
         raise ValueError("voice activity is judged on speech and on other sounds")
@@ -57,7 +57,7 @@ def evaluate_activity(activity: SileroDetector, recordings: Iterable[Recording])
         sounds=active[False] / length[False],
         speech_s=length[True],
         sounds_s=length[False],
-        real_time=taken / sum(length.values()),
+        real_time=seconds / sum(length.values()),
     )
 
 

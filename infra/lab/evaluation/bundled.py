@@ -24,8 +24,8 @@ def measure(directory: Path, data: Path) -> Report:
         BadRequest: the recordings are not there.
         EngineError: the model cannot be used, or failed.
     """
-    known = manifests.read(directory)
-    if isinstance(known, SpeakerManifest):
+    manifest = manifests.read(directory)
+    if isinstance(manifest, SpeakerManifest):
         return voice.of_speakers(OnnxSpeakerEngine(directory), data)
     return report.of_bundled(OnnxSoundEngine(directory), data, OnnxSoundEngine(models.directory()))
 

@@ -77,18 +77,18 @@ def evidence(scored: Scored, rule: Rule = DEFAULT) -> Evidence:
     )
 
 
-def choose(known: Evidence, floor: Doubles, rule: Rule = DEFAULT) -> Calibration:
+def choose(material: Evidence, floor: Doubles, rule: Rule = DEFAULT) -> Calibration:
     """Return the operating points; `floor`, float64[tags], is the lowest for a tag that no recording has."""
-    has = known.clips > 0
+    has = material.clips > 0
     if not has.any():
         raise BadRequest("points cannot be set: no recording has a tag of the model")
-    all_tags = (known.found[has] / known.clips[has, np.newaxis]).mean(axis=0)
-    found = (known.found + rule.prior * all_tags) / (known.clips + rule.prior)[:, np.newaxis]
-    false = (known.false + rule.false_prior * known.false.mean(axis=0)) / (1.0 + rule.false_prior)
-    best = (found - rule.cost * false / known.minutes).argmax(axis=1)
+    all_tags = (material.found[has] / material.clips[has, np.newaxis]).mean(axis=0)
+    smoothed = (material.found + rule.prior * all_tags) / (material.clips + rule.prior)[:, np.newaxis]
+    false = (material.false + rule.false_prior * material.false.mean(axis=0)) / (1.0 + rule.false_prior)
+    best = (smoothed - rule.cost * false / material.minutes).argmax(axis=1)
     points = np.array([point_at(int(level)) for level in GRID[best]])
     return Calibration(
-        points=tuple(np.where(has, points, np.maximum(points, floor)).tolist()), clips=tuple(known.clips.tolist())
+        points=tuple(np.where(has, points, np.maximum(points, floor)).tolist()), clips=tuple(material.clips.tolist())
     )
 
 
@@ -98,19 +98,19 @@ def of_bundled(scored: Scored, rule: Rule = DEFAULT) -> Calibration:
     Heads keep their points: they were learnt from these recordings, and their points from those that were held out.
     """
     tags = scored.manifest.tags
-    found = choose(evidence(scored, rule), np.full(len(tags), BLIND), rule)
-    own = [tag.head is not None for tag in tags]
+    calibration = choose(evidence(scored, rule), np.full(len(tags), BLIND), rule)
+    has_head = [tag.head is not None for tag in tags]
     return Calibration(
-        points=tuple(np.where(own, [tag.point for tag in tags], found.points).tolist()),
-        clips=tuple(np.where(own, [tag.clips for tag in tags], found.clips).tolist()),
+        points=tuple(np.where(has_head, [tag.point for tag in tags], calibration.points).tolist()),
+        clips=tuple(np.where(has_head, [tag.clips for tag in tags], calibration.clips).tolist()),
     )
 
 
-def calibrated(manifest: Manifest, found: Calibration) -> Manifest:
+def calibrated(manifest: Manifest, calibration: Calibration) -> Manifest:
     """Return the manifest with other operating points; its figures, measured with the old ones, are gone."""
     tags = tuple(
         msgspec.structs.replace(tag, point=point, clips=clips)
-        for tag, point, clips in zip(manifest.tags, found.points, found.clips, strict=True)
+        for tag, point, clips in zip(manifest.tags, calibration.points, calibration.clips, strict=True)
     )
     return msgspec.structs.replace(manifest, tags=tags, figures={})
 

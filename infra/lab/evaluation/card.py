@@ -106,15 +106,15 @@ def _head(kind: str, manifests: Sequence[Manifest | SpeakerManifest]) -> list[st
 
 
 def _points(manifests: Sequence[Manifest]) -> str:
-    known = [(len(manifest.tags), sum(tag.clips > 0 for tag in manifest.tags)) for manifest in manifests]
+    counts = [(len(manifest.tags), sum(tag.clips > 0 for tag in manifest.tags)) for manifest in manifests]
     return _row(
-        "tags, and those whose point rests on clips of their sound", [f"{tags}, {rests}" for tags, rests in known]
+        "tags, and those whose point rests on clips of their sound", [f"{tags}, {rests}" for tags, rests in counts]
     )
 
 
 def _rows(names: dict[str, str], manifests: Sequence[Manifest | SpeakerManifest]) -> list[str]:
-    given = {name for manifest in manifests for name in manifest.figures if FOLD not in name}
-    others = sorted(given - names.keys())
+    figure_names = {name for manifest in manifests for name in manifest.figures if FOLD not in name}
+    others = sorted(figure_names - names.keys())
     return [
         _row(title(name), [text(name, made.figures[name]) if name in made.figures else "" for made in manifests])
         for name in (*names, *others)

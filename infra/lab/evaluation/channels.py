@@ -27,13 +27,13 @@ def through_channel(samples: Floats, sample_rate: int, rng: np.random.Generator)
     size = 1 << (len(samples) + ROOM - 1).bit_length()
     hertz: Doubles = np.arange(size // 2 + 1) * sample_rate / size
     gains = 10.0 ** (_microphone(hertz, rng) / 20.0)
-    heard = np.fft.irfft(np.fft.rfft(samples, size) * np.fft.rfft(room(sample_rate, rng), size) * gains)
-    heard = heard[: len(samples)]
+    filtered = np.fft.irfft(np.fft.rfft(samples, size) * np.fft.rfft(room(sample_rate, rng), size) * gains)
+    filtered = filtered[: len(samples)]
     noise = np.fft.irfft(np.fft.rfft(rng.standard_normal(size)) * (hertz + 50.0) ** -rng.uniform(0.0, 1.0))
     noise = noise[: len(samples)]
-    heard += noise * _rms(heard) / _rms(noise) * 10.0 ** (-rng.uniform(8.0, 25.0) / 20.0)
-    peak = max(float(np.abs(heard).max()), 1e-9)
-    scaled: Floats = (heard * 10.0 ** (-rng.uniform(0.0, 15.0) / 20.0) / peak).astype(np.float32)
+    filtered += noise * _rms(filtered) / _rms(noise) * 10.0 ** (-rng.uniform(8.0, 25.0) / 20.0)
+    peak = max(float(np.abs(filtered).max()), 1e-9)
+    scaled: Floats = (filtered * 10.0 ** (-rng.uniform(0.0, 15.0) / 20.0) / peak).astype(np.float32)
     return scaled
 
 

@@ -58,19 +58,20 @@ def compare(
 
 
 def _quality(scores: Doubles, truth: Truth, column: int, budgets: Sequence[float]) -> Quality:
-    own = scores[:, column].astype(np.float64)
+    levels = scores[:, column].astype(np.float64)
     true, allowed = truth.true[:, column], truth.allowed[:, column]
     _, starts = np.unique(truth.recording, return_index=True)
     has = np.logical_or.reduceat(true, starts)
-    judged = has | ~np.logical_or.reduceat(allowed, starts)
-    highest = np.maximum.reduceat(np.where(allowed & ~true, -np.inf, own), starts)
-    points = [lowest_point(own, truth, column, budget) for budget in budgets]
+    counted = has | ~np.logical_or.reduceat(allowed, starts)
+    highest = np.maximum.reduceat(np.where(allowed & ~true, -np.inf, levels), starts)
+    points = [lowest_point(levels, truth, column, budget) for budget in budgets]
     return Quality(
-        average_precision=average_precision(highest[judged], has[judged]),
+        average_precision=average_precision(highest[counted], has[counted]),
         clip_recall=tuple(
-            float((np.maximum.reduceat(np.where(true, own, -np.inf), starts)[has] >= point).mean()) for point in points
+            float((np.maximum.reduceat(np.where(true, levels, -np.inf), starts)[has] >= point).mean())
+            for point in points
         ),
-        window_recall=tuple(float((own[true & truth.heard] >= point).mean()) for point in points),
+        window_recall=tuple(float((levels[true & truth.heard] >= point).mean()) for point in points),
     )
 
 

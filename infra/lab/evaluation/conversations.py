@@ -51,14 +51,14 @@ def conversations(
         ValueError: fewer than four speakers have said enough.
     """
     readers = cast(utterances, max(SPEAKERS))
-    heard: dict[int, list[SpeechSegment]] = {}
+    segments: dict[int, list[SpeechSegment]] = {}
     for number in range(count):
         rng = np.random.default_rng((seed, number))
         chosen = rng.choice(len(readers), SPEAKERS[number % len(SPEAKERS)], replace=False).tolist()
-        for index in set(chosen) - heard.keys():
-            heard[index] = list(activity.segments([readers[index]]))
+        for index in set(chosen) - segments.keys():
+            segments[index] = list(activity.segments([readers[index]]))
         voices = [at_level(readers[index], rng.uniform(*LEVEL_DB)) for index in chosen]
-        yield _conversation(voices, [heard[index] for index in chosen], rng, noisy=number // len(SPEAKERS) % 2 == 1)
+        yield _conversation(voices, [segments[index] for index in chosen], rng, noisy=number // len(SPEAKERS) % 2 == 1)
 
 
 def cast(utterances: Sequence[Utterance], least: int) -> list[Floats]:
@@ -67,37 +67,37 @@ def cast(utterances: Sequence[Utterance], least: int) -> list[Floats]:
     Raises:
         ValueError: they are fewer than `least`.
     """
-    said: dict[str, Floats] = {}
+    voices: dict[str, Floats] = {}
     for utterance in utterances:
-        before = said.get(utterance.speaker, np.empty(0, np.float32))
-        said[utterance.speaker] = np.concatenate((before, utterance.samples))
-    enough = [samples for samples in said.values() if len(samples) >= SHORTEST_S * RATE]
+        before = voices.get(utterance.speaker, np.empty(0, np.float32))
+        voices[utterance.speaker] = np.concatenate((before, utterance.samples))
+    enough = [samples for samples in voices.values() if len(samples) >= SHORTEST_S * RATE]
     if len(enough) < least:
         raise ValueError(f"{len(enough)} speakers with {SHORTEST_S:g} s or more, expected {least}")
     return enough
 
 
 def _conversation(
-    voices: Sequence[Doubles], heard: Sequence[Sequence[SpeechSegment]], rng: np.random.Generator, *, noisy: bool
+    voices: Sequence[Doubles], segments: Sequence[Sequence[SpeechSegment]], rng: np.random.Generator, *, noisy: bool
 ) -> Conversation:
     used = np.zeros(len(voices))
     pieces, spans, turns = [], [], []
     at, speaker = rng.uniform(*PAUSE_S), -1
     for _ in range(TURNS):
         # Whoever has said least is most likely to go on, so that all are heard while there is material.
-        left = np.array([len(voice) / RATE for voice in voices]) - used
-        left[left < TURN_S[0]] = 0.0
+        remaining = np.array([len(voice) / RATE for voice in voices]) - used
+        remaining[remaining < TURN_S[0]] = 0.0
         if speaker >= 0:
-            left[speaker] = 0.0
-        if not left.any():
+            remaining[speaker] = 0.0
+        if not remaining.any():
             break
-        speaker = int(rng.choice(len(voices), p=left / left.sum()))
-        length = min(rng.uniform(*TURN_S), left[speaker])
+        speaker = int(rng.choice(len(voices), p=remaining / remaining.sum()))
+        length = min(rng.uniform(*TURN_S), remaining[speaker])
         first = used[speaker]
         used[speaker] += length
         pieces.append((round(at * RATE), faded(voices[speaker][round(first * RATE) : round((first + length) * RATE)])))
         spans.append(DiarizationTurn(at, at + length, speaker))
-        for segment in heard[speaker]:
+        for segment in segments[speaker]:
             begin, end = max(segment.start_s, first), min(segment.end_s, first + length)
             if begin < end:
                 turns.append(DiarizationTurn(begin - first + at, end - first + at, speaker))

@@ -66,17 +66,17 @@ def evaluate_diarization(
         EngineError: a model failed, or has no settings.
         ValueError: there are no conversations.
     """
-    found = [(talk, diarize([talk.samples], engine, activity)) for talk in talks]
-    return summary(found)
+    outcomes = [(talk, diarize([talk.samples], engine, activity)) for talk in talks]
+    return summary(outcomes)
 
 
-def summary(found: Sequence[tuple[Conversation, Sequence[DiarizationTurn]]]) -> DiarizationFigures:
+def summary(outcomes: Sequence[tuple[Conversation, Sequence[DiarizationTurn]]]) -> DiarizationFigures:
     """Compare the turns that were found in conversations with the true ones."""
-    if not found:
+    if not outcomes:
         raise ValueError("diarization is judged on one conversation or more")
     plain = collared = Errors()
     counted = 0
-    for talk, turns in found:
+    for talk, turns in outcomes:
         plain += errors(talk.turns, turns)
         collared += errors(talk.turns, turns, COLLAR_S)
         counted += len({turn.speaker for turn in turns}) == len({turn.speaker for turn in talk.turns})
@@ -86,8 +86,8 @@ def summary(found: Sequence[tuple[Conversation, Sequence[DiarizationTurn]]]) -> 
         missed=plain.missed_s / plain.speech_s,
         false_alarm=plain.false_alarm_s / plain.speech_s,
         confusion=plain.confusion_s / plain.speech_s,
-        counted=counted / len(found),
-        conversations=len(found),
+        counted=counted / len(outcomes),
+        conversations=len(outcomes),
         speech_s=plain.speech_s,
     )
 
@@ -104,9 +104,9 @@ def errors(
     if collar_s > 0:
         counted = np.array([all(abs(middle - end) > collar_s for end in ends) for middle in middles], np.float64)
     seconds = np.diff(bounds) * counted
-    said, found = _talking(reference, middles), _talking(hypothesis, middles)
-    r, h = said.sum(axis=0), found.sum(axis=0)
-    same = best_matching((said * seconds) @ found.T)
+    reference_talk, hypothesis_talk = _talking(reference, middles), _talking(hypothesis, middles)
+    r, h = reference_talk.sum(axis=0), hypothesis_talk.sum(axis=0)
+    same = best_matching((reference_talk * seconds) @ hypothesis_talk.T)
     return Errors(
         missed_s=float(seconds @ np.maximum(0, r - h)),
         false_alarm_s=float(seconds @ np.maximum(0, h - r)),

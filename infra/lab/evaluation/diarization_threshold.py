@@ -42,13 +42,13 @@ def curve(directory: Path, speech: Path, settings: DiarizationSettings, seed: in
     """Judge the model of a fold at each threshold, on conversations of the readers in its `speakers.txt`."""
     engine = OnnxSpeakerEngine(directory)
     readers = utterances.read(speech, (directory / "speakers.txt").read_text().split())
-    found = dict.fromkeys(THRESHOLDS, (Errors(), Errors()))
+    totals = dict.fromkeys(THRESHOLDS, (Errors(), Errors()))
     for talk in conversations(readers, bundled_detector(), CONVERSATIONS, seed):
-        heard, vectors = embed_windows([talk.samples], engine, bundled_detector(), settings)
-        for threshold, (plain, collared) in found.items():
-            made = diarization_turns(heard, vectors, msgspec.structs.replace(settings, threshold=threshold))
-            found[threshold] = plain + errors(talk.turns, made), collared + errors(talk.turns, made, COLLAR_S)
-    return found
+        windows, vectors = embed_windows([talk.samples], engine, bundled_detector(), settings)
+        for threshold, (plain, collared) in totals.items():
+            turns = diarization_turns(windows, vectors, msgspec.structs.replace(settings, threshold=threshold))
+            totals[threshold] = plain + errors(talk.turns, turns), collared + errors(talk.turns, turns, COLLAR_S)
+    return totals
 
 
 def together(curves: Sequence[Curve]) -> Curve:
@@ -62,11 +62,11 @@ def together(curves: Sequence[Curve]) -> Curve:
     }
 
 
-def chosen(found: Curve) -> float:
+def chosen(error_curve: Curve) -> float:
     """Return the threshold in the middle of those whose rate, without a collar, is as good as the best."""
-    best = min(plain.rate for plain, _ in found.values())
-    flat = [threshold for threshold, (plain, _) in found.items() if plain.rate <= best + FLAT]
-    return min(found, key=lambda threshold: abs(threshold - (flat[0] + flat[-1]) / 2))
+    best = min(plain.rate for plain, _ in error_curve.values())
+    flat = [threshold for threshold, (plain, _) in error_curve.items() if plain.rate <= best + FLAT]
+    return min(error_curve, key=lambda threshold: abs(threshold - (flat[0] + flat[-1]) / 2))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -77,16 +77,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--window", type=float, default=1.6, help="seconds")
     parser.add_argument("--hop", type=float, default=0.8, help="seconds")
     parser.add_argument("--write", type=Path, metavar="MODEL", help="directory of the model that the folds speak for")
-    given = parser.parse_args(arguments)
-    settings = DiarizationSettings(given.window, given.hop, 1.0)
-    folders = sorted(path.parent for path in given.folds.glob("*/speakers.txt"))
+    options = parser.parse_args(arguments)
+    settings = DiarizationSettings(options.window, options.hop, 1.0)
+    folders = sorted(path.parent for path in options.folds.glob("*/speakers.txt"))
     try:
-        curves = [curve(folder, given.data / "speech", settings, seed) for seed, folder in enumerate(folders)]
+        curves = [curve(folder, options.data / "speech", settings, seed) for seed, folder in enumerate(folders)]
     except (OSError, ValueError, EarshotError) as error:
         print(f"infra.lab.evaluation.diarization_threshold: {error}", file=sys.stderr)
         return 1
     if len(curves) < 2:
-        print(f"infra.lab.evaluation.diarization_threshold: {given.folds} has not two folds or more", file=sys.stderr)
+        print(f"infra.lab.evaluation.diarization_threshold: {options.folds} has not two folds or more", file=sys.stderr)
         return 1
     whole = together(curves)
     for threshold, (plain, collared) in whole.items():
@@ -101,15 +101,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"missed {plain.missed_s / plain.speech_s:.1%}", end="  ")
         print(f"false alarm {plain.false_alarm_s / plain.speech_s:.1%}", end="  ")
         print(f"confusion {plain.confusion_s / plain.speech_s:.1%}  collar {collared.rate:.1%}")
-    if given.write is not None:
-        _write(given.write, msgspec.structs.replace(settings, threshold=chosen(whole)), *held_out)
+    if options.write is not None:
+        _write(options.write, msgspec.structs.replace(settings, threshold=chosen(whole)), *held_out)
     return 0
 
 
 def _write(directory: Path, settings: DiarizationSettings, plain: Errors, collared: Errors) -> None:
-    known = manifest.read(directory)
+    manifest_ = manifest.read(directory)
     rates = {"diarization_error": round(plain.rate, 4), "diarization_error_collar": round(collared.rate, 4)}
-    changed = msgspec.structs.replace(known, diarization=settings, figures=known.figures | rates)
+    changed = msgspec.structs.replace(manifest_, diarization=settings, figures=manifest_.figures | rates)
     manifest_files.write(directory, changed)
 
 

@@ -46,8 +46,8 @@ class Matches(msgspec.Struct, frozen=True):
     unknown: Scores
 
     def __add__(self, other: Matches) -> Matches:
-        given = zip(msgspec.structs.astuple(self), msgspec.structs.astuple(other), strict=True)
-        return Matches(*(np.concatenate(both) for both in given))
+        pairs = zip(msgspec.structs.astuple(self), msgspec.structs.astuple(other), strict=True)
+        return Matches(*(np.concatenate(both) for both in pairs))
 
 
 def evaluate_identification(
@@ -62,15 +62,15 @@ def evaluate_identification(
         EngineError: the model failed.
         ValueError: there are too few readers.
     """
-    given = _readers(folder, speakers, REGISTERED + OTHERS)
+    readers = _readers(folder, speakers, REGISTERED + OTHERS)
     rng = np.random.default_rng(SEED)
-    other = [msgspec.structs.replace(u, samples=through_channel(u.samples, SAMPLE_RATE, rng)) for u in given]
+    other = [msgspec.structs.replace(u, samples=through_channel(u.samples, SAMPLE_RATE, rng)) for u in readers]
     plain: list[Matches] = []
     cross: list[Matches] = []
     # What is asked for is the end of each utterance, and then the beginning.
     for at_end in (True, False):
-        for found, side in ((plain, given), (cross, other)):
-            found.append(draw(_scores(engine, side, given, at_end), np.random.default_rng(SEED)))
+        for matches, side in ((plain, readers), (cross, other)):
+            matches.append(draw(_scores(engine, side, readers, at_end), np.random.default_rng(SEED)))
     return plain[0] + plain[1], cross[0] + cross[1]
 
 
@@ -80,13 +80,13 @@ def growth(engine: SpeakerEngine, folder: Path, speakers: Iterable[str] | None =
     Each who is registered is one more to be taken for. Measured from two to fifty, the rise is the same each time that
     their number doubles.
     """
-    given = _readers(folder, speakers, TIMES * REGISTERED + OTHERS)
-    scores = [_scores(engine, given, given, at_end) for at_end in (True, False)]
-    found = []
+    readers = _readers(folder, speakers, TIMES * REGISTERED + OTHERS)
+    scores = [_scores(engine, readers, readers, at_end) for at_end in (True, False)]
+    thresholds = []
     for count in (REGISTERED, TIMES * REGISTERED):
         one, other = (draw(side, np.random.default_rng(SEED), registered=count) for side in scores)
-        found.append(open_set(one + other)[1])
-    return (found[1] - found[0]) / math.log2(TIMES)
+        thresholds.append(open_set(one + other)[1])
+    return (thresholds[1] - thresholds[0]) / math.log2(TIMES)
 
 
 def draw(scores: Scores, rng: np.random.Generator, count: int = DRAWS, registered: int = REGISTERED) -> Matches:
@@ -95,10 +95,10 @@ def draw(scores: Scores, rng: np.random.Generator, count: int = DRAWS, registere
     `scores` is float32[reader asked, reader].
     """
     everyone = np.tile(np.arange(len(scores)), (count, 1))
-    asked = rng.permuted(everyone, axis=1)[:, : registered + OTHERS]
-    found = scores[asked[:, :, np.newaxis], asked[:, np.newaxis, :registered]]
-    best, known = found.max(axis=2), found[:, :registered]
-    right = known.argmax(axis=2) == np.arange(registered)
+    drawn = rng.permuted(everyone, axis=1)[:, : registered + OTHERS]
+    cosines = scores[drawn[:, :, np.newaxis], drawn[:, np.newaxis, :registered]]
+    best, own_cosines = cosines.max(axis=2), cosines[:, :registered]
+    right = own_cosines.argmax(axis=2) == np.arange(registered)
     return Matches(best[:, :registered].ravel(), right.ravel(), best[:, registered:].ravel())
 
 
@@ -109,12 +109,12 @@ def figures(plain: Matches, cross: Matches, threshold: float) -> dict[str, float
     `identified_10` the share of registered readers whose best match is them, `identified_10_open` of those whose match
     also reaches the threshold, and `refused_10` the share of the others whose best match does not.
     """
-    found = {"eer_open_10": open_set(plain)[0]}
+    shares = {"eer_open_10": open_set(plain)[0]}
     for end, side in (("", plain), ("_cross", cross)):
-        found[f"identified_10{end}"] = float(side.right.mean())
-        found[f"identified_10_open{end}"] = float((side.right & (side.known >= threshold)).mean())
-        found[f"refused_10{end}"] = float((side.unknown < threshold).mean())
-    return found
+        shares[f"identified_10{end}"] = float(side.right.mean())
+        shares[f"identified_10_open{end}"] = float((side.right & (side.known >= threshold)).mean())
+        shares[f"refused_10{end}"] = float((side.unknown < threshold).mean())
+    return shares
 
 
 def open_set(matches: Matches) -> tuple[float, float]:
@@ -129,22 +129,24 @@ def cross_checked(folds: Sequence[tuple[Matches, Matches]]) -> tuple[float, dict
     """
     thresholds = [open_set(plain)[1] for plain, _ in folds]
     others = (np.mean(thresholds[:number] + thresholds[number + 1 :]) for number in range(len(folds)))
-    found = [figures(*fold, float(threshold)) for fold, threshold in zip(folds, others, strict=True)]
-    return float(np.mean(thresholds)), {name: float(np.mean([one[name] for one in found])) for name in found[0]}
+    measured = [figures(*fold, float(threshold)) for fold, threshold in zip(folds, others, strict=True)]
+    return float(np.mean(thresholds)), {name: float(np.mean([one[name] for one in measured])) for name in measured[0]}
 
 
 def _readers(folder: Path, speakers: Iterable[str] | None, least: int) -> list[Utterance]:
-    given = [read for read in utterances.read(folder, speakers) if len(read.samples) >= _length()]
-    if len(given) < least:
-        raise ValueError(f"{len(given)} readers have {_length() / SAMPLE_RATE:g} s, {least} are needed")
-    return given
+    long_enough = [read for read in utterances.read(folder, speakers) if len(read.samples) >= _length()]
+    if len(long_enough) < least:
+        raise ValueError(f"{len(long_enough)} readers have {_length() / SAMPLE_RATE:g} s, {least} are needed")
+    return long_enough
 
 
-def _scores(engine: SpeakerEngine, asked: Iterable[Utterance], given: Iterable[Utterance], at_end: bool) -> Scores:
+def _scores(
+    engine: SpeakerEngine, queries: Iterable[Utterance], registered: Iterable[Utterance], at_end: bool
+) -> Scores:
     """Return the cosines of what is asked for, at one end of utterances, with what is registered of others."""
-    voices = np.array([_voice(engine, read, at_end) for read in given])
-    found: Scores = np.array([engine.embed(_cut(read, at_end)[1]) for read in asked]) @ voices.T
-    return found
+    voices = np.array([_voice(engine, read, at_end) for read in registered])
+    cosines: Scores = np.array([engine.embed(_cut(read, at_end)[1]) for read in queries]) @ voices.T
+    return cosines
 
 
 def _voice(engine: SpeakerEngine, read: Utterance, asked_at_end: bool) -> Floats:
@@ -156,10 +158,10 @@ def _voice(engine: SpeakerEngine, read: Utterance, asked_at_end: bool) -> Floats
 
 def _cut(read: Utterance, asked_at_end: bool) -> tuple[Sequence[Floats], Floats]:
     """Return what is registered of an utterance, and what is asked for: both ends of it, which do not overlap."""
-    asked, registered = round(ASKED_S * SAMPLE_RATE), round(SAMPLES * SAMPLE_S * SAMPLE_RATE)
+    query, registered = round(ASKED_S * SAMPLE_RATE), round(SAMPLES * SAMPLE_S * SAMPLE_RATE)
     if asked_at_end:
-        return np.split(read.samples[:registered], SAMPLES), read.samples[-asked:]
-    return np.split(read.samples[-registered:], SAMPLES), read.samples[:asked]
+        return np.split(read.samples[:registered], SAMPLES), read.samples[-query:]
+    return np.split(read.samples[-registered:], SAMPLES), read.samples[:query]
 
 
 def _length() -> int:

@@ -104,6 +104,6 @@ def columns(meaning: Meaning, tags: Sequence[ModelTag]) -> tuple[list[int], list
     """Return the columns of the tags of a model that are (true, allowed); names that it does not know are left out."""
     classes = {index for tag in tags if tag.name in meaning.true for index in tag.classes}
     true = [column for column, tag in enumerate(tags) if tag.name in meaning.true]
-    named = {*meaning.true, *meaning.tolerated}
-    allowed = [column for column, tag in enumerate(tags) if tag.name in named or not classes.isdisjoint(tag.classes)]
+    names = {*meaning.true, *meaning.tolerated}
+    allowed = [column for column, tag in enumerate(tags) if tag.name in names or not classes.isdisjoint(tag.classes)]
     return true, allowed

@@ -80,7 +80,7 @@ class Long:
 
 def _conversation(
     voices: Sequence[Doubles],
-    heard: Sequence[Sequence[SpeechSegment]],
+    segments: Sequence[Sequence[SpeechSegment]],
     seconds: float,
     rng: np.random.Generator,
     *,
@@ -100,7 +100,7 @@ def _conversation(
         start = round(at * RATE)
         samples[start : start + len(piece)] += piece
         spans.append(DiarizationTurn(at, at + len(piece) / RATE, speaker))
-        for segment in heard[speaker]:
+        for segment in segments[speaker]:
             begin, end = max(segment.start_s, first) - first, min(segment.end_s, first + length) - first
             if begin < end:
                 turns.append(DiarizationTurn(at + begin * 100 / percent, at + end * 100 / percent, speaker))

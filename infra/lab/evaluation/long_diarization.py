@@ -63,8 +63,8 @@ def judged(
         for number in range(CONVERSATIONS):
             talk = makes.make(minutes, speakers, number, seed)
             turns = diarize([talk.samples], engine, activity)
-            found = len({turn.speaker for turn in turns})
-            result[minutes, speakers] += Cell(errors(talk.turns, turns), found, int(found == speakers), 1)
+            count = len({turn.speaker for turn in turns})
+            result[minutes, speakers] += Cell(errors(talk.turns, turns), count, int(count == speakers), 1)
     return result
 
 
@@ -87,8 +87,8 @@ def table(cells: Mapping[tuple[float, int], Cell]) -> str:
 
 
 def _text(cell: Cell) -> str:
-    found = cell.found / cell.conversations
-    return f"  {cell.errors.rate:6.1%} {found:4.1f} {cell.right:3}/{cell.conversations:<3}"
+    mean_speakers = cell.found / cell.conversations
+    return f"  {cell.errors.rate:6.1%} {mean_speakers:4.1f} {cell.right:3}/{cell.conversations:<3}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -98,24 +98,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--folds", type=Path, required=True)
     parser.add_argument("--minutes", default="1,3,5,10")
     parser.add_argument("--speakers", default="1,2,3,4,6")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     whole: dict[tuple[float, int], Cell] = defaultdict(Cell)
     try:
-        wanted = [
+        lengths = [
             (float(minutes), int(speakers))
-            for minutes in given.minutes.split(",")
-            for speakers in given.speakers.split(",")
+            for minutes in options.minutes.split(",")
+            for speakers in options.speakers.split(",")
         ]
-        for seed, path in enumerate(sorted(given.folds.glob("*/speakers.txt"))):
-            readers = utterances.read(given.data / "speech", path.read_text().split())
+        for seed, path in enumerate(sorted(options.folds.glob("*/speakers.txt"))):
+            readers = utterances.read(options.data / "speech", path.read_text().split())
             makes = Long(readers, bundled_detector())
-            for key, cell in judged(OnnxSpeakerEngine(path.parent), bundled_detector(), makes, wanted, seed).items():
+            for key, cell in judged(OnnxSpeakerEngine(path.parent), bundled_detector(), makes, lengths, seed).items():
                 whole[key] += cell
     except (OSError, ValueError, EarshotError) as error:
         print(f"infra.lab.evaluation.long_diarization: {error}", file=sys.stderr)
         return 1
     if not whole:
-        print(f"infra.lab.evaluation.long_diarization: {given.folds} has no folds", file=sys.stderr)
+        print(f"infra.lab.evaluation.long_diarization: {options.folds} has no folds", file=sys.stderr)
         return 1
     print(table(whole))
     return 0

@@ -52,11 +52,11 @@ class Figures(msgspec.Struct, frozen=True):
 def figures(on: Bools, truth: Truth) -> Figures:
     """Return the figures over all tags together."""
     hit: Bools = np.any(on & truth.true, axis=1)
-    wanted: Bools = np.any(truth.true, axis=1)
+    positive: Bools = np.any(truth.true, axis=1)
     wrong: Bools = np.any(on & ~truth.allowed, axis=1)
     return Figures(
-        clip_recall=_share(_by_recording(hit, truth.recording)[_by_recording(wanted, truth.recording)]),
-        window_recall=_share(hit[wanted & truth.heard]),
+        clip_recall=_share(_by_recording(hit, truth.recording)[_by_recording(positive, truth.recording)]),
+        window_recall=_share(hit[positive & truth.heard]),
         false_events_per_minute=float(false_events(on, truth).sum()) / truth.minutes,
         false_windows=_share(wrong),
     )
@@ -65,8 +65,8 @@ def figures(on: Bools, truth: Truth) -> Figures:
 def clips_found(on: Bools, truth: Truth) -> tuple[Indices, Indices]:
     """Return for each tag (recordings in which it is reported where true, recordings that have it): intp[tags]."""
     starts = _starts(truth.recording)
-    found = np.logical_or.reduceat(on & truth.true, starts, axis=0).sum(axis=0)
-    return found, np.logical_or.reduceat(truth.true, starts, axis=0).sum(axis=0)
+    hits = np.logical_or.reduceat(on & truth.true, starts, axis=0).sum(axis=0)
+    return hits, np.logical_or.reduceat(truth.true, starts, axis=0).sum(axis=0)
 
 
 def false_events(on: Bools, truth: Truth) -> Indices:
@@ -131,13 +131,13 @@ def average_precision(scores: Doubles, positive: Bools) -> float:
     """Return the mean, over positives, of the precision at their score: the area under the precision-recall steps."""
     if not positive.any():
         return float("nan")
-    kept = scores[:, None] >= scores[None, positive]
-    return float(((kept & positive[:, None]).sum(axis=0) / kept.sum(axis=0)).mean())
+    reported = scores[:, None] >= scores[None, positive]
+    return float(((reported & positive[:, None]).sum(axis=0) / reported.sum(axis=0)).mean())
 
 
 def _by_recording(windows: Bools, recording: Indices) -> Bools:
-    found: Bools = np.logical_or.reduceat(windows, _starts(recording))
-    return found
+    any_window: Bools = np.logical_or.reduceat(windows, _starts(recording))
+    return any_window
 
 
 def _starts(recording: Indices) -> Indices:

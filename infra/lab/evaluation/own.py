@@ -41,7 +41,7 @@ def read(manifest: Manifest, folder: Path, table: Path, labels: Path | None) -> 
 
 
 def calibrate(
-    engine: SoundEngine, given: Sequence[Recording], skipped: Sequence[Skipped], false_per_minute: float | None
+    engine: SoundEngine, recordings_: Sequence[Recording], skipped: Sequence[Skipped], false_per_minute: float | None
 ) -> Outcome:
     """Set points for recordings.
 
@@ -56,7 +56,7 @@ def calibrate(
         BadRequest: no recording is left, or points cannot be cross-checked: a half has no recording of any tag.
         EngineError: the model failed.
     """
-    halves = [score(engine, half) for half in recordings.halves(given)]
+    halves = [score(engine, half) for half in recordings.halves(recordings_)]
     whole = join(halves)
     chosen = _choose(whole, false_per_minute)
     crossed = [
@@ -81,15 +81,15 @@ def calibrate(
 
 
 def _choose(scored: Scored, false_per_minute: float | None) -> Calibration:
-    known, floor = calibration.evidence(scored), np.array(scored.manifest.points)
+    evidence, floor = calibration.evidence(scored), np.array(scored.manifest.points)
     if false_per_minute is None:
-        return calibration.choose(known, floor)
+        return calibration.choose(evidence, floor)
     low, high = COSTS
     for _ in range(HALVINGS):
         cost = math.sqrt(low * high)
-        at = calibration.choose(known, floor, Rule(cost=cost)).points
+        at = calibration.choose(evidence, floor, Rule(cost=cost)).points
         if false_events(scored.reported_at(at), scored.truth).sum() > false_per_minute * scored.truth.minutes:
             low = cost
         else:
             high = cost
-    return calibration.choose(known, floor, Rule(cost=high))
+    return calibration.choose(evidence, floor, Rule(cost=high))

@@ -111,35 +111,35 @@ def folder(directory: Path, table: Path, meanings: Mapping[str, Meaning]) -> tup
     by_file: dict[str, list[Row]] = {}
     for row in rows(table, ("file", "label")):
         by_file.setdefault(row["file"], []).append(row)
-    found, skipped = [], []
-    for file, own in by_file.items():
-        unknown = sorted({row["label"] for row in own} - meanings.keys() - {""})
+    recordings, skipped = [], []
+    for file, rows_of_file in by_file.items():
+        unknown = sorted({row["label"] for row in rows_of_file} - meanings.keys() - {""})
         if unknown:
             skipped.append(Skipped(file, f"unknown label {', '.join(unknown)}"))
             continue
-        spans = [Span(meanings[row["label"]], *_times(table, row)) for row in own if row["label"]]
-        first = own[0]
-        found.append(
+        spans = [Span(meanings[row["label"]], *_times(table, row)) for row in rows_of_file if row["label"]]
+        first = rows_of_file[0]
+        recordings.append(
             Recording(
                 name=file,
-                label=" ".join(sorted({row["label"] for row in own})),
+                label=" ".join(sorted({row["label"] for row in rows_of_file})),
                 spans=tuple(spans),
                 audio=directory / file,
                 source=first.get("source") or file,
                 fold=first.get("fold") or "",
             )
         )
-    return found, skipped
+    return recordings, skipped
 
 
 def halves(recordings: Sequence[Recording]) -> tuple[list[Recording], list[Recording]]:
     """Return the recordings in two parts with no source in common, of each label as many sources as can be."""
     second: set[str] = set()
-    seen: set[str] = set()
+    earlier: set[str] = set()
     for label in sorted({recording.label for recording in recordings}):
-        sources = sorted({recording.source for recording in recordings if recording.label == label} - seen)
+        sources = sorted({recording.source for recording in recordings if recording.label == label} - earlier)
         second.update(sources[1::2])
-        seen.update(sources)
+        earlier.update(sources)
     return (
         [recording for recording in recordings if recording.source not in second],
         [recording for recording in recordings if recording.source in second],
@@ -155,14 +155,14 @@ def meanings(tags: Sequence[ModelTag], table: Path | None = None) -> dict[str, M
         BadRequest: the table cannot be read, or names a tag that the model does not have.
     """
     names = {tag.name for tag in tags}
-    found = {**LABELS, **{name: Meaning((name,)) for name in names}}
+    by_label = {**LABELS, **{name: Meaning((name,)) for name in names}}
     for row in rows(table, ("label", "tags")) if table else ():
         meaning = Meaning(tuple(row["tags"].split()), tuple((row.get("tolerated") or "").split()))
         for name in (*meaning.true, *meaning.tolerated):
             if name not in names:
                 raise BadRequest(f"{table}: label {row['label']} names the tag {name}, which the model does not have")
-        found[row["label"]] = meaning
-    return found
+        by_label[row["label"]] = meaning
+    return by_label
 
 
 def rows(table: Path, columns: Sequence[str]) -> list[Row]:
@@ -177,17 +177,17 @@ def rows(table: Path, columns: Sequence[str]) -> list[Row]:
             for name in columns:
                 if name not in (reader.fieldnames or ()):
                     raise BadRequest(f"{table}: has no column {name}")
-            found: list[Row] = list(reader)
+            table_rows: list[Row] = list(reader)
     except OSError as error:
         raise BadRequest(f"{table}: {error.strerror}") from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise BadRequest(f"{table}: is no CSV in UTF-8: {error}") from error
-    for number, row in enumerate(found, 2):
+    for number, row in enumerate(table_rows, 2):
         if any(row[name] is None for name in columns) or not row[columns[0]]:
             raise BadRequest(f"{table}: row {number} is incomplete")
-    if not found:
+    if not table_rows:
         raise BadRequest(f"{table}: has no rows")
-    return found
+    return table_rows
 
 
 def _times(table: Path, row: Row) -> tuple[float, float]:

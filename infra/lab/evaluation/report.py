@@ -118,14 +118,14 @@ def held_out(judges: Sequence[SoundEngine], data: Path) -> dict[str, float]:
     return _figures(_lines(parts), naming(join([part.clips for part in parts])))
 
 
-def of_recordings(engine: SoundEngine, given: Sequence[Recording], skipped: Sequence[Skipped]) -> Report:
+def of_recordings(engine: SoundEngine, material: Sequence[Recording], skipped: Sequence[Skipped]) -> Report:
     """Measure a model on recordings of a user, of which some were left out before.
 
     Raises:
         BadRequest: there is no recording left.
         EngineError: the model failed.
     """
-    scored = score(engine, given)
+    scored = score(engine, material)
     only = line("recordings", scored, scored.reported)
     return Report(
         model=engine.manifest.model_id,
@@ -177,12 +177,12 @@ def naming(clips: Scored) -> float | None:
         return None
     labels = list(TEN)
     right = [labels.index(clip.label) if clip.label in TEN and clip.fold in FOLDS else -1 for clip in clips.recordings]
-    kept = np.array(right) >= 0
-    if not kept.any():
+    asked = np.array(right) >= 0
+    if not asked.any():
         return None
-    windows = kept[clips.truth.recording]
+    windows = asked[clips.truth.recording]
     scores = clips.probabilities[windows][:, [names.index(tag) for tag in TEN.values()]]
-    return naming_accuracy(scores, clips.truth.recording[windows], np.array(right)[kept])
+    return naming_accuracy(scores, clips.truth.recording[windows], np.array(right)[asked])
 
 
 def line(material: str, scored: Scored, on: Bools) -> Line:
@@ -194,28 +194,28 @@ def line(material: str, scored: Scored, on: Bools) -> Line:
 
 def tag_lines(tags: Sequence[ModelTag], on: Bools, truth: Truth) -> tuple[TagLine, ...]:
     """Return what detections, bool[windows, tags], found of each tag."""
-    found, clips = clips_found(on, truth)
+    hits, clips = clips_found(on, truth)
     false = false_events(on, truth)
     return tuple(
-        TagLine(tag.name, tag.point, tag.clips, int(clips[column]), int(found[column]), int(false[column]))
+        TagLine(tag.name, tag.point, tag.clips, int(clips[column]), int(hits[column]), int(false[column]))
         for column, tag in enumerate(tags)
     )
 
 
 def _figures(lines: Sequence[Line], ten: float | None) -> dict[str, float]:
-    found = {} if ten is None else {"ten_class_clip_accuracy": round(ten, 4)}
+    by_name = {} if ten is None else {"ten_class_clip_accuracy": round(ten, 4)}
     clips, *others = lines[1::2]
-    found |= named(clips)
+    by_name |= named(clips)
     for name, crossed in zip(MATERIAL[1:], others, strict=True):
-        found |= {f"{name}_{key}": value for key, value in named(crossed).items() if key.startswith("false")}
-    return found
+        by_name |= {f"{name}_{key}": value for key, value in named(crossed).items() if key.startswith("false")}
+    return by_name
 
 
-def named(given: Line) -> dict[str, float]:
+def named(figures_line: Line) -> dict[str, float]:
     """Return a line's figures that can be had, those of the median with its name behind."""
-    sides = (("", given.plain), ("_median", given.median))
-    found = {f"{key}{end}": value for end, side in sides for key, value in msgspec.structs.asdict(side).items()}
-    return {key: round(value, 4) for key, value in found.items() if value == value}
+    sides = (("", figures_line.plain), ("_median", figures_line.median))
+    by_name = {f"{key}{end}": value for end, side in sides for key, value in msgspec.structs.asdict(side).items()}
+    return {key: round(value, 4) for key, value in by_name.items() if value == value}
 
 
 def _time_ratio(engine: SoundEngine, against: SoundEngine) -> float:
@@ -225,14 +225,14 @@ def _time_ratio(engine: SoundEngine, against: SoundEngine) -> float:
     times: tuple[list[float], list[float]] = ([], [])
     patches = _patch(engine), _patch(against)
     for _ in range(CALLS):
-        for one, patch, taken in zip((engine, against), patches, times, strict=True):
+        for one, patch, durations in zip((engine, against), patches, times, strict=True):
             start = time.perf_counter()
             one.scores(patch)
-            taken.append(time.perf_counter() - start)
+            durations.append(time.perf_counter() - start)
     return round(statistics.median(times[0]) / statistics.median(times[1]), 2)
 
 
 def _patch(engine: SoundEngine) -> Floats:
-    given = engine.manifest.input
-    shape = (given.frames, given.bands) if isinstance(given, LogMel) else (given.samples,)
+    front_end = engine.manifest.input
+    shape = (front_end.frames, front_end.bands) if isinstance(front_end, LogMel) else (front_end.samples,)
     return np.random.default_rng(0).standard_normal(shape).astype(np.float32)

@@ -110,10 +110,10 @@ def _add(samples: Floats, clip: Recording, start: float, level: float, spans: li
 
 
 def _pick(labels: Sequence[str], sounds: Sequence[Recording], random: np.random.Generator) -> Recording:
-    known = [label for label in labels if any(clip.label == label for clip in sounds)]
-    if not known:
+    present = [label for label in labels if any(clip.label == label for clip in sounds)]
+    if not present:
         raise BadRequest(f"scenes need a clip of {' or '.join(labels)}")
-    label = known[int(random.integers(len(known)))]
+    label = present[int(random.integers(len(present)))]
     clips = [clip for clip in sounds if clip.label == label]
     return clips[int(random.integers(len(clips)))]
 

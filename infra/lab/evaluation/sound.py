@@ -91,21 +91,21 @@ def score(engine: SoundEngine, recordings: Sequence[Recording], workers: int = W
         BadRequest: there is no recording left.
         EngineError: the model failed.
     """
-    kept, scored, skipped = [], [], []
+    decoded, scored, skipped = [], [], []
     with ThreadPoolExecutor(workers) as pool:
-        done = pool.map(lambda recording: _score(engine, recording), recordings)
-        for recording, windows in zip(recordings, done, strict=True):
+        outcomes = pool.map(lambda recording: _score(engine, recording), recordings)
+        for recording, windows in zip(recordings, outcomes, strict=True):
             if isinstance(windows, Skipped):
                 skipped.append(windows)
             else:
-                kept.append(recording)
+                decoded.append(recording)
                 scored.append(windows)
-    if not kept:
+    if not decoded:
         first = f", the first because {skipped[0].cause}" if skipped else ""
         raise BadRequest(f"no recording can be scored{first}")
     return Scored(
         manifest=engine.manifest,
-        recordings=tuple(kept),
+        recordings=tuple(decoded),
         skipped=tuple(skipped),
         stored=np.concatenate([windows.stored for windows in scored]),
         truth=Truth(
@@ -168,8 +168,8 @@ def _truth(manifest: Manifest, recording: Recording, windows: int) -> tuple[Bool
     starts = np.arange(windows) * SESSIONS.hop_ms / 1000
     for span in recording.spans:
         covered = np.minimum(starts + SESSIONS.window_ms / 1000, span.end) - np.maximum(starts, span.start)
-        asked, tolerated = columns(span.meaning, manifest.tags)
-        true[:, asked] |= (covered >= min(0.5, span.end - span.start))[:, None]
+        expected, tolerated = columns(span.meaning, manifest.tags)
+        true[:, expected] |= (covered >= min(0.5, span.end - span.start))[:, None]
         allowed[:, tolerated] |= (covered > 0)[:, None]
     return true, allowed
 
@@ -179,5 +179,5 @@ def _heard(pcm: DecodedAudio, windows: int) -> Bools:
     power = np.concatenate(([0.0], np.cumsum(np.square(pcm.samples, dtype=np.float64))))
     starts = np.arange(windows) * (pcm.rate * SESSIONS.hop_ms // 1000)
     ends = np.minimum(starts + pcm.rate * SESSIONS.window_ms // 1000, len(pcm.samples))
-    heard: Bools = (power[ends] - power[starts]) / (ends - starts) >= 10.0 ** (HEARD_DB / 10.0)
-    return heard
+    audible: Bools = (power[ends] - power[starts]) / (ends - starts) >= 10.0 ** (HEARD_DB / 10.0)
+    return audible

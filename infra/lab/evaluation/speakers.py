@@ -50,19 +50,19 @@ def evaluate_speakers(engine: SpeakerEngine, folder: Path, speakers: Iterable[st
         EngineError: the model failed.
         ValueError: there are no two pieces of one reader, or of two.
     """
-    given = utterances.read(folder, speakers)
+    read = utterances.read(folder, speakers)
     short = engine.manifest.input.min_samples
     rng = np.random.default_rng(SEED)
-    other = [msgspec.structs.replace(u, samples=through_channel(u.samples, SAMPLE_RATE, rng)) for u in given]
-    counts = Counter(utterance.speaker for utterance in given)
+    other = [msgspec.structs.replace(u, samples=through_channel(u.samples, SAMPLE_RATE, rng)) for u in read]
+    counts = Counter(utterance.speaker for utterance in read)
     results = []
     for cut in (_segments, lambda u: _whole(u, alone=counts[u.speaker] == 1)):
-        names = np.array([u.speaker for u in given for piece in cut(u) if len(piece) >= short])
-        plain, heard = (
+        names = np.array([u.speaker for u in read for piece in cut(u) if len(piece) >= short])
+        plain, distorted = (
             np.array([engine.embed(piece) for u in side for piece in cut(u) if len(piece) >= short])
-            for side in (given, other)
+            for side in (read, other)
         )
-        results.append((plain_pairs(plain, names), cross_pairs(plain, heard, names)))
+        results.append((plain_pairs(plain, names), cross_pairs(plain, distorted, names)))
     (plain_4s, cross_4s), (plain_whole, cross_whole) = results
     both = (np.concatenate(scores) for scores in zip(plain_4s, cross_4s, strict=True))
     return SpeakerFigures(

@@ -65,8 +65,8 @@ def _lines(lines: tuple[Line, ...]) -> Table:
 
 def _cells(figures: Figures) -> list[str]:
     shares = (figures.clip_recall, figures.window_recall, figures.false_windows)
-    found, windows, false = ("-" if share != share else f"{share:.1%}" for share in shares)
-    return [found, windows, f"{figures.false_events_per_minute:.2f}", false]
+    recall, windows, false = ("-" if share != share else f"{share:.1%}" for share in shares)
+    return [recall, windows, f"{figures.false_events_per_minute:.2f}", false]
 
 
 def _tags(report: Report) -> Table:
@@ -75,6 +75,6 @@ def _tags(report: Report) -> Table:
         table.add_column(name, justify="right")
     for tag in sorted(report.tags, key=lambda tag: (-tag.clips, tag.tag)):
         rests = str(tag.rests_on) if tag.rests_on else "0 = negatives alone"
-        found, clips = (str(tag.found), str(tag.clips)) if tag.clips else ("", "")
-        table.add_row(tag.tag, f"{tag.point:.3f}", rests, found, clips, str(tag.false_events))
+        hits, clips = (str(tag.found), str(tag.clips)) if tag.clips else ("", "")
+        table.add_row(tag.tag, f"{tag.point:.3f}", rests, hits, clips, str(tag.false_events))
     return table

@@ -32,13 +32,13 @@ def read(folder: Path, speakers: Iterable[str] | None = None) -> list[Utterance]
     Raises:
         AudioError: a file is missing, does not decode, or is not mono at SAMPLE_RATE.
     """
-    wanted = None if speakers is None else set(speakers)
+    chosen = None if speakers is None else set(speakers)
     with (folder / "utterances.csv").open(newline="", encoding="utf-8") as lines:
         rows = sorted(csv.DictReader(lines), key=lambda row: (row["speaker"], row["file"]))
     return [
         Utterance(row["speaker"], row["sex"], _samples(folder / f"{row['file']}.ogg"))
         for row in rows
-        if wanted is None or row["speaker"] in wanted
+        if chosen is None or row["speaker"] in chosen
     ]
 
 

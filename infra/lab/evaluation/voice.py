@@ -29,18 +29,18 @@ def of_speakers(engine: SpeakerEngine, data: Path) -> Report:
         AudioError: an utterance does not decode.
         EngineError: a model failed.
     """
-    found = msgspec.structs.asdict(evaluate_speakers(engine, data / "speech"))
-    measured = {name: value for name, value in found.items() if name.startswith("eer_")}
-    known = engine.manifest
-    measured |= figures(*evaluate_identification(engine, data / "speech"), known.identification_settings.threshold)
-    if known.diarization is not None:
+    rates = msgspec.structs.asdict(evaluate_speakers(engine, data / "speech"))
+    measured = {name: value for name, value in rates.items() if name.startswith("eer_")}
+    manifest = engine.manifest
+    measured |= figures(*evaluate_identification(engine, data / "speech"), manifest.identification_settings.threshold)
+    if manifest.diarization is not None:
         measured["diarization_error"] = diarization_error(engine, data)
     return Report(
-        model=known.model_id,
+        model=manifest.model_id,
         lines=(),
         tags=(),
-        figures=known.figures if known.source.startswith(OURS) else measured,
-        seen=known.source.startswith(OURS),
+        figures=manifest.figures if manifest.source.startswith(OURS) else measured,
+        seen=manifest.source.startswith(OURS),
         measured=measured,
     )
 
@@ -49,8 +49,8 @@ def diarization_error(engine: SpeakerEngine, data: Path) -> float:
     """Return the diarization error rate on conversations of readers, their number unknown, without a collar."""
     network = activity.bundled_detector()
     total = Errors()
-    for made in conversations(utterances.read(data / "speech"), network, CONVERSATIONS):
-        total += errors(made.turns, diarize([made.samples], engine, network))
+    for conversation in conversations(utterances.read(data / "speech"), network, CONVERSATIONS):
+        total += errors(conversation.turns, diarize([conversation.samples], engine, network))
     return total.rate
 
 
@@ -61,10 +61,10 @@ def of_activity(data: Path) -> Report:
         BadRequest: the recordings are not there.
         EngineError: the network cannot be had, or failed.
     """
-    found = evaluate_activity(activity.bundled_detector(), [*recordings.sounds(data), *recordings.speech(data)])
+    shares = evaluate_activity(activity.bundled_detector(), [*recordings.sounds(data), *recordings.speech(data)])
     measured = {
-        "activity_on_speech": found.speech,
-        "activity_on_sounds": found.sounds,
-        "activity_real_time_ratio": found.real_time,
+        "activity_on_speech": shares.speech,
+        "activity_on_sounds": shares.sounds,
+        "activity_real_time_ratio": shares.real_time,
     }
     return Report(model="voice activity", lines=(), tags=(), figures={}, measured=measured)

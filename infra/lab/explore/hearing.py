@@ -48,8 +48,8 @@ class Ear:
     def __init__(self, engine: SoundEngine) -> None:
         self.manifest = engine.manifest
         self._engine = engine
-        given = engine.manifest.input
-        self.front = given if isinstance(given, LogMel) else _spectrogram_of(given.sample_rate)
+        front_end = engine.manifest.input
+        self.front = front_end if isinstance(front_end, LogMel) else _spectrogram_of(front_end.sample_rate)
         self._per_hop = self.front.sample_rate * SESSIONS.hop_ms // 1000 // self.front.hop
         self._columns = Columns(self.front.bands)
         self._after = np.empty((0, self.front.bands), np.float32)

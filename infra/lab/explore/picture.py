@@ -37,7 +37,7 @@ LEFT, RIGHT, BAR_LEFT, BAR_WIDTH = 2.25, 9.25, 10.0, 0.16
 Doubles = npt.NDArray[np.float64]
 
 
-def save(heard: Heard, columns: Sequence[int], sensitivity: int, title: str, path: Path) -> None:
+def save(hearing: Heard, columns: Sequence[int], sensitivity: int, title: str, path: Path) -> None:
     """Draw the tags of some columns and write a PNG or SVG, as the ending of `path` says.
 
     The same arguments give the same bytes with the same matplotlib.
@@ -54,11 +54,11 @@ def save(heard: Heard, columns: Sequence[int], sensitivity: int, title: str, pat
     with style, warnings.catch_warnings():
         # A file name may have letters that the font lacks; they are drawn as boxes.
         warnings.filterwarnings("ignore", "Glyph", UserWarning)
-        figure = _figure(heard, columns, sensitivity, title)
+        figure = _figure(hearing, columns, sensitivity, title)
         figure.savefig(path, dpi=160, metadata={"Date": None} if path.suffix == ".svg" else {"Software": None})
 
 
-def _figure(heard: Heard, columns: Sequence[int], sensitivity: int, title: str) -> Figure:
+def _figure(hearing: Heard, columns: Sequence[int], sensitivity: int, title: str) -> Figure:
     rows = ROW * max(3, len(columns))
     height = TOP + SPECTROGRAM + GAP + rows + BOTTOM
     figure = Figure((WIDTH, height), facecolor="white")
@@ -67,44 +67,43 @@ def _figure(heard: Heard, columns: Sequence[int], sensitivity: int, title: str) 
         return figure.add_axes((left / WIDTH, bottom / height, width / WIDTH, tall / height))
 
     figure.text(LEFT / WIDTH, 1 - 0.3 / height, title, size=14, weight="bold", color=INK, va="center")
-    about = (
-        f"{clock(round(heard.seconds, 1), heard.seconds)}  ·  {heard.manifest.model_id}  ·  windows of 1 s every 0.5 s"
-    )
+    length = clock(round(hearing.seconds, 1), hearing.seconds)
+    about = f"{length}  ·  {hearing.manifest.model_id}  ·  windows of 1 s every 0.5 s"
     figure.text(LEFT / WIDTH, 1 - 0.56 / height, about, size=9, color=FAINT, va="center")
     spectrogram = place(LEFT, BOTTOM + rows + GAP, RIGHT - LEFT, SPECTROGRAM)
-    _draw_spectrogram(spectrogram, heard)
+    _draw_spectrogram(spectrogram, hearing)
     tags = place(LEFT, BOTTOM, RIGHT - LEFT, rows)
-    _draw_tags(tags, heard, columns, sensitivity)
+    _draw_tags(tags, hearing, columns, sensitivity)
     for axes in (spectrogram, tags):
-        axes.set_xlim(heard.start, heard.start + heard.seconds)
+        axes.set_xlim(hearing.start, hearing.start + hearing.seconds)
         axes.tick_params(color=FAINT, labelcolor=INK, length=3)
         for spine in axes.spines.values():
             spine.set_visible(False)
     spectrogram.tick_params(labelbottom=False, bottom=False)
-    step = next((step for step in STEPS if 10 * step >= heard.seconds), STEPS[-1])
+    step = next((step for step in STEPS if 10 * step >= hearing.seconds), STEPS[-1])
     tags.xaxis.set_major_locator(MultipleLocator(step))
-    tags.xaxis.set_major_formatter(FuncFormatter(lambda at, _: clock(at, heard.start + heard.seconds)))
+    tags.xaxis.set_major_formatter(FuncFormatter(lambda at, _: clock(at, hearing.start + hearing.seconds)))
     tall = max(rows, 2.2)
     _draw_bar(place(BAR_LEFT, BOTTOM, BAR_WIDTH, min(tall, rows + SPECTROGRAM / 2)), sensitivity)
     return figure
 
 
-def _draw_spectrogram(axes: Axes, heard: Heard) -> None:
+def _draw_spectrogram(axes: Axes, hearing: Heard) -> None:
     # One mel is one step up: the picture is linear in bands, and only its ticks know of Hz.
-    low, high = np.percentile(heard.spectrogram, (5, 99.7))
+    low, high = np.percentile(hearing.spectrogram, (5, 99.7))
     axes.set_facecolor("black")
     axes.imshow(
-        heard.spectrogram.T,
+        hearing.spectrogram.T,
         origin="lower",
         aspect="auto",
         interpolation="nearest",
         cmap="magma",
         vmin=float(low),
         vmax=max(float(high), float(low) + 1.0),
-        extent=(heard.start, heard.start + len(heard.spectrogram) * heard.column_seconds, 0.0, 1.0),
+        extent=(hearing.start, hearing.start + len(hearing.spectrogram) * hearing.column_seconds, 0.0, 1.0),
     )
-    bottom, top = (float(_mel(hertz)) for hertz in (heard.low_hz, heard.high_hz))
-    shown = [hertz for hertz in (250, 500, 1000, 2000, 4000, 8000, 16000) if heard.low_hz < hertz <= heard.high_hz]
+    bottom, top = (float(_mel(hertz)) for hertz in (hearing.low_hz, hearing.high_hz))
+    shown = [hertz for hertz in (250, 500, 1000, 2000, 4000, 8000, 16000) if hearing.low_hz < hertz <= hearing.high_hz]
     axes.set_yticks([(_mel(hertz) - bottom) / (top - bottom) for hertz in shown])
     axes.set_yticklabels([f"{hertz / 1000:g} kHz" for hertz in shown])
 
@@ -113,8 +112,8 @@ def _mel(hertz: float) -> float:
     return float(np.log1p(hertz / 700.0))
 
 
-def _draw_tags(axes: Axes, heard: Heard, columns: Sequence[int], sensitivity: int) -> None:
-    cells, cell_seconds = heat(heard.stored[:, columns])
+def _draw_tags(axes: Axes, hearing: Heard, columns: Sequence[int], sensitivity: int) -> None:
+    cells, cell_seconds = heat(hearing.stored[:, columns])
     probabilities = 1.0 / (1.0 + np.exp(-STEP * (cells - float(ZERO) + 0.5)))
     axes.imshow(
         probabilities.T,
@@ -123,13 +122,13 @@ def _draw_tags(axes: Axes, heard: Heard, columns: Sequence[int], sensitivity: in
         cmap=HEAT,
         vmin=0.0,
         vmax=1.0,
-        extent=(heard.start, heard.start + len(cells) * cell_seconds, len(columns) - 0.5, -0.5),
+        extent=(hearing.start, hearing.start + len(cells) * cell_seconds, len(columns) - 0.5, -0.5),
     )
     axes.set_yticks(range(len(columns)))
-    labels = axes.set_yticklabels([heard.manifest.tags[column].name.replace("_", " ") for column in columns])
+    labels = axes.set_yticklabels([hearing.manifest.tags[column].name.replace("_", " ") for column in columns])
     for row, label in enumerate(labels):
         on = cells[:, row] >= threshold(sensitivity)
-        spans = [(heard.start + begin * cell_seconds, (end - begin) * cell_seconds) for begin, end in runs(on)]
+        spans = [(hearing.start + begin * cell_seconds, (end - begin) * cell_seconds) for begin, end in runs(on)]
         axes.broken_barh(spans, (row + 0.3, 0.2), color=REPORTED, linewidth=0)
         label.set_fontweight("bold" if on.any() else "normal")
         label.set_color(INK if on.any() else FAINT)

@@ -29,35 +29,35 @@ class Line(msgspec.Struct, frozen=True):
     reported_at: int | None
 
 
-def choose(heard: Heard, top: int, names: Sequence[str] = ()) -> list[int]:
+def choose(hearing: Heard, top: int, names: Sequence[str] = ()) -> list[int]:
     """Return columns of tags: those named, or the `top` ones by their highest and then their mean score.
 
     Raises:
         BadRequest: the model has no such tag; the message names close ones.
     """
-    known = [tag.name for tag in heard.manifest.tags]
+    tags = [tag.name for tag in hearing.manifest.tags]
     for name in names:
-        if name not in known:
-            close = difflib.get_close_matches(name, known)
+        if name not in tags:
+            close = difflib.get_close_matches(name, tags)
             raise BadRequest(
-                f"{heard.manifest.name} has no tag {name}" + (f"; close: {', '.join(close)}" if close else "")
+                f"{hearing.manifest.name} has no tag {name}" + (f"; close: {', '.join(close)}" if close else "")
             )
     if names:
-        return [known.index(name) for name in names]
-    order = np.lexsort((heard.stored.mean(axis=0), heard.stored.max(axis=0)))
+        return [tags.index(name) for name in names]
+    order = np.lexsort((hearing.stored.mean(axis=0), hearing.stored.max(axis=0)))
     return [int(column) for column in order[::-1][:top]]
 
 
-def lines(heard: Heard, columns: Sequence[int], sensitivity: int) -> list[Line]:
+def lines(hearing: Heard, columns: Sequence[int], sensitivity: int) -> list[Line]:
     """Return what there is to say of each tag, in the order given."""
-    return [_line(heard, column, sensitivity) for column in columns]
+    return [_line(hearing, column, sensitivity) for column in columns]
 
 
-def _line(heard: Heard, column: int, sensitivity: int) -> Line:
-    stored = heard.stored[:, column]
+def _line(hearing: Heard, column: int, sensitivity: int) -> Line:
+    stored = hearing.stored[:, column]
     peak = int(stored.max())
     return Line(
-        tag=heard.manifest.tags[column].name,
+        tag=hearing.manifest.tags[column].name,
         share=float((stored >= threshold(sensitivity)).mean()),
         peak=probability(peak),
         reported_at=next((step for step in SENSITIVITIES if peak >= threshold(step)), None),

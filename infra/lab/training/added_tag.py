@@ -58,7 +58,7 @@ def write(base: Path, manifest: Manifest, name: str, category: str, head: Floats
     tags = (*manifest.tags, tag) if before is None else tuple(tag if one is before else one for one in manifest.tags)
     file = io.BytesIO()
     np.save(file, np.concatenate((rows[:row], head[None], rows[row + 1 :])))
-    made = msgspec.structs.replace(
+    changed = msgspec.structs.replace(
         manifest,
         version=f"{manifest.version}+{name}" if before is None else manifest.version,
         tags=tags,
@@ -68,7 +68,7 @@ def write(base: Path, manifest: Manifest, name: str, category: str, head: Floats
     )
     shutil.copytree(base, out, dirs_exist_ok=True)
     (out / HEADS).write_bytes(file.getvalue())
-    (out / FILE).write_bytes(msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n")
+    (out / FILE).write_bytes(msgspec.json.format(msgspec.json.encode(changed), indent=1) + b"\n")
     if background.path_for(manifest).is_file():
         shutil.copyfile(background.HERE / background.ATTRIBUTION, out / background.ATTRIBUTION)
-    return made
+    return changed

@@ -42,14 +42,14 @@ def notice(clips: Sequence[Clip], head: str = HEAD) -> str:
         if clip.licence not in LICENCES:
             raise EngineError(f"{clip.path.name}: licence {clip.licence!r} is none of {', '.join(LICENCES)}")
     sounds = [clip for clip in clips if clip.label != "speech"]
-    named = [clip for clip in sounds if clip.licence == "CC-BY"]
+    attributed = [clip for clip in sounds if clip.licence == "CC-BY"]
     lines = [
-        head.format(cc0=len(sounds) - len(named), by=len(named), speech=len(clips) - len(sounds)),
+        head.format(cc0=len(sounds) - len(attributed), by=len(attributed), speech=len(clips) - len(sounds)),
         *(f"{name}: {url}\n" for name, url in LICENCES.items()),
         "\nAuthors of the CC-BY clips and their recordings:\n",
     ]
-    for author in sorted({clip.author for clip in named}, key=str.casefold):
-        urls = sorted({clip.url for clip in named if clip.author == author})
+    for author in sorted({clip.author for clip in attributed}, key=str.casefold):
+        urls = sorted({clip.url for clip in attributed if clip.author == author})
         lines += [f"{author}\n", *(f"  {url}\n" for url in urls)]
     readers = sorted({clip.author.rpartition(" ")[2] for clip in clips if clip.label == "speech"}, key=int)
     lines.append("\nLibriSpeech readers:\n")

@@ -108,14 +108,16 @@ def write(engine: OnnxSoundEngine, data: Path) -> Path:
     """
     material = clips.read_clips(data)
     sources = {source: number for number, source in enumerate(dict.fromkeys((one.author, one.url) for one in material))}
-    kept = [quantise(embed(engine, one.path).embeddings[::STRIDE][:MOST]) for one in material]
+    embeddings = [quantise(embed(engine, one.path).embeddings[::STRIDE][:MOST]) for one in material]
     numbers = np.repeat(
-        [range(len(kept)), [sources[one.author, one.url] for one in material]], [len(one) for one in kept], axis=1
+        [range(len(embeddings)), [sources[one.author, one.url] for one in material]],
+        [len(one) for one in embeddings],
+        axis=1,
     )
     path = path_for(engine.manifest)
     path.parent.mkdir(exist_ok=True)
     with lzma.open(path, "wb", preset=9 | lzma.PRESET_EXTREME) as file:
-        np.save(file, np.concatenate(kept))
+        np.save(file, np.concatenate(embeddings))
         np.save(file, numbers.astype(np.uint16))
         np.save(file, np.array([one.label for one in material]))
     return path
@@ -125,10 +127,10 @@ def main(arguments: list[str] | None = None) -> int:
     """Make the background from the command line; 2 when it cannot be made."""
     parser = argparse.ArgumentParser(prog="python -m infra.lab.training.background", description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        path = write(OnnxSoundEngine(models.directory()), given.data)
-        (HERE / ATTRIBUTION).write_text(attribution.notice(clips.read_clips(given.data), CREDIT), encoding="utf-8")
+        path = write(OnnxSoundEngine(models.directory()), options.data)
+        (HERE / ATTRIBUTION).write_text(attribution.notice(clips.read_clips(options.data), CREDIT), encoding="utf-8")
     except (OSError, EarshotError) as error:
         print(f"background: {error}", file=sys.stderr)
         return 2

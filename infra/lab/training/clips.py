@@ -104,11 +104,11 @@ def _fold(source: str) -> int:
 
 
 def _rows(table: Path) -> list[dict[str, str]]:
-    wanted = {"clips": "file label fold esc10 src author licence source_url", "utterances": "file speaker licence"}
+    required = {"clips": "file label fold esc10 src author licence source_url", "utterances": "file speaker licence"}
     try:
         with table.open(newline="", encoding="utf-8") as lines:
             reader = csv.DictReader(lines)
-            missing = set(wanted[table.stem].split()) - set(reader.fieldnames or ())
+            missing = set(required[table.stem].split()) - set(reader.fieldnames or ())
             if missing:
                 raise EngineError(f"{table}: has no column {', '.join(sorted(missing))}")
             return list(reader)

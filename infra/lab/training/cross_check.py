@@ -87,11 +87,11 @@ def figures(of: Heard) -> dict[str, float]:
     Each fold is judged at the points that the other folds give. On speech, the tag Speech is no fault and false events
     are those of the ten sounds.
     """
-    named = {
+    shares = {
         f"ten_class_clip_accuracy_fold_{fold}": _naming(of, of.fold == fold)
         for fold in np.unique(of.fold[of.group == "known"])
     }
-    found = {"ten_class_clip_accuracy": _naming(of, np.ones(len(of.fold), bool)), **named}
+    by_name = {"ten_class_clip_accuracy": _naming(of, np.ones(len(of.fold), bool)), **shares}
     on = np.zeros(of.scores.shape, bool)
     for fold in np.unique(of.fold):
         on[of.fold == fold] = of.scores[of.fold == fold] >= points(of.part(of.fold != fold))
@@ -101,8 +101,8 @@ def figures(of: Heard) -> dict[str, float]:
         minutes = float(inside.sum()) * HOP / RATE / 60.0
         truth = Truth(of.recording[inside], true[inside], true[inside], of.audible[inside], minutes)
         values = msgspec.structs.asdict(of_detections(on[inside], truth))
-        found |= {f"{kind}_{name}": value for name, value in values.items() if value == value}
-    return found
+        by_name |= {f"{kind}_{name}": value for name, value in values.items() if value == value}
+    return by_name
 
 
 def _naming(of: Heard, windows: Bools) -> float:

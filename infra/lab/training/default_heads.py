@@ -66,7 +66,7 @@ class Material(msgspec.Struct, frozen=True):
         return [self.windows[number] for number in np.flatnonzero(which).tolist()]
 
 
-def blended(material: Material, label: str, allowed: Bools, learnt: Bools, own: Floats) -> Floats:
+def blended(material: Material, label: str, allowed: Bools, learnt: Bools, class_head: Floats) -> Floats:
     """Return a head, float32[dimension + 1], from some recordings: bool[recordings].
 
     Args:
@@ -80,15 +80,15 @@ def blended(material: Material, label: str, allowed: Bools, learnt: Bools, own: 
     others = [one.embeddings[::STRIDE][:MOST] for one in material.chosen(learnt & ~allowed)]
     negatives = np.concatenate(others)
     head = heads.learn(material.chosen(learnt & has), negatives, np.ones(len(negatives)), heads.space(negatives))
-    return head + np.float32(SHARE) * own
+    return head + np.float32(SHARE) * class_head
 
 
-def point(material: Material, label: str, allowed: Bools, own: Floats) -> float:
+def point(material: Material, label: str, allowed: Bools, class_head: Floats) -> float:
     """Return the logit from which a tag is reported, by heads that were learnt without a fold of the recordings."""
     folds = np.array([clip.fold for clip in material.clips])
     logits: list[Doubles] = [np.empty(0)] * len(material.clips)
     for fold in FOLDS:
-        head = blended(material, label, allowed, folds != fold, own)
+        head = blended(material, label, allowed, folds != fold, class_head)
         for number in np.flatnonzero(folds == fold).tolist():
             logits[number] = heads.logits(head, material.windows[number].embeddings)
     recording = np.repeat(np.arange(len(logits)), [len(one) for one in logits])
@@ -102,51 +102,56 @@ def class_row(graph: Path, index: int) -> Floats:
     import onnx
     from onnx import numpy_helper
 
-    known = {one.name: numpy_helper.to_array(one) for one in onnx.load(graph).graph.initializer}
-    weights = known["dense_int8"][index] * np.broadcast_to(known["dense_scale"], (len(known["dense_bias"]), 1))[index]
-    return np.append(weights, known["dense_bias"][index]).astype(np.float32)
+    weights_by_name = {one.name: numpy_helper.to_array(one) for one in onnx.load(graph).graph.initializer}
+    weights = (
+        weights_by_name["dense_int8"][index]
+        * np.broadcast_to(weights_by_name["dense_scale"], (len(weights_by_name["dense_bias"]), 1))[index]
+    )
+    return np.append(weights, weights_by_name["dense_bias"][index]).astype(np.float32)
 
 
-def learn(known: Manifest, graph: Path, material: Material) -> tuple[Manifest, Floats]:
+def learn(manifest: Manifest, graph: Path, material: Material) -> tuple[Manifest, Floats]:
     """Return the model's manifest with heads for the tags of `LEARNT`, and the heads, float32[heads, dimension + 1].
 
     The SHA-256 of the heads is for `write` to fill in.
     """
     clips = material.clips
-    rows, tags = [], {tag.name: tag for tag in known.tags}
+    rows, tags = [], {tag.name: tag for tag in manifest.tags}
     for row, (name, label, of_class) in enumerate(LEARNT):
         allowed = np.array([name in (*LABELS[clip.label].true, *LABELS[clip.label].tolerated) for clip in clips])
-        own = class_row(graph, known.classes.index(of_class))
-        head = blended(material, label, allowed, np.ones(len(clips), np.bool_), own)
-        head[-1] -= point(material, label, allowed, own)
+        class_head = class_row(graph, manifest.classes.index(of_class))
+        head = blended(material, label, allowed, np.ones(len(clips), np.bool_), class_head)
+        head[-1] -= point(material, label, allowed, class_head)
         rows.append(head)
         count = sum(clip.label == label for clip in clips)
         tags[name] = msgspec.structs.replace(tags[name], classes=(), head=row, point=POINT, clips=count)
-    return msgspec.structs.replace(known, tags=tuple(tags.values()), figures={}), np.stack(rows)
+    return msgspec.structs.replace(manifest, tags=tuple(tags.values()), figures={}), np.stack(rows)
 
 
 def write(base: Path, manifest: Manifest, rows: Floats, notice: str, out: Path) -> Manifest:
     """Write the model in `base` with other tags and heads into `out` and return its manifest."""
     file = io.BytesIO()
     np.save(file, rows)
-    made = msgspec.structs.replace(manifest, heads=Heads(HEADS, hashlib.sha256(file.getvalue()).hexdigest()))
+    changed = msgspec.structs.replace(manifest, heads=Heads(HEADS, hashlib.sha256(file.getvalue()).hexdigest()))
     shutil.copytree(base, out, dirs_exist_ok=True)
     (out / HEADS).write_bytes(file.getvalue())
-    (out / FILE).write_bytes(msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n")
+    (out / FILE).write_bytes(msgspec.json.format(msgspec.json.encode(changed), indent=1) + b"\n")
     (out / "ATTRIBUTION").write_text(notice, encoding="utf-8")
-    return made
+    return changed
 
 
-def held_out(base: Path, known: Manifest, material: Material, data: Path) -> dict[str, float]:
+def held_out(base: Path, manifest: Manifest, material: Material, data: Path) -> dict[str, float]:
     """Return the figures of the model with heads, each half of the recordings judged by heads from the other half."""
     judges = []
     with tempfile.TemporaryDirectory() as scratch:
         for number, half in enumerate(report.halves(data)):
-            judged = {recording.audio for part in half for recording in part}
-            kept = [index for index, clip in enumerate(material.clips) if clip.path not in judged]
-            rest = Material(tuple(material.clips[i] for i in kept), tuple(material.windows[i] for i in kept))
+            test_half = {recording.audio for part in half for recording in part}
+            training_half = [index for index, clip in enumerate(material.clips) if clip.path not in test_half]
+            rest = Material(
+                tuple(material.clips[i] for i in training_half), tuple(material.windows[i] for i in training_half)
+            )
             out = Path(scratch) / str(number)
-            write(base, *learn(known, base / known.graph.file, rest), "", out)
+            write(base, *learn(manifest, base / manifest.graph.file, rest), "", out)
             judges.append(OnnxSoundEngine(out))
         return report.held_out(judges, data)
 
@@ -156,20 +161,20 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m infra.lab.training.default_heads", description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     base = models.directory()
     try:
         engine = OnnxSoundEngine(base)
-        clips = read_clips(given.data)
+        clips = read_clips(options.data)
         material = Material(clips, tuple(embed(engine, clip.path) for clip in clips))
         manifest, rows = learn(engine.manifest, base / engine.manifest.graph.file, material)
-        figures = held_out(base, engine.manifest, material, given.data)
+        figures = held_out(base, engine.manifest, material, options.data)
         manifest = msgspec.structs.replace(manifest, figures=figures | {"window_ms_ratio": 1.0})
-        made = write(base, manifest, rows, attribution.notice(clips, CREDIT), given.out)
+        manifest_ = write(base, manifest, rows, attribution.notice(clips, CREDIT), options.out)
     except (OSError, EarshotError) as error:
         print(f"default_heads: {error}", file=sys.stderr)
         return 2
-    print(f"{made.model_id}: {len(rows)} heads, {given.out}")
+    print(f"{manifest_.model_id}: {len(rows)} heads, {options.out}")
     return 0
 
 

@@ -75,13 +75,13 @@ def embed_folder(engine: OnnxSoundEngine, directory: Path) -> tuple[list[Windows
     """
     if not directory.is_dir():
         raise BadRequest(f"{directory}: is no directory")
-    found, skipped = [], []
+    windows, skipped = [], []
     for path in sorted(path for path in directory.rglob("[!.]*") if path.is_file()):
         try:
-            found.append(embed(engine, path))
+            windows.append(embed(engine, path))
         except AudioError as error:
             skipped.append(Skipped(str(path.relative_to(directory)), str(error)))
-    return found, skipped
+    return windows, skipped
 
 
 def stacked(recordings: Sequence[Windows]) -> Floats:

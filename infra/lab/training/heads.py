@@ -43,8 +43,8 @@ class Space(msgspec.Struct, frozen=True):
 
     def features(self, embeddings: Floats) -> Doubles:
         """Return float64[n, components] of float32[n, dimension]."""
-        found: Doubles = (embeddings - self.mean) @ self.axes
-        return found
+        whitened: Doubles = (embeddings - self.mean) @ self.axes
+        return whitened
 
 
 def space(material: Floats) -> Space:
@@ -69,11 +69,11 @@ def learn(positives: Sequence[Windows], negatives: Floats, weights: Doubles, wit
     features = [within.features(recording.embeddings) for recording in positives]
     chosen = [recording.levels >= recording.levels.max() - LOUD_DB for recording in positives]
     head = regress(*_sides(features, chosen, others, weights))
-    chosen = [_likely(own @ head[:-1], recording.levels) for own, recording in zip(features, positives, strict=True)]
+    chosen = [_likely(rows @ head[:-1], recording.levels) for rows, recording in zip(features, positives, strict=True)]
     head = regress(*_sides(features, chosen, others, weights))
     direction = within.axes @ head[:-1]
-    found: Floats = np.append(direction, head[-1] - within.mean @ direction).astype(np.float32)
-    return found
+    unwhitened: Floats = np.append(direction, head[-1] - within.mean @ direction).astype(np.float32)
+    return unwhitened
 
 
 def _likely(logits: Doubles, levels: Floats) -> npt.NDArray[np.bool_]:
@@ -89,16 +89,16 @@ def _sides(
     features: Sequence[Doubles], chosen: Sequence[npt.NDArray[np.bool_]], others: Doubles, weights: Doubles
 ) -> tuple[Doubles, Doubles, Doubles]:
     """Return (rows, which are the sound, weights) for `regress`."""
-    own = [rows[some] for rows, some in zip(features, chosen, strict=True)]
-    shares = [np.full(len(rows), 1.0 / len(own) / len(rows)) for rows in own]
+    positive_rows = [rows[some] for rows, some in zip(features, chosen, strict=True)]
+    shares = [np.full(len(rows), 1.0 / len(positive_rows) / len(rows)) for rows in positive_rows]
     return (
-        np.concatenate((*own, others)),
-        np.concatenate((np.ones(sum(map(len, own))), np.zeros(len(others)))),
+        np.concatenate((*positive_rows, others)),
+        np.concatenate((np.ones(sum(map(len, positive_rows))), np.zeros(len(others)))),
         SIDE * np.concatenate((*shares, weights / weights.sum())),
     )
 
 
-def regress(rows: Doubles, wanted: Doubles, weights: Doubles) -> Doubles:
+def regress(rows: Doubles, targets: Doubles, weights: Doubles) -> Doubles:
     """Return the ridged logistic regression, float64[components + 1] with the bias last, by Newton's method.
 
     It is the minimum of the sum of weighted cross-entropies plus RIDGE / 2 times the squares of all but the bias.
@@ -113,14 +113,14 @@ def regress(rows: Doubles, wanted: Doubles, weights: Doubles) -> Doubles:
 
     def loss(head: Doubles) -> float:
         logits = rows @ head
-        return float(weights @ (np.logaddexp(0.0, logits) - wanted * logits) + ridge @ head**2 / 2)
+        return float(weights @ (np.logaddexp(0.0, logits) - targets * logits) + ridge @ head**2 / 2)
 
     head = np.zeros(rows.shape[1])
     now = loss(head)
     for _ in range(STEPS):
-        found = 1.0 / (1.0 + np.exp(-(rows @ head)))
-        gradient = rows.T @ (weights * (found - wanted)) + ridge * head
-        curvature = (rows * (weights * found * (1.0 - found))[:, None]).T @ rows + np.diag(ridge)
+        probabilities = 1.0 / (1.0 + np.exp(-(rows @ head)))
+        gradient = rows.T @ (weights * (probabilities - targets)) + ridge * head
+        curvature = (rows * (weights * probabilities * (1.0 - probabilities))[:, None]).T @ rows + np.diag(ridge)
         step = np.linalg.solve(curvature, gradient)
         # A whole step may go too far where the curve is flat.
         while (after := loss(head - step)) > now and np.abs(step).max() > 1e-9:
@@ -133,5 +133,5 @@ def regress(rows: Doubles, wanted: Doubles, weights: Doubles) -> Doubles:
 
 def logits(head: Floats, embeddings: Floats) -> Doubles:
     """Return float64[n] of a head for float32[n, dimension]: the score's logit."""
-    found: Doubles = (embeddings @ head[:-1] + head[-1]).astype(np.float64)
-    return found
+    margins: Doubles = (embeddings @ head[:-1] + head[-1]).astype(np.float64)
+    return margins

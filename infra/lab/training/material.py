@@ -105,7 +105,7 @@ def _taught(teacher: onnxruntime.InferenceSession, patches: Halves) -> tuple[Hal
     scores, embeddings = [], []
     for at in range(0, len(patches), 32):
         batch = {"log_mel": patches[at : at + 32].astype(np.float32)}
-        judged = teacher.run(["scores", "embedding"], batch)
-        scores.append(judged[0].astype(np.float16))
-        embeddings.append(judged[1].astype(np.float16))
+        outputs = teacher.run(["scores", "embedding"], batch)
+        scores.append(outputs[0].astype(np.float16))
+        embeddings.append(outputs[1].astype(np.float16))
     return np.concatenate(scores), np.concatenate(embeddings)

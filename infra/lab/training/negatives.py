@@ -48,32 +48,32 @@ class Negatives(msgspec.Struct, frozen=True):
     @property
     def weights(self) -> Doubles:
         """How much each window counts, float64[windows]: what was given counts as much as all of the background."""
-        given = self.label == GIVEN
-        weights = np.where(given, 1.0 / max(1, self.given), 1.0 / max(1, len(given) - self.given))
+        is_own = self.label == GIVEN
+        weights = np.where(is_own, 1.0 / max(1, self.given), 1.0 / max(1, len(is_own) - self.given))
         return weights / weights.sum()
 
     def without(self, labels: Sequence[str]) -> Negatives:
         """Return what is left without the recordings of some labels."""
-        kept = ~np.isin(self.label, labels)
-        return Negatives(self.embeddings[kept], self.recording[kept], self.fold[kept], self.label[kept])
+        mask = ~np.isin(self.label, labels)
+        return Negatives(self.embeddings[mask], self.recording[mask], self.fold[mask], self.label[mask])
 
 
-def gather(manifest: Manifest, given: Sequence[Windows]) -> Negatives:
+def gather(manifest: Manifest, own_windows: Sequence[Windows]) -> Negatives:
     """Return recordings that were given, and the background of the model where there is one.
 
     Raises:
         BadRequest: there is neither.
     """
     behind = background.read(manifest)
-    if behind is None and not given:
+    if behind is None and not own_windows:
         raise BadRequest(f"{manifest.model_id} brings no other sounds to learn against: give --negatives")
-    recording = np.repeat(np.arange(len(given)), [len(one.embeddings) for one in given])
-    embeddings, folds = [one.embeddings for one in given], folds_of(len(given))[recording]
+    recording = np.repeat(np.arange(len(own_windows)), [len(one.embeddings) for one in own_windows])
+    embeddings, folds = [one.embeddings for one in own_windows], folds_of(len(own_windows))[recording]
     if behind is None:
         return Negatives(np.concatenate(embeddings), recording, folds, np.full(len(recording), GIVEN))
     return Negatives(
         np.concatenate((*embeddings, behind.embeddings)),
-        np.concatenate((recording, len(given) + behind.recording)),
+        np.concatenate((recording, len(own_windows) + behind.recording)),
         np.concatenate((folds, behind.source % FOLDS)),
         np.concatenate((np.full(len(recording), GIVEN), np.array(behind.labels)[behind.recording])),
     )

@@ -33,15 +33,15 @@ def crops(samples: Floats, count: int, random: np.random.Generator) -> Floats:
     longest = int(FRONT_END.samples * SPEEDS[1]) + 1
     samples = np.pad(samples, (0, max(0, longest - len(samples))))
     starts = active(samples, longest)
-    made = np.empty((count, FRONT_END.frames, FRONT_END.bands), np.float32)
-    for patch in made:
+    patches = np.empty((count, FRONT_END.frames, FRONT_END.bands), np.float32)
+    for patch in patches:
         speed = np.exp(random.uniform(*np.log(SPEEDS)))
         at = min(int(random.choice(starts) + random.integers(STEP)), len(samples) - longest)
         times = at + speed * np.arange(FRONT_END.samples)
         patch[:] = logmel.log_mel_frames(
             FRONT_END, np.interp(times, np.arange(len(samples)), samples).astype(np.float32)
         )
-    return made
+    return patches
 
 
 def active(samples: Floats, length: int) -> Indices:

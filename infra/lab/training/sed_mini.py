@@ -37,7 +37,7 @@ STEPS: Final = 2800
 CALIBRATION: Final = 400
 
 
-def trained(known: Material, steps: int, seed: int, held_out: int | None) -> bytes:
+def trained(training_set: Material, steps: int, seed: int, held_out: int | None) -> bytes:
     """Return the int8 ONNX file of a net that learned from all of `known` but one fold; on one thread."""
     import torch
 
@@ -45,11 +45,11 @@ def trained(known: Material, steps: int, seed: int, held_out: int | None) -> byt
 
     torch.set_num_threads(1)
     if held_out is not None:
-        known = known.rows(known.folds != held_out)
+        training_set = training_set.rows(training_set.folds != held_out)
     name = "all" if held_out is None else f"without fold {held_out}"
-    net = sound_net.train(known, steps, seed, said=partial(print, f"{name}:", flush=True))
-    rows = np.random.default_rng(seed).choice(len(known.folds), CALIBRATION, p=material.weights(known))
-    return quantize.quantised(net, known.patches[rows].astype(np.float32))
+    net = sound_net.train(training_set, steps, seed, report=partial(print, f"{name}:", flush=True))
+    rows = np.random.default_rng(seed).choice(len(training_set.folds), CALIBRATION, p=material.weights(training_set))
+    return quantize.quantised(net, training_set.patches[rows].astype(np.float32))
 
 
 def prepared(clips: tuple[Clip, ...], seed: int) -> Material:
@@ -63,24 +63,24 @@ def build(data: Path, out: Path, *, folds: bool, jobs: int, steps: int = STEPS, 
     """Train and write the model; `jobs` nets at a time."""
     clips = read_clips(data)
     text = notice(clips)  # refuses a licence before the work begins
-    kept = None if folds else manifest.read(out)
-    known = prepared(clips, seed)
+    previous = None if folds else manifest.read(out)
+    material = prepared(clips, seed)
     # Forked, so that the material is there without being copied; torch is first imported in the children.
     with ProcessPoolExecutor(jobs, mp_context=get_context("fork")) as pool:
-        shipped = pool.submit(trained, known, steps, seed, None)
-        checks = {fold: pool.submit(trained, known, steps, seed, fold) for fold in (FOLDS if folds else ())}
-        found = {fold: check.result() for fold, check in checks.items()}
+        shipped = pool.submit(trained, material, steps, seed, None)
+        checks = {fold: pool.submit(trained, material, steps, seed, fold) for fold in (FOLDS if folds else ())}
+        graphs = {fold: check.result() for fold, check in checks.items()}
         graph = shipped.result()
-    if kept is None:
-        heard = cross_check.heard(clips, found)
-        points = cross_check.points(heard)
-        made = manifest_of(graph, points, cross_check.figures(heard))
+    if previous is None:
+        scores = cross_check.heard(clips, graphs)
+        points = cross_check.points(scores)
+        manifest_ = manifest_of(graph, points, cross_check.figures(scores))
     else:
-        made = manifest_of(graph, kept.points, kept.figures)
-    write(out, graph, made, text)
-    for name, figure in made.figures.items():
+        manifest_ = manifest_of(graph, previous.points, previous.figures)
+    write(out, graph, manifest_, text)
+    for name, figure in manifest_.figures.items():
         print(f"{name:32} {figure:.4f}")
-    print(f"{made.model_id}: {len(graph)} bytes, {out}")
+    print(f"{manifest_.model_id}: {len(graph)} bytes, {out}")
 
 
 def manifest_of(graph: bytes, points: Sequence[float], figures: dict[str, float]) -> Manifest:
@@ -102,11 +102,11 @@ def manifest_of(graph: bytes, points: Sequence[float], figures: dict[str, float]
     )
 
 
-def write(out: Path, graph: bytes, made: Manifest, text: str) -> None:
+def write(out: Path, graph: bytes, manifest_: Manifest, text: str) -> None:
     """Write model.onnx, manifest.json and NOTICE into `out`."""
     out.mkdir(parents=True, exist_ok=True)
-    (out / made.graph.file).write_bytes(graph)
-    (out / manifest.FILE).write_bytes(msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n")
+    (out / manifest_.graph.file).write_bytes(graph)
+    (out / manifest.FILE).write_bytes(msgspec.json.format(msgspec.json.encode(manifest_), indent=1) + b"\n")
     (out / "NOTICE").write_text(text, encoding="utf-8")
 
 
@@ -117,9 +117,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="directory of the model")
     parser.add_argument("--folds", action="store_true", help="cross-check first: new points and figures")
     parser.add_argument("--jobs", type=int, default=2, help="nets trained side by side, one core each")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        build(given.data, given.out, folds=given.folds, jobs=given.jobs)
+        build(options.data, options.out, folds=options.folds, jobs=options.jobs)
     except (OSError, EarshotError) as error:
         print(f"sed_mini: {error}", file=sys.stderr)
         return 2

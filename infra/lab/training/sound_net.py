@@ -54,7 +54,7 @@ def _convolution(few: int, many: int, stride: int, size: int = 3) -> nn.Sequenti
     )
 
 
-def train(material: Material, steps: int, seed: int, said: Callable[[str], None] = print) -> Sounds:
+def train(material: Material, steps: int, seed: int, report: Callable[[str], None] = print) -> Sounds:
     """Train a net from scratch on `material`, a batch of 32 patches a step, and return it in evaluation mode.
 
     Loss: binary cross-entropy against the labels and against the teacher's 521 scores, each summed over classes, and
@@ -73,10 +73,10 @@ def train(material: Material, steps: int, seed: int, said: Callable[[str], None]
     made_up = np.flatnonzero(material.groups == list(SHARES).index("synthetic"))
     net.train()
     for step in range(steps):
-        log_mel, wanted, scores, embeddings = _batch(material, chances, made_up, random)
+        log_mel, labels, scores, embeddings = _batch(material, chances, made_up, random)
         logits, embedding = net(log_mel)
         guessed = pupil(embedding)
-        loss = functional.binary_cross_entropy_with_logits(logits, wanted, reduction="none").sum(1).mean()
+        loss = functional.binary_cross_entropy_with_logits(logits, labels, reduction="none").sum(1).mean()
         taught = functional.binary_cross_entropy_with_logits(guessed[:, : scores.shape[1]], scores, reduction="none")
         copied = (guessed[:, scores.shape[1] :] - embeddings).square().sum(1).mean() / variance
         optimiser.zero_grad(set_to_none=True)
@@ -84,12 +84,12 @@ def train(material: Material, steps: int, seed: int, said: Callable[[str], None]
         optimiser.step()
         schedule.step()
         if step % 400 == 399:
-            said(f"step {step + 1}: labels {loss:.3f}, scores {taught.sum(1).mean():.3f}, embedding {copied:.3f}")
+            report(f"step {step + 1}: labels {loss:.3f}, scores {taught.sum(1).mean():.3f}, embedding {copied:.3f}")
     return net.eval()
 
 
-def _pace(done: float) -> float:
-    return min(done / 0.1, 1.0) * 0.5 * (1.0 + math.cos(math.pi * max(0.0, done - 0.1) / 0.9)) + 1e-3
+def _pace(progress: float) -> float:
+    return min(progress / 0.1, 1.0) * 0.5 * (1.0 + math.cos(math.pi * max(0.0, progress - 0.1) / 0.9)) + 1e-3
 
 
 def _batch(

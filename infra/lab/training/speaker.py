@@ -60,44 +60,46 @@ def material(read: Sequence[Utterance]) -> list[Crops]:
     A reader at a speed is a voice: number `speed * len(read) + utterance`, both counted from 0.
     """
     trunk = speaker_trunk.session()
-    found = []
+    crops_ = []
     for number, speed in enumerate(SPEEDS):
         for channel in range(1 + CHANNELS):
             part = crops(trunk, read, speed, channel > 0, seed=SEED + channel)
-            found.append(Crops(part.statistics, part.voices + number * len(read)))
+            crops_.append(Crops(part.statistics, part.voices + number * len(read)))
             print(f"speed {speed} %, channel {channel}: {len(part.voices)} crops", file=sys.stderr, flush=True)
-    return found
+    return crops_
 
 
 def cross_checked(
-    read: Sequence[Utterance], given: Sequence[Crops], count: int, data: Path, out: Path
+    read: Sequence[Utterance], crops_: Sequence[Crops], count: int, data: Path, out: Path
 ) -> SpeakerManifest:
     """Train a net for each fold, judge it on the fold's readers, and return the manifest with the means."""
-    found, matches, growths = [], [], []
+    error_rates, matches, growths = [], [], []
     for number, held in enumerate(utterances.folds((utterance.speaker for utterance in read), count, SEED)):
-        layer = speaker_projection.learn(without(read, given, held))
+        layer = speaker_projection.learn(without(read, crops_, held))
         folder = out / f"fold{number}"
         engine = write(layer, described(0.5, None, {}), folder)
         figures = evaluate_speakers(engine, data / "speech", held)
         matches.append(evaluate_identification(engine, data / "speech", held))
         growths.append(identification.growth(engine, data / "speech", held))
         identifies = IdentificationSettings(identification.open_set(matches[-1][0])[1], growths[-1])
-        named = identification.figures(*matches[-1], identifies.threshold)
-        write(layer, described(figures.threshold, identifies, rates(figures) | named), folder)
+        shares = identification.figures(*matches[-1], identifies.threshold)
+        write(layer, described(figures.threshold, identifies, rates(figures) | shares), folder)
         (folder / "speakers.txt").write_text("".join(f"{speaker}\n" for speaker in held))
-        print(f"fold {number}: {figures}, {named}", file=sys.stderr, flush=True)
-        found.append(figures)
-    means = {name: float(np.mean([getattr(figures, name) for figures in found])) for name in rates(found[0])}
-    threshold, named = identification.cross_checked(matches)
+        print(f"fold {number}: {figures}, {shares}", file=sys.stderr, flush=True)
+        error_rates.append(figures)
+    means = {
+        name: float(np.mean([getattr(figures, name) for figures in error_rates])) for name in rates(error_rates[0])
+    }
+    threshold, shares = identification.cross_checked(matches)
     identifies = IdentificationSettings(threshold, float(np.mean(growths)))
-    return described(float(np.mean([figures.threshold for figures in found])), identifies, means | named)
+    return described(float(np.mean([figures.threshold for figures in error_rates])), identifies, means | shares)
 
 
-def without(read: Sequence[Utterance], given: Sequence[Crops], held: Container[str]) -> list[Crops]:
+def without(read: Sequence[Utterance], crops_: Sequence[Crops], held: Container[str]) -> list[Crops]:
     """Return the crops of the readers that are not held out."""
-    kept = np.array([utterance.speaker not in held for utterance in read])
-    chosen = [kept[part.voices % len(read)] for part in given]
-    return [Crops(part.statistics[rows], part.voices[rows]) for part, rows in zip(given, chosen, strict=True)]
+    mask = np.array([utterance.speaker not in held for utterance in read])
+    chosen = [mask[part.voices % len(read)] for part in crops_]
+    return [Crops(part.statistics[rows], part.voices[rows]) for part, rows in zip(crops_, chosen, strict=True)]
 
 
 def rates(figures: SpeakerFigures) -> dict[str, float]:
@@ -125,13 +127,13 @@ def described(
     )
 
 
-def write(layer: Projection, known: SpeakerManifest, folder: Path) -> OnnxSpeakerEngine:
+def write(layer: Projection, manifest_: SpeakerManifest, folder: Path) -> OnnxSpeakerEngine:
     """Write a net's graph and manifest to `folder` and return it as the service loads it."""
     folder.mkdir(parents=True, exist_ok=True)
     graph = speaker_graph.build(layer).SerializeToString(deterministic=True)
-    (folder / known.graph.file).write_bytes(graph)
-    known = msgspec.structs.replace(known, graph=Graph(known.graph.file, hashlib.sha256(graph).hexdigest()))
-    (folder / FILE).write_bytes(msgspec.json.format(msgspec.json.encode(known), indent=1) + b"\n")
+    (folder / manifest_.graph.file).write_bytes(graph)
+    manifest_ = msgspec.structs.replace(manifest_, graph=Graph(manifest_.graph.file, hashlib.sha256(graph).hexdigest()))
+    (folder / FILE).write_bytes(msgspec.json.format(msgspec.json.encode(manifest_), indent=1) + b"\n")
     return OnnxSpeakerEngine(folder)
 
 
@@ -141,17 +143,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, required=True, help="directory with speech/utterances.csv")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--folds", type=int, default=3, help="folds of the cross-check, 0 for none")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        read = utterances.read(given.data / "speech")
-        found = material(read)
-        if given.folds:
-            known = cross_checked(read, found, given.folds, given.data, given.out)
+        read = utterances.read(options.data / "speech")
+        crops_ = material(read)
+        if options.folds:
+            manifest_ = cross_checked(read, crops_, options.folds, options.data, options.out)
         else:
             bundled = manifest.read(models.directory("speaker_mini"))
-            known = described(bundled.threshold, bundled.identification, {})
-        write(speaker_projection.learn(found), known, given.out)
-        (given.out / "NOTICE").write_text(NOTICE)
+            manifest_ = described(bundled.threshold, bundled.identification, {})
+        write(speaker_projection.learn(crops_), manifest_, options.out)
+        (options.out / "NOTICE").write_text(NOTICE)
     except (OSError, EarshotError) as error:
         print(f"infra.lab.training.speaker: {error}", file=sys.stderr)
         return 1

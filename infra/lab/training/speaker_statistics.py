@@ -41,28 +41,32 @@ def crops(
     An utterance shorter than a block gives none.
     """
     rng = np.random.default_rng([seed, speed])
-    found, voices = [], []
+    features, voices = [], []
     for voice, utterance in enumerate(utterances):
         samples = at_speed(utterance.samples, speed)
         if channel:
             samples = through_channel(samples, SAMPLE_RATE, rng)
         for statistics in _cropped(*_blocks(trunk, samples), rng):
-            found.append(statistics.astype(np.float16))
+            features.append(statistics.astype(np.float16))
             voices.append(voice)
-    return Crops(np.array(found), np.array(voices))
+    return Crops(np.array(features), np.array(voices))
 
 
 def _blocks(trunk: onnxruntime.InferenceSession, samples: Floats) -> tuple[Floats, Floats]:
     """Return (mean, mean square) over time of every feature in each block, float32[blocks, features] both."""
-    maps = [found[0] for found in trunk.run(None, {"samples": samples[np.newaxis]})]
+    maps = [feature_map[0] for feature_map in trunk.run(None, {"samples": samples[np.newaxis]})]
     count = maps[0].shape[1] // BLOCK
     means: list[Floats] = []
     squares: list[Floats] = []
-    for found, stride in zip(maps, STRIDES, strict=True):
+    for feature_map, stride in zip(maps, STRIDES, strict=True):
         columns = BLOCK // stride
-        blocks = found[:, : count * columns].reshape(len(found), count, columns, found.shape[2]).swapaxes(0, 1)
-        for kept, values in ((means, blocks), (squares, blocks**2)):
-            kept.append(values.mean(axis=2).reshape(count, len(found) * found.shape[2]))
+        blocks = (
+            feature_map[:, : count * columns]
+            .reshape(len(feature_map), count, columns, feature_map.shape[2])
+            .swapaxes(0, 1)
+        )
+        for sums, values in ((means, blocks), (squares, blocks**2)):
+            sums.append(values.mean(axis=2).reshape(count, len(feature_map) * feature_map.shape[2]))
     return np.concatenate(means, axis=1), np.concatenate(squares, axis=1)
 
 

@@ -30,8 +30,8 @@ def maps(graph: Builder) -> list[str]:
     One map is the log-mel image, the others are outputs of LAYERS. The weights are YAMNet's own.
     """
     directory = models.directory()
-    known = manifest.read(directory)
-    yamnet = onnx.load_from_string(runtime.read_file(directory / known.graph.file, known.graph.sha256))
+    manifest_ = manifest.read(directory)
+    yamnet = onnx.load_from_string(runtime.read_file(directory / manifest_.graph.file, manifest_.graph.sha256))
     last = next(index for index, node in enumerate(yamnet.graph.node) if node.output[0] == LAYERS[-1])
     nodes = yamnet.graph.node[: last + 1]
     _log_mel(graph)
@@ -55,13 +55,13 @@ def session() -> onnxruntime.InferenceSession:
 def model(graph: Builder, name: str, outputs: list[onnx.ValueInfoProto]) -> onnx.ModelProto:
     """Return the graph with its input, `samples`, as a model."""
     samples = helper.make_tensor_value_info("samples", TensorProto.FLOAT, ["n", "length"])
-    made: onnx.ModelProto = helper.make_model(
+    graph_model: onnx.ModelProto = helper.make_model(
         helper.make_graph(graph.nodes, name, [samples], outputs, graph.constants),
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=IR_VERSION,
         producer_name="earshot",
     )
-    return made
+    return graph_model
 
 
 def _log_mel(graph: Builder) -> None:

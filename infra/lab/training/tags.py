@@ -66,17 +66,17 @@ def learn(positives: Sequence[Windows], negatives: Negatives, false_per_minute: 
     if len(positives) < FEWEST:
         raise BadRequest(f"{len(positives)} recordings of the sound are too few to learn it from: {FEWEST} are needed")
     within = heads.space(negatives.embeddings)
-    own, others = held_out(positives, negatives, within)
+    positive_logits, others = held_out(positives, negatives, within)
     left_out: list[str] = []
     # One at a time: without the sound itself a head tells better what is merely alike.
-    while len(left_out) < MOST_SAME and (same := _same(own, others, negatives)):
+    while len(left_out) < MOST_SAME and (same := _same(positive_logits, others, negatives)):
         left_out.append(same)
         negatives = negatives.without(left_out)
-        own, others = held_out(positives, negatives, within)
+        positive_logits, others = held_out(positives, negatives, within)
     point = _point(others, negatives, false_per_minute)
     head = heads.learn(positives, negatives.embeddings, negatives.weights, within)
     head[-1] -= point
-    return Learnt(head, _figures(own, others, negatives, point), tuple(left_out))
+    return Learnt(head, _figures(positive_logits, others, negatives, point), tuple(left_out))
 
 
 def held_out(positives: Sequence[Windows], negatives: Negatives, within: Space) -> tuple[Doubles, Doubles]:
@@ -86,22 +86,24 @@ def held_out(positives: Sequence[Windows], negatives: Negatives, within: Space) 
         (the highest of each positive recording, float64[recordings]; of each negative window, float64[windows])
     """
     folds = folds_of(len(positives))
-    own, others = np.zeros(len(positives)), np.zeros(len(negatives.embeddings))
+    positive_logits, others = np.zeros(len(positives)), np.zeros(len(negatives.embeddings))
     for fold in range(FOLDS):
         out = negatives.fold == fold
-        kept = [recording for recording, held in zip(positives, folds, strict=True) if held != fold]
-        head = heads.learn(kept, negatives.embeddings[~out], negatives.weights[~out], within)
+        training = [recording for recording, held in zip(positives, folds, strict=True) if held != fold]
+        head = heads.learn(training, negatives.embeddings[~out], negatives.weights[~out], within)
         others[out] = heads.logits(head, negatives.embeddings[out])
         for number in np.flatnonzero(folds == fold).tolist():
-            own[number] = heads.logits(head, positives[number].embeddings).max()
-    return own, others
+            positive_logits[number] = heads.logits(head, positives[number].embeddings).max()
+    return positive_logits, others
 
 
-def _same(own: Doubles, others: Doubles, negatives: Negatives) -> str | None:
+def _same(positive_logits: Doubles, others: Doubles, negatives: Negatives) -> str | None:
     """Return the label of the background that is the sound itself, if there is one."""
     begins = np.flatnonzero(np.diff(negatives.recording, prepend=-1))
     highest, labels = np.maximum.reduceat(others, begins), negatives.label[begins]
-    above = {str(label): float((highest[labels == label][:, None] >= own).mean()) for label in np.unique(labels)}
+    above = {
+        str(label): float((highest[labels == label][:, None] >= positive_logits).mean()) for label in np.unique(labels)
+    }
     above.pop(GIVEN, None)
     nearest = max(above, key=above.__getitem__, default=None)
     return nearest if nearest is not None and above[nearest] > SAME else None
@@ -115,21 +117,21 @@ def _point(logits: Doubles, negatives: Negatives, false_per_minute: float) -> fl
     return min(lowest_point(logits, truth, 0, false_per_minute), float(logits.max()) + 1e-3)
 
 
-def _figures(own: Doubles, others: Doubles, negatives: Negatives, point: float) -> Figures:
+def _figures(positive_logits: Doubles, others: Doubles, negatives: Negatives, point: float) -> Figures:
     begins = np.flatnonzero(np.diff(negatives.recording, prepend=-1))
-    highest = np.concatenate((own, np.maximum.reduceat(others, begins)))
-    given, behind = negatives.minutes
+    highest = np.concatenate((positive_logits, np.maximum.reduceat(others, begins)))
+    own_minutes, behind = negatives.minutes
 
     def false(counted: Bools, minutes: float) -> float:
         events = false_events_from(others, ~counted, negatives.recording, np.array([point]))
         return float(events[0]) / minutes if minutes else float("nan")
 
     return Figures(
-        clips=len(own),
-        recall=float((own >= point).mean()),
-        average_precision=average_precision(highest, np.arange(len(highest)) < len(own)),
-        false_on_given=false(negatives.label == GIVEN, given),
-        given_minutes=given,
+        clips=len(positive_logits),
+        recall=float((positive_logits >= point).mean()),
+        average_precision=average_precision(highest, np.arange(len(highest)) < len(positive_logits)),
+        false_on_given=false(negatives.label == GIVEN, own_minutes),
+        given_minutes=own_minutes,
         false_on_background=false(negatives.label != GIVEN, behind),
         background_minutes=behind,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -16,12 +15,6 @@ from infra.db.database import Database
 from tests import postgres
 
 T = TypeVar("T")
-
-
-@pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("EARSHOT_") and name != postgres.NAMED]:
-        monkeypatch.delenv(name)
 
 
 @pytest.fixture(scope="session")

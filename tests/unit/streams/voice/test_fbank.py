@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -11,23 +12,13 @@ from streams.models.protocol import Floats
 from streams.voice.fbank import fbank, tables
 from streams.voice.manifest import FbankInput
 from tests.audio import noise
+from tests.unit.streams.voice.speakers import TITANET
 from topics.errors import AudioError
 
 RATE = 16_000
 KALDI = FbankInput(RATE, 8000, 160_000)
 WESPEAKER = FbankInput(RATE, 8000, 160_000, window="hamming", scale=32768.0)
-NEMO = FbankInput(
-    RATE,
-    8000,
-    160_000,
-    window="hann",
-    remove_dc=False,
-    low_hz=0.0,
-    mel="slaney",
-    normalisation="mean-variance",
-    layout="bands-frames",
-)
-
+NEMO = msgspec.structs.replace(TITANET, max_samples=160_000)
 
 #: What a bad microphone adds to every sample.
 OFFSET = np.float32(0.02)

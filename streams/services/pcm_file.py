@@ -14,10 +14,10 @@ from streams.audio.decode import open_file
 from streams.audio.resample import Resampler
 from streams.audio.wav import SAMPLE_BYTES
 from streams.models.protocol import Floats
+from streams.voice.speech_segments import RATE
 from topics.errors import AudioError
 from topics.media import Media
 
-RATE: Final = 16_000
 #: Samples that are read at a time: a run that is stopped ends after at most one block.
 BLOCK: Final = 4 * RATE
 

@@ -24,9 +24,10 @@ class SpeechSegment(msgspec.Struct, frozen=True):
 
 
 class Hysteresis(msgspec.Struct, frozen=True):
-    """How probabilities become segments; the defaults are those of `get_speech_timestamps` in silero-vad.
+    """How probabilities become segments.
 
-    https://github.com/snakers4/silero-vad/blob/master/src/silero_vad/utils_vad.py
+    The default thresholds, least speech and padding are those of silero-vad's `get_speech_timestamps`
+    (https://github.com/snakers4/silero-vad/blob/master/src/silero_vad/utils_vad.py), which has half the least silence.
     """
 
     #: Speech begins with a frame of at least `on`, and ends where frames below `off` last for `min_silence_s`.

@@ -19,13 +19,12 @@ from infra import models
 from streams.clients.transcriptions import TranscriptionClient
 from streams.models.protocol import Floats
 from streams.services import speech
-from streams.services.pcm_file import RATE
 from streams.services.service import RunSummary
 from streams.services.speaker_names import SpeakerNames, unknown_names
 from streams.services.speech import SpeechService
 from streams.voice.activity import SileroDetector, bundled_detector
 from streams.voice.speaker_engine import OnnxSpeakerEngine, SpeakerEngine
-from streams.voice.speech_segments import FRAME
+from streams.voice.speech_segments import FRAME, RATE
 from tests.audio import encoded
 from tests.recordings import TWO_READERS
 from tests.unit.streams.clients.http_engine import Asked, HttpEngine, reply

@@ -206,7 +206,7 @@ def test_what_came_in_time_is_there() -> None:
         return reply({"text": "here"}) if length > 7 else None
 
     data = recorded(talk((0, 8.0), (None, 2.0), (1, 5.0)))
-    found = written(with_anna_and_bob(), HttpEngine(first_only), timeout_s=0.3, data=data, piece_s=9.0)
+    found = written(with_anna_and_bob(), HttpEngine(first_only), timeout_s=1.0, data=data, piece_s=9.0)
     assert found == ["here", ""]
 
 

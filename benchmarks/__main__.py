@@ -35,8 +35,8 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     return chosen
 
 
-def keep(file: Path, setup: Setup, rows: Sequence[Row]) -> None:
-    """Append the rows to a file, with what they belong to."""
+def append_rows(file: Path, setup: Setup, rows: Sequence[Row]) -> None:
+    """Append the rows to a file, each a line of JSON with time, commit and setup."""
     at, commit = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), table.commit()
     with file.open("ab") as lines:
         for row in rows:
@@ -44,7 +44,7 @@ def keep(file: Path, setup: Setup, rows: Sequence[Row]) -> None:
 
 
 def main() -> int:
-    """Measure what was asked for; 1 when a bar is missed."""
+    """Run the measurements; return 1 when a bar is missed."""
     chosen = arguments(sys.argv[1:])
     kafka = chosen.kafka and all(map(shutil.which, ("java", "mvn")))
     if chosen.kafka and not kafka:
@@ -57,7 +57,7 @@ def main() -> int:
             rows.append(row)
             print(table.line(row), flush=True)
     if chosen.json is not None:
-        keep(chosen.json, setup, rows)
+        append_rows(chosen.json, setup, rows)
     return 1 if any(row.met is False for row in rows) else 0
 
 

@@ -9,15 +9,15 @@ import pybase64
 
 RATE: Final = 16_000
 CONTENT_TYPE: Final = f"audio/x-raw; rate={RATE}; format=s16le"
-#: 0.5 s of 16-bit mono: "a 16 KB chunk".
+#: 0.5 s of 16-bit mono, about 16 KB.
 CHUNK_BYTES: Final = RATE
 SECONDS: Final = 0.5
-#: Different chunks of a stream; they come round again.
+#: Different chunks of a stream, repeated in turn.
 DISTINCT: Final = 4
 
 
 def chunk(stream: int, number: int, size: int = CHUNK_BYTES) -> bytes:
-    """Return a chunk of a stream: white noise, which costs a model what any audio costs it."""
+    """Return a chunk of a stream: white noise, which takes a model as long as any other audio."""
     return random.Random(f"{stream}-{number % DISTINCT}").randbytes(size)
 
 

@@ -1,4 +1,4 @@
-"""A client of the service as light as can be: requests built beforehand, answers read with one expression."""
+"""A client that costs little CPU: requests are built beforehand, answers are read with one regular expression."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from benchmarks import audio
 from benchmarks.plans import Target
-from benchmarks.wire import Connection, request
+from benchmarks.wire import HttpConnection, request
 
 _SESSION: Final = re.compile(rb'"session_id":"(\w+)"')
 _COUNT: Final = re.compile(rb'"page":\{"count":([0-9]+)')
@@ -15,14 +15,14 @@ _TOKEN: Final = re.compile(rb'"next_token":"([^"]+)"')
 
 
 class LoadError(Exception):
-    """The server answered something else than it should; the measurement is worth nothing."""
+    """The server gave an unexpected answer, so the measurement is worth nothing."""
 
 
-def found(pattern: re.Pattern[bytes], answer: bytes) -> str:
-    """Return what a pattern finds in an answer.
+def extract(pattern: re.Pattern[bytes], answer: bytes) -> str:
+    """Return the first group of a pattern in an answer.
 
     Raises:
-        LoadError: nothing.
+        LoadError: the pattern does not occur.
     """
     match = pattern.search(answer)
     if match is None:
@@ -30,18 +30,18 @@ def found(pattern: re.Pattern[bytes], answer: bytes) -> str:
     return match[1].decode("ascii")
 
 
-class Client:
+class LoadClient:
     """One connection that works on one session after another."""
 
-    def __init__(self, connection: Connection, target: Target) -> None:
+    def __init__(self, connection: HttpConnection, target: Target) -> None:
         self.connection = connection
         self.target = target
         self.session = ""
 
     @classmethod
-    async def connect(cls, target: Target) -> Client:
+    async def connect(cls, target: Target) -> LoadClient:
         """Connect."""
-        return cls(await Connection.open(target.port), target)
+        return cls(await HttpConnection.open(target.port), target)
 
     async def ask(self, *parts: bytes) -> bytes:
         """Send a request and return the body of its answer.
@@ -55,25 +55,25 @@ class Client:
         return answer
 
     async def create(self, kind: str) -> str:
-        """Create a session and stay with it."""
+        """Create a session, which later calls use; return its id."""
         body = f'{{"type":"{kind}","content_type":"{audio.CONTENT_TYPE}"}}'.encode("ascii")
         head = request("POST", "/audio_sessions/", len(body), f"X-Api-Key: {self.target.key}\r\n")
-        self.session = found(_SESSION, await self.ask(head, body))
+        self.session = extract(_SESSION, await self.ask(head, body))
         return self.session
 
     def uploads(self, bodies: list[bytes], chunks: int) -> list[tuple[bytes, bytes]]:
-        """Return the requests of the first chunks; the bodies come round again."""
+        """Return the upload requests of the first `chunks` chunks, with the bodies repeated in turn."""
         path = f"/audio_sessions/{self.session}/chunks/"
         turn = [bodies[number % len(bodies)] for number in range(chunks)]
         return [(request("PUT", f"{path}{number}", len(body)), body) for number, body in enumerate(turn)]
 
     async def windows(self, first: int) -> int:
-        """Wait for windows from `first` on; return how many there are now in a page, 0 when nothing is awaited."""
+        """Wait for windows from `first` on; return how many the page has, 0 when none are to come."""
         answer = await self.ask(request("GET", f"/audio_sessions/{self.session}/status?offset={first}"))
-        return int(found(_COUNT, answer))
+        return int(extract(_COUNT, answer))
 
     async def follow(self, token: str) -> tuple[int, str]:
         """Wait for the page of a token, "" for the first; return its windows and the next token."""
         query = f"?next_token={token}" if token else ""
         answer = await self.ask(request("GET", f"/audio_sessions/{self.session}/status{query}"))
-        return int(found(_COUNT, answer)), found(_TOKEN, answer)
+        return int(extract(_COUNT, answer)), extract(_TOKEN, answer)

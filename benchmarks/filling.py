@@ -1,7 +1,7 @@
-"""Sessions with many windows, put onto the log of a service that does not run yet.
+"""Sessions with many windows, written to the log before the service starts.
 
-This is a short cut, only for throw-away directories: an opening and the results of an analysis that never ran are
-appended to the topics as the service would have. When it starts it folds them into its tables like any others.
+A short cut for temporary directories: records of an opening and of results that no model scored are appended to the
+topics as the service would have done. When it starts, it folds them into its tables like any others.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from topics.sessions.records import Cursor, Opened, Scored
 
 RETENTION_MS: Final = 24 * 3600 * 1000
 RECORD_WINDOWS: Final = 1024
-#: Tags found in each window.
+#: Tags above their operating points in each window.
 FOUND: Final = 3
 
 
 def fill(data: Path, sizes: Iterable[int]) -> list[str]:
-    """Make a session with each number of windows; return their ids."""
+    """Write one session for each number of windows; return their ids."""
     return asyncio.run(_fill(data, list(sizes)))
 
 
@@ -46,14 +46,14 @@ async def _fill(data: Path, sizes: list[int]) -> list[str]:
 
 
 async def _session(log: EmbeddedLog, session: str, size: int) -> None:
-    manifest_ = manifest.read(models.directory("yamnet"))
-    some = scores(len(manifest_.tags), RECORD_WINDOWS)
+    model = manifest.read(models.directory("yamnet"))
+    some = scores(len(model.tags), RECORD_WINDOWS)
     partition, key = keys.partition_of(session, EMBEDDED_PARTITIONS), session.encode("ascii")
     opened = Opened("fill", "stream", audio.CONTENT_TYPE, "fill", SESSIONS.window_ms, SESSIONS.hop_ms)
     await log.append(COMMANDS, partition, key, codec.encode(opened))
     for first in range(0, size, RECORD_WINDOWS):
-        packed = some[: (size - first) * len(manifest_.tags)]
-        await log.append(RESULTS, partition, key, codec.encode(Scored(first, manifest_.model_id, packed, Cursor())))
+        packed = some[: (size - first) * len(model.tags)]
+        await log.append(RESULTS, partition, key, codec.encode(Scored(first, model.model_id, packed, Cursor())))
 
 
 def scores(tags: int, windows: int) -> bytes:

@@ -1,7 +1,7 @@
-"""The load process: `python -m benchmarks.load` reads a plan from standard input, carries it out, prints a `Sample`.
+"""The load process: `python -m benchmarks.load` reads a plan from standard input, runs it, prints a `Sample`.
 
-It reads the CPU of the processes that it loads at the first measured request, and again when they have come to rest
-after the last one, so that work which an answer did not wait for is counted too.
+It reads the CPU time of the loaded processes before the first measured request and again when they have come to rest
+after the last one, so that work done after the answers is counted too.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ import msgspec
 import uvloop
 
 from benchmarks import audio, procfs
-from benchmarks.client import Client
+from benchmarks.client import LoadClient
 from benchmarks.measures import Sample
-from benchmarks.plans import AnyPlan, Idle, Live, Paced, Reads, Target, Uploads
+from benchmarks.plans import AnyPlan, IdlePlan, LivePlan, PacedPlan, ReadPlan, Target, UploadPlan
 from benchmarks.wire import request
 
-#: How long the loaded processes get to come to rest.
+#: Seconds for the loaded processes to come to rest.
 REST_SECONDS: Final = 0.3
 
 Work = Callable[[], Awaitable[object]]
 
 
-async def measured(target: Target, work: Sequence[Work], done: int) -> Sample:
-    """Do all of `work` at once and say what it cost."""
+async def measure_load(target: Target, work: Sequence[Work], done: int) -> Sample:
+    """Do all of `work` at once; return the sample, whose count is `done`."""
     gc.collect()
     gc.disable()
     cpu, broker, began = procfs.cpu_seconds(target.pids), procfs.cpu_seconds(target.brokers), time.perf_counter()
@@ -41,9 +41,9 @@ async def measured(target: Target, work: Sequence[Work], done: int) -> Sample:
     return Sample(done, seconds, spent, procfs.cpu_seconds(target.brokers) - broker)
 
 
-async def clients(target: Target, count: int, kind: str = "") -> list[Client]:
-    """Return connected clients, each with a fresh session when `kind` is given."""
-    connected = [await Client.connect(target) for _ in range(count)]
+async def clients(target: Target, count: int, kind: str = "") -> list[LoadClient]:
+    """Return connected clients, each with a new session when `kind` is given."""
+    connected = [await LoadClient.connect(target) for _ in range(count)]
     if kind:
         await asyncio.gather(*(client.create(kind) for client in connected))
     return connected
@@ -54,23 +54,23 @@ def bodies(stream: int) -> list[bytes]:
     return [audio.body(stream, number) for number in range(audio.DISTINCT)]
 
 
-async def uploads(plan: Uploads) -> Sample:
-    """See `plans.Uploads`."""
+async def run_uploads(plan: UploadPlan) -> Sample:
+    """Upload chunks to file sessions as fast as they are acknowledged, and count chunks."""
 
-    async def one(client: Client, requests: list[tuple[bytes, bytes]]) -> None:
+    async def one(client: LoadClient, requests: list[tuple[bytes, bytes]]) -> None:
         for head, body in requests:
             await client.ask(head, body)
 
     connected = await clients(plan.target, plan.connections, "file")
     work = [partial(one, client, client.uploads(bodies(n), plan.chunks)) for n, client in enumerate(connected)]
-    return await measured(plan.target, work, plan.connections * plan.chunks)
+    return await measure_load(plan.target, work, plan.connections * plan.chunks)
 
 
-async def live(plan: Live) -> Sample:
-    """See `plans.Live`."""
+async def run_live(plan: LivePlan) -> Sample:
+    """Upload chunks to stream sessions at full speed, read windows in bursts, and count windows."""
     last = plan.chunks - 1
 
-    async def one(client: Client, requests: list[tuple[bytes, bytes]]) -> None:
+    async def one(client: LoadClient, requests: list[tuple[bytes, bytes]]) -> None:
         read = 0
         for number, (head, body) in enumerate(requests):
             await client.ask(head, body)
@@ -80,15 +80,15 @@ async def live(plan: Live) -> Sample:
 
     connected = await clients(plan.target, plan.streams, "stream")
     work = [partial(one, client, client.uploads(bodies(n), plan.chunks)) for n, client in enumerate(connected)]
-    return await measured(plan.target, work, plan.streams * last)
+    return await measure_load(plan.target, work, plan.streams * last)
 
 
-async def reads(plan: Reads) -> Sample:
-    """See `plans.Reads`; connections begin at different paths."""
+async def run_reads(plan: ReadPlan) -> Sample:
+    """Read all paths over each connection, which begin at different paths, and count reads."""
     heads = [request("GET", path) for path in plan.paths]
     latencies: list[float] = []
 
-    async def one(client: Client, first: int) -> None:
+    async def one(client: LoadClient, first: int) -> None:
         for step in range(len(heads) * plan.rounds):
             began = time.perf_counter()
             await client.ask(heads[(first + step) % len(heads)])
@@ -97,29 +97,29 @@ async def reads(plan: Reads) -> Sample:
     connected = await clients(plan.target, plan.connections)
     apart = max(1, len(heads) // plan.connections)
     work = [partial(one, client, number * apart) for number, client in enumerate(connected)]
-    sample = await measured(plan.target, work, plan.connections * len(heads) * plan.rounds)
+    sample = await measure_load(plan.target, work, plan.connections * len(heads) * plan.rounds)
     return msgspec.structs.replace(sample, latencies=tuple(latencies))
 
 
-async def paced(plan: Paced) -> Sample:
-    """See `plans.Paced`; the streams begin evenly spread over one chunk's time."""
+async def run_paced(plan: PacedPlan) -> Sample:
+    """Stream at the pace of real time, starts spread evenly over one chunk's time, and count windows read."""
     chunks = int(plan.seconds / audio.SECONDS)
     latencies: list[float] = []
 
-    async def write(client: Client, requests: list[tuple[bytes, bytes]], begin: float, acked: list[float]) -> None:
+    async def write(client: LoadClient, requests: list[tuple[bytes, bytes]], begin: float, acked: list[float]) -> None:
         for number, (head, body) in enumerate(requests):
             # By the clock, not by the last answer: a slow answer must not slow the stream down.
             await asyncio.sleep(max(0.0, begin + number * audio.SECONDS - time.perf_counter()))
             await client.ask(head, body)
             acked.append(time.perf_counter())
 
-    async def follow(client: Client, acked: list[float]) -> None:
+    async def follow(client: LoadClient, acked: list[float]) -> None:
         window, token = 0, ""
         while window < chunks - 1:
             count, token = await client.follow(token)
             now = time.perf_counter()
             # Window i is complete with chunk i + 1; its answer may overtake that chunk's own.
-            latencies.extend(_late(now, acked, number + 1) for number in range(window, window + count))
+            latencies.extend(_latency_ms(now, acked, number + 1) for number in range(window, window + count))
             window += count
 
     writers = await clients(plan.target, plan.streams, "stream")
@@ -132,19 +132,19 @@ async def paced(plan: Paced) -> Sample:
         acked: list[float] = []
         at = begin + number * audio.SECONDS / plan.streams
         work += [partial(write, writer, requests[number], at, acked), partial(follow, reader, acked)]
-    sample = await measured(plan.target, work, plan.streams * (chunks - 1))
+    sample = await measure_load(plan.target, work, plan.streams * (chunks - 1))
     return msgspec.structs.replace(sample, latencies=tuple(latencies))
 
 
-def _late(now: float, acked: list[float], number: int) -> float:
+def _latency_ms(now: float, acked: list[float], number: int) -> float:
     return 1000 * (now - acked[number]) if number < len(acked) else 0.0
 
 
-async def idle(plan: Idle) -> Sample:
-    """See `plans.Idle`."""
+async def run_idle(plan: IdlePlan) -> Sample:
+    """Create stream sessions, upload one short chunk to each, and count sessions."""
     body = audio.body(0, 0, 1024)
 
-    async def one(client: Client, sessions: int) -> None:
+    async def one(client: LoadClient, sessions: int) -> None:
         for _ in range(sessions):
             await client.create("stream")
             await client.ask(*client.uploads([body], 1)[0])
@@ -152,29 +152,29 @@ async def idle(plan: Idle) -> Sample:
     connected = await clients(plan.target, plan.connections)
     each = plan.sessions // plan.connections
     work = [partial(one, client, each) for client in connected]
-    return await measured(plan.target, work, each * plan.connections)
+    return await measure_load(plan.target, work, each * plan.connections)
 
 
-async def carry_out(plan: AnyPlan) -> Sample:
-    """Do what a plan says."""
+async def run_plan(plan: AnyPlan) -> Sample:
+    """Run a plan and return its sample."""
     match plan:
-        case Live():
-            return await live(plan)
-        case Uploads():
-            return await uploads(plan)
-        case Reads():
-            return await reads(plan)
-        case Paced():
-            return await paced(plan)
-        case Idle():
-            return await idle(plan)
+        case LivePlan():
+            return await run_live(plan)
+        case UploadPlan():
+            return await run_uploads(plan)
+        case ReadPlan():
+            return await run_reads(plan)
+        case PacedPlan():
+            return await run_paced(plan)
+        case IdlePlan():
+            return await run_idle(plan)
 
 
 def main() -> None:
-    """Read a plan, carry it out, print what it cost."""
+    """Read a plan from standard input, run it, and print its sample."""
     plan = msgspec.json.decode(sys.stdin.buffer.read(), type=AnyPlan)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        sample = runner.run(carry_out(plan))
+        sample = runner.run(run_plan(plan))
     sys.stdout.buffer.write(msgspec.json.encode(sample))
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-#: Ratios are per second of CPU of the contender's own processes; the other clock stands beside.
+#: Ratios are by CPU time of the contender's own processes; the ratio by wall clock stands beside.
 CPU: Final = "cpu"
 WALL: Final = "wall"
 
@@ -22,7 +22,7 @@ class Sample(msgspec.Struct, frozen=True):
     #: CPU seconds of the contender's own processes, and of the broker.
     cpu: float
     broker: float = 0.0
-    #: Milliseconds of single events, where they were asked for.
+    #: Milliseconds of single events, where the plan measures them.
     latencies: tuple[float, ...] = ()
 
     @property
@@ -37,7 +37,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One line of the table: a median with the lowest and the highest, and what stands beside it."""
+    """One line of the table: a median with the lowest and the highest value, and further figures beside it."""
 
     name: str
     value: float
@@ -61,13 +61,13 @@ Contender = Callable[[], Sample]
 
 
 def alternate(ours: Contender, bare: Contender, pairs: int) -> list[tuple[Sample, Sample]]:
-    """Warm both up, then run them in turn, so that what disturbs the machine disturbs both."""
+    """Warm both up, then run them in turn, so that a disturbance of the machine affects both."""
     ours(), bare()
     return [(ours(), bare()) for _ in range(pairs)]
 
 
 def ratio_row(name: str, pairs: Sequence[tuple[Sample, Sample]], unit: str, bar: float | None = None) -> Row:
-    """Return the row of ours over bare by CPU-second; `unit` names what is done."""
+    """Return the row of ours over bare, both per CPU-second; `unit` names the work."""
     ratios = [ours.per_cpu / bare.per_cpu for ours, bare in pairs]
     beside = {
         "wall ratio": median(ours.per_second / bare.per_second for ours, bare in pairs),
@@ -89,6 +89,6 @@ def value_row(
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Return the smallest value that `share` of all do not exceed."""
+    """Return the smallest value that a share of all values, 0..1, do not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

@@ -1,4 +1,4 @@
-"""What the load process is told to do, as JSON on its standard input; it answers with a `Sample`."""
+"""Plans for the load process, sent as JSON to its standard input; it answers with a `Sample`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Target(msgspec.Struct, frozen=True):
-    """Who is loaded: a port on this machine, and the processes whose CPU counts."""
+    """The server under load: its port on this machine, and the processes whose CPU time counts."""
 
     port: int
     pids: tuple[int, ...]
@@ -14,13 +14,13 @@ class Target(msgspec.Struct, frozen=True):
     key: str = ""
 
 
-class Plan(msgspec.Struct, frozen=True, tag=True):
+class LoadPlan(msgspec.Struct, frozen=True, tag=True):
     """Base of all plans."""
 
     target: Target
 
 
-class Live(Plan, frozen=True):
+class LivePlan(LoadPlan, frozen=True):
     """Live streams at full speed, windows read as they come; done = windows.
 
     A client sends `burst` chunks of 0.5 s, then waits until all but the newest `burst` windows can be read.
@@ -31,22 +31,22 @@ class Live(Plan, frozen=True):
     burst: int = 8
 
 
-class Uploads(Plan, frozen=True):
-    """File sessions, one a connection, that take chunks as fast as they are acknowledged; done = chunks."""
+class UploadPlan(LoadPlan, frozen=True):
+    """File sessions, one for each connection, with chunks as fast as they are acknowledged; done = chunks."""
 
     connections: int
     chunks: int
 
 
-class Reads(Plan, frozen=True):
-    """GET requests, each connection through all paths in its own order; done = reads."""
+class ReadPlan(LoadPlan, frozen=True):
+    """GET requests: each connection reads all paths, each from another one on; done = reads."""
 
     connections: int
     paths: tuple[str, ...]
     rounds: int = 1
 
 
-class Paced(Plan, frozen=True):
+class PacedPlan(LoadPlan, frozen=True):
     """Live streams at the pace of real time, each with a reader that waits for every window; done = windows.
 
     `latencies` are milliseconds from the acknowledgement of the chunk that completes a window until the window is read.
@@ -56,11 +56,11 @@ class Paced(Plan, frozen=True):
     seconds: float
 
 
-class Idle(Plan, frozen=True):
+class IdlePlan(LoadPlan, frozen=True):
     """Stream sessions that get one short chunk and nothing more; done = sessions."""
 
     sessions: int
     connections: int = 16
 
 
-AnyPlan = Live | Uploads | Reads | Paced | Idle
+AnyPlan = LivePlan | UploadPlan | ReadPlan | PacedPlan | IdlePlan

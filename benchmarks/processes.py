@@ -1,4 +1,4 @@
-"""Everything that runs beside the benchmark: the service, its bare counterparts, the load, and Kafka."""
+"""The processes that the benchmark starts: the service, its bare counterparts, the load, and Kafka."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ READY_SECONDS: Final = 60.0
 
 
 class BenchmarkError(Exception):
-    """A process of the benchmark did not do its part."""
+    """A process of the benchmark failed."""
 
 
-class Server:
+class ServerProcess:
     """A process that serves HTTP on a port of this machine."""
 
     def __init__(self, module: str, *arguments: str, port: int, log: Path, settings: Mapping[str, str]) -> None:
@@ -48,18 +48,18 @@ class Server:
 
     @property
     def pid(self) -> int:
-        """The process."""
+        """The process id."""
         return self.process.pid
 
     def target(self, brokers: tuple[int, ...] = ()) -> Target:
-        """Return what a plan needs to load this server."""
+        """Return this server as the target of a plan."""
         return Target(self.port, (self.pid,), brokers, KEY)
 
     def wait(self, path: str = "/readyz") -> None:
         """Wait until a path answers 200.
 
         Raises:
-            BenchmarkError: the process ended, or is not ready in time; with the end of its log.
+            BenchmarkError: the process ended, or is not ready in time; the message has the end of its log.
         """
         deadline = time.monotonic() + READY_SECONDS
         while _status(self.port, path) != 200:
@@ -98,7 +98,7 @@ def get(port: int, path: str) -> bytes:
 
 
 @contextmanager
-def service(directory: Path, **settings: str) -> Iterator[Server]:
+def service(directory: Path, **settings: str) -> Iterator[ServerProcess]:
     """Run `earshot serve` with its data under `directory`, ready when this yields."""
     port = free_port()
     chosen = {
@@ -111,29 +111,33 @@ def service(directory: Path, **settings: str) -> Iterator[Server]:
     }
     environment = {f"EARSHOT_{name.upper()}": value for name, value in chosen.items()}
     log = directory.with_name(f"{directory.name}.log")
-    with _ready(Server("infra.cli", "serve", port=port, log=log, settings=environment)) as server:
+    with _ready(ServerProcess("infra.cli", "serve", port=port, log=log, settings=environment)) as server:
         yield server
 
 
 @contextmanager
-def bare(module: str, directory: Path, *arguments: str) -> Iterator[Server]:
+def bare(module: str, directory: Path, *arguments: str) -> Iterator[ServerProcess]:
     """Run a bare counterpart, `python -m benchmarks.bare.MODULE PORT ARGUMENT...`, ready when this yields."""
     port = free_port()
     log = directory / f"{module}.log"
-    with _ready(Server(f"benchmarks.bare.{module}", str(port), *arguments, port=port, log=log, settings={})) as server:
+    with _ready(
+        ServerProcess(f"benchmarks.bare.{module}", str(port), *arguments, port=port, log=log, settings={})
+    ) as server:
         yield server
 
 
 @contextmanager
-def engines(directory: Path, port: int) -> Iterator[Server]:
+def engines(directory: Path, port: int) -> Iterator[ServerProcess]:
     """Run `earshot engines`, ready when this yields."""
-    server = Server("infra.cli", "engines", "--port", str(port), port=port, log=directory / "engines.log", settings={})
+    server = ServerProcess(
+        "infra.cli", "engines", "--port", str(port), port=port, log=directory / "engines.log", settings={}
+    )
     with _ready(server, "/healthz"):
         yield server
 
 
 @contextmanager
-def _ready(server: Server, path: str = "/readyz") -> Iterator[Server]:
+def _ready(server: ServerProcess, path: str = "/readyz") -> Iterator[ServerProcess]:
     try:
         server.wait(path)
         yield server
@@ -145,19 +149,19 @@ def _ready(server: Server, path: str = "/readyz") -> Iterator[Server]:
 def kafka() -> Iterator[tuple[str, tuple[int, ...]]]:
     """Run an empty single-node Kafka; yield its address and its processes."""
     before = procfs.descendants(os.getpid())
-    with workplace() as directory, KafkaCluster(directory, port=None) as cluster:
+    with temporary_directory() as directory, KafkaCluster(directory, port=None) as cluster:
         yield cluster.bootstrap, tuple(procfs.descendants(os.getpid()) - before)
 
 
 @contextmanager
-def workplace() -> Iterator[Path]:
-    """Yield a directory that is gone afterwards."""
+def temporary_directory() -> Iterator[Path]:
+    """Yield a directory that is deleted afterwards."""
     with tempfile.TemporaryDirectory(prefix="earshot-bench-") as directory:
         yield Path(directory)
 
 
 def run_load(plan: AnyPlan) -> Sample:
-    """Carry a plan out in a process of its own."""
+    """Run a plan in a process of its own."""
     return _answer("benchmarks.load", plan=msgspec.json.encode(plan))
 
 

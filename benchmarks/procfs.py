@@ -1,4 +1,4 @@
-"""What Linux tells of processes: CPU seconds, memory, bytes written."""
+"""Figures of processes from Linux's /proc: CPU seconds, memory, bytes written."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 def descendants(pid: int) -> set[int]:
-    """Return the process and all processes that it started, as far as they live."""
+    """Return the ids of a process and of all its descendants that are alive."""
     pids = {pid}
     for children in PROC.glob(f"{pid}/task/*/children"):
         for child in children.read_text().split():

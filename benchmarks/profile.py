@@ -1,8 +1,8 @@
 """Where the CPU of a chunk goes: `python -m benchmarks.profile [windows|chunks]`, needs py-spy on the PATH.
 
 py-spy samples the stacks of the threads while the load runs; each sample belongs to the component of its innermost
-frame that is known below. A thread that waits for the interpreter lock looks busy to it, so its samples only divide
-what the kernel counted as the CPU of each thread.
+frame that COMPONENTS knows. A thread that waits for the interpreter's lock looks busy to py-spy, so the samples only
+divide the CPU time that the kernel counted for each thread.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 
 from benchmarks import processes, procfs
 from benchmarks.measures import Sample
-from benchmarks.plans import Live, Target, Uploads
+from benchmarks.plans import LivePlan, Target, UploadPlan
 
 RATE: Final = 100
 
@@ -41,17 +41,17 @@ COMPONENTS: Final = (
 )
 
 
-#: Threads that wait for work, which py-spy takes for busy ones when they wait for the interpreter lock.
+#: Threads that wait for work; py-spy takes them for busy when they wait for the interpreter's lock.
 WAITING: Final = re.compile(r"concurrent/futures/thread\.py|aiosqlite|queue\.py")
 
 
-#: RocksDB's background work, and what py-spy costs: every sample stops all threads, the idle ones too.
+#: RocksDB's background work, and the cost of py-spy itself, which stops all threads at every sample.
 OTHER_THREADS: Final = "threads without Python"
 THREAD: Final = re.compile(r"thread \((\d+)\)")
 
 
 def component(stack: list[str]) -> str:
-    """Return what a stack, outermost frame first, belongs to."""
+    """Return the component of a stack, which is given outermost frame first."""
     for frame in reversed(stack):
         for name, pattern in COMPONENTS:
             if re.search(pattern, frame):
@@ -60,14 +60,14 @@ def component(stack: list[str]) -> str:
 
 
 def collapsed(text: str) -> list[tuple[list[str], int]]:
-    """Read py-spy's raw output, a line each: frames with semicolons between, then a count; waiting threads left out."""
+    """Parse py-spy's raw output, lines of frames joined by semicolons and a count; waiting threads are left out."""
     lines = (line.rpartition(" ") for line in text.splitlines())
     stacks = [(frames.split(";"), int(count)) for frames, _, count in lines]
     return [(stack, count) for stack, count in stacks if not WAITING.search(stack[-1])]
 
 
 def seconds(stacks: list[tuple[list[str], int]], threads: dict[int, float]) -> dict[str, float]:
-    """Return CPU seconds by component, from stacks that begin with their thread and the CPU seconds of each thread."""
+    """Return CPU seconds by component; the first frame of a stack is its thread, `threads` has the CPU of each."""
     sampled: defaultdict[int, Counter[str]] = defaultdict(Counter)
     for (name, *stack), count in stacks:
         sampled[thread_id(name)][component(stack)] += count
@@ -80,7 +80,7 @@ def seconds(stacks: list[tuple[list[str], int]], threads: dict[int, float]) -> d
 
 
 def thread_id(frame: str) -> int:
-    """Return the thread that py-spy's outermost frame names."""
+    """Return the thread id in py-spy's outermost frame, 0 where there is none."""
     match = THREAD.match(frame)
     return int(match[1]) if match else 0
 
@@ -94,23 +94,23 @@ def table(spent: dict[str, float], sample: Sample) -> str:
 
 
 def hottest(stacks: list[tuple[list[str], int]], most: int = 40) -> str:
-    """Return the innermost frames that are met most, one a line."""
+    """Return the most frequent innermost frames, one a line."""
     counts: Counter[str] = Counter()
     for stack, count in stacks:
         counts[stack[-1]] += count
     return "\n".join(f"{count / counts.total():6.1%} {frame}" for frame, count in counts.most_common(most))
 
 
-def plans(target: Target) -> dict[str, Live | Uploads]:
-    """Return the loads that can be watched."""
-    return {"windows": Live(target, 32, 200), "chunks": Uploads(target, 32, 600)}
+def plans(target: Target) -> dict[str, LivePlan | UploadPlan]:
+    """Return the loads that can be profiled, by name."""
+    return {"windows": LivePlan(target, 32, 200), "chunks": UploadPlan(target, 32, 600)}
 
 
 def record(name: str, directory: Path) -> tuple[list[tuple[list[str], int]], dict[int, float], Sample]:
-    """Load a service while py-spy watches it; return stacks, CPU seconds of the threads, and what was done."""
+    """Load a service under py-spy; return stacks, the CPU seconds of each thread, and the sample of the load."""
     with processes.service(directory / "data") as server:
         plan = plans(server.target())[name]
-        processes.run_load(Live(server.target(), 32, 16))
+        processes.run_load(LivePlan(server.target(), 32, 16))
         raw = directory / "stacks"
         watch = ["py-spy", "record", "--threads", "-p", str(server.pid), "-r", str(RATE), "-f", "raw", "-o", str(raw)]
         before = procfs.thread_seconds(server.pid)
@@ -125,7 +125,7 @@ def record(name: str, directory: Path) -> tuple[list[tuple[list[str], int]], dic
 def main() -> None:
     """Print the table of one load, and its hottest frames."""
     name = sys.argv[1] if len(sys.argv) > 1 else "windows"
-    with processes.workplace() as directory:
+    with processes.temporary_directory() as directory:
         stacks, threads, sample = record(name, directory)
     print(table(seconds(stacks, threads), sample), hottest(stacks), sep="\n\n")
 

@@ -15,7 +15,7 @@ import numpy as np
 import soundfile
 
 from benchmarks import processes
-from benchmarks.processes import BenchmarkError, Server
+from benchmarks.processes import BenchmarkError, ServerProcess
 
 RATE: Final = 16_000
 #: Utterances of LibriSpeech, 5 min in all; tests/data/README.md names their readers.
@@ -25,8 +25,8 @@ SPEECH_OPTIONS: Final = {"speech_analysis": True}
 GIVE_UP_SECONDS: Final = 900.0
 
 
-def noise(file: Path, seconds: int) -> Path:
-    """Write white noise as a 16-bit WAV, a minute that comes round again; return the file."""
+def write_noise(file: Path, seconds: int) -> Path:
+    """Write white noise as a 16-bit WAV, the same minute repeated; return the file."""
     minute = np.random.default_rng(1).integers(-8000, 8000, 60 * RATE, np.int16).tobytes()
     with wave.open(str(file), "wb") as audio:
         audio.setnchannels(1)
@@ -37,7 +37,7 @@ def noise(file: Path, seconds: int) -> Path:
     return file
 
 
-def talk(file: Path, seconds: int) -> Path:
+def write_speech(file: Path, seconds: int) -> Path:
     """Write speech of several readers, at most 5 min, as a 16-bit WAV; return the file."""
     utterances = sorted(SPEECH.glob("*.ogg"))
     samples = np.concatenate([soundfile.read(utterance, dtype="int16")[0] for utterance in utterances])
@@ -50,7 +50,7 @@ def talk(file: Path, seconds: int) -> Path:
 class JobClient:
     """Posts recordings to one server and waits for their results."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: ServerProcess) -> None:
         self._http = httpx2.Client(
             base_url=f"http://127.0.0.1:{server.port}/api/v1",
             timeout=GIVE_UP_SECONDS,
@@ -81,7 +81,7 @@ class JobClient:
             if name != "metadata" and entry["status"] != "success":
                 raise BenchmarkError(f"job {job}: {entry['error']}")
 
-    def timed(self, recording: bytes | Path, options: dict[str, bool]) -> tuple[float, float]:
+    def time_job(self, recording: bytes | Path, options: dict[str, bool]) -> tuple[float, float]:
         """Post a recording and wait; return seconds until it was accepted, and from then until it had completed."""
         began = time.perf_counter()
         job = self.post(recording, options)
@@ -90,9 +90,9 @@ class JobClient:
         return accepted - began, time.perf_counter() - accepted
 
 
-def repeated(
+def time_jobs(
     client: JobClient, recording: bytes, options: dict[str, bool], count: int
 ) -> Iterator[tuple[float, float]]:
-    """Yield the times of jobs one after another."""
+    """Run `count` jobs one after another; yield the times of each, as `JobClient.time_job` returns them."""
     for _ in range(count):
-        yield client.timed(recording, options)
+        yield client.time_job(recording, options)

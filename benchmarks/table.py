@@ -1,4 +1,4 @@
-"""The table as text, and what has to stand beside figures: versions, machine, commit."""
+"""The table as text, with the versions, machine and commit that its figures belong to."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def versions() -> str:
 
 
 def commit() -> str:
-    """Return the commit of the working tree, with a mark when it was changed since."""
+    """Return the commit of the working tree, marked as dirty where files have changed since."""
     try:
         described = subprocess.run(
             ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=True
@@ -52,5 +52,5 @@ def _bar(row: Row) -> str:
 
 
 def number(value: float) -> str:
-    """Return a number with the digits that mean something."""
+    """Return a number with two or three significant digits."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"

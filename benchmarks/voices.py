@@ -11,8 +11,8 @@ from typing import Final
 
 import soundfile
 
-from benchmarks.processes import BenchmarkError, Server
-from benchmarks.recordings import talk
+from benchmarks.processes import BenchmarkError, ServerProcess
+from benchmarks.recordings import write_speech
 
 ORG_KEY: Final = "benchmarks-organization-key-0123456789"
 SECONDS: Final = 10
@@ -29,7 +29,7 @@ _TAIL: Final = b"\r\n--b--\r\n"
 
 def recordings(directory: Path) -> dict[str, bytes]:
     """Return the same ten seconds of speech as a 16 kHz WAV and as an Ogg file."""
-    wav = talk(directory / "ten.wav", SECONDS)
+    wav = write_speech(directory / "ten.wav", SECONDS)
     ogg = directory / "ten.ogg"
     soundfile.write(ogg, *soundfile.read(wav), format="OGG", subtype="VORBIS")
     return {"wav": wav.read_bytes(), "ogg": ogg.read_bytes()}
@@ -41,7 +41,7 @@ def form(speaker: str, audio: bytes) -> bytes:
 
 
 def large(speaker: str, mebibytes: int) -> Iterator[bytes]:
-    """Yield the body of a registration with a file of so many mebibytes."""
+    """Yield the body of a registration whose file has `mebibytes` MiB."""
     yield _HEAD % speaker.encode("ascii")
     piece = bytes(MIB)
     for _ in range(mebibytes):
@@ -49,23 +49,23 @@ def large(speaker: str, mebibytes: int) -> Iterator[bytes]:
     yield _TAIL
 
 
-class EngineRoute:
+class EngineClient:
     """One connection to a speaker engine that stays open."""
 
     def __init__(self, port: int) -> None:
         self._http = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
 
-    def __enter__(self) -> EngineRoute:
+    def __enter__(self) -> EngineClient:
         return self
 
     def __exit__(self, *error: object) -> None:
         self._http.close()
 
     def ask(self, body: bytes) -> float:
-        """Have the recording in a form embedded; return the seconds that it took.
+        """Send a form with a recording to be embedded; return the seconds until the answer.
 
         Raises:
-            BenchmarkError: the engine refuses it.
+            BenchmarkError: the engine does not answer 200.
         """
         began = time.perf_counter()
         self._http.request("POST", "/v1/audio/speech/embedding", body, _FORM)
@@ -80,7 +80,7 @@ class EngineRoute:
 class VoiceClient:
     """One connection to the speaker interface that stays open."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: ServerProcess) -> None:
         self._http = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
 
     def __enter__(self) -> VoiceClient:
@@ -90,10 +90,10 @@ class VoiceClient:
         self._http.close()
 
     def post(self, body: bytes | Iterable[bytes], headers: Mapping[str, str] = {}) -> str:
-        """Post a registration and return its error, empty when there is none; a body without length goes in chunks.
+        """Post a registration; return its error, empty when there is none. An iterator is sent in chunks.
 
         Raises:
-            BenchmarkError: the status is not that of a success, nor of a rule that was broken.
+            BenchmarkError: the status is not 200, which an error of the interface has too.
         """
         return self._ask("POST", "/api/v2/voice", body, {**_FORM, **headers})
 

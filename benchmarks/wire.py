@@ -1,4 +1,4 @@
-"""HTTP/1.1 as little as a load generator needs: one request at a time on a connection that stays open."""
+"""The little of HTTP/1.1 that a load generator needs: one request at a time on a connection that stays open."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LENGTH: Final = re.compile(rb"content-length: *([0-9]+)", re.IGNORECASE)
 _END: Final = b"\r\n\r\n"
 
 
-class Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """A connection to this machine."""
 
     def __init__(self) -> None:
@@ -19,7 +19,7 @@ class Connection(asyncio.Protocol):
         self._answer: asyncio.Future[tuple[int, bytes]] | None = None
 
     @classmethod
-    async def open(cls, port: int) -> Connection:
+    async def open(cls, port: int) -> HttpConnection:
         """Connect to a port."""
         _, connection = await asyncio.get_running_loop().create_connection(cls, "127.0.0.1", port)
         return connection
@@ -29,7 +29,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def ask(self, *parts: bytes) -> asyncio.Future[tuple[int, bytes]]:
-        """Send a request that is ready to go; the future resolves with status and body."""
+        """Send the bytes of a request; the future resolves to status and body."""
         if self._transport is None:
             raise ConnectionError("not connected")
         self._answer = asyncio.get_running_loop().create_future()

@@ -15,14 +15,14 @@ HANG_SECONDS = 120.0
 
 
 async def hang(request: Request) -> Response:
-    """Take the audio, and say nothing."""
+    """Read the audio, then keep the client waiting."""
     await request.body()
     await asyncio.sleep(HANG_SECONDS)
     return Response(status_code=500)
 
 
 async def ready(request: Request) -> Response:
-    """Tell that the server listens."""
+    """Answer the launcher, which waits until the server listens."""
     return Response()
 
 

@@ -14,7 +14,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 async def ready(request: Request) -> Response:
-    """Answer the launcher."""
+    """Answer the launcher, which waits until the server listens."""
     return Response()
 
 

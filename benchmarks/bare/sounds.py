@@ -1,7 +1,7 @@
 """ONNX Runtime alone on the patches of a recording: `python -m benchmarks.bare.sounds FILE THREADS`.
 
-The patches are made before the clock runs, a minute's worth that comes round again; each is scored by itself, by as
-many threads as the service uses. What remains is what no service could do without.
+The patches of one minute are made before the clock runs and used again and again; each is scored alone, by as many
+threads as the service uses. No service could do with less.
 """
 
 from __future__ import annotations

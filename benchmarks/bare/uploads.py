@@ -33,7 +33,7 @@ Append = Callable[[int, bytes, bytes], Awaitable[object]]
 
 
 async def open_embedded(directory: Path, stack: AsyncExitStack) -> Append:
-    """Open an embedded log, synced as the service's own."""
+    """Open an embedded log that is synced like the service's."""
     log = EmbeddedLog.open(directory)
     stack.push_async_callback(log.close)
     log.declare(TOPIC, EMBEDDED_PARTITIONS)
@@ -41,7 +41,7 @@ async def open_embedded(directory: Path, stack: AsyncExitStack) -> Append:
 
 
 async def open_kafka(bootstrap: str, stack: AsyncExitStack) -> Append:
-    """Start a producer with the batches and the linger of the service's own."""
+    """Start a producer with the batch size and linger of the service's."""
     await ensure([bootstrap], [Topic(TOPIC, "", "", "")], KAFKA_PARTITIONS, 1)
     producer = AIOKafkaProducer(
         bootstrap_servers=bootstrap, acks="all", enable_idempotence=True, linger_ms=2, max_batch_size=256 * 1024

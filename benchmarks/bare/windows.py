@@ -1,6 +1,6 @@
 """ONNX Runtime with its front end in a plain loop, one thread: `python -m benchmarks.bare.windows STREAMS CHUNKS`.
 
-The same audio as the load sends, from decoded bytes to packed scores, streams taken in turn.
+It analyses the audio that the load sends, from decoded bytes to packed scores, stream by stream in turn.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from topics.media import Media, parse
 
 
 def run(engine: OnnxSoundEngine, media: Media, chunks: list[list[bytes]], rounds: int) -> int:
-    """Analyse `rounds` chunks of every stream; return the windows."""
+    """Analyse `rounds` chunks of every stream; return the number of windows."""
     analyses = [Analysis(engine, SESSIONS, audio.RATE) for _ in chunks]
     windows = 0
     for number in range(rounds):

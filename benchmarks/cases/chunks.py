@@ -7,9 +7,9 @@ from functools import partial
 from typing import Final
 
 from benchmarks import processes
-from benchmarks.cases.setup import Setup, running
+from benchmarks.cases.setup import Setup, running_log
 from benchmarks.measures import Row, alternate, ratio_row
-from benchmarks.plans import Uploads
+from benchmarks.plans import UploadPlan
 
 CONNECTIONS: Final = 32
 CHUNKS: Final = 250
@@ -20,14 +20,14 @@ def measure(setup: Setup) -> Iterator[Row]:
     """Yield a row for each log."""
     chunks = setup.size(CHUNKS)
     for log in setup.logs():
-        with processes.workplace() as directory, running(log) as beside:
+        with processes.temporary_directory() as directory, running_log(log) as beside:
             place = beside.settings.get("broker", str(directory / "bare"))
             with (
                 processes.service(directory / "data", **beside.settings) as server,
                 processes.bare("uploads", directory, place) as bare,
             ):
                 ours, theirs = (
-                    partial(processes.run_load, Uploads(one.target(beside.brokers), CONNECTIONS, chunks))
+                    partial(processes.run_load, UploadPlan(one.target(beside.brokers), CONNECTIONS, chunks))
                     for one in (server, bare)
                 )
                 yield ratio_row(f"chunks, {log}", alternate(ours, theirs, setup.pairs), "chunks", BARS[log])

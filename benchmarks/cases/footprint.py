@@ -1,4 +1,4 @@
-"""What the service takes without any comparison: disk, memory, and time to start."""
+"""Absolute figures of the service: bytes written, memory, and time to start."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Final
 from benchmarks import audio, processes, procfs
 from benchmarks.cases.setup import Setup
 from benchmarks.measures import Row, value_row
-from benchmarks.plans import Idle, Live
+from benchmarks.plans import IdlePlan, LivePlan
 
 STREAMS: Final = 32
-#: 128 MB of audio: more than the write buffers hold, so that flushes and compactions are in it.
+#: 128 MB of audio: more than the write buffers hold, so that flushes and compactions count too.
 CHUNKS: Final = 250
 BASE: Final = 1_000
 MORE: Final = 20_000
@@ -23,11 +23,11 @@ MB: Final = 1e6
 
 
 def written(setup: Setup) -> Iterator[Row]:
-    """Yield the bytes written for each byte of audio that was accepted from live streams."""
+    """Yield the bytes written to disk per byte of audio accepted from live streams."""
     chunks = setup.size(CHUNKS)
-    with processes.workplace() as directory, processes.service(directory / "data") as server:
+    with processes.temporary_directory() as directory, processes.service(directory / "data") as server:
         before = procfs.written_bytes(server.pid)
-        processes.run_load(Live(server.target(), STREAMS, chunks))
+        processes.run_load(LivePlan(server.target(), STREAMS, chunks))
         os.sync()
         accepted = STREAMS * chunks * audio.CHUNK_BYTES
         spent = procfs.written_bytes(server.pid) - before
@@ -35,23 +35,23 @@ def written(setup: Setup) -> Iterator[Row]:
 
 
 def memory(setup: Setup) -> Iterator[Row]:
-    """Yield the slope of resident memory from 1,000 to 20,000 sessions that are idle."""
+    """Yield the growth of resident memory per session, from 1,000 to 20,000 idle sessions."""
     more = setup.size(MORE - BASE)
-    with processes.workplace() as directory, processes.service(directory / "data") as server:
-        processes.run_load(Idle(server.target(), BASE))
+    with processes.temporary_directory() as directory, processes.service(directory / "data") as server:
+        processes.run_load(IdlePlan(server.target(), BASE))
         first = procfs.resident_bytes(server.pid)
-        processes.run_load(Idle(server.target(), more))
+        processes.run_load(IdlePlan(server.target(), more))
         last = procfs.resident_bytes(server.pid)
     beside = {"MB at 1,000": first / MB, f"MB at {BASE + more:,}": last / MB}
     yield value_row("memory per idle session", [(last - first) / more / 1024], "KiB", None, beside)
 
 
 def start(setup: Setup) -> Iterator[Row]:
-    """Yield the time from start to ready on an empty directory, and the memory of a service that did nothing yet."""
+    """Yield the time from start to ready on an empty directory, and the memory of the idle service."""
     seconds, resident = [], []
     for _ in range(setup.pairs):
         began = time.perf_counter()
-        with processes.workplace() as directory, processes.service(directory / "data") as server:
+        with processes.temporary_directory() as directory, processes.service(directory / "data") as server:
             seconds.append(time.perf_counter() - began)
             time.sleep(1.0)
             resident.append(procfs.resident_bytes(server.pid) / MB)

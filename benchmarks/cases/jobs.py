@@ -1,4 +1,4 @@
-"""Jobs: what the service adds to its engines, and what one engine that hangs does to the jobs of others."""
+"""Jobs: the time that the service adds to its engines, and the effect of a hanging engine on other jobs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Final
 import httpx2
 
 from benchmarks import processes
-from benchmarks.cases.setup import Setup, running
+from benchmarks.cases.setup import Setup, running_log
 from benchmarks.measures import Row, Sample, alternate, percentile, value_row
-from benchmarks.recordings import SOUND_OPTIONS, SPEECH_OPTIONS, JobClient, noise, repeated, talk
+from benchmarks.recordings import SOUND_OPTIONS, SPEECH_OPTIONS, JobClient, time_jobs, write_noise, write_speech
 from streams.probe.prober import ForkingProber
 
 HOUR: Final = 3600
@@ -29,19 +29,19 @@ OTHERS: Final = 60
 
 
 def sounds(setup: Setup) -> Iterator[Row]:
-    """Yield seconds of audio per second of an hour's sound events, over ONNX Runtime alone."""
+    """Yield the speed of sound events on an hour of audio, over that of ONNX Runtime alone."""
     seconds, threads = setup.size(HOUR), len(os.sched_getaffinity(0))
     for log in setup.logs():
         with (
-            processes.workplace() as directory,
-            running(log) as beside,
+            processes.temporary_directory() as directory,
+            running_log(log) as beside,
             processes.service(directory / "data", **beside.settings) as server,
             JobClient(server) as client,
         ):
-            recording = noise(directory / "hour.wav", seconds)
+            recording = write_noise(directory / "hour.wav", seconds)
 
             def ours(client: JobClient = client, recording: Path = recording) -> Sample:
-                return Sample(seconds, client.timed(recording, SOUND_OPTIONS)[1], 1.0)
+                return Sample(seconds, client.time_job(recording, SOUND_OPTIONS)[1], 1.0)
 
             def bare(recording: Path = recording) -> Sample:
                 return processes.run_bare("sounds", str(recording), str(threads))
@@ -57,22 +57,23 @@ def sounds(setup: Setup) -> Iterator[Row]:
 
 
 def speech(setup: Setup) -> Iterator[Row]:
-    """Yield the time of a job over that of its engine alone, given the same minute over HTTP."""
+    """Yield the time of a job over that of its engine alone with the same minute of speech over HTTP."""
     port = processes.free_port()
     for log in setup.logs():
         with (
-            processes.workplace() as directory,
+            processes.temporary_directory() as directory,
             processes.engines(directory, port),
-            running(log) as beside,
+            running_log(log) as beside,
             processes.service(
                 directory / "data", speech_url=f"http://127.0.0.1:{port}", speech_timeout="300", **beside.settings
             ) as server,
             JobClient(server) as client,
         ):
-            audio = talk(directory / "talk.wav", MINUTE).read_bytes()
-            client.timed(audio, SPEECH_OPTIONS), _alone(port, audio)
+            audio = write_speech(directory / "talk.wav", MINUTE).read_bytes()
+            client.time_job(audio, SPEECH_OPTIONS), _engine_seconds(port, audio)
             pairs = [
-                (sum(client.timed(audio, SPEECH_OPTIONS)), _alone(port, audio)) for _ in range(min(setup.pairs, 3))
+                (sum(client.time_job(audio, SPEECH_OPTIONS)), _engine_seconds(port, audio))
+                for _ in range(min(setup.pairs, 3))
             ]
             ratios = [ours / alone for ours, alone in pairs]
             times = {"job s": median(ours for ours, _ in pairs), "engine s": median(alone for _, alone in pairs)}
@@ -80,7 +81,7 @@ def speech(setup: Setup) -> Iterator[Row]:
             yield Row(name, median(ratios), min(ratios), max(ratios), bar=SPEECH_BAR, at_most=True, beside=times)
 
 
-def _alone(port: int, audio: bytes) -> float:
+def _engine_seconds(port: int, audio: bytes) -> float:
     began = time.perf_counter()
     answer = httpx2.post(
         f"http://127.0.0.1:{port}/v1/audio/transcriptions",
@@ -94,13 +95,13 @@ def _alone(port: int, audio: bytes) -> float:
 
 
 def hanging(setup: Setup) -> Iterator[Row]:
-    """Yield the 95th percentile of other jobs while the speech engine hangs, over the same before."""
+    """Yield the 95th percentile of the times of other jobs while the speech engine hangs, over that before."""
     others = setup.size(OTHERS)
     for log in setup.logs():
         with (
-            processes.workplace() as directory,
+            processes.temporary_directory() as directory,
             processes.bare("engine", directory) as engine,
-            running(log) as beside,
+            running_log(log) as beside,
             processes.service(
                 directory / "data",
                 speech_url=f"http://127.0.0.1:{engine.port}",
@@ -109,41 +110,41 @@ def hanging(setup: Setup) -> Iterator[Row]:
             ) as server,
             JobClient(server) as client,
         ):
-            recording = noise(directory / "ten.wav", 10).read_bytes()
-            spoken = talk(directory / "talk.wav", 10)
-            list(repeated(client, recording, SOUND_OPTIONS, 5))
-            before = [sum(times) for times in repeated(client, recording, SOUND_OPTIONS, others)]
+            recording = write_noise(directory / "ten.wav", 10).read_bytes()
+            spoken = write_speech(directory / "talk.wav", 10)
+            list(time_jobs(client, recording, SOUND_OPTIONS, 5))
+            before = [sum(times) for times in time_jobs(client, recording, SOUND_OPTIONS, others)]
             for _ in range(16):
                 client.post(spoken, SPEECH_OPTIONS)
             time.sleep(3.0)  # until each of them waits for the engine
-            during = [sum(times) for times in repeated(client, recording, SOUND_OPTIONS, others)]
+            during = [sum(times) for times in time_jobs(client, recording, SOUND_OPTIONS, others)]
             p95 = [1000 * percentile(times, 0.95) for times in (before, during)]
             beside_ms = {"before ms": p95[0], "during ms": p95[1]}
             yield value_row(f"p95 while an engine hangs, {log}", [p95[1] / p95[0]], "ratio", HANGING_BAR, beside_ms)
 
 
 def accepting(setup: Setup) -> Iterator[Row]:
-    """Yield the milliseconds until a 10 s file is accepted, beyond those of the probe and of one disk flush."""
+    """Yield the milliseconds until a 10 s file is accepted, less those of the probe and of one disk flush."""
     count = setup.size(ACCEPTED)
     for log in setup.logs():
         with (
-            processes.workplace() as directory,
-            running(log) as beside,
+            processes.temporary_directory() as directory,
+            running_log(log) as beside,
             processes.service(directory / "data", **beside.settings) as server,
             JobClient(server) as client,
         ):
-            file = noise(directory / "ten.wav", 10)
+            file = write_noise(directory / "ten.wav", 10)
             recording = file.read_bytes()
-            list(repeated(client, recording, SOUND_OPTIONS, 5))
-            milliseconds = [1000 * accepted for accepted, _ in repeated(client, recording, SOUND_OPTIONS, count)]
-            probed = asyncio.run(_probes(file, count))
-            flushed = [_flush(directory / "flush", recording) for _ in range(count)]
+            list(time_jobs(client, recording, SOUND_OPTIONS, 5))
+            milliseconds = [1000 * accepted for accepted, _ in time_jobs(client, recording, SOUND_OPTIONS, count)]
+            probed = asyncio.run(_probe_ms(file, count))
+            flushed = [_flush_ms(directory / "flush", recording) for _ in range(count)]
             beyond = median(milliseconds) - median(probed) - median(flushed)
             parts = {"accept ms": median(milliseconds), "probe ms": median(probed), "flush ms": median(flushed)}
             yield value_row(f"accepting a file of 10 s, {log}", [beyond], "ms", ACCEPT_BAR_MS, parts)
 
 
-async def _probes(file: Path, count: int) -> list[float]:
+async def _probe_ms(file: Path, count: int) -> list[float]:
     prober = ForkingProber()
     await prober.start()
     seconds = []
@@ -156,7 +157,7 @@ async def _probes(file: Path, count: int) -> list[float]:
     return seconds[3:]
 
 
-def _flush(file: Path, data: bytes) -> float:
+def _flush_ms(file: Path, data: bytes) -> float:
     began = time.perf_counter()
     with file.open("wb") as out:
         out.write(data)

@@ -1,4 +1,4 @@
-"""How long after a chunk's acknowledgement its window reaches a reader that waits for it."""
+"""Latency: the time from the acknowledgement of a chunk until its window reaches a reader that waits for it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from statistics import median
 from typing import Final
 
 from benchmarks import audio, processes
-from benchmarks.cases.setup import Setup, running
+from benchmarks.cases.setup import Setup, running_log
 from benchmarks.measures import Row, Sample, percentile, value_row
-from benchmarks.plans import Paced
-from benchmarks.processes import Server
+from benchmarks.plans import PacedPlan
+from benchmarks.processes import ServerProcess
 
-#: Cores times this is the CPU that "half load" leaves to the service.
+#: Half load: the service and the broker use this share of the cores.
 HALF: Final = 0.5
 CORES: Final = 2
 CALIBRATION_STREAMS: Final = 64
@@ -24,8 +24,8 @@ def measure(setup: Setup) -> Iterator[Row]:
     seconds = setup.size(12, 4)
     for log in setup.logs():
         with (
-            processes.workplace() as directory,
-            running(log) as beside,
+            processes.temporary_directory() as directory,
+            running_log(log) as beside,
             processes.service(directory / "data", **beside.settings) as server,
         ):
             run(server, beside.brokers, 1, 4)
@@ -36,19 +36,19 @@ def measure(setup: Setup) -> Iterator[Row]:
             yield from rows(f"latency, {log}, {streams} streams", busy, None)
 
 
-def run(server: Server, brokers: tuple[int, ...], streams: int, seconds: float) -> Sample:
+def run(server: ServerProcess, brokers: tuple[int, ...], streams: int, seconds: float) -> Sample:
     """Stream at the pace of real time."""
-    return processes.run_load(Paced(server.target(brokers), streams, seconds))
+    return processes.run_load(PacedPlan(server.target(brokers), streams, seconds))
 
 
 def half_load(sample: Sample) -> int:
-    """Return how many streams take half of the machine, service and broker together, at the cost of the sample."""
+    """Return how many streams use half of the machine at the CPU time a window that the sample took."""
     per_window = (sample.cpu + sample.broker) / sample.done
     return max(1, int(HALF * CORES * audio.SECONDS / per_window))
 
 
 def rows(name: str, sample: Sample, bar: float | None) -> Iterator[Row]:
-    """Yield p50 and p99."""
+    """Yield the rows of p50 and p99."""
     beside = {"CPU of the service, cores": sample.cpu / sample.seconds, "windows": float(sample.done)}
     yield value_row(f"{name}, p50", [median(sample.latencies)], "ms", bar, beside)
     yield value_row(f"{name}, p99", [percentile(sample.latencies, 0.99)], "ms")

@@ -10,7 +10,7 @@ from typing import Final
 from benchmarks import filling, processes
 from benchmarks.cases.setup import Setup
 from benchmarks.measures import Row, alternate
-from benchmarks.plans import Reads, Target
+from benchmarks.plans import ReadPlan, Target
 
 SHORT: Final = 1_000
 LONG: Final = 1_000_000
@@ -19,9 +19,9 @@ BAR: Final = 1.5
 
 
 def measure(setup: Setup) -> Iterator[Row]:
-    """Yield one row. The pages of a run begin all over the last thousand windows, so that few are rendered already."""
+    """Yield one row. Pages begin at all offsets in the last thousand windows, so that few are in the render cache."""
     sizes = SHORT, setup.size(LONG)
-    with processes.workplace() as directory:
+    with processes.temporary_directory() as directory:
         sessions = filling.fill(directory / "data", sizes)
         with processes.service(directory / "data") as server:
             small, large = (
@@ -38,8 +38,8 @@ def measure(setup: Setup) -> Iterator[Row]:
     yield Row("last page, CPU a read", median(ratios), min(ratios), max(ratios), bar=BAR, at_most=True, beside=beside)
 
 
-def last_pages(target: Target, session: str, windows: int) -> Reads:
+def last_pages(target: Target, session: str, windows: int) -> ReadPlan:
     """Return reads of pages within the last thousand windows."""
     first = windows - SHORT
     paths = (f"/audio_sessions/{session}/status?offset={first + at}&count={PAGE}" for at in range(SHORT - PAGE + 1))
-    return Reads(target, 1, tuple(paths), 3)
+    return ReadPlan(target, 1, tuple(paths), 3)

@@ -1,4 +1,4 @@
-"""How a run of the benchmarks was asked for, and the logs that it measures."""
+"""The options of a run, and the logs that it measures."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from benchmarks import processes
 
 
 class Setup(msgspec.Struct, frozen=True):
-    """What all cases need to know."""
+    """The options of a run of the benchmarks."""
 
     pairs: int = 5
-    #: Runs of a tenth of the length: to see that everything works, not to quote.
+    #: Runs have a tenth of the length, to see that everything works; the figures are not to be quoted.
     quick: bool = False
     kafka: bool = True
 
     def size(self, full: int, least: int = 16) -> int:
-        """Return the length of a run that is `full` long when it is not quick."""
+        """Return the length of a run: `full`, or when it is quick a tenth of that, at least `least`."""
         return max(least, full // 10) if self.quick else full
 
     def logs(self) -> list[str]:
-        """Return the logs to measure on."""
+        """Return the names of the logs to measure."""
         return ["embedded", "kafka"] if self.kafka else ["embedded"]
 
 
 class Log(msgspec.Struct, frozen=True):
-    """One log that is running: the service's settings for it, and the broker's processes."""
+    """A log that is running: the settings with which the service uses it, and the processes of the broker."""
 
     settings: dict[str, str] = {}
     brokers: tuple[int, ...] = ()
 
 
 @contextmanager
-def running(log: str) -> Iterator[Log]:
-    """Run what a log needs besides the service."""
+def running_log(log: str) -> Iterator[Log]:
+    """Run the broker of a log, if it has one."""
     if log == "embedded":
         yield Log()
         return

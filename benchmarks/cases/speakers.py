@@ -1,4 +1,4 @@
-"""Speakers: what a registration adds to decoding and embedding, what a key costs, and what a refused upload holds."""
+"""Speakers: the time of a registration and of a key check, and the memory that a refused upload takes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from app.http.metrics import Meters
 from benchmarks import processes, procfs, voices
 from benchmarks.cases.setup import Setup
 from benchmarks.measures import Row, value_row
-from benchmarks.voices import ORG_KEY, EngineRoute, VoiceClient
+from benchmarks.voices import ORG_KEY, EngineClient, VoiceClient
 from infra import models
 from streams.audio.decode import decode_chunk
 from streams.audio.resample import Resampler
@@ -24,75 +24,75 @@ from streams.voice.speaker_engine import OnnxSpeakerEngine
 from topics import media
 
 SPEAKER: Final = "Anna_Kim"
-#: What is in another container is probed and decoded before the engine sees it.
+#: Audio in another container than WAV is probed and decoded before the engine gets it.
 REGISTERING_BARS: Final = {"wav": 1.3, "ogg": None}
 KEY_BAR_US: Final = 20.0
 REFUSING_BAR_MB: Final = 20.0
-#: As many samples as one speaker may have.
+#: The most samples that one speaker may have.
 REGISTERED: Final = 20
 CHECKS: Final = 20_000
 TOO_LARGE_MIB: Final = 101
 TOO_LARGE: Final = "one of uploaded files is bigger than 100 MB"
-#: How often memory is looked at during an upload.
+#: Seconds between readings of memory during an upload.
 LOOK_SECONDS: Final = 0.005
 
 
 def registering(setup: Setup) -> Iterator[Row]:
     """Yield the median time of a registration over HTTP, over decoding and embedding alone, for two containers.
 
-    A WAV is sent to the engine as it came, so that its time is also put over decoding here and the route of an engine
-    in a process of its own, which is asked over one connection. All take turns; a round is a speaker with as many
-    samples as are allowed, who is removed afterwards.
+    The service sends a WAV to the engine unchanged, so there is a second ratio for WAV: over decoding here and a
+    request to an engine in a process of its own, over one connection. All take turns. A round is one speaker with as
+    many samples as are allowed, who is removed afterwards.
     """
     count = setup.size(REGISTERED)
-    alone, port = _alone(), processes.free_port()
+    alone, port = _embedding_timer(), processes.free_port()
     with (
-        processes.workplace() as directory,
+        processes.temporary_directory() as directory,
         processes.service(directory / "data", bundled_engines="true", bootstrap_org_key=ORG_KEY) as server,
         VoiceClient(server) as client,
         processes.engines(directory, port),
-        EngineRoute(port) as route,
+        EngineClient(port) as route,
     ):
         for kind, audio in voices.recordings(directory).items():
             body = voices.form(SPEAKER, audio)
             client.wait(body, SPEAKER)
-            _taken(client, route, body, alone, kind, audio, 5)
-            rounds = [_taken(client, route, body, alone, kind, audio, count) for _ in range(setup.pairs)]
-            yield _registered(kind, "", [(one.registered, one.decoded + one.embedded) for one in rounds])
+            _run_round(client, route, body, alone, kind, audio, 5)
+            rounds = [_run_round(client, route, body, alone, kind, audio, count) for _ in range(setup.pairs)]
+            yield _registration_row(kind, "", [(one.registered, one.decoded + one.embedded) for one in rounds])
             if kind == "wav":
-                yield _registered(
+                yield _registration_row(
                     kind,
                     ", over decoding and the engine's route",
                     [(one.registered, one.decoded + one.answered) for one in rounds],
                 )
 
 
-class Round(NamedTuple):
-    """Medians in seconds."""
+class RoundMedians(NamedTuple):
+    """Median seconds of each kind of work in a round."""
 
     registered: float
     decoded: float
     embedded: float
-    #: By an engine in another process.
+    #: Of a request to an engine in another process.
     answered: float
 
 
-def _taken(
+def _run_round(
     client: VoiceClient,
-    route: EngineRoute,
+    route: EngineClient,
     body: bytes,
     alone: Callable[[bytes, str], tuple[float, float]],
     kind: str,
     audio: bytes,
     count: int,
-) -> Round:
-    """Register a voice, and do the same work alone, so many times."""
+) -> RoundMedians:
+    """Register a voice `count` times, and each time do the same work without the service."""
     rounds = [(client.add(body), *alone(audio, kind), route.ask(body)) for _ in range(count)]
     client.remove(SPEAKER)
-    return Round(*map(median, zip(*rounds, strict=True)))
+    return RoundMedians(*map(median, zip(*rounds, strict=True)))
 
 
-def _registered(kind: str, over: str, rounds: Sequence[tuple[float, float]]) -> Row:
+def _registration_row(kind: str, over: str, rounds: Sequence[tuple[float, float]]) -> Row:
     beside = {
         "register ms": median(1000 * ours for ours, _ in rounds),
         "bare ms": median(1000 * bare for _, bare in rounds),
@@ -103,8 +103,8 @@ def _registered(kind: str, over: str, rounds: Sequence[tuple[float, float]]) -> 
     )
 
 
-def _alone() -> Callable[[bytes, str], tuple[float, float]]:
-    """Return what decodes and embeds a recording in this thread, and says how many seconds either took."""
+def _embedding_timer() -> Callable[[bytes, str], tuple[float, float]]:
+    """Return a function that decodes and embeds a recording in this thread and returns the seconds of each."""
     engine = OnnxSpeakerEngine(models.directory("speaker_mini"))
     rate = engine.manifest.input.sample_rate
 
@@ -120,16 +120,16 @@ def _alone() -> Callable[[bytes, str], tuple[float, float]]:
 
 
 def keys(setup: Setup) -> Iterator[Row]:
-    """Yield the microseconds that a handler takes to judge a key whose verdict is remembered.
+    """Yield the microseconds that a handler takes to check a key that is in the cache.
 
-    This is no ratio: it says as much of the machine as of the service.
+    An absolute figure, which depends on the machine as much as on the service.
     """
     count = setup.size(CHECKS)
-    rounds = [asyncio.run(_checks(count)) for _ in range(setup.pairs + 1)]
+    rounds = [asyncio.run(_check_us(count)) for _ in range(setup.pairs + 1)]
     yield value_row("a cached key check", rounds[1:], "us", KEY_BAR_US)
 
 
-async def _checks(count: int) -> float:
+async def _check_us(count: int) -> float:
     async def ask(key: str) -> str | None:
         return "organization" if key == ORG_KEY else None
 
@@ -145,25 +145,25 @@ async def _checks(count: int) -> float:
 
 
 def refusing(setup: Setup) -> Iterator[Row]:
-    """Yield how much the service's memory grows while a voice of more than 100 MB is refused.
+    """Yield how much the memory of the service grows while it refuses a voice of more than 100 MB.
 
-    A client either tells the length, or sends chunks of a body that ends some time.
+    One client sends a Content-Length, the other sends the body in chunks.
     """
     size = sum(map(len, voices.large(SPEAKER, TOO_LARGE_MIB)))
     forms = {"of known length": {"Content-Length": str(size)}, "in chunks": {}}
     with (
-        processes.workplace() as directory,
+        processes.temporary_directory() as directory,
         processes.service(directory / "data", bootstrap_org_key=ORG_KEY) as server,
         VoiceClient(server) as client,
     ):
         client.post(voices.form(SPEAKER, b""))
         for name, headers in forms.items():
-            grown = [_growth(server.pid, client, headers) for _ in range(setup.pairs)]
+            grown = [_memory_growth_mb(server.pid, client, headers) for _ in range(setup.pairs)]
             yield value_row(f"memory, {TOO_LARGE_MIB} MiB refused, {name}", grown, "MB", REFUSING_BAR_MB)
 
 
-def _growth(pid: int, client: VoiceClient, headers: dict[str, str]) -> float:
-    """Return by how many MB the resident memory of the service and its children grew at most during an upload."""
+def _memory_growth_mb(pid: int, client: VoiceClient, headers: dict[str, str]) -> float:
+    """Return the largest growth in MB of the resident memory of the service and its children during an upload."""
     pids = procfs.descendants(pid)
     resident = [_resident(pids)]
     finished = threading.Event()

@@ -9,7 +9,7 @@ from typing import Final
 from benchmarks import filling, processes
 from benchmarks.cases.setup import Setup
 from benchmarks.measures import Row, alternate, ratio_row
-from benchmarks.plans import Reads
+from benchmarks.plans import ReadPlan
 
 CONNECTIONS: Final = 32
 WINDOWS: Final = 1_034
@@ -18,7 +18,7 @@ BAR: Final = 0.40
 
 def measure(setup: Setup) -> Iterator[Row]:
     """Yield a row for a poll of the newest ten windows, and one for a full page."""
-    with processes.workplace() as directory:
+    with processes.temporary_directory() as directory:
         (session,) = filling.fill(directory / "data", [WINDOWS])
         path = f"/audio_sessions/{session}/status"
         polls = ("newest 10", f"{path}?offset={WINDOWS - 10}", 1500), ("page of 1024", path, 800)
@@ -28,7 +28,7 @@ def measure(setup: Setup) -> Iterator[Row]:
                 page.write_bytes(processes.get(server.port, path))
                 with processes.bare("reads", directory, str(page)) as bare:
                     ours, theirs = (
-                        partial(processes.run_load, Reads(one.target(), CONNECTIONS, (path,), setup.size(rounds)))
+                        partial(processes.run_load, ReadPlan(one.target(), CONNECTIONS, (path,), setup.size(rounds)))
                         for one in (server, bare)
                     )
                     yield ratio_row(f"status, {name}", alternate(ours, theirs, setup.pairs), "reads", BAR)

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from benchmarks import processes
-from benchmarks.cases.setup import Setup, running
+from benchmarks.cases.setup import Setup, running_log
 from benchmarks.measures import Row, alternate, ratio_row
-from benchmarks.plans import Live
+from benchmarks.plans import LivePlan
 
 STREAMS: Final = 32
 CHUNKS: Final = 80
@@ -20,11 +20,11 @@ def measure(setup: Setup) -> Iterator[Row]:
     chunks = setup.size(CHUNKS)
     for log in setup.logs():
         with (
-            processes.workplace() as directory,
-            running(log) as beside,
+            processes.temporary_directory() as directory,
+            running_log(log) as beside,
             processes.service(directory / "data", **beside.settings) as server,
         ):
-            plan = Live(server.target(beside.brokers), STREAMS, chunks)
+            plan = LivePlan(server.target(beside.brokers), STREAMS, chunks)
             pairs = alternate(
                 lambda plan=plan: processes.run_load(plan),  # type: ignore[misc]
                 lambda: processes.run_bare("windows", str(STREAMS), str(chunks)),

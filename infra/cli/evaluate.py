@@ -13,7 +13,7 @@ from topics.errors import BadRequest
 
 if TYPE_CHECKING:
     from infra.lab.evaluation.report import Report
-    from infra.models.registry import Entry
+    from infra.models.registry import RegistryEntry
     from streams.models.manifest import Manifest
 
 #: They are not in the repository; tests/data/training has their tables.
@@ -130,7 +130,7 @@ def _on_own(name: str, recordings: Path, table: Path | None, labels: Path | None
     return report.of_recordings(engine, given, skipped)
 
 
-def _add(directory: Path, manifest: Manifest) -> Entry:
+def _add(directory: Path, manifest: Manifest) -> RegistryEntry:
     """Add a model that differs from the one in a directory by its manifest."""
     import shutil
     import tempfile

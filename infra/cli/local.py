@@ -28,5 +28,5 @@ def engine(name: str | None) -> tuple[OnnxSoundEngine, Path]:
 
     loaded = settings.load()
     registry = Registry(loaded.data)
-    directory = registry.find(name or registry.wanted(loaded.model))
+    directory = registry.find(name or registry.model_for_new_sessions(loaded.model))
     return OnnxSoundEngine(directory), directory

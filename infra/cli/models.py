@@ -13,7 +13,7 @@ from infra.errors import variable
 
 if TYPE_CHECKING:
     from infra.models.manifests import AnyManifest
-    from infra.models.registry import Entry, Registry
+    from infra.models.registry import Registry, RegistryEntry
     from streams.models.manifest import Manifest
 
 #: Other modules add their commands to it.
@@ -125,14 +125,14 @@ def _opened() -> tuple[Registry, str | None]:
     settings = load()
     registry = Registry(settings.data)
     try:
-        wanted = registry.wanted(settings.model)
+        wanted = registry.model_for_new_sessions(settings.model)
         return registry, manifests.read(registry.find(wanted)).model_id
     except EngineError as error:
         typer.echo(f"earshot: the model in use cannot be read: {error}", err=True)
         return registry, None
 
 
-def _row(entry: Entry, in_use: str | None) -> Row:
+def _row(entry: RegistryEntry, in_use: str | None) -> Row:
     from infra.models import manifests
     from streams.models.manifest import Manifest
 

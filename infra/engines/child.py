@@ -18,7 +18,7 @@ log = structlog.get_logger("infra.engines")
 
 FIRST_PAUSE_S: Final = 0.5
 LONGEST_PAUSE_S: Final = 10.0
-#: A child that lived for this long was well: the next pause is the first one again.
+#: After a child has lived for this long, the pause before the next start is the first one again.
 WELL_S: Final = 60.0
 STOP_S: Final = 5.0
 BACKLOG: Final = 128
@@ -38,10 +38,13 @@ class EngineServer:
         directory: Path | None = None,
         first_pause: float = FIRST_PAUSE_S,
     ) -> None:
-        """Take what the child's log is to be like, as `infra.logs.configure` does, and a directory of its own.
+        """Prepare a child; nothing runs before `start`.
 
-        Recordings lie there while they are worked on, and what a killed child left is deleted; without a directory
-        they lie, and are left, where the machine keeps temporary files.
+        Args:
+            level, form: Log level and format of the child, as `infra.logs.configure` takes them.
+            directory: Where the child keeps recordings while it works on them. It is emptied before each start. None:
+                the machine's directory for temporary files, where a killed child leaves what it had.
+            first_pause: Seconds before the first restart; each further pause is twice as long.
         """
         self._directory = directory
         self._log = (level, form)
@@ -52,7 +55,7 @@ class EngineServer:
 
     @property
     def url(self) -> str:
-        """Where the engines answer, once there is a port."""
+        """The base URL of the engines; known after `listen`."""
         assert self._listener is not None
         return f"http://127.0.0.1:{self._listener.getsockname()[1]}"
 
@@ -62,21 +65,25 @@ class EngineServer:
         return None if self._process is None or self._process.returncode is not None else self._process.pid
 
     def listen(self) -> None:
-        """Take a port, so that `url` is known: what is sent to it waits for the child.
+        """Open the listening socket, so that `url` is known; connections wait until the child accepts them.
 
         Raises:
-            OSError: the machine gives no port.
+            OSError: no port is free.
         """
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
 
     async def start(self) -> None:
-        """Listen, where `listen` did not, and begin to start the child; errors as `listen`."""
+        """Listen unless `listen` was called before, and start the child in the background.
+
+        Raises:
+            OSError: no port is free.
+        """
         if self._listener is None:
             self.listen()
         self._keeper = asyncio.create_task(self._keep(), name="engines")
 
     async def stop(self) -> None:
-        """End the child; whoever waits for an answer gets none."""
+        """End the child; requests in progress get no answer."""
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
@@ -100,7 +107,7 @@ class EngineServer:
         """Start the child and wait for its end; return its exit status, or why it could not be started."""
         assert self._listener is not None
         descriptor = self._listener.fileno()
-        # Keys of the deployment are no business of the child's.
+        # The child must not see the keys of the deployment.
         environment = {name: value for name, value in os.environ.items() if not name.upper().startswith("EARSHOT_")}
         try:
             if self._directory is not None:

@@ -1,4 +1,4 @@
-"""Reads what is left of a request before it is answered."""
+"""Middleware that reads the rest of a request's body before the answer is sent."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-#: More than this, or for longer, is not read: then the client sees a reset instead of the answer.
+#: Nothing is read beyond this size or time; the client may then see a reset instead of the answer.
 MOST_BYTES: Final = 64 * 1024 * 1024
 MOST_S: Final = 10.0
 
 
-class Draining:
-    """Middleware: a connection is closed after an answer to a body that was not read to its end, and that resets it."""
+class DrainMiddleware:
+    """Reads the body to its end before an answer: closing a connection with unread data would reset it."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, as ASGI has it."""
+        """Serve one ASGI request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

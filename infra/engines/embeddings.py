@@ -1,10 +1,10 @@
-"""Voices as vectors: `POST /v1/audio/speech/embedding` as speaches has it, and `POST /v1/embeddings` as OpenAI does.
+"""Speaker embeddings: `POST /v1/audio/speech/embedding` in speaches' protocol, `POST /v1/embeddings` in OpenAI's.
 
 Protocols: https://github.com/speaches-ai/speaches (`routers/speech_embedding.py`) takes a form with `file` and `model`;
 https://platform.openai.com/docs/api-reference/embeddings/create takes JSON, whose `input` here is recordings in base64.
-Both answer alike. The fields `sha256`, `threshold`, `threshold_per_doubling` and `dimension` are ours: which weights
-made the vectors, from which cosine with the mean direction of somebody's samples a voice is theirs where ten people are
-registered, how much that rises where they are twice as many, and how long the vectors are.
+Both answer alike. Four fields are ours: `sha256` identifies the weights that made the vectors; `threshold` is the
+cosine with the mean direction of a speaker's samples from which a voice is taken for that speaker, with ten registered;
+`threshold_per_doubling` is how much it rises when their number doubles; `dimension` is the length of a vector.
 """
 
 from __future__ import annotations
@@ -22,54 +22,68 @@ from starlette.responses import Response
 
 from app.http.bodies import decode
 from infra.engines import SPEAKER_MODEL, uploads
+from infra.engines.admission import AdmissionLimit
 from infra.engines.errors import check_model
-from infra.engines.places import Places
 from topics.errors import BadRequest
 
 if TYPE_CHECKING:
     from streams.models.protocol import Floats
 
-#: ONNX Runtime and the decoder leave the interpreter to others, so threads use cores.
+#: ONNX Runtime and the decoder release the interpreter's lock, so threads use several cores.
 THREADS: Final = 2
 WAITING: Final = 16
 RETRY_S: Final = 1
-#: Of a JSON body, which is whole in memory.
+#: The longest JSON body, which is held in memory as a whole.
 MOST_BYTES: Final = 16 * 1024 * 1024
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """The body of OpenAI's protocol."""
+class EmbeddingRequest(msgspec.Struct, frozen=True):
+    """The body of a request in OpenAI's protocol."""
 
     input: str | Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=32)]
     model: str | None = None
     encoding_format: Literal["float", "base64"] = "float"
 
 
-_asked: Final = msgspec.json.Decoder(Asked)
+_request_decoder: Final = msgspec.json.Decoder(EmbeddingRequest)
 
 
 class Embeddings:
-    """Both endpoints, over a few threads and a short queue before them."""
+    """Both endpoints, with a few threads and a short queue."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(THREADS, "embeddings")
-        self._places = Places(THREADS + WAITING, "speaker", RETRY_S)
+        self._admission = AdmissionLimit(THREADS + WAITING, "speaker", RETRY_S)
 
-    async def of_form(self, request: Request) -> Response:
-        """Answer speaches' protocol.
+    async def answer_form(self, request: Request) -> Response:
+        """Answer a form in speaches' protocol.
 
         Raises:
-            EarshotError: named by `infra.engines.errors`.
+            AudioError: the recording cannot be decoded, or is too short or too long.
+            BadRequest: the form has no recording, or did not arrive whole and in time.
+            EngineError: the model is missing or failed.
+            TooLarge: the form is too long.
+            Unavailable: all slots are taken.
+            UnknownModel: it names another model.
         """
-        with self._places.place():
+        with self._admission.slot():
             async with uploads.form(request) as (form, file):
                 check_model(form.get("model"), SPEAKER_MODEL)
                 return await self._answer([file], "float")
 
-    async def of_json(self, request: Request) -> Response:
-        """Answer OpenAI's protocol; errors as `of_form`."""
-        with self._places.place():
-            embedding_request = decode(_asked, await uploads.body(request, MOST_BYTES))
+    async def answer_json(self, request: Request) -> Response:
+        """Answer JSON in OpenAI's protocol, whose `input` is one recording in base64 or several.
+
+        Raises:
+            AudioError: a recording cannot be decoded, or is too short or too long.
+            BadRequest: the body is no such JSON, or a recording is not base64.
+            EngineError: the model is missing or failed.
+            TooLarge: the body is longer than MOST_BYTES.
+            Unavailable: all slots are taken, or the client hung up.
+            UnknownModel: it names another model.
+        """
+        with self._admission.slot():
+            embedding_request = decode(_request_decoder, await uploads.body(request, MOST_BYTES))
             check_model(embedding_request.model, SPEAKER_MODEL)
             inputs = (embedding_request.input,) if isinstance(embedding_request.input, str) else embedding_request.input
             try:
@@ -79,20 +93,20 @@ class Embeddings:
             return await self._answer(files, embedding_request.encoding_format)
 
     async def _answer(self, files: Sequence[BinaryIO], form: str) -> Response:
-        # A request that is cancelled, as one is when the server stops, leaves the queue of the threads.
-        body = await asyncio.get_running_loop().run_in_executor(self._threads, _embedded, files, form)
+        # A request that is cancelled, for instance when the server stops, leaves the queue of the threads.
+        body = await asyncio.get_running_loop().run_in_executor(self._threads, _response_body, files, form)
         return Response(msgspec.json.encode(body), media_type="application/json")
 
 
-def _embedded(files: Sequence[BinaryIO], form: str) -> dict[str, Any]:
-    # Loaded with the first voice: most who start this server never send one.
-    from infra.engines import embedder
+def _response_body(files: Sequence[BinaryIO], form: str) -> dict[str, Any]:
+    # Imported with the first voice: most installations never send one.
+    from infra.engines import voice_embedding
 
     rows = [
-        {"object": "embedding", "index": number, "embedding": _numbers(embedder.embed(file), form)}
+        {"object": "embedding", "index": number, "embedding": _encode_vector(voice_embedding.embed(file), form)}
         for number, file in enumerate(files)
     ]
-    manifest = embedder.bundled().manifest
+    manifest = voice_embedding.bundled_engine().manifest
     return {
         "object": "list",
         "data": rows,
@@ -105,5 +119,5 @@ def _embedded(files: Sequence[BinaryIO], form: str) -> dict[str, Any]:
     }
 
 
-def _numbers(vector: Floats, form: str) -> list[float] | str:
+def _encode_vector(vector: Floats, form: str) -> list[float] | str:
     return base64.b64encode(vector.astype("<f4").tobytes()).decode() if form == "base64" else vector.tolist()

@@ -1,4 +1,4 @@
-"""Errors as OpenAI's protocols tell them: a message, a type, and where it helps a code."""
+"""Errors in the shape of OpenAI's protocols: a message, a type, and for some a code."""
 
 from __future__ import annotations
 
@@ -11,42 +11,44 @@ from topics.errors import AudioError, EarshotError, NotFound, Unavailable
 
 
 class UnknownModel(NotFound):
-    """The request names a model that is not here."""
+    """The request names a model that this server does not have."""
 
 
-def reply(status: int, message: str, code: str | None = None, headers: dict[str, str] | None = None) -> Response:
+def error_response(
+    status: int, message: str, code: str | None = None, headers: dict[str, str] | None = None
+) -> Response:
     """Return an error in the shape that OpenAI's clients read."""
     kind = "server_error" if status >= 500 else "invalid_request_error"
     body = {"error": {"message": message, "type": kind, "param": None, "code": code}}
     return JSONResponse(body, status, headers)
 
 
-async def named(request: Request, error: Exception) -> Response:
-    """Answer an error that has a name."""
+async def earshot_error(request: Request, error: Exception) -> Response:
+    """Answer an error of our own, with the HTTP status of its class."""
     assert isinstance(error, EarshotError)
     if isinstance(error, Unavailable):
-        return reply(503, str(error), headers={"Retry-After": str(error.retry_after)})
+        return error_response(503, str(error), headers={"Retry-After": str(error.retry_after)})
     if isinstance(error, AudioError):
-        return reply(400, str(error), "invalid_audio")
-    return reply(status_of(error), str(error), "model_not_found" if isinstance(error, UnknownModel) else None)
+        return error_response(400, str(error), "invalid_audio")
+    return error_response(status_of(error), str(error), "model_not_found" if isinstance(error, UnknownModel) else None)
 
 
-async def http(request: Request, error: Exception) -> Response:
+async def http_exception(request: Request, error: Exception) -> Response:
     """Answer an error of the framework, such as an unknown path."""
     assert isinstance(error, HTTPException)
-    return reply(error.status_code, error.detail)
+    return error_response(error.status_code, error.detail)
 
 
-async def unexpected(request: Request, error: Exception) -> Response:
-    """Answer an error that has no name; whoever runs the server finds its traceback in the log."""
-    return reply(500, "the engine failed")
+async def unexpected_error(request: Request, error: Exception) -> Response:
+    """Answer any other error with 500; its traceback is in the server's log."""
+    return error_response(500, "the engine failed")
 
 
-def check_model(asked: object, model: str) -> None:
-    """Accept the model that is here, or none.
+def check_model(requested: object, model: str) -> None:
+    """Check that a request names `model`, or no model.
 
     Raises:
-        UnknownModel: another one was asked for.
+        UnknownModel: it names another one.
     """
-    if asked and asked != model:
-        raise UnknownModel(f"model: {str(asked)[:80]!r} does not exist here, {model!r} does")
+    if requested and requested != model:
+        raise UnknownModel(f"model: {str(requested)[:80]!r} does not exist here, {model!r} does")

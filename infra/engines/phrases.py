@@ -1,4 +1,4 @@
-"""What is said of a tag: a clause, a noun, the kind of place it belongs to, and the tags that say less."""
+"""How sentences speak of a tag: a clause, a noun, the kind of place it belongs to, and more general tags."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
-#: An event happens and can be counted, a texture lasts, a voice is somebody who speaks.
+#: An event can be counted, a texture lasts, a voice is somebody who speaks.
 Kind = Literal["event", "texture", "voice"]
 
 PLACES: Final = {
@@ -51,20 +51,20 @@ class Phrase(msgspec.Struct, frozen=True):
     noun: str
     #: A key of PLACES.
     place: str
-    #: Tags that are not worth a word beside this one: a siren beside the siren of an ambulance.
+    #: More general tags that need no mention beside this one: a siren beside the siren of an ambulance.
     general: tuple[str, ...] = ()
 
 
 @cache
 def table() -> dict[str, Phrase]:
-    """Return the phrases of the tags that we know, by tag."""
+    """Return the phrases in phrases.csv, by tag."""
     with Path(__file__).with_name("phrases.csv").open(encoding="utf-8", newline="") as file:
         rows = [{**row, "general": tuple(filter(None, row["general"].split("|")))} for row in csv.DictReader(file)]
     return {phrase.tag: phrase for phrase in msgspec.convert(rows, list[Phrase])}
 
 
 def phrase(tag: str) -> Phrase:
-    """Return the phrase of a tag; one that we do not know is spoken of by its name."""
+    """Return the phrase of a tag; for a tag without one, a phrase made of its name."""
     row = table().get(tag)
     if row is not None:
         return row

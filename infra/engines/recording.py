@@ -1,4 +1,4 @@
-"""A stranger's recording, decoded whole for a model that takes mono samples at a rate of its own."""
+"""An uploaded recording, decoded as a whole to mono samples at the rate of a model."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from streams.models.protocol import Floats
 from topics import media
 
 LONGEST_S: Final = 600
-#: Processor time for one recording: ten minutes of stereo take some three seconds, but a few megabytes of FLAC can hold
-#: ten minutes of sixteen silent channels at 384 kHz.
+#: CPU time for one recording. Ten minutes of stereo take about three seconds, but a few megabytes of FLAC can hold ten
+#: minutes of sixteen silent channels at 384 kHz.
 CPU_SECONDS: Final = 20.0
 PLAIN_BYTES: Final = 4 * 1024 * 1024
 
 
 def load(file: BinaryIO, rate: int) -> Floats:
-    """Decode a seekable file, told by its content, to mono float32[n] at `rate` Hz.
+    """Decode a seekable file to mono float32[n] at `rate` Hz; its content tells the format.
 
     Raises:
-        AudioError: it cannot be decoded, takes CPU_SECONDS for that, or is longer than LONGEST_S.
+        AudioError: it cannot be decoded within CPU_SECONDS, or is longer than LONGEST_S.
     """
     data = file.read(PLAIN_BYTES)
     file.seek(0)
-    # Most recordings are of this kind, and this is twice as fast.
+    # Most recordings are plain WAV, and this reader is twice as fast.
     plain = wav.read_plain(data) if len(data) < PLAIN_BYTES and wav.looks_plain(data) else None
     if plain is not None and plain.rate == rate and len(plain.samples) <= LONGEST_S * rate:
         return plain.samples
     audio = decode.open_file(file, media.parse("application/octet-stream"), LONGEST_S)
     if audio.rate == rate:
         return np.concatenate(list(audio.blocks(CPU_SECONDS)))
-    # Compiled code that a recording at this rate does not need.
+    # Compiled code, imported only where it is needed.
     from streams.audio.resample import Resampler
 
     resampler = Resampler(audio.rate, rate)

@@ -1,4 +1,4 @@
-"""What is heard in a recording, put in order: the tag timeline and the transcript of a request, tag by tag."""
+"""The sounds and turns of a recording, arranged for sentences: from the tag timeline and transcript of a request."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import msgspec
 
 from infra.engines.phrases import Phrase, phrase
 
-#: No recording is longer (four months), so sums of times stay exact.
+#: At most four months, so that sums of times stay exact.
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e7)]
 
 #: A texture that covers this share of the recording is its background.
 BACKGROUND: Final = 0.5
-#: A tag is not worth a word beside a more exact one that is at least this strong in comparison.
+#: A tag is left out beside a more specific one whose peak is at least this share of its own.
 AS_STRONG: Final = 0.5
 
 
-class Event(msgspec.Struct, frozen=True):
+class TagEvent(msgspec.Struct, frozen=True):
     """A stretch of one tag."""
 
     tag: str
@@ -29,7 +29,7 @@ class Event(msgspec.Struct, frozen=True):
     peak: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
 
 
-class Line(msgspec.Struct, frozen=True):
+class TranscriptTurn(msgspec.Struct, frozen=True):
     """A turn of the transcript."""
 
     text: str
@@ -38,39 +38,39 @@ class Line(msgspec.Struct, frozen=True):
     speaker: str | int | None = None
 
 
-class Request(msgspec.Struct, frozen=True):
-    """What the last user message holds, as JSON text."""
+class SceneRequest(msgspec.Struct, frozen=True):
+    """The last user message, which is JSON text."""
 
     task: Literal["audio_insights", "caption"]
     duration_seconds: Seconds
-    events: tuple[Event, ...] = ()
-    transcript: tuple[Line, ...] = ()
-    #: Languages of the transcript, names or codes, as far as somebody knows them.
+    events: tuple[TagEvent, ...] = ()
+    transcript: tuple[TranscriptTurn, ...] = ()
+    #: Languages of the transcript, as names or codes, where they are known.
     languages: tuple[str, ...] = ()
 
 
 class Sound(msgspec.Struct, frozen=True):
-    """All that is heard of one tag; times in seconds."""
+    """All events of one tag together; times in seconds."""
 
     phrase: Phrase
     count: int
     start: float
     end: float
-    #: How long it is heard, pauses left out.
+    #: Total length without pauses.
     seconds: float
     peak: float
 
 
 class Scene(msgspec.Struct, frozen=True):
-    """A recording as sentences speak of it; each list is strongest first."""
+    """The content of a recording; each list of sounds begins with the strongest."""
 
     duration: float
     background: tuple[Sound, ...]
     foreground: tuple[Sound, ...]
     voices: tuple[Sound, ...]
-    #: Turns with words in them, in order of time.
-    turns: tuple[Line, ...]
-    #: Of the transcript, as far as somebody knows them.
+    #: Turns that have words, in order of time.
+    turns: tuple[TranscriptTurn, ...]
+    #: Of the transcript, where they are known.
     languages: tuple[str, ...] = ()
 
     @property
@@ -79,12 +79,12 @@ class Scene(msgspec.Struct, frozen=True):
         return (*self.foreground, *self.background)
 
 
-def scene(request: Request) -> Scene:
-    """Put a request in order."""
+def build_scene(request: SceneRequest) -> Scene:
+    """Return the scene that a request describes."""
     duration = max((request.duration_seconds, *(event.end for event in request.events)))
-    sounds = _telling([_sound(tag, events) for tag, events in _by_tag(request.events)])
+    sounds = _most_specific([_sound(tag, events) for tag, events in _by_tag(request.events)])
     others = [sound for sound in sounds if sound.phrase.kind != "voice"]
-    background = tuple(sound for sound in others if _lasts(sound, duration))
+    background = tuple(sound for sound in others if _is_background(sound, duration))
     return Scene(
         duration,
         background,
@@ -95,17 +95,17 @@ def scene(request: Request) -> Scene:
     )
 
 
-def _lasts(sound: Sound, duration: float) -> bool:
+def _is_background(sound: Sound, duration: float) -> bool:
     return sound.phrase.kind == "texture" and sound.seconds >= BACKGROUND * duration
 
 
-def _by_tag(events: Iterable[Event]) -> list[tuple[str, list[Event]]]:
+def _by_tag(events: Iterable[TagEvent]) -> list[tuple[str, list[TagEvent]]]:
     ordered = sorted(events, key=attrgetter("tag", "start"))
     return [(tag, list(group)) for tag, group in groupby(ordered, key=attrgetter("tag"))]
 
 
-def _sound(tag: str, events: list[Event]) -> Sound:
-    """Sum up the events of a tag, in order of time; those that touch are one."""
+def _sound(tag: str, events: list[TagEvent]) -> Sound:
+    """Return the sound of one tag from its events in order of time; events that touch count as one."""
     count, seconds, reached = 0, 0.0, -1.0
     for event in events:
         count += event.start > reached
@@ -114,11 +114,11 @@ def _sound(tag: str, events: list[Event]) -> Sound:
     return Sound(phrase(tag), count, events[0].start, reached, seconds, max(event.peak for event in events))
 
 
-def _telling(sounds: list[Sound]) -> list[Sound]:
-    """Leave out what more exact tags say better; strongest first."""
-    seconds_by_speaker: dict[str, float] = {}
+def _most_specific(sounds: list[Sound]) -> list[Sound]:
+    """Return the sounds without those that a more specific tag covers, strongest first."""
+    covered: dict[str, float] = {}
     for sound in sounds:
         for general in sound.phrase.general:
-            seconds_by_speaker[general] = max(seconds_by_speaker.get(general, 0.0), sound.peak)
-    telling = [sound for sound in sounds if seconds_by_speaker.get(sound.phrase.tag, -1.0) < AS_STRONG * sound.peak]
-    return sorted(telling, key=lambda sound: (-sound.peak, sound.start, sound.phrase.tag))
+            covered[general] = max(covered.get(general, 0.0), sound.peak)
+    kept = [sound for sound in sounds if covered.get(sound.phrase.tag, -1.0) < AS_STRONG * sound.peak]
+    return sorted(kept, key=lambda sound: (-sound.peak, sound.start, sound.phrase.tag))

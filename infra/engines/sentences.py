@@ -1,4 +1,4 @@
-"""A caption and insights by rules: each word of them follows from what was heard, and from nothing else."""
+"""A caption and insights by rules: every word follows from the scene and from nothing else."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
-from infra.engines import lexis
+from infra.engines import text_analysis
 from infra.engines.phrases import PLACES
-from infra.engines.scene import Line, Scene, Sound
+from infra.engines.scene import Scene, Sound, TranscriptTurn
 from topics.jobs.payloads import Insights
 
-#: Sounds that one sentence can take, and that a list can.
+#: The most sounds in one sentence, in a list of nouns, and in the list of notable sounds.
 MOST_CLAUSES: Final = 3
 MOST_NOUNS: Final = 4
 MOST_NOTABLE: Final = 10
-#: Times are no better than the windows of the timeline: what is shorter is told by its middle.
+#: Times are only as exact as the windows of the timeline: a shorter sound is placed by its middle.
 WINDOW_S: Final = 3.0
-#: What is heard from the first to the last tenth of a recording is heard throughout.
+#: A sound that lasts from the first tenth of a recording into the last is heard throughout.
 EDGE: Final = 0.1
 #: Words of the transcript that a summary quotes.
 QUOTED: Final = 12
 #: Some languages have no spaces between words.
 QUOTED_CHARACTERS: Final = 200
-#: Not said of what comes and goes.
+#: Left out of the noun of a sound that comes and goes.
 STEADY: Final = "steady "
 #: Places whose sounds matter more than how long they last.
 _URGENT: Final = frozenset({"danger", "alarm"})
@@ -31,7 +31,7 @@ _NUMBERS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", 
 
 
 def caption(scene: Scene) -> str:
-    """Return one sentence."""
+    """Return one sentence about a recording."""
     voice = _voice(scene)
     if scene.foreground:
         sounds = scene.foreground[:MOST_CLAUSES]
@@ -48,27 +48,27 @@ def caption(scene: Scene) -> str:
 
 
 def insights(scene: Scene) -> Insights:
-    """Return what the contract calls insights; without a transcript there is nothing to say of speech."""
+    """Return the insights of the contract; without a transcript they say nothing of the content of speech."""
     summary = " ".join(filter(None, (_opening(scene), _happenings(scene), _speech(scene))))
     telling = scene.foreground or (*scene.background, *scene.voices)
     notable = tuple(sound.phrase.tag for sound in telling[:MOST_NOTABLE])
     if not scene.turns:
         return Insights(bool(_voice(scene)), environment(scene), summary, notable)
     text = " ".join(line.text for line in scene.turns)
-    keywords = tuple(lexis.keywords(text))
+    keywords = tuple(text_analysis.keywords(text))
     return Insights(
         True,
         environment(scene),
         summary,
         notable,
-        lexis.language(text, scene.languages),
+        text_analysis.language(text, scene.languages),
         _content(scene.turns, keywords),
         keywords,
     )
 
 
 def environment(scene: Scene) -> str:
-    """Return the kind of place that most of what is heard belongs to, and the sound that says it loudest."""
+    """Return the kind of place that the sounds point to, and the sound that does so most."""
     weights: dict[str, float] = defaultdict(float)
     for sound in scene.sounds:
         weights[sound.phrase.place] += sound.peak * sound.seconds
@@ -113,7 +113,7 @@ def _speech(scene: Scene) -> str:
     return f"{spoken[:-1]}, but no words could be made out."
 
 
-def _content(turns: Sequence[Line], keywords: Sequence[str]) -> str:
+def _content(turns: Sequence[TranscriptTurn], keywords: Sequence[str]) -> str:
     text_words = " ".join(line.text for line in turns).split()
     speakers = _number(_speakers(turns))
     text = f"{speakers} {'speaker says' if speakers == 'one' else 'speakers say'} {_count(len(text_words), 'word')}"
@@ -129,7 +129,7 @@ def _content(turns: Sequence[Line], keywords: Sequence[str]) -> str:
 
 
 def _sequence(sounds: Sequence[Sound], duration: float) -> str:
-    """Join clauses: "then" where one begins after the last has ended; a time that two share is said once."""
+    """Join clauses: "then" where one begins after the one before has ended; a time that two share is given once."""
     ordered = sorted(sounds, key=lambda sound: (sound.start, sound.end))
     times = [_when(sound.start, sound.end, sound.count, duration) for sound in ordered]
     text = ""
@@ -144,7 +144,7 @@ def _sequence(sounds: Sequence[Sound], duration: float) -> str:
 
 
 def _times(sound: Sound) -> str:
-    """How often; a stretch of the timeline may hold several barks, so one stretch is not "once"."""
+    """Return how often; one event of the timeline may hold several barks, so it is not called "once"."""
     if sound.count < 2:
         return ""
     if sound.phrase.kind == "texture":
@@ -169,7 +169,7 @@ def _when(start: float, end: float, count: int, duration: float) -> str:
 
 
 def _voice(scene: Scene) -> str:
-    """Who speaks, as a clause; empty where nobody does."""
+    """Return who speaks, as a clause; empty where nobody does."""
     speakers = _speakers(scene.turns)
     if speakers > 1:
         return f"{_number(speakers)} people talk"
@@ -179,7 +179,7 @@ def _voice(scene: Scene) -> str:
 
 
 def _spoken(scene: Scene) -> tuple[float, float, int]:
-    """Beginning and end of all speech, and in how many stretches; by the transcript where there is one."""
+    """Return start and end of all speech and its number of parts, from the transcript where there is one."""
     if scene.turns:
         return scene.turns[0].start, max(line.end for line in scene.turns), len(scene.turns)
     sounds = scene.voices
@@ -187,14 +187,14 @@ def _spoken(scene: Scene) -> tuple[float, float, int]:
 
 
 def _beside(voice: str, sounds: Sequence[Sound], scene: Scene) -> str:
-    """Speech beside what else happens: at the same time, or at its own."""
+    """Return the clause of speech: "while" where it overlaps the sounds, else with its own time."""
     start, end, count = _spoken(scene)
     if start < max(sound.end for sound in sounds) and end > min(sound.start for sound in sounds):
         return f" while {voice}"
     return f", and {voice} {_when(start, end, count, scene.duration)}"
 
 
-def _speakers(turns: Sequence[Line]) -> int:
+def _speakers(turns: Sequence[TranscriptTurn]) -> int:
     return len({line.speaker for line in turns})
 
 
@@ -223,7 +223,7 @@ def _count(count: int, noun: str) -> str:
 
 
 def _length(seconds: float) -> str:
-    """A length or a time: tenths below ten seconds, whole seconds above."""
+    """Return a length or a time as text: tenths below ten seconds, whole seconds above."""
     if seconds < 10:
         return f"{round(seconds, 1):g} s"
     minutes, rest = divmod(round(seconds), 60)

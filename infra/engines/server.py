@@ -1,4 +1,4 @@
-"""The engine server: public protocols, and what they say of themselves."""
+"""The engine server as an ASGI application: one route for each public protocol, and its errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from infra.engines import CHAT_MODEL, SPEAKER_MODEL, SPEECH_MODEL, chat, errors, speech
-from infra.engines.draining import Draining
+from infra.engines.draining import DrainMiddleware
 from infra.engines.embeddings import Embeddings
 from infra.engines.workers import Workers
 from topics.errors import EarshotError
@@ -25,25 +25,29 @@ MODELS: Final = {
 
 
 def create_app(workers: Workers) -> Starlette:
-    """Return the engine server as an ASGI application; whoever stops it closes `workers`."""
+    """Return the engine server as an ASGI application; the caller closes `workers` afterwards."""
     embeddings = Embeddings()
     routes = [
         Route("/v1/audio/transcriptions", speech.Transcriptions(workers).__call__, methods=["POST"]),
-        Route("/v1/audio/speech/embedding", embeddings.of_form, methods=["POST"]),
-        Route("/v1/embeddings", embeddings.of_json, methods=["POST"]),
+        Route("/v1/audio/speech/embedding", embeddings.answer_form, methods=["POST"]),
+        Route("/v1/embeddings", embeddings.answer_json, methods=["POST"]),
         Route("/v1/chat/completions", chat.completions, methods=["POST"]),
         Route("/v1/models", models),
         Route("/translate", translate, methods=["POST"]),
         Route("/languages", languages),
         Route("/healthz", healthy),
     ]
-    handlers = {EarshotError: errors.named, HTTPException: errors.http, Exception: errors.unexpected}
-    middleware = [Middleware(Draining)]
+    handlers = {
+        EarshotError: errors.earshot_error,
+        HTTPException: errors.http_exception,
+        Exception: errors.unexpected_error,
+    }
+    middleware = [Middleware(DrainMiddleware)]
     return Starlette(routes=routes, exception_handlers=handlers, middleware=middleware)
 
 
 async def models(request: Request) -> Response:
-    """List the models, as OpenAI does."""
+    """List the models in OpenAI's protocol."""
     rows = [
         {"id": name, "object": "model", "created": 0, "owned_by": "earshot", "description": text}
         for name, text in MODELS.items()
@@ -52,7 +56,7 @@ async def models(request: Request) -> Response:
 
 
 async def translate(request: Request) -> Response:
-    """Refuse, as LibreTranslate words a refusal: no model that translates is small enough to come along.
+    """Refuse in LibreTranslate's protocol: no translation model is small enough to be bundled.
 
     Protocol: https://docs.libretranslate.com/api/operations/translate
     """
@@ -61,10 +65,10 @@ async def translate(request: Request) -> Response:
 
 
 async def languages(request: Request) -> Response:
-    """List the languages that can be translated."""
+    """List the languages that can be translated: none."""
     return JSONResponse([])
 
 
 async def healthy(request: Request) -> Response:
-    """Say that the server answers."""
+    """Answer 200 as long as the server runs."""
     return JSONResponse({"status": "ok"})

@@ -1,4 +1,4 @@
-"""Runs the engine server in this process: by itself, or as the child of a service."""
+"""Runs the engine server in this process, alone or as the child of a service."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from infra.engines.server import create_app
 from infra.engines.workers import Workers
 from topics.errors import EarshotError
 
-#: Engines yield to live audio.
+#: Live audio has priority over engines.
 NICE: Final = 5
 STOP_S: Final = 2
 
@@ -26,7 +26,7 @@ def listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens.
 
     Raises:
-        EarshotError: the address cannot be had.
+        EarshotError: nothing can listen at this address.
     """
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
@@ -36,21 +36,21 @@ def listen(host: str, port: int) -> socket.socket:
 
 def serve(listener: socket.socket) -> None:
     """Serve until SIGINT or SIGTERM."""
-    Server().run([listener])
+    EngineHttpServer().run([listener])
 
 
 def serve_child(descriptor: int) -> None:
-    """Serve the listening socket that the parent made, until standard input ends: with the parent, however it ends."""
+    """Serve the listening socket of the parent until standard input ends, which it does with the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(OSError):
         os.nice(NICE)
-    server = Server()
+    server = EngineHttpServer()
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
     threading.Thread(target=_stop_with_input, args=(server,), daemon=True).start()
     server.run([socket.socket(fileno=descriptor)])
 
 
-def _stop_with_input(server: Server) -> None:
+def _stop_with_input(server: EngineHttpServer) -> None:
     while os.read(sys.stdin.fileno(), 4096):
         pass
     server.should_exit = True
@@ -58,8 +58,8 @@ def _stop_with_input(server: Server) -> None:
     os._exit(1)
 
 
-class Server(uvicorn.Server):
-    """The HTTP server, whose end does not wait for recordings that are being recognised."""
+class EngineHttpServer(uvicorn.Server):
+    """The HTTP server; its shutdown does not wait for recordings in recognition."""
 
     def __init__(self) -> None:
         self._workers = Workers()

@@ -1,6 +1,6 @@
-"""Speech recognition with pocketsphinx and the small English model in its wheel: a demonstration, no more.
+"""Speech recognition with pocketsphinx and the small English model in its wheel: a demonstration.
 
-It proves the path with no network. On ordinary readings its word error rate is 57.5 %
+It lets transcription be tried without a network. On ordinary readings its word error rate is 57.5 %
 (`python -m infra.lab.evaluation.transcription`); on other audio most words are wrong.
 Decoder: https://github.com/cmusphinx/pocketsphinx (BSD-2-Clause). It keeps the interpreter's lock while it decodes,
 and a decoder serves one thread, so it runs in processes of its own (`infra.engines.worker`).
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from infra.engines import recording
-from infra.engines.transcripts import Heard, Word
+from infra.engines.transcripts import RecognitionResult, Word
 from streams.voice import activity
 from streams.voice.speech_segments import Hysteresis
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from streams.models.protocol import Floats
 
 RATE: Final = 16_000
-#: Decoding looks at a whole utterance at once, and takes longer the longer that is.
+#: The longest utterance: the decoder searches an utterance as a whole, and takes longer for a longer one.
 UTTERANCE_S: Final = 20.0
-#: Speech is cut where nobody speaks, and keeps this much of the silence on both sides.
+#: Utterances are cut in pauses, and keep this much silence on both sides.
 MARGIN_S: Final = 0.15
 FRAMES_PER_S: Final = 100
-#: Means of features are taken over the utterance alone; the bounds halve the time, and changed no word of the clean
+#: Feature means are those of the utterance alone. The search bounds halve the time and changed no word of the clean
 #: speech that was tried.
 _OPTIONS: Final = {"cmn": "batch", "maxhmmpf": 3000, "maxwpf": 10, "loglevel": "FATAL"}
 
@@ -41,11 +41,11 @@ class Recogniser:
 
         self._decoder: Any = Decoder(**_OPTIONS)
 
-    def hear(self, path: Path, proceed: Callable[[], None] = lambda: None) -> Heard:
+    def transcribe(self, path: Path, proceed: Callable[[], None] = lambda: None) -> RecognitionResult:
         """Recognise the recording in a file, at most ten minutes long; `proceed` is called before each utterance.
 
         Raises:
-            AudioError: it cannot be decoded, or is too long.
+            AudioError: it cannot be decoded, or is longer than ten minutes.
         """
         with path.open("rb") as file:
             samples = recording.load(file, RATE)
@@ -53,19 +53,19 @@ class Recogniser:
         for start, end in utterances(samples):
             proceed()
             words.extend(self.words(samples[start:end], start / RATE))
-        return Heard(len(samples) / RATE, tuple(words))
+        return RecognitionResult(len(samples) / RATE, tuple(words))
 
     def words(self, samples: Floats, at: float = 0.0) -> Iterator[Word]:
         """Recognise one utterance, float32[n] at 16 kHz, that begins `at` seconds; yield its words."""
         pcm = (np.clip(samples, -1, 1) * 32767).astype("<i2").tobytes()
-        # What the front end keeps of the last utterance would change this one: the same audio, the same words.
+        # State that the front end keeps from the last utterance would change this one's words.
         self._decoder.reinit_feat()
         self._decoder.start_utt()
         self._decoder.process_raw(pcm, False, True)
         self._decoder.end_utt()
         end = at + len(samples) / RATE
         for segment in self._decoder.seg() or ():
-            # Fillers are in brackets, and a number behind a word says which of its pronunciations was heard.
+            # Fillers are in brackets; a number in parentheses after a word says which of its pronunciations it is.
             if segment.word[0] not in "<[+":
                 first, last = (at + frame / FRAMES_PER_S for frame in (segment.start_frame, segment.end_frame + 1))
                 sure = min(1.0, max(0.0, float(segment.prob)))
@@ -73,7 +73,7 @@ class Recogniser:
 
 
 def utterances(samples: Floats) -> Iterator[tuple[int, int]]:
-    """Yield [start, end) of stretches with speech in float32[n] at 16 kHz, each cut at pauses where it has any."""
+    """Yield utterances as sample ranges [start, end) of float32[n] at 16 kHz, cut in pauses where there are any."""
     settings = Hysteresis(max_speech_s=UTTERANCE_S)
     begun, ended = -1.0, -1.0
     for segment in activity.bundled_detector().segments([samples], settings):

@@ -1,4 +1,4 @@
-"""A recognised recording, and the forms in which OpenAI's transcription protocol tells it.
+"""The result of speech recognition, and the response formats of OpenAI's transcription protocol.
 
 Protocol: https://platform.openai.com/docs/api-reference/audio/createTranscription
 """
@@ -13,7 +13,7 @@ import msgspec
 
 from topics.captions import Cue, subrip, webvtt
 
-#: A pause of this length ends a segment, and so does this length of it.
+#: A segment ends at a pause of this length, or before it would become longer than this.
 PAUSE_S: Final = 0.6
 LONGEST_S: Final = 15.0
 
@@ -27,19 +27,19 @@ class Word(msgspec.Struct, frozen=True, array_like=True):
     text: str
     start: float
     end: float
-    #: How sure the decoder is, 0 to 1.
+    #: The decoder's confidence, 0 to 1.
     probability: float
 
 
-class Heard(msgspec.Struct, frozen=True, tag="heard"):
-    """What was recognised in a recording of `duration` seconds."""
+class RecognitionResult(msgspec.Struct, frozen=True, tag="transcript"):
+    """The words of a recording of `duration` seconds."""
 
     duration: float
     words: tuple[Word, ...]
 
 
 def segments(words: Iterable[Word]) -> list[list[Word]]:
-    """Cut words in order of time at pauses; none of the segments is empty."""
+    """Return words, which are in order of time, as segments cut at pauses; no segment is empty."""
     cut: list[list[Word]] = []
     for word in words:
         last = cut[-1] if cut else []
@@ -51,11 +51,11 @@ def segments(words: Iterable[Word]) -> list[list[Word]]:
 
 
 def text(words: Iterable[Word]) -> str:
-    """Join words."""
+    """Return words as one text."""
     return " ".join(word.text for word in words)
 
 
-def verbose(heard: Heard, granularities: Sequence[Granularity]) -> dict[str, Any]:
+def verbose(heard: RecognitionResult, granularities: Sequence[Granularity]) -> dict[str, Any]:
     """Return the body of `verbose_json`: segments unless words alone were asked for."""
     body: dict[str, Any] = {
         "task": "transcribe",
@@ -82,28 +82,28 @@ def _segment(number: int, words: Sequence[Word]) -> dict[str, Any]:
     }
 
 
-def srt(heard: Heard) -> str:
+def srt(heard: RecognitionResult) -> str:
     """Return SubRip cues."""
     return _file(subrip(_cues(heard)))
 
 
-def vtt(heard: Heard) -> str:
+def vtt(heard: RecognitionResult) -> str:
     """Return WebVTT cues."""
     return _file(webvtt(_cues(heard)))
 
 
-def _cues(heard: Heard) -> Iterator[Cue]:
+def _cues(heard: RecognitionResult) -> Iterator[Cue]:
     for words in segments(heard.words):
         yield Cue(round(words[0].start * 1000), round(words[-1].end * 1000), "", (text(words),))
 
 
 def _file(pieces: Iterable[bytes]) -> str:
-    # The protocol has no blank line behind the last cue.
+    # In this protocol no blank line follows the last cue.
     return b"".join(pieces).decode().removesuffix("\n")
 
 
-#: Content type and text of the forms that are no JSON.
-PLAIN: Final[dict[str, tuple[str, Callable[[Heard], str]]]] = {
+#: Content type of each format that is not JSON, and what writes it.
+PLAIN: Final[dict[str, tuple[str, Callable[[RecognitionResult], str]]]] = {
     "text": ("text/plain", lambda heard: text(heard.words) + "\n"),
     "srt": ("application/x-subrip", srt),
     "vtt": ("text/vtt", vtt),

@@ -1,4 +1,4 @@
-"""Bodies of requests, read within bounds of size, and forms with a recording within one of time too."""
+"""Request bodies of bounded size, and forms with a recording, which must also arrive in time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from app.http.bodies import read_body
 from app.http.errors import ClientGone
 from topics.errors import BadRequest, TooLarge, Unavailable
 
-#: Ten minutes of stereo at 48 kHz and 16 bit fit.
+#: Room for ten minutes of stereo at 48 kHz and 16 bit.
 MOST_BYTES: Final = 128 * 1024 * 1024
 UPLOAD_S: Final = 60.0
 
@@ -41,7 +41,7 @@ async def form(request: Request) -> AsyncIterator[tuple[FormData, BinaryIO]]:
     Raises:
         TooLarge: its Content-Length says that it is too long.
         BadRequest: it has no recording, or did not arrive whole and in time.
-        HTTPException: it is no form, or is too long.
+        HTTPException: it is not a form, or is too long.
     """
     length = request.headers.get("content-length", "")
     if length.isdigit() and int(length) > MOST_BYTES:
@@ -63,7 +63,7 @@ async def form(request: Request) -> AsyncIterator[tuple[FormData, BinaryIO]]:
 
 
 def _bounded(receive: Receive) -> Receive:
-    """A body without Content-Length ends with an error where it becomes too long."""
+    """Return a `receive` that raises MultiPartException once the body is longer than MOST_BYTES."""
     received = 0
 
     async def bounded() -> Message:

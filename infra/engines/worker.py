@@ -1,4 +1,4 @@
-"""The process that recognises speech: a line with the path of a recording in, a line of JSON out."""
+"""A process that recognises speech: it reads the path of a recording a line, and writes a line of JSON for each."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from pathlib import Path
 
 import msgspec
 
-from infra.engines.transcripts import Heard
+from infra.engines.transcripts import RecognitionResult
 from topics.errors import AudioError, EngineError
 
 
-class Refused(msgspec.Struct, frozen=True, tag="refused"):
-    """The recording cannot be decoded, for the reason that it gives."""
+class DecodingFailure(msgspec.Struct, frozen=True, tag="decoding-failure"):
+    """The recording cannot be decoded; the message says why."""
 
     message: str
 
 
-class Broken(msgspec.Struct, frozen=True, tag="broken"):
-    """There is no decoder, for the reason that it gives."""
+class EngineFailure(msgspec.Struct, frozen=True, tag="engine-failure"):
+    """The recogniser cannot be loaded or failed; the message says why."""
 
     message: str
 
 
-Answer = Heard | Refused | Broken
+Answer = RecognitionResult | DecodingFailure | EngineFailure
 
 
 def main() -> None:
-    """Answer until the input ends; a parent that died ends it before the next utterance."""
-    # Whoever started us ends us; and what a library prints must not mix with answers.
+    """Answer until the input ends; when the parent has died, exit before the next utterance."""
+    # The parent ends this process, not Ctrl-C; what a library prints must not mix with answers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -47,11 +47,11 @@ def main() -> None:
                 from infra.engines.sphinx import Recogniser
 
                 recogniser = Recogniser()
-            answer: Answer = recogniser.hear(Path(os.fsdecode(line.rstrip(b"\n"))), proceed)
+            answer: Answer = recogniser.transcribe(Path(os.fsdecode(line.rstrip(b"\n"))), proceed)
         except AudioError as error:
-            answer = Refused(str(error))
+            answer = DecodingFailure(str(error))
         except (EngineError, ImportError, OSError, RuntimeError) as error:
-            answer = Broken(str(error) or type(error).__name__)
+            answer = EngineFailure(str(error) or type(error).__name__)
         answers.write(msgspec.json.encode(answer) + b"\n")
         answers.flush()
 

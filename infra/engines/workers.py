@@ -1,4 +1,4 @@
-"""A few processes that recognise speech, each one recording at a time, and a short queue before them."""
+"""A few processes that recognise speech, one recording each at a time, and a short queue."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from typing import Final
 import msgspec
 import structlog
 
-from infra.engines.places import Places
-from infra.engines.transcripts import Heard
-from infra.engines.worker import Answer, Refused
+from infra.engines.admission import AdmissionLimit
+from infra.engines.transcripts import RecognitionResult
+from infra.engines.worker import Answer, DecodingFailure
 from topics.errors import AudioError, Unavailable
 
 log = structlog.get_logger("infra.engines")
 
 WAITING: Final = 4
-#: A process holds some 200 MB, so a large machine does not get one for each core.
+#: A process takes about 200 MB, so a large machine does not get one for each core.
 MOST: Final = 4
-#: Some times what a recording of the greatest length takes.
+#: Several times as long as the longest recording takes.
 LIMIT_S: Final = 900.0
 IDLE_S: Final = 300.0
 RETRY_S: Final = 5
 COMMAND: Final = (sys.executable, "-m", "infra.engines.worker")
 LINE_BYTES: Final = 16 * 1024 * 1024
 
-_answer: Final[msgspec.json.Decoder[Answer]] = msgspec.json.Decoder(Answer)
+_answer_decoder: Final[msgspec.json.Decoder[Answer]] = msgspec.json.Decoder(Answer)
 
 
-def usual() -> int:
-    """Return how many processes there may be: one for each core that is ours, up to MOST."""
+def default_count() -> int:
+    """Return the default number of processes: one for each core of this process, up to MOST."""
     return min(MOST, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
 
 
 class Workers:
-    """Starts processes when they are needed, and ends those that were not for a while."""
+    """Starts processes when they are needed, and ends them after a while without work."""
 
     def __init__(
         self,
@@ -48,29 +48,36 @@ class Workers:
         command: Sequence[str] = COMMAND,
         limit: float = LIMIT_S,
     ) -> None:
-        """Take how many there may be, by default `usual()`; `command` starts one that does as `worker` does."""
-        self._most = most or usual()
-        self._turns = asyncio.Semaphore(self._most)
-        self.places = Places(self._most + WAITING, "speech", RETRY_S)
+        """Prepare; no process is started before the first recording.
+
+        Args:
+            most: The most processes at a time; None: `default_count()`.
+            idle_seconds: How long processes without work are kept.
+            command: Starts a process that speaks the protocol of `infra.engines.worker`.
+            limit: Seconds that one recording may take.
+        """
+        self._most = most or default_count()
+        self._running = asyncio.Semaphore(self._most)
+        self.admission = AdmissionLimit(self._most + WAITING, "speech", RETRY_S)
         self._idle: list[asyncio.subprocess.Process] = []
         self._busy: set[asyncio.subprocess.Process] = set()
         self._closed = False
         self._idle_seconds = idle_seconds
         self._command = command
         self._limit = limit
-        self._rest: asyncio.TimerHandle | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
 
-    async def hear(self, path: Path) -> Heard:
-        """Recognise the recording in a file; who is cancelled ends the process that works for them.
+    async def transcribe(self, path: Path) -> RecognitionResult:
+        """Recognise the recording in a file; cancelling ends the process that works on it.
 
         Raises:
             AudioError: the recording cannot be decoded, or is too long.
-            Unavailable: there is no decoder, it died, or it took too long.
+            Unavailable: the recogniser cannot be loaded, died, or took too long.
         """
-        async with self._turns:
+        async with self._running:
             if self._closed:
                 raise Unavailable("the speech engine stops", RETRY_S)
-            process = self._rested() or await self._start()
+            process = self._take_idle() or await self._start()
             self._busy.add(process)
             answered = False
             try:
@@ -82,18 +89,20 @@ class Workers:
             finally:
                 self._busy.discard(process)
                 if answered:
-                    self._rest_with(process)
+                    self._make_idle(process)
                 else:
                     await _end(process)
-        if isinstance(answer, Heard):
+        if isinstance(answer, RecognitionResult):
             return answer
-        raise AudioError(answer.message) if isinstance(answer, Refused) else Unavailable(answer.message, RETRY_S)
+        raise (
+            AudioError(answer.message) if isinstance(answer, DecodingFailure) else Unavailable(answer.message, RETRY_S)
+        )
 
     async def close(self) -> None:
-        """End all processes; who waits for one is told so."""
+        """End all processes; waiting recordings fail with Unavailable."""
         self._closed = True
-        if self._rest is not None:
-            self._rest.cancel()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         for process in (*self._idle, *self._busy):
             await _end(process)
 
@@ -117,24 +126,24 @@ class Workers:
             if not self._closed:
                 log.warning("speech.died", status=process.returncode)
             raise Unavailable("the speech engine stopped", RETRY_S)
-        return _answer.decode(line)
+        return _answer_decoder.decode(line)
 
-    def _rested(self) -> asyncio.subprocess.Process | None:
+    def _take_idle(self) -> asyncio.subprocess.Process | None:
         while self._idle:
             process = self._idle.pop()
             if process.returncode is None:
                 return process
         return None
 
-    def _rest_with(self, process: asyncio.subprocess.Process) -> None:
+    def _make_idle(self, process: asyncio.subprocess.Process) -> None:
         self._idle.append(process)
-        if self._rest is not None:
-            self._rest.cancel()
-        self._rest = asyncio.get_running_loop().call_later(self._idle_seconds, self._end_idle)
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        self._idle_timer = asyncio.get_running_loop().call_later(self._idle_seconds, self._end_idle)
 
     def _end_idle(self) -> None:
         while self._idle:
-            # Its input ends, so it ends; the loop takes notice of it.
+            # The process ends when its input does; the event loop reaps it.
             stdin = self._idle.pop().stdin
             if stdin is not None:
                 stdin.close()

@@ -1,4 +1,4 @@
-"""Models that ship with the service, and the scripts that made them."""
+"""The registry of models, the models that ship with the service, and their converters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HERE: Final = Path(__file__).parent
 def directory(name_or_path: str = DEFAULT) -> Path:
     """Return the directory of a bundled model by its name, or the path itself for any other model.
 
-    Whether the directory holds a usable model is for the engine to say.
+    The directory is not checked; the engine that loads it does that.
     """
     bundled = _HERE / name_or_path
     if name_or_path.isidentifier() and (bundled / "manifest.json").is_file():

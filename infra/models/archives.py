@@ -1,4 +1,4 @@
-"""Archives of models, unpacked without trust: plain files only, inside the target only, no more than is allowed."""
+"""Archives of models, unpacked with care: plain files only, inside the target only, up to a limit of bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from topics.errors import EngineError
 
 MOST_FILES: Final = 1000
 BLOCK: Final = 1 << 20
-#: What damaged archives make the standard library raise, besides its own errors.
+#: Exceptions that the standard library raises on damaged archives.
 DAMAGE: Final = (
     zipfile.BadZipFile, tarfile.TarError, zlib.error, LZMAError, EOFError, OSError, RuntimeError, ValueError,
     NotImplementedError,
@@ -27,7 +27,7 @@ def unpack(archive: Path, target: Path, most: int = MAX_BYTES) -> None:
     """Write the files of a .zip or a .tar (also .gz, .bz2, .xz) under `target`, at most `most` bytes in all.
 
     Raises:
-        EngineError: it is neither, is damaged, holds links, leaves the target, or holds too much.
+        EngineError: it is neither, is damaged, has links or paths outside the target, or holds too much.
     """
     left = most
     try:
@@ -37,7 +37,7 @@ def unpack(archive: Path, target: Path, most: int = MAX_BYTES) -> None:
                 raise EngineError(f"{archive.name}: holds more than {MOST_FILES} files")
             (target / path).parent.mkdir(parents=True, exist_ok=True)
             with (target / path).open("xb") as out:
-                # Counted as it comes: sizes in headers may lie.
+                # Counted while reading: sizes in headers may be wrong.
                 while block := file.read(BLOCK):
                     left -= len(block)
                     if left < 0:

@@ -1,8 +1,8 @@
 """AudioSet's 527 classes, and our tags of them, for models that were trained on it.
 
-YAMNet knows all but six of them, in the same order, so the names are those of the bundled manifest with the six put
-in. Which classes make up a tag is read from the table beside it: in the manifest some tags have a head instead. The
-order is that of AudioSet's class_labels_indices.csv (https://research.google.com/audioset/, CC BY 4.0).
+YAMNet has all but six of them, in the same order, so the names are those of the bundled manifest with these six
+inserted. The classes of a tag are read from the table beside it, because in the manifest some tags have a head instead.
+The order is that of AudioSet's class_labels_indices.csv (https://research.google.com/audioset/, CC BY 4.0).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from streams.models.manifest import ModelTag
 
 #: The bundled model's tags and their classes.
 TAGS: Final = "tags.csv"
-#: By their place among the 527.
+#: Names by their index among the 527.
 NOT_IN_YAMNET: Final = {
     1: "Male speech, man speaking",
     2: "Female speech, woman speaking",
@@ -25,14 +25,14 @@ NOT_IN_YAMNET: Final = {
     33: "Female singing",
     277: "Funny music",
 }
-#: Tags that YAMNet cannot tell.
+#: Tags whose classes YAMNet does not have.
 MORE_TAGS: Final = {"Male_speech": "Male speech, man speaking", "Female_speech": "Female speech, woman speaking"}
-#: Until `earshot models calibrate` sets points, which differ from model to model as their scores do.
+#: The operating point of every tag until `earshot models calibrate` sets them for the model.
 POINT: Final = 0.3
 
 
 def classes_and_tags() -> tuple[tuple[str, ...], tuple[ModelTag, ...]]:
-    """Return the display names in the order of scores, and tags with points that rest on nothing yet."""
+    """Return the display names in the order of scores, and the tags, all with the same uncalibrated point."""
     bundled = manifest.read(models.directory())
     names = list(bundled.classes)
     for place, name in sorted(NOT_IN_YAMNET.items()):

@@ -1,4 +1,4 @@
-"""ONNX graphs written node by node, the same bytes each time."""
+"""Builds ONNX graphs node by node; the same calls give the same bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a model can be used: its files are what the manifest says, and it scores."""
+"""Checks that a model can be used: its files match the manifest, and it scores."""
 
 from __future__ import annotations
 
@@ -28,17 +28,18 @@ NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 RUNS: Final = 5
 
 
-class Checked(msgspec.Struct, frozen=True):
-    """A model that passed; milliseconds that a patch (or a second of a voice) took on one thread."""
+class CheckResult(msgspec.Struct, frozen=True):
+    """A model that passed, and the milliseconds that a patch (or a second of a voice) takes on one thread."""
 
     model_id: str
     milliseconds: float
 
 
-def check(directory: Path, *, inside: bool = True) -> Checked:
-    """Check the manifest, look inside the graph, load the model and let it score silence and noise.
+def check(directory: Path, *, inside: bool = True) -> CheckResult:
+    """Check the manifest and the graph, load the model and let it score silence and noise.
 
-    The look inside needs the package onnx; a graph that passed it once is known by its SHA-256 and need not again.
+    With `inside` the nodes of the graph are checked, which needs the package onnx. A graph with the same SHA-256 as one
+    that passed needs no second look.
 
     Raises:
         EngineError: it cannot be used; one line naming the fault.
@@ -61,17 +62,17 @@ def check(directory: Path, *, inside: bool = True) -> Checked:
         graphs.check(str(path), content)
     measure = _score if isinstance(manifest, Manifest) else _embed
     try:
-        return Checked(manifest.model_id, measure(directory))
+        return CheckResult(manifest.model_id, measure(directory))
     except EarshotError:
         raise
-    except Exception as error:  # a damaged graph may surprise whoever reads it
+    except Exception as error:  # a damaged graph may raise anything
         raise EngineError(f"{path}: {runtime.first_line(error)}") from error
 
 
 def _score(directory: Path) -> float:
     engine = OnnxSoundEngine(directory)
     front = engine.manifest.input
-    # Its patches have to lie on the grid of windows.
+    # Raises where patches do not fit the grid of windows.
     Analysis(engine, SESSIONS, front.sample_rate)
     noise = np.random.default_rng(0).normal(0, 0.1, front.samples).astype(np.float32)
     for samples in (np.zeros_like(noise), noise):

@@ -2,10 +2,10 @@
 
     python -m infra.models.convert_yamnet TFLITE CLASS_MAP infra/models/yamnet/tags.csv OUT_DIR [--float]
 
-`python -m infra.lab.training.default_heads` makes the bundled model of that. Weights stay the int8 numbers of the
-tflite file; `Cast` and `Mul` turn them into floats, which ONNX Runtime folds when it loads the graph, so that a call
-costs what the float graph costs. DequantizeLinear would stay in the graph and cost three times as much. Activations,
-quantised in the tflite file, are float here. The same input gives the same bytes.
+`python -m infra.lab.training.default_heads` turns the output into the bundled model. Weights stay the int8 numbers of
+the tflite file. `Cast` and `Mul` turn them into floats, which ONNX Runtime folds when it loads the graph, so that a
+call costs what the float graph costs; DequantizeLinear would stay in the graph and cost three times as much.
+Activations, quantised in the tflite file, are float here. The same input gives the same bytes.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _model(graph: Builder, classes: int) -> onnx.ModelProto:
 
 
 def read_tags(class_map: Path, tags: Path) -> tuple[tuple[str, ...], tuple[ModelTag, ...]]:
-    """Return (class names in the order of the scores, tags whose classes exist in that order).
+    """Return (class names in the order of the scores, tags with the indices of their classes).
 
     Raises:
         EngineError: a tag names a class that the map does not have.
@@ -129,7 +129,7 @@ def convert(tflite: Path, class_map: Path, tags: Path, out: Path, float_weights:
     """Write model.onnx, manifest.json and NOTICE into `out` and return the manifest."""
     model = build(tflite_file.layers(tflite.read_bytes()), float_weights)
     graph = model.SerializeToString(deterministic=True)
-    classes, tags_ = read_tags(class_map, tags)
+    classes, model_tags = read_tags(class_map, tags)
     manifest = Manifest(
         name="yamnet",
         version="1",
@@ -138,7 +138,7 @@ def convert(tflite: Path, class_map: Path, tags: Path, out: Path, float_weights:
         graph=Graph(file="model.onnx", sha256=hashlib.sha256(graph).hexdigest()),
         input=FRONT_END,
         classes=classes,
-        tags=tags_,
+        tags=model_tags,
         output=Output(scores="scores", embedding="embedding"),
     )
     out.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The front end of the bundled sound models: one framing serves them all."""
+"""The front end that all bundled sound models share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an ONNX file holds, looked at before the runtime sees it."""
+"""Checks the content of an ONNX file before the runtime loads it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ STANDARD: Final = frozenset(("", "ai.onnx", "ai.onnx.ml"))
 
 
 def check(name: str, content: bytes) -> None:
-    """Refuse what is no self-contained graph of standard operators.
+    """Check that a file is a self-contained ONNX graph of standard operators.
 
     Raises:
-        EngineError: one line naming the file and the fault.
+        EngineError: it is not; one line naming the file and the fault.
     """
     try:
         model = onnx.load_model_from_string(content)
@@ -36,7 +36,7 @@ def check(name: str, content: bytes) -> None:
 
 def _faults(model: ModelProto) -> Iterator[str]:
     functions = {(function.domain, function.name) for function in model.functions}
-    bodies = [*_graphs(model.graph), *(graph for function in model.functions for graph in _within(function.node))]
+    bodies = [*_graphs(model.graph), *(graph for function in model.functions for graph in _subgraphs(function.node))]
     nodes = [node for part in (*bodies, *model.functions) for node in part.node]
     for node in nodes:
         if node.domain not in STANDARD and (node.domain, node.op_type) not in functions:
@@ -48,12 +48,12 @@ def _faults(model: ModelProto) -> Iterator[str]:
 
 
 def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
-    """Yield a graph and those inside its nodes, of branches and loops."""
+    """Yield a graph and the graphs of branches and loops inside its nodes."""
     yield graph
-    yield from _within(graph.node)
+    yield from _subgraphs(graph.node)
 
 
-def _within(nodes: list[NodeProto]) -> Iterator[GraphProto]:
+def _subgraphs(nodes: list[NodeProto]) -> Iterator[GraphProto]:
     for node in nodes:
         for attribute in node.attribute:
             for inner in (attribute.g, *attribute.graphs):

@@ -1,4 +1,4 @@
-"""Which model the service uses, and the change to another one while it runs."""
+"""The model that the service uses, and the change to another one while it runs."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ WATCH_SECONDS: Final = 1.0
 
 
 class ModelInUse:
-    """The model of the settings, which stays; else what the registry says, which may change at any time."""
+    """The model of the settings, which is fixed, or else the one in the registry, which may change at any time."""
 
     def __init__(self, data: Path, setting: str | None) -> None:
         self._registry = Registry(data)
         self._setting = setting
-        self._taken = setting or ""
+        self._model = setting or ""
 
     def open(self) -> LoadedModels:
-        """Load the model to begin with; blocks.
+        """Load the first model; blocks.
 
         Raises:
-            EngineError: it is not here, or cannot be used.
+            EngineError: it does not exist, or cannot be used.
         """
-        self._taken = self._registry.wanted(self._setting)
-        return LoadedModels(self._load(self._taken), self._load, self._registry.known)
+        self._model = self._registry.model_for_new_sessions(self._setting)
+        return LoadedModels(self._load(self._model), self._load, self._registry.manifest_of)
 
     async def watch(self, models: LoadedModels) -> None:
-        """Take models into use as they are chosen; one that cannot be used changes nothing."""
+        """Follow the registry: use each newly chosen model, and keep the last one where it cannot be used."""
         while self._setting is None:
             await asyncio.sleep(WATCH_SECONDS)
             try:
-                model_id = await asyncio.to_thread(self._registry.wanted, None)
-                if model_id == self._taken:
+                model_id = await asyncio.to_thread(self._registry.model_for_new_sessions, None)
+                if model_id == self._model:
                     continue
-                self._taken = model_id
+                self._model = model_id
                 engine = await asyncio.to_thread(self._load, model_id)
             except (EarshotError, OSError, ValueError) as error:
-                log.error("model.refused", model=self._taken, error=str(error), in_use=models.current.manifest.model_id)
+                log.error("model.refused", model=self._model, error=str(error), in_use=models.current.manifest.model_id)
                 continue
             models.use(engine)
             log.info("model.used", model=engine.manifest.model_id)
@@ -56,6 +56,6 @@ class ModelInUse:
     def _load(self, model: str) -> OnnxSoundEngine:
         engine = OnnxSoundEngine(self._registry.find(model))
         warm(engine)
-        # Its windows stay readable when an upgrade brings another model of that name.
-        self._registry.keep(engine.manifest)
+        # Keeps its windows readable when an upgrade brings another model of that name.
+        self._registry.remember(engine.manifest)
         return engine

@@ -35,11 +35,11 @@ def read(directory: Path) -> AnyManifest:
 
 
 def kind(manifest: AnyManifest) -> str:
-    """Return the kind as manifests have it."""
+    """Return the `kind` field of a manifest."""
     return "sound-events" if isinstance(manifest, Manifest) else "speaker-embedding"
 
 
 def files(manifest: AnyManifest) -> tuple[str, ...]:
-    """Return the names of the files that a manifest asks for, beside it."""
+    """Return the names of the files that a manifest refers to, in its directory."""
     heads = manifest.heads if isinstance(manifest, Manifest) else None
     return (manifest.graph.file,) if heads is None else (manifest.graph.file, heads.file)

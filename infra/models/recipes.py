@@ -1,7 +1,7 @@
-"""Recipes: what published graphs take and give, so that a bare file becomes a model. How to make the files: README.md.
+"""Recipes: inputs and outputs of published graphs, which turn a bare file into a model. README.md says how to get them.
 
-No front end here pads the edges of a recording or looks at all of it, as the originals do for clips of ten seconds:
-each frame is one of the originals' frames, and a patch has those that lie wholly in its second.
+The original front ends pad the edges of a recording or normalise over clips of ten seconds. These do not: each frame
+equals one of the original's, and a patch has those that lie wholly in its second.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ RECIPES: Final = {
         ),
         Output(scores="logits", embedding="features", activation="sigmoid"),
     ),
-    # Its logarithm is cut 120 dB below the loudest of a clip, which only digital silence reaches; here it is not.
+    # The original cuts the logarithm 120 dB below the loudest frame of a clip, which only digital silence reaches; this
+    # front end does not.
     "ced": Recipe(
         "https://github.com/RicherMans/CED",
         "Apache-2.0",
@@ -83,11 +84,11 @@ YAMNET_SHA256: Final = "10c95ea3eb9a7bb4cb8bddf6feb023250381008177ac162ce169694d
 NAMES: Final = (YAMNET, *RECIPES)
 
 
-def cook(name: str, graph: Path, target: Path) -> None:
+def write_model(name: str, graph: Path, target: Path) -> None:
     """Write the model that a recipe makes of a graph file into the directory `target`.
 
     Raises:
-        EngineError: there is no such recipe, or the file is not what it takes; one line naming the fault.
+        EngineError: there is no such recipe, or it takes another file; one line naming the fault.
     """
     if name == YAMNET:
         _convert_yamnet(graph, target)
@@ -108,7 +109,7 @@ def cook(name: str, graph: Path, target: Path) -> None:
 
 
 def _convert_yamnet(tflite_file: Path, target: Path) -> None:
-    """Make of Google's file what ships, with the tags and points that ship."""
+    """Convert Google's file into the bundled model, with the bundled tags and points."""
     content = tflite_file.read_bytes()
     if hashlib.sha256(content).hexdigest() != YAMNET_SHA256:
         raise EngineError(f"{tflite_file.name}: not YAMNet's classification model, whose SHA-256 is {YAMNET_SHA256}")

@@ -1,8 +1,8 @@
-"""The models of an installation: those that ship with it, those that were added, and which one is in use.
+"""The models of an installation: bundled ones, added ones, and which one is in use.
 
-Under the data directory: `models/<model id>/` is an added model, `models/current` holds the id of the one in use, and
-`models/known/<model id>.json` the manifest of each that ever scored. Every change is one rename, so that a process that
-dies, or another that reads meanwhile, finds what was there before or what is there afterwards.
+Under the data directory, `models/<model id>/` is an added model, `models/current` holds the id of the one in use, and
+`models/known/<model id>.json` the manifest of each model that ever scored. Every change is one rename, so that a crash
+or a concurrent reader sees the state before or the state after.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from streams.models.manifest import FILE, MAX_BYTES, Manifest
 from topics.errors import EngineError
 
 BUNDLED: Final = Path(__file__).parent
-#: Files beside the manifest that are kept with an added model, by how their names begin.
+#: Prefixes of the names of legal files, which are copied with an added model.
 LEGAL: Final = ("NOTICE", "LICENSE", "LICENCE", "ATTRIBUTION")
 
 
-class Entry(msgspec.Struct, frozen=True):
-    """A model that is here; `manifest` is None where `fault` says why it cannot be used."""
+class RegistryEntry(msgspec.Struct, frozen=True):
+    """A model of the registry; `manifest` is None where `fault` says why it cannot be used."""
 
     directory: Path
     bundled: bool
@@ -40,7 +40,7 @@ class Entry(msgspec.Struct, frozen=True):
 
     @property
     def model_id(self) -> str:
-        """The model's id, or what stands for it where there is no manifest."""
+        """The model's id, or the name of its directory where there is no manifest."""
         return self.directory.name if self.manifest is None else self.manifest.model_id
 
 
@@ -50,18 +50,18 @@ class Registry:
     def __init__(self, data: Path) -> None:
         self._home = data / "models"
 
-    def entries(self) -> tuple[Entry, ...]:
-        """Return all models, the bundled ones first; of added ones of a name the newest comes last."""
+    def entries(self) -> tuple[RegistryEntry, ...]:
+        """Return all models, the bundled ones first, then the added ones from the oldest to the newest."""
         added = [path for path in self._home.glob("[!.]*@*") if path.is_dir()]
         return (*_bundled(), *(_entry(path, False) for path in sorted(added, key=_added_at)))
 
     def find(self, name: str) -> Path:
         """Return the directory of a model by its id or its name (the newest added, else the bundled), or a path.
 
-        Whether the directory holds a usable model is for the engine to say.
+        The directory is not checked; the engine that loads it does that.
 
         Raises:
-            EngineError: there is none; one line that names others like it.
+            EngineError: there is none; one line with similar names.
         """
         entries = self.entries()
         for entry in reversed(entries):
@@ -75,61 +75,61 @@ class Registry:
 
     def add(
         self, source: str | Path, *, name: str | None = None, recipe: str | None = None, sha256: str | None = None
-    ) -> Entry:
-        """Check a model and copy it here; where one with its id was added before, this one takes its place.
+    ) -> RegistryEntry:
+        """Check a model and copy it into the registry, where it replaces one with the same id.
 
         `source` is a directory with a manifest, a .zip or .tar of one, or the http, https or file URL of such an
-        archive; with a `recipe` also a bare graph. `name` is given to it instead of its own.
+        archive; with a `recipe` also a bare graph. `name` replaces the name in the manifest.
 
         Raises:
-            EngineError: it cannot be had, or cannot be used; one line naming the fault. Nothing was added.
+            EngineError: it cannot be fetched or used; one line naming the fault. Nothing was added.
         """
         from infra.models import checks, sources
 
         with _scratch(self._home) as scratch:
-            target_ = scratch / "model"
+            copy = scratch / "model"
             try:
-                source_directory = sources.bring(str(source), scratch, recipe=recipe, sha256=sha256)
+                source_directory = sources.fetch(str(source), scratch, recipe=recipe, sha256=sha256)
                 manifest = manifests.read(source_directory)
                 if name is not None:
                     manifest = msgspec.structs.replace(manifest, name=name)
-                _copy(source_directory, manifest, target_)
-                checks.check(target_, inside=manifest.graph.sha256 not in self._graphs())
+                _copy(source_directory, manifest, copy)
+                checks.check(copy, inside=manifest.graph.sha256 not in self._checked_graphs())
             except EngineError as error:
-                # Paths of the copy mean nothing to who reads this.
-                inside = rf"{re.escape(str(scratch))}/(model|unpacked|cooked)/"
+                # Paths of the temporary copy mean nothing to the reader.
+                inside = rf"{re.escape(str(scratch))}/(model|unpacked|converted)/"
                 raise EngineError(re.sub(inside, "", str(error))) from error
             target = self._home / manifest.model_id
             if target.exists():
                 target.rename(scratch / "replaced")
-            target_.rename(target)
+            copy.rename(target)
         return _entry(target, False)
 
-    def _graphs(self) -> set[str]:
-        """Return the SHA-256 of the graphs that are here: those of added models were looked into."""
+    def _checked_graphs(self) -> set[str]:
+        """Return the SHA-256 of the graphs in the registry, all of which passed `graphs.check`."""
         return {entry.manifest.graph.sha256 for entry in self.entries() if entry.manifest is not None}
 
-    def remove(self, name: str) -> Entry:
-        """Delete an added model and return what it was; results of its sessions stay readable.
+    def remove(self, name: str) -> RegistryEntry:
+        """Delete an added model and return its entry; results of its sessions stay readable.
 
         Raises:
-            EngineError: it is bundled, in use, or not here.
+            EngineError: it is bundled, in use, or does not exist.
         """
         directory = self.find(name)
         if not self._is_added(directory):
             raise EngineError(f"{name} was not added here, so it cannot be removed")
         entry = _entry(directory, False)
-        if entry.model_id == self.chosen():
+        if entry.model_id == self.current_id():
             raise EngineError(f"{entry.model_id} is in use; take another into use first: earshot models use NAME")
         with _scratch(self._home) as scratch:
             directory.rename(scratch / "model")
         return entry
 
-    def use(self, name: str) -> Entry:
-        """Check that a sound-events model scores and take it into use, also by a service that runs on this directory.
+    def use(self, name: str) -> RegistryEntry:
+        """Check a sound-events model and take it into use, also for a service that runs on this data directory.
 
         Raises:
-            EngineError: it is not here, of another kind, or fails a check; the model in use stays in use.
+            EngineError: it does not exist, is of another kind, or fails a check; the model in use stays in use.
         """
         from infra.models import checks
 
@@ -144,10 +144,10 @@ class Registry:
         _write(self._home / "current", entry.model_id.encode())
         return entry
 
-    def chosen(self) -> str | None:
-        """Return the id of the model in use, None when none was chosen.
+    def current_id(self) -> str | None:
+        """Return the id of the model in use, None when `use` was never called.
 
-        Where an upgrade replaced the bundled model that was chosen, it is the new one of that name.
+        Where an upgrade replaced the bundled model in use, it is the new one of that name.
         """
         try:
             chosen = (self._home / "current").read_text(encoding="utf-8").strip()
@@ -159,20 +159,20 @@ class Registry:
                     return entry.model_id
         return chosen
 
-    def wanted(self, setting: str | None) -> str:
-        """Return the model for new sessions, as `find` takes it: the setting's, else the chosen, else the default."""
+    def model_for_new_sessions(self, setting: str | None) -> str:
+        """Return the model for new sessions, as `find` takes it: the setting, else the one in use, else the default."""
         # Not the default's name: an added model may have the same.
-        return setting or self.chosen() or str(models.directory())
+        return setting or self.current_id() or str(models.directory())
 
-    def keep(self, manifest: Manifest) -> None:
-        """Remember a model that scores, so that its windows can be read when it is gone."""
-        path = self._known(manifest.model_id)
+    def remember(self, manifest: Manifest) -> None:
+        """Keep the manifest of a model that scores, so that its windows can be read after it is removed."""
+        path = self._remembered_path(manifest.model_id)
         if not path.exists():
             _write(path, msgspec.json.encode(manifest))
 
-    def known(self, model_id: str) -> Manifest | None:
-        """Return the manifest of a model that is here or was kept."""
-        path = self._known(model_id)
+    def manifest_of(self, model_id: str) -> Manifest | None:
+        """Return the manifest of a model that is in the registry or was remembered, None for any other."""
+        path = self._remembered_path(model_id)
         if path.name == f"{model_id}.json" and path.is_file():
             with suppress(msgspec.MsgspecError):
                 return msgspec.json.decode(path.read_bytes(), type=Manifest)
@@ -184,25 +184,25 @@ class Registry:
     def _is_added(self, directory: Path) -> bool:
         return directory.resolve().parent == self._home.resolve()
 
-    def _known(self, model_id: str) -> Path:
+    def _remembered_path(self, model_id: str) -> Path:
         return self._home / "known" / f"{model_id}.json"
 
 
-def _bundled() -> list[Entry]:
+def _bundled() -> list[RegistryEntry]:
     return [_entry(path.parent, True) for path in sorted(BUNDLED.glob(f"*/{FILE}"))]
 
 
-def _entry(directory: Path, bundled: bool) -> Entry:
+def _entry(directory: Path, bundled: bool) -> RegistryEntry:
     try:
         manifest = manifests.read(directory)
     except EngineError as error:
-        return Entry(directory, bundled, None, str(error))
+        return RegistryEntry(directory, bundled, None, str(error))
     if not bundled and manifest.model_id != directory.name:
-        return Entry(directory, bundled, None, f"{directory / FILE}: was changed after it was added")
+        return RegistryEntry(directory, bundled, None, f"{directory / FILE}: was changed after it was added")
     missing = [name for name in manifests.files(manifest) if not (directory / name).is_file()]
     if missing:
-        return Entry(directory, bundled, None, f"{directory / missing[0]}: is not there")
-    return Entry(directory, bundled, manifest)
+        return RegistryEntry(directory, bundled, None, f"{directory / missing[0]}: is not there")
+    return RegistryEntry(directory, bundled, manifest)
 
 
 def _added_at(directory: Path) -> tuple[int, str]:
@@ -213,7 +213,7 @@ def _added_at(directory: Path) -> tuple[int, str]:
 
 
 def _copy(source: Path, manifest: AnyManifest, target: Path) -> None:
-    """Copy what the manifest names and the legal notices; links could lead anywhere and are refused."""
+    """Copy the files that the manifest names and the legal notices; links could lead anywhere and are refused."""
     target.mkdir()
     legal = [path.name for path in source.iterdir() if path.name.upper().startswith(LEGAL)]
     for name in (*manifests.files(manifest), *legal):
@@ -227,7 +227,7 @@ def _copy(source: Path, manifest: AnyManifest, target: Path) -> None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Replace a file in one step, on disk before it has its name."""
+    """Replace a file in one step: the content is on disk before the file gets its name."""
     with _scratch(path.parent) as scratch:
         with (scratch / path.name).open("wb") as file:
             file.write(content)
@@ -238,7 +238,7 @@ def _write(path: Path, content: bytes) -> None:
 
 @contextmanager
 def _scratch(home: Path) -> Iterator[Path]:
-    """Give a directory on the same disk that is gone afterwards; what the disk refuses is a named failure."""
+    """Yield a temporary directory on the same disk; an OSError becomes an EngineError that names the file."""
     try:
         home.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".scratch-", dir=home) as scratch:

@@ -19,11 +19,11 @@ GRAPHS: Final = (".onnx", ".tflite")
 TIMEOUT_SECONDS: Final = 30
 
 
-def bring(source: str, scratch: Path, *, recipe: str | None, sha256: str | None) -> Path:
-    """Return a directory with a manifest, under `scratch` unless `source` is one.
+def fetch(source: str, scratch: Path, *, recipe: str | None, sha256: str | None) -> Path:
+    """Return a directory with a manifest: `source` itself, or one under `scratch` that its files are written to.
 
     Raises:
-        EngineError: there is no such thing, not the one with this SHA-256, or no model in it; one line.
+        EngineError: it does not exist, has another SHA-256, or holds no model; one line.
     """
     path = Path(source)
     if path.is_dir():
@@ -35,17 +35,17 @@ def bring(source: str, scratch: Path, *, recipe: str | None, sha256: str | None)
     elif not path.is_file():
         raise EngineError(f"{source}: there is no such file or directory")
     if sha256 is not None:
-        _compare(path, sha256)
+        _check_sha256(path, sha256)
     if path.suffix.lower() in GRAPHS:
-        return _cooked(path, recipe, scratch / "cooked")
+        return _apply_recipe(path, recipe, scratch / "converted")
     if recipe is not None:
         raise EngineError(f"{path.name}: a recipe goes with a graph ({', '.join(GRAPHS)})")
     archives.unpack(path, scratch / "unpacked")
-    return _with_manifest(path, scratch / "unpacked")
+    return _manifest_directory(path, scratch / "unpacked")
 
 
 def _download(url: str, scratch: Path, sha256: str | None) -> tuple[Path, str]:
-    """Fetch a URL and return the file and the SHA-256 that it has to have."""
+    """Download a URL; return the file and the SHA-256 that it must have."""
     try:
         parts = urlsplit(url)
     except ValueError as error:
@@ -71,22 +71,22 @@ def _download(url: str, scratch: Path, sha256: str | None) -> tuple[Path, str]:
     return path, sha256
 
 
-def _compare(path: Path, sha256: str) -> None:
+def _check_sha256(path: Path, sha256: str) -> None:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != sha256.strip().lower():
         raise EngineError(f"{path.name}: its SHA-256 is {digest}, not {sha256}")
 
 
-def _with_manifest(archive: Path, unpacked: Path) -> Path:
-    """Return the only directory with a manifest: the archive's top, or one in it."""
+def _manifest_directory(archive: Path, unpacked: Path) -> Path:
+    """Return the only directory with a manifest: the top of the archive, or a directory in it."""
     directories = [path.parent for path in (unpacked / FILE, *unpacked.glob(f"*/{FILE}")) if path.is_file()]
     if len(directories) != 1:
         raise EngineError(f"{archive.name}: holds {len(directories) or 'no'} {FILE}")
     return directories[0]
 
 
-def _cooked(graph: Path, recipe: str | None, target: Path) -> Path:
+def _apply_recipe(graph: Path, recipe: str | None, target: Path) -> Path:
     from infra.models import recipes
 
     if recipe is None:
@@ -94,5 +94,5 @@ def _cooked(graph: Path, recipe: str | None, target: Path) -> Path:
     if graph.stat().st_size > MAX_BYTES:
         raise EngineError(f"{graph.name}: is larger than {MAX_BYTES} bytes")
     target.mkdir()
-    recipes.cook(recipe, graph, target)
+    recipes.write_model(recipe, graph, target)
     return target

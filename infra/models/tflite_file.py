@@ -17,7 +17,7 @@ SAME_PADDING: Final = 0
 
 
 class Weights(msgspec.Struct, frozen=True):
-    """A constant tensor: integers times a scale per slice of `axis`, bit for bit as they lie in the file."""
+    """A constant tensor: integers times a scale per slice of `axis`, bit for bit as in the file."""
 
     integers: npt.NDArray[np.int8] | npt.NDArray[np.int32]
     #: float32[slices], or float32[1] for one scale over the whole tensor.
@@ -39,7 +39,7 @@ def layers(graph: bytes) -> list[Layer]:
     """Return the weighted layers of a chain of convolutions and dense layers, in order.
 
     Raises:
-        EngineError: an operator has options that the converter does not know.
+        EngineError: an operator has options that the converter does not support.
     """
     model = tflite.Model.GetRootAsModel(graph, 0)
     main = model.Subgraphs(0)
@@ -62,7 +62,7 @@ def layers(graph: bytes) -> list[Layer]:
 
 
 def _is_quantised(main: tflite.SubGraph, operator: tflite.Operator) -> bool:
-    """Tell the network's layers from the front end's mel matrix, which is a dense layer of floats."""
+    """Return whether an operator is a layer of the network: the front end's mel matrix is a dense layer of floats."""
     return bool(main.Tensors(operator.Inputs(1)).Type() == tflite.TensorType.INT8)
 
 

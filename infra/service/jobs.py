@@ -126,7 +126,7 @@ class JobServices:
             url, model, limit = engine.url, engine.model, engine.concurrency
         elif self._bundled is not None:
             # More at a time than it has processes would only use up each other's deadline.
-            url, model, limit = self._bundled.url, bundled, min(engine.concurrency, workers.usual())
+            url, model, limit = self._bundled.url, bundled, min(engine.concurrency, workers.default_count())
         else:
             return None
         return EngineAddress(url=url, key=key, model=model, timeout_s=engine.timeout, limit=limit)

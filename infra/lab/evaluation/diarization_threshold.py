@@ -107,9 +107,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _write(directory: Path, settings: DiarizationSettings, plain: Errors, collared: Errors) -> None:
-    manifest_ = manifest.read(directory)
+    model = manifest.read(directory)
     rates = {"diarization_error": round(plain.rate, 4), "diarization_error_collar": round(collared.rate, 4)}
-    changed = msgspec.structs.replace(manifest_, diarization=settings, figures=manifest_.figures | rates)
+    changed = msgspec.structs.replace(model, diarization=settings, figures=model.figures | rates)
     manifest_files.write(directory, changed)
 
 

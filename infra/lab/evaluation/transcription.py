@@ -56,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
     recogniser = Recogniser()
 
     def transcribe(recording: Path) -> str:
-        return " ".join(word.text for word in recogniser.hear(recording).words)
+        return " ".join(word.text for word in recogniser.transcribe(recording).words)
 
     try:
         rate = word_error_rate(transcribe, readings(options.data / "readings"))

@@ -170,11 +170,11 @@ def main(arguments: list[str] | None = None) -> int:
         manifest, rows = learn(engine.manifest, base / engine.manifest.graph.file, material)
         figures = held_out(base, engine.manifest, material, options.data)
         manifest = msgspec.structs.replace(manifest, figures=figures | {"window_ms_ratio": 1.0})
-        manifest_ = write(base, manifest, rows, attribution.notice(clips, CREDIT), options.out)
+        final = write(base, manifest, rows, attribution.notice(clips, CREDIT), options.out)
     except (OSError, EarshotError) as error:
         print(f"default_heads: {error}", file=sys.stderr)
         return 2
-    print(f"{manifest_.model_id}: {len(rows)} heads, {options.out}")
+    print(f"{final.model_id}: {len(rows)} heads, {options.out}")
     return 0
 
 

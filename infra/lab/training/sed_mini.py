@@ -74,13 +74,13 @@ def build(data: Path, out: Path, *, folds: bool, jobs: int, steps: int = STEPS, 
     if previous is None:
         scores = cross_check.heard(clips, graphs)
         points = cross_check.points(scores)
-        manifest_ = manifest_of(graph, points, cross_check.figures(scores))
+        model = manifest_of(graph, points, cross_check.figures(scores))
     else:
-        manifest_ = manifest_of(graph, previous.points, previous.figures)
-    write(out, graph, manifest_, text)
-    for name, figure in manifest_.figures.items():
+        model = manifest_of(graph, previous.points, previous.figures)
+    write(out, graph, model, text)
+    for name, figure in model.figures.items():
         print(f"{name:32} {figure:.4f}")
-    print(f"{manifest_.model_id}: {len(graph)} bytes, {out}")
+    print(f"{model.model_id}: {len(graph)} bytes, {out}")
 
 
 def manifest_of(graph: bytes, points: Sequence[float], figures: dict[str, float]) -> Manifest:
@@ -102,11 +102,11 @@ def manifest_of(graph: bytes, points: Sequence[float], figures: dict[str, float]
     )
 
 
-def write(out: Path, graph: bytes, manifest_: Manifest, text: str) -> None:
+def write(out: Path, graph: bytes, model: Manifest, text: str) -> None:
     """Write model.onnx, manifest.json and NOTICE into `out`."""
     out.mkdir(parents=True, exist_ok=True)
-    (out / manifest_.graph.file).write_bytes(graph)
-    (out / manifest.FILE).write_bytes(msgspec.json.format(msgspec.json.encode(manifest_), indent=1) + b"\n")
+    (out / model.graph.file).write_bytes(graph)
+    (out / manifest.FILE).write_bytes(msgspec.json.format(msgspec.json.encode(model), indent=1) + b"\n")
     (out / "NOTICE").write_text(text, encoding="utf-8")
 
 

@@ -60,22 +60,22 @@ def material(read: Sequence[Utterance]) -> list[Crops]:
     A reader at a speed is a voice: number `speed * len(read) + utterance`, both counted from 0.
     """
     trunk = speaker_trunk.session()
-    crops_ = []
+    all_crops = []
     for number, speed in enumerate(SPEEDS):
         for channel in range(1 + CHANNELS):
             part = crops(trunk, read, speed, channel > 0, seed=SEED + channel)
-            crops_.append(Crops(part.statistics, part.voices + number * len(read)))
+            all_crops.append(Crops(part.statistics, part.voices + number * len(read)))
             print(f"speed {speed} %, channel {channel}: {len(part.voices)} crops", file=sys.stderr, flush=True)
-    return crops_
+    return all_crops
 
 
 def cross_checked(
-    read: Sequence[Utterance], crops_: Sequence[Crops], count: int, data: Path, out: Path
+    read: Sequence[Utterance], all_crops: Sequence[Crops], count: int, data: Path, out: Path
 ) -> SpeakerManifest:
     """Train a net for each fold, judge it on the fold's readers, and return the manifest with the means."""
     error_rates, matches, growths = [], [], []
     for number, held in enumerate(utterances.folds((utterance.speaker for utterance in read), count, SEED)):
-        layer = speaker_projection.learn(without(read, crops_, held))
+        layer = speaker_projection.learn(without(read, all_crops, held))
         folder = out / f"fold{number}"
         engine = write(layer, described(0.5, None, {}), folder)
         figures = evaluate_speakers(engine, data / "speech", held)
@@ -95,11 +95,11 @@ def cross_checked(
     return described(float(np.mean([figures.threshold for figures in error_rates])), identifies, means | shares)
 
 
-def without(read: Sequence[Utterance], crops_: Sequence[Crops], held: Container[str]) -> list[Crops]:
+def without(read: Sequence[Utterance], all_crops: Sequence[Crops], held: Container[str]) -> list[Crops]:
     """Return the crops of the readers that are not held out."""
     mask = np.array([utterance.speaker not in held for utterance in read])
-    chosen = [mask[part.voices % len(read)] for part in crops_]
-    return [Crops(part.statistics[rows], part.voices[rows]) for part, rows in zip(crops_, chosen, strict=True)]
+    chosen = [mask[part.voices % len(read)] for part in all_crops]
+    return [Crops(part.statistics[rows], part.voices[rows]) for part, rows in zip(all_crops, chosen, strict=True)]
 
 
 def rates(figures: SpeakerFigures) -> dict[str, float]:
@@ -127,13 +127,13 @@ def described(
     )
 
 
-def write(layer: Projection, manifest_: SpeakerManifest, folder: Path) -> OnnxSpeakerEngine:
+def write(layer: Projection, model: SpeakerManifest, folder: Path) -> OnnxSpeakerEngine:
     """Write a net's graph and manifest to `folder` and return it as the service loads it."""
     folder.mkdir(parents=True, exist_ok=True)
     graph = speaker_graph.build(layer).SerializeToString(deterministic=True)
-    (folder / manifest_.graph.file).write_bytes(graph)
-    manifest_ = msgspec.structs.replace(manifest_, graph=Graph(manifest_.graph.file, hashlib.sha256(graph).hexdigest()))
-    (folder / FILE).write_bytes(msgspec.json.format(msgspec.json.encode(manifest_), indent=1) + b"\n")
+    (folder / model.graph.file).write_bytes(graph)
+    model = msgspec.structs.replace(model, graph=Graph(model.graph.file, hashlib.sha256(graph).hexdigest()))
+    (folder / FILE).write_bytes(msgspec.json.format(msgspec.json.encode(model), indent=1) + b"\n")
     return OnnxSpeakerEngine(folder)
 
 
@@ -146,13 +146,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         read = utterances.read(options.data / "speech")
-        crops_ = material(read)
+        all_crops = material(read)
         if options.folds:
-            manifest_ = cross_checked(read, crops_, options.folds, options.data, options.out)
+            model = cross_checked(read, all_crops, options.folds, options.data, options.out)
         else:
             bundled = manifest.read(models.directory("speaker_mini"))
-            manifest_ = described(bundled.threshold, bundled.identification, {})
-        write(speaker_projection.learn(crops_), manifest_, options.out)
+            model = described(bundled.threshold, bundled.identification, {})
+        write(speaker_projection.learn(all_crops), model, options.out)
         (options.out / "NOTICE").write_text(NOTICE)
     except (OSError, EarshotError) as error:
         print(f"infra.lab.training.speaker: {error}", file=sys.stderr)

@@ -30,8 +30,10 @@ def maps(graph: Builder) -> list[str]:
     One map is the log-mel image, the others are outputs of LAYERS. The weights are YAMNet's own.
     """
     directory = models.directory()
-    manifest_ = manifest.read(directory)
-    yamnet = onnx.load_from_string(runtime.read_file(directory / manifest_.graph.file, manifest_.graph.sha256))
+    yamnet_manifest = manifest.read(directory)
+    yamnet = onnx.load_from_string(
+        runtime.read_file(directory / yamnet_manifest.graph.file, yamnet_manifest.graph.sha256)
+    )
     last = next(index for index, node in enumerate(yamnet.graph.node) if node.output[0] == LAYERS[-1])
     nodes = yamnet.graph.node[: last + 1]
     _log_mel(graph)

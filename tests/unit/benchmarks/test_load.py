@@ -12,16 +12,16 @@ import pybase64
 import pytest
 
 from benchmarks import audio, procfs, profile
-from benchmarks.client import LoadError, found
-from benchmarks.plans import AnyPlan, Live, Target, Uploads
-from benchmarks.wire import Connection, request
+from benchmarks.client import LoadError, extract
+from benchmarks.plans import AnyPlan, LivePlan, Target, UploadPlan
+from benchmarks.wire import HttpConnection, request
 
 ANSWER = b'HTTP/1.1 200 OK\r\ndate: x\r\nContent-Length: 7\r\n\r\n{"a":1}'
 
 
 def fed(pieces: list[bytes]) -> tuple[int, bytes] | None:
     async def scene() -> tuple[int, bytes] | None:
-        connection = Connection()
+        connection = HttpConnection()
         connection._answer = asyncio.get_running_loop().create_future()
         for piece in pieces:
             connection.data_received(piece)
@@ -54,14 +54,14 @@ def test_audio_is_the_same_every_time_and_differs_by_stream() -> None:
     assert pybase64.b64decode(orjson.loads(audio.body(3, 1))["data"]) == audio.chunk(3, 1)
 
 
-@pytest.mark.parametrize("plan", [Live(Target(1, (2,)), 3, 4), Uploads(Target(1, (2, 3), (4,), "k"), 5, 6)])
+@pytest.mark.parametrize("plan", [LivePlan(Target(1, (2,)), 3, 4), UploadPlan(Target(1, (2, 3), (4,), "k"), 5, 6)])
 def test_a_plan_survives_the_way_to_the_load_process(plan: AnyPlan) -> None:
     assert msgspec.json.decode(msgspec.json.encode(plan), type=AnyPlan) == plan
 
 
 def test_an_answer_without_what_is_looked_for_is_an_error() -> None:
     with pytest.raises(LoadError, match="is not in b'nothing'"):
-        found(re.compile(rb'"count":([0-9]+)'), b"nothing")
+        extract(re.compile(rb'"count":([0-9]+)'), b"nothing")
 
 
 def test_the_processor_time_of_this_process_grows() -> None:

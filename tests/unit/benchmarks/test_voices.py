@@ -1,4 +1,4 @@
-"""Uploads of voices as the benchmarks build and post them."""
+"""UploadPlan of voices as the benchmarks build and post them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from app.http.multipart import Form
 from benchmarks import voices
 from benchmarks.cases import speakers
 from benchmarks.cases.setup import Setup
-from benchmarks.processes import BenchmarkError, Server
+from benchmarks.processes import BenchmarkError, ServerProcess
 from benchmarks.voices import VoiceClient
 from tests.unit.app.client.speakers_stub import ORG_KEY, SpeakerStub
 from tests.unit.app.client.stub import serving
@@ -34,7 +34,7 @@ def port(stub: SpeakerStub | EngineStub) -> int:
 
 
 def client(stub: SpeakerStub) -> VoiceClient:
-    return VoiceClient(cast(Server, SimpleNamespace(port=port(stub))))
+    return VoiceClient(cast(ServerProcess, SimpleNamespace(port=port(stub))))
 
 
 def test_a_form_is_what_the_service_reads() -> None:
@@ -94,8 +94,8 @@ def test_a_round_of_all_contenders_ends_without_the_speaker(stub: SpeakerStub) -
         return 0.5, 2.0
 
     body = voices.form("Anna_Kim", b"audio")
-    with client(stub) as http, serving(EngineStub()) as engine, voices.EngineRoute(port(engine)) as route:
-        taken = speakers._taken(http, route, body, alone, "wav", b"audio", 3)
+    with client(stub) as http, serving(EngineStub()) as engine, voices.EngineClient(port(engine)) as route:
+        taken = speakers._run_round(http, route, body, alone, "wav", b"audio", 3)
         engine.status = 503
         with pytest.raises(BenchmarkError, match="not embedded"):
             route.ask(body)

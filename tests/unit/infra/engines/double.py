@@ -15,10 +15,10 @@ for line in sys.stdin.buffer:
         time.sleep(30)
     answer: dict[str, Any]
     if order == "bad":
-        answer = {"type": "refused", "message": "the audio is bad"}
+        answer = {"type": "decoding-failure", "message": "the audio is bad"}
     elif order == "broken":
-        answer = {"type": "broken", "message": "no decoder"}
+        answer = {"type": "engine-failure", "message": "no decoder"}
     else:
         words = [[word, i + 0.25, i + 0.75, 0.5] for i, word in enumerate(order.split())]
-        answer = {"type": "heard", "duration": float(len(words)), "words": words}
+        answer = {"type": "transcript", "duration": float(len(words)), "words": words}
     print(json.dumps(answer), flush=True)

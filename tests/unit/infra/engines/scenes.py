@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from infra.engines.scene import Event, Line, Request, Scene, scene
+from infra.engines.scene import Scene, SceneRequest, TagEvent, TranscriptTurn, build_scene
 
 Stretch = tuple[str, float, float, float]
 Turn = tuple[str, float, float, str]
 
 
-def request(duration: float, *events: Stretch, turns: tuple[Turn, ...] = ()) -> Request:
-    return Request(
+def request(duration: float, *events: Stretch, turns: tuple[Turn, ...] = ()) -> SceneRequest:
+    return SceneRequest(
         "caption",
         duration,
-        tuple(Event(*event) for event in events),
-        tuple(Line(text, start, end, speaker) for speaker, start, end, text in turns),
+        tuple(TagEvent(*event) for event in events),
+        tuple(TranscriptTurn(text, start, end, speaker) for speaker, start, end, text in turns),
     )
 
 
 def heard(duration: float, *events: Stretch, turns: tuple[Turn, ...] = ()) -> Scene:
-    return scene(request(duration, *events, turns=turns))
+    return build_scene(request(duration, *events, turns=turns))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from infra import models
-from infra.engines import SPEAKER_MODEL, embedder, embeddings, uploads
+from infra.engines import SPEAKER_MODEL, embeddings, uploads, voice_embedding
 from infra.engines.server import create_app
 from infra.engines.workers import Workers
 from streams.models.protocol import Floats
@@ -56,7 +56,7 @@ def test_a_form_is_answered_with_the_vector_of_its_recording_and_what_made_it() 
         }
         assert (row["object"], row["index"]) == ("embedding", 0)
         # The same bits: a vector loses nothing on its way through JSON.
-        assert (np.array(row["embedding"], np.float32) == embedder.bundled().embed(noise(RATE))).all()
+        assert (np.array(row["embedding"], np.float32) == voice_embedding.bundled_engine().embed(noise(RATE))).all()
 
     served(test)
 
@@ -118,7 +118,7 @@ def test_past_the_queue_voices_are_turned_away_at_once(monkeypatch: pytest.Monke
         assert free.wait(10)
         return noise(round(0.01 * RATE))
 
-    monkeypatch.setattr(embedder, "embed", embed)
+    monkeypatch.setattr(voice_embedding, "embed", embed)
 
     async def test(client: httpx2.AsyncClient) -> None:
         first = [asyncio.create_task(embedded(client, b"x")) for _ in range(embeddings.THREADS + embeddings.WAITING)]

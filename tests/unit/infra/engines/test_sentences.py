@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infra.engines.phrases import table
-from infra.engines.scene import Event, Line, Request, scene
+from infra.engines.scene import SceneRequest, TagEvent, TranscriptTurn, build_scene
 from infra.engines.sentences import caption, environment, insights
 from tests.unit.infra.engines.scenes import Stretch, Turn, heard
 
@@ -102,19 +102,23 @@ def test_danger_names_the_place_however_short_it_is() -> None:
 
 
 events = st.builds(
-    Event,
+    TagEvent,
     st.sampled_from([*table(), "Some_new_tag", "Female_speech", "", "_"]),
     st.floats(0, 100),
     st.floats(0, 100),
     st.floats(0, 1),
 )
-lines = st.builds(Line, st.text(max_size=30), st.floats(0, 100), st.floats(0, 100), st.sampled_from(["A", "B", None]))
+lines = st.builds(
+    TranscriptTurn, st.text(max_size=30), st.floats(0, 100), st.floats(0, 100), st.sampled_from(["A", "B", None])
+)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.floats(0, 1e6), st.lists(events, max_size=12), st.lists(lines, max_size=4))
-def test_whatever_is_heard_becomes_sentences(duration: float, found: list[Event], turns: list[Line]) -> None:
-    made = scene(Request("caption", duration, tuple(found), tuple(turns)))
+def test_whatever_is_heard_becomes_sentences(
+    duration: float, found: list[TagEvent], turns: list[TranscriptTurn]
+) -> None:
+    made = build_scene(SceneRequest("caption", duration, tuple(found), tuple(turns)))
     text = caption(made)
     assert text.endswith(".")
     assert text[0] == text[0].upper()

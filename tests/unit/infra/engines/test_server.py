@@ -14,7 +14,7 @@ import pytest
 from starlette.types import Message
 
 from infra.engines import CHAT_MODEL, SPEAKER_MODEL, SPEECH_MODEL, uploads
-from infra.engines.draining import Draining
+from infra.engines.draining import DrainMiddleware
 from infra.engines.server import create_app
 from infra.engines.workers import WAITING, Workers
 from topics.errors import AudioError
@@ -178,7 +178,7 @@ def test_a_client_that_hangs_up_frees_its_place_and_its_worker() -> None:
             await create_app(workers)(scope, receive, send)
         assert sent[0]["status"] == 503
         assert workers._idle == []
-        assert workers.places.inside == 0
+        assert workers.admission.inside == 0
 
     asyncio.run(test())
 
@@ -256,7 +256,7 @@ def test_the_worker_itself_refuses_what_is_no_audio(tmp_path: Path) -> None:
     async def test() -> None:
         workers = Workers(1)
         with pytest.raises(AudioError, match="no audio file"):
-            await workers.hear(tmp_path / "recording")
+            await workers.transcribe(tmp_path / "recording")
         await workers.close()
 
     asyncio.run(test())
@@ -286,7 +286,7 @@ def test_an_answer_waits_for_the_end_of_the_request(
             await send({"type": "http.response.start", "status": 503, "headers": []})
             await send({"type": "http.response.body"})
 
-        await Draining(app)({"type": "http"}, receive, send)
+        await DrainMiddleware(app)({"type": "http"}, receive, send)
         assert order == ["read"] * read + ["http.response.start", "http.response.body"]
         assert told == headers
 

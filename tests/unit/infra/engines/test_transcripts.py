@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from infra.engines import transcripts
-from infra.engines.transcripts import Heard, Word
+from infra.engines.transcripts import RecognitionResult, Word
 
 WORDS = (Word("good", 0.5, 0.75, 1.0), Word("day", 0.8, 1.1, 0.5), Word("sir", 3661.5, 3662.0, 0.0))
-HEARD = Heard(3700.0, WORDS)
+RESULT = RecognitionResult(3700.0, WORDS)
 
 
 def test_segments_are_cut_at_pauses_and_before_they_grow_long() -> None:
@@ -19,7 +19,7 @@ def test_segments_are_cut_at_pauses_and_before_they_grow_long() -> None:
 
 
 def test_verbose_json() -> None:
-    body = transcripts.verbose(HEARD, ("word", "segment"))
+    body = transcripts.verbose(RESULT, ("word", "segment"))
     assert body["text"] == "good day sir"
     assert body["duration"] == 3700.0
     assert [(part["id"], part["start"], part["end"], part["text"]) for part in body["segments"]] == [
@@ -31,15 +31,15 @@ def test_verbose_json() -> None:
 
 
 def test_what_was_not_asked_for_is_left_out() -> None:
-    assert "words" not in transcripts.verbose(HEARD, ())
-    assert "segments" not in transcripts.verbose(HEARD, ("word",))
+    assert "words" not in transcripts.verbose(RESULT, ())
+    assert "segments" not in transcripts.verbose(RESULT, ("word",))
 
 
 def test_subtitles() -> None:
-    assert transcripts.srt(HEARD) == (
+    assert transcripts.srt(RESULT) == (
         "1\n00:00:00,500 --> 00:00:01,100\ngood day\n\n2\n01:01:01,500 --> 01:01:02,000\nsir\n"
     )
-    assert transcripts.vtt(HEARD) == (
+    assert transcripts.vtt(RESULT) == (
         "WEBVTT\n\n00:00:00.500 --> 00:00:01.100\ngood day\n\n01:01:01.500 --> 01:01:02.000\nsir\n"
     )
-    assert transcripts.vtt(Heard(1.0, ())) == "WEBVTT\n"
+    assert transcripts.vtt(RecognitionResult(1.0, ())) == "WEBVTT\n"

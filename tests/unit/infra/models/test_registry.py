@@ -44,8 +44,8 @@ def test_bundled_models_are_there(registry: Registry) -> None:
     yamnet = manifest.read(bundled.directory())
     assert yamnet.model_id in [entry.model_id for entry in registry.entries() if entry.bundled]
     assert registry.find("yamnet") == registry.find(yamnet.model_id) == bundled.directory()
-    assert registry.chosen() is None
-    assert registry.known(yamnet.model_id) == yamnet
+    assert registry.current_id() is None
+    assert registry.manifest_of(yamnet.model_id) == yamnet
 
 
 def test_bundled_models_pass_the_check(registry: Registry) -> None:
@@ -68,9 +68,9 @@ def test_what_is_added_is_found_and_used(registry: Registry, tmp_path: Path) -> 
     assert sorted(path.name for path in entry.directory.iterdir()) == ["NOTICE", FILE, "model.onnx"]
     assert OnnxSoundEngine(entry.directory).manifest.model_id == entry.model_id
     assert registry.use("tiny") == entry
-    assert registry.chosen() == entry.model_id
+    assert registry.current_id() == entry.model_id
     assert registry.use("yamnet").bundled
-    assert registry.chosen() == manifest.read(bundled.directory()).model_id
+    assert registry.current_id() == manifest.read(bundled.directory()).model_id
 
 
 def test_the_newest_of_a_name_is_found(registry: Registry, tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_directory_can_be_found_but_is_not_used_unadded(registry: Registry, tm
 def test_removed(registry: Registry, tmp_path: Path) -> None:
     entry = registry.add(written(tmp_path))
     assert isinstance(entry.manifest, Manifest)
-    registry.keep(entry.manifest)
+    registry.remember(entry.manifest)
     registry.use("tiny")
     with pytest.raises(EngineError, match="is in use"):
         registry.remove("tiny")
@@ -123,7 +123,7 @@ def test_removed(registry: Registry, tmp_path: Path) -> None:
     assert registry.remove("tiny") == entry
     assert not ids(registry)
     # Its windows can still be read.
-    assert registry.known(entry.model_id) == entry.manifest
+    assert registry.manifest_of(entry.model_id) == entry.manifest
     for name in ("yamnet", str(written(tmp_path))):
         with pytest.raises(EngineError, match="was not added here"):
             registry.remove(name)
@@ -132,14 +132,14 @@ def test_removed(registry: Registry, tmp_path: Path) -> None:
 def test_an_upgrade_replaces_the_bundled_model_that_was_chosen(registry: Registry, tmp_path: Path) -> None:
     registry.use("yamnet")
     (tmp_path / "data" / "models" / "current").write_text("yamnet@00000000-000000\n")
-    assert registry.chosen() == manifest.read(bundled.directory()).model_id
+    assert registry.current_id() == manifest.read(bundled.directory()).model_id
     (tmp_path / "data" / "models" / "current").write_text("gone@00000000-000000\n")
-    assert registry.chosen() == "gone@00000000-000000"
+    assert registry.current_id() == "gone@00000000-000000"
 
 
 def test_nothing_is_known_of_others(registry: Registry) -> None:
-    assert registry.known("nobody@00000000-000000") is None
-    assert registry.known("../current") is None
+    assert registry.manifest_of("nobody@00000000-000000") is None
+    assert registry.manifest_of("../current") is None
 
 
 def test_a_broken_model_is_listed_with_its_fault(registry: Registry, tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_refused_in_one_line_and_nothing_changes(
         registry.add(source)
     assert "\n" not in str(refusal.value)
     assert ids(registry) == [used]
-    assert registry.chosen() == used
+    assert registry.current_id() == used
     assert sorted(path.name for path in (tmp_path / "data" / "models").iterdir()) == ["current", used]
 
 
@@ -308,7 +308,7 @@ def test_a_model_that_broke_after_it_was_added_is_not_used(registry: Registry, t
     (entry.directory / "model.onnx").write_bytes(models.graph()[:-1])
     with pytest.raises(EngineError, match="not the file that the manifest was made for"):
         registry.use("tiny")
-    assert registry.chosen() == used
+    assert registry.current_id() == used
 
 
 def test_silence_scores_are_read_from_the_registrys_copy(registry: Registry, tmp_path: Path) -> None:

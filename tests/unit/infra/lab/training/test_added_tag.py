@@ -127,10 +127,10 @@ def test_the_command(app: typer.Typer, tmp_path: Path) -> None:
     assert "minutes of your negatives" in result.stdout
     assert "readme.txt" in result.stderr
     registry = Registry(tmp_path / "data")
-    chosen = registry.chosen()
+    chosen = registry.current_id()
     assert chosen is not None
     assert chosen in result.stdout
-    manifest = registry.known(chosen)
+    manifest = registry.manifest_of(chosen)
     assert isinstance(manifest, Manifest)
     assert manifest.tags[-1].name == "Warble"
     loaded = OnnxSoundEngine(registry.find(chosen))

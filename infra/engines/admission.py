@@ -1,4 +1,4 @@
-"""A bound on the requests of one engine that are worked on or wait for it."""
+"""A limit on the requests that one engine works on or keeps waiting."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from topics.errors import Unavailable
 
 
-class Places:
-    """So many requests may be inside; who comes then is asked to come again."""
+class AdmissionLimit:
+    """Admits at most `most` requests at a time; others are told to try again after `retry_s` seconds."""
 
     def __init__(self, most: int, engine: str, retry_s: int) -> None:
         self._most = most
@@ -18,11 +18,11 @@ class Places:
         self.inside = 0
 
     @contextlib.contextmanager
-    def place(self) -> Iterator[None]:
-        """Hold a place.
+    def slot(self) -> Iterator[None]:
+        """Hold one slot.
 
         Raises:
-            Unavailable: all are held.
+            Unavailable: all slots are taken.
         """
         if self.inside >= self._most:
             raise Unavailable(f"the {self._engine} engine is busy", self._retry_s)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from infra.engines import lexis
+from infra.engines import text_analysis
 
 
 def test_keywords_are_the_words_said_most_often_without_function_words() -> None:
     text = "The train is late. That train was late too, and the platform is full of people waiting for the train."
-    assert lexis.keywords(text, 4) == ["train", "late", "platform", "full"]
+    assert text_analysis.keywords(text, 4) == ["train", "late", "platform", "full"]
 
 
 def test_a_word_with_an_apostrophe_is_one() -> None:
-    assert lexis.words("They've gone, don’t wait") == ["they've", "gone", "don’t", "wait"]
+    assert text_analysis.words("They've gone, don’t wait") == ["they've", "gone", "don’t", "wait"]
 
 
 @pytest.mark.parametrize(
@@ -28,8 +28,10 @@ def test_a_word_with_an_apostrophe_is_one() -> None:
     ],
 )
 def test_the_language_follows_from_script_and_small_words(text: str, language: str) -> None:
-    assert lexis.language(text) == language
+    assert text_analysis.language(text) == language
 
 
 def test_languages_that_somebody_knows_count_more() -> None:
-    assert lexis.language("hello", ["ko", "english", "pt-BR", "en", "tlh"]) == "Korean, English, Portuguese, Tlh"
+    assert (
+        text_analysis.language("hello", ["ko", "english", "pt-BR", "en", "tlh"]) == "Korean, English, Portuguese, Tlh"
+    )

@@ -1,4 +1,4 @@
-"""Words of a transcript: which ones matter, and of which language they are."""
+"""Keywords and languages of a transcript."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ UNKNOWN: Final = "Unknown"
 
 @cache
 def function_words() -> frozenset[str]:
-    """Return the English words that say nothing of what a text is about."""
+    """Return English stop words: words that do not tell what a text is about."""
     return frozenset(Path(__file__).with_name("stop_words.txt").read_text(encoding="utf-8").split())
 
 
@@ -45,21 +45,21 @@ def words(text: str) -> list[str]:
 
 
 def keywords(text: str, most: int = 8) -> list[str]:
-    """Return the words that are said most often, English function words left out; the earlier one where two tie."""
+    """Return the most frequent words without English stop words; where two tie, the earlier one comes first."""
     stop = function_words()
     telling = (word for word in words(text) if word not in stop and len(word) > (2 if word.isascii() else 0))
     return [word[:100] for word, _ in Counter(telling).most_common(most)]
 
 
-def language(text: str, default: Sequence[str] = ()) -> str:
-    """Return the languages of a text, comma-separated: those that are `known`, else by its script and small words."""
-    if default:
+def language(text: str, languages: Sequence[str] = ()) -> str:
+    """Return the languages of a text, comma-separated: `languages`, else a guess from its script and stop words."""
+    if languages:
         return ", ".join(
-            dict.fromkeys(_CODES.get(name.lower().partition("-")[0], name.capitalize()) for name in default)
+            dict.fromkeys(_CODES.get(name.lower().partition("-")[0], name.capitalize()) for name in languages)
         )
     scripts = Counter(unicodedata.name(letter, "").split(" ")[0] for letter in text if letter.isalpha())
     for script, name in _SCRIPTS.items():
-        # Japanese mixes in Chinese characters, so its own letters are asked for first and need not be many.
+        # Japanese text contains Chinese characters, so its own scripts come first and need only a small share.
         if scripts[script] > 0.1 * scripts.total():
             return name
     spoken, stop = words(text), function_words()

@@ -1,4 +1,4 @@
-"""The bundled speaker-embedding model over recordings of strangers."""
+"""The bundled speaker-embedding model on uploaded recordings."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from streams.voice.speaker_engine import OnnxSpeakerEngine
 
 
 @cache
-def bundled() -> OnnxSpeakerEngine:
-    """Load the model; threads share it.
+def bundled_engine() -> OnnxSpeakerEngine:
+    """Return the model, loaded once and shared by all threads.
 
     Raises:
-        EngineError: it is not here or damaged.
+        EngineError: the model is missing or damaged.
     """
     return OnnxSpeakerEngine(models.directory("speaker_mini"))
 
@@ -26,7 +26,7 @@ def embed(file: BinaryIO) -> Floats:
 
     Raises:
         AudioError: it cannot be decoded, or is too short or too long.
-        EngineError: the model is not here, or failed.
+        EngineError: the model is missing, damaged, or failed.
     """
-    engine = bundled()
+    engine = bundled_engine()
     return engine.embed(recording.load(file, engine.manifest.input.sample_rate))

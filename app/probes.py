@@ -6,7 +6,7 @@ import msgspec
 
 from app.http.call import Call
 from app.http.metrics import Meters
-from app.http.replies import Reply, json_reply, whole
+from app.http.replies import Reply, json_reply, reply_of_bytes
 from topics.errors import Unavailable
 from topics.ports.health import Health
 
@@ -44,7 +44,7 @@ async def readyz(call: Call, context: ProbeContext) -> Reply:
 
 async def metrics(call: Call, context: ProbeContext) -> Reply:
     """GET /metrics: the Prometheus text format."""
-    return whole(200, _EXPOSITION, context.meters.exposition())
+    return reply_of_bytes(200, _EXPOSITION, context.meters.exposition())
 
 
 def _probe_reply(reason: str | None) -> Reply:

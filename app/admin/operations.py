@@ -21,8 +21,8 @@ from app.admin.wire import (
 )
 from app.http.bodies import SMALL_BODY, decode
 from app.http.call import Call
-from app.http.queries import parameters
-from app.http.replies import JSON, NO_CONTENT, Reply, StreamReply, json_bytes
+from app.http.queries import query_parameters
+from app.http.replies import JSON, NO_CONTENT, Reply, StreamReply, json_reply_of_bytes
 from app.http.streaming import reply_in_pieces
 from topics.errors import BadRequest, NotFound
 from topics.jobs.options import Service
@@ -125,7 +125,7 @@ async def _array(pages: Pages) -> AsyncGenerator[bytes, None]:
 
 
 def _query(call: Call, *names: str) -> dict[str, str]:
-    query = parameters(call.scope)
+    query = query_parameters(call.scope)
     for name in query:
         if name not in names:
             # A misspelt filter would silently give the usage of everybody.
@@ -165,7 +165,7 @@ def _reference(call: Call, end: str = "") -> str:
 
 
 def _json(content: object, status: int = 200) -> Reply:
-    return json_bytes(msgspec.json.encode(content), status)
+    return json_reply_of_bytes(msgspec.json.encode(content), status)
 
 
 def _key_reply(content: object, status: int = 200) -> Reply:

@@ -13,7 +13,7 @@ from topics.errors import BadRequest
 _DIGITS: Final = 15
 
 
-def parameters(scope: Scope) -> dict[str, str]:
+def query_parameters(scope: Scope) -> dict[str, str]:
     """Return the parameters of a query string; of a repeated one, the last."""
     query = scope["query_string"].decode("latin-1")
     if "%" in query or "+" in query:
@@ -23,7 +23,7 @@ def parameters(scope: Scope) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def integer(query: dict[str, str], name: str, default: int, lowest: int, highest: int | None = None) -> int:
+def integer_parameter(query: dict[str, str], name: str, default: int, lowest: int, highest: int | None = None) -> int:
     """Return an integer parameter.
 
     Raises:
@@ -32,14 +32,14 @@ def integer(query: dict[str, str], name: str, default: int, lowest: int, highest
     text = query.get(name)
     if text is None:
         return default
-    value = whole(name, text)
+    value = parse_integer(name, text)
     if value < lowest or (highest is not None and value > highest):
         bounds = f"at least {lowest}" if highest is None else f"{lowest} to {highest}"
         raise BadRequest(f"{name}: must be {bounds}")
     return value
 
 
-def whole(name: str, text: str) -> int:
+def parse_integer(name: str, text: str) -> int:
     """Return the integer that `text` writes in decimal digits.
 
     Raises:

@@ -39,19 +39,19 @@ Shape = Callable[[int, EarshotError | None], Reply]
 NO_CONTENT: Final = Reply(204, [])
 
 
-def whole(status: int, content_type: tuple[bytes, bytes], body: bytes) -> Reply:
+def reply_of_bytes(status: int, content_type: tuple[bytes, bytes], body: bytes) -> Reply:
     """Return an answer whose body is known."""
     return Reply(status, [content_type, (b"content-length", b"%d" % len(body))], body)
 
 
-def json_bytes(body: bytes, status: int = 200) -> Reply:
+def json_reply_of_bytes(body: bytes, status: int = 200) -> Reply:
     """Return an answer whose body is JSON already."""
-    return whole(status, JSON, body)
+    return reply_of_bytes(status, JSON, body)
 
 
 def json_reply(content: object, status: int = 200) -> Reply:
     """Return an answer with `content` as JSON."""
-    return json_bytes(orjson.dumps(content), status)
+    return json_reply_of_bytes(orjson.dumps(content), status)
 
 
 def generic_error(status: int, message: str | None = None) -> Reply:

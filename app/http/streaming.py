@@ -10,7 +10,7 @@ from typing import Final
 from starlette.types import Receive, Scope, Send
 
 from app.http.bodies import wait_for_disconnect
-from app.http.replies import Reply, StreamReply, whole
+from app.http.replies import Reply, StreamReply, reply_of_bytes
 
 #: A piece that is not taken for this long is the last: the client reads no more.
 STALLED_SECONDS: Final = 60.0
@@ -61,7 +61,7 @@ async def reply_in_pieces(
         if len(begun) >= PIECE_BYTES:
             return StreamReply(200, [content_type], _resumed(begun + piece, pieces))
         begun += piece
-    return whole(200, content_type, begun)
+    return reply_of_bytes(200, content_type, begun)
 
 
 async def _resumed(begun: bytes, pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:

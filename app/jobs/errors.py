@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import Final
 
 from app.http.errors import Invalid
-from app.http.replies import Reply, json_reply, whole
+from app.http.replies import Reply, json_reply, reply_of_bytes
 from topics.errors import AudioError, Conflict, DirectoryDown, EarshotError, NotFound, RequestError
 from topics.folding import Verdict
 
@@ -25,7 +25,7 @@ def job_error(status: int, fault: EarshotError | None) -> Reply:
         return json_reply({"error": "Validation error", "details": fault.details}, status)
     if status != 500 or isinstance(fault, DirectoryDown):
         return json_reply({"error": HTTPStatus(status).phrase if fault is None else str(fault)}, status)
-    reply = whole(status, _TEXT, b"Internal Server Error")
+    reply = reply_of_bytes(status, _TEXT, b"Internal Server Error")
     if isinstance(fault, AudioError):
         reply.headers.append((b"earshot-reason", _header_value(str(fault))))
     return reply

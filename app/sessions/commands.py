@@ -10,8 +10,8 @@ import structlog
 from app.http.bodies import SMALL_BODY, chunk_body, decode
 from app.http.call import Call
 from app.http.idempotency import idempotency_key
-from app.http.queries import whole
-from app.http.replies import NO_CONTENT, Reply, generic_error, json_bytes, json_reply
+from app.http.queries import parse_integer
+from app.http.replies import NO_CONTENT, Reply, generic_error, json_reply, json_reply_of_bytes
 from app.sessions.context import SessionContext
 from app.sessions.requests import CHUNK, CREATE, UPDATE, CreateSession, audio_bytes
 from app.sessions.waiting import session_id, session_view
@@ -74,7 +74,7 @@ async def upload_chunk(call: Call, context: SessionContext) -> Reply:
     verdict = await verdict_on(context, session, chunk)
     if verdict.status != 200:
         return refusal(verdict)
-    return json_bytes(b'{"session_id":"%s","chunk_sequence":%d}' % (session.encode("ascii"), verdict.next))
+    return json_reply_of_bytes(b'{"session_id":"%s","chunk_sequence":%d}' % (session.encode("ascii"), verdict.next))
 
 
 async def verdict_on(context: SessionContext, session: str, command: SessionCommand) -> Verdict:
@@ -143,7 +143,7 @@ def _metadata(body: CreateSession) -> dict[str, str]:
 
 
 def _sequence(text: str) -> int:
-    sequence = whole("chunk_sequence", text)
+    sequence = parse_integer("chunk_sequence", text)
     if sequence < 0:
         raise BadRequest("chunk_sequence: must be at least 0")
     return sequence

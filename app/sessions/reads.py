@@ -9,8 +9,8 @@ import orjson
 
 from app.http.bodies import chunk_body, decode
 from app.http.call import Call
-from app.http.queries import integer, parameters
-from app.http.replies import Reply, json_bytes
+from app.http.queries import integer_parameter, query_parameters
+from app.http.replies import Reply, json_reply_of_bytes
 from app.sessions.commands import idempotency_digest, refusal, verdict_on
 from app.sessions.context import SessionContext
 from app.sessions.requests import PREDICT, audio_bytes
@@ -47,14 +47,14 @@ async def read_status(call: Call, context: SessionContext) -> Reply:
         return readable_windows(view) > page.offset or not pending
 
     view = await awaited_view(call, context, session, complete)
-    return _with_model(view, json_bytes(_status(context, session, view, page)))
+    return _with_model(view, json_reply_of_bytes(_status(context, session, view, page)))
 
 
 async def read_results(call: Call, context: SessionContext) -> Reply:
     """GET /audio_sessions/{id}/results: windows, and where their session stands; a closed one is waited for."""
     session = session_id(call)
-    query = parameters(call.scope)
-    offset, limit = integer(query, "offset", 0, 0), integer(query, "limit", PAGE, 1, PAGE)
+    query = query_parameters(call.scope)
+    offset, limit = integer_parameter(query, "offset", 0, 0), integer_parameter(query, "limit", PAGE, 1, PAGE)
 
     def complete(view: SessionView) -> bool:
         return view.head.finished or view.head.state is SessionState.WRITABLE
@@ -65,7 +65,7 @@ async def read_results(call: Call, context: SessionContext) -> Reply:
     more = end < total or not view.head.finished
     opening = f'{{"state":"{_results_state(view.head)}",{_error(view.head)}"has_more":{_BOOL[more]},"data":['
     events = context.renderer.events(session, view.opened, offset, end)
-    return _with_model(view, json_bytes(b"%s%s]}" % (opening.encode("utf-8"), events)))
+    return _with_model(view, json_reply_of_bytes(b"%s%s]}" % (opening.encode("utf-8"), events)))
 
 
 def _with_model(view: SessionView, reply: Reply) -> Reply:
@@ -96,7 +96,7 @@ async def predict(call: Call, context: SessionContext) -> Reply:
             raise BadRequest(view.head.error)
         raise Unavailable(f"window {window} was accepted, but not analysed in time")
     event = context.renderer.events(session, view.opened, window, window + 1)
-    return json_bytes(b'{"data":%s,"next_sequence":%d}' % (event, verdict.next))
+    return json_reply_of_bytes(b'{"data":%s,"next_sequence":%d}' % (event, verdict.next))
 
 
 def readable_windows(view: SessionView) -> int:
@@ -112,10 +112,10 @@ def readable_windows(view: SessionView) -> int:
 
 
 def _page_request(call: Call, context: SessionContext, session: str) -> PageRequest:
-    query = parameters(call.scope)
+    query = query_parameters(call.scope)
     if token := query.get("next_token"):
         return PageRequest(*context.tokens.read(session, token), follows=True)
-    return PageRequest(integer(query, "offset", 0, 0), integer(query, "count", PAGE, 1, PAGE))
+    return PageRequest(integer_parameter(query, "offset", 0, 0), integer_parameter(query, "count", PAGE, 1, PAGE))
 
 
 def _status(context: SessionContext, session: str, view: SessionView, page: PageRequest) -> bytes:

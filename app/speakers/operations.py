@@ -15,7 +15,7 @@ import structlog
 from app.http.bodies import wait_for_disconnect
 from app.http.call import Call
 from app.http.errors import ClientGone
-from app.http.queries import parameters
+from app.http.queries import query_parameters
 from app.http.replies import Reply
 from app.speakers.context import SpeakerContext
 from app.speakers.errors import RECOGNITION, REGISTRATION, recording_errors, success
@@ -83,7 +83,7 @@ async def recognize_speakers(call: Call, context: SpeakerContext) -> Reply:
 
 
 def _speaker_name(call: Call) -> str:
-    return check_name(parameters(call.scope).get("speaker", ""))
+    return check_name(query_parameters(call.scope).get("speaker", ""))
 
 
 async def _while_connected(call: Call, work: Coroutine[Any, Any, T]) -> T:

@@ -128,7 +128,7 @@ def test_a_service_that_goes_away_leaves_the_name_of_the_job(
     assert (code, out) == (1, [])
     assert err.splitlines() == [
         f"earshot: job {job} goes on without you",
-        f"earshot: no answer from {jobs.url}: the stream ended",
+        f"earshot: no answer from {jobs.url}: the stream ended; where the service is, --url or EARSHOT_URL says",
     ]
 
 

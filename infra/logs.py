@@ -113,4 +113,4 @@ class Redactor:
         for secret, shown in self._secrets.items():
             text = text.replace(secret, shown)
         text = _HEADER.sub(r"\1[redacted]", apikeys.redact_all(text))
-        return _BLOB.sub(lambda found: f"<{len(found.group())} characters>", text)
+        return _BLOB.sub(lambda match: f"<{len(match.group())} characters>", text)

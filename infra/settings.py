@@ -368,12 +368,14 @@ def load() -> Settings:
 
 def typing_errors(names: Iterable[str]) -> list[str]:
     """Return a line for each of `names` that looks like a setting and is none."""
-    known = [variable(field) for field in Settings.model_fields]
+    fields = {variable(field) for field in Settings.model_fields}
     lines = []
     for name in sorted(names):
-        if name.upper() in known or name in _CLIENTS or not name.startswith(PREFIX) or name.startswith(_TESTS):
+        if name.upper() in fields or name in _CLIENTS or not name.startswith(PREFIX) or name.startswith(_TESTS):
             continue
-        near = difflib.get_close_matches(name.removeprefix(PREFIX), (one.removeprefix(PREFIX) for one in known), n=1)
+        near = difflib.get_close_matches(
+            name.removeprefix(PREFIX), [field.removeprefix(PREFIX) for field in sorted(fields)], n=1
+        )
         lines.append(f"{name} is not a setting" + (f"; did you mean {PREFIX}{near[0]}?" if near else ""))
     return lines
 

@@ -65,8 +65,8 @@ def _embedded(rest: str, default_directory: Path) -> Embedded:
 def _kafka(rest: str) -> Kafka:
     hosts = tuple(host.strip() for host in rest.rstrip("/").split(","))
     for host in hosts:
-        found = _HOST.fullmatch(host)
-        if not found or not 0 < int(found[1]) < 65536:
+        match = _HOST.fullmatch(host)
+        if not match or not 0 < int(match[1]) < 65536:
             raise ValueError(f"{host!r} is not host:port")
     return Kafka(hosts)
 

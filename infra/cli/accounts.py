@@ -50,8 +50,8 @@ def create_organization(
     as_json: AsJson = False,
 ) -> None:
     """Make an organization and print its key."""
-    made, issued = administer(url, lambda accounts: accounts.create_organization(name), new=new)
-    show({**_row(made), "key": issued}, as_json)
+    organization, new_key = administer(url, lambda accounts: accounts.create_organization(name), new=new)
+    show({**_row(organization), "key": new_key}, as_json)
 
 
 @org.command("list")
@@ -63,8 +63,8 @@ def list_organizations(url: AdminUrl = None, as_json: AsJson = False) -> None:
 @org.command("rotate-key")
 def rotate_organization_key(organization: OrganizationArgument, url: AdminUrl = None, as_json: AsJson = False) -> None:
     """Revoke an organization's key and print its new one; the old one may be remembered for up to ten minutes."""
-    issued = administer(url, lambda accounts: accounts.rotate_organization_key(organization))
-    show({"organization": organization, "key": issued}, as_json)
+    new_key = administer(url, lambda accounts: accounts.rotate_organization_key(organization))
+    show({"organization": organization, "key": new_key}, as_json)
 
 
 @org.command("delete")
@@ -82,15 +82,15 @@ def create_project(
     name: Name, organization: InOrganization = None, url: AdminUrl = None, as_json: AsJson = False
 ) -> None:
     """Make a project, in the only organization unless --org names one, and print its key."""
-    made, issued = administer(url, lambda accounts: accounts.create_project(name, organization))
-    show({**_planned(_row(made), as_json), "key": issued}, as_json)
+    created, new_key = administer(url, lambda accounts: accounts.create_project(name, organization))
+    show({**_with_plan(_row(created), as_json), "key": new_key}, as_json)
 
 
 @project.command("list")
 def list_projects(organization: InOrganization = None, url: AdminUrl = None, as_json: AsJson = False) -> None:
     """List projects, all of them or those of one organization."""
     rows = [_row(one) for one in administer(url, lambda accounts: accounts.projects(organization))]
-    show_all([_planned(row, as_json) for row in rows], as_json)
+    show_all([_with_plan(row, as_json) for row in rows], as_json)
 
 
 @project.command("plan")
@@ -101,11 +101,14 @@ def plan_project(
     url: AdminUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Set what a project may have analysed in a month (UTC); nodes know within ten minutes. New ones are unlimited."""
+    """Set how much audio a project may have analysed in a month (UTC); new projects are unlimited.
+
+    Nodes learn it within ten minutes.
+    """
     if (free_seconds is None) is not unlimited:
         raise typer.BadParameter("give one of --free-seconds and --unlimited")
     administer(url, lambda accounts: accounts.plan(name, free_seconds))
-    show(_planned({"project": name, "free_seconds": free_seconds}, as_json), as_json)
+    show(_with_plan({"project": name, "free_seconds": free_seconds}, as_json), as_json)
 
 
 @project.command("delete")
@@ -119,8 +122,8 @@ def delete_project(name: ProjectArgument, yes: Yes = False, url: AdminUrl = None
 @key.command("rotate")
 def rotate_project_key(name: ProjectArgument, url: AdminUrl = None, as_json: AsJson = False) -> None:
     """Revoke a project's key and print its new one; the old one may be remembered for up to ten minutes."""
-    issued = administer(url, lambda accounts: accounts.rotate_project_key(name))
-    show({"project": name, "key": issued}, as_json)
+    new_key = administer(url, lambda accounts: accounts.rotate_project_key(name))
+    show({"project": name, "key": new_key}, as_json)
 
 
 def _row(one: Organization | Project) -> Row:
@@ -132,6 +135,6 @@ def _row(one: Organization | Project) -> Row:
     return row | {"key_shown_as": row.pop("key")}
 
 
-def _planned(row: Row, as_json: bool) -> Row:
+def _with_plan(row: Row, as_json: bool) -> Row:
     """Return the row of a project with a word for people where programs find null."""
     return row if as_json or row["free_seconds"] is not None else {**row, "free_seconds": "unlimited"}

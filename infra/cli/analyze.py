@@ -29,7 +29,9 @@ def analyze(
     speech: Annotated[bool, typer.Option("--speech/--no-speech", help="Speech, by speaker.")] = True,
     insights: Annotated[bool, typer.Option("--insights", help="Insights and a caption too.")] = False,
     speakers: Annotated[bool, typer.Option("--speakers", help="Name the speakers that are registered.")] = False,
-    translate: Annotated[str | None, typer.Option(metavar="LANG", help="Translate speech into it, as ko.")] = None,
+    translate: Annotated[
+        str | None, typer.Option(metavar="LANG", help="Translate speech into a language, as ko.")
+    ] = None,
     lang: Annotated[str | None, typer.Option(help="Language of the speech; by default found by the engine.")] = None,
     prompt: Annotated[str | None, typer.Option(help="What the insights should look at; needs --insights.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the result object of each file, one a line.")] = False,

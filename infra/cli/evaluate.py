@@ -90,8 +90,8 @@ def calibrate(
     from infra.lab.evaluation import own
 
     engine, directory = local.engine(name)
-    given, skipped = own.read(engine.manifest, recordings, table, labels)
-    outcome = own.calibrate(engine, given, skipped, false_per_minute)
+    clips, skipped = own.read(engine.manifest, recordings, table, labels)
+    outcome = own.calibrate(engine, clips, skipped, false_per_minute)
     entry = _add(directory, outcome.manifest)
     if json:
         import msgspec
@@ -126,8 +126,8 @@ def _on_own(name: str, recordings: Path, table: Path | None, labels: Path | None
     if table is None:
         raise BadRequest("--recordings needs --csv FILE, which says what is heard in them")
     engine, _ = local.engine(name or None)
-    given, skipped = own.read(engine.manifest, recordings, table, labels)
-    return report.of_recordings(engine, given, skipped)
+    clips, skipped = own.read(engine.manifest, recordings, table, labels)
+    return report.of_recordings(engine, clips, skipped)
 
 
 def _add(directory: Path, manifest: Manifest) -> RegistryEntry:
@@ -140,9 +140,9 @@ def _add(directory: Path, manifest: Manifest) -> RegistryEntry:
     from infra.settings import load
 
     with tempfile.TemporaryDirectory() as scratch:
-        made = Path(shutil.copytree(directory, Path(scratch) / "model"))
-        manifest_files.write(made, manifest)
-        return Registry(load().data).add(made)
+        copy = Path(shutil.copytree(directory, Path(scratch) / "model"))
+        manifest_files.write(copy, manifest)
+        return Registry(load().data).add(copy)
 
 
 def _print(reports: Sequence[Report]) -> None:

@@ -32,7 +32,7 @@ def explore(
     end: Annotated[float | None, typer.Option(min=0, help="Where to end, in seconds.")] = None,
     sensitivity: Annotated[int, typer.Option(min=-2, max=2, help="2 reports the fewest sounds, -2 the most.")] = 0,
 ) -> None:
-    """Print which tags a model hears in a file, and draw the probability of each over time."""
+    """Print which tags a model hears in a file; with -o draw the probability of each over time."""
     if out is not None:
         _check(out, force)
     if end is not None and end <= start:

@@ -125,8 +125,8 @@ def _opened() -> tuple[Registry, str | None]:
     settings = load()
     registry = Registry(settings.data)
     try:
-        wanted = registry.model_for_new_sessions(settings.model)
-        return registry, manifests.read(registry.find(wanted)).model_id
+        model = registry.model_for_new_sessions(settings.model)
+        return registry, manifests.read(registry.find(model)).model_id
     except EngineError as error:
         typer.echo(f"earshot: the model in use cannot be read: {error}", err=True)
         return registry, None
@@ -137,9 +137,9 @@ def _row(entry: RegistryEntry, in_use: str | None) -> Row:
     from streams.models.manifest import Manifest
 
     manifest = entry.manifest
-    known: Row = {"kind": None, "licence": None, "input": None, "tags": None, "mb": None}
+    facts: Row = {"kind": None, "licence": None, "input": None, "tags": None, "mb": None}
     if manifest is not None:
-        known = {
+        facts = {
             "kind": manifests.kind(manifest),
             "licence": manifest.licence,
             "input": _input(manifest),
@@ -148,7 +148,7 @@ def _row(entry: RegistryEntry, in_use: str | None) -> Row:
         }
     return {
         "model": entry.model_id,
-        **known,
+        **facts,
         "from": "bundled" if entry.bundled else "added",
         "state": "broken" if manifest is None else "in use" if entry.model_id == in_use else None,
     }
@@ -157,13 +157,13 @@ def _row(entry: RegistryEntry, in_use: str | None) -> Row:
 def _input(manifest: AnyManifest) -> str:
     from streams.models.manifest import LogMel, Waveform
 
-    given = manifest.input
-    rate = f"{given.sample_rate / 1000:g} kHz"
-    match given:
+    features = manifest.input
+    rate = f"{features.sample_rate / 1000:g} kHz"
+    match features:
         case LogMel():
-            return f"{given.frames} x {given.bands} log-mel, {rate}"
+            return f"{features.frames} x {features.bands} log-mel, {rate}"
         case Waveform():
-            return f"{given.samples} samples, {rate}"
+            return f"{features.samples} samples, {rate}"
         case _:
             return f"voice, {rate}"
 
@@ -186,10 +186,12 @@ def _details(directory: Path, manifest: AnyManifest) -> Row:
         "input": _input(manifest),
     }
     if isinstance(manifest, Manifest):
-        given = manifest.input
-        row["patch"] = f"{1000 * given.samples / given.sample_rate:g} ms"
-        if isinstance(given, LogMel):
-            row["frames"] = f"{given.window} samples every {given.hop}, {1000 * given.hop / given.sample_rate:g} ms"
+        features = manifest.input
+        row["patch"] = f"{1000 * features.samples / features.sample_rate:g} ms"
+        if isinstance(features, LogMel):
+            row["frames"] = (
+                f"{features.window} samples every {features.hop}, {1000 * features.hop / features.sample_rate:g} ms"
+            )
         row["classes"] = str(len(manifest.classes))
         row["tags"] = str(len(manifest.tags))
     return {**row, **{name: f"{value:g}" for name, value in sorted(manifest.figures.items())}}

@@ -72,9 +72,9 @@ def train_tag(
 def _recordings(engine: OnnxSoundEngine, directory: Path) -> list[Windows]:
     from infra.lab.training.embeddings import embed_folder
 
-    found, skipped = embed_folder(engine, directory)
+    windows, skipped = embed_folder(engine, directory)
     _print_skipped(directory, skipped)
-    return found
+    return windows
 
 
 def _print_skipped(directory: Path, skipped: list[Skipped]) -> None:
@@ -85,12 +85,12 @@ def _print_skipped(directory: Path, skipped: list[Skipped]) -> None:
 
 
 def _print(name: str, learnt: Learnt) -> None:
-    known = learnt.figures
-    typer.echo(f"{name}: learnt from {known.clips} recordings, each judged by a head that was learnt without it")
-    typer.echo(f"  found            {known.recall:.0%} of them; average precision {known.average_precision:.2f}")
+    figures = learnt.figures
+    typer.echo(f"{name}: learnt from {figures.clips} recordings, each judged by a head that was learnt without it")
+    typer.echo(f"  found            {figures.recall:.0%} of them; average precision {figures.average_precision:.2f}")
     for where, false, minutes in (
-        ("your negatives", known.false_on_given, known.given_minutes),
-        ("the background", known.false_on_background, known.background_minutes),
+        ("your negatives", figures.false_on_given, figures.given_minutes),
+        ("the background", figures.false_on_background, figures.background_minutes),
     ):
         if minutes:
             typer.echo(f"  false events     {false:.2f} a minute in {minutes:.1f} minutes of {where}")

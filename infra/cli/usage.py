@@ -72,7 +72,7 @@ def usage(
         raise typer.BadParameter(f"{month!r} is no month such as 2026-11", param_hint="--month")
     period = UsageFilter(organization, project, service, month)
 
-    async def told(accounts: Administration) -> None:
+    async def print_usage(accounts: Administration) -> None:
         if lines:
             async with aclosing(accounts.lines(period)) as pages:
                 await _print(LineRow, ([LineRow.of(charge) for charge in page] async for page in pages), form)
@@ -80,7 +80,7 @@ def usage(
             totals = [TotalRow.of(total) for total in await accounts.totals(period)]
             await _print(TotalRow, paged(totals), form)
 
-    administer(url, told)
+    administer(url, print_usage)
 
 
 async def _print(kind: type[msgspec.Struct], pages: AsyncIterable[Sequence[msgspec.Struct]], form: Format) -> None:
@@ -112,19 +112,19 @@ def _recount(form: Format) -> None:
     from infra.db.recount import Difference
     from infra.settings import load
 
-    found = asyncio.run(_compare(load()))
-    asyncio.run(_print(Difference, paged(found.differences), form))
-    said = [f"{_counted(found.jobs, 'job')} compared, {_counted(len(found.differences), 'difference')}"]
-    if found.by_rows:
-        said.append(f"{found.by_rows} of them by their rows, as the log no longer has all of their records")
-    if found.gone:
-        said.append(f"{found.gone} not compared, as the log has neither")
-    typer.echo(f"earshot: {'; '.join(said)}", err=True)
-    if found.differences:
+    outcome = asyncio.run(_compare(load()))
+    asyncio.run(_print(Difference, paged(outcome.differences), form))
+    parts = [f"{_count(outcome.jobs, 'job')} compared, {_count(len(outcome.differences), 'difference')}"]
+    if outcome.by_rows:
+        parts.append(f"{outcome.by_rows} of them by their rows, as the log no longer has all of their records")
+    if outcome.gone:
+        parts.append(f"{outcome.gone} not compared, as the log has neither")
+    typer.echo(f"earshot: {'; '.join(parts)}", err=True)
+    if outcome.differences:
         raise typer.Exit(1)
 
 
-def _counted(count: int, noun: str) -> str:
+def _count(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 

@@ -32,7 +32,7 @@ _NOUN: Final = {organizations: "organization", projects: "project"}
 class Accounts:
     """Who may use the service. Arguments name an organization or a project by id or, where that is clear, by name.
 
-    Every call may raise DirectoryDown. Whoever is not there raises NotFound; a name that is ambiguous, taken, or not
+    Every call may raise DirectoryDown. What is not there raises NotFound; a name that is ambiguous, taken, or not
     1 to 40 printable characters raises BadRequest. Keys are returned once: only their digests are stored.
     """
 
@@ -75,9 +75,9 @@ class Accounts:
     async def delete_organization(self, organization: str) -> None:
         """Delete an organization, its projects, their keys, and its speakers, whose voice files are noted as due."""
         async with self._database.writing() as connection:
-            found = await _find(connection, organizations, organization)
-            await discards.note_speakers(connection, speakers.c.organization_id == found, self.now())
-            await connection.execute(delete(organizations).where(organizations.c.id == found))
+            owner = await _find(connection, organizations, organization)
+            await discards.note_speakers(connection, speakers.c.organization_id == owner, self.now())
+            await connection.execute(delete(organizations).where(organizations.c.id == owner))
         await self._database.scrub()
 
     async def create_project(self, name: str, organization: str | None = None) -> tuple[Project, str]:
@@ -104,9 +104,9 @@ class Accounts:
     async def rotate_project_key(self, project: str) -> str:
         """Revoke a project's key and return its new one."""
         async with self._database.writing() as connection:
-            found = await _find(connection, projects, project)
-            organization = await connection.scalar(select(projects.c.organization_id).where(projects.c.id == found))
-            return await keyring.issue(connection, Owner(str(organization), found), self.now())
+            row_id = await _find(connection, projects, project)
+            organization = await connection.scalar(select(projects.c.organization_id).where(projects.c.id == row_id))
+            return await keyring.issue(connection, Owner(str(organization), row_id), self.now())
 
     async def plan(self, project: str, free_seconds: int | None) -> None:
         """Set how many seconds of audio a project may have analysed in a month, None for any amount.
@@ -116,8 +116,8 @@ class Accounts:
         if free_seconds is not None and not 0 <= free_seconds <= MOST_SECONDS:
             raise BadRequest(f"free seconds are a number from 0 to {MOST_SECONDS}")
         async with self._database.writing() as connection:
-            found = await _find(connection, projects, project)
-            await connection.execute(update(projects).where(projects.c.id == found).values(free_seconds=free_seconds))
+            row_id = await _find(connection, projects, project)
+            await connection.execute(update(projects).where(projects.c.id == row_id).values(free_seconds=free_seconds))
 
     async def find_project(self, project: str, organization: str | None = None) -> str:
         """Return the id of a project, of an organization (id) where one is given."""
@@ -132,8 +132,8 @@ class Accounts:
     async def delete_project(self, project: str) -> None:
         """Delete a project and its keys."""
         async with self._database.writing() as connection:
-            found = await _find(connection, projects, project)
-            await connection.execute(delete(projects).where(projects.c.id == found))
+            row_id = await _find(connection, projects, project)
+            await connection.execute(delete(projects).where(projects.c.id == row_id))
 
     async def project_of(self, key: str) -> Principal | None:
         """Return whom a project key speaks for, None for an unknown or revoked one or one of another kind."""
@@ -153,7 +153,7 @@ class Accounts:
         return used >= principal.free_seconds * 1000
 
     async def organization_of(self, key: str) -> str | None:
-        """Return the organization that an organization key speaks for, otherwise as `project_of`."""
+        """Return the organization of an organization key, None for an unknown or revoked one or one of another kind."""
         async with self._database.reading() as connection:
             owner = await keyring.owner_of(connection, key)
         return owner.organization if owner and not owner.project else None
@@ -166,7 +166,7 @@ class Accounts:
 async def add_organization(connection: AsyncConnection, name: str, at: int) -> Owner:
     """Insert an organization without a key."""
     owner = Owner(new_id())
-    with _taken(f"organization {_valid(name)!r}"):
+    with _unless_taken(f"organization {_checked_name(name)!r}"):
         await connection.execute(insert(organizations).values(id=owner.organization, name=name, created_at=at))
     return owner
 
@@ -175,7 +175,7 @@ async def add_project(connection: AsyncConnection, organization: str, name: str,
     """Insert a project without a key into an organization, given by id."""
     project = new_id()
     row = {"id": project, "organization_id": organization, "name": name, "created_at": at}
-    with _taken(f"project {_valid(name)!r}"):
+    with _unless_taken(f"project {_checked_name(name)!r}"):
         await connection.execute(insert(projects).values(row))
     return Owner(organization, project)
 
@@ -194,22 +194,22 @@ async def _find(
         query = query.where(or_(table.c.id == reference, table.c.name == reference))
         if not reference.isprintable():  # Databases fail at some of what no name holds.
             raise NotFound(none)
-    found = [str(one) for one in await connection.scalars(query)]
-    if not found:
+    ids = [str(one) for one in await connection.scalars(query)]
+    if not ids:
         raise NotFound(none)
-    if len(found) > 1:
+    if len(ids) > 1:
         raise BadRequest(several)
-    return found[0]
+    return ids[0]
 
 
-def _valid(name: str) -> str:
+def _checked_name(name: str) -> str:
     if not 1 <= len(name) <= LONGEST_NAME or not name.isprintable() or name != name.strip():
         raise BadRequest(f"a name has 1 to {LONGEST_NAME} printable characters and no space at either end")
     return name
 
 
 @contextmanager
-def _taken(what: str) -> Iterator[None]:
+def _unless_taken(what: str) -> Iterator[None]:
     try:
         yield
     except IntegrityError as error:

@@ -43,7 +43,7 @@ class Database:
         self._sqlite = self._url.get_backend_name() == "sqlite"
         self._engine = _sqlite(self._url.database or "", url) if self._sqlite else _postgresql(url)
         # Writers of this process wait for one another here, where they hold no connection that a reader could use.
-        self._turn = asyncio.Lock()
+        self._write_lock = asyncio.Lock()
 
     def __repr__(self) -> str:
         return f"<Database {self._url.render_as_string(hide_password=True)}>"
@@ -55,7 +55,7 @@ class Database:
         Raises:
             DirectoryDown: the database does not answer.
         """
-        with _named():
+        with _driver_errors():
             async with self._engine.connect() as connection:
                 yield connection
 
@@ -66,7 +66,7 @@ class Database:
         Raises:
             DirectoryDown: the database does not answer.
         """
-        with _named():
+        with _driver_errors():
             async with self._writer(), self._engine.connect() as connection:
                 await connection.execution_options(writes=True)
                 async with connection.begin():
@@ -77,11 +77,11 @@ class Database:
     @asynccontextmanager
     async def _writer(self) -> AsyncIterator[None]:
         async with asyncio.timeout(BUSY_SECONDS):
-            await self._turn.acquire()
+            await self._write_lock.acquire()
         try:
             yield
         finally:
-            self._turn.release()
+            self._write_lock.release()
 
     @property
     def place(self) -> str:
@@ -109,14 +109,14 @@ class Database:
             ServiceError: the database was made by a newer version.
         """
         if self._sqlite:
-            with _named():
+            with _driver_errors():
                 await asyncio.to_thread(_write_ahead, self._url.database or "")
         async with self.reading() as connection:
-            found = await connection.run_sync(_revision)
-        if found == REVISION:
+            revision = await connection.run_sync(_revision)
+        if revision == REVISION:
             return
-        if found is not None and found > REVISION:
-            raise ServiceError(f"the database is at revision {found}, this version knows them up to {REVISION}")
+        if revision is not None and revision > REVISION:
+            raise ServiceError(f"the database is at revision {revision}, this version knows them up to {REVISION}")
         async with self.writing() as connection:
             await connection.run_sync(upgrade)
 
@@ -124,14 +124,14 @@ class Database:
         """Take what was deleted of speakers out of the database's files, as far as the database can do that.
 
         SQLite overwrites deleted rows with zeros (`secure_delete`), and its log of writes is emptied here. That cannot
-        be done while somebody reads for long: then the next call does it, or whoever closes the file last.
+        be done while somebody reads for long: then the next call does it, or the last one to close the file.
 
         PostgreSQL has the place of deleted rows freed here and used again by later rows. Until then, and in its log of
         writes, archives of that log, replicas and backups, the bytes remain.
         """
         with suppress(DirectoryDown, sqlite3.Error):
             if not self._sqlite:
-                with _named():
+                with _driver_errors():
                     async with self._engine.connect() as connection:
                         await connection.execution_options(isolation_level="AUTOCOMMIT")
                         await connection.execute(text("VACUUM (SKIP_LOCKED) speakers, samples"))
@@ -176,8 +176,8 @@ def run_revisions(connection: Connection) -> None:
 def _revision(connection: Connection) -> str | None:
     if not inspect(connection).has_table("alembic_version"):
         return None
-    found = connection.scalar(text("SELECT version_num FROM alembic_version"))
-    return None if found is None else str(found)
+    revision = connection.scalar(text("SELECT version_num FROM alembic_version"))
+    return None if revision is None else str(revision)
 
 
 class _Connection(sqlite3.Connection):
@@ -192,9 +192,9 @@ class _Connection(sqlite3.Connection):
         self._cursors: WeakSet[sqlite3.Cursor] = WeakSet()
 
     def cursor(self, *args: Any) -> Any:
-        made = super().cursor(*args)
-        self._cursors.add(made)
-        return made
+        cursor = super().cursor(*args)
+        self._cursors.add(cursor)
+        return cursor
 
     def close(self) -> None:
         cursors = [*self._cursors]
@@ -259,7 +259,7 @@ def _checkpoint(file: str) -> bool:
 
 
 @contextmanager
-def _named() -> Iterator[None]:
+def _driver_errors() -> Iterator[None]:
     """Turn the errors of drivers into ours, but for broken constraints, which have a meaning to the statement.
 
     Clients are told the message; what the driver said, which may name hosts and users, is a note for operators.

@@ -33,17 +33,25 @@ class SqlDirectory:
         Raises:
             DirectoryDown: the database failed, or gave no answer in time.
         """
-        return await self._known(key, self._accounts.project_of)
+        return await self._owner(key, self._accounts.project_of)
 
     async def organization(self, key: str) -> str | None:
-        """Return the organization that an organization key belongs to; otherwise as `project`."""
-        return await self._known(key, self._accounts.organization_of)
+        """Return the organization that an organization key belongs to, None for an unknown or rotated one.
+
+        Raises:
+            DirectoryDown: the database failed, or gave no answer in time.
+        """
+        return await self._owner(key, self._accounts.organization_of)
 
     async def exhausted(self, principal: Principal) -> bool:
-        """Return True when the project's free seconds of this month are spent; errors as `project`."""
+        """Return True when the project's free seconds of this month are spent.
+
+        Raises:
+            DirectoryDown: the database failed, or gave no answer in time.
+        """
         return await self._answer(self._accounts.exhausted(principal), "the usage of this month cannot be read")
 
-    async def _known(self, key: str, owner: Callable[[str], Coroutine[object, None, T | None]]) -> T | None:
+    async def _owner(self, key: str, owner: Callable[[str], Coroutine[object, None, T | None]]) -> T | None:
         if apikeys.well_formed(key) is False:
             return None
         return await self._answer(owner(key), "API key verification failed")

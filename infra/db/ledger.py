@@ -65,7 +65,7 @@ class SqlLedger:
     async def lines(self, period: UsageFilter = EVER) -> AsyncGenerator[Sequence[Charge], None]:
         """Yield single lines in order of time, `PAGE` at a time; organization and project are ids.
 
-        Between pages no connection is held: whoever takes long to read is in nobody's way.
+        Between pages no connection is held: a slow reader is in nobody's way.
         """
         columns = (usage.c[name] for name in ("job_id", "service", "project_id", "organization_id"))
         query = select(*columns, usage.c.audio_ms, usage.c.model, usage.c.at).order_by(*_ORDER).limit(PAGE)
@@ -117,10 +117,10 @@ def _row(charge: Charge) -> dict[str, object]:
 
 
 def _of(period: UsageFilter) -> list[ColumnElement[bool]]:
-    wanted = {
+    filters = {
         usage.c.organization_id: period.organization,
         usage.c.project_id: period.project,
         usage.c.service: period.service,
         usage.c.month: period.month,
     }
-    return [column == value for column, value in wanted.items() if value is not None]
+    return [column == value for column, value in filters.items() if value is not None]

@@ -23,7 +23,7 @@ from topics.jobs.rules import EntryState, JobHead, JobState, fold_command, fold_
 from topics.ports.ledger import Charge
 
 REMOVED: Final = 204
-FOR_EVER: Final = 1 << 63
+FOREVER: Final = 1 << 63
 
 Key = tuple[str, Service]
 
@@ -69,36 +69,36 @@ async def recount(history: LogHistory, ledger: SqlLedger) -> Recount:
     # Read twice, so that a service which works on meanwhile makes no difference: what is in the ledger now must be on
     # the log, and what is on the log must then be in the ledger.
     before = await _by_key(ledger)
-    kept = await _kept(history)
-    jobs = await _accepted(history)
+    kept = await _jobs_by_rows(history)
+    jobs = await _jobs_by_commands(history)
     lost = await _fold_results(history, jobs, kept)
     after = await _by_key(ledger)
     whole = {name: job for name, job in jobs.items() if name not in lost}
     compared = kept | whole
     differences = sorted([*_missing(compared, after), *_invented(compared, before)])
-    known = jobs.keys() | lost | {name for name, _ in before}
-    return Recount(len(compared), len(compared) - len(whole), len(known - compared.keys()), tuple(differences))
+    all_jobs = jobs.keys() | lost | {name for name, _ in before}
+    return Recount(len(compared), len(compared) - len(whole), len(all_jobs - compared.keys()), tuple(differences))
 
 
 async def _by_key(ledger: SqlLedger) -> dict[Key, Charge]:
     return {(charge.job, charge.service): charge async for page in ledger.lines() for charge in page}
 
 
-async def _kept(history: LogHistory) -> dict[str, _Job]:
+async def _jobs_by_rows(history: LogHistory) -> dict[str, _Job]:
     """Read the rows of the jobs that are kept, and of those that are removed and not all written to the ledger."""
-    found: dict[bytes, PartitionRecord] = {}
+    rows_by_key: dict[bytes, PartitionRecord] = {}
     async for record in history.records(catalog.CHANGELOG):
         key = record.key or b""
         if key[:1] != keys.JOB or len(key) != len(keys.JOB) + keys.ID_LENGTH + 1:
             continue
         if record.value:
-            found[key] = record
+            rows_by_key[key] = record
         else:
-            found.pop(key, None)
+            rows_by_key.pop(key, None)
     jobs = {}
-    for key, record in found.items():
+    for key, record in rows_by_key.items():
         name = key[1:-1].decode("ascii")
-        acceptance = found.get(keys.row_key(keys.JOB, name, keys.REQUEST))
+        acceptance = rows_by_key.get(keys.row_key(keys.JOB, name, keys.REQUEST))
         if key[-1:] == keys.HEAD and acceptance is not None:
             head, accepted = rows.head(record.value), rows.accepted(acceptance.value)
             if head is not None and accepted is not None and head.state is not JobState.RECEIVING:
@@ -106,7 +106,7 @@ async def _kept(history: LogHistory) -> dict[str, _Job]:
     return jobs
 
 
-async def _accepted(history: LogHistory) -> dict[str, _Job]:
+async def _jobs_by_commands(history: LogHistory) -> dict[str, _Job]:
     """Fold the commands; of a job that was removed, what it was then."""
     heads: dict[str, JobHead] = {}
     jobs: dict[str, _Job] = {}
@@ -148,7 +148,7 @@ async def _fold_results(history: LogHistory, jobs: Mapping[str, _Job], kept: Map
         if isinstance(result, Finished) and name not in jobs:
             lost.add(name)
     for name, job in jobs.items():
-        late = job.partition in trimmed and oldest.get(job.partition, FOR_EVER) >= job.head.created
+        late = job.partition in trimmed and oldest.get(job.partition, FOREVER) >= job.head.created
         if late or job.again:
             lost.add(name)
     return lost
@@ -158,10 +158,10 @@ def _missing(jobs: Mapping[str, _Job], ledger: Mapping[Key, Charge]) -> Iterator
     """Yield what the log says was done and the ledger does not have, or has otherwise."""
     for name, job in jobs.items():
         for charge, billed in _charges(name, job):
-            found = ledger.get((name, charge.service))
-            if found is not None:
-                if found != charge:
-                    yield Difference(name, charge.service, _otherwise(charge, found))
+            line = ledger.get((name, charge.service))
+            if line is not None:
+                if line != charge:
+                    yield Difference(name, charge.service, _otherwise(charge, line))
             elif billed:
                 yield Difference(name, charge.service, "not in the ledger, though the log says that it was written")
             elif not job.removed:  # else the removal may have come first, which is no success

@@ -22,12 +22,12 @@ async def token_secret(database: Database) -> bytes:
     """
     query = select(secrets.c.value).where(secrets.c.name == PAGE_TOKENS)
     async with database.reading() as connection:
-        if found := await connection.scalar(query):
-            return bytes(found)
+        if secret := await connection.scalar(query):
+            return bytes(secret)
     async with database.writing() as connection:
         # Another node may have been first; writers follow one another, so what is there now is final.
-        if found := await connection.scalar(query):
-            return bytes(found)
-        made = random.token_bytes(BYTES)
-        await connection.execute(insert(secrets).values(name=PAGE_TOKENS, value=made))
-        return made
+        if secret := await connection.scalar(query):
+            return bytes(secret)
+        secret = random.token_bytes(BYTES)
+        await connection.execute(insert(secrets).values(name=PAGE_TOKENS, value=secret))
+        return secret

@@ -1,4 +1,4 @@
-"""Registered speakers in the control plane's database, within the caps whoever adds at the same time."""
+"""Registered speakers in the control plane's database; the caps hold also where several are added at once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _OF_SAMPLE: Final = tuple(samples.c[name] for name in ("id", "vector", "model", 
 _others: Final = speakers.alias()
 #: How many speakers an organization has, and all of one of them, if they are there. Registration asks this and adds; to
 #: make its statements anew each time takes longer than to run them.
-_STANDING: Final = (
+_SPEAKER_STATE: Final = (
     select(
         select(func.count()).where(_others.c.organization_id == organizations.c.id).scalar_subquery(),
         speakers.c.id,
@@ -52,7 +52,7 @@ _ADD_SPEAKER: Final = insert(speakers)
 _ADD_SAMPLE: Final = insert(samples)
 
 
-class _Standing(msgspec.Struct, frozen=True):
+class _SpeakerState(msgspec.Struct, frozen=True):
     """A speaker who is to get another sample."""
 
     id: str
@@ -76,12 +76,12 @@ class SqlSpeakerStore:
     async def speaker(self, organization: str, speaker: str) -> EnrolledSpeaker | None:
         """Return one speaker, None when there is none of this name in the organization."""
         async with self._database.reading() as connection:
-            return next(iter(await _read(connection, *_named(organization, speaker))), None)
+            return next(iter(await _read(connection, *_by_name(organization, speaker))), None)
 
     async def check_room(self, organization: str, speaker: str) -> None:
         """Raise what `add` would."""
         async with self._database.reading() as connection:
-            await _standing(connection, organization, speaker, self._now())
+            await _speaker_state(connection, organization, speaker, self._now())
 
     async def reserve(self, voice: str) -> None:
         """Note that a voice file is about to be written: unless `add` takes it, it is due after an hour."""
@@ -99,7 +99,7 @@ class SqlSpeakerStore:
         now = self._now()
         # Writers follow one another, so what is counted here is final.
         async with self._database.writing() as connection:
-            owner = await _standing(connection, organization, speaker, now)
+            owner = await _speaker_state(connection, organization, speaker, now)
             if not owner.enrolled.samples:
                 row = {"id": owner.id, "organization_id": organization, "name": speaker, "created_at": now}
                 await connection.execute(_ADD_SPEAKER, row)
@@ -107,13 +107,13 @@ class SqlSpeakerStore:
             about = {"length_ms": sample.length_ms, "voice": sample.voice, **_embedding(sample)}
             await connection.execute(_ADD_SAMPLE, added | about)
             if sample.voice is not None and not await discards.forget(connection, [sample.voice]):
-                # Whoever deleted the note may be about to delete the file.
+                # Another node deleted the note, and may be about to delete the file.
                 raise Unavailable("the recording was kept too late")
         return msgspec.structs.replace(owner.enrolled, samples=(*owner.enrolled.samples, sample))
 
     async def replace(self, organization: str, speaker: str, sample: VoiceSample) -> bool:
         """Give the sample of this id another vector and model; False when it is gone."""
-        owner = select(speakers.c.id).where(*_named(organization, speaker)).scalar_subquery()
+        owner = select(speakers.c.id).where(*_by_name(organization, speaker)).scalar_subquery()
         one = (samples.c.id == sample.id) & (samples.c.speaker_id == owner)
         async with self._database.writing() as connection:
             done = await connection.execute(update(samples).where(one).values(_embedding(sample)))
@@ -125,7 +125,7 @@ class SqlSpeakerStore:
         Nothing of the name and the vectors is left in the database's files then, as far as `Database.scrub` can do it.
         """
         async with self._database.writing() as connection:
-            owner = await connection.scalar(select(speakers.c.id).where(*_named(organization, speaker)))
+            owner = await connection.scalar(select(speakers.c.id).where(*_by_name(organization, speaker)))
             if owner is None:
                 return None
             voices = await discards.note_speakers(connection, speakers.c.id == owner, self._now())
@@ -147,26 +147,28 @@ class SqlSpeakerStore:
         return int(self._clock() * 1000)
 
 
-async def _standing(connection: AsyncConnection, organization: str, speaker: str, now: int) -> _Standing:
+async def _speaker_state(connection: AsyncConnection, organization: str, speaker: str, now: int) -> _SpeakerState:
     """Return a speaker who may get another sample; one who is not there yet would be made now.
 
     Raises:
         RuleBroken, NotFound: see `SqlSpeakerStore.add`.
     """
-    rows = (await connection.execute(_STANDING, {"organization": organization, "speaker": speaker})).all()
+    rows = (await connection.execute(_SPEAKER_STATE, {"organization": organization, "speaker": speaker})).all()
     if not rows:
         raise NotFound("the organization was deleted")
     count, owner, created_at, *_ = rows[0]
     if owner is None:
         if count >= MAX_SPEAKERS:
             raise too_many_speakers()
-        return _Standing(new_id(), EnrolledSpeaker(speaker, now, ()), 0)
+        return _SpeakerState(new_id(), EnrolledSpeaker(speaker, now, ()), 0)
     if len(rows) >= MAX_SAMPLES:
         raise too_many_samples()
-    return _Standing(owner, EnrolledSpeaker(speaker, created_at, tuple(_sample(*row[4:]) for row in rows)), rows[-1][3])
+    return _SpeakerState(
+        owner, EnrolledSpeaker(speaker, created_at, tuple(_sample(*row[4:]) for row in rows)), rows[-1][3]
+    )
 
 
-def _named(organization: str, speaker: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+def _by_name(organization: str, speaker: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
     return speakers.c.organization_id == organization, speakers.c.name == speaker
 
 
@@ -186,12 +188,12 @@ async def _read(connection: AsyncConnection, *where: ColumnElement[bool]) -> lis
         .where(*where)
         .order_by(speakers.c.id, samples.c.created_at)
     )
-    found = [
+    speakers_by_id = [
         EnrolledSpeaker(name, created_at, tuple(_sample(*row[2:]) for row in group))
         for (name, created_at), group in groupby(await connection.execute(query), key=lambda row: row[:2])
     ]
     # Databases do not agree on the order of names.
-    return sorted(found, key=lambda one: one.name)
+    return sorted(speakers_by_id, key=lambda speaker: speaker.name)
 
 
 def _sample(name: str, vector: bytes, model: str, sha256: str, length_ms: int, voice: str | None) -> VoiceSample:

@@ -106,13 +106,13 @@ class KafkaCluster:
         """Read whose data this is; a new directory gets a new id."""
         file = self._directory / "cluster.json"
         if file.exists():
-            known = _read_identity(file)
-            if known.nodes != len(self._nodes):
+            identity = _read_identity(file)
+            if identity.nodes != len(self._nodes):
                 raise LauncherError(
-                    f"{self._directory} holds a cluster of {known.nodes} node(s), not {len(self._nodes)}; "
+                    f"{self._directory} holds a cluster of {identity.nodes} node(s), not {len(self._nodes)}; "
                     "give another directory or the same number"
                 )
-            return known
+            return identity
         self._directory.mkdir(parents=True, exist_ok=True)
         fresh = Identity(_cluster_id(), len(self._nodes))
         file.write_bytes(msgspec.json.encode(fresh))

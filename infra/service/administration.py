@@ -24,14 +24,14 @@ class SqlAdministration(Accounts):
 
     async def totals(self, period: UsageFilter) -> list[UsageTotal]:
         """Return what was used, by month, project and service."""
-        return await self._ledger.totals(await self._named(period))
+        return await self._ledger.totals(await self._with_ids(period))
 
     async def lines(self, period: UsageFilter) -> AsyncGenerator[Sequence[Charge], None]:
         """Yield the single lines of the ledger, in order of time, some at a time."""
-        async for page in self._ledger.lines(await self._named(period)):
+        async for page in self._ledger.lines(await self._with_ids(period)):
             yield page
 
-    async def _named(self, period: UsageFilter) -> UsageFilter:
+    async def _with_ids(self, period: UsageFilter) -> UsageFilter:
         organization = await _id(self.find_organization, period.organization)
         project = await _id(partial(self.find_project, organization=organization), period.project)
         return UsageFilter(organization, project, period.service, period.month)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 
 
-def give_back() -> None:
-    """Return what was freed to the system, where the C library can: glibc keeps some 30 MB of what a start throws away.
+def trim_heap() -> None:
+    """Return freed memory to the system by malloc_trim(3), where the C library has it.
 
-    See malloc_trim(3).
+    glibc keeps some 30 MB of what a start throws away.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

@@ -27,7 +27,7 @@ from infra.errors import naming, variable
 from infra.models.in_use import ModelInUse
 from infra.service import directories, listener
 from infra.service.jobs import JobServices
-from infra.service.memory import give_back
+from infra.service.memory import trim_heap
 from infra.service.speakers import Operator, keep_sweeping
 from infra.settings import Settings
 from infra.urls import Embedded, local_url
@@ -95,7 +95,7 @@ class Service:
                     announce(self, keys)
                 # Only now: nobody waits for a child before the first job, and starting one takes from our own start.
                 await jobs.start()
-                give_back()
+                trim_heap()
                 await self.stopping.wait()
         return 1 if self.failed else 0
 

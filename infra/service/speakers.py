@@ -42,11 +42,16 @@ class SpeakerModel:
 
     @property
     def manifest(self) -> SpeakerManifest:
-        """See `streams.voice.speaker_engine.SpeakerEngine`."""
+        """The model's input, output and thresholds; blocks until it is loaded."""
         return self._engine().manifest
 
     def embed(self, samples: Floats) -> Floats:
-        """See `streams.voice.speaker_engine.SpeakerEngine`."""
+        """Return the unit vector, float32[dimension], of float32[n] in -1..1 at the manifest's sample rate.
+
+        Raises:
+            AudioError: there are fewer samples than the model needs.
+            EngineError: the model cannot be loaded, failed, or returned a vector without a direction.
+        """
         return self._engine().embed(samples)
 
 
@@ -57,14 +62,14 @@ class NoEngine(EmbeddingClient):
         super().__init__(EngineAddress(url="http://localhost", timeout_s=1))
 
     async def embed(self, wav: bytes, idempotency_key: str) -> VoiceEmbedding:
-        """Say so."""
+        """Raise ServiceFault."""
         raise ServiceFault("there is no speaker engine: the bundled one is off, and EARSHOT_SPEAKER_URL is not set")
 
 
 def bundled_model() -> EmbeddingModel:
-    """Return what the bundled engine's model is called, without asking it."""
-    known = manifest.read(DIRECTORY)
-    return EmbeddingModel(known.model_id, known.graph.sha256)
+    """Return the name and hash of the bundled engine's model without asking the engine."""
+    bundled = manifest.read(DIRECTORY)
+    return EmbeddingModel(bundled.model_id, bundled.graph.sha256)
 
 
 class Operator(SqlAdministration):
@@ -75,7 +80,12 @@ class Operator(SqlAdministration):
         self._sweep = sweep
 
     async def delete_organization(self, organization: str) -> None:
-        """See `topics.ports.administration.Administration`."""
+        """Delete an organization, its projects, keys and speakers, and begin to delete their voice files.
+
+        Raises:
+            NotFound: there is no such organization.
+            DirectoryDown: the database does not answer.
+        """
         await super().delete_organization(organization)
         await self._sweep()
 

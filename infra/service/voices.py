@@ -45,20 +45,20 @@ class FsspecVoices:
 
         `file` is read in a thread, which may go on for a while after Unavailable was raised.
         """
-        await self._answer(lambda: self._store.keep(_checked(voice), file))
+        await self._answer(lambda: self._store.keep(_checked_name(voice), file))
 
     async def fetch(self, voice: str, into: BinaryIO) -> bool:
         """Write a voice file to `into`; False when it is not there."""
-        return await self._answer(lambda: self._store.fetch(_checked(voice), into))
+        return await self._answer(lambda: self._store.fetch(_checked_name(voice), into))
 
     async def discard(self, voices: Sequence[str]) -> None:
         """Delete voice files; those that are not there count as deleted."""
 
-        def all_of_them() -> None:
+        def discard_all() -> None:
             for voice in voices:
-                self._store.discard(_checked(voice))
+                self._store.discard(_checked_name(voice))
 
-        await self._answer(all_of_them)
+        await self._answer(discard_all)
 
     def close(self) -> None:
         """Take no more calls; what still waits for a thread is given up."""
@@ -128,7 +128,7 @@ class _Directory:
     def _create(self, path: Path) -> BinaryIO:
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         for _ in range(3):
-            # Whoever deletes the last other file of a directory takes it away, perhaps just now.
+            # With its last other file a directory is deleted, perhaps just now.
             with suppress(FileNotFoundError):
                 for parent in reversed(self._parents(path)):
                     parent.mkdir(mode=0o700, exist_ok=True)
@@ -193,7 +193,7 @@ def _open(url: str) -> _Store:
         raise ServiceError(f"voices cannot be kept at this {scheme}:// URL: {type(error).__name__}") from error
 
 
-def _checked(voice: str) -> str:
+def _checked_name(voice: str) -> str:
     if not _NAME.fullmatch(voice):
         raise ValueError("no name of a voice file")
     return voice

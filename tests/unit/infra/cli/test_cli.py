@@ -15,6 +15,7 @@ from infra import cli
 from infra.cli import accounts, settings
 from infra.db.database import Database
 from infra.errors import WrongSetting, variable
+from infra.examples import RECORDING
 from infra.settings import Settings
 from tests.unit.infra.conftest import run
 from topics import apikeys
@@ -149,8 +150,33 @@ def test_an_error_with_a_name_is_one_line(
     assert capsys.readouterr().err == f"earshot: {line}\n"
 
 
-def test_help_imports_nothing_heavy() -> None:
-    heavy = ["sqlalchemy", "alembic", "pydantic", "numpy", "numba", "onnxruntime", "faust", "aiokafka", "rocksdict"]
-    program = f"import sys; from infra import cli; cli.build(); print(*sorted(set({heavy}) & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == []
+@pytest.mark.parametrize(
+    ("words", "light"),
+    [
+        (["--help"], ["sqlalchemy", "pydantic", "httpx2"]),
+        (["detect", "FILE"], ["sqlalchemy"]),
+        (["analyze", "FILE"], ["sqlalchemy"]),
+        (["listen", "-"], ["sqlalchemy"]),
+        (["speakers", "list"], ["sqlalchemy"]),
+        (["config"], ["sqlalchemy"]),
+    ],
+)
+def test_a_command_imports_nothing_heavy(words: list[str], light: list[str]) -> None:
+    heavy = [*light, "alembic", "numpy", "numba", "onnxruntime", "faust", "aiokafka", "rocksdict", "matplotlib"]
+    program = (
+        "import atexit, sys\n"
+        f"atexit.register(lambda: print('imported:', *sorted(set({heavy}) & set(sys.modules))))\n"
+        f"sys.argv[1:] = {words}\n"
+        "from infra import cli\n"
+        "cli.main()"
+    ).replace("FILE", str(RECORDING))
+    nowhere = {"EARSHOT_URL": "http://127.0.0.1:9", "EARSHOT_PROJECT_KEY": "any", "EARSHOT_ORG_KEY": "any"}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=nowhere,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.stdout.splitlines()[-1].split() == ["imported:"], done.stderr

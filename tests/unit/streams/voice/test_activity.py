@@ -221,6 +221,7 @@ def test_samples_of_a_recording_are_those_that_all_of_it_has() -> None:
 def test_a_recording_need_not_be_heard_whole_to_tell_how_much_is_speech() -> None:
     """By a sixth less of it is found."""
     files = utterances()[:12]
+    assert len(files) == 12
     sampled, all_of_it = [], []
     for file in files:
         samples = soundfile.read(file, frames=8 * RATE, dtype="float32")[0]

@@ -48,7 +48,7 @@ class LogWriter(Protocol):
         ...
 
     def end(self, tp: TopicPartition) -> int | None:
-        """Return the offset after the last durable record, None where it is not known before this process writes."""
+        """Return the offset after the last durable record, None while this process does not know it."""
         ...
 
 

@@ -1,6 +1,6 @@
 """Group commit: items gather while the group before them is synced; one write and one fdatasync a group.
 
-The write is made in the event loop, because the binding holds the interpreter lock during it whatever the thread; only
+The write is made in the event loop, because the binding holds the interpreter lock meanwhile in any thread; only
 the sync, which releases the lock, runs in a thread. So a lone append costs one fdatasync and two thread switches, and a
 busy loop writes larger groups.
 

@@ -29,7 +29,7 @@ class KafkaBackend:
         self._replication = replication
 
     async def prepare(self, floor: Floor) -> None:
-        """Make the topics that are missing and compare the others; retention trims them, and `floor` is not asked.
+        """Make the topics that are missing and compare the others; Kafka trims them by retention, without `floor`.
 
         Raises:
             TopicsDiffer: a topic does not fit.

@@ -16,7 +16,7 @@ FETCH_SECONDS: Final = 10.0
 
 
 class KafkaHistory:
-    """The `LogHistory` of Kafka: a consumer without a group, so that it disturbs nobody; one reading at a time."""
+    """The `LogHistory` of Kafka: a consumer without a group, which disturbs no other; one reading at a time."""
 
     def __init__(self, consumer: Any, partitions: int) -> None:
         self._consumer = consumer

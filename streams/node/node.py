@@ -151,7 +151,7 @@ class Node:
                 await workload.survey(partition)
 
     def floor(self, tp: TopicPartition) -> int | None:
-        """Return the offset below which nothing of a partition is needed, None while that is not known."""
+        """Return the lowest offset of a partition that is still needed, None while this node does not know it."""
         if not self.partitions.ready:
             return None
         committed: int | None = self.application.consumer.committed_offset(tp)
@@ -202,7 +202,7 @@ def _application_options(options: NodeOptions, backend: LogBackend) -> Applicati
 
 
 def _instance(directory: Path) -> str:
-    """Return the name of the node that has its tables here, made at its first start."""
+    """Return the name of the node whose tables are in a directory, which is chosen at its first start."""
     file = directory / "node-id"
     if not file.exists():
         file.write_text(keys.new_id())

@@ -70,10 +70,10 @@ class OwnedPartitions:
     to be replayed.
     """
 
-    def __init__(self, application: Any, partitions: int, alone: bool = False) -> None:
-        """Own nothing yet; `alone`: no other node can own any of the `partitions`."""
+    def __init__(self, application: Any, count: int, alone: bool = False) -> None:
+        """Own none of `count` partitions yet; `alone`: no other node can own one."""
         self.application = application
-        self.partitions = partitions
+        self._count = count
         self.ready = False
         self._alone = alone
         self.sessions = Stores(self, SessionStore)
@@ -92,17 +92,17 @@ class OwnedPartitions:
         Raises:
             Unavailable: it has no ready owner here.
         """
-        partition = partition_of(id, self.partitions)
+        partition = partition_of(id, self._count)
         # Its table may be open here all the same, as a stand-by of another node's.
         if not self.ready or partition not in self._serving:
             raise Unavailable(f"partition {partition} has no ready owner here")
         return partition
 
     def owner_url(self, id: str) -> str | None:
-        """Return the URL of another node that owns an id's partition, as the last assignment told all members."""
+        """Return the URL of another node that owns an id's partition, as of the last assignment."""
         if self._alone:
             return None
-        partition = partition_of(id, self.partitions)
+        partition = partition_of(id, self._count)
         if partition in self._serving:
             return None
         for url, topics in self.application.assignor.tables_metadata().items():
@@ -111,14 +111,14 @@ class OwnedPartitions:
         return None
 
     def new_id(self) -> str:
-        """Return an id in a partition that this node serves, so that work begins where it is asked for.
+        """Return a new id in a partition that this node serves: its work is done where it was requested.
 
         Raises:
             Unavailable: it serves none.
         """
         if not self._serving:
             raise Unavailable("this node has no partitions yet")
-        while partition_of(id := new_id(), self.partitions) not in self._serving:
+        while partition_of(id := new_id(), self._count) not in self._serving:
             pass
         return id
 

@@ -1,4 +1,4 @@
-"""The life that sessions and jobs share on a node: work is found in the rows, begun, cancelled, and ended in time."""
+"""The life cycle that the sessions and the jobs of a node share."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Workload(ABC, Generic[S]):
         return len(early.work)
 
     def announce(self, changes: Changes) -> None:
-        """A batch is written: cancel work on what is gone, wake readers, and begin work, at once or once it serves."""
+        """A batch is written: cancel work on what is gone, wake readers, and take new work or keep it for `begin`."""
         for id in changes.gone:
             self.cancel(id)
         self.followers.notify(changes.changed)

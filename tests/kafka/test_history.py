@@ -62,10 +62,10 @@ def test_all_that_is_there(broker: Broker) -> None:
 
     first, records, none = asyncio.run(scene())
     assert first == {0: 0, 1: 0, 2: 2}
-    found = sorted(
+    contents = sorted(
         (one.partition, one.offset, one.timestamp, int(one.value.rstrip(b"\0"))) for one in records if one.value
     )
-    assert found == [(0, number, 1000 + number, number) for number in range(12)] + [(2, 2, 1002, 2)]
+    assert contents == [(0, number, 1000 + number, number) for number in range(12)] + [(2, 2, 1002, 2)]
     assert none == []
 
 

@@ -63,8 +63,8 @@ def test_rows_are_those_of_a_sorted_dict(
     for changes in batches:
         rows.write(changes)
         twin.write(changes)
-    found = list(rows.scan(lower, upper, limit)) if lower < upper else []
-    assert found == (list(twin.scan(lower, upper, limit)) if lower < upper else [])
+    scan = list(rows.scan(lower, upper, limit)) if lower < upper else []
+    assert scan == (list(twin.scan(lower, upper, limit)) if lower < upper else [])
     assert list(rows.scan(b"\x00", b"\xff" * 5)) == sorted(twin.rows.items())
     assert all(rows.get(key) == twin.get(key) for key in [lower, upper, *twin.rows])
     # The changelog has every change in its order, a deletion as a record without value.

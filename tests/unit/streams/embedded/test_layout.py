@@ -37,7 +37,7 @@ def test_commit_keys_are_read_back(group: str, topic_id: int, partition: int) ->
 
 
 @pytest.mark.parametrize(
-    ("data", "found"),
+    ("data", "group"),
     [
         (b"", 0),
         (b"x" * 50, 0),
@@ -46,5 +46,5 @@ def test_commit_keys_are_read_back(group: str, topic_id: int, partition: int) ->
         (layout.pack_marker(9)[:-1] + b"\0" + layout.pack_marker(2), 2),
     ],
 )
-def test_markers_are_found_and_damaged_ones_are_not(data: bytes, found: int) -> None:
-    assert layout.last_marker(data) == found
+def test_markers_are_found_and_damaged_ones_are_not(data: bytes, group: int) -> None:
+    assert layout.last_marker(data) == group

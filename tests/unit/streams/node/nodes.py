@@ -102,6 +102,6 @@ async def send(node: Node, session: str, *commands: SessionCommand) -> list[Verd
 
 def view(node: Node, session: str) -> SessionView:
     """Return a session that is there."""
-    found = node.sessions.view(session)
-    assert found is not None
-    return found
+    session_view = node.sessions.view(session)
+    assert session_view is not None
+    return session_view

@@ -31,7 +31,7 @@ PARTS = [b"first ", b"second ", b"third"]
 
 
 class Echo:
-    """Emits the audio as its portions; waits where it is told to."""
+    """Emits the audio as its portions; waits while it is closed."""
 
     limit = 2
 
@@ -55,7 +55,7 @@ class Echo:
 
 
 class Reader:
-    """Tells what the speech service found."""
+    """Emits the result of the speech service in brackets."""
 
     limit = 1
 
@@ -186,7 +186,7 @@ def test_what_was_not_done_or_billed_at_a_stop_is_done_by_the_next_node(house: H
         async with house.serving() as node:
             done, undone = new_id(), new_id()
             await post(node, done)
-            await until(lambda: (found := node.jobs.view(done)) and found.head.state is JobState.COMPLETED)
+            await until(lambda: (job := node.jobs.view(done)) and job.head.state is JobState.COMPLETED)
             house.echo.open.clear()
             await post(node, undone)
             await until(lambda: house.echo.begun.count(undone) == 2)

@@ -65,7 +65,7 @@ def scores(node: Node, session: str, first: int = 0, count: int = 10_000) -> byt
 
 def parked(node: Node, topic: str, session: str) -> list[Parked]:
     records = log_of(node).read(tp(topic, session), 0, 1000, 10**9)
-    return [record for found in records if (record := codec.decode_parked(found.value)).key == session.encode()]
+    return [parked for record in records if (parked := codec.decode_parked(record.value)).key == session.encode()]
 
 
 def test_what_is_sent_comes_back_as_windows(running: Running) -> None:
@@ -142,10 +142,10 @@ def test_poison_on_the_command_topic_is_parked_and_the_partition_goes_on(
         ack = await log.append(*at, session.encode() if key else b"\xff", value)
         assert (await send(node, session, Chunk("c", 0, sound(1))))[0].status == 200
         [record] = log.read(tp(COMMANDS_PARKED, session), before, 10, 10**9)
-        found = codec.decode_parked(record.value)
-        assert (found.topic, found.partition, found.offset) == (COMMANDS, at.partition, ack.offset)
-        assert found.value == value
-        assert cause in found.cause
+        dead_letter = codec.decode_parked(record.value)
+        assert (dead_letter.topic, dead_letter.partition, dead_letter.offset) == (COMMANDS, at.partition, ack.offset)
+        assert dead_letter.value == value
+        assert cause in dead_letter.cause
         await until(lambda: (committed(node, *at) or 0) > ack.offset)
 
     running.run(scene())
@@ -172,9 +172,9 @@ def test_poison_on_the_result_topic_is_parked_and_the_partition_goes_on(
         await send(node, session, Chunk("c", 0, data))
         await until(lambda: view(node, session).head.windows)
         assert scores(node, session) == truth(data)
-        [found] = parked(node, RESULTS_PARKED, session)
-        assert (found.topic, found.offset) == (RESULTS, ack.offset)
-        assert cause in found.cause
+        [dead_letter] = parked(node, RESULTS_PARKED, session)
+        assert (dead_letter.topic, dead_letter.offset) == (RESULTS, ack.offset)
+        assert cause in dead_letter.cause
         await until(lambda: (committed(node, *tp(RESULTS, session)) or 0) > ack.offset)
         assert node.agents.parked > 0
 

@@ -54,7 +54,7 @@ def test_a_node_that_waits_says_for_what(monkeypatch: pytest.MonkeyPatch) -> Non
 
     async def scene() -> None:
         partitions = OwnedPartitions(application(COMMANDS), 1)
-        with capture_logs() as told:
+        with capture_logs() as lines:
             waiting = asyncio.create_task(partitions.catch_up(lambda: asyncio.sleep(0)))
             await asyncio.sleep(0.05)
             partitions.note_folded(COMMANDS, 0, 4)
@@ -63,15 +63,15 @@ def test_a_node_that_waits_says_for_what(monkeypatch: pytest.MonkeyPatch) -> Non
             partitions.note_folded(COMMANDS, 0, 5)
             await waiting
         assert partitions.ready
-        assert {line["event"] for line in told} == {"node.waiting"}
+        assert {line["event"] for line in lines} == {"node.waiting"}
         at = f"{COMMANDS}/0"
-        assert (told[0]["folded"], told[-1]["folded"]) == ({at: "2 of 5"}, {at: "4 of 5"})
+        assert (lines[0]["folded"], lines[-1]["folded"]) == ({at: "2 of 5"}, {at: "4 of 5"})
 
     asyncio.run(scene())
 
 
 def test_results_are_read_once_all_commands_are_folded() -> None:
-    """A result of a session or job that is not known is none: its session would be analysed again."""
+    """A result that is folded before its session counts for nothing, and the session would be analysed again."""
     assert {topic for topics in FOLD_ORDER for topic in topics} == set(PARKED)
 
     async def scene() -> None:

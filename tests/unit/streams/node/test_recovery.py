@@ -110,5 +110,5 @@ def test_a_node_starts_again_with_or_without_its_tables_and_refuses_those_of_ano
 
 def tables(home: Home) -> Path:
     """Return where the tables lie; the test deletes nothing else."""
-    [found] = home.directory.glob("v*/tables")
-    return found
+    [directory] = home.directory.glob("v*/tables")
+    return directory

@@ -1,0 +1,57 @@
+"""The house as its law says: every room says what it is for, and stands in the checked order of imports."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ROOTS = ("app", "streams", "topics", "infra", "benchmarks")
+
+
+def rooms() -> Iterator[Path]:
+    """Yield the roots and the packages directly in them."""
+    for root in ROOTS:
+        yield ROOT / root
+        if root in ("app", "streams", "infra"):
+            yield from sorted(path.parent for path in (ROOT / root).glob("*/__init__.py"))
+
+
+def contracts(kind: str) -> list[dict[str, Any]]:
+    """Return the contracts of a kind that import-linter checks."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return [contract for contract in settings["tool"]["importlinter"]["contracts"] if contract["type"] == kind]
+
+
+def floors() -> set[str]:
+    """Return the packages that have a place in an order of layers, by their full names."""
+    return {
+        f"{container}.{name}".lstrip(".")
+        for contract in contracts("layers")
+        for container in contract.get("containers", [""])
+        for layer in contract["layers"]
+        for name in layer.replace("|", " ").split()
+    }
+
+
+@pytest.mark.parametrize("room", [pytest.param(path, id=str(path.relative_to(ROOT))) for path in rooms()])
+def test_a_room_says_on_a_page_what_it_is_for(room: Path) -> None:
+    lines = (room / "README.md").read_text(encoding="utf-8").splitlines()
+    assert lines[0].startswith("# ")
+    assert len([line for line in lines if line.strip()]) >= 4
+
+
+@pytest.mark.parametrize("root", ["app", "streams", "infra"])
+def test_every_room_has_its_floor(root: str) -> None:
+    names = {f"{root}.{path.name}" for path in rooms() if path.parent == ROOT / root}
+    # The published client imports no room, and no room of the edge imports it: a contract of its own says so.
+    assert names - floors() == ({"app.client"} if root == "app" else set())
+
+
+def test_no_circle_between_files_is_part_of_the_law() -> None:
+    covered = {root for contract in contracts("acyclic_siblings") for root in contract["ancestors"]}
+    assert covered == {"app", "streams", "topics", "infra"}

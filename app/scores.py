@@ -30,7 +30,7 @@ class TagRenderer:
         self._candidates = re.compile(b"[\\x%02x-\\xff]" % min(self._thresholds, default=255))
         self._fragments: dict[ReportedTag, bytes] = {}
 
-    def reported(self, scores: bytes) -> list[list[ReportedTag]]:
+    def reported_tags(self, scores: bytes) -> list[list[ReportedTag]]:
         """Return, for each window of packed scores, the tags that are reported, the most probable first."""
         windows: list[list[ReportedTag]] = [[] for _ in range(len(scores) // self._width)]
         for match in self._candidates.finditer(scores):
@@ -45,18 +45,18 @@ class TagRenderer:
 
     def tags(self, scores: bytes) -> list[bytes]:
         """Return, for each window of packed scores, its tags as JSON objects, the most probable first."""
-        return [self._joined(window) if window else OTHERS for window in self.reported(scores)]
+        return [self._tags_json(window) if window else OTHERS for window in self.reported_tags(scores)]
 
-    def name_and_probability(self, reported: ReportedTag) -> tuple[bytes, bytes]:
+    def name_and_probability(self, reported_tag: ReportedTag) -> tuple[bytes, bytes]:
         """Return the name of a tag and its probability, both as JSON."""
-        missing, tag = reported
+        missing, tag = reported_tag
         number = probability(self._thresholds[tag] - missing, self._sensitivities[tag])
         return self._names[tag], repr(number).encode("ascii")
 
-    def _joined(self, tags: list[ReportedTag]) -> bytes:
+    def _tags_json(self, tags: list[ReportedTag]) -> bytes:
         return b",".join([self._fragments.get(tag) or self._fragment(tag) for tag in tags])
 
-    def _fragment(self, reported: ReportedTag) -> bytes:
-        fragment = b'{"name":%s,"probability":%s}' % self.name_and_probability(reported)
-        self._fragments[reported] = fragment
+    def _fragment(self, reported_tag: ReportedTag) -> bytes:
+        fragment = b'{"name":%s,"probability":%s}' % self.name_and_probability(reported_tag)
+        self._fragments[reported_tag] = fragment
         return fragment

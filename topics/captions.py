@@ -31,7 +31,7 @@ def webvtt(cues: Iterable[Cue]) -> Iterator[bytes]:
 
 
 def subrip(cues: Iterable[Cue]) -> Iterator[bytes]:
-    """Yield a SubRip file. It has no escapes, so an arrow, which it gives a meaning, is shortened."""
+    """Yield a SubRip file. It has no escapes: an arrow in the text, which would mean a time line, is shortened."""
     for number, cue in enumerate(cues, 1):
         text = _ARROW.sub("->", "\n".join(cue.lines))
         yield f"{number}\n{_times(cue, ',')}\n{text}\n\n".encode()
@@ -42,8 +42,8 @@ def _times(cue: Cue, point: str) -> str:
 
 
 def _time(ms: int, point: str) -> str:
-    minutes, left = divmod(ms, 60_000)
-    return f"{minutes // 60:02d}:{minutes % 60:02d}:{left // 1000:02d}{point}{left % 1000:03d}"
+    minutes, rest_ms = divmod(ms, 60_000)
+    return f"{minutes // 60:02d}:{minutes % 60:02d}:{rest_ms // 1000:02d}{point}{rest_ms % 1000:03d}"
 
 
 def _escaped(text: str) -> str:

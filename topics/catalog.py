@@ -50,8 +50,8 @@ JOB_COMMANDS_PARKED: Final = "earshot.job.command.dlq.v1"
 JOB_RESULTS_PARKED: Final = "earshot.job.result.dlq.v1"
 CHANGELOG: Final = f"{APP}-{TABLE}-changelog"
 
-#: What is read first of a partition when it is taken over, and what then: a result means nothing before its session or
-#: job is known, and a record is folded after a crash as it was before.
+#: The order in which a partition's topics are read when the partition is taken over. Commands come first, because a
+#: result means nothing before its session or job is known; a fixed order folds records after a crash as before it.
 FOLD_ORDER: Final = ((COMMANDS, JOB_COMMANDS), (RESULTS, JOB_RESULTS))
 PARKED: Final = {
     COMMANDS: COMMANDS_PARKED,

@@ -1,4 +1,4 @@
-"""How rows of the table are encoded, and those of a chunk or part: where its audio is, under which key it came."""
+"""How rows of the table are encoded, and the rows of chunks and parts: references to their audio, and receipts."""
 
 from __future__ import annotations
 

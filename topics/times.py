@@ -1,4 +1,4 @@
-"""Times as text, in the forms that results, lists and captions have them."""
+"""Times as text, in the forms that results and lists use."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def iso_time(ms: int) -> str:
 
 
 def clock(ms: int, hours: bool = False) -> str:
-    """Return a place in a recording as `MM:SS.ss`, with the hours before where they are asked for or there are any."""
-    minutes, left = divmod(ms // 10, 6000)
-    seconds = f"{left // 100:02d}.{left % 100:02d}"
+    """Return a place in a recording as `MM:SS.ss`, or as `HH:MM:SS.ss` with `hours` or from one hour on."""
+    minutes, hundredths = divmod(ms // 10, 6000)
+    seconds = f"{hundredths // 100:02d}.{hundredths % 100:02d}"
     if hours or ms >= HOUR_MS:
         return f"{minutes // 60:02d}:{minutes % 60:02d}:{seconds}"
     return f"{minutes:02d}:{seconds}"

@@ -17,7 +17,7 @@ from topics.ports.ledger import Charge
 
 T = TypeVar("T")
 
-#: Rows that are rendered at a time.
+#: Rows of one page, rendered without a pause.
 PAGE: Final = 500
 #: A spreadsheet takes a cell that begins so for a formula, and runs it (OWASP, "CSV Injection").
 _FORMULA: Final = tuple("=+-@＝＋－＠")
@@ -47,7 +47,7 @@ class TotalRow(msgspec.Struct, frozen=True):
         )
 
     def total(self) -> UsageTotal:
-        """Return what it was made of, but that the name of a model with a comma in it becomes two."""
+        """Return the total that the row shows; a model whose name has a comma in it becomes two."""
         name = None if self.project == self.project_id else self.project
         models = tuple(self.models.split(", "))
         return UsageTotal(
@@ -83,7 +83,7 @@ class LineRow(msgspec.Struct, frozen=True):
         return LineRow(at, charge.job, charge.service, seconds, charge.model, charge.project, charge.organization)
 
     def charge(self) -> Charge:
-        """Return what it was made of."""
+        """Return the charge that the row shows."""
         at_ms = round(datetime.fromisoformat(self.accepted_at).timestamp() * 1000)
         audio_ms = round(self.audio_seconds * 1000)
         return Charge(self.job, self.service, self.project_id, self.organization_id, audio_ms, self.model, at_ms)
@@ -107,7 +107,7 @@ async def as_csv(
 
 
 async def paged(rows: Sequence[T]) -> AsyncGenerator[Sequence[T], None]:
-    """Yield rows that are all there, some at a time; others run in between."""
+    """Yield the rows page by page; other tasks run in between."""
     for start in range(0, len(rows), PAGE):
         yield rows[start : start + PAGE]
         await asyncio.sleep(0)

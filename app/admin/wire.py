@@ -43,7 +43,7 @@ class ShownOrganization(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(one: Organization) -> ShownOrganization:
-        """Return what is said of an organization."""
+        """Return an organization as it is shown."""
         return ShownOrganization(one.id, one.name, _time(one.created_at), one.key)
 
     def organization(self) -> Organization:
@@ -64,7 +64,7 @@ class ShownProject(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(one: Project) -> ShownProject:
-        """Return what is said of a project."""
+        """Return a project as it is shown."""
         return ShownProject(one.id, one.name, one.organization, _time(one.created_at), one.key, one.free_seconds)
 
     def project(self) -> Project:
@@ -75,7 +75,7 @@ class ShownProject(msgspec.Struct, frozen=True):
 
 
 class IssuedKey(msgspec.Struct, frozen=True):
-    """A key, said once."""
+    """A key, shown once."""
 
     key: str
 

@@ -39,7 +39,7 @@ class RequestTimeout(RequestError):
 class Invalid(BadRequest):
     """A body does not have the form it must have; `details` say where, and do not repeat what the client sent."""
 
-    #: Of the place of the first fault in the message, which a client may have named.
+    #: The message shows this much of the place of the first fault: its names may be the client's.
     PLACE_CHARACTERS: Final = 100
 
     def __init__(self, details: list[dict[str, Any]]) -> None:
@@ -48,7 +48,7 @@ class Invalid(BadRequest):
         self.details = details
 
 
-#: The status of an error is that of the nearest class of its own or of its ancestors.
+#: An error has the status of its class, or of the nearest base class that has one.
 STATUS: Final[Mapping[type[EarshotError], int]] = {
     #: A rule of the speaker interface, whose contract answers with the status of a success.
     RuleBroken: 200,

@@ -21,7 +21,7 @@ Text = bytes | memoryview
 NOT_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _DIGITS: Final = b"-0123456789"
-#: For a type of a schema: what kinds of faults call it, and with what a value of it begins.
+#: For each type of a schema: its name in the kinds of faults, and the characters with which its values begin.
 _TYPES: Final[Mapping[type[Type], tuple[str, bytes]]] = {
     BoolType: ("bool", b"tf"),
     FloatType: ("float", _DIGITS),

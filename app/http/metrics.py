@@ -1,4 +1,4 @@
-"""What the service tells a Prometheus: the closed list of the edge's metrics, counted with plain additions.
+"""What Prometheus reads: the closed list of the edge's metrics, counted with plain additions.
 
 The client library's own counters take a lock for every increment and are scraped rarely; here numbers are added up in
 the event loop's thread and turned into metric families when somebody asks.
@@ -63,7 +63,7 @@ class Timing:
 
 
 class Meters(Collector):
-    """The edge's counts, and the gauges of the others."""
+    """The edge's counts, and the gauges of other rooms."""
 
     def __init__(self, gauges: Gauges) -> None:
         self._gauges = gauges

@@ -81,16 +81,16 @@ class Operation(Generic[C]):
             fault = error
             reply = self._error_reply(error)
         except Exception as error:
-            # What broke goes to the log; the client learns nothing about our inside.
+            # What broke goes to the log; the client learns nothing internal.
             fault = error
             reply = self._part.error(500, None)
         if reply.status >= 400 or fault is not None:
             self._count_refusal(call, reply, fault)
         self._timing.observe(perf_counter() - started)
         if isinstance(reply, StreamReply):
-            broken = await stream(reply, scope, receive, send)
-            if broken is not None:
-                log.warning("response cut off", operation=self.name, reason=repr(broken))
+            failure = await stream(reply, scope, receive, send)
+            if failure is not None:
+                log.warning("response cut off", operation=self.name, reason=repr(failure))
             return
         await send({"type": "http.response.start", "status": reply.status, "headers": reply.headers})
         await send({"type": "http.response.body", "body": reply.body})

@@ -25,21 +25,21 @@ async def stream(reply: StreamReply, scope: Scope, receive: Receive, send: Send)
     something is missing.
     """
     sending = asyncio.create_task(_send(reply, scope["method"] == "HEAD", send))
-    gone = asyncio.create_task(wait_for_disconnect(receive))
+    disconnect = asyncio.create_task(wait_for_disconnect(receive))
     try:
-        await asyncio.wait((sending, gone), return_when=asyncio.FIRST_COMPLETED)
-    except asyncio.CancelledError as stopped:  # by the server, which stops
-        return stopped
+        await asyncio.wait((sending, disconnect), return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError as error:  # the server stops
+        return error
     finally:
-        gone.cancel()
+        disconnect.cancel()
         sending.cancel()
-        await asyncio.gather(sending, gone, return_exceptions=True)
+        await asyncio.gather(sending, disconnect, return_exceptions=True)
     return None if sending.cancelled() else sending.exception()
 
 
 async def _send(reply: StreamReply, bare: bool, send: Send) -> None:
     async with aclosing(reply.pieces) as pieces:
-        # What holds something open is begun before anything can go wrong here: only then does closing it help.
+        # Take a piece before anything can fail: closing a generator that has not begun releases nothing it was given.
         piece = None if bare else await anext(pieces, None)
         await send({"type": "http.response.start", "status": reply.status, "headers": reply.headers})
         while piece is not None:
@@ -56,37 +56,37 @@ async def reply_in_pieces(
 
     Errors of the first pieces pass through, while there is still time for another status.
     """
-    begun = b""
+    start = b""
     async for piece in pieces:
-        if len(begun) >= PIECE_BYTES:
-            return StreamReply(200, [content_type], _resumed(begun + piece, pieces))
-        begun += piece
-    return reply_of_bytes(200, content_type, begun)
+        if len(start) >= PIECE_BYTES:
+            return StreamReply(200, [content_type], _with_start(start + piece, pieces))
+        start += piece
+    return reply_of_bytes(200, content_type, start)
 
 
-async def _resumed(begun: bytes, pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+async def _with_start(start: bytes, pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
     async with aclosing(pieces):
-        yield begun
+        yield start
         async for piece in pieces:
             yield piece
 
 
 def coalesced(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the same bytes in pieces of at least `PIECE_BYTES`, but for the last."""
-    kept: list[bytes] = []
+    batch: list[bytes] = []
     size = 0
     for piece in pieces:
-        kept.append(piece)
+        batch.append(piece)
         size += len(piece)
         if size >= PIECE_BYTES:
-            yield b"".join(kept)
-            kept, size = [], 0
-    if kept:
-        yield b"".join(kept)
+            yield b"".join(batch)
+            batch, size = [], 0
+    if batch:
+        yield b"".join(batch)
 
 
 async def cooperative(pieces: Iterable[bytes]) -> AsyncGenerator[bytes, None]:
-    """Yield the same bytes in pieces of at least `PIECE_BYTES`, made when they are asked for; others run in between."""
+    """Yield the same bytes in pieces of at least `PIECE_BYTES`, each made on demand; other tasks run in between."""
     for piece in coalesced(pieces):
         yield piece
         await asyncio.sleep(0)

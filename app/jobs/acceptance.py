@@ -1,7 +1,7 @@
 """Requests for jobs: the recording is received, checked and appended to the log, then the job is accepted.
 
 The key is verified before the body is read. Then come faults of form (422), options that do not fit together (400),
-recordings that are none (500, as the contract has it), and free seconds that are spent (402). What is accepted can be
+files that are no recordings (500, as the contract says), and free seconds that are spent (402). What is accepted can be
 run.
 """
 
@@ -95,7 +95,7 @@ async def _accept_recording(
         return _repeated_reply(job, view, digest)
     if not audio.size:
         raise AudioError("the data holds no audio")
-    probed = await context.prober.probe(audio.fileno(), request.media)
+    probe = await context.prober.probe(audio.fileno(), request.media)
     if principal.free_seconds is not None and await context.directory.exhausted(principal):
         raise Exhausted("exceeded maximum usage limit")
     upload = next(context.commands)
@@ -106,7 +106,7 @@ async def _accept_recording(
         project=principal.project,
         organization=principal.organization,
         options=request.options,
-        source=_source(request, probed, audio),
+        source=_source(request, probe, audio),
         model=context.jobs.model(),
         digest=digest,
     )
@@ -117,17 +117,17 @@ async def _accept_recording(
     if view is None:
         raise job_not_found()  # removed in the same moment, by someone who has its Idempotency-Key
     context.meters.job_accepted(audio.size)
-    log.info("job accepted", job=job[:8], project=principal.project, size=audio.size, format=probed.format)
+    log.info("job accepted", job=job[:8], project=principal.project, size=audio.size, format=probe.format)
     return _accepted_reply(job, view)
 
 
-def _source(request: JobRequest, probed: ProbeResult, audio: Spool) -> Source:
+def _source(request: JobRequest, probe: ProbeResult, audio: Spool) -> Source:
     return Source(
-        content_type=probed.content_type,
-        format=probed.format,
+        content_type=probe.content_type,
+        format=probe.format,
         size=audio.size,
-        rate=probed.rate,
-        channels=probed.channels,
+        rate=probe.rate,
+        channels=probe.channels,
         filename=request.filename,
         declared=request.declared,
     )
@@ -153,10 +153,10 @@ async def _append(context: JobContext, job: str, accepted: Accepted, audio: Spoo
             await tasks.popleft()
         return await accepting
     finally:
-        left = [*tasks, *([accepting] if accepting is not None else [])]
-        for task in left:
+        pending = [*tasks, *([accepting] if accepting is not None else [])]
+        for task in pending:
             task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        await asyncio.gather(*pending, return_exceptions=True)
 
 
 def _repeated_reply(job: str, view: JobView, digest: bytes) -> Reply:

@@ -64,7 +64,7 @@ async def _sound_events(context: JobContext, reading: JobReading) -> SoundEventC
     for data in context.renderer.portions(reading, entry) if entry is not None else ():
         sounds = payloads.sounds(data)
         renderer = context.renderer.window_renderer(sounds.model)
-        for number, tags in enumerate(renderer.reported(sounds.scores), sounds.first):
+        for number, tags in enumerate(renderer.reported_tags(sounds.scores), sounds.first):
             for missing, tag in tags:
                 collector.add(number, renderer.tags[tag], missing)
         await asyncio.sleep(0)

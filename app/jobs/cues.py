@@ -90,7 +90,7 @@ def speech_cues(segment: Segment, with_names: bool) -> list[Cue]:
     lasts = max(segment.end_ms - segment.start_ms, 1)
     # As many characters as are said while a cue stays.
     room = max(_SHORTEST, min(LINE * LINES, len(text) * LONGEST_MS // lasts))
-    groups = list(_grouped(_wrapped(text, min(LINE, room)), room))
+    groups = list(_line_groups(_wrapped_lines(text, min(LINE, room)), room))
     # Where each begins and the last ends, in characters of the text.
     characters = list(accumulate((sum(map(len, lines)) for lines in groups), initial=0))
     cues: list[Cue] = []
@@ -100,24 +100,24 @@ def speech_cues(segment: Segment, with_names: bool) -> list[Cue]:
     return cues
 
 
-def _wrapped(text: str, width: int) -> list[str]:
+def _wrapped_lines(text: str, width: int) -> list[str]:
     return [text] if len(text) <= width else wrap(text, width)
 
 
-def _grouped(lines: Iterable[str], room: int) -> Iterator[tuple[str, ...]]:
-    kept: list[str] = []
+def _line_groups(lines: Iterable[str], room: int) -> Iterator[tuple[str, ...]]:
+    group: list[str] = []
     for line in lines:
-        if kept and (len(kept) == LINES or sum(map(len, kept)) + len(kept) + len(line) > room):
-            yield tuple(kept)
-            kept = []
-        kept.append(line)
-    if kept:
-        yield tuple(kept)
+        if group and (len(group) == LINES or sum(map(len, group)) + len(group) + len(line) > room):
+            yield tuple(group)
+            group = []
+        group.append(line)
+    if group:
+        yield tuple(group)
 
 
 def sound_cues(events: Iterable[SoundEvent], turns: Sequence[Segment]) -> Iterator[Cue]:
     """Yield the cues of sound events; what only says that somebody speaks is left out where the words are there."""
-    talk = _merged(turns)
+    talk = _speech_intervals(turns)
     by_start: dict[int, list[SoundEvent]] = {}
     for event in events:
         if not (_SPEECH.fullmatch(event.tag) and _overlaps(talk, event)):
@@ -126,18 +126,18 @@ def sound_cues(events: Iterable[SoundEvent], turns: Sequence[Segment]) -> Iterat
         together.sort(key=lambda event: event.missing)
         names = " ".join(f"[{event.tag.replace('_', ' ')}]" for event in together)
         end = min(max(event.end_ms for event in together), start + LONGEST_MS)
-        yield Cue(start, end, "", tuple(_wrapped(names, LINE)[:LINES]))
+        yield Cue(start, end, "", tuple(_wrapped_lines(names, LINE)[:LINES]))
 
 
-def _merged(turns: Sequence[Segment]) -> list[tuple[int, int]]:
+def _speech_intervals(turns: Sequence[Segment]) -> list[tuple[int, int]]:
     """Return the times of speech as intervals that do not touch."""
-    merged: list[tuple[int, int]] = []
+    intervals: list[tuple[int, int]] = []
     for start, end in sorted((turn.start_ms, turn.end_ms) for turn in turns):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        if intervals and start <= intervals[-1][1]:
+            intervals[-1] = (intervals[-1][0], max(end, intervals[-1][1]))
         else:
-            merged.append((start, end))
-    return merged
+            intervals.append((start, end))
+    return intervals
 
 
 def _overlaps(talk: list[tuple[int, int]], event: SoundEvent) -> bool:

@@ -47,11 +47,11 @@ async def follow_job(call: Call, context: JobContext) -> StreamReply:
 def _last_revision(call: Call, head: JobHead) -> int:
     """Return the revision that the client saw last; one that never was counts as none."""
     event_id = call.header(b"last-event-id")
-    seen = int(event_id) if event_id.isdigit() and len(event_id) <= _REVISION_DIGITS else 0
-    return seen if seen <= head.revision else 0
+    revision = int(event_id) if event_id.isdigit() and len(event_id) <= _REVISION_DIGITS else 0
+    return revision if revision <= head.revision else 0
 
 
-async def _events(context: JobContext, job: str, seen: int) -> AsyncGenerator[bytes, None]:
+async def _events(context: JobContext, job: str, last_revision: int) -> AsyncGenerator[bytes, None]:
     clock = asyncio.get_running_loop().time
     # Registered before the first reading, so that a change in between is not missed.
     follower = context.jobs.follow(job)
@@ -65,13 +65,13 @@ async def _events(context: JobContext, job: str, seen: int) -> AsyncGenerator[by
                 return
             reading = JobReading(job, view)
             head, completed = view.head, view.head.state is JobState.COMPLETED
-            ended = [entry for entry in head.entries if entry.ended and entry.revision > seen]
-            if ended or completed or (head.revision > seen and clock() >= progress_due):
-                for entry in sorted(ended, key=lambda entry: entry.revision):
+            entries = [entry for entry in head.entries if entry.ended and entry.revision > last_revision]
+            if entries or completed or (head.revision > last_revision and clock() >= progress_due):
+                for entry in sorted(entries, key=lambda entry: entry.revision):
                     yield _partial_result(context, reading, entry)
-                if head.revision > seen:
+                if head.revision > last_revision:
                     yield _event("progress", head.revision, _progress(job, head))
-                seen, spoke = head.revision, clock()
+                last_revision, spoke = head.revision, clock()
                 progress_due = spoke + PROGRESS_SECONDS
             elif clock() >= spoke + HEARTBEAT_SECONDS:
                 yield b": still here\n\n"
@@ -79,7 +79,9 @@ async def _events(context: JobContext, job: str, seen: int) -> AsyncGenerator[by
             if completed:
                 break
             due = spoke + HEARTBEAT_SECONDS
-            await follower.changed(max(0.0, (min(due, progress_due) if head.revision > seen else due) - clock()))
+            await follower.changed(
+                max(0.0, (min(due, progress_due) if head.revision > last_revision else due) - clock())
+            )
     except EarshotError as error:
         log.info("job is followed no longer", job=job[:8], reason=str(error))
         yield _event("error", None, {"error": "the job cannot be followed here any more; ask again"})
@@ -95,9 +97,9 @@ async def _events(context: JobContext, job: str, seen: int) -> AsyncGenerator[by
 
 def _partial_result(context: JobContext, reading: JobReading, entry: Entry) -> bytes:
     pieces = coalesced(context.renderer.entry(reading, entry))
-    first, more = next(pieces), next(pieces, None)
+    first, second = next(pieces), next(pieces, None)
     content: dict[str, object] = {"service": entry.service, "status": entry.state}
-    if more is None:
+    if second is None:
         content["entry"] = orjson.Fragment(first)
     else:
         content["results"] = context.renderer.count(reading, entry)
@@ -108,8 +110,8 @@ def _progress(job: str, head: JobHead) -> dict[str, object]:
     services = {
         entry.service.value: {"status": entry.state, "progress": round(entry.done, 4)} for entry in head.entries
     }
-    done = sum(entry.done for entry in head.entries) / len(head.entries)
-    return {"job_id": job, "status": head.state, "progress": round(done, 4), "services": services}
+    progress = sum(entry.done for entry in head.entries) / len(head.entries)
+    return {"job_id": job, "status": head.state, "progress": round(progress, 4), "services": services}
 
 
 def _event(name: str, revision: int | None, content: dict[str, object]) -> bytes:

@@ -21,7 +21,7 @@ SLICE: Final = 1024 * 1024
 _QUOTE: Final = ord('"')
 _NOT_BASE64: Final = "the audio is not base64"
 
-#: As it stands there: objects that are made of JSON can be many times its size.
+#: JSON that is not decoded yet: the objects made from JSON can be many times its size.
 Field = msgspec.Raw | msgspec.UnsetType
 
 
@@ -75,9 +75,9 @@ def _read(body: Spool, interpret: Callable[[AnalyzeFields], T], audio: Spool, li
     return request
 
 
-def _unread_body(mapped: mmap.mmap) -> Body:
+def _unread_body(body: mmap.mmap) -> Body:
     try:
-        return _BODY.decode(mapped)
+        return _BODY.decode(body)
     except msgspec.ValidationError:
         message = "Input should be a valid dictionary or object to extract fields from"
         raise invalid("model_attributes_type", message) from None
@@ -106,11 +106,12 @@ def _text(recording: msgspec.Raw) -> str:
 
 
 def _decode(text: str, audio: Spool, limit: int) -> None:
-    rest, ended = b"", False
+    remainder, ended = b"", False
     for start in range(0, len(text), SLICE):
         try:
             # Some programs break base64 into lines.
-            letters = rest + text[start : start + SLICE].encode("ascii").translate(None, string.whitespace.encode())
+            piece = text[start : start + SLICE].encode("ascii")
+            letters = remainder + piece.translate(None, string.whitespace.encode())
             if ended and letters:
                 raise ValueError
             whole = len(letters) // 4 * 4
@@ -120,6 +121,6 @@ def _decode(text: str, audio: Spool, limit: int) -> None:
         if audio.size + len(data) > limit:
             raise TooLarge(f"the audio is longer than {limit} bytes")
         audio.write(data)
-        rest, ended = letters[whole:], ended or letters[:whole].endswith(b"=")
-    if rest:
+        remainder, ended = letters[whole:], ended or letters[:whole].endswith(b"=")
+    if remainder:
         raise AudioError(_NOT_BASE64)

@@ -73,13 +73,13 @@ def decoded(schema: type[T], text: Text, *place: str) -> T:
         raise Invalid(details) from None
 
 
-def consistent_options(chosen: RequestOptions) -> Options:
+def consistent_options(request: RequestOptions) -> Options:
     """Return options that fit together.
 
     Raises:
         BadRequest: they do not; the message is the contract's.
     """
-    result = Options(**msgspec.structs.asdict(chosen))
+    result = Options(**msgspec.structs.asdict(request))
     if (fault := options.fault(result)) is not None:
         raise BadRequest(fault)
     return result

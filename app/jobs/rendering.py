@@ -79,9 +79,9 @@ class ResultRenderer:
         if entry.service in (Service.SOUND, Service.SPEECH):
             if entry.portions or not broken:
                 sounds = entry.service is Service.SOUND
-                yield from _listed(self._windows(reading, entry) if sounds else self._speech(reading, entry))
+                yield from _results_member(self._windows(reading, entry) if sounds else self._speech(reading, entry))
         elif not broken:
-            yield from self._written(reading, entry)
+            yield from self._text_members(reading, entry)
         yield b"}"
 
     def count(self, reading: JobReading, entry: Entry) -> int:
@@ -91,7 +91,7 @@ class ResultRenderer:
             return sum(sounds.first + sounds.windows for sounds in last)
         if entry.service is Service.SPEECH:
             return sum(1 for _ in self.turns(reading, entry))
-        return sum(1 for _ in self._translated(reading, entry)) if entry.service is Service.TRANSLATION else 1
+        return sum(1 for _ in self._translated_texts(reading, entry)) if entry.service is Service.TRANSLATION else 1
 
     def portions(self, reading: JobReading, entry: Entry, first: int = 0) -> Iterator[bytes]:
         """Yield the portions of an entry that has ended.
@@ -119,7 +119,7 @@ class ResultRenderer:
         translation = reading.head.entry(Service.TRANSLATION)
         texts: Iterator[str] = iter(())
         if translation is not None and translation.state is EntryState.SUCCESS:
-            texts = self._translated(reading, translation)
+            texts = self._translated_texts(reading, translation)
         for segment in self.turns(reading, entry):
             turn = {
                 "transcript": segment.text,
@@ -133,15 +133,15 @@ class ResultRenderer:
                 turn["translation"] = text
             yield orjson.dumps(turn)
 
-    def _translated(self, reading: JobReading, entry: Entry) -> Iterator[str]:
+    def _translated_texts(self, reading: JobReading, entry: Entry) -> Iterator[str]:
         for data in self.portions(reading, entry):
             yield from payloads.translated(data).texts
 
-    def _written(self, reading: JobReading, entry: Entry) -> Iterator[bytes]:
+    def _text_members(self, reading: JobReading, entry: Entry) -> Iterator[bytes]:
         """Yield the members of the entry of a service that reads the results of others."""
         if entry.service is Service.TRANSLATION:
             yield b',"target_lang":%s' % orjson.dumps(reading.view.accepted.options.translation_target_lang)
-            yield from _listed(self._translation(reading, entry))
+            yield from _results_member(self._translation(reading, entry))
             return
         for data in self.portions(reading, entry):
             if entry.service is Service.CAPTION:
@@ -155,7 +155,7 @@ class ResultRenderer:
     def _translation(self, reading: JobReading, entry: Entry) -> Iterator[bytes]:
         speech = reading.head.entry(Service.SPEECH)
         segments = self.turns(reading, speech) if speech is not None else iter(())
-        for segment, text in zip(segments, self._translated(reading, entry), strict=False):
+        for segment, text in zip(segments, self._translated_texts(reading, entry), strict=False):
             times = _times(segment, reading.hours)
             yield orjson.dumps({"transcript": segment.text, "translation": text, **times})
 
@@ -163,15 +163,15 @@ class ResultRenderer:
 def metadata(view: JobView) -> dict[str, Any]:
     """Return what a result says of the recording, and the warnings of the services that have ended."""
     source = view.accepted.source
-    declared = {
+    original = {
         "filename": source.filename,
         "format": source.format,
         "size_bytes": source.size,
         "content_type": source.declared or source.content_type,
     }
-    converted = {"resampled": source.rate != PROCESSED["sample_rate_hz"], "downmixed": source.channels > 1}
+    conversion = {"resampled": source.rate != PROCESSED["sample_rate_hz"], "downmixed": source.channels > 1}
     warnings = [warning for entry in view.head.entries for warning in entry.warnings]
-    return {"audio": {"input": declared, "processed": {**PROCESSED, **converted}}, "warnings": warnings}
+    return {"audio": {"input": original, "processed": {**PROCESSED, **conversion}}, "warnings": warnings}
 
 
 def speaker_label(segment: Segment) -> str:
@@ -188,7 +188,7 @@ def _times(segment: Segment, hours: bool) -> dict[str, object]:
     }
 
 
-def _listed(items: Iterable[bytes]) -> Iterator[bytes]:
+def _results_member(items: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the member `results`: items with commas between; an item may be several, with commas inside."""
     separator = b',"results":['
     for item in items:

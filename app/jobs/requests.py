@@ -38,8 +38,8 @@ class JobRequest(msgspec.Struct, frozen=True):
 
     def digest(self, audio: Spool) -> bytes:
         """Return 16 bytes that tell this request from another one."""
-        believed = self.declared if self.media is not None else ""
-        content = msgspec.json.encode((self.options, believed)) + audio.digest()
+        content_type = self.declared if self.media is not None else ""
+        content = msgspec.json.encode((self.options, content_type)) + audio.digest()
         return blake2b(content, digest_size=16).digest()
 
 
@@ -76,12 +76,12 @@ async def read_form(call: Call, context: JobContext, limit: int, audio: Spool) -
         if part not in form.seen:
             raise invalid("missing", "required", part)
     check_length(options, "options")
-    chosen = consistent_options(decoded(RequestOptions, options, "options"))
-    return _job_request(chosen, form.content_type, form.filename)
+    job_options = consistent_options(decoded(RequestOptions, options, "options"))
+    return _job_request(job_options, form.content_type, form.filename)
 
 
-def _job_request(options: Options, declared: str, filename: str, samplerate: int | None = None) -> JobRequest:
-    raw = declared.partition(";")[0].strip().lower() == media.RAW
-    if raw and samplerate is not None and not _RATE.search(declared):
-        declared = f"{declared}; rate={samplerate}"
-    return JobRequest(options, declared, media.parse(declared) if raw else None, filename[:NAME_CHARACTERS])
+def _job_request(options: Options, content_type: str, filename: str, samplerate: int | None = None) -> JobRequest:
+    raw = content_type.partition(";")[0].strip().lower() == media.RAW
+    if raw and samplerate is not None and not _RATE.search(content_type):
+        content_type = f"{content_type}; rate={samplerate}"
+    return JobRequest(options, content_type, media.parse(content_type) if raw else None, filename[:NAME_CHARACTERS])

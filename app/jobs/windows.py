@@ -28,15 +28,15 @@ class WindowRenderer:
         self._tag_renderer = TagRenderer(tags, 0, {})
         self._templates: dict[ReportedTag, bytes] = {}
 
-    def reported(self, scores: bytes) -> list[list[ReportedTag]]:
+    def reported_tags(self, scores: bytes) -> list[list[ReportedTag]]:
         """Return, for each window, the tags that are reported, the most probable first."""
-        return self._tag_renderer.reported(scores)
+        return self._tag_renderer.reported_tags(scores)
 
     def windows(self, first: int, scores: bytes, hours: bool) -> Iterator[bytes]:
         """Yield windows `first`, `first` + 1, ... as JSON objects, up to `PIECE` with commas between."""
         step = PIECE * len(self.tags)
         for start in range(0, len(scores), step):
-            tags = self.reported(scores[start : start + step])
+            tags = self.reported_tags(scores[start : start + step])
             number = first + start // len(self.tags)
             # A window's end is the beginning of a later one.
             at = [clock(SENSE.hop_ms * index, hours).encode() for index in range(number, number + len(tags) + _REACH)]

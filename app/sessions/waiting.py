@@ -21,7 +21,7 @@ def session_id(call: Call) -> str:
     """Return the session id of the path.
 
     Raises:
-        NotFound: it has not the form of an id, so there is no such session.
+        NotFound: it does not have the form of an id, so there is no such session.
     """
     session = call.path("session_id")
     if not is_id(session):
@@ -55,11 +55,11 @@ async def awaited_view(
     if complete(view):
         return view
     follower = context.sessions.follow(session)
-    gone = asyncio.create_task(wait_for_disconnect(call.receive))
+    disconnect = asyncio.create_task(wait_for_disconnect(call.receive))
     try:
-        return await _followed_view(context, session, complete, follower, gone)
+        return await _followed_view(context, session, complete, follower, disconnect)
     finally:
-        gone.cancel()
+        disconnect.cancel()
         follower.close()
 
 
@@ -68,18 +68,18 @@ async def _followed_view(
     session: str,
     complete: Callable[[SessionView], bool],
     follower: Follower,
-    gone: asyncio.Task[None],
+    disconnect: asyncio.Task[None],
 ) -> SessionView:
     clock = asyncio.get_running_loop().time
     deadline = clock() + context.poll_seconds
     # The follower was registered before this reading, so a change in between is not missed.
-    while not complete(view := session_view(context, session)) and (left := deadline - clock()) > 0:
-        changed = asyncio.create_task(follower.changed(left))
+    while not complete(view := session_view(context, session)) and (seconds := deadline - clock()) > 0:
+        change = asyncio.create_task(follower.changed(seconds))
         try:
-            await asyncio.wait((changed, gone), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((change, disconnect), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            changed.cancel()
-        if gone.done():
+            change.cancel()
+        if disconnect.done():
             raise ClientGone
-        await changed
+        await change
     return view

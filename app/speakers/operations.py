@@ -92,13 +92,13 @@ async def _while_connected(call: Call, work: Coroutine[Any, Any, T]) -> T:
     Raises:
         ClientGone: the client hung up.
     """
-    working, gone = asyncio.create_task(work), asyncio.create_task(wait_for_disconnect(call.receive))
+    working, disconnect = asyncio.create_task(work), asyncio.create_task(wait_for_disconnect(call.receive))
     try:
-        await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((working, disconnect), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
             raise ClientGone
         return working.result()
     finally:
-        gone.cancel()
+        disconnect.cancel()
         working.cancel()
-        await asyncio.gather(working, gone, return_exceptions=True)
+        await asyncio.gather(working, disconnect, return_exceptions=True)

@@ -29,7 +29,7 @@ _TOO_LARGE: Final = "one of uploaded files is bigger than 100 MB"
 
 
 class VoiceTooLarge(RuleBroken, TooLargeToRead):
-    """The recording is so long that the connection is closed; it is a rule of the speaker interface that is broken."""
+    """The recording breaks the rule on sizes and is so long that the connection is closed."""
 
 
 class VoiceForm:
@@ -40,7 +40,7 @@ class VoiceForm:
 
         Raises:
             BadRequest: it is no form.
-            RuleBroken: it is none that could hold a file.
+            RuleBroken: it is a form of a kind that cannot hold a file.
         """
         if not call.header(b"content-type").lower().startswith(b"multipart/form-data"):
             # Clients encode a form without a file in another way.

@@ -58,21 +58,21 @@ class AudioFile:
             AudioError: the data is damaged (raised after the blocks before the damage) or holds no audio; or making and
                 using the blocks took `cpu_seconds` of this thread's processor time.
         """
-        decoded, until = 0, time.thread_time() + cpu_seconds
+        count, until = 0, time.thread_time() + cpu_seconds
         try:
             for block in self._blocks:
-                decoded += len(block)
-                if decoded > self._longest or time.thread_time() > until:
+                count += len(block)
+                if count > self._longest or time.thread_time() > until:
                     break
                 yield block
         except AudioError:
-            self.broken_at = decoded / self.rate
+            self.broken_at = count / self.rate
             raise
-        if decoded > self._longest:
+        if count > self._longest:
             raise AudioTooLong(f"the audio is longer than {self._longest // self.rate} s")
         if time.thread_time() > until:
             raise AudioError("the audio could not be read within its limits")
-        if not decoded:
+        if not count:
             raise AudioError("the data holds no audio")
 
     def fault(self, error: AudioError) -> str:
@@ -114,15 +114,15 @@ def open_file(
     if media.container == "raw":
         return AudioFile(media.rate, media.channels, _raw_blocks(source, media, block_samples), longest_s)
     container.check_declared(source, media)
-    guarded = GuardedSource(source)
-    endless = mp3.open_endless(guarded)
-    file = _open_sound_file(guarded, endless)
+    guarded_source = GuardedSource(source)
+    endless = mp3.open_endless(guarded_source)
+    file = _open_sound_file(guarded_source, endless)
     # A header that does not know the length has the largest possible number, and that of an MP3 is not reliable; then
     # the limit is checked while decoding.
     frames = file.frames if file.frames < 2**62 and file.format != "MP3" else None
     _check_limits(file, frames, longest_s)
-    claimed = endless.claimed_frames(file.frames) if endless else file.frames
-    blocks = _file_blocks(file, claimed, guarded, block_samples)
+    claimed_frames = endless.claimed_frames(file.frames) if endless else file.frames
+    blocks = _file_blocks(file, claimed_frames, guarded_source, block_samples)
     return AudioFile(file.samplerate, file.channels, blocks, longest_s, frames)
 
 
@@ -170,13 +170,13 @@ class SequentialSoundFile(soundfile.SoundFile):  # type: ignore[misc]
         return False
 
 
-def _open_sound_file(guarded: GuardedSource, endless: mp3.EndlessMp3 | None) -> SequentialSoundFile:
+def _open_sound_file(guarded_source: GuardedSource, endless: mp3.EndlessMp3 | None) -> SequentialSoundFile:
     try:
-        file = SequentialSoundFile(endless or guarded)
+        file = SequentialSoundFile(endless or guarded_source)
     except Exception as error:  # libsndfile reports damage by several types
-        guarded.check()
+        guarded_source.check()
         raise AudioError(f"the audio cannot be read: {_cause(error)}") from error
-    guarded.check()
+    guarded_source.check()
     return file
 
 
@@ -190,7 +190,7 @@ def _check_limits(file: SequentialSoundFile, frames: int | None, longest_s: int)
 
 
 def _file_blocks(
-    file: SequentialSoundFile, claimed: int, guarded: GuardedSource, block_samples: int
+    file: SequentialSoundFile, claimed_frames: int, guarded_source: GuardedSource, block_samples: int
 ) -> Iterator[Floats]:
     most = max(1, block_samples // file.channels)
     if file.format == "MP3":
@@ -198,31 +198,31 @@ def _file_blocks(
         most = min(most, file.samplerate)
     # The claimed length bounds each read, because libsndfile clears what it cannot fill; reading some more frames shows
     # whether the claim is true. Not so for FLAC: its decoder takes zeros after the end for damage.
-    more = {"FLAC": 0, "MP3": mp3.PADDING}.get(file.format, 64)
+    extra = {"FLAC": 0, "MP3": mp3.PADDING}.get(file.format, 64)
     # Numpy turns integers into the same floats as libsndfile does, several times as fast.
     kind = np.int16 if file.subtype == "PCM_16" else np.float32
-    left = claimed
+    remaining = claimed_frames
     with file:
-        while left + more > 0:
-            frames = np.empty((min(most, left) or more, file.channels), kind)
+        while remaining + extra > 0:
+            frames = np.empty((min(most, remaining) or extra, file.channels), kind)
             if file.format == "MP3":
                 # After damage its decoder does not say how many frames it has read; NaN marks where they end.
                 frames.fill(np.nan)
             # After the claimed end of an MP3 comes the padding of its encoder; if there is more, the claim is wrong.
-            at_end, before = file.format == "MP3" and not left, file.tell()
+            at_end, before = file.format == "MP3" and not remaining, file.tell()
             try:
                 frames = file.read(out=frames)
             except Exception as error:  # as above
-                guarded.check()
+                guarded_source.check()
                 if at_end:
                     return
                 count = int(np.isnan(frames[:, 0]).argmax()) if file.format == "MP3" else file.tell() - before
                 yield from _mono(_floats(frames[: max(0, count)]))
                 raise AudioError(f"{DAMAGED}: {_cause(error)}") from error
-            guarded.check()
-            if not len(frames) or (at_end and len(frames) < more):
+            guarded_source.check()
+            if not len(frames) or (at_end and len(frames) < extra):
                 return
-            left = file.frames if at_end else max(0, left - len(frames))
+            remaining = file.frames if at_end else max(0, remaining - len(frames))
             yield from _mono(_floats(frames))
 
 

@@ -55,8 +55,8 @@ class WindowCutter:
             )
         self._block = rate * BLOCK_S
         self.next_window = first_window
-        #: Patches that were given and that a later window has too.
-        self._given: set[int] = set()
+        #: Patches of earlier windows that a later window has too.
+        self._shared_patches: set[int] = set()
 
     @property
     def position(self) -> int:
@@ -97,10 +97,10 @@ class WindowCutter:
         return [window + second * self._geometry.stride for second in range(self._geometry.patches)]
 
     def _cut(self, patches: list[int]) -> AnalysisWindow:
-        fresh = tuple((patch, self._framer.patch(patch)) for patch in patches if patch not in self._given)
+        fresh = tuple((patch, self._framer.patch(patch)) for patch in patches if patch not in self._shared_patches)
         window = AnalysisWindow(self.next_window, tuple(patches), fresh)
-        self._given.update(patches)
-        self._given.discard(self.next_window)
+        self._shared_patches.update(patches)
+        self._shared_patches.discard(self.next_window)
         self.next_window += 1
         self._framer.keep(self.next_window)
         return window

@@ -52,9 +52,9 @@ class EngineAddress(msgspec.Struct, frozen=True, kw_only=True):
         parts = urlsplit(self.url)
         base = parts.path.rstrip("/")
         if not base:
-            called = path
+            url_path = path
         elif base.endswith("/v1"):
-            called = base + path.removeprefix("/v1")
+            url_path = base + path.removeprefix("/v1")
         else:
-            called = parts.path
-        return urlunsplit(parts._replace(path=called, fragment=""))
+            url_path = parts.path
+        return urlunsplit(parts._replace(path=url_path, fragment=""))

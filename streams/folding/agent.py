@@ -1,4 +1,4 @@
-"""What all folding agents share: effects are carried out, and others are told once a batch is written."""
+"""What all folding agents share: they carry out effects, and announce each batch once it is written."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Agent(ABC, Generic[H]):
         """Fold one record into the draft; raise RecordError for one that can never be folded."""
 
     def written(self) -> None:
-        """The batch is in the table: tell what it changed."""
+        """Announce what the batch changed; it is in the table."""
         changes, self.changes = self.changes, Changes()
         if changes.changed:
             self.announce(changes)

@@ -18,7 +18,7 @@ async def read_log(
     """Yield the audio of rows in order; `audio_of` finds it in a record, None where the record carries none.
 
     Raises:
-        AudioError: the log no longer has the record (older than the retention), or its bytes are others.
+        AudioError: the log no longer has the record (older than the retention), or its bytes have changed.
     """
     # Closed at once also when a record is damaged: a reader may hold a lock until it is.
     async with aclosing(log.read(partition, [row.offset for row in rows])) as values:

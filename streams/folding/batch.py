@@ -63,7 +63,7 @@ def _fold(draft: Draft[H], record: LogRecord, agent: Agent[H]) -> Exception | No
 async def _try_again(
     store_of: Callable[[], HeadStore[H]], record: LogRecord, agent: Agent[H], error: Exception
 ) -> str | None:
-    """Fold once more after a pause, growing each time; return the cause when it is in vain."""
+    """Fold again after pauses that grow; return the cause of the last failure, None once it succeeds."""
     for attempt in range(1, ATTEMPTS):
         if isinstance(error, RecordError):
             break

@@ -57,12 +57,12 @@ class Draft(Generic[H]):
     def erase(self, id: str, rest: H | None = None) -> None:
         """Delete every row of an id, those of this batch included, but for what stays with the head `rest`."""
         prefix = self.store.prefix(id)
-        spared = [(key, value) for key in self.store.spared(id, rest) if (value := self.get(key)) is not None]
-        written = [key for key in (*self._changes, *self._record_changes) if key.startswith(prefix)]
-        stored = [key for key, _ in self.store.partition.scan(prefix, above(prefix))]
-        for key in (*written, *stored, self.store.row_key(id, keys.HEAD)):
+        spared_rows = [(key, value) for key in self.store.spared_keys(id, rest) if (value := self.get(key)) is not None]
+        batch_keys = [key for key in (*self._changes, *self._record_changes) if key.startswith(prefix)]
+        table_keys = [key for key, _ in self.store.partition.scan(prefix, above(prefix))]
+        for key in (*batch_keys, *table_keys, self.store.row_key(id, keys.HEAD)):
             self.delete(key)
-        self._record_changes.update(spared)
+        self._record_changes.update(spared_rows)
         self._record_heads[id] = rest
 
     def apply(self) -> None:

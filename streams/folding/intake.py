@@ -94,7 +94,7 @@ class Intake(Agent[H], Generic[H, C]):
         draft.put(draft.store.due_key(head.due(self.lifetime_ms), id), b"")
 
     def written(self) -> None:
-        """Resolve the verdicts of the batch and tell what it changed."""
+        """Resolve the verdicts of the batch and announce what it changed."""
         answers, self._answers = self._answers, []
         for command, verdict in answers:
             self.verdicts.resolve(command, verdict)

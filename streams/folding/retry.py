@@ -1,4 +1,4 @@
-"""How long to wait before what failed is tried again: work on sessions, services of jobs, and their bills alike."""
+"""How long to wait before a retry, the same for work on sessions, services of jobs, and bills."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class HeadStore(ABC, Generic[H]):
     def decode_head(self, value: bytes | None) -> H | None:
         """Read a head row, None where there is none."""
 
-    def spared(self, id: str, rest: H | None) -> Collection[bytes]:
+    def spared_keys(self, id: str, rest: H | None) -> Collection[bytes]:
         """Return the keys of rows beside the head that outlive an erasure which leaves the head `rest`."""
         return ()
 
@@ -91,10 +91,10 @@ class HeadStore(ABC, Generic[H]):
         self.heads[id] = head
         self.heads.move_to_end(id)
         if len(self.heads) > HEADS_CACHED:
-            self.evicted(self.heads.popitem(last=False)[0])
+            self.on_eviction(self.heads.popitem(last=False)[0])
 
-    def evicted(self, id: str) -> None:
-        """A head is no longer kept decoded."""
+    def on_eviction(self, id: str) -> None:
+        """Act on a head that is no longer kept decoded."""
 
     def all_heads(self) -> Iterator[tuple[str, H | None]]:
         """Yield every id of the partition with its head; skips from id to id.
@@ -121,10 +121,10 @@ class HeadStore(ABC, Generic[H]):
     def tidy(self, id: str, head: H | None) -> None:
         """Delete what an erased id has left: only its head may have reached the changelog before a crash."""
         prefix = self.prefix(id)
-        spared = {self.row_key(id, keys.HEAD), *self.spared(id, head)}
-        rest = [key for key, _ in self.partition.scan(prefix, above(prefix)) if key not in spared]
-        if rest:
-            self.partition.write(dict.fromkeys(rest))
+        spared_keys = {self.row_key(id, keys.HEAD), *self.spared_keys(id, head)}
+        leftovers = [key for key, _ in self.partition.scan(prefix, above(prefix)) if key not in spared_keys]
+        if leftovers:
+            self.partition.write(dict.fromkeys(leftovers))
 
     def due(self, now_ms: int, limit: int) -> list[tuple[int, str]]:
         """Return (due time, id) of entries of the expiry index up to `now_ms`, oldest first."""

@@ -1,4 +1,4 @@
-"""Runs the services of unfinished jobs, each in a task of its own; what there is to do stands in the rows.
+"""Runs the services of unfinished jobs, each in a task of its own; the rows say what there is to do.
 
 The fold says which jobs have work (`enqueue`), and their heads say which services are ready. Of one service as many
 runs go on at a time as it allows, those of the oldest jobs first. Nothing here holds a partition.
@@ -49,8 +49,8 @@ class PendingService(msgspec.Struct, eq=False):
     timer: asyncio.TimerHandle | None = None
 
 
-class Absent:
-    """What runs for a service that this deployment lacks."""
+class MissingService:
+    """Stands for a service that this deployment lacks: every run fails."""
 
     limit = 1
 
@@ -75,7 +75,7 @@ class Runner:
     ) -> None:
         """Begin with nothing to do; `spool` is a directory of this process alone, for the audio of what runs."""
         self.services: dict[Service, JobService] = {
-            service: services.get(service) or Absent(service) for service in Service
+            service: services.get(service) or MissingService(service) for service in Service
         }
         self.store_of = store_of
         self.source = source
@@ -166,11 +166,11 @@ class Runner:
             pending.task = asyncio.create_task(self._attempt(pending), name=f"job-{job}-{service}")
             self._tasks.add(pending.task)
             # Not at the task's own end: one that is cancelled before it begins has none.
-            pending.task.add_done_callback(partial(self._over, pending))
+            pending.task.add_done_callback(partial(self._end_run, pending))
             pending.task.add_done_callback(self._ended)
 
-    def _over(self, pending: PendingService, task: asyncio.Task[None]) -> None:
-        """A run has ended, in whatever way: give its place to the next one."""
+    def _end_run(self, pending: PendingService, task: asyncio.Task[None]) -> None:
+        """Give the place of a run that has ended, in whatever way, to the next one."""
         self._tasks.discard(task)
         self._running[pending.service] -= 1
         self._fill(pending.service)
@@ -215,8 +215,10 @@ class Runner:
     async def _perform(self, run: JobRun) -> None:
         try:
             await run.append(Started(run.service, run.run))
-            done = await self.services[run.service].perform(run)
-            await run.append(Finished(run.service, run.run, run.count, None, done.audio_ms, done.model, done.warnings))
+            summary = await self.services[run.service].perform(run)
+            await run.append(
+                Finished(run.service, run.run, run.count, None, summary.audio_ms, summary.model, summary.warnings)
+            )
         except Unavailable:
             raise
         except Exception as error:
@@ -228,5 +230,5 @@ class Runner:
 
 
 def _message(error: Exception) -> str:
-    """Return what the entry says of a failure: text of any engine, so cut, and such that it can be written."""
+    """Return the error of the entry: the text may be an engine's, so it is cut and made encodable."""
     return (str(error) or type(error).__name__)[:LONGEST_ERROR].encode("utf-8", "replace").decode()

@@ -12,7 +12,7 @@ from topics.rows import AudioRow
 
 
 class PartSource:
-    """Parts by reference."""
+    """Reads parts from the log by their rows."""
 
     def __init__(self, log: RecordReader) -> None:
         self.log = log
@@ -21,7 +21,7 @@ class PartSource:
         """Yield the bytes of part rows in order.
 
         Raises:
-            AudioError: the log no longer has the record (older than the retention), or its bytes are others.
+            AudioError: the log no longer has the record (older than the retention), or its bytes have changed.
             Unavailable: the log does not answer now.
         """
         return read_log(self.log, partition, rows, _audio)

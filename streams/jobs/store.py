@@ -22,7 +22,7 @@ class JobStore(HeadStore[JobHead]):
         """Read a head row, None where there is none."""
         return rows.head(value)
 
-    def spared(self, id: str, rest: JobHead | None) -> Collection[bytes]:
+    def spared_keys(self, id: str, rest: JobHead | None) -> Collection[bytes]:
         """Return the key of the acceptance while something of a removed job is not billed."""
         return [self.row_key(id, keys.REQUEST)] if rest is not None and rest.unbilled else ()
 

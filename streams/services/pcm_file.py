@@ -75,17 +75,17 @@ def decode_to_pcm(audio: Path, media: Media, path: Path, stopped: threading.Even
     """
     # `path` is opened, not created: a run that was cancelled may have removed it before its thread came this far.
     with audio.open("rb") as source, path.open("r+b") as out:
-        opened = open_file(source, media)
-        resampler = Resampler(opened.rate, RATE)
+        file = open_file(source, media)
+        resampler = Resampler(file.rate, RATE)
         fault: str | None = None
         try:
-            for block in opened.blocks():
+            for block in file.blocks():
                 raise_if_stopped(stopped)
                 out.write(wav.to_pcm16(resampler.feed(block)))
         except AudioError as error:
             if not resampler.position:
                 raise
-            fault = opened.fault(error)
+            fault = file.fault(error)
         out.write(wav.to_pcm16(resampler.finish()))
         return PcmFile(path, out.tell() // SAMPLE_BYTES, fault)
 

@@ -133,7 +133,7 @@ class SoundService:
         pending: deque[tuple[asyncio.Future[list[AnalysisWindow]], float]] = deque()
         ready: list[AnalysisWindow] = []
         averager = PatchAverager()
-        done, more = 0.0, True
+        share, more = 0.0, True
         try:
             while more or pending:
                 if more:
@@ -141,25 +141,25 @@ class SoundService:
                     more = bool(windows)
                     pending.append((self._in(self._scorers, _score, engine, windows), share_read))
                 while pending and (not more or len(pending) >= self._ahead or pending[0][0].done()):
-                    scoring, done = pending.popleft()
+                    scoring, share = pending.popleft()
                     ready += await scoring
                     if len(ready) >= portion_windows:
-                        await self._emit(run, engine, averager, ready, done)
+                        await self._emit(run, engine, averager, ready, share)
                         ready = []
             if ready:
-                await self._emit(run, engine, averager, ready, done)
+                await self._emit(run, engine, averager, ready, share)
         finally:
             for scoring, _ in pending:
                 # The first batch's error was raised; those of later batches are read, lest asyncio reports them.
                 _ = scoring.cancel() or scoring.exception()
 
     async def _emit(
-        self, run: ServiceRun, engine: SoundEngine, averager: PatchAverager, windows: list[AnalysisWindow], done: float
+        self, run: ServiceRun, engine: SoundEngine, averager: PatchAverager, windows: list[AnalysisWindow], share: float
     ) -> None:
         manifest = engine.manifest
         packed = await self._in(self._readers, _pack, engine, averager, windows)
         portion = payloads.Sounds(windows[0].number, manifest.model_id, len(manifest.tags), packed)
-        await run.emit(payloads.encode(portion), done)
+        await run.emit(payloads.encode(portion), share)
 
     def _in(self, pool: ThreadPoolExecutor, function: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
         return asyncio.get_running_loop().run_in_executor(pool, function, *arguments)

@@ -73,12 +73,12 @@ class SpeechService:
         """
         resources, requested = self._resources, run.accepted.options.speech_model
         model = resources.engine.address.model if requested in (None, DEFAULT_MODEL) else requested
-        declared = media.parse(run.accepted.source.content_type)
+        source_media = media.parse(run.accepted.source.content_type)
         audio = await run.audio()
         stopped = threading.Event()
         try:
             with tempfile.NamedTemporaryFile(dir=audio.parent, prefix="speech-", suffix=audio.suffix) as file:
-                pcm = await resources.read(decode_to_pcm, audio, declared, Path(file.name), stopped)
+                pcm = await resources.read(decode_to_pcm, audio, source_media, Path(file.name), stopped)
                 warnings = await TranscriptionRun(resources, run, model, pcm, stopped).perform()
         except OSError as error:
             raise Unavailable(f"the spool cannot be used: {error.strerror}") from error

@@ -40,8 +40,8 @@ def timed_texts(answer: Transcription, piece: SpeechPiece, *, by_word: bool) -> 
     They are words where the engine gives word times and `by_word` is set; else the engine's segments, else words, else
     one text for the whole piece.
     """
-    sentences = _timed(answer.segments or ())
-    words = _timed(answer.words or tuple(word for sentence in sentences for word in sentence.words or ()))
+    sentences = _parts_with_times(answer.segments or ())
+    words = _parts_with_times(answer.words or tuple(word for sentence in sentences for word in sentence.words or ()))
     if words and (by_word or not sentences):
         return _place(_split_text([word.word for word in words], answer.text), words, piece, alone=False)
     if sentences:
@@ -57,40 +57,40 @@ def transcript_segments(texts: Iterable[TimedText], turns: Sequence[DiarizationT
     time and do not overlap; without turns there is one speaker.
     """
     starts, ends = _turn_times(turns)
-    joined: list[TimedText] = []
+    group: list[TimedText] = []
     speaker = characters = 0
     for text in texts:
         number = turns[_nearest(text, starts, ends)].speaker if turns else 0
-        if joined and (
+        if group and (
             text.alone
             or number != speaker
-            or text.start_ms - joined[-1].end_ms > PAUSE_MS
+            or text.start_ms - group[-1].end_ms > PAUSE_MS
             or characters + len(text.text) > MAX_CHARACTERS
         ):
-            yield _segment(joined, speaker)
-            joined, characters = [], 0
-        joined.append(text)
+            yield _segment(group, speaker)
+            group, characters = [], 0
+        group.append(text)
         speaker, characters = number, characters + len(text.text)
-    if joined:
-        yield _segment(joined, speaker)
+    if group:
+        yield _segment(group, speaker)
 
 
 def turn_texts(texts: Iterable[TimedText], turns: Sequence[DiarizationTurn]) -> list[str]:
     """Return the text of each turn, "" where nothing is said; texts go to turns as in `transcript_segments`."""
     starts, ends = _turn_times(turns)
-    joined = [""] * len(turns)
+    by_turn = [""] * len(turns)
     for text in texts if turns else ():
-        joined[_nearest(text, starts, ends)] += text.text
-    return [" ".join(text.split()) for text in joined]
+        by_turn[_nearest(text, starts, ends)] += text.text
+    return [" ".join(text.split()) for text in by_turn]
 
 
 def _turn_times(turns: Sequence[DiarizationTurn]) -> tuple[list[int], list[int]]:
     return [round(turn.start_s * 1000) for turn in turns], [round(turn.end_s * 1000) for turn in turns]
 
 
-def _segment(joined: Sequence[TimedText], speaker: int) -> Segment:
-    text = "".join(part.text for part in joined)
-    return Segment(joined[0].start_ms, joined[-1].end_ms, " ".join(text.split()), speaker)
+def _segment(texts: Sequence[TimedText], speaker: int) -> Segment:
+    text = "".join(part.text for part in texts)
+    return Segment(texts[0].start_ms, texts[-1].end_ms, " ".join(text.split()), speaker)
 
 
 def _nearest(text: TimedText, starts: Sequence[int], ends: Sequence[int]) -> int:
@@ -120,7 +120,7 @@ def _split_text(parts: Sequence[str], text: str) -> list[str]:
     return [f" {first}", *others]
 
 
-def _timed(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+def _parts_with_times(parts: tuple[Part, ...]) -> tuple[Part, ...]:
     """Return the parts if the engine knows the time of any of them, else none."""
     return parts if any(part.start is not None for part in parts) else ()
 

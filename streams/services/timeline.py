@@ -48,7 +48,7 @@ class EventCollector:
         #: The stretch of each tag that may go on: start and end in ms, and its highest score.
         self._open: dict[str, tuple[int, int, int]] = {}
         #: Finished stretches as a heap: the one that the next stronger one replaces is first.
-        self._kept: list[tuple[float, int, TimelineEvent]] = []
+        self._heap: list[tuple[float, int, TimelineEvent]] = []
         self._count = 0
         #: End of the last window: the recording is up to a window's hop shorter.
         self.length_ms = 0
@@ -77,7 +77,7 @@ class EventCollector:
         for tag, stretch in self._open.items():
             self._keep(tag, *stretch)
         self._open.clear()
-        return sorted((event for _, _, event in self._kept), key=lambda event: (event.start, event.tag))
+        return sorted((event for _, _, event in self._heap), key=lambda event: (event.start, event.tag))
 
     def _extend(self, tag: str, start: int, end: int, peak: int) -> None:
         before = self._open.get(tag)
@@ -91,10 +91,10 @@ class EventCollector:
         event = TimelineEvent(tag, start / 1000, end / 1000, probability(peak))
         self._count += 1
         item = ((end - start) * event.peak, -self._count, event)
-        if len(self._kept) < MAX_EVENTS:
-            heapq.heappush(self._kept, item)
+        if len(self._heap) < MAX_EVENTS:
+            heapq.heappush(self._heap, item)
         else:
-            heapq.heappushpop(self._kept, item)
+            heapq.heappushpop(self._heap, item)
 
 
 class TranscriptCollector:

@@ -178,12 +178,12 @@ class TranscriptionRun:
                 self._segments += timed_text.transcript_segments(texts, [])
             await self._emit(min(1.0, piece.end_ms / self._pcm.length_ms))
 
-    async def _emit(self, done: float, *, last: bool = False) -> None:
+    async def _emit(self, share: float, *, last: bool = False) -> None:
         """Emit full portions; and a smaller one if it is the last, or if `STEP` of the work was done since."""
         while count := self._full_portion():
-            await self._emit_portion(count, done)
-        if last or done - self._emitted >= STEP:
-            await self._emit_portion(len(self._segments), done)
+            await self._emit_portion(count, share)
+        if last or share - self._emitted >= STEP:
+            await self._emit_portion(len(self._segments), share)
 
     def _full_portion(self) -> int:
         """Return how many segments fill a portion, 0 where there are not enough of them."""
@@ -194,13 +194,13 @@ class TranscriptionRun:
                 return count
         return 0
 
-    async def _emit_portion(self, count: int, done: float) -> None:
+    async def _emit_portion(self, count: int, share: float) -> None:
         segments, self._segments = self._segments[:count], self._segments[count:]
-        named = tuple(
+        named_segments = tuple(
             msgspec.structs.replace(segment, name=name, score=score)
             for segment in segments
             for name, score in [self._names[segment.speaker]]
         )
         languages = tuple(language for language, _ in self._languages.most_common())
-        await self._run.emit(encode(Transcript(named, languages)), done)
-        self._emitted = done
+        await self._run.emit(encode(Transcript(named_segments, languages)), share)
+        self._emitted = share

@@ -43,12 +43,12 @@ class TranslationService:
         source = "auto" if options.speech_lang == ANY_LANGUAGE else options.speech_lang
         target = options.translation_target_lang
         segments = [segment for portion in portions for segment in payloads.transcript(portion).segments]
-        translated = 0
+        count = 0
         for number, batch in enumerate(batches([segment.text for segment in segments])):
             async with self._engine.slots:
                 texts = await self._engine.translate(batch, source, target, f"{run.run}-{number}")
-            translated += len(texts)
-            await run.emit(payloads.encode(payloads.Translated(target, texts)), translated / len(segments))
+            count += len(texts)
+            await run.emit(payloads.encode(payloads.Translated(target, texts)), count / len(segments))
         if not segments:
             # A service that succeeds has a portion, even an empty one.
             await run.emit(payloads.encode(payloads.Translated(target, ())), 1.0)

@@ -1,1 +1,1 @@
-"""What the agents do, as plain functions and objects that know neither Faust nor a socket."""
+"""What the agents of a session do, as plain functions and objects without Faust or sockets."""

@@ -1,6 +1,6 @@
 """The analyser: takes accepted chunks of each session in order and writes their windows to the result topic.
 
-The fold tells it which sessions have work; what the work is stands in the rows, so nothing is lost with the process.
+The fold tells it which sessions have work; the rows say what the work is, so nothing is lost with the process.
 Sessions run side by side, one step of a session at a time; decoding, framing and inference happen in worker threads,
 and no partition is held while they do.
 """

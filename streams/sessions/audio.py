@@ -42,7 +42,7 @@ class AudioCache:
 
 
 class AudioSource:
-    """Chunks by reference."""
+    """Reads chunks by their rows, from the cache or the log."""
 
     def __init__(self, cache: AudioCache, log: RecordReader) -> None:
         self.cache = cache
@@ -52,7 +52,7 @@ class AudioSource:
         """Yield the audio of chunk rows in order.
 
         Raises:
-            AudioError: the log no longer has the record (older than the retention), or its bytes are others.
+            AudioError: the log no longer has the record (older than the retention), or its bytes have changed.
         """
         for start in range(len(chunks)):
             data = self.cache.get(partition, chunks[start].offset)

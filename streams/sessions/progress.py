@@ -68,17 +68,17 @@ class StreamProgress:
         pieces: list[NDArray[float32]] = []
         for data in chunks:
             try:
-                pieces.append(self._decoded(data, sum(map(len, pieces))))
+                pieces.append(self._samples(data, sum(map(len, pieces))))
             except AudioError as cause:
                 error = f"chunk {self.taken}: {cause}"
                 break
         if self._analysis is None or not pieces:
-            return Scores(first, b"", self._moved(), error)
+            return Scores(first, b"", self._next_cursor(), error)
         windows = self._analysis.feed(pieces[0] if len(pieces) == 1 else concatenate(pieces))
         self._first = self._analysis.next_window
-        return Scores(first, windows.packed, self._moved(), error)
+        return Scores(first, windows.packed, self._next_cursor(), error)
 
-    def _decoded(self, data: bytes, before: int) -> NDArray[float32]:
+    def _samples(self, data: bytes, before: int) -> NDArray[float32]:
         """Return the samples of the next chunk, which begins `before` samples after what was analysed."""
         pcm = decode.decode_chunk(data, self.media)
         analysis = self._analysis
@@ -92,8 +92,8 @@ class StreamProgress:
         self.taken += 1
         return pcm.samples
 
-    def _moved(self) -> Cursor:
-        """The cursor after this step: the first chunk kept is the one that holds the first sample still needed."""
+    def _next_cursor(self) -> Cursor:
+        """Return the cursor after this step; it keeps chunks from the one that holds the first sample still needed."""
         if self._analysis is None:
             return self.cursor
         needed = self._analysis.needed_from
@@ -159,8 +159,8 @@ class FileProgress:
             error, self.ended = str(cause), True
         first = self._first
         self._first += len(packed) // tags
-        done = self.taken if self.ended else 0
-        return Scores(first, packed, Cursor(done, done, 0, self._audio.rate), error)
+        chunks = self.taken if self.ended else 0
+        return Scores(first, packed, Cursor(chunks, chunks, 0, self._audio.rate), error)
 
     def _next_block(self) -> bytes:
         samples = next(self._blocks, None)

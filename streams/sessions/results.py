@@ -1,4 +1,4 @@
-"""The results agent of sessions: folds scored windows into blocks, and drops chunk rows that are done with."""
+"""The results agent of sessions: folds scored windows into blocks, and drops chunk rows that no later window needs."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ def _write_windows(draft: Draft[SessionHead], session: str, result: Scored, tags
     while scores:
         number, inside = divmod(first, BLOCK_WINDOWS)
         key = draft.store.row_key(session, keys.RESULT, number)
-        stored = block(draft.get(key))
-        before = b"" if stored is None else stored.scores[: inside * tags]
+        row = block(draft.get(key))
+        before = b"" if row is None else row.scores[: inside * tags]
         if len(before) != inside * tags:
             raise RecordError(f"block {number} holds {len(before)} bytes before window {first}")
         room = (BLOCK_WINDOWS - inside) * tags
         fresh, scores = scores[:room], scores[room:]
-        after = b"" if stored is None else stored.scores[len(before) + len(fresh) :]
+        after = b"" if row is None else row.scores[len(before) + len(fresh) :]
         draft.put(key, rows.encode(Block(result.model, before + fresh + after)))
         first += len(fresh) // tags

@@ -31,7 +31,7 @@ class SessionStore(HeadStore[SessionHead]):
         if head is None:
             self._openings.pop(id, None)
 
-    def evicted(self, id: str) -> None:
+    def on_eviction(self, id: str) -> None:
         """Forget the opening too."""
         self._openings.pop(id, None)
 

@@ -99,12 +99,12 @@ class Enrolment:
             DirectoryDown: the store of speakers does not answer.
             Unavailable: the voice files cannot be read now.
         """
-        enrolled = await self._store.speaker(organization, speaker)
-        if enrolled is None:
+        enrolled_speaker = await self._store.speaker(organization, speaker)
+        if enrolled_speaker is None:
             raise speaker_not_found()
         model = await self._embedder.fetch_model()
         done = left = 0
-        for sample in enrolled.samples:
+        for sample in enrolled_speaker.samples:
             if sample.model == model:
                 continue
             recording = None if sample.voice is None else await self._embed_kept(sample.voice)
@@ -126,8 +126,8 @@ class Enrolment:
                 return await self._embed_speech(samples, "wav", check_room, data)
         async with self._admission.admit():
             await check_room()
-            probed = await self._reader.probe(file)
-            return await self._embed_speech(await self._reader.samples(file, probed), probed.format, skip_check)
+            probe = await self._reader.probe(file)
+            return await self._embed_speech(await self._reader.samples(file, probe), probe.format, skip_check)
 
     async def _embed_speech(
         self, samples: Floats, kind: str, check_room: Callable[[], Awaitable[None]], data: bytes | None = None

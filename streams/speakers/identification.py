@@ -34,13 +34,13 @@ class SpeakerIdentification:
             DirectoryDown: the store of speakers does not answer.
             EngineAway: the speaker engine does not answer.
         """
-        enrolled = await self._store.enrolled(organization)
+        speakers = await self._store.enrolled(organization)
         # Without registered speakers the engine is not called, and need not be there.
-        matches = [NO_MATCH] * len(voices) if not enrolled else await self.matches(enrolled, voices)
+        matches = [NO_MATCH] * len(voices) if not speakers else await self.matches(speakers, voices)
         scores = [NO_SCORE if each.name is None else each.score for each in matches]
         return list(zip(names_of(matches), scores, strict=True))
 
-    async def matches(self, enrolled: Sequence[EnrolledSpeaker], voices: Sequence[Floats]) -> list[Match]:
+    async def matches(self, speakers: Sequence[EnrolledSpeaker], voices: Sequence[Floats]) -> list[Match]:
         """Return the match of each voice, float32[n] at 16 kHz; `NO_MATCH` for one that is not `long_enough`.
 
         Raises:
@@ -51,8 +51,8 @@ class SpeakerIdentification:
         for voice in voices:
             if long_enough(voice):
                 embedding = next(embeddings)
-                threshold = self._embedder.threshold(embedding, len(enrolled))
-                matches.append(match(embedding, enrolled, threshold))
+                threshold = self._embedder.threshold(embedding, len(speakers))
+                matches.append(match(embedding, speakers, threshold))
             else:
                 matches.append(NO_MATCH)
         return matches

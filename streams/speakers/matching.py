@@ -26,10 +26,10 @@ class Match(msgspec.Struct, frozen=True):
 NO_MATCH = Match(None, NO_SCORE)
 
 
-def match(voice: VoiceEmbedding, enrolled: Iterable[EnrolledSpeaker], threshold: float) -> Match:
+def match(voice: VoiceEmbedding, speakers: Iterable[EnrolledSpeaker], threshold: float) -> Match:
     """Return the speaker with the highest cosine, if it is at least `threshold`; of equal ones the first."""
     best = NO_MATCH
-    for speaker in enrolled:
+    for speaker in speakers:
         vectors = [
             sample.vector
             for sample in speaker.samples

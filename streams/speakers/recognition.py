@@ -53,14 +53,14 @@ class Recognition:
             Unavailable: too many recordings wait already, or this one cannot be read now.
         """
         async with self._admission.admit():
-            probed, enrolled = await asyncio.gather(self._reader.probe(file), self._store.enrolled(organization))
-            samples = await self._reader.samples(file, probed)
+            probe, speakers = await asyncio.gather(self._reader.probe(file), self._store.enrolled(organization))
+            samples = await self._reader.samples(file, probe)
             detector = await self._reader.run(lambda: CachedDetector(self._reader.detector))
             transcription = asyncio.create_task(self._texts(samples, detector))
             try:
                 turns = await self._reader.run(diarize, split_seconds(samples), self._speakers, detector)
                 voices = excerpts(turns, lambda first, end: samples[first:end])
-                matches = await self._identification.matches(enrolled, voices)
+                matches = await self._identification.matches(speakers, voices)
                 turns = join_turns(turns, timed_text.PAUSE_MS / 1000)
                 texts = timed_text.turn_texts(await transcription if turns else [], turns)
             finally:

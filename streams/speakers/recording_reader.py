@@ -90,12 +90,12 @@ class RecordingReader:
             Unavailable: the child process that probes cannot be had now.
         """
         with reopen(file) as source:
-            probed = await self._prober.probe(source.fileno(), None)
-        if probed.length_ms is not None and probed.length_ms > MAX_RECORDING_S * 1000:
+            result = await self._prober.probe(source.fileno(), None)
+        if result.length_ms is not None and result.length_ms > MAX_RECORDING_S * 1000:
             raise AudioTooLong(f"the audio is longer than {MAX_RECORDING_S} s")
-        return probed
+        return result
 
-    async def samples(self, file: int, probed: ProbeResult) -> Floats:
+    async def samples(self, file: int, probe: ProbeResult) -> Floats:
         """Return the samples of a recording that was probed, float32[n] at 16 kHz: 38 MB for the longest.
 
         Raises:
@@ -103,7 +103,7 @@ class RecordingReader:
             AudioError: it is damaged, or takes more than `CPU_SECONDS` to decode.
             Unavailable: the disk does not give it.
         """
-        return await self._read(decode_recording, file, media.parse(probed.content_type))
+        return await self._read(decode_recording, file, media.parse(probe.content_type))
 
     async def _read(
         self, function: Callable[Concatenate[BinaryIO, P], T], file: int, *args: P.args, **kwargs: P.kwargs

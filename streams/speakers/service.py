@@ -76,12 +76,12 @@ class SpeakerService:
         Raises:
             DirectoryDown: the store of speakers does not answer.
         """
-        enrolled = await self._store.enrolled(organization)
-        if not enrolled:
+        speakers = await self._store.enrolled(organization)
+        if not speakers:
             return []
         # Where the engine does not answer, its model is taken to be the one that was used last.
-        model = await self._embedder.model() or max(enrolled, key=lambda each: each.created_at).samples[-1].model
-        return [_profile(speaker, model) for speaker in enrolled]
+        model = await self._embedder.model() or max(speakers, key=lambda each: each.created_at).samples[-1].model
+        return [_profile(speaker, model) for speaker in speakers]
 
     async def register(self, organization: str, speaker: str, file: int) -> Profile:
         """Add a voice sample to a speaker, who is created with the first one; all of it is done, or nothing.
@@ -153,8 +153,8 @@ class SpeakerService:
             due = await self._store.to_discard()
             # Each by itself: a file that can never be deleted must not keep the others.
             faults = await asyncio.gather(*(self._files.discard([voice]) for voice in due), return_exceptions=True)
-            if gone := [voice for voice, fault in zip(due, faults, strict=True) if fault is None]:
-                await self._store.discarded(gone)
+            if deleted_voices := [voice for voice, fault in zip(due, faults, strict=True) if fault is None]:
+                await self._store.discarded(deleted_voices)
             for fault in {str(fault) for fault in faults if fault is not None}:
                 log.warning("speakers.sweep", error=fault)
         except Exception:  # a background task that ends would leave recordings of people who asked for their deletion

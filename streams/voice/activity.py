@@ -114,12 +114,13 @@ class SileroDetector(VoiceActivityDetector):
         count = min(SAMPLES, len(samples) // length)
         starts = np.linspace(0, len(samples) - length, count).astype(np.intp)
         batch = np.array([samples[start : start + length] for start in starts])
-        state, kept = np.zeros((2, count, 128), np.float32), np.empty((SAMPLE_FRAMES, count), np.float32)
+        state = np.zeros((2, count, 128), np.float32)
+        sample_probabilities = np.empty((SAMPLE_FRAMES, count), np.float32)
         for frame in range(WARM_UP_FRAMES + SAMPLE_FRAMES if count else 0):
             probabilities, state = self.run(batch[:, frame * FRAME : (frame + 1) * FRAME + CONTEXT], state)
             if frame >= WARM_UP_FRAMES:
-                kept[frame - WARM_UP_FRAMES] = probabilities[:, 0]
-        return kept.ravel()
+                sample_probabilities[frame - WARM_UP_FRAMES] = probabilities[:, 0]
+        return sample_probabilities.ravel()
 
     def run(self, frames: Floats, state: Floats) -> tuple[Floats, Floats]:
         """Run the network once over float32[n, 64 + 512] and the state of n streams, float32[2, n, 128].

@@ -40,10 +40,10 @@ def cluster(vectors: Floats, threshold: float, *, block: int = BLOCK, most: int 
     for start in range(0, len(vectors), block):
         new = vectors[start : start + block].astype(np.float64)
         sums, sizes = np.concatenate((sums, new)), np.concatenate((sizes, np.ones(len(new))))
-        merged = merge_clusters(sums, sizes, threshold, most)
-        labels[:start] = merged[: len(sums) - len(new)][labels[:start]]
-        labels[start : start + block] = merged[len(sums) - len(new) :]
-        sums, sizes = sum_by_label(sums, merged), sum_by_label(sizes, merged)
+        new_labels = merge_clusters(sums, sizes, threshold, most)
+        labels[:start] = new_labels[: len(sums) - len(new)][labels[:start]]
+        labels[start : start + block] = new_labels[len(sums) - len(new) :]
+        sums, sizes = sum_by_label(sums, new_labels), sum_by_label(sizes, new_labels)
     return labels
 
 
@@ -72,11 +72,11 @@ def merge_clusters(sums: Doubles, sizes: Doubles, threshold: float, most: int) -
     distances = 1.0 - (sums @ sums.T) / np.outer(sizes, sizes)
     np.fill_diagonal(distances, np.inf)
     nearest = distances.argmin(axis=1)
-    for left in range(len(sizes), 1, -1):
+    for count in range(len(sizes), 1, -1):
         reach = distances[np.arange(len(sizes)), nearest]
         a = int(reach.argmin())
         b = int(nearest[a])
-        if reach[a] >= threshold and left <= most:
+        if reach[a] >= threshold and count <= most:
             break
         a, b = min(a, b), max(a, b)
         owner[owner == b] = a

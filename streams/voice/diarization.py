@@ -103,16 +103,16 @@ def speech_segments(
     Samples are kept from the beginning of the segment that goes on, a minute at most.
     """
     stream, segmenter = detector.stream(), SpeechSegmenter(ACTIVITY)
-    kept, at = np.empty(0, np.float32), 0
+    buffer, at = np.empty(0, np.float32), 0
     for block in blocks:
         for second in np.split(block, range(RATE, len(block), RATE)):
-            kept = np.concatenate((kept, second))
+            buffer = np.concatenate((buffer, second))
             for segment in segmenter.feed(stream.feed(second)):
-                yield segment, kept, at
-            old = min(len(kept), max(0, int(segmenter.settled_s * RATE) - at))
-            kept, at = kept[old:], at + old
+                yield segment, buffer, at
+            old = min(len(buffer), max(0, int(segmenter.settled_s * RATE) - at))
+            buffer, at = buffer[old:], at + old
     for segment in (*segmenter.feed(stream.finish()), *segmenter.finish(stream.samples / RATE)):
-        yield segment, kept, at
+        yield segment, buffer, at
 
 
 def cut_windows(segment: SpeechSegment, settings: DiarizationSettings) -> list[EmbeddingWindow]:
@@ -141,10 +141,10 @@ def diarization_turns(
         return []
     lengths = np.array([window.span.end_s - window.span.start_s for window in windows])
     long_enough = lengths >= min(MIN_WINDOW_SHARE * settings.window_s, float(lengths.max()))
-    chosen = vectors[long_enough]
-    labels = cluster(chosen, adapted_threshold(settings.threshold, chosen))
+    long_vectors = vectors[long_enough]
+    labels = cluster(long_vectors, adapted_threshold(settings.threshold, long_vectors))
     seconds = np.array([window.part.end_s - window.part.start_s for window in windows])[long_enough]
-    sums, sizes = sum_by_label(chosen.astype(np.float64), labels), sum_by_label(np.ones(len(labels)), labels)
+    sums, sizes = sum_by_label(long_vectors.astype(np.float64), labels), sum_by_label(np.ones(len(labels)), labels)
     directions = speaker_directions(sums, sizes, sum_by_label(seconds, labels), settings.threshold)
     return join_parts(windows, best_path(vectors @ directions.T, CHANGE_COST))
 
@@ -157,12 +157,12 @@ def speaker_directions(sums: Doubles, sizes: Doubles, seconds: Doubles, threshol
     any are left out, as in pyannote.audio (Bredin 2023, "pyannote.audio 2.1 speaker diarization pipeline").
     """
     least = float(np.clip(MIN_SPEECH_SHARE * seconds.sum(), *MIN_SPEECH_S))
-    kept, large = seconds >= min(least, float(seconds.max())), seconds >= ENOUGH_SPEECH_S
+    speakers, large = seconds >= min(least, float(seconds.max())), seconds >= ENOUGH_SPEECH_S
     if large.any():
-        merged = merge_clusters(sums[large], sizes[large], threshold, MAX_CLUSTERS)
-        sums = np.concatenate((sum_by_label(sums[large], merged), sums[kept & ~large]))
+        merged_labels = merge_clusters(sums[large], sizes[large], threshold, MAX_CLUSTERS)
+        sums = np.concatenate((sum_by_label(sums[large], merged_labels), sums[speakers & ~large]))
     else:
-        sums = sums[kept]
+        sums = sums[speakers]
     means: Doubles = sums / np.linalg.norm(sums, axis=1, keepdims=True)
     return means
 
@@ -202,12 +202,12 @@ def join_parts(windows: Sequence[EmbeddingWindow], speakers: Ints) -> list[Diari
 
 def join_turns(turns: Iterable[DiarizationTurn], pause_s: float) -> list[DiarizationTurn]:
     """Return turns in order of time; consecutive ones of one speaker are joined over pauses of at most `pause_s`."""
-    joined: list[DiarizationTurn] = []
+    result: list[DiarizationTurn] = []
     for turn in turns:
-        if joined and joined[-1].speaker == turn.speaker and turn.start_s - joined[-1].end_s <= pause_s:
-            turn = DiarizationTurn(joined.pop().start_s, turn.end_s, turn.speaker)
-        joined.append(turn)
-    return joined
+        if result and result[-1].speaker == turn.speaker and turn.start_s - result[-1].end_s <= pause_s:
+            turn = DiarizationTurn(result.pop().start_s, turn.end_s, turn.speaker)
+        result.append(turn)
+    return result
 
 
 def _cut(samples: Floats, span: SpeechSegment, at: int, least: int) -> Floats:

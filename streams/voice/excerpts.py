@@ -32,13 +32,13 @@ def excerpts(turns: Sequence[DiarizationTurn], cut: Callable[[int, int], Floats]
 
 
 def _excerpt(turns: Sequence[DiarizationTurn], cut: Callable[[int, int], Floats]) -> Floats:
-    pieces, left = [np.empty(0, np.float32)], round(MAX_EXCERPT_S * RATE)
+    pieces, remaining = [np.empty(0, np.float32)], round(MAX_EXCERPT_S * RATE)
     for turn in sorted(turns, key=_length, reverse=True):
         first = round(turn.start_s * RATE)
-        end = min(round(turn.end_s * RATE), first + left)
+        end = min(round(turn.end_s * RATE), first + remaining)
         pieces.append(cut(first, end))
-        left -= end - first
-        if not left:
+        remaining -= end - first
+        if not remaining:
             break
     return np.concatenate(pieces)
 

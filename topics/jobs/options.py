@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-#: The language of speech that the engine finds by itself.
+#: Stands for a language of speech: the engine detects which.
 ANY_LANGUAGE: Final = "multi"
 
 
@@ -21,7 +21,7 @@ class Service(StrEnum):
     TRANSLATION = "translation"
 
 
-#: What a service reads of others: it begins once they have finished, however they ended.
+#: The services whose results a service reads: it begins once they have ended, with success or an error.
 NEEDS: Final = {
     Service.INSIGHTS: (Service.SOUND, Service.SPEECH),
     Service.CAPTION: (Service.SOUND, Service.SPEECH),

@@ -34,7 +34,7 @@ UPLOAD_IDLE_MS: Final = 3600 * 1000
 
 
 class JobState(StrEnum):
-    """States of a job. ABSENT is also what a job is once its time is over."""
+    """States of a job. A job whose time is over is ABSENT again."""
 
     ABSENT = "absent"
     #: Its audio is on the way; nobody has an id yet.
@@ -210,9 +210,9 @@ def _remove(head: JobHead, command: Removed, arrival: Arrival) -> Step[JobHead]:
 def _overdue(head: JobHead, command: Overdue, arrival: Arrival) -> Step[JobHead]:
     if arrival.at > head.due(command.keep_ms) and not head.unbilled:
         return Step(None, (Effect.UNWATCH, *_GONE), Verdict(204))
-    # The command is noted: delivered again, after the bill perhaps, it must not be judged anew.
-    noted = msgspec.structs.replace(head, command=arrival.offset)
-    return Step(noted, (Effect.UNWATCH, Effect.WATCH), Verdict(409, error="the job is kept"))
+    # The head takes the command's offset: the same command, delivered again after the bill, must not remove the job.
+    new_head = msgspec.structs.replace(head, command=arrival.offset)
+    return Step(new_head, (Effect.UNWATCH, Effect.WATCH), Verdict(409, error="the job is kept"))
 
 
 def _removed_before(head: JobHead | None, command: Removed, arrival: Arrival) -> Step[JobHead]:
@@ -283,7 +283,7 @@ def fold_result(head: JobHead | None, result: JobResult) -> Step[JobHead]:
 def _started(head: JobHead, entry: Entry, result: Started) -> Step[JobHead]:
     if entry.ended or entry.run == result.run:
         return Step(head)
-    return Step(_changed(head, Entry(entry.service, EntryState.RUNNING, result.run)))
+    return Step(_with_entry(head, Entry(entry.service, EntryState.RUNNING, result.run)))
 
 
 def _portion(head: JobHead, entry: Entry, result: Portion) -> Step[JobHead]:
@@ -292,15 +292,15 @@ def _portion(head: JobHead, entry: Entry, result: Portion) -> Step[JobHead]:
     if entry.ended or result.number > entry.portions:
         return Step(head)  # one before it was parked; the `Finished` of the run says how many there should be
     grown = msgspec.structs.replace(entry, portions=result.number + 1, done=result.done)
-    return Step(_changed(head, grown), (Effect.KEEP_RESULT,))
+    return Step(_with_entry(head, grown), (Effect.KEEP_RESULT,))
 
 
 def _finished(head: JobHead, entry: Entry, result: Finished) -> Step[JobHead]:
     if entry.ended:
-        return Step(head, _after(head, entry))
+        return Step(head, _end_effects(head, entry))
     error = result.error if result.portions == entry.portions else result.error or LOST
     state = EntryState.SUCCESS if error is None else EntryState.ERROR
-    ended = msgspec.structs.replace(
+    new_entry = msgspec.structs.replace(
         entry,
         state=state,
         done=1.0,
@@ -309,12 +309,12 @@ def _finished(head: JobHead, entry: Entry, result: Finished) -> Step[JobHead]:
         model=result.model,
         warnings=result.warnings,
     )
-    changed = _changed(head, ended)
-    return Step(changed, _after(changed, ended))
+    new_head = _with_entry(head, new_entry)
+    return Step(new_head, _end_effects(new_head, new_entry))
 
 
-def _after(head: JobHead, entry: Entry) -> tuple[Effect, ...]:
-    """What an entry that ended sets going."""
+def _end_effects(head: JobHead, entry: Entry) -> tuple[Effect, ...]:
+    """Return the effects of the end of an entry."""
     bill = (Effect.BILL,) if entry.state is EntryState.SUCCESS and not entry.billed else ()
     return (*bill, Effect.DROP_AUDIO if head.state is JobState.COMPLETED else Effect.WORK)
 
@@ -324,14 +324,14 @@ def _billed(head: JobHead, result: Billed) -> Step[JobHead]:
     entries = tuple(
         msgspec.structs.replace(entry, billed=True) if entry.service in billed else entry for entry in head.entries
     )
-    changed = msgspec.structs.replace(head, entries=entries)
+    new_head = msgspec.structs.replace(head, entries=entries)
     if head.state is JobState.REMOVED:
-        rest = msgspec.structs.replace(changed, entries=changed.unbilled)
+        rest = msgspec.structs.replace(new_head, entries=new_head.unbilled)
         return Step(rest, () if rest.entries else (Effect.DROP_AUDIO, Effect.ERASE))
-    return Step(changed)
+    return Step(new_head)
 
 
-def _changed(head: JobHead, entry: Entry) -> JobHead:
+def _with_entry(head: JobHead, entry: Entry) -> JobHead:
     revision = head.revision + 1
     entry = msgspec.structs.replace(entry, revision=revision)
     entries = tuple(entry if other.service is entry.service else other for other in head.entries)

@@ -1,1 +1,1 @@
-"""The sockets in the walls, one a file: what the edge asks of the streams and of the control plane."""
+"""Protocols between the rooms, one a file: what the edge asks of the streams and of the control plane."""

@@ -65,8 +65,8 @@ class Administration(Protocol):
     """What an operator does, in this process on the database or in another one over HTTP.
 
     Arguments name an organization or a project by id or, where that is clear, by name. Every call may raise
-    DirectoryDown. Whoever is not there raises NotFound; a name that is ambiguous, taken, or not 1 to 40 printable
-    characters raises BadRequest. Keys are returned once: only their digests are stored.
+    DirectoryDown. An id or name that does not exist raises NotFound; a name that is ambiguous, taken, or not 1 to 40
+    printable characters raises BadRequest. Keys are returned once: only their digests are stored.
     """
 
     async def create_organization(self, name: str) -> tuple[Organization, str]:

@@ -1,4 +1,4 @@
-"""What the use of services is, line by line, and where it is written down."""
+"""The usage of services as lines, and the ledger that holds them."""
 
 from __future__ import annotations
 
@@ -31,6 +31,6 @@ class Ledger(Protocol):
         """Write charges; one that is there already stays as it is.
 
         Raises:
-            DirectoryDown: the store does not answer; nothing of it is written, or all.
+            DirectoryDown: the store does not answer; either all charges are written or none.
         """
         ...

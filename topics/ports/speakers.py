@@ -41,7 +41,7 @@ class SpeakerTurn(msgspec.Struct, frozen=True):
 
 
 class ReEnrollment(msgspec.Struct, frozen=True):
-    """What came of embedding a speaker's samples again."""
+    """The outcome of embedding a speaker's samples again."""
 
     #: Samples that the model in use has embedded now.
     done: int
@@ -52,7 +52,7 @@ class ReEnrollment(msgspec.Struct, frozen=True):
 class Speakers(Protocol):
     """Registered speakers of organizations, and their recognition. Every call may raise DirectoryDown.
 
-    `file` is the descriptor of a seekable file with a recording of a stranger; nothing of it was looked at before.
+    `file` is the descriptor of a seekable file with a recording of a stranger; it was not looked at before.
     """
 
     async def profiles(self, organization: str) -> Sequence[Profile]:
@@ -60,7 +60,7 @@ class Speakers(Protocol):
         ...
 
     async def register(self, organization: str, speaker: str, file: int) -> Profile:
-        """Add a voice sample to a speaker, who is made with the first one; all of it is done, or nothing.
+        """Add a voice sample to a speaker, who is created with the first one; all of it is done, or nothing.
 
         Raises:
             RuleBroken: the organization has its most speakers or the speaker their most samples, or the recording

@@ -102,8 +102,8 @@ def _absent(head: SessionHead | None, command: SessionCommand, arrival: Arrival)
 
 def _chunk(head: SessionHead, command: Chunk, arrival: Arrival) -> Step[SessionHead]:
     sequence = head.next if command.sequence is None else command.sequence
-    if repeated := _receipt(head, sequence, command, arrival):
-        return repeated
+    if first_answer := _first_answer(head, sequence, command, arrival):
+        return first_answer
     if command.predict and head.kind == "file":
         return Step(head, verdict=Verdict(400, head.next, "predict needs a session of type stream"))
     if head.predicts is not None and head.predicts is not command.predict:
@@ -132,12 +132,14 @@ def _chunk(head: SessionHead, command: Chunk, arrival: Arrival) -> Step[SessionH
 
 
 def _late_chunk(head: SessionHead, command: Chunk, arrival: Arrival) -> Step[SessionHead]:
-    repeated = command.sequence is not None and _receipt(head, command.sequence, command, arrival)
-    return repeated or Step(head, verdict=Verdict(403, head.next, "the session is readonly and takes no more chunks"))
+    first_answer = command.sequence is not None and _first_answer(head, command.sequence, command, arrival)
+    return first_answer or Step(
+        head, verdict=Verdict(403, head.next, "the session is readonly and takes no more chunks")
+    )
 
 
-def _receipt(head: SessionHead, sequence: int, command: Chunk, arrival: Arrival) -> Step[SessionHead] | None:
-    """The first answer again, for an upload that is known by its Idempotency-Key."""
+def _first_answer(head: SessionHead, sequence: int, command: Chunk, arrival: Arrival) -> Step[SessionHead] | None:
+    """Return the answer to a repeated Idempotency-Key: the first one again, or 409 for other bytes; else None."""
     receipt = arrival.receipt
     if sequence >= head.next or receipt is None or not command.idempotency or receipt.key != command.idempotency:
         return None

@@ -12,7 +12,7 @@ from infra.cli.models import models_app
 from topics.errors import BadRequest
 
 if TYPE_CHECKING:
-    from infra.lab.evaluation.report import Report
+    from infra.lab.evaluation.report import EvaluationReport
     from infra.models.registry import RegistryEntry
     from streams.models.manifest import Manifest
 
@@ -87,11 +87,11 @@ def calibrate(
     Tags that no recording has keep their points, or get higher ones where they are reported falsely.
     """
     from infra.cli import local
-    from infra.lab.evaluation import own
+    from infra.lab.evaluation import user_recordings
 
     engine, directory = local.engine(name)
-    clips, skipped = own.read(engine.manifest, recordings, table, labels)
-    outcome = own.calibrate(engine, clips, skipped, false_per_minute)
+    clips, skipped = user_recordings.read(engine.manifest, recordings, table, labels)
+    outcome = user_recordings.calibrate(engine, clips, skipped, false_per_minute)
     entry = _add(directory, outcome.manifest)
     if json:
         import msgspec
@@ -102,7 +102,7 @@ def calibrate(
     typer.echo(f"added {entry.model_id}; take it into use with: earshot models use {entry.model_id}")
 
 
-def _on_bundled(names: list[str], data: Path, write: bool) -> list[Report]:
+def _on_bundled(names: list[str], data: Path, write: bool) -> list[EvaluationReport]:
     from infra.lab.evaluation import bundled, voice
     from infra.models.registry import BUNDLED, Registry
     from infra.settings import load
@@ -113,21 +113,21 @@ def _on_bundled(names: list[str], data: Path, write: bool) -> list[Report]:
     ]
     reports = []
     for directory in directories:
-        reports.append(bundled.measure(directory, data))
+        reports.append(bundled.evaluate_model(directory, data))
         if write and directory.parent == BUNDLED:
             bundled.write_figures(directory, reports[-1].figures)
-    return reports if names else [*reports, voice.of_activity(data)]
+    return reports if names else [*reports, voice.evaluate_voice_activity(data)]
 
 
-def _on_own(name: str, recordings: Path, table: Path | None, labels: Path | None) -> Report:
+def _on_own(name: str, recordings: Path, table: Path | None, labels: Path | None) -> EvaluationReport:
     from infra.cli import local
-    from infra.lab.evaluation import own, report
+    from infra.lab.evaluation import report, user_recordings
 
     if table is None:
         raise BadRequest("--recordings needs --csv FILE, which says what is heard in them")
     engine, _ = local.engine(name or None)
-    clips, skipped = own.read(engine.manifest, recordings, table, labels)
-    return report.of_recordings(engine, clips, skipped)
+    clips, skipped = user_recordings.read(engine.manifest, recordings, table, labels)
+    return report.evaluate_recordings(engine, clips, skipped)
 
 
 def _add(directory: Path, manifest: Manifest) -> RegistryEntry:
@@ -145,18 +145,18 @@ def _add(directory: Path, manifest: Manifest) -> RegistryEntry:
         return Registry(load().data).add(copy)
 
 
-def _print(reports: Sequence[Report]) -> None:
+def _print(reports: Sequence[EvaluationReport]) -> None:
     from rich.console import Console
 
     from infra.lab.evaluation import tables
 
     console = Console()
     for report in reports:
-        tables.show(report, console)
+        tables.print_report(report, console)
 
 
 def _print_card() -> None:
-    from infra.lab.evaluation.bundled import shipped
-    from infra.lab.evaluation.card import card
+    from infra.lab.evaluation.bundled import bundled_manifests
+    from infra.lab.evaluation.card import model_card
 
-    typer.echo(card(shipped()))
+    typer.echo(model_card(bundled_manifests()))

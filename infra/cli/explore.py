@@ -11,7 +11,7 @@ from infra.cli import local
 from topics.errors import BadRequest, EarshotError
 
 if TYPE_CHECKING:
-    from infra.lab.explore.table import Line
+    from infra.lab.explore.table import TagSummary
 
 
 def register(app: typer.Typer) -> None:
@@ -37,15 +37,15 @@ def explore(
         _check(out, force)
     if end is not None and end <= start:
         raise BadRequest(f"--end {end:g} is not after --start {start:g}")
-    from infra.lab.explore import hearing, table
+    from infra.lab.explore import section, table
 
     if out is not None:  # What draws may not be installed: that is said before the work.
         from infra.lab.explore import picture
 
     engine, _ = local.engine(model)
-    heard = hearing.hear(file, engine, start, end)
-    columns = table.choose(heard, top, [name for name in tags.split(",") if name])
-    _print(table.lines(heard, columns, sensitivity))
+    heard = section.analyse_section(file, engine, start, end)
+    columns = table.choose_columns(heard, top, [name for name in tags.split(",") if name])
+    _print(table.tag_summaries(heard, columns, sensitivity))
     if out is None:
         return
     try:
@@ -62,7 +62,7 @@ def _check(path: Path, force: bool) -> None:
         raise BadRequest(f"{path} is there already: --force replaces it")
 
 
-def _print(lines: list[Line]) -> None:
+def _print(lines: list[TagSummary]) -> None:
     from infra.cli.tables import plain, print_parts, table
 
     numbers = ("windows", "peak", "reported up to")

@@ -11,8 +11,9 @@ from infra.cli import local
 from infra.cli.models import models_app
 
 if TYPE_CHECKING:
-    from infra.lab.training.embeddings import Skipped, Windows
-    from infra.lab.training.tags import Learnt
+    from infra.lab.evaluation.recordings import SkippedRecording
+    from infra.lab.training.embeddings import EmbeddedWindows
+    from infra.lab.training.tags import LearntTag
     from streams.models.sound_engine import OnnxSoundEngine
 
 
@@ -55,7 +56,7 @@ def train_tag(
     added_tag.check_name(engine.manifest, name, replace)
     with_sound = _recordings(engine, positives)
     against = gather(engine.manifest, _recordings(engine, negatives) if negatives else [])
-    learnt = tags.learn(with_sound, against, false_per_minute)
+    learnt = tags.learn_tag(with_sound, against, false_per_minute)
     registry = Registry(settings.load().data)
     with tempfile.TemporaryDirectory() as scratch:
         added_tag.write(directory, engine.manifest, name, category, learnt.head, learnt.figures.clips, Path(scratch))
@@ -69,7 +70,7 @@ def train_tag(
         typer.echo(f"earshot models use {entry.model_id} takes it into use")
 
 
-def _recordings(engine: OnnxSoundEngine, directory: Path) -> list[Windows]:
+def _recordings(engine: OnnxSoundEngine, directory: Path) -> list[EmbeddedWindows]:
     from infra.lab.training.embeddings import embed_folder
 
     windows, skipped = embed_folder(engine, directory)
@@ -77,14 +78,14 @@ def _recordings(engine: OnnxSoundEngine, directory: Path) -> list[Windows]:
     return windows
 
 
-def _print_skipped(directory: Path, skipped: list[Skipped]) -> None:
+def _print_skipped(directory: Path, skipped: list[SkippedRecording]) -> None:
     for one in skipped:
         typer.echo(f"skipped {directory / one.name}: {one.cause}", err=True)
     if skipped:
         typer.echo(f"{directory}: {len(skipped)} files skipped", err=True)
 
 
-def _print(name: str, learnt: Learnt) -> None:
+def _print(name: str, learnt: LearntTag) -> None:
     figures = learnt.figures
     typer.echo(f"{name}: learnt from {figures.clips} recordings, each judged by a head that was learnt without it")
     typer.echo(f"  found            {figures.recall:.0%} of them; average precision {figures.average_precision:.2f}")

@@ -1,1 +1,1 @@
-"""What the models are worth: measured on recordings with known labels, by the service's own analysis."""
+"""Measures models on labelled recordings, with the service's own analysis."""

@@ -1,4 +1,4 @@
-"""How well voice activity tells speech from other sounds."""
+"""Evaluates voice activity detection: how well it tells speech from other sounds."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from streams.models.protocol import Floats
 from streams.voice.activity import SileroDetector
 from streams.voice.speech_segments import RATE
 
-#: Labels of sounds that people make with their voices; neither right nor wrong to hear speech in.
+#: Labels of other human sounds: finding speech in them counts neither for nor against.
 VOICES: Final = frozenset({"laughing", "crying_baby", "coughing", "sneezing", "breathing", "snoring"})
 
 
 class ActivityFigures(msgspec.Struct, frozen=True):
-    """Shares of time, 0..1, in which somebody is said to speak."""
+    """Shares of time, 0..1, that are detected as speech."""
 
     #: Of readers' recordings, pauses included, and of sounds without a human voice.
     speech: float
@@ -31,7 +31,7 @@ class ActivityFigures(msgspec.Struct, frozen=True):
 
 
 def evaluate_activity(activity: SileroDetector, recordings: Iterable[Recording]) -> ActivityFigures:
-    """Judge voice activity on labelled recordings.
+    """Evaluate voice activity detection on labelled recordings.
 
     Raises:
         AudioError: a recording does not decode.

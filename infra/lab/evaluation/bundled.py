@@ -1,4 +1,4 @@
-"""The bundled models, each measured as its kind asks for, and their figures written into their manifests."""
+"""Evaluates models by their kind, and writes the figures into the manifests of the bundled ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 from infra import models
 from infra.lab.evaluation import manifest_files, report, voice
-from infra.lab.evaluation.report import Report
+from infra.lab.evaluation.report import EvaluationReport
 from infra.models import manifests
 from infra.models.manifests import AnyManifest
 from streams.models.manifest import FILE
@@ -17,25 +17,25 @@ from streams.voice.manifest import SpeakerManifest
 from streams.voice.speaker_engine import OnnxSpeakerEngine
 
 
-def measure(directory: Path, data: Path) -> Report:
+def evaluate_model(directory: Path, data: Path) -> EvaluationReport:
     """Measure a model of any kind on a data directory.
 
     Raises:
-        BadRequest: the recordings are not there.
+        BadRequest: the recordings do not exist.
         EngineError: the model cannot be used, or failed.
     """
     manifest = manifests.read(directory)
     if isinstance(manifest, SpeakerManifest):
-        return voice.of_speakers(OnnxSpeakerEngine(directory), data)
-    return report.of_bundled(OnnxSoundEngine(directory), data, OnnxSoundEngine(models.directory()))
+        return voice.evaluate_speaker_model(OnnxSpeakerEngine(directory), data)
+    return report.evaluate_bundled(OnnxSoundEngine(directory), data, OnnxSoundEngine(models.directory()))
 
 
-def shipped() -> list[AnyManifest]:
+def bundled_manifests() -> list[AnyManifest]:
     """Return the manifests of the bundled models, the default first."""
     directories = sorted(path.parent for path in models.directory().parent.glob(f"*/{FILE}"))
     return [manifests.read(path) for path in sorted(directories, key=lambda path: path.name != models.DEFAULT)]
 
 
 def write_figures(directory: Path, figures: dict[str, float]) -> None:
-    """Put figures into a manifest; the model's id stays."""
+    """Write figures into a manifest, which leaves the model's id unchanged."""
     manifest_files.write(directory, msgspec.structs.replace(manifests.read(directory), figures=figures))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from infra import models
 from infra.lab.evaluation import manifest_files, recordings, sound
-from infra.lab.evaluation.calibration import Calibration, calibrated, of_bundled
+from infra.lab.evaluation.calibration import Calibration, calibrate_bundled, with_points
 from streams.models.sound_engine import OnnxSoundEngine
 from topics.errors import EarshotError
 
@@ -31,9 +31,9 @@ def main(arguments: list[str] | None = None) -> int:
         manifest = engine.manifest
         # At points of one half levels are exact, whatever the points were before.
         halves = Calibration((0.5,) * len(manifest.tags), (0,) * len(manifest.tags))
-        engine.manifest = calibrated(manifest, halves)
-        material = recordings.sounds(options.data) + recordings.speech(options.data)
-        points = of_bundled(sound.score(engine, material))
+        engine.manifest = with_points(manifest, halves)
+        material = recordings.sound_clips(options.data) + recordings.speech_utterances(options.data)
+        points = calibrate_bundled(sound.score_recordings(engine, material))
     except EarshotError as error:
         print(f"bundled_points: {error}", file=sys.stderr)
         return 2
@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     for tag, point, clips in zip(manifest.tags, points.points, points.clips, strict=True):
         print(f"{tag.name},{point},{clips}")
     if options.write:
-        changed = calibrated(manifest, points)
+        changed = with_points(manifest, points)
         manifest_files.write(options.model, changed)
         manifest_files.write_tags(options.model, changed)
     return 0

@@ -1,14 +1,15 @@
-"""Operating points: from which score on a tag is reported, chosen by what that finds and what it costs.
+"""Operating points, the scores from which tags are reported, chosen to balance hits and false events.
 
-Of each tag the point is the score t with the largest U(t) = F(t) - c N(t): F is the expected share of its recordings
-that are found, N the expected number of its false events a minute, and c (`Rule.cost`) what one false event a minute is
-worth. Both are known from few recordings, so both are smoothed and lean on all tags together. With m recordings that
-have the tag and x_i the highest score of each, scores and t as logits, s the logistic function,
+The point of a tag is the score t with the largest U(t) = F(t) - c N(t). F is the expected share of its recordings that
+are found, N the expected number of its false events a minute, and c (`CalibrationRule.cost`) the price of one false
+event a minute. Both are estimated from few recordings, so they are smoothed, with a prior from all tags. With m
+recordings that have the tag, x_i the highest score of each, scores and t as logits, and s the logistic function,
 
-    F(t) = (sum_i s((x_i - t) / Rule.width) + Rule.prior F_all(t)) / (m + Rule.prior)
+    F(t) = (sum_i s((x_i - t) / width) + prior F_all(t)) / (m + prior)
 
-where F_all is the mean of the sums' shares over the tags that have recordings: the fewer there are, the nearer the
-point is to that of a tag of which nothing is known. N is smoothed alike and leans on the mean over all tags.
+where F_all is the mean of the unsmoothed shares over the tags that have recordings, and width and prior are fields of
+`CalibrationRule`. The fewer recordings a tag has, the nearer its point is to that of a tag without any. N is smoothed
+in the same way, with the mean over all tags as its prior.
 """
 
 from __future__ import annotations
@@ -18,44 +19,44 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from infra.lab.evaluation.metrics import Doubles, Indices, Truth, clips_found
-from infra.lab.evaluation.sound import Levels, Scored, point_at
+from infra.lab.evaluation.metrics import Doubles, Indices, Truth, count_clips_found
+from infra.lab.evaluation.sound import Levels, ScoredRecordings, point_at
 from streams.models.manifest import Manifest
 from topics.errors import BadRequest
 from topics.scores import STEP
 
-#: Levels that points are chosen from: scores of 0.05 to 0.8.
+#: Levels that can become points: scores of 0.05 to 0.8.
 GRID: Final = np.arange(-42, 21)
-#: Scores below this level are never near a point: their part in N is left out.
+#: Scores below this level are too far from any point to count in N.
 FAR: Final = int(GRID[0]) - 40
 
 
-class Rule(msgspec.Struct, frozen=True):
-    """What points are chosen by; see the module."""
+class CalibrationRule(msgspec.Struct, frozen=True):
+    """The parameters of the choice of points."""
 
     cost: float = 2.5
     #: Width of the smoothing of recordings that have a tag, and of false events, in logits.
     width: float = 0.7
     false_width: float = 0.3
-    #: How many recordings of a tag all tags together count as much as, and of N, how many tags the mean counts as.
+    #: Weight of the priors: of F in recordings of a tag, of N in tags.
     prior: float = 2.0
     false_prior: float = 0.5
 
 
 class Calibration(msgspec.Struct, frozen=True):
-    """Operating points of the tags, and on how many recordings of the tag each rests."""
+    """The operating point of each tag, and the number of recordings of the tag that it rests on."""
 
     points: tuple[float, ...]
     clips: tuple[int, ...]
 
 
-DEFAULT: Final = Rule()
-#: Lowest point of a tag of which there is no recording, for the bundled models.
+DEFAULT: Final = CalibrationRule()
+#: For bundled models, the lowest point of a tag without recordings.
 BLIND: Final = point_at(-12)
 
 
 class Evidence(msgspec.Struct, frozen=True):
-    """What is known of each tag at each level of `GRID`."""
+    """Counts of hits and false events of each tag at each level of `GRID`."""
 
     #: Recordings that have the tag: intp[tags].
     clips: Indices
@@ -65,20 +66,24 @@ class Evidence(msgspec.Struct, frozen=True):
     minutes: float
 
 
-def evidence(scored: Scored, rule: Rule = DEFAULT) -> Evidence:
-    """Return what recordings say of the tags of the model that scored them."""
+def gather_evidence(scored: ScoredRecordings, rule: CalibrationRule = DEFAULT) -> Evidence:
+    """Return the evidence of scored recordings for each tag of the model."""
     levels, truth = scored.levels, scored.truth
     tags = range(levels.shape[1])
     return Evidence(
-        clips=clips_found(truth.true, truth)[1],
-        found=np.array([_found(levels[:, tag], truth, tag, rule.width) for tag in tags]),
-        false=np.array([_false(levels[:, tag], truth, tag, rule.false_width) for tag in tags]),
+        clips=count_clips_found(truth.true, truth)[1],
+        found=np.array([_expected_found(levels[:, tag], truth, tag, rule.width) for tag in tags]),
+        false=np.array([_expected_false_events(levels[:, tag], truth, tag, rule.false_width) for tag in tags]),
         minutes=truth.minutes,
     )
 
 
-def choose(material: Evidence, floor: Doubles, rule: Rule = DEFAULT) -> Calibration:
-    """Return the operating points; `floor`, float64[tags], is the lowest for a tag that no recording has."""
+def choose_points(material: Evidence, floor: Doubles, rule: CalibrationRule = DEFAULT) -> Calibration:
+    """Return the operating points; `floor`, float64[tags], is the lowest for a tag without recordings.
+
+    Raises:
+        BadRequest: no recording has a tag of the model.
+    """
     has = material.clips > 0
     if not has.any():
         raise BadRequest("points cannot be set: no recording has a tag of the model")
@@ -92,13 +97,14 @@ def choose(material: Evidence, floor: Doubles, rule: Rule = DEFAULT) -> Calibrat
     )
 
 
-def of_bundled(scored: Scored, rule: Rule = DEFAULT) -> Calibration:
-    """Return the points of a model that ships, set on recordings of which many tags have none.
+def calibrate_bundled(scored: ScoredRecordings, rule: CalibrationRule = DEFAULT) -> Calibration:
+    """Return the points of a bundled model; many of its tags have no recordings.
 
-    Heads keep their points: they were learnt from these recordings, and their points from those that were held out.
+    Tags with a head keep their points: the heads were learnt from these recordings, and their points were set on
+    held-out ones.
     """
     tags = scored.manifest.tags
-    calibration = choose(evidence(scored, rule), np.full(len(tags), BLIND), rule)
+    calibration = choose_points(gather_evidence(scored, rule), np.full(len(tags), BLIND), rule)
     has_head = [tag.head is not None for tag in tags]
     return Calibration(
         points=tuple(np.where(has_head, [tag.point for tag in tags], calibration.points).tolist()),
@@ -106,8 +112,8 @@ def of_bundled(scored: Scored, rule: Rule = DEFAULT) -> Calibration:
     )
 
 
-def calibrated(manifest: Manifest, calibration: Calibration) -> Manifest:
-    """Return the manifest with other operating points; its figures, measured with the old ones, are gone."""
+def with_points(manifest: Manifest, calibration: Calibration) -> Manifest:
+    """Return the manifest with other operating points and without figures, which belonged to the old points."""
     tags = tuple(
         msgspec.structs.replace(tag, point=point, clips=clips)
         for tag, point, clips in zip(manifest.tags, calibration.points, calibration.clips, strict=True)
@@ -115,25 +121,25 @@ def calibrated(manifest: Manifest, calibration: Calibration) -> Manifest:
     return msgspec.structs.replace(manifest, tags=tags, figures={})
 
 
-def _found(levels: Levels, truth: Truth, tag: int, width: float) -> Doubles:
+def _expected_found(levels: Levels, truth: Truth, tag: int, width: float) -> Doubles:
     """Return the expected number of recordings of a tag that are found at each level of `GRID`."""
     true = truth.true[:, tag]
     recordings, first = np.unique(truth.recording[true], return_index=True)
     highest = np.maximum.reduceat(levels[true], first) if recordings.size else levels[:0]
-    return _reaching(highest, width)
+    return _count_reaching(highest, width)
 
 
-def _false(levels: Levels, truth: Truth, tag: int, width: float) -> Doubles:
+def _expected_false_events(levels: Levels, truth: Truth, tag: int, width: float) -> Doubles:
     """Return the expected number of false events of a tag at each level of `GRID`."""
-    # As in `metrics.false_events_from`: windows that reach a level, less pairs of neighbours that both do.
+    # The number of runs of windows: windows that reach a level, less pairs of neighbours that both do.
     false = np.where(truth.allowed[:, tag], np.iinfo(np.int16).min, levels)
     pairs = np.minimum(false[1:], false[:-1])[truth.recording[1:] == truth.recording[:-1]]
-    return _reaching(false[false > FAR], width) - _reaching(pairs[pairs > FAR], width)
+    return _count_reaching(false[false > FAR], width) - _count_reaching(pairs[pairs > FAR], width)
 
 
-def _reaching(levels: Levels, width: float) -> Doubles:
-    """Return how many levels reach each of `GRID`, each level spread by a logistic function of a width in logits."""
-    # Half a step more: scores lie anywhere in the step that begins at their level.
+def _count_reaching(levels: Levels, width: float) -> Doubles:
+    """Return how many levels reach each of `GRID`, smoothed by a logistic function of `width` logits."""
+    # Half a step more: a score lies anywhere in the step that begins at its level.
     distances = STEP * (levels[:, np.newaxis] + 0.5 - GRID) / width
     reaching: Doubles = (1.0 / (1.0 + np.exp(-distances))).sum(axis=0)
     return reaching

@@ -1,4 +1,4 @@
-"""The model card: what the manifests of the bundled models say was measured, as markdown."""
+"""The model card: the figures in the manifests of the bundled models, as markdown."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from streams.models.manifest import Manifest
 from streams.voice.manifest import SpeakerManifest
 
-#: What figures are called, in order; the rest come after them by their own names.
+#: Titles of figures, in order; figures without one follow by name.
 SOUND: Final = {
     "ten_class_clip_accuracy": "ten classes (ESC-10) named right, by the mean score of a clip",
     "clip_recall": "clips whose sound is found",
@@ -53,11 +53,11 @@ VOICE: Final = {
     "activity_on_sounds": "time in which somebody is said to speak, sounds without a human voice",
     "activity_real_time_ratio": "time on one thread, of that of the audio",
 }
-#: Figures that are no shares, by how their names end.
+#: Endings of the names of figures that are not shares.
 NUMBERS: Final = ("_per_minute", "_per_minute_median", "_ratio", "_ms")
-#: In the names of figures of one fold of a cross-check.
+#: Part of the names of figures of one fold, which the card leaves out.
 FOLD: Final = "_fold_"
-#: Left to the manifests: too many for a card.
+#: Figures that only the manifests have, to keep the card short.
 LEFT_OUT: Final = frozenset(
     {
         "known_window_recall",
@@ -75,7 +75,7 @@ LEFT_OUT: Final = frozenset(
 )
 
 
-def card(manifests: Sequence[Manifest | SpeakerManifest]) -> str:
+def model_card(manifests: Sequence[Manifest | SpeakerManifest]) -> str:
     """Return two tables, of sound models and of voice models, in markdown; no table for a kind without a model."""
     sound = [manifest for manifest in manifests if isinstance(manifest, Manifest)]
     voice = [manifest for manifest in manifests if isinstance(manifest, SpeakerManifest)]
@@ -87,13 +87,13 @@ def card(manifests: Sequence[Manifest | SpeakerManifest]) -> str:
     return "\n\n".join("\n".join(table) for table in tables)
 
 
-def text(name: str, value: float) -> str:
-    """Return a figure as people read it: shares as percentages."""
+def format_figure(name: str, value: float) -> str:
+    """Return a figure as text: shares as percentages."""
     return f"{value:.3g}" if name.endswith(NUMBERS) else f"{100.0 * value:.1f} %"
 
 
-def title(name: str) -> str:
-    """Return what a figure is called."""
+def figure_title(name: str) -> str:
+    """Return the title of a figure."""
     return SOUND.get(name) or VOICE.get(name) or name.replace("_", " ")
 
 
@@ -116,7 +116,10 @@ def _rows(names: dict[str, str], manifests: Sequence[Manifest | SpeakerManifest]
     figure_names = {name for manifest in manifests for name in manifest.figures if FOLD not in name}
     others = sorted(figure_names - names.keys())
     return [
-        _row(title(name), [text(name, made.figures[name]) if name in made.figures else "" for made in manifests])
+        _row(
+            figure_title(name),
+            [format_figure(name, made.figures[name]) if name in made.figures else "" for made in manifests],
+        )
         for name in (*names, *others)
         if name not in LEFT_OUT and any(name in manifest.figures for manifest in manifests)
     ]

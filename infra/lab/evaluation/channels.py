@@ -1,4 +1,4 @@
-"""Recordings through other rooms, microphones and noise: what a voice must be known through."""
+"""Simulates rooms, microphones and noise, through which a voice must still be recognised."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from streams.models.protocol import Floats
 
 #: Samples of the room's impulse response.
 ROOM: Final = 8192
-#: The direct sound comes alone for this many samples.
+#: Samples between the direct sound and the first reflection.
 DIRECT: Final = 32
 
 Doubles = npt.NDArray[np.float64]
 
 
 def through_channel(samples: Floats, sample_rate: int, rng: np.random.Generator) -> Floats:
-    """Return float32[n] as heard in a random room by a random microphone with noise, at a random level.
+    """Return float32[n] through a random room and a random microphone, with noise, at a random level.
 
-    The room is white noise that decays by 60 dB in 0.15 to 0.5 s, 0 to 10 dB below the direct sound; the microphone a
-    curve of six points of 5 dB (one sigma), in three of ten cut from 3.4..5 kHz on or below 150..350 Hz; the noise
-    coloured, 8 to 25 dB below; the peak is 0 to 15 dB below full scale.
+    The room is white noise that decays by 60 dB in 0.15 to 0.5 s, 0 to 10 dB below the direct sound. The microphone is
+    a response curve through six points of 5 dB (one sigma); in three of ten cases it falls above 3.4..5 kHz, and in
+    three of ten below 150..350 Hz. The noise is coloured, 8 to 25 dB below. The peak is 0 to 15 dB below full scale.
     """
     size = 1 << (len(samples) + ROOM - 1).bit_length()
     hertz: Doubles = np.arange(size // 2 + 1) * sample_rate / size
@@ -38,7 +38,7 @@ def through_channel(samples: Floats, sample_rate: int, rng: np.random.Generator)
 
 
 def room(sample_rate: int, rng: np.random.Generator) -> Doubles:
-    """Return the impulse response of a random room, float64[ROOM]; see `through_channel`."""
+    """Return the impulse response of a random room, float64[ROOM]: the direct sound and decaying white noise."""
     tail = rng.standard_normal(ROOM) * 10.0 ** (-3.0 * np.arange(ROOM) / sample_rate / rng.uniform(0.15, 0.5))
     tail[:DIRECT] = 0.0
     tail *= 10.0 ** (-rng.uniform(0.0, 10.0) / 20.0) / np.linalg.norm(tail)

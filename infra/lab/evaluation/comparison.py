@@ -1,4 +1,4 @@
-"""Two ways of scoring the same windows, compared tag by tag at equally many false events."""
+"""Compares two ways of scoring the same windows, tag by tag, at the same number of false events."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from infra.lab.evaluation.metrics import Doubles, Truth, average_precision, clips_found, false_events_from
+from infra.lab.evaluation.metrics import Doubles, Truth, average_precision, count_clips_found, false_events_from
 
-#: False events a minute that each tag may have, of the windows where it is not allowed.
+#: False events a minute that each tag may have.
 BUDGETS: Final = (0.02, 0.05, 0.2)
 
 
 class Quality(msgspec.Struct, frozen=True):
-    """How well the scores of a tag tell its recordings from others."""
+    """How well the scores of a tag separate its recordings from others."""
 
     #: Of the highest score of each recording.
     average_precision: float
@@ -28,7 +28,7 @@ class Gain(msgspec.Struct, frozen=True):
     """A tag before and after."""
 
     tag: str
-    #: Recordings that have the tag: what the figures rest on.
+    #: Recordings that have the tag.
     clips: int
     before: Quality
     after: Quality
@@ -37,9 +37,9 @@ class Gain(msgspec.Struct, frozen=True):
 def compare(
     before: Doubles, after: Doubles, truth: Truth, tags: Sequence[str], budgets: Sequence[float] = BUDGETS
 ) -> tuple[Gain, ...]:
-    """Return what is gained for each tag that some recording has.
+    """Return the quality before and after of each tag that some recording has.
 
-    Points are set on the very windows that are counted, alike on both sides, so only the order of the scores matters.
+    Points are set on the windows that are counted, on both sides alike, so only the order of the scores matters.
     The scores must come from models that did not see these recordings: pass scores of held-out folds, each fold's
     recordings scored by the model that was made without them.
 
@@ -49,7 +49,7 @@ def compare(
         tags: Names of the columns.
         budgets: False events a minute of each tag at which recall is taken.
     """
-    _, clips = clips_found(truth.true, truth)
+    _, clips = count_clips_found(truth.true, truth)
     return tuple(
         Gain(tag, int(clips[column]), *(_quality(scores, truth, column, budgets) for scores in (before, after)))
         for column, tag in enumerate(tags)
@@ -71,7 +71,7 @@ def _quality(scores: Doubles, truth: Truth, column: int, budgets: Sequence[float
             float((np.maximum.reduceat(np.where(true, levels, -np.inf), starts)[has] >= point).mean())
             for point in points
         ),
-        window_recall=tuple(float((levels[true & truth.heard] >= point).mean()) for point in points),
+        window_recall=tuple(float((levels[true & truth.audible] >= point).mean()) for point in points),
     )
 
 

@@ -1,4 +1,4 @@
-"""Synthetic conversations: turns cut from utterances of several readers, with what is true about them known."""
+"""Synthetic conversations: turns cut from utterances of several readers, with their true turns."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from streams.voice.speech_segments import RATE, SpeechSegment
 
 Doubles = npt.NDArray[np.float64]
 
-#: Readers of whom there is less are not cast, because each of their turns is another part of what they said.
+#: Readers with less speech are left out, because no part of an utterance is used in two turns.
 SHORTEST_S: Final = 10.0
 SPEAKERS: Final = (2, 3, 4)
 TURNS: Final = 10
 TURN_S: Final = (2.0, 6.0)
 PAUSE_S: Final = (0.1, 0.9)
-#: One turn in ten begins before the one before it is over, by this much.
+#: One turn in ten begins this long before the one before it ends.
 OVERLAPPING: Final = 0.1
 OVERLAP_S: Final = (0.2, 0.6)
 LEVEL_DB: Final = (-34.0, -20.0)
@@ -36,13 +36,13 @@ class Conversation(msgspec.Struct, frozen=True):
     """A conversation at 16 kHz, float32[n], and who speaks when in it."""
 
     samples: Floats
-    #: Where voice activity hears speech in the clean utterances.
+    #: Speech by voice activity detection in the clean utterances.
     turns: tuple[DiarizationTurn, ...]
     #: The turns from their beginning to their end, pauses for breath included.
     spans: tuple[DiarizationTurn, ...]
 
 
-def conversations(
+def make_conversations(
     utterances: Sequence[Utterance], activity: SileroDetector, count: int, seed: int = 0
 ) -> Iterator[Conversation]:
     """Yield `count` conversations of 2, 3 and 4 of these speakers in turn; the same seed gives the same ones.
@@ -50,22 +50,22 @@ def conversations(
     Raises:
         ValueError: fewer than four speakers have said enough.
     """
-    readers = cast(utterances, max(SPEAKERS))
+    readers = select_readers(utterances, max(SPEAKERS))
     segments: dict[int, list[SpeechSegment]] = {}
     for number in range(count):
         rng = np.random.default_rng((seed, number))
         chosen = rng.choice(len(readers), SPEAKERS[number % len(SPEAKERS)], replace=False).tolist()
         for index in set(chosen) - segments.keys():
             segments[index] = list(activity.segments([readers[index]]))
-        voices = [at_level(readers[index], rng.uniform(*LEVEL_DB)) for index in chosen]
+        voices = [scale_to_level(readers[index], rng.uniform(*LEVEL_DB)) for index in chosen]
         yield _conversation(voices, [segments[index] for index in chosen], rng, noisy=number // len(SPEAKERS) % 2 == 1)
 
 
-def cast(utterances: Sequence[Utterance], least: int) -> list[Floats]:
-    """Return what each speaker says, in order of first appearance, of those who say enough.
+def select_readers(utterances: Sequence[Utterance], least: int) -> list[Floats]:
+    """Return the speech of each speaker with at least SHORTEST_S of it, float32[n], in order of first appearance.
 
     Raises:
-        ValueError: they are fewer than `least`.
+        ValueError: there are fewer than `least`.
     """
     voices: dict[str, Floats] = {}
     for utterance in utterances:
@@ -84,7 +84,7 @@ def _conversation(
     pieces, spans, turns = [], [], []
     at, speaker = rng.uniform(*PAUSE_S), -1
     for _ in range(TURNS):
-        # Whoever has said least is most likely to go on, so that all are heard while there is material.
+        # The more speech a reader has left, the likelier the next turn is theirs, so that all readers last long.
         remaining = np.array([len(voice) / RATE for voice in voices]) - used
         remaining[remaining < TURN_S[0]] = 0.0
         if speaker >= 0:
@@ -95,7 +95,9 @@ def _conversation(
         length = min(rng.uniform(*TURN_S), remaining[speaker])
         first = used[speaker]
         used[speaker] += length
-        pieces.append((round(at * RATE), faded(voices[speaker][round(first * RATE) : round((first + length) * RATE)])))
+        pieces.append(
+            (round(at * RATE), fade_ends(voices[speaker][round(first * RATE) : round((first + length) * RATE)]))
+        )
         spans.append(DiarizationTurn(at, at + length, speaker))
         for segment in segments[speaker]:
             begin, end = max(segment.start_s, first), min(segment.end_s, first + length)
@@ -106,10 +108,10 @@ def _conversation(
     samples = np.zeros(max(start + len(piece) for start, piece in pieces) + RATE // 2)
     for start, piece in pieces:
         samples[start : start + len(piece)] += piece
-    return recorded(samples, turns, spans, rng, noisy=noisy)
+    return finish_conversation(samples, turns, spans, rng, noisy=noisy)
 
 
-def recorded(
+def finish_conversation(
     samples: Doubles,
     turns: Sequence[DiarizationTurn],
     spans: Sequence[DiarizationTurn],
@@ -117,9 +119,9 @@ def recorded(
     *,
     noisy: bool,
 ) -> Conversation:
-    """Return the conversation, in noise where that is asked for; turns and spans come in any order."""
+    """Return the conversation with sorted turns and spans; `noisy` adds pink noise."""
     if noisy:
-        samples = samples + at_level(_pink(len(samples), rng), _level(samples) - rng.uniform(*NOISE_DB))
+        samples = samples + scale_to_level(_pink(len(samples), rng), _level(samples) - rng.uniform(*NOISE_DB))
     return Conversation(samples.astype(np.float32), tuple(sorted(turns, key=_start)), tuple(sorted(spans, key=_start)))
 
 
@@ -132,14 +134,14 @@ def _level(samples: Floats | Doubles) -> float:
     return float(10 * np.log10(np.mean(np.square(samples, dtype=np.float64)) + 1e-12))
 
 
-def at_level(samples: Floats | Doubles, level: float) -> Doubles:
-    """Return samples scaled so that their root mean square is that many decibels of full scale."""
+def scale_to_level(samples: Floats | Doubles, level: float) -> Doubles:
+    """Return samples scaled to a root mean square of `level` decibels of full scale."""
     scaled: Doubles = samples.astype(np.float64) * 10 ** ((level - _level(samples)) / 20)
     return scaled
 
 
-def faded(samples: Doubles) -> Doubles:
-    """Return samples that begin and end softly, because a cut through a vowel is a click."""
+def fade_ends(samples: Doubles) -> Doubles:
+    """Return samples with short fades at both ends, because a cut through a vowel clicks."""
     ramp = np.minimum(1.0, np.arange(len(samples)) / (FADE_S * RATE))
     soft: Doubles = samples * ramp * ramp[::-1]
     return soft

@@ -1,4 +1,4 @@
-"""Diarization error rate: the share of speech time that is missed, invented, or given to the wrong speaker.
+"""Diarization error rate: the share of speech time that is missed, false alarm, or given to the wrong speaker.
 
 As in NIST's Rich Transcription evaluations (md-eval): at each instant r speakers of the reference and h of the
 hypothesis talk, c of them the same under the one-to-one mapping of speakers that makes the sum of c largest. Missed is
@@ -21,7 +21,7 @@ from streams.voice.speaker_engine import SpeakerEngine
 
 Doubles = npt.NDArray[np.float64]
 
-#: What NIST leaves uncounted on both sides of each end of a reference turn.
+#: NIST does not count this much time on both sides of each end of a reference turn.
 COLLAR_S: Final = 0.25
 
 
@@ -34,13 +34,13 @@ class DiarizationFigures(msgspec.Struct, frozen=True):
     missed: float
     false_alarm: float
     confusion: float
-    #: Share of conversations in which the number of speakers that was found is right.
+    #: Share of conversations with the right number of speakers.
     counted: float
     conversations: int
     speech_s: float
 
 
-class Errors(msgspec.Struct, frozen=True):
+class DiarizationErrors(msgspec.Struct, frozen=True):
     """Seconds of each kind of error, and of speech in the reference, summed over speakers."""
 
     missed_s: float = 0.0
@@ -50,35 +50,39 @@ class Errors(msgspec.Struct, frozen=True):
 
     @property
     def rate(self) -> float:
-        """The diarization error rate; above 1 where more is invented than said."""
+        """The diarization error rate; it can exceed 1 by false alarms."""
         return (self.missed_s + self.false_alarm_s + self.confusion_s) / max(self.speech_s, 1e-9)
 
-    def __add__(self, other: Errors) -> Errors:
-        return Errors(*np.add(msgspec.structs.astuple(self), msgspec.structs.astuple(other)).tolist())
+    def __add__(self, other: DiarizationErrors) -> DiarizationErrors:
+        return DiarizationErrors(*np.add(msgspec.structs.astuple(self), msgspec.structs.astuple(other)).tolist())
 
 
 def evaluate_diarization(
     engine: SpeakerEngine, activity: SileroDetector, talks: Iterable[Conversation]
 ) -> DiarizationFigures:
-    """Judge a model by the settings in its manifest.
+    """Evaluate a model with the diarization settings in its manifest.
 
     Raises:
         EngineError: a model failed, or has no settings.
         ValueError: there are no conversations.
     """
     outcomes = [(talk, diarize([talk.samples], engine, activity)) for talk in talks]
-    return summary(outcomes)
+    return summarize_diarization(outcomes)
 
 
-def summary(outcomes: Sequence[tuple[Conversation, Sequence[DiarizationTurn]]]) -> DiarizationFigures:
-    """Compare the turns that were found in conversations with the true ones."""
+def summarize_diarization(outcomes: Sequence[tuple[Conversation, Sequence[DiarizationTurn]]]) -> DiarizationFigures:
+    """Return the figures of (conversation, turns of the hypothesis), over all conversations together.
+
+    Raises:
+        ValueError: there are none.
+    """
     if not outcomes:
         raise ValueError("diarization is judged on one conversation or more")
-    plain = collared = Errors()
+    plain = collared = DiarizationErrors()
     counted = 0
     for talk, turns in outcomes:
-        plain += errors(talk.turns, turns)
-        collared += errors(talk.turns, turns, COLLAR_S)
+        plain += diarization_errors(talk.turns, turns)
+        collared += diarization_errors(talk.turns, turns, COLLAR_S)
         counted += len({turn.speaker for turn in turns}) == len({turn.speaker for turn in talk.turns})
     return DiarizationFigures(
         error=plain.rate,
@@ -92,10 +96,10 @@ def summary(outcomes: Sequence[tuple[Conversation, Sequence[DiarizationTurn]]]) 
     )
 
 
-def errors(
+def diarization_errors(
     reference: Sequence[DiarizationTurn], hypothesis: Sequence[DiarizationTurn], collar_s: float = 0.0
-) -> Errors:
-    """Compare two lists of turns; nothing nearer than `collar_s` to an end of a reference turn is counted."""
+) -> DiarizationErrors:
+    """Compare two lists of turns; time nearer than `collar_s` to an end of a reference turn is not counted."""
     ends = [end for turn in reference for end in (turn.start_s, turn.end_s)]
     collars = [bound for end in ends for bound in (end - collar_s, end + collar_s)]
     bounds = np.unique([*ends, *collars, *(end for turn in hypothesis for end in (turn.start_s, turn.end_s))])
@@ -104,10 +108,10 @@ def errors(
     if collar_s > 0:
         counted = np.array([all(abs(middle - end) > collar_s for end in ends) for middle in middles], np.float64)
     seconds = np.diff(bounds) * counted
-    reference_talk, hypothesis_talk = _talking(reference, middles), _talking(hypothesis, middles)
+    reference_talk, hypothesis_talk = _activity_matrix(reference, middles), _activity_matrix(hypothesis, middles)
     r, h = reference_talk.sum(axis=0), hypothesis_talk.sum(axis=0)
     same = best_matching((reference_talk * seconds) @ hypothesis_talk.T)
-    return Errors(
+    return DiarizationErrors(
         missed_s=float(seconds @ np.maximum(0, r - h)),
         false_alarm_s=float(seconds @ np.maximum(0, h - r)),
         confusion_s=float(seconds @ np.minimum(r, h)) - same,
@@ -131,7 +135,7 @@ def best_matching(shared: Doubles) -> float:
     return float(best.max())
 
 
-def _talking(turns: Sequence[DiarizationTurn], middles: Doubles) -> Doubles:
+def _activity_matrix(turns: Sequence[DiarizationTurn], middles: Doubles) -> Doubles:
     """Return float64[speakers, instants]: 1 where a speaker talks."""
     talking = np.zeros((len({turn.speaker for turn in turns}), len(middles)))
     rows = {speaker: row for row, speaker in enumerate(sorted({turn.speaker for turn in turns}))}

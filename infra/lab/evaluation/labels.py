@@ -1,12 +1,12 @@
-"""Which tags a label of a recording asks for, and which it tolerates.
+"""Maps the label of a recording to its true tags and the tags that it tolerates.
 
-Asked for is the tag that names the sound. Tolerated, so that it counts neither for nor against, is
+A true tag names the sound. Reporting a tolerated tag counts neither for nor against. Tolerated is
 
-- a tag that shares a class with one that is asked for (`Break` on breaking glass): two names for one sound;
+- a tag that shares a class with a true one (`Break` on breaking glass): two names for one sound;
 - a tag above or below it in AudioSet's ontology (`Engine` on a chainsaw, `Bird_chirp` on a crow, `Dog_growl` on a dog);
-- what is there with it by nature: rain and wind in a thunderstorm, wind at the sea, running water after a flush.
+- a sound that naturally comes with it: rain and wind in a thunderstorm, wind at the sea, running water after a flush.
 
-What merely sounds alike is false: rain on sea waves, laughter on a crying baby, a motorcycle on a chainsaw.
+A sound that is merely similar is false: rain on sea waves, laughter on a crying baby, a motorcycle on a chainsaw.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from streams.models.manifest import ModelTag
 
 
 class Meaning(msgspec.Struct, frozen=True):
-    """Names of tags."""
+    """The true and the tolerated tags of a label, by name."""
 
     true: tuple[str, ...]
     tolerated: tuple[str, ...] = ()
@@ -30,7 +30,7 @@ def _meaning(true: str, tolerated: str = "") -> Meaning:
     return Meaning(tuple(true.split()), tuple(tolerated.split()))
 
 
-#: The fifty labels of ESC-50, and clean speech. A label without a true tag is there to be left alone.
+#: The fifty labels of ESC-50, and clean speech. Where there is no true tag, none may be reported.
 LABELS: Final = {
     "airplane": _meaning("Aircraft_noise", "Engine"),
     "breathing": _meaning("Breathing", "Snore"),
@@ -85,7 +85,7 @@ LABELS: Final = {
     "wind": _meaning("Wind_noise"),
 }
 
-#: Labels of ESC-10, the ten classes that are named by their mean tag score, and the tag of each.
+#: The tag of each label of ESC-10, whose ten classes are named by the highest mean tag score.
 TEN: Final = {
     "chainsaw": "Chainsaw",
     "clock_tick": "Clock_tick",

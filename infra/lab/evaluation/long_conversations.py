@@ -1,9 +1,9 @@
-"""Synthetic conversations of minutes: readers of a few seconds each come back, and never sound quite the same.
+"""Synthetic conversations of several minutes, in which each turn of a reader sounds a little different.
 
-One utterance of a reader is all there is, so turns are parts of it that may overlap. What a voice varies in minutes is
-made: each turn is up to `SPEED_PERCENT` faster or slower, which moves pitch and formants, `TURN_DB` (one sigma) louder
-or softer, and turned to or from the microphone, a curve of `CURVE_DB` (one sigma). In every other conversation each
-speaker has a place of its own in a room, with noise. Words come again, and moods do not: a real voice varies otherwise.
+There is one utterance of each reader, so turns are parts of it that may overlap. The variation of a real voice is
+simulated: each turn is up to `SPEED_PERCENT` faster or slower, which moves pitch and formants, `TURN_DB` (one sigma)
+louder or softer, and filtered by a curve of `CURVE_DB` (one sigma) like a head that turns. In every other conversation
+each speaker has a place in a room, with noise. Unlike real talk, words recur and moods do not change.
 """
 
 from __future__ import annotations
@@ -21,36 +21,40 @@ from infra.lab.evaluation.conversations import (
     PAUSE_S,
     Conversation,
     Doubles,
-    at_level,
-    cast,
-    faded,
-    recorded,
+    fade_ends,
+    finish_conversation,
+    scale_to_level,
+    select_readers,
 )
 from infra.lab.evaluation.utterances import Utterance, at_speed
 from streams.voice.activity import SileroDetector
 from streams.voice.diarization import DiarizationTurn
 from streams.voice.speech_segments import RATE, SpeechSegment
 
-#: Lengths of turns; as many between 1 and 3 s as between 3 and 9 s.
+#: Lengths of turns, log-uniform: as many between 1 and 3 s as between 3 and 9 s.
 TURN_S: Final = (1.0, 9.0)
 SPEED_PERCENT: Final = 1
 TURN_DB: Final = 2.0
 CURVE_DB: Final = 1.5
 #: Points of the curve, at equal distances in octaves from 50 Hz on.
 CURVE_POINTS: Final = 6
-#: Dirichlet's parameter of who talks how much: at 2, the most talkative of four says some five times as much as the
-#: most silent.
+#: Dirichlet's parameter for the shares of speakers: at 2, the most talkative of four says about five times as much as
+#: the most silent.
 SHARES: Final = 2.0
 
 
-class Long:
-    """Makes conversations of some readers."""
+class LongConversationMaker:
+    """Makes long conversations of a group of readers."""
 
     def __init__(self, utterances: Sequence[Utterance], activity: SileroDetector) -> None:
-        """Cast those who say enough; see `conversations.cast`."""
-        self._voices = [samples.astype(np.float64) for samples in cast(utterances, 1)]
+        """Take the readers with at least `conversations.SHORTEST_S` of speech.
+
+        Raises:
+            ValueError: there is none.
+        """
+        self._voices = [samples.astype(np.float64) for samples in select_readers(utterances, 1)]
         self._activity = activity
-        self._heard: dict[int, list[SpeechSegment]] = {}
+        self._speech: dict[int, list[SpeechSegment]] = {}
 
     def make(self, minutes: float, speakers: int, number: int, seed: int = 0) -> Conversation:
         """Return a conversation of that many of the readers; those with odd numbers are held in a room with noise.
@@ -64,18 +68,18 @@ class Long:
             raise ValueError(f"{len(self._voices)} speakers have said enough, expected {speakers}")
         rng = np.random.default_rng((seed, number, speakers, round(60 * minutes)))
         chosen = rng.choice(len(self._voices), speakers, replace=False).tolist()
-        for index in set(chosen) - self._heard.keys():
-            self._heard[index] = list(self._activity.segments([self._voices[index].astype(np.float32)]))
+        for index in set(chosen) - self._speech.keys():
+            self._speech[index] = list(self._activity.segments([self._voices[index].astype(np.float32)]))
         noisy = number % 2 == 1
-        voices = [self._placed(self._voices[index], rng, noisy=noisy) for index in chosen]
-        return _conversation(voices, [self._heard[index] for index in chosen], 60 * minutes, rng, noisy=noisy)
+        voices = [self._place_in_room(self._voices[index], rng, noisy=noisy) for index in chosen]
+        return _conversation(voices, [self._speech[index] for index in chosen], 60 * minutes, rng, noisy=noisy)
 
-    def _placed(self, voice: Doubles, rng: np.random.Generator, *, noisy: bool) -> Doubles:
+    def _place_in_room(self, voice: Doubles, rng: np.random.Generator, *, noisy: bool) -> Doubles:
         if noisy:
             echo = room(RATE, rng)
             size = 1 << (len(voice) + len(echo) - 1).bit_length()
             voice = np.fft.irfft(np.fft.rfft(voice, size) * np.fft.rfft(echo, size), size)[: len(voice)]
-        return at_level(voice, rng.uniform(*LEVEL_DB))
+        return scale_to_level(voice, rng.uniform(*LEVEL_DB))
 
 
 def _conversation(
@@ -92,11 +96,11 @@ def _conversation(
     turns: list[DiarizationTurn] = []
     at = rng.uniform(*PAUSE_S)
     while at < seconds:
-        speaker = _next(shares, spans, rng)
+        speaker = _next_speaker(shares, spans, rng)
         length = min(float(np.exp(rng.uniform(*np.log(TURN_S)))), len(voices[speaker]) / RATE)
         first = rng.uniform(0.0, len(voices[speaker]) / RATE - length)
         percent = int(rng.integers(100 - SPEED_PERCENT, 101 + SPEED_PERCENT))
-        piece = _varied(voices[speaker][round(first * RATE) : round((first + length) * RATE)], percent, rng)
+        piece = _vary(voices[speaker][round(first * RATE) : round((first + length) * RATE)], percent, rng)
         start = round(at * RATE)
         samples[start : start + len(piece)] += piece
         spans.append(DiarizationTurn(at, at + len(piece) / RATE, speaker))
@@ -107,11 +111,11 @@ def _conversation(
         overlap = rng.uniform() < OVERLAPPING and len(voices) > 1
         at += len(piece) / RATE + (-rng.uniform(*OVERLAP_S) if overlap else rng.uniform(*PAUSE_S))
     samples = samples[: round((spans[-1].end_s + 0.5) * RATE)]
-    return recorded(samples, turns, spans, rng, noisy=noisy)
+    return finish_conversation(samples, turns, spans, rng, noisy=noisy)
 
 
-def _next(shares: Doubles, spans: Sequence[DiarizationTurn], rng: np.random.Generator) -> int:
-    """Return who talks next: each once, in order, then by the shares another than the last one, if there is."""
+def _next_speaker(shares: Doubles, spans: Sequence[DiarizationTurn], rng: np.random.Generator) -> int:
+    """Return the next speaker: first each one once in order, then at random by share, never the last one again."""
     if len(spans) < len(shares):
         return len(spans)
     others = shares.copy()
@@ -120,11 +124,11 @@ def _next(shares: Doubles, spans: Sequence[DiarizationTurn], rng: np.random.Gene
     return int(rng.choice(len(shares), p=others / others.sum()))
 
 
-def _varied(piece: Doubles, percent: int, rng: np.random.Generator) -> Doubles:
+def _vary(piece: Doubles, percent: int, rng: np.random.Generator) -> Doubles:
     moved = at_speed(piece.astype(np.float32), percent).astype(np.float64)
     octaves = np.log2(np.maximum(np.fft.rfftfreq(len(moved), 1.0 / RATE), 50.0) / 50.0)
     points = np.linspace(0.0, octaves[-1], CURVE_POINTS)
     decibels = (
         np.interp(octaves, points, CURVE_DB * rng.standard_normal(CURVE_POINTS)) + TURN_DB * rng.standard_normal()
     )
-    return faded(np.fft.irfft(np.fft.rfft(moved) * 10.0 ** (decibels / 20.0), len(moved)))
+    return fade_ends(np.fft.irfft(np.fft.rfft(moved) * 10.0 ** (decibels / 20.0), len(moved)))

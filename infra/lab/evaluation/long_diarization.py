@@ -1,12 +1,12 @@
-"""Judges diarization on conversations of minutes, by their length and by how many talk.
+"""Evaluates diarization on long conversations, by their length and number of speakers.
 
     python -m infra.lab.evaluation.long_diarization --data DATA --folds DIR [--minutes 1,3,5,10]
         [--speakers 1,2,3,4,6]
 
 DIR holds a folder for each fold with a model and `speakers.txt`, the readers left out, as `infra.lab.training.speaker`
-writes them. Of each length and number every fold gives two conversations, see `long_conversations`. Prints for each the
-error rate without a collar, how many speakers were found in the mean, and in how many conversations that was right. A
-core takes about a second for a minute.
+writes them. Every fold gives two conversations of each length and number of speakers. For each pair it prints the error
+rate without a collar, the mean number of speakers found, and in how many conversations that number was right. A minute
+of conversation takes about a second on one core.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Final
 import msgspec
 
 from infra.lab.evaluation import utterances
-from infra.lab.evaluation.diarization import Errors, errors
-from infra.lab.evaluation.long_conversations import Long
+from infra.lab.evaluation.diarization import DiarizationErrors, diarization_errors
+from infra.lab.evaluation.long_conversations import LongConversationMaker
 from streams.voice.activity import SileroDetector, bundled_detector
 from streams.voice.diarization import diarize
 from streams.voice.speaker_engine import OnnxSpeakerEngine, SpeakerEngine
@@ -33,9 +33,9 @@ CONVERSATIONS: Final = 2
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """What was found in conversations of one length and number of speakers."""
+    """Sums over the conversations of one length and number of speakers."""
 
-    errors: Errors = Errors()
+    errors: DiarizationErrors = DiarizationErrors()
     found: int = 0
     right: int = 0
     conversations: int = 0
@@ -49,10 +49,14 @@ class Cell(msgspec.Struct, frozen=True):
         )
 
 
-def judged(
-    engine: SpeakerEngine, activity: SileroDetector, makes: Long, cells: Sequence[tuple[float, int]], seed: int
+def evaluate_cells(
+    engine: SpeakerEngine,
+    activity: SileroDetector,
+    makes: LongConversationMaker,
+    cells: Sequence[tuple[float, int]],
+    seed: int,
 ) -> dict[tuple[float, int], Cell]:
-    """Judge a model by its own settings on conversations of (minutes, speakers).
+    """Evaluate a model with its own settings on conversations of each (minutes, speakers).
 
     Raises:
         EngineError: a model failed, or has no settings.
@@ -64,12 +68,12 @@ def judged(
             talk = makes.make(minutes, speakers, number, seed)
             turns = diarize([talk.samples], engine, activity)
             count = len({turn.speaker for turn in turns})
-            result[minutes, speakers] += Cell(errors(talk.turns, turns), count, int(count == speakers), 1)
+            result[minutes, speakers] += Cell(diarization_errors(talk.turns, turns), count, int(count == speakers), 1)
     return result
 
 
 def table(cells: Mapping[tuple[float, int], Cell]) -> str:
-    """Return lines of lengths, columns of numbers of speakers, and all together last."""
+    """Return a table: a line for each length, a column for each number of speakers, totals last."""
     lengths, numbers = (sorted(set(axis)) for axis in zip(*cells, strict=True))
     lines = ["speakers" + "".join(f"{number:>21}" for number in (*numbers, "all"))]
     for length in (*lengths, None):
@@ -108,8 +112,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ]
         for seed, path in enumerate(sorted(options.folds.glob("*/speakers.txt"))):
             readers = utterances.read(options.data / "speech", path.read_text().split())
-            makes = Long(readers, bundled_detector())
-            for key, cell in judged(OnnxSpeakerEngine(path.parent), bundled_detector(), makes, lengths, seed).items():
+            makes = LongConversationMaker(readers, bundled_detector())
+            for key, cell in evaluate_cells(
+                OnnxSpeakerEngine(path.parent), bundled_detector(), makes, lengths, seed
+            ).items():
                 whole[key] += cell
     except (OSError, ValueError, EarshotError) as error:
         print(f"infra.lab.evaluation.long_diarization: {error}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""A model's manifest and its table of tags, written as the scripts that make models write them."""
+"""Writes a model's manifest and its table of tags."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def write(directory: Path, manifest: AnyManifest) -> None:
 
 
 def write_tags(directory: Path, manifest: Manifest) -> None:
-    """Write the table of tags that a converter reads, with the manifest's classes and points.
+    """Write tags.csv, which converters read, with the classes and points of the manifest.
 
-    A tag with a head keeps its row: the table is of the model without heads.
+    A tag with a head keeps its old row, because the table describes the model without heads.
     """
     before = {}
     if (directory / TAGS).is_file():

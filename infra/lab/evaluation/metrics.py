@@ -1,10 +1,10 @@
-"""Figures of detections: what was found, what was missed, and what was reported that was not there.
+"""Figures of detections: hits, misses and false events.
 
 A detection is a bool[windows, tags] array, `on`: the tag is reported in the window. The windows of all recordings lie
-one after the other; `Truth.recording` says whose they are. An event is a longest run of windows of one recording in
-which a tag is reported. Truth has two sides: where a tag ought to be reported (`true`) and where reporting it is no
-fault (`allowed`); a tag may be tolerated without being asked for. A false event is a longest run of windows in which a
-tag is reported and not allowed.
+one after the other; `Truth.recording` has the recording of each. An event is a longest run of windows of one recording
+in which a tag is reported. Truth has two parts: where a tag ought to be reported (`true`) and where reporting it is no
+fault (`allowed`, which includes `true`). A false event is a longest run of windows in which a tag is reported and not
+allowed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Doubles = npt.NDArray[np.float64]
 
 
 class Truth(msgspec.Struct, frozen=True):
-    """What is known of some recordings, window by window."""
+    """The truth about some recordings, window by window."""
 
     #: Which recording each window is of, ascending: intp[windows].
     recording: Indices
@@ -27,16 +27,16 @@ class Truth(msgspec.Struct, frozen=True):
     true: Bools
     allowed: Bools
     #: There is something to hear in the window: bool[windows].
-    heard: Bools
+    audible: Bools
     #: Length of all recordings.
     minutes: float
 
-    def part(self, windows: Bools, minutes: float) -> Truth:
-        """Return what is known of whole recordings alone, whose windows are given: bool[windows]."""
-        return Truth(self.recording[windows], self.true[windows], self.allowed[windows], self.heard[windows], minutes)
+    def subset(self, windows: Bools, minutes: float) -> Truth:
+        """Return the truth of some recordings; `windows`, bool[windows], selects whole recordings."""
+        return Truth(self.recording[windows], self.true[windows], self.allowed[windows], self.audible[windows], minutes)
 
 
-class Figures(msgspec.Struct, frozen=True):
+class DetectionFigures(msgspec.Struct, frozen=True):
     """Shares are 0..1; NaN where there is nothing to count."""
 
     #: Of recordings with a true tag: one of them is reported somewhere where it is true.
@@ -49,21 +49,21 @@ class Figures(msgspec.Struct, frozen=True):
     false_windows: float
 
 
-def figures(on: Bools, truth: Truth) -> Figures:
+def figures(on: Bools, truth: Truth) -> DetectionFigures:
     """Return the figures over all tags together."""
     hit: Bools = np.any(on & truth.true, axis=1)
     positive: Bools = np.any(truth.true, axis=1)
     wrong: Bools = np.any(on & ~truth.allowed, axis=1)
-    return Figures(
-        clip_recall=_share(_by_recording(hit, truth.recording)[_by_recording(positive, truth.recording)]),
-        window_recall=_share(hit[positive & truth.heard]),
+    return DetectionFigures(
+        clip_recall=_share(_any_by_recording(hit, truth.recording)[_any_by_recording(positive, truth.recording)]),
+        window_recall=_share(hit[positive & truth.audible]),
         false_events_per_minute=float(false_events(on, truth).sum()) / truth.minutes,
         false_windows=_share(wrong),
     )
 
 
-def clips_found(on: Bools, truth: Truth) -> tuple[Indices, Indices]:
-    """Return for each tag (recordings in which it is reported where true, recordings that have it): intp[tags]."""
+def count_clips_found(on: Bools, truth: Truth) -> tuple[Indices, Indices]:
+    """Return (recordings of each tag in which it is reported where true, recordings that have it): intp[tags] each."""
     starts = _starts(truth.recording)
     hits = np.logical_or.reduceat(on & truth.true, starts, axis=0).sum(axis=0)
     return hits, np.logical_or.reduceat(truth.true, starts, axis=0).sum(axis=0)
@@ -71,30 +71,30 @@ def clips_found(on: Bools, truth: Truth) -> tuple[Indices, Indices]:
 
 def false_events(on: Bools, truth: Truth) -> Indices:
     """Return the number of false events of each tag: intp[tags]."""
-    counts: Indices = beginnings(on & ~truth.allowed, truth.recording).sum(axis=0)
+    counts: Indices = event_starts(on & ~truth.allowed, truth.recording).sum(axis=0)
     return counts
 
 
 def false_events_from(scores: Doubles, allowed: Bools, recording: Indices, points: Doubles) -> Indices:
-    """Return how many false events one tag has when it is reported from each of some points on: intp[points].
+    """Return the number of false events of one tag at each of some operating points: intp[points].
 
     Args:
         scores, allowed: Of the tag, float64[windows] and bool[windows].
-        recording: Whose the windows are, ascending: intp[windows].
+        recording: The recording of each window, ascending: intp[windows].
         points: float64[points].
     """
     # A window begins an event when it reaches the point and the one before does not: all that do, less the pairs.
     false = np.where(allowed, -np.inf, scores)
     pairs = np.minimum(false[1:], false[:-1])[recording[1:] == recording[:-1]]
-    return _reaching(false, points) - _reaching(pairs, points)
+    return _count_reaching(false, points) - _count_reaching(pairs, points)
 
 
-def _reaching(scores: Doubles, points: Doubles) -> Indices:
+def _count_reaching(scores: Doubles, points: Doubles) -> Indices:
     return len(scores) - np.searchsorted(np.sort(scores), points)
 
 
-def beginnings(on: Bools, recording: Indices) -> Bools:
-    """Return where events begin: the tag is reported, and not in the window before."""
+def event_starts(on: Bools, recording: Indices) -> Bools:
+    """Return where events begin: the tag is reported in the window, and not in the one before."""
     before = np.zeros_like(on)
     before[1:] = on[:-1]
     before[_starts(recording)] = False
@@ -118,7 +118,7 @@ def naming_accuracy(scores: Doubles, recording: Indices, right: Indices) -> floa
 
     Args:
         scores: float64[windows, columns].
-        recording: Whose the windows are, ascending: intp[windows].
+        recording: The recording of each window, ascending: intp[windows].
         right: The column of each recording: intp[recordings].
     """
     starts = _starts(recording)
@@ -135,13 +135,13 @@ def average_precision(scores: Doubles, positive: Bools) -> float:
     return float(((reported & positive[:, None]).sum(axis=0) / reported.sum(axis=0)).mean())
 
 
-def _by_recording(windows: Bools, recording: Indices) -> Bools:
+def _any_by_recording(windows: Bools, recording: Indices) -> Bools:
     any_window: Bools = np.logical_or.reduceat(windows, _starts(recording))
     return any_window
 
 
 def _starts(recording: Indices) -> Indices:
-    """First window of each recording."""
+    """Return the first window of each recording."""
     return np.flatnonzero(np.append(True, recording[1:] != recording[:-1]))
 
 

@@ -1,4 +1,4 @@
-"""Recordings with known labels: those of a folder with a CSV, and those that the bundled models are measured on."""
+"""Labelled recordings: those of a folder with a CSV, and those that bundled models are measured on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Row = Mapping[str, str]
 
 
 class Span(msgspec.Struct, frozen=True):
-    """What is heard from `start` to `end`, in seconds from the beginning of the recording."""
+    """A sound from `start` to `end`, in seconds from the beginning of the recording."""
 
     meaning: Meaning
     start: float = 0.0
@@ -30,7 +30,7 @@ class Span(msgspec.Struct, frozen=True):
 
 
 class Recording(msgspec.Struct, frozen=True):
-    """A file, or samples made of several, and all that is heard in it."""
+    """A file, or samples made of several files, with all sounds in it."""
 
     name: str
     label: str
@@ -54,14 +54,14 @@ class Recording(msgspec.Struct, frozen=True):
             raise AudioError(error.strerror or str(error)) from error
 
 
-class Skipped(msgspec.Struct, frozen=True):
+class SkippedRecording(msgspec.Struct, frozen=True):
     """A recording that is not counted, and why."""
 
     name: str
     cause: str
 
 
-def sounds(data: Path) -> list[Recording]:
+def sound_clips(data: Path) -> list[Recording]:
     """Return the labelled clips in a data directory, `sound/clips.csv`.
 
     Raises:
@@ -76,11 +76,11 @@ def sounds(data: Path) -> list[Recording]:
             source=row["src"],
             fold=row["fold"],
         )
-        for row in rows(data / "sound" / "clips.csv", ("file", "label", "src", "fold"))
+        for row in read_rows(data / "sound" / "clips.csv", ("file", "label", "src", "fold"))
     ]
 
 
-def speech(data: Path) -> list[Recording]:
+def speech_utterances(data: Path) -> list[Recording]:
     """Return the utterances of clean speech in a data directory, `speech/utterances.csv`.
 
     Raises:
@@ -94,28 +94,30 @@ def speech(data: Path) -> list[Recording]:
             audio=data / "speech" / f"{row['file']}.ogg",
             source=row["speaker"],
         )
-        for row in rows(data / "speech" / "utterances.csv", ("file", "speaker"))
+        for row in read_rows(data / "speech" / "utterances.csv", ("file", "speaker"))
     ]
 
 
-def folder(directory: Path, table: Path, meanings: Mapping[str, Meaning]) -> tuple[list[Recording], list[Skipped]]:
-    """Return the recordings that a CSV names, files relative to a directory, and those that cannot be counted.
+def read_folder(
+    directory: Path, table: Path, meanings: Mapping[str, Meaning]
+) -> tuple[list[Recording], list[SkippedRecording]]:
+    """Return the recordings that a CSV names, files relative to a directory, and those that are left out.
 
     The columns are `file` and `label`, and may be `start` and `end` (seconds), `fold` and `source`. A file with several
-    rows has all their labels. An empty label stands for background: whatever is reported there is false. A file with a
-    label that has no meaning is left out, because nobody can say what is false in it.
+    rows has all their labels. An empty label stands for background, where every tag is false. A file with a label that
+    has no meaning is left out, because it is unknown what is false in it.
 
     Raises:
         BadRequest: the table cannot be read; the message names the line.
     """
     by_file: dict[str, list[Row]] = {}
-    for row in rows(table, ("file", "label")):
+    for row in read_rows(table, ("file", "label")):
         by_file.setdefault(row["file"], []).append(row)
     recordings, skipped = [], []
     for file, rows_of_file in by_file.items():
         unknown = sorted({row["label"] for row in rows_of_file} - meanings.keys() - {""})
         if unknown:
-            skipped.append(Skipped(file, f"unknown label {', '.join(unknown)}"))
+            skipped.append(SkippedRecording(file, f"unknown label {', '.join(unknown)}"))
             continue
         spans = [Span(meanings[row["label"]], *_times(table, row)) for row in rows_of_file if row["label"]]
         first = rows_of_file[0]
@@ -133,7 +135,7 @@ def folder(directory: Path, table: Path, meanings: Mapping[str, Meaning]) -> tup
 
 
 def halves(recordings: Sequence[Recording]) -> tuple[list[Recording], list[Recording]]:
-    """Return the recordings in two parts with no source in common, of each label as many sources as can be."""
+    """Return the recordings in two parts with no source in common; the sources of each label are divided evenly."""
     second: set[str] = set()
     earlier: set[str] = set()
     for label in sorted({recording.label for recording in recordings}):
@@ -146,8 +148,8 @@ def halves(recordings: Sequence[Recording]) -> tuple[list[Recording], list[Recor
     )
 
 
-def meanings(tags: Sequence[ModelTag], table: Path | None = None) -> dict[str, Meaning]:
-    """Return what labels mean to a model: its tags' own names, the labels of ESC-50, and those of a table.
+def label_meanings(tags: Sequence[ModelTag], table: Path | None = None) -> dict[str, Meaning]:
+    """Return the meaning of labels for a model: names of its tags, labels of ESC-50, and labels of a table.
 
     The table is a CSV of `label` and `tags`, and may have `tolerated`: names of tags with spaces between them.
 
@@ -156,7 +158,7 @@ def meanings(tags: Sequence[ModelTag], table: Path | None = None) -> dict[str, M
     """
     names = {tag.name for tag in tags}
     by_label = {**LABELS, **{name: Meaning((name,)) for name in names}}
-    for row in rows(table, ("label", "tags")) if table else ():
+    for row in read_rows(table, ("label", "tags")) if table else ():
         meaning = Meaning(tuple(row["tags"].split()), tuple((row.get("tolerated") or "").split()))
         for name in (*meaning.true, *meaning.tolerated):
             if name not in names:
@@ -165,7 +167,7 @@ def meanings(tags: Sequence[ModelTag], table: Path | None = None) -> dict[str, M
     return by_label
 
 
-def rows(table: Path, columns: Sequence[str]) -> list[Row]:
+def read_rows(table: Path, columns: Sequence[str]) -> list[Row]:
     """Return the rows of a CSV that has at least these columns.
 
     Raises:

@@ -1,8 +1,8 @@
-"""Long everyday scenes made of labelled clips: a background that goes on, sounds that come and go, talk, quiet.
+"""Long everyday scenes made of labelled clips: a steady background, events, some speech, and quiet.
 
-Clips of five seconds end where their sound ends. A microphone in a house hears minutes in which little happens, and
-there a tag that comes up once in a hundred windows is a nuisance. So each scene is some minutes of one or two
-backgrounds, faintly, with a few events upon them, a stretch of speech, and a stretch of nothing but noise or mains hum.
+A clip of five seconds ends with its sound. A microphone in a house picks up minutes in which little happens, and there
+a false tag in one window of a hundred is a nuisance. So each scene has three minutes of faint background with a few
+events, some speech, and a part with only noise and mains hum.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ RATE: Final = 16_000
 #: Length of a scene, and of each of its parts.
 SECONDS: Final = 180
 PART: Final = 30
-#: Level of what goes on and of what comes up, dB of full scale, mean power over its loud part.
+#: Levels of background and events: mean power of their loud part, dB of full scale.
 BACKGROUND_DB: Final = (-45.0, -28.0)
 EVENT_DB: Final = (-32.0, -16.0)
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """Where a microphone is: labels of what goes on there, and of what happens."""
+    """A place: the labels of its background and of its events."""
 
     name: str
     background: tuple[str, ...]
@@ -56,7 +56,7 @@ SETTINGS: Final = (
 )
 
 
-def build(sounds: Sequence[Recording], speech: Sequence[Recording]) -> list[Recording]:
+def build_scenes(sounds: Sequence[Recording], speech: Sequence[Recording]) -> list[Recording]:
     """Return a scene for each setting, from clips of `sounds` and utterances of `speech`; the same each time."""
     return [_scene(setting, sounds, speech, np.random.default_rng((SEED, n))) for n, setting in enumerate(SETTINGS)]
 
@@ -67,7 +67,7 @@ def _scene(
     samples = np.zeros(SECONDS * RATE, np.float32)
     spans: list[Span] = []
     # The last part but one is talk over the background, the last has no background: noise, then hum.
-    background = _going_on(setting.background, sounds, random, spans)
+    background = _add_background(setting.background, sounds, random, spans)
     samples[: len(background)] += background
     for part in range(SECONDS // PART - 2):
         clip = _pick(setting.events, sounds, random)
@@ -85,10 +85,10 @@ def _scene(
     )
 
 
-def _going_on(
+def _add_background(
     labels: Sequence[str], sounds: Sequence[Recording], random: np.random.Generator, spans: list[Span]
 ) -> Floats:
-    """Return the background, its clips faded into one another over a second, and note what it is."""
+    """Return the background, its clips fade_ends into one another over a second, and note what it is."""
     length = (SECONDS - PART) * RATE
     samples = np.zeros(length, np.float32)
     level = random.uniform(*BACKGROUND_DB)
@@ -127,7 +127,7 @@ def _at_level(clip: Recording, level: float) -> Floats:
 
 
 def _noise(random: np.random.Generator, length: int) -> Floats:
-    """Return what a quiet microphone gives, -70 dB of full scale."""
+    """Return the noise of a quiet microphone, -70 dB of full scale."""
     noise: Floats = (random.standard_normal(length) * 10.0**-3.5).astype(np.float32)
     return noise
 

@@ -1,4 +1,4 @@
-"""Recordings through a sound model, by the analysis that the service runs: the stored bytes decide."""
+"""Scores recordings with a sound model by the service's own analysis, down to the bytes that it stores."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from infra.lab.evaluation.labels import columns
 from infra.lab.evaluation.metrics import Bools, Doubles, Truth
-from infra.lab.evaluation.recordings import Recording, Skipped
+from infra.lab.evaluation.recordings import Recording, SkippedRecording
 from streams.audio.analysis import Analysis
 from streams.audio.decode import DecodedAudio
 from streams.models.manifest import Manifest
@@ -24,30 +24,30 @@ from topics.scores import STEP, ZERO
 
 #: Threads that the model runs in.
 WORKERS: Final = 2
-#: There is something to hear in a window from this level on: mean power in dB of full scale.
-HEARD_DB: Final = -50.0
+#: Mean power in dB of full scale below which a window counts as silent.
+SILENCE_DB: Final = -50.0
 
-#: Part of a step that a point may lie below a level's, since points are rounded.
+#: Points are rounded, so a point may lie this part of a step below that of its level.
 TOLERANCE: Final = 0.05
 
 Bytes = npt.NDArray[np.uint8]
 Levels = npt.NDArray[np.int16]
 
 
-class Scored(msgspec.Struct, frozen=True):
+class ScoredRecordings(msgspec.Struct, frozen=True):
     """Windows of recordings as the service stores them, and the truth."""
 
     manifest: Manifest
     #: Recordings that were scored, in the order of the windows, and those that were not.
     recordings: tuple[Recording, ...]
-    skipped: tuple[Skipped, ...]
-    #: uint8[windows, tags], see `topics.scores`.
+    skipped: tuple[SkippedRecording, ...]
+    #: Packed scores as the service stores them, uint8[windows, tags]; `topics.scores` has the scale.
     stored: Bytes
     truth: Truth
 
     @property
     def reported(self) -> Bools:
-        """What clients see at sensitivity 0: bool[windows, tags]."""
+        """The detections that clients see at sensitivity 0: bool[windows, tags]."""
         return self.stored >= ZERO
 
     @property
@@ -61,7 +61,7 @@ class Scored(msgspec.Struct, frozen=True):
         return levels
 
     def reported_at(self, points: Sequence[float]) -> Bools:
-        """What clients would see with other operating points: bool[windows, tags]."""
+        """Return the detections that clients would see with other operating points: bool[windows, tags]."""
         return self.levels >= _level(points)
 
     @property
@@ -84,7 +84,7 @@ def point_at(level: int) -> float:
     return round(1.0 / (1.0 + math.exp(-STEP * level)), 4)
 
 
-def score(engine: SoundEngine, recordings: Sequence[Recording], workers: int = WORKERS) -> Scored:
+def score_recordings(engine: SoundEngine, recordings: Sequence[Recording], workers: int = WORKERS) -> ScoredRecordings:
     """Score recordings; those that do not decode are skipped.
 
     Raises:
@@ -95,7 +95,7 @@ def score(engine: SoundEngine, recordings: Sequence[Recording], workers: int = W
     with ThreadPoolExecutor(workers) as pool:
         outcomes = pool.map(lambda recording: _score(engine, recording), recordings)
         for recording, windows in zip(recordings, outcomes, strict=True):
-            if isinstance(windows, Skipped):
+            if isinstance(windows, SkippedRecording):
                 skipped.append(windows)
             else:
                 decoded.append(recording)
@@ -103,7 +103,7 @@ def score(engine: SoundEngine, recordings: Sequence[Recording], workers: int = W
     if not decoded:
         first = f", the first because {skipped[0].cause}" if skipped else ""
         raise BadRequest(f"no recording can be scored{first}")
-    return Scored(
+    return ScoredRecordings(
         manifest=engine.manifest,
         recordings=tuple(decoded),
         skipped=tuple(skipped),
@@ -112,17 +112,17 @@ def score(engine: SoundEngine, recordings: Sequence[Recording], workers: int = W
             recording=np.repeat(np.arange(len(scored)), [len(windows.stored) for windows in scored]),
             true=np.concatenate([windows.true for windows in scored]),
             allowed=np.concatenate([windows.allowed for windows in scored]),
-            heard=np.concatenate([windows.heard for windows in scored]),
+            audible=np.concatenate([windows.audible for windows in scored]),
             minutes=math.fsum(windows.seconds for windows in scored) / 60.0,
         ),
     )
 
 
-def join(parts: Sequence[Scored]) -> Scored:
-    """Return recordings that were scored by one model in parts, as if they had been scored together."""
+def join_scored(parts: Sequence[ScoredRecordings]) -> ScoredRecordings:
+    """Return parts that one model scored as one, in the same order."""
     before = np.cumsum([0, *(len(part.recordings) for part in parts[:-1])])
     truths = [part.truth for part in parts]
-    return Scored(
+    return ScoredRecordings(
         manifest=parts[0].manifest,
         recordings=tuple(recording for part in parts for recording in part.recordings),
         skipped=tuple(skipped for part in parts for skipped in part.skipped),
@@ -131,30 +131,30 @@ def join(parts: Sequence[Scored]) -> Scored:
             recording=np.concatenate([truth.recording + first for truth, first in zip(truths, before, strict=True)]),
             true=np.concatenate([truth.true for truth in truths]),
             allowed=np.concatenate([truth.allowed for truth in truths]),
-            heard=np.concatenate([truth.heard for truth in truths]),
+            audible=np.concatenate([truth.audible for truth in truths]),
             minutes=math.fsum(truth.minutes for truth in truths),
         ),
     )
 
 
-class _Windows(msgspec.Struct, frozen=True):
+class _ScoredWindows(msgspec.Struct, frozen=True):
     stored: Bytes
     true: Bools
     allowed: Bools
-    heard: Bools
+    audible: Bools
     seconds: float
 
 
-def _score(engine: SoundEngine, recording: Recording) -> _Windows | Skipped:
+def _score(engine: SoundEngine, recording: Recording) -> _ScoredWindows | SkippedRecording:
     try:
         pcm = recording.decode()
     except AudioError as error:
-        return Skipped(recording.name, str(error))
+        return SkippedRecording(recording.name, str(error))
     analysis = Analysis(engine, SESSIONS, pcm.rate)
     packed = analysis.feed(pcm.samples).packed + analysis.finish().packed
     stored = np.frombuffer(packed, np.uint8).reshape(-1, len(engine.manifest.tags))
     true, allowed = _truth(engine.manifest, recording, len(stored))
-    return _Windows(stored, true, allowed, _heard(pcm, len(stored)), len(pcm.samples) / pcm.rate)
+    return _ScoredWindows(stored, true, allowed, _audible(pcm, len(stored)), len(pcm.samples) / pcm.rate)
 
 
 def _truth(manifest: Manifest, recording: Recording, windows: int) -> tuple[Bools, Bools]:
@@ -174,10 +174,10 @@ def _truth(manifest: Manifest, recording: Recording, windows: int) -> tuple[Bool
     return true, allowed
 
 
-def _heard(pcm: DecodedAudio, windows: int) -> Bools:
-    """Return in which windows there is something to hear."""
+def _audible(pcm: DecodedAudio, windows: int) -> Bools:
+    """Return which windows are not silent: bool[windows]."""
     power = np.concatenate(([0.0], np.cumsum(np.square(pcm.samples, dtype=np.float64))))
     starts = np.arange(windows) * (pcm.rate * SESSIONS.hop_ms // 1000)
     ends = np.minimum(starts + pcm.rate * SESSIONS.window_ms // 1000, len(pcm.samples))
-    audible: Bools = (power[ends] - power[starts]) / (ends - starts) >= 10.0 ** (HEARD_DB / 10.0)
+    audible: Bools = (power[ends] - power[starts]) / (ends - starts) >= 10.0 ** (SILENCE_DB / 10.0)
     return audible

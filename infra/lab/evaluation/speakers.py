@@ -1,4 +1,4 @@
-"""How well a speaker-embedding model tells readers apart: equal error rates, also through other channels."""
+"""Evaluates speaker verification: equal error rates of a speaker-embedding model, also through other channels."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class SpeakerFigures(msgspec.Struct, frozen=True):
     #: Cosine score at the equal error rate of 4 s pieces, pairs of one channel and of two together.
     threshold: float
     speakers: int
-    #: Pairs of one reader, 4 s and whole; those of two are all others.
+    #: Pairs of one reader, of 4 s pieces and of whole utterances; all other pairs are of two readers.
     pairs_4s: int
     pairs_whole: int
 
 
 def evaluate_speakers(engine: SpeakerEngine, folder: Path, speakers: Iterable[str] | None = None) -> SpeakerFigures:
-    """Judge a model on the utterances in `folder`, of all readers or of some; the same call gives the same figures.
+    """Evaluate a model on the utterances in `folder`, of all readers or of some; repeatable.
 
     Raises:
         AudioError: an utterance does not decode.
@@ -98,15 +98,18 @@ def plain_pairs(vectors: Floats, names: npt.NDArray[np.str_]) -> tuple[Scores, S
 
 
 def cross_pairs(vectors: Floats, others: Floats, names: npt.NDArray[np.str_]) -> tuple[Scores, Scores]:
-    """Return the same of pairs whose second piece is of `others`; a piece is not paired with itself."""
+    """Return the cosines (of pairs of one speaker, of pairs of two) between `vectors` and `others`, float32[n, d] each.
+
+    Row i of both is the same piece, which is not paired with itself.
+    """
     scores, same = vectors @ others.T, names[:, np.newaxis] == names
     return scores[same & ~np.eye(len(names), dtype=bool)], scores[~same]
 
 
 def equal_error(same: Scores, different: Scores) -> tuple[float, float]:
-    """Return (rate in 0..1, score): where the share of `same` below the score is that of `different` at or above it.
+    """Return (rate in 0..1, score) at which the share of `same` below the score equals that of `different` from it on.
 
-    Where no score gives equal shares, the score with the least difference and the mean of its two shares.
+    Where no score gives equal shares, it is the score with the least difference and the mean of its two shares.
 
     Raises:
         ValueError: one of them is empty.

@@ -1,4 +1,4 @@
-"""Evaluations as tables for people."""
+"""Prints evaluations as tables."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from infra.lab.evaluation import card
-from infra.lab.evaluation.metrics import Figures
-from infra.lab.evaluation.report import Line, Report
+from infra.lab.evaluation.metrics import DetectionFigures
+from infra.lab.evaluation.report import EvaluationReport, MaterialFigures
 
 #: Names of skipped recordings that are printed; the rest are counted.
 NAMED: Final = 20
@@ -21,7 +21,7 @@ and windows, with a tag that is not there; median of three: after a median over 
 """
 
 
-def show(report: Report, console: Console) -> None:
+def print_report(report: EvaluationReport, console: Console) -> None:
     """Print a report: its lines, its tags, its figures, and what was skipped."""
     console.print(Text(f"\n{report.model}", style="bold"))
     if report.seen:
@@ -49,11 +49,11 @@ def _figures(heading: str, figures: dict[str, float]) -> Table:
     table = Table(heading, box=None, pad_edge=False)
     table.add_column("", justify="right")
     for name, value in figures.items():
-        table.add_row(card.title(name), card.text(name, value))
+        table.add_row(card.figure_title(name), card.format_figure(name, value))
     return table
 
 
-def _lines(lines: tuple[Line, ...]) -> Table:
+def _lines(lines: tuple[MaterialFigures, ...]) -> Table:
     table = Table("recordings", box=None, pad_edge=False)
     for name in ("n", "minutes", "found", "windows", "false/min", "false windows"):
         table.add_column(name, justify="right")
@@ -63,13 +63,13 @@ def _lines(lines: tuple[Line, ...]) -> Table:
     return table
 
 
-def _cells(figures: Figures) -> list[str]:
+def _cells(figures: DetectionFigures) -> list[str]:
     shares = (figures.clip_recall, figures.window_recall, figures.false_windows)
     recall, windows, false = ("-" if share != share else f"{share:.1%}" for share in shares)
     return [recall, windows, f"{figures.false_events_per_minute:.2f}", false]
 
 
-def _tags(report: Report) -> Table:
+def _tags(report: EvaluationReport) -> Table:
     table = Table("tag", box=None, pad_edge=False)
     for name in ("point", "rests on clips", "found", "of", "false events"):
         table.add_column(name, justify="right")

@@ -1,4 +1,4 @@
-"""LibriSpeech utterances for training and judging speaker embeddings: one utterance of each reader."""
+"""LibriSpeech utterances for training and evaluating speaker embeddings: one utterance of each reader."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SAMPLE_RATE: Final = 16_000
 
 
 class Utterance(msgspec.Struct, frozen=True):
-    """What one reader said: float32[n] in -1..1 at SAMPLE_RATE."""
+    """An utterance of one reader: float32[n] in -1..1 at SAMPLE_RATE."""
 
     speaker: str
     sex: str
@@ -54,14 +54,14 @@ def _samples(path: Path) -> Floats:
 
 
 def at_speed(samples: Floats, percent: int) -> Floats:
-    """Return what a recording sounds like played at `percent` of its speed: pitch and formants move with it."""
+    """Return samples played at `percent` of their speed, which also moves pitch and formants."""
     if percent == 100:
         return samples
     return resample(samples, SAMPLE_RATE * percent // 100, SAMPLE_RATE)
 
 
 def folds(speakers: Iterable[str], count: int, seed: int = 0) -> list[list[str]]:
-    """Split readers into `count` groups at random, of sizes that differ by one at most, each group sorted."""
+    """Split readers at random into `count` sorted groups whose sizes differ by at most one."""
     names = np.array(sorted(set(speakers)))
     order = np.random.default_rng(seed).permutation(len(names))
     return [sorted(names[order[start::count]].tolist()) for start in range(count)]

@@ -1,4 +1,4 @@
-"""What the models of voices are worth: who speaks, who speaks when, and whether anybody does."""
+"""Evaluates voice models: identification, diarization, and voice activity."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import msgspec
 
 from infra.lab.evaluation import recordings, utterances
 from infra.lab.evaluation.activity import evaluate_activity
-from infra.lab.evaluation.conversations import conversations
-from infra.lab.evaluation.diarization import Errors, errors
-from infra.lab.evaluation.identification import evaluate_identification, figures
-from infra.lab.evaluation.report import OURS, Report
+from infra.lab.evaluation.conversations import make_conversations
+from infra.lab.evaluation.diarization import DiarizationErrors, diarization_errors
+from infra.lab.evaluation.identification import evaluate_identification, identification_figures
+from infra.lab.evaluation.report import OURS, EvaluationReport
 from infra.lab.evaluation.speakers import evaluate_speakers
 from streams.voice import activity
 from streams.voice.diarization import diarize
@@ -22,7 +22,7 @@ from streams.voice.speaker_engine import SpeakerEngine
 CONVERSATIONS: Final = 12
 
 
-def of_speakers(engine: SpeakerEngine, data: Path) -> Report:
+def evaluate_speaker_model(engine: SpeakerEngine, data: Path) -> EvaluationReport:
     """Measure a speaker-embedding model on the utterances of a data directory, and on conversations made of them.
 
     Raises:
@@ -32,10 +32,12 @@ def of_speakers(engine: SpeakerEngine, data: Path) -> Report:
     rates = msgspec.structs.asdict(evaluate_speakers(engine, data / "speech"))
     measured = {name: value for name, value in rates.items() if name.startswith("eer_")}
     manifest = engine.manifest
-    measured |= figures(*evaluate_identification(engine, data / "speech"), manifest.identification_settings.threshold)
+    measured |= identification_figures(
+        *evaluate_identification(engine, data / "speech"), manifest.identification_settings.threshold
+    )
     if manifest.diarization is not None:
         measured["diarization_error"] = diarization_error(engine, data)
-    return Report(
+    return EvaluationReport(
         model=manifest.model_id,
         lines=(),
         tags=(),
@@ -48,23 +50,25 @@ def of_speakers(engine: SpeakerEngine, data: Path) -> Report:
 def diarization_error(engine: SpeakerEngine, data: Path) -> float:
     """Return the diarization error rate on conversations of readers, their number unknown, without a collar."""
     network = activity.bundled_detector()
-    total = Errors()
-    for conversation in conversations(utterances.read(data / "speech"), network, CONVERSATIONS):
-        total += errors(conversation.turns, diarize([conversation.samples], engine, network))
+    total = DiarizationErrors()
+    for conversation in make_conversations(utterances.read(data / "speech"), network, CONVERSATIONS):
+        total += diarization_errors(conversation.turns, diarize([conversation.samples], engine, network))
     return total.rate
 
 
-def of_activity(data: Path) -> Report:
+def evaluate_voice_activity(data: Path) -> EvaluationReport:
     """Measure voice activity on the clean speech and the clips of a data directory.
 
     Raises:
         BadRequest: the recordings are not there.
-        EngineError: the network cannot be had, or failed.
+        EngineError: the network is missing or failed.
     """
-    shares = evaluate_activity(activity.bundled_detector(), [*recordings.sounds(data), *recordings.speech(data)])
+    shares = evaluate_activity(
+        activity.bundled_detector(), [*recordings.sound_clips(data), *recordings.speech_utterances(data)]
+    )
     measured = {
         "activity_on_speech": shares.speech,
         "activity_on_sounds": shares.sounds,
         "activity_real_time_ratio": shares.real_time,
     }
-    return Report(model="voice activity", lines=(), tags=(), figures={}, measured=measured)
+    return EvaluationReport(model="voice activity", lines=(), tags=(), figures={}, measured=measured)

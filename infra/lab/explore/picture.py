@@ -15,7 +15,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MultipleLocator
 
-from infra.lab.explore.hearing import Bytes, Heard
+from infra.lab.explore.section import AnalysedSection, Bytes
 from infra.lab.explore.table import SENSITIVITIES
 from topics.geometry import SESSIONS
 from topics.scores import STEP, ZERO, threshold
@@ -37,7 +37,7 @@ LEFT, RIGHT, BAR_LEFT, BAR_WIDTH = 2.25, 9.25, 10.0, 0.16
 Doubles = npt.NDArray[np.float64]
 
 
-def save(hearing: Heard, columns: Sequence[int], sensitivity: int, title: str, path: Path) -> None:
+def save(hearing: AnalysedSection, columns: Sequence[int], sensitivity: int, title: str, path: Path) -> None:
     """Draw the tags of some columns and write a PNG or SVG, as the ending of `path` says.
 
     The same arguments give the same bytes with the same matplotlib.
@@ -58,7 +58,7 @@ def save(hearing: Heard, columns: Sequence[int], sensitivity: int, title: str, p
         figure.savefig(path, dpi=160, metadata={"Date": None} if path.suffix == ".svg" else {"Software": None})
 
 
-def _figure(hearing: Heard, columns: Sequence[int], sensitivity: int, title: str) -> Figure:
+def _figure(hearing: AnalysedSection, columns: Sequence[int], sensitivity: int, title: str) -> Figure:
     rows = ROW * max(3, len(columns))
     height = TOP + SPECTROGRAM + GAP + rows + BOTTOM
     figure = Figure((WIDTH, height), facecolor="white")
@@ -88,7 +88,7 @@ def _figure(hearing: Heard, columns: Sequence[int], sensitivity: int, title: str
     return figure
 
 
-def _draw_spectrogram(axes: Axes, hearing: Heard) -> None:
+def _draw_spectrogram(axes: Axes, hearing: AnalysedSection) -> None:
     # One mel is one step up: the picture is linear in bands, and only its ticks know of Hz.
     low, high = np.percentile(hearing.spectrogram, (5, 99.7))
     axes.set_facecolor("black")
@@ -112,7 +112,7 @@ def _mel(hertz: float) -> float:
     return float(np.log1p(hertz / 700.0))
 
 
-def _draw_tags(axes: Axes, hearing: Heard, columns: Sequence[int], sensitivity: int) -> None:
+def _draw_tags(axes: Axes, hearing: AnalysedSection, columns: Sequence[int], sensitivity: int) -> None:
     cells, cell_seconds = heat(hearing.stored[:, columns])
     probabilities = 1.0 / (1.0 + np.exp(-STEP * (cells - float(ZERO) + 0.5)))
     axes.imshow(

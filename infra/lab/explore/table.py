@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from infra.lab.explore.hearing import Heard
+from infra.lab.explore.section import AnalysedSection
 from topics.errors import BadRequest
 from topics.scores import probability, threshold
 
@@ -17,7 +17,7 @@ from topics.scores import probability, threshold
 SENSITIVITIES: Final = (2, 1, 0, -1, -2)
 
 
-class Line(msgspec.Struct, frozen=True):
+class TagSummary(msgspec.Struct, frozen=True):
     """A tag in a recording."""
 
     tag: str
@@ -29,7 +29,7 @@ class Line(msgspec.Struct, frozen=True):
     reported_at: int | None
 
 
-def choose(hearing: Heard, top: int, names: Sequence[str] = ()) -> list[int]:
+def choose_columns(hearing: AnalysedSection, top: int, names: Sequence[str] = ()) -> list[int]:
     """Return columns of tags: those named, or the `top` ones by their highest and then their mean score.
 
     Raises:
@@ -48,15 +48,15 @@ def choose(hearing: Heard, top: int, names: Sequence[str] = ()) -> list[int]:
     return [int(column) for column in order[::-1][:top]]
 
 
-def lines(hearing: Heard, columns: Sequence[int], sensitivity: int) -> list[Line]:
+def tag_summaries(hearing: AnalysedSection, columns: Sequence[int], sensitivity: int) -> list[TagSummary]:
     """Return what there is to say of each tag, in the order given."""
-    return [_line(hearing, column, sensitivity) for column in columns]
+    return [_tag_summary(hearing, column, sensitivity) for column in columns]
 
 
-def _line(hearing: Heard, column: int, sensitivity: int) -> Line:
+def _tag_summary(hearing: AnalysedSection, column: int, sensitivity: int) -> TagSummary:
     stored = hearing.stored[:, column]
     peak = int(stored.max())
-    return Line(
+    return TagSummary(
         tag=hearing.manifest.tags[column].name,
         share=float((stored >= threshold(sensitivity)).mean()),
         peak=probability(peak),

@@ -11,11 +11,11 @@ import numpy.typing as npt
 import onnxruntime
 
 from infra.lab.evaluation.metrics import Bools, Indices, Truth, naming_accuracy
-from infra.lab.evaluation.metrics import figures as of_detections
-from infra.lab.evaluation.sound import HEARD_DB
+from infra.lab.evaluation.metrics import figures as detection_figures
+from infra.lab.evaluation.sound import SILENCE_DB
 from infra.lab.training.clips import LABELS, RATE, Clip
 from infra.lab.training.material import group
-from infra.lab.training.patches import HOP, grid
+from infra.lab.training.patches import HOP, window_grid
 from infra.models.front_end import FRONT_END
 from streams.models.protocol import Floats
 
@@ -26,7 +26,7 @@ RATES: Final = {"known": 0.005, "other": 0.005, "speech": 0.0002}
 LIMITS: Final = (0.05, 0.95)
 
 
-class Heard(msgspec.Struct, frozen=True):
+class HeldOutScores(msgspec.Struct, frozen=True):
     """Windows of recordings, 1 s every 0.5 s, those of a recording side by side."""
 
     #: float32[n, classes], by the net that did not learn from the recording.
@@ -39,12 +39,12 @@ class Heard(msgspec.Struct, frozen=True):
     #: There is something to hear in the window: bool[n].
     audible: Bools
 
-    def part(self, chosen: Bools) -> Heard:
+    def select(self, chosen: Bools) -> HeldOutScores:
         """Return the chosen windows."""
-        return Heard(**{name: getattr(self, name)[chosen] for name in self.__struct_fields__})
+        return HeldOutScores(**{name: getattr(self, name)[chosen] for name in self.__struct_fields__})
 
 
-def heard(clips: Sequence[Clip], nets: Mapping[int, bytes]) -> Heard:
+def held_out_scores(clips: Sequence[Clip], nets: Mapping[int, bytes]) -> HeldOutScores:
     """Score each recording whose fold has a net (an ONNX file) that was trained without it."""
     sessions = {
         fold: onnxruntime.InferenceSession(net, providers=["CPUExecutionProvider"]) for fold, net in nets.items()
@@ -53,24 +53,27 @@ def heard(clips: Sequence[Clip], nets: Mapping[int, bytes]) -> Heard:
     for number, clip in enumerate(clips):
         if clip.fold in sessions:
             samples = clip.samples()
-            patches = grid(samples)
+            patches = window_grid(samples)
             scores.append(sessions[clip.fold].run(["scores"], {"log_mel": patches})[0])
             pieces = (samples[at * HOP : at * HOP + FRONT_END.samples] for at in range(len(patches)))
-            audible += [float(np.mean(piece**2)) >= 10.0 ** (HEARD_DB / 10.0) for piece in pieces]
+            audible += [float(np.mean(piece**2)) >= 10.0 ** (SILENCE_DB / 10.0) for piece in pieces]
             windows += [(number, clip.fold, -1 if clip.known is None else clip.known, group(clip))] * len(patches)
     recording, fold, label, groups = (np.array(column) for column in zip(*windows, strict=True))
-    return Heard(np.concatenate(scores), recording, fold, label, groups, np.array(audible))
+    return HeldOutScores(np.concatenate(scores), recording, fold, label, groups, np.array(audible))
 
 
-def points(of: Heard) -> list[float]:
+def operating_points(of: HeldOutScores) -> list[float]:
     """Return the operating point of each class: the lowest that keeps the rate of each kind of material."""
     return [
-        max(point(of.scores[(of.group == kind) & (of.label != index), index], rate) for kind, rate in RATES.items())
+        max(
+            operating_point(of.scores[(of.group == kind) & (of.label != index), index], rate)
+            for kind, rate in RATES.items()
+        )
         for index in range(len(LABELS))
     ]
 
 
-def point(scores: Floats, rate: float) -> float:
+def operating_point(scores: Floats, rate: float) -> float:
     """Return the lowest score from which at most a share `rate` of float32[n] negative scores is reported.
 
     It lies half-way between two scores, so that rounding does not matter, and within `LIMITS`.
@@ -81,31 +84,31 @@ def point(scores: Floats, rate: float) -> float:
     return float(np.clip((above + falling[allowed]) / 2, *LIMITS))
 
 
-def figures(of: Heard) -> dict[str, float]:
+def figures(of: HeldOutScores) -> dict[str, float]:
     """Return the ten-class naming of each fold and of all, and by group what is found and falsely reported.
 
     Each fold is judged at the points that the other folds give. On speech, the tag Speech is no fault and false events
     are those of the ten sounds.
     """
     shares = {
-        f"ten_class_clip_accuracy_fold_{fold}": _naming(of, of.fold == fold)
+        f"ten_class_clip_accuracy_fold_{fold}": _ten_class_accuracy(of, of.fold == fold)
         for fold in np.unique(of.fold[of.group == "known"])
     }
-    by_name = {"ten_class_clip_accuracy": _naming(of, np.ones(len(of.fold), bool)), **shares}
+    by_name = {"ten_class_clip_accuracy": _ten_class_accuracy(of, np.ones(len(of.fold), bool)), **shares}
     on = np.zeros(of.scores.shape, bool)
     for fold in np.unique(of.fold):
-        on[of.fold == fold] = of.scores[of.fold == fold] >= points(of.part(of.fold != fold))
+        on[of.fold == fold] = of.scores[of.fold == fold] >= operating_points(of.select(of.fold != fold))
     true = of.label[:, np.newaxis] == np.arange(len(LABELS))
     for kind in RATES:
         inside = of.group == kind
         minutes = float(inside.sum()) * HOP / RATE / 60.0
         truth = Truth(of.recording[inside], true[inside], true[inside], of.audible[inside], minutes)
-        values = msgspec.structs.asdict(of_detections(on[inside], truth))
+        values = msgspec.structs.asdict(detection_figures(on[inside], truth))
         by_name |= {f"{kind}_{name}": value for name, value in values.items() if value == value}
     return by_name
 
 
-def _naming(of: Heard, windows: Bools) -> float:
+def _ten_class_accuracy(of: HeldOutScores, windows: Bools) -> float:
     """Return the share of the ten classes' clips whose highest mean score is that of their class."""
     windows = windows & (of.group == "known")
     sounds = np.delete(np.arange(len(LABELS)), SPEECH)

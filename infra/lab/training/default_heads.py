@@ -31,7 +31,7 @@ from infra.lab.training import attribution, heads
 from infra.lab.training.added_tag import HEADS, POINT
 from infra.lab.training.background import CREDIT
 from infra.lab.training.clips import FOLDS, Clip, read_clips
-from infra.lab.training.embeddings import Windows, embed
+from infra.lab.training.embeddings import EmbeddedWindows, embed
 from infra.lab.training.heads import Doubles
 from streams.models.manifest import FILE, Heads, Manifest
 from streams.models.protocol import Floats
@@ -55,18 +55,18 @@ STRIDE: Final = 2
 MOST: Final = 6
 
 
-class Material(msgspec.Struct, frozen=True):
+class EmbeddedClips(msgspec.Struct, frozen=True):
     """Recordings as windows."""
 
     clips: tuple[Clip, ...]
-    windows: tuple[Windows, ...]
+    windows: tuple[EmbeddedWindows, ...]
 
-    def chosen(self, which: Bools) -> list[Windows]:
+    def select(self, which: Bools) -> list[EmbeddedWindows]:
         """Return the recordings that are chosen: bool[recordings]."""
         return [self.windows[number] for number in np.flatnonzero(which).tolist()]
 
 
-def blended(material: Material, label: str, allowed: Bools, learnt: Bools, class_head: Floats) -> Floats:
+def blend_head(material: EmbeddedClips, label: str, allowed: Bools, learnt: Bools, class_head: Floats) -> Floats:
     """Return a head, float32[dimension + 1], from some recordings: bool[recordings].
 
     Args:
@@ -77,18 +77,20 @@ def blended(material: Material, label: str, allowed: Bools, learnt: Bools, class
         own: The class's row in the graph's last layer, float32[dimension + 1].
     """
     has = np.array([clip.label == label for clip in material.clips])
-    others = [one.embeddings[::STRIDE][:MOST] for one in material.chosen(learnt & ~allowed)]
+    others = [one.embeddings[::STRIDE][:MOST] for one in material.select(learnt & ~allowed)]
     negatives = np.concatenate(others)
-    head = heads.learn(material.chosen(learnt & has), negatives, np.ones(len(negatives)), heads.space(negatives))
+    head = heads.learn_head(
+        material.select(learnt & has), negatives, np.ones(len(negatives)), heads.feature_space(negatives)
+    )
     return head + np.float32(SHARE) * class_head
 
 
-def point(material: Material, label: str, allowed: Bools, class_head: Floats) -> float:
+def held_out_point(material: EmbeddedClips, label: str, allowed: Bools, class_head: Floats) -> float:
     """Return the logit from which a tag is reported, by heads that were learnt without a fold of the recordings."""
     folds = np.array([clip.fold for clip in material.clips])
     logits: list[Doubles] = [np.empty(0)] * len(material.clips)
     for fold in FOLDS:
-        head = blended(material, label, allowed, folds != fold, class_head)
+        head = blend_head(material, label, allowed, folds != fold, class_head)
         for number in np.flatnonzero(folds == fold).tolist():
             logits[number] = heads.logits(head, material.windows[number].embeddings)
     recording = np.repeat(np.arange(len(logits)), [len(one) for one in logits])
@@ -110,7 +112,7 @@ def class_row(graph: Path, index: int) -> Floats:
     return np.append(weights, weights_by_name["dense_bias"][index]).astype(np.float32)
 
 
-def learn(manifest: Manifest, graph: Path, material: Material) -> tuple[Manifest, Floats]:
+def learn_heads(manifest: Manifest, graph: Path, material: EmbeddedClips) -> tuple[Manifest, Floats]:
     """Return the model's manifest with heads for the tags of `LEARNT`, and the heads, float32[heads, dimension + 1].
 
     The SHA-256 of the heads is for `write` to fill in.
@@ -120,8 +122,8 @@ def learn(manifest: Manifest, graph: Path, material: Material) -> tuple[Manifest
     for row, (name, label, of_class) in enumerate(LEARNT):
         allowed = np.array([name in (*LABELS[clip.label].true, *LABELS[clip.label].tolerated) for clip in clips])
         class_head = class_row(graph, manifest.classes.index(of_class))
-        head = blended(material, label, allowed, np.ones(len(clips), np.bool_), class_head)
-        head[-1] -= point(material, label, allowed, class_head)
+        head = blend_head(material, label, allowed, np.ones(len(clips), np.bool_), class_head)
+        head[-1] -= held_out_point(material, label, allowed, class_head)
         rows.append(head)
         count = sum(clip.label == label for clip in clips)
         tags[name] = msgspec.structs.replace(tags[name], classes=(), head=row, point=POINT, clips=count)
@@ -140,20 +142,20 @@ def write(base: Path, manifest: Manifest, rows: Floats, notice: str, out: Path) 
     return changed
 
 
-def held_out(base: Path, manifest: Manifest, material: Material, data: Path) -> dict[str, float]:
+def held_out_figures(base: Path, manifest: Manifest, material: EmbeddedClips, data: Path) -> dict[str, float]:
     """Return the figures of the model with heads, each half of the recordings judged by heads from the other half."""
     judges = []
     with tempfile.TemporaryDirectory() as scratch:
         for number, half in enumerate(report.halves(data)):
             test_half = {recording.audio for part in half for recording in part}
             training_half = [index for index, clip in enumerate(material.clips) if clip.path not in test_half]
-            rest = Material(
+            rest = EmbeddedClips(
                 tuple(material.clips[i] for i in training_half), tuple(material.windows[i] for i in training_half)
             )
             out = Path(scratch) / str(number)
-            write(base, *learn(manifest, base / manifest.graph.file, rest), "", out)
+            write(base, *learn_heads(manifest, base / manifest.graph.file, rest), "", out)
             judges.append(OnnxSoundEngine(out))
-        return report.held_out(judges, data)
+        return report.held_out_figures(judges, data)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -166,9 +168,9 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         engine = OnnxSoundEngine(base)
         clips = read_clips(options.data)
-        material = Material(clips, tuple(embed(engine, clip.path) for clip in clips))
-        manifest, rows = learn(engine.manifest, base / engine.manifest.graph.file, material)
-        figures = held_out(base, engine.manifest, material, options.data)
+        material = EmbeddedClips(clips, tuple(embed(engine, clip.path) for clip in clips))
+        manifest, rows = learn_heads(engine.manifest, base / engine.manifest.graph.file, material)
+        figures = held_out_figures(base, engine.manifest, material, options.data)
         manifest = msgspec.structs.replace(manifest, figures=figures | {"window_ms_ratio": 1.0})
         final = write(base, manifest, rows, attribution.notice(clips, CREDIT), options.out)
     except (OSError, EarshotError) as error:

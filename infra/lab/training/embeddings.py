@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from infra.lab.evaluation.recordings import SkippedRecording
 from streams.audio.analysis import Analysis
 from streams.audio.decode import decode_chunk
 from streams.models.protocol import Floats
@@ -17,7 +18,7 @@ from topics.geometry import SESSIONS
 from topics.media import parse
 
 
-class Windows(msgspec.Struct, frozen=True):
+class EmbeddedWindows(msgspec.Struct, frozen=True):
     """The windows of a recording, one second every half second."""
 
     #: float32[windows, dimension].
@@ -26,14 +27,7 @@ class Windows(msgspec.Struct, frozen=True):
     levels: Floats
 
 
-class Skipped(msgspec.Struct, frozen=True):
-    """A file that is no recording, and why."""
-
-    name: str
-    cause: str
-
-
-class _Notes:
+class _EmbeddingRecorder:
     """A model that keeps the embedding of each patch and scores nothing."""
 
     def __init__(self, engine: OnnxSoundEngine) -> None:
@@ -48,7 +42,7 @@ class _Notes:
         return self._nothing
 
 
-def embed(engine: OnnxSoundEngine, path: Path) -> Windows:
+def embed(engine: OnnxSoundEngine, path: Path) -> EmbeddedWindows:
     """Return the windows of a file by the analysis that the service runs.
 
     Raises:
@@ -59,14 +53,14 @@ def embed(engine: OnnxSoundEngine, path: Path) -> Windows:
         pcm = decode_chunk(path.read_bytes(), parse("application/octet-stream"))
     except OSError as error:
         raise AudioError(error.strerror or str(error)) from error
-    notes = _Notes(engine)
+    notes = _EmbeddingRecorder(engine)
     analysis = Analysis(notes, SESSIONS, pcm.rate)
     analysis.feed(pcm.samples)
     analysis.finish()
-    return Windows(np.stack(notes.kept), _levels(pcm.samples, pcm.rate, len(notes.kept)))
+    return EmbeddedWindows(np.stack(notes.kept), _levels(pcm.samples, pcm.rate, len(notes.kept)))
 
 
-def embed_folder(engine: OnnxSoundEngine, directory: Path) -> tuple[list[Windows], list[Skipped]]:
+def embed_folder(engine: OnnxSoundEngine, directory: Path) -> tuple[list[EmbeddedWindows], list[SkippedRecording]]:
     """Return the recordings under a directory in the order of their paths, and what does not decode.
 
     Raises:
@@ -80,11 +74,11 @@ def embed_folder(engine: OnnxSoundEngine, directory: Path) -> tuple[list[Windows
         try:
             windows.append(embed(engine, path))
         except AudioError as error:
-            skipped.append(Skipped(str(path.relative_to(directory)), str(error)))
+            skipped.append(SkippedRecording(str(path.relative_to(directory)), str(error)))
     return windows, skipped
 
 
-def stacked(recordings: Sequence[Windows]) -> Floats:
+def stack(recordings: Sequence[EmbeddedWindows]) -> Floats:
     """Return the embeddings of all recordings, one after the other."""
     return np.concatenate([recording.embeddings for recording in recordings])
 

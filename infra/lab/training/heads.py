@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from infra.lab.training.embeddings import Windows
+from infra.lab.training.embeddings import EmbeddedWindows
 from streams.models.protocol import Floats
 
 Doubles = npt.NDArray[np.float64]
@@ -34,7 +34,7 @@ LIKELY: Final = 0.5
 STEPS: Final = 50
 
 
-class Space(msgspec.Struct, frozen=True):
+class FeatureSpace(msgspec.Struct, frozen=True):
     """Features of an embedding e: (e - mean) @ axes."""
 
     #: float64[dimension], float64[dimension, components].
@@ -47,16 +47,18 @@ class Space(msgspec.Struct, frozen=True):
         return whitened
 
 
-def space(material: Floats) -> Space:
+def feature_space(material: Floats) -> FeatureSpace:
     """Return the leading principal components of float32[n, dimension], scaled to about the same variance."""
     mean = material.mean(axis=0, dtype=np.float64)
     centred = material - mean
     variances, axes = np.linalg.eigh(centred.T @ centred / len(material))
     deviations = np.sqrt(np.maximum(variances[::-1][:COMPONENTS], 0.0))
-    return Space(mean, axes[:, ::-1][:, :COMPONENTS] / (deviations + DAMPING * deviations[0]))
+    return FeatureSpace(mean, axes[:, ::-1][:, :COMPONENTS] / (deviations + DAMPING * deviations[0]))
 
 
-def learn(positives: Sequence[Windows], negatives: Floats, weights: Doubles, within: Space) -> Floats:
+def learn_head(
+    positives: Sequence[EmbeddedWindows], negatives: Floats, weights: Doubles, within: FeatureSpace
+) -> Floats:
     """Return a head, float32[dimension + 1], for recordings that have a sound against windows that do not.
 
     Args:
@@ -68,15 +70,17 @@ def learn(positives: Sequence[Windows], negatives: Floats, weights: Doubles, wit
     others = within.features(negatives)
     features = [within.features(recording.embeddings) for recording in positives]
     chosen = [recording.levels >= recording.levels.max() - LOUD_DB for recording in positives]
-    head = regress(*_sides(features, chosen, others, weights))
-    chosen = [_likely(rows @ head[:-1], recording.levels) for rows, recording in zip(features, positives, strict=True)]
-    head = regress(*_sides(features, chosen, others, weights))
+    head = regress(*_regression_rows(features, chosen, others, weights))
+    chosen = [
+        _likeliest(rows @ head[:-1], recording.levels) for rows, recording in zip(features, positives, strict=True)
+    ]
+    head = regress(*_regression_rows(features, chosen, others, weights))
     direction = within.axes @ head[:-1]
     unwhitened: Floats = np.append(direction, head[-1] - within.mean @ direction).astype(np.float32)
     return unwhitened
 
 
-def _likely(logits: Doubles, levels: Floats) -> npt.NDArray[np.bool_]:
+def _likeliest(logits: Doubles, levels: Floats) -> npt.NDArray[np.bool_]:
     """Return which windows are the likeliest half of those that can be heard."""
     audible = np.flatnonzero(levels >= levels.max() - AUDIBLE_DB)
     order = audible[np.argsort(-logits[audible], kind="stable")]
@@ -85,7 +89,7 @@ def _likely(logits: Doubles, levels: Floats) -> npt.NDArray[np.bool_]:
     return chosen
 
 
-def _sides(
+def _regression_rows(
     features: Sequence[Doubles], chosen: Sequence[npt.NDArray[np.bool_]], others: Doubles, weights: Doubles
 ) -> tuple[Doubles, Doubles, Doubles]:
     """Return (rows, which are the sound, weights) for `regress`."""

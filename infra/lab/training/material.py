@@ -77,7 +77,7 @@ def prepare(clips: Sequence[Clip], teacher: onnxruntime.InferenceSession, seed: 
         groups += [list(SHARES).index("synthetic")] * count
         folds += [FOLDS[number // 6 % len(FOLDS)]] * count
     stacked = np.concatenate(patches)
-    scores, embeddings = _taught(teacher, stacked)
+    scores, embeddings = _teacher_outputs(teacher, stacked)
     return Material(
         patches=stacked,
         labels=np.stack(labels),
@@ -88,7 +88,7 @@ def prepare(clips: Sequence[Clip], teacher: onnxruntime.InferenceSession, seed: 
     )
 
 
-def weights(material: Material) -> Doubles:
+def draw_chances(material: Material) -> Doubles:
     """Return the chance that a row is drawn, float64[n]: shares by group, in the known group equal by class."""
     chances = np.zeros(len(material.groups))
     kinds = np.where(material.labels.any(axis=1), material.labels.argmax(axis=1), -1)
@@ -101,7 +101,7 @@ def weights(material: Material) -> Doubles:
     return chances / chances.sum()
 
 
-def _taught(teacher: onnxruntime.InferenceSession, patches: Halves) -> tuple[Halves, Halves]:
+def _teacher_outputs(teacher: onnxruntime.InferenceSession, patches: Halves) -> tuple[Halves, Halves]:
     scores, embeddings = [], []
     for at in range(0, len(patches), 32):
         batch = {"log_mel": patches[at : at + 32].astype(np.float32)}

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from infra.lab.training import background
 from infra.lab.training.background import Numbers
-from infra.lab.training.embeddings import Windows
+from infra.lab.training.embeddings import EmbeddedWindows
 from infra.lab.training.heads import Doubles
 from streams.models.manifest import Manifest
 from streams.models.protocol import Floats
@@ -21,7 +21,7 @@ from topics.geometry import SESSIONS
 #: Parts in which recordings are held out.
 FOLDS: Final = 5
 #: Label of windows that were given.
-GIVEN: Final = ""
+USER_LABEL: Final = ""
 
 
 class Negatives(msgspec.Struct, frozen=True):
@@ -32,24 +32,26 @@ class Negatives(msgspec.Struct, frozen=True):
     #: Recording of each window, ascending, and the fold it is held out in: intp[windows].
     recording: Numbers
     fold: Numbers
-    #: What is heard in the recording, str[windows]; `GIVEN` where that is not known.
+    #: What is heard in the recording, str[windows]; `USER_LABEL` where that is not known.
     label: npt.NDArray[np.str_]
 
     @property
-    def given(self) -> int:
+    def user_windows(self) -> int:
         """How many windows were given."""
-        return int((self.label == GIVEN).sum())
+        return int((self.label == USER_LABEL).sum())
 
     @property
     def minutes(self) -> tuple[float, float]:
         """Minutes that were given, and minutes of the background, whose windows do not overlap."""
-        return self.given * SESSIONS.hop_ms / 60_000, (len(self.label) - self.given) * SESSIONS.window_ms / 60_000
+        return self.user_windows * SESSIONS.hop_ms / 60_000, (
+            len(self.label) - self.user_windows
+        ) * SESSIONS.window_ms / 60_000
 
     @property
     def weights(self) -> Doubles:
         """How much each window counts, float64[windows]: what was given counts as much as all of the background."""
-        is_own = self.label == GIVEN
-        weights = np.where(is_own, 1.0 / max(1, self.given), 1.0 / max(1, len(is_own) - self.given))
+        is_own = self.label == USER_LABEL
+        weights = np.where(is_own, 1.0 / max(1, self.user_windows), 1.0 / max(1, len(is_own) - self.user_windows))
         return weights / weights.sum()
 
     def without(self, labels: Sequence[str]) -> Negatives:
@@ -58,7 +60,7 @@ class Negatives(msgspec.Struct, frozen=True):
         return Negatives(self.embeddings[mask], self.recording[mask], self.fold[mask], self.label[mask])
 
 
-def gather(manifest: Manifest, own_windows: Sequence[Windows]) -> Negatives:
+def gather(manifest: Manifest, own_windows: Sequence[EmbeddedWindows]) -> Negatives:
     """Return recordings that were given, and the background of the model where there is one.
 
     Raises:
@@ -70,12 +72,12 @@ def gather(manifest: Manifest, own_windows: Sequence[Windows]) -> Negatives:
     recording = np.repeat(np.arange(len(own_windows)), [len(one.embeddings) for one in own_windows])
     embeddings, folds = [one.embeddings for one in own_windows], folds_of(len(own_windows))[recording]
     if behind is None:
-        return Negatives(np.concatenate(embeddings), recording, folds, np.full(len(recording), GIVEN))
+        return Negatives(np.concatenate(embeddings), recording, folds, np.full(len(recording), USER_LABEL))
     return Negatives(
         np.concatenate((*embeddings, behind.embeddings)),
         np.concatenate((recording, len(own_windows) + behind.recording)),
         np.concatenate((folds, behind.source % FOLDS)),
-        np.concatenate((np.full(len(recording), GIVEN), np.array(behind.labels)[behind.recording])),
+        np.concatenate((np.full(len(recording), USER_LABEL), np.array(behind.labels)[behind.recording])),
     )
 
 

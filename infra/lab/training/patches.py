@@ -20,7 +20,7 @@ ACTIVE_DB: Final = 25.0
 SPEEDS: Final = (0.85, 1.18)
 
 
-def grid(samples: Floats) -> Floats:
+def window_grid(samples: Floats) -> Floats:
     """Return float32[windows, 96, 64], a window every 0.5 s, those that lie wholly in the samples (at least one)."""
     short = FRONT_END.samples - len(samples)
     rows = logmel.log_mel_frames(FRONT_END, np.pad(samples, (0, max(0, short))))
@@ -32,7 +32,7 @@ def crops(samples: Floats, count: int, random: np.random.Generator) -> Floats:
     """Return float32[count, 96, 64], crops of active places at random speeds."""
     longest = int(FRONT_END.samples * SPEEDS[1]) + 1
     samples = np.pad(samples, (0, max(0, longest - len(samples))))
-    starts = active(samples, longest)
+    starts = active_starts(samples, longest)
     patches = np.empty((count, FRONT_END.frames, FRONT_END.bands), np.float32)
     for patch in patches:
         speed = np.exp(random.uniform(*np.log(SPEEDS)))
@@ -44,7 +44,7 @@ def crops(samples: Floats, count: int, random: np.random.Generator) -> Floats:
     return patches
 
 
-def active(samples: Floats, length: int) -> Indices:
+def active_starts(samples: Floats, length: int) -> Indices:
     """Return the sample indices where crops of `length` samples may begin: those near the loudest level."""
     energy = np.concatenate(([0.0], np.cumsum(samples.astype(np.float64) ** 2)))
     starts = np.arange(0, len(samples) - length + 1, STEP)

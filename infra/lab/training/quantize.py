@@ -14,7 +14,7 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from torch import nn
 
-from infra.lab.training.sound_net import Sounds
+from infra.lab.training.sound_net import SoundNet
 from infra.models.front_end import FRONT_END
 from streams.models.protocol import Floats
 
@@ -24,10 +24,10 @@ QUANTISED: Final = ("Conv", "Relu")
 OUTPUTS: Final = ("scores", "embedding")
 
 
-class _Scores(nn.Module):
+class _ScoringNet(nn.Module):
     """What is exported: the logits become scores in 0..1."""
 
-    def __init__(self, net: Sounds) -> None:
+    def __init__(self, net: SoundNet) -> None:
         super().__init__()
         self.net = net
 
@@ -36,7 +36,7 @@ class _Scores(nn.Module):
         return torch.sigmoid(logits), embedding
 
 
-class _Patches(CalibrationDataReader):
+class _PatchReader(CalibrationDataReader):
     """Patches one by one, as the calibration asks for them."""
 
     def __init__(self, patches: Floats) -> None:
@@ -46,7 +46,7 @@ class _Patches(CalibrationDataReader):
         return next(self._left, None)
 
 
-def quantised(net: Sounds, calibration: Floats) -> bytes:
+def quantise(net: SoundNet, calibration: Floats) -> bytes:
     """Return the ONNX file of `net`, the ranges of its activations taken from float32[n, 96, 64] patches.
 
     Weights have a scale a channel and 7 bits: with 8, processors without VNNI instructions saturate in the sums and
@@ -59,7 +59,7 @@ def quantised(net: Sounds, calibration: Floats) -> bytes:
             warnings.simplefilter("ignore", DeprecationWarning)
             torch.onnx.export(
                 # In evaluation mode itself: the exporter puts a module back into the mode it came in, with all inside.
-                _Scores(net).eval(),
+                _ScoringNet(net).eval(),
                 (torch.zeros(2, FRONT_END.frames, FRONT_END.bands),),
                 plain,
                 dynamo=False,
@@ -73,7 +73,7 @@ def quantised(net: Sounds, calibration: Floats) -> bytes:
         quantize_static(
             prepared,
             small,
-            _Patches(calibration),
+            _PatchReader(calibration),
             quant_format=QuantFormat.QDQ,
             op_types_to_quantize=list(QUANTISED),
             per_channel=True,

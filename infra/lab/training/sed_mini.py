@@ -37,7 +37,7 @@ STEPS: Final = 2800
 CALIBRATION: Final = 400
 
 
-def trained(training_set: Material, steps: int, seed: int, held_out: int | None) -> bytes:
+def train_int8(training_set: Material, steps: int, seed: int, held_out: int | None) -> bytes:
     """Return the int8 ONNX file of a net that learned from all of `known` but one fold; on one thread."""
     import torch
 
@@ -48,11 +48,13 @@ def trained(training_set: Material, steps: int, seed: int, held_out: int | None)
         training_set = training_set.rows(training_set.folds != held_out)
     name = "all" if held_out is None else f"without fold {held_out}"
     net = sound_net.train(training_set, steps, seed, report=partial(print, f"{name}:", flush=True))
-    rows = np.random.default_rng(seed).choice(len(training_set.folds), CALIBRATION, p=material.weights(training_set))
-    return quantize.quantised(net, training_set.patches[rows].astype(np.float32))
+    rows = np.random.default_rng(seed).choice(
+        len(training_set.folds), CALIBRATION, p=material.draw_chances(training_set)
+    )
+    return quantize.quantise(net, training_set.patches[rows].astype(np.float32))
 
 
-def prepared(clips: tuple[Clip, ...], seed: int) -> Material:
+def prepare_material(clips: tuple[Clip, ...], seed: int) -> Material:
     """Return the material of all clips, with the bundled YAMNet as the teacher."""
     directory = models.directory("yamnet")
     graph = manifest.read(directory).graph
@@ -64,16 +66,16 @@ def build(data: Path, out: Path, *, folds: bool, jobs: int, steps: int = STEPS, 
     clips = read_clips(data)
     text = notice(clips)  # refuses a licence before the work begins
     previous = None if folds else manifest.read(out)
-    material = prepared(clips, seed)
+    material = prepare_material(clips, seed)
     # Forked, so that the material is there without being copied; torch is first imported in the children.
     with ProcessPoolExecutor(jobs, mp_context=get_context("fork")) as pool:
-        shipped = pool.submit(trained, material, steps, seed, None)
-        checks = {fold: pool.submit(trained, material, steps, seed, fold) for fold in (FOLDS if folds else ())}
+        shipped = pool.submit(train_int8, material, steps, seed, None)
+        checks = {fold: pool.submit(train_int8, material, steps, seed, fold) for fold in (FOLDS if folds else ())}
         graphs = {fold: check.result() for fold, check in checks.items()}
         graph = shipped.result()
     if previous is None:
-        scores = cross_check.heard(clips, graphs)
-        points = cross_check.points(scores)
+        scores = cross_check.held_out_scores(clips, graphs)
+        points = cross_check.operating_points(scores)
         model = manifest_of(graph, points, cross_check.figures(scores))
     else:
         model = manifest_of(graph, previous.points, previous.figures)

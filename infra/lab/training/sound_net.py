@@ -14,7 +14,7 @@ from torch.nn import functional
 from infra.lab.evaluation.metrics import Doubles, Indices
 from infra.lab.training import augment
 from infra.lab.training.clips import LABELS
-from infra.lab.training.material import SHARES, Material, weights
+from infra.lab.training.material import SHARES, Material, draw_chances
 from streams.models.protocol import Floats
 
 #: Channels, stride and kernel size of each convolution.
@@ -30,7 +30,7 @@ MIDDLE, SPREAD = -3.0, 2.5
 SCORES, EMBEDDING = 0.2, 2.0
 
 
-class Sounds(nn.Module):
+class SoundNet(nn.Module):
     """Log-mel float32[n, 96, 64] to class logits [n, 11] and an embedding [n, 160], which is never negative."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ def _convolution(few: int, many: int, stride: int, size: int = 3) -> nn.Sequenti
     )
 
 
-def train(material: Material, steps: int, seed: int, report: Callable[[str], None] = print) -> Sounds:
+def train(material: Material, steps: int, seed: int, report: Callable[[str], None] = print) -> SoundNet:
     """Train a net from scratch on `material`, a batch of 32 patches a step, and return it in evaluation mode.
 
     Loss: binary cross-entropy against the labels and against the teacher's 521 scores, each summed over classes, and
@@ -63,13 +63,13 @@ def train(material: Material, steps: int, seed: int, report: Callable[[str], Non
     torch.manual_seed(seed)
     torch.use_deterministic_algorithms(True)
     random = np.random.default_rng(seed)
-    net = Sounds().to(memory_format=torch.channels_last)
+    net = SoundNet().to(memory_format=torch.channels_last)
     pupil = nn.Linear(WIDTH, material.scores.shape[1] + material.embeddings.shape[1])
     parameters = [*net.parameters(), *pupil.parameters()]
     optimiser = torch.optim.AdamW(parameters, RATE, weight_decay=DECAY)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: _pace(step / steps))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: _learning_rate_factor(step / steps))
     variance = float(material.embeddings.astype(np.float32).var(axis=0).sum())
-    chances = weights(material)
+    chances = draw_chances(material)
     made_up = np.flatnonzero(material.groups == list(SHARES).index("synthetic"))
     net.train()
     for step in range(steps):
@@ -88,7 +88,7 @@ def train(material: Material, steps: int, seed: int, report: Callable[[str], Non
     return net.eval()
 
 
-def _pace(progress: float) -> float:
+def _learning_rate_factor(progress: float) -> float:
     return min(progress / 0.1, 1.0) * 0.5 * (1.0 + math.cos(math.pi * max(0.0, progress - 0.1) / 0.9)) + 1e-3
 
 

@@ -54,7 +54,7 @@ holds numbers learnt from them, no audio.
 """
 
 
-def material(read: Sequence[Utterance]) -> list[Crops]:
+def make_crops(read: Sequence[Utterance]) -> list[Crops]:
     """Return the crops of all utterances at all speeds, each as it is and through several channels.
 
     A reader at a speed is a voice: number `speed * len(read) + utterance`, both counted from 0.
@@ -69,45 +69,46 @@ def material(read: Sequence[Utterance]) -> list[Crops]:
     return all_crops
 
 
-def cross_checked(
+def cross_check(
     read: Sequence[Utterance], all_crops: Sequence[Crops], count: int, data: Path, out: Path
 ) -> SpeakerManifest:
     """Train a net for each fold, judge it on the fold's readers, and return the manifest with the means."""
     error_rates, matches, growths = [], [], []
     for number, held in enumerate(utterances.folds((utterance.speaker for utterance in read), count, SEED)):
-        layer = speaker_projection.learn(without(read, all_crops, held))
+        layer = speaker_projection.learn(without_readers(read, all_crops, held))
         folder = out / f"fold{number}"
-        engine = write(layer, described(0.5, None, {}), folder)
+        engine = write(layer, make_manifest(0.5, None, {}), folder)
         figures = evaluate_speakers(engine, data / "speech", held)
         matches.append(evaluate_identification(engine, data / "speech", held))
-        growths.append(identification.growth(engine, data / "speech", held))
-        identifies = IdentificationSettings(identification.open_set(matches[-1][0])[1], growths[-1])
-        shares = identification.figures(*matches[-1], identifies.threshold)
-        write(layer, described(figures.threshold, identifies, rates(figures) | shares), folder)
+        growths.append(identification.threshold_growth(engine, data / "speech", held))
+        identifies = IdentificationSettings(identification.open_set_error(matches[-1][0])[1], growths[-1])
+        shares = identification.identification_figures(*matches[-1], identifies.threshold)
+        write(layer, make_manifest(figures.threshold, identifies, equal_error_rates(figures) | shares), folder)
         (folder / "speakers.txt").write_text("".join(f"{speaker}\n" for speaker in held))
         print(f"fold {number}: {figures}, {shares}", file=sys.stderr, flush=True)
         error_rates.append(figures)
     means = {
-        name: float(np.mean([getattr(figures, name) for figures in error_rates])) for name in rates(error_rates[0])
+        name: float(np.mean([getattr(figures, name) for figures in error_rates]))
+        for name in equal_error_rates(error_rates[0])
     }
-    threshold, shares = identification.cross_checked(matches)
+    threshold, shares = identification.cross_checked_figures(matches)
     identifies = IdentificationSettings(threshold, float(np.mean(growths)))
-    return described(float(np.mean([figures.threshold for figures in error_rates])), identifies, means | shares)
+    return make_manifest(float(np.mean([figures.threshold for figures in error_rates])), identifies, means | shares)
 
 
-def without(read: Sequence[Utterance], all_crops: Sequence[Crops], held: Container[str]) -> list[Crops]:
+def without_readers(read: Sequence[Utterance], all_crops: Sequence[Crops], held: Container[str]) -> list[Crops]:
     """Return the crops of the readers that are not held out."""
     mask = np.array([utterance.speaker not in held for utterance in read])
     chosen = [mask[part.voices % len(read)] for part in all_crops]
     return [Crops(part.statistics[rows], part.voices[rows]) for part, rows in zip(all_crops, chosen, strict=True)]
 
 
-def rates(figures: SpeakerFigures) -> dict[str, float]:
+def equal_error_rates(figures: SpeakerFigures) -> dict[str, float]:
     """Return the equal error rates by name."""
     return {name: value for name, value in msgspec.structs.asdict(figures).items() if name.startswith("eer_")}
 
 
-def described(
+def make_manifest(
     threshold: float, identifies: IdentificationSettings | None, figures: dict[str, float]
 ) -> SpeakerManifest:
     """Return the manifest of a net whose graph is still to be written, with its thresholds."""
@@ -146,12 +147,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         read = utterances.read(options.data / "speech")
-        all_crops = material(read)
+        all_crops = make_crops(read)
         if options.folds:
-            model = cross_checked(read, all_crops, options.folds, options.data, options.out)
+            model = cross_check(read, all_crops, options.folds, options.data, options.out)
         else:
             bundled = manifest.read(models.directory("speaker_mini"))
-            model = described(bundled.threshold, bundled.identification, {})
+            model = make_manifest(bundled.threshold, bundled.identification, {})
         write(speaker_projection.learn(all_crops), model, options.out)
         (options.out / "NOTICE").write_text(NOTICE)
     except (OSError, EarshotError) as error:

@@ -46,7 +46,7 @@ def crops(
         samples = at_speed(utterance.samples, speed)
         if channel:
             samples = through_channel(samples, SAMPLE_RATE, rng)
-        for statistics in _cropped(*_blocks(trunk, samples), rng):
+        for statistics in _crop_statistics(*_blocks(trunk, samples), rng):
             features.append(statistics.astype(np.float16))
             voices.append(voice)
     return Crops(np.array(features), np.array(voices))
@@ -70,7 +70,7 @@ def _blocks(trunk: onnxruntime.InferenceSession, samples: Floats) -> tuple[Float
     return np.concatenate(means, axis=1), np.concatenate(squares, axis=1)
 
 
-def _cropped(means: Floats, squares: Floats, rng: np.random.Generator) -> Iterator[Floats]:
+def _crop_statistics(means: Floats, squares: Floats, rng: np.random.Generator) -> Iterator[Floats]:
     """Yield (mean, deviation) one after the other, as the graph pools them, of a crop from each block but the last."""
     for start in range(max(min(1, len(means)), len(means) - 1)):
         end = start + int(rng.integers(CROP[0], CROP[1] + 1))

@@ -18,9 +18,9 @@ import numpy as np
 from infra.lab.evaluation.comparison import lowest_point
 from infra.lab.evaluation.metrics import Bools, Truth, average_precision, false_events_from
 from infra.lab.training import heads
-from infra.lab.training.embeddings import Windows
-from infra.lab.training.heads import Doubles, Space
-from infra.lab.training.negatives import FOLDS, GIVEN, Negatives, folds_of
+from infra.lab.training.embeddings import EmbeddedWindows
+from infra.lab.training.heads import Doubles, FeatureSpace
+from infra.lab.training.negatives import FOLDS, USER_LABEL, Negatives, folds_of
 from streams.models.protocol import Floats
 from topics.errors import BadRequest
 
@@ -33,7 +33,7 @@ SAME: Final = 0.28
 MOST_SAME: Final = 2
 
 
-class Figures(msgspec.Struct, frozen=True):
+class HeldOutFigures(msgspec.Struct, frozen=True):
     """What is said of recordings that were held out; NaN where there are none."""
 
     #: Recordings with the sound, and the share of them in which it is reported.
@@ -48,16 +48,16 @@ class Figures(msgspec.Struct, frozen=True):
     background_minutes: float
 
 
-class Learnt(msgspec.Struct, frozen=True):
+class LearntTag(msgspec.Struct, frozen=True):
     """A head, float32[dimension + 1], whose score is 0.5 where the tag is to be reported from."""
 
     head: Floats
-    figures: Figures
+    figures: HeldOutFigures
     #: Labels of the background that were left out.
     left_out: tuple[str, ...]
 
 
-def learn(positives: Sequence[Windows], negatives: Negatives, false_per_minute: float) -> Learnt:
+def learn_tag(positives: Sequence[EmbeddedWindows], negatives: Negatives, false_per_minute: float) -> LearntTag:
     """Learn a tag from recordings of the sound, for at most so many false events a minute of the negatives.
 
     Raises:
@@ -65,21 +65,23 @@ def learn(positives: Sequence[Windows], negatives: Negatives, false_per_minute: 
     """
     if len(positives) < FEWEST:
         raise BadRequest(f"{len(positives)} recordings of the sound are too few to learn it from: {FEWEST} are needed")
-    within = heads.space(negatives.embeddings)
-    positive_logits, others = held_out(positives, negatives, within)
+    within = heads.feature_space(negatives.embeddings)
+    positive_logits, others = held_out_logits(positives, negatives, within)
     left_out: list[str] = []
     # One at a time: without the sound itself a head tells better what is merely alike.
-    while len(left_out) < MOST_SAME and (same := _same(positive_logits, others, negatives)):
+    while len(left_out) < MOST_SAME and (same := _same_sound_label(positive_logits, others, negatives)):
         left_out.append(same)
         negatives = negatives.without(left_out)
-        positive_logits, others = held_out(positives, negatives, within)
-    point = _point(others, negatives, false_per_minute)
-    head = heads.learn(positives, negatives.embeddings, negatives.weights, within)
+        positive_logits, others = held_out_logits(positives, negatives, within)
+    point = _operating_point(others, negatives, false_per_minute)
+    head = heads.learn_head(positives, negatives.embeddings, negatives.weights, within)
     head[-1] -= point
-    return Learnt(head, _figures(positive_logits, others, negatives, point), tuple(left_out))
+    return LearntTag(head, _figures(positive_logits, others, negatives, point), tuple(left_out))
 
 
-def held_out(positives: Sequence[Windows], negatives: Negatives, within: Space) -> tuple[Doubles, Doubles]:
+def held_out_logits(
+    positives: Sequence[EmbeddedWindows], negatives: Negatives, within: FeatureSpace
+) -> tuple[Doubles, Doubles]:
     """Return logits by heads that were learnt without the recording.
 
     Returns:
@@ -90,26 +92,26 @@ def held_out(positives: Sequence[Windows], negatives: Negatives, within: Space) 
     for fold in range(FOLDS):
         out = negatives.fold == fold
         training = [recording for recording, held in zip(positives, folds, strict=True) if held != fold]
-        head = heads.learn(training, negatives.embeddings[~out], negatives.weights[~out], within)
+        head = heads.learn_head(training, negatives.embeddings[~out], negatives.weights[~out], within)
         others[out] = heads.logits(head, negatives.embeddings[out])
         for number in np.flatnonzero(folds == fold).tolist():
             positive_logits[number] = heads.logits(head, positives[number].embeddings).max()
     return positive_logits, others
 
 
-def _same(positive_logits: Doubles, others: Doubles, negatives: Negatives) -> str | None:
+def _same_sound_label(positive_logits: Doubles, others: Doubles, negatives: Negatives) -> str | None:
     """Return the label of the background that is the sound itself, if there is one."""
     begins = np.flatnonzero(np.diff(negatives.recording, prepend=-1))
     highest, labels = np.maximum.reduceat(others, begins), negatives.label[begins]
     above = {
         str(label): float((highest[labels == label][:, None] >= positive_logits).mean()) for label in np.unique(labels)
     }
-    above.pop(GIVEN, None)
+    above.pop(USER_LABEL, None)
     nearest = max(above, key=above.__getitem__, default=None)
     return nearest if nearest is not None and above[nearest] > SAME else None
 
 
-def _point(logits: Doubles, negatives: Negatives, false_per_minute: float) -> float:
+def _operating_point(logits: Doubles, negatives: Negatives, false_per_minute: float) -> float:
     """Return the lowest logit with so few false events."""
     nowhere = np.zeros((len(logits), 1), np.bool_)
     truth = Truth(negatives.recording, nowhere, nowhere, ~nowhere[:, 0], sum(negatives.minutes))
@@ -117,7 +119,7 @@ def _point(logits: Doubles, negatives: Negatives, false_per_minute: float) -> fl
     return min(lowest_point(logits, truth, 0, false_per_minute), float(logits.max()) + 1e-3)
 
 
-def _figures(positive_logits: Doubles, others: Doubles, negatives: Negatives, point: float) -> Figures:
+def _figures(positive_logits: Doubles, others: Doubles, negatives: Negatives, point: float) -> HeldOutFigures:
     begins = np.flatnonzero(np.diff(negatives.recording, prepend=-1))
     highest = np.concatenate((positive_logits, np.maximum.reduceat(others, begins)))
     own_minutes, behind = negatives.minutes
@@ -126,12 +128,12 @@ def _figures(positive_logits: Doubles, others: Doubles, negatives: Negatives, po
         events = false_events_from(others, ~counted, negatives.recording, np.array([point]))
         return float(events[0]) / minutes if minutes else float("nan")
 
-    return Figures(
+    return HeldOutFigures(
         clips=len(positive_logits),
         recall=float((positive_logits >= point).mean()),
         average_precision=average_precision(highest, np.arange(len(highest)) < len(positive_logits)),
-        false_on_given=false(negatives.label == GIVEN, own_minutes),
+        false_on_given=false(negatives.label == USER_LABEL, own_minutes),
         given_minutes=own_minutes,
-        false_on_background=false(negatives.label != GIVEN, behind),
+        false_on_background=false(negatives.label != USER_LABEL, behind),
         background_minutes=behind,
     )

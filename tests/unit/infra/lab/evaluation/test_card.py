@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from infra.lab.evaluation.bundled import shipped
-from infra.lab.evaluation.card import card
+from infra.lab.evaluation.bundled import bundled_manifests
+from infra.lab.evaluation.card import model_card
 from tests.conftest import ROOT
 from tests.unit.infra.lab.evaluation.engines import Levels
 
@@ -22,7 +22,7 @@ def test_figures_have_names_and_an_order() -> None:
     }
     ours = msgspec.structs.replace(MANIFEST, name="ours", figures=figures)
     other = msgspec.structs.replace(MANIFEST, name="other", figures={"false_events_per_minute": 5.1345})
-    assert card([ours, other]).splitlines() == [
+    assert model_card([ours, other]).splitlines() == [
         "| sound events | `ours` | `other` |",
         "| --- | ---: | ---: |",
         "| licence | CC0-1.0 | CC0-1.0 |",
@@ -36,7 +36,7 @@ def test_figures_have_names_and_an_order() -> None:
 
 
 def test_no_models() -> None:
-    assert card([]) == ""
+    assert model_card([]) == ""
 
 
 def test_the_page_of_models_has_the_card() -> None:
@@ -44,11 +44,11 @@ def test_the_page_of_models_has_the_card() -> None:
     assert text.count("<!-- model card -->") == 1, "mark the place with <!-- model card --> and <!-- /model card -->"
     _, _, rest = text.partition("<!-- model card -->\n")
     inside, _, _ = rest.partition("<!-- /model card -->")
-    assert inside.strip("\n") == card(shipped()), "run earshot evaluate --card"
+    assert inside.strip("\n") == model_card(bundled_manifests()), "run earshot evaluate --card"
 
 
 def test_the_default_model_comes_first_and_has_figures() -> None:
-    first = shipped()[0]
+    first = bundled_manifests()[0]
     assert first.name == "yamnet"
     for name in ("ten_class_clip_accuracy", "clip_recall", "false_events_per_minute", "scenes_false_windows"):
         assert name in first.figures

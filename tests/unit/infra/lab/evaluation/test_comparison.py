@@ -36,7 +36,7 @@ def test_better_scores_gain() -> None:
 def test_a_tag_that_no_recording_has_is_left_out() -> None:
     scores, truth = clips()
     both = Truth(
-        truth.recording, np.c_[truth.true, 0 * truth.true] > 0, np.c_[truth.true, truth.true] > 0, truth.heard, 2.0
+        truth.recording, np.c_[truth.true, 0 * truth.true] > 0, np.c_[truth.true, truth.true] > 0, truth.audible, 2.0
     )
     assert [gain.tag for gain in compare(np.c_[scores, scores], np.c_[scores, scores], both, ["Dog", "Cat"])] == ["Dog"]
 

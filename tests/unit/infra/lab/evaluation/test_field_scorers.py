@@ -11,8 +11,8 @@ from pyannote.core import Annotation, Segment, Timeline
 from pyannote.metrics.diarization import DiarizationErrorRate
 from sklearn.metrics import accuracy_score, average_precision_score, recall_score, roc_curve
 
-from infra.lab.evaluation.diarization import errors
-from infra.lab.evaluation.metrics import Truth, average_precision, clips_found, figures, naming_accuracy
+from infra.lab.evaluation.diarization import diarization_errors
+from infra.lab.evaluation.metrics import Truth, average_precision, count_clips_found, figures, naming_accuracy
 from infra.lab.evaluation.speakers import equal_error
 from infra.lab.evaluation.transcription import word_error_rate
 from streams.voice.diarization import DiarizationTurn
@@ -65,7 +65,7 @@ def annotation(given: Sequence[DiarizationTurn]) -> Annotation:
 def test_diarization_error_rate(seed: int, collar: float) -> None:
     rng = np.random.default_rng(seed)
     reference, hypothesis = turns(rng, 3), turns(rng, 4)
-    ours = errors(reference, hypothesis, collar)
+    ours = diarization_errors(reference, hypothesis, collar)
     # pyannote counts a collar on both sides together.
     rate = DiarizationErrorRate(collar=2 * collar)
     theirs = rate(annotation(reference), annotation(hypothesis), uem=Timeline([Segment(0, 60)]), detailed=True)
@@ -90,7 +90,7 @@ def test_shares_of_sound_events(seed: int) -> None:
     assert ours.false_windows == pytest.approx(recall_score(np.ones(windows), (on & ~true).any(axis=1)))
     asked = true.any(axis=1)
     assert ours.window_recall == pytest.approx(recall_score(asked, (on & true).any(axis=1)))
-    found, has = clips_found(on, truth)
+    found, has = count_clips_found(on, truth)
     for tag in range(tags):
         per_clip = [
             (true[recording == one, tag].any(), (on & true)[recording == one, tag].any()) for one in set(recording)

@@ -8,7 +8,7 @@ import pytest
 
 from infra import models
 from infra.lab.evaluation import identification
-from infra.lab.evaluation.identification import Matches, draw, evaluate_identification
+from infra.lab.evaluation.identification import BestMatches, draw_matches, evaluate_identification
 from infra.lab.evaluation.utterances import Utterance
 from streams.voice import manifest
 from streams.voice.manifest import REGISTERED, IdentificationSettings
@@ -28,20 +28,20 @@ def test_a_draw_registers_some_and_asks_for_them_and_ten_others(count: int) -> N
             known.append(scores[reader, best])
             right.append(best == reader)
         unknown += [max(scores[reader, name] for name in registered) for reader in others]
-    found = draw(scores, np.random.default_rng(7), count=4, registered=count)
+    found = draw_matches(scores, np.random.default_rng(7), count=4, registered=count)
     assert found.known.tolist() == known
     assert found.right.tolist() == right
     assert found.unknown.tolist() == unknown
 
 
-def matches(known: list[float], right: list[bool], unknown: list[float]) -> Matches:
-    return Matches(np.array(known, np.float32), np.array(right), np.array(unknown, np.float32))
+def matches(known: list[float], right: list[bool], unknown: list[float]) -> BestMatches:
+    return BestMatches(np.array(known, np.float32), np.array(right), np.array(unknown, np.float32))
 
 
 def test_figures_are_shares_of_those_asked_for() -> None:
     plain = matches([0.9, 0.8, 0.7, 0.3], [True, True, False, True], [0.1, 0.2, 0.3, 0.75])
     cross = matches([0.9, 0.2], [True, False], [0.1, 0.9])
-    assert identification.figures(plain, cross, 0.5) == {
+    assert identification.identification_figures(plain, cross, 0.5) == {
         "eer_open_10": 0.25,
         "identified_10": 0.75,
         "identified_10_open": 0.5,
@@ -50,12 +50,12 @@ def test_figures_are_shares_of_those_asked_for() -> None:
         "identified_10_open_cross": 0.5,
         "refused_10_cross": 0.5,
     }
-    assert identification.open_set(plain + plain) == identification.open_set(plain)
+    assert identification.open_set_error(plain + plain) == identification.open_set_error(plain)
 
 
 def test_a_fold_is_judged_at_the_threshold_of_the_others() -> None:
     low, high = matches([0.5], [True], [0.4]), matches([0.9], [True], [0.8])
-    threshold, found = identification.cross_checked([(low, low), (high, high)])
+    threshold, found = identification.cross_checked_figures([(low, low), (high, high)])
     assert threshold == pytest.approx(0.7)
     # At 0.9 the reader of the first fold is missed, and at 0.5 the stranger of the second is named.
     assert (found["identified_10_open"], found["refused_10"], found["eer_open_10"]) == (0.5, 0.5, 0.0)
@@ -66,8 +66,11 @@ def test_the_threshold_grows_with_each_doubling(monkeypatch: pytest.MonkeyPatch)
     scores = (rng.normal(0.1, 0.1, (400, 400)) + np.diag(rng.normal(0.5, 0.1, 400))).astype(np.float32)
     monkeypatch.setattr(identification, "_readers", lambda *given: [])
     monkeypatch.setattr(identification, "_scores", lambda *given: scores)
-    growth = identification.growth(OnnxSpeakerEngine(models.directory("speaker_mini")), SPEECH)
-    at = {n: identification.open_set(draw(scores, np.random.default_rng(2), 500, n))[1] for n in (10, 20, 40)}
+    growth = identification.threshold_growth(OnnxSpeakerEngine(models.directory("speaker_mini")), SPEECH)
+    at = {
+        n: identification.open_set_error(draw_matches(scores, np.random.default_rng(2), 500, n))[1]
+        for n in (10, 20, 40)
+    }
     assert growth == pytest.approx((at[40] - at[10]) / 2, abs=0.005)
     assert at[20] == pytest.approx(at[10] + growth, abs=0.01)
     assert growth > 0.01
@@ -76,7 +79,7 @@ def test_the_threshold_grows_with_each_doubling(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("at_end", [True, False])
 def test_no_sample_is_in_two_pieces(at_end: bool) -> None:
     read = Utterance("a", "F", np.arange(11.5 * 16_000, dtype=np.float32))
-    registered, asked = identification._cut(read, at_end)
+    registered, asked = identification._split_utterance(read, at_end)
     assert [len(piece) for piece in (*registered, asked)] == [40_000, 40_000, 40_000, 64_000]
     assert len(np.unique(np.concatenate((*registered, asked)))) == len(read.samples)
 
@@ -94,7 +97,7 @@ def test_the_bundled_model_names_readers_and_refuses_others() -> None:
     readers = [row["speaker"] for row in rows(SPEECH / "utterances.csv") if float(row["seconds"]) > 11.5]
     engine = OnnxSpeakerEngine(models.directory("speaker_mini"))
     plain, cross = evaluate_identification(engine, SPEECH, readers[: 2 * REGISTERED])
-    found = identification.figures(plain, cross, engine.manifest.identification_settings.threshold)
+    found = identification.identification_figures(plain, cross, engine.manifest.identification_settings.threshold)
     assert found["identified_10"] == 1.0
     assert found["identified_10_open"] >= 0.95
     assert found["refused_10"] >= 0.95

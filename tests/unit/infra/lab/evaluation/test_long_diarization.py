@@ -10,9 +10,9 @@ import pytest
 
 from infra.lab.evaluation import long_diarization
 from infra.lab.evaluation.conversations import Conversation
-from infra.lab.evaluation.diarization import Errors
-from infra.lab.evaluation.long_conversations import Long
-from infra.lab.evaluation.long_diarization import Cell, judged, table
+from infra.lab.evaluation.diarization import DiarizationErrors
+from infra.lab.evaluation.long_conversations import LongConversationMaker
+from infra.lab.evaluation.long_diarization import Cell, evaluate_cells, table
 from infra.lab.evaluation.utterances import Utterance
 from streams.voice.speech_segments import RATE
 from tests.unit.streams.voice.tones import Ear, Tones, talk
@@ -28,16 +28,16 @@ READERS = [Utterance(f"{number}", "F", 0.3 * talk((number, 6), (None, 0.5), (num
 
 
 @pytest.fixture(scope="module")
-def makes() -> Long:
-    return Long(READERS, Keen())
+def makes() -> LongConversationMaker:
+    return LongConversationMaker(READERS, Keen())
 
 
 @pytest.fixture(scope="module")
-def quiet(makes: Long) -> Conversation:
+def quiet(makes: LongConversationMaker) -> Conversation:
     return makes.make(0.5, 3, 0)
 
 
-def test_the_same_arguments_give_the_same(makes: Long, quiet: Conversation) -> None:
+def test_the_same_arguments_give_the_same(makes: LongConversationMaker, quiet: Conversation) -> None:
     again = makes.make(0.5, 3, 0)
     assert again.turns == quiet.turns
     assert np.array_equal(again.samples, quiet.samples)
@@ -59,31 +59,31 @@ def test_turns_are_where_somebody_is_heard(quiet: Conversation) -> None:
     assert level[talking].mean() > 20 * level[~talking].mean()
 
 
-def test_odd_ones_have_noise(makes: Long, quiet: Conversation) -> None:
+def test_odd_ones_have_noise(makes: LongConversationMaker, quiet: Conversation) -> None:
     assert np.abs(quiet.samples[:800]).max() == 0
     assert np.abs(makes.make(0.1, 2, 1).samples[:800]).max() > 0
 
 
-def test_one_talks_alone(makes: Long) -> None:
+def test_one_talks_alone(makes: LongConversationMaker) -> None:
     made = makes.make(0.3, 1, 0)
     assert {span.speaker for span in made.spans} == {0}
     assert len(made.spans) > 1
     assert all(one.end_s < other.start_s for one, other in itertools.pairwise(made.spans))
 
 
-def test_too_few_readers_are_refused(makes: Long) -> None:
+def test_too_few_readers_are_refused(makes: LongConversationMaker) -> None:
     with pytest.raises(ValueError, match="3 speakers have said enough, expected 4"):
         makes.make(1, 4, 0)
 
 
-def test_tones_are_told_apart(makes: Long) -> None:
-    cell = judged(Tones(), Keen(), makes, [(0.3, 2)], seed=0)[0.3, 2]
+def test_tones_are_told_apart(makes: LongConversationMaker) -> None:
+    cell = evaluate_cells(Tones(), Keen(), makes, [(0.3, 2)], seed=0)[0.3, 2]
     assert (cell.conversations, cell.found, cell.right) == (2, 4, 2)
     assert cell.errors.rate < 0.3
 
 
 def test_table() -> None:
-    one, other = Cell(Errors(1, 0, 0, 10), 3, 0, 1), Cell(Errors(0, 0, 0, 10), 4, 2, 2)
+    one, other = Cell(DiarizationErrors(1, 0, 0, 10), 3, 0, 1), Cell(DiarizationErrors(0, 0, 0, 10), 4, 2, 2)
     lines = table({(1.0, 2): one, (10.0, 2): other}).splitlines()
     assert [line.split() for line in lines] == [
         ["speakers", "2", "all"],

@@ -68,7 +68,7 @@ def test_figures_equal_those_of_loops(seed: int) -> None:
         (sum((on & truth.true)[w, tag].any() for w in recordings), sum(truth.true[w, tag].any() for w in recordings))
         for tag in range(3)
     ]
-    assert list(zip(*metrics.clips_found(on, truth), strict=True)) == counts
+    assert list(zip(*metrics.count_clips_found(on, truth), strict=True)) == counts
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -27,7 +27,7 @@ def test_rows_of_a_file_are_its_spans(tmp_path: Path) -> None:
         tmp_path,
         "file,label,start,end,fold,source\na.wav,Dog_bark,1,2.5,3,yard\na.wav,Kettle,4,,3,yard\nb.wav,,,,,\nc.wav,Kettle,,,,\n",
     )
-    found, skipped = recordings.folder(tmp_path, table, recordings.meanings(TAGS))
+    found, skipped = recordings.read_folder(tmp_path, table, recordings.label_meanings(TAGS))
     assert not skipped
     assert [recording.spans for recording in found] == [
         (Span(DOG, 1.0, 2.5), Span(KETTLE, 4.0)),
@@ -42,14 +42,14 @@ def test_rows_of_a_file_are_its_spans(tmp_path: Path) -> None:
 
 def test_unknown_labels_are_listed(tmp_path: Path) -> None:
     table = written(tmp_path, "file,label\na.wav,Dog_bark\na.wav,zebra\nb.wav,Kettle\n")
-    found, skipped = recordings.folder(tmp_path, table, recordings.meanings(TAGS))
+    found, skipped = recordings.read_folder(tmp_path, table, recordings.label_meanings(TAGS))
     assert [made.name for made in found] == ["b.wav"]
     assert [(made.name, made.cause) for made in skipped] == [("a.wav", "unknown label zebra")]
 
 
 def test_labels_of_a_table_come_first(tmp_path: Path) -> None:
     table = written(tmp_path, "label,tags,tolerated\ndog,Kettle,Dog_bark\nquiet,,\n")
-    known = recordings.meanings(TAGS, table)
+    known = recordings.label_meanings(TAGS, table)
     assert known["dog"] == Meaning(("Kettle",), ("Dog_bark",))
     assert known["quiet"] == Meaning(())
     assert known["Kettle"] == KETTLE
@@ -71,19 +71,19 @@ def test_labels_of_a_table_come_first(tmp_path: Path) -> None:
 def test_refused(tmp_path: Path, text: str, fault: str) -> None:
     table = written(tmp_path, text)
     with pytest.raises(BadRequest) as refused:
-        recordings.folder(tmp_path, table, recordings.meanings(TAGS))
+        recordings.read_folder(tmp_path, table, recordings.label_meanings(TAGS))
     assert str(refused.value).startswith(f"{table}: {fault}")
     assert "\n" not in str(refused.value)
 
 
 def test_not_a_table(tmp_path: Path) -> None:
     with pytest.raises(BadRequest, match="No such file"):
-        recordings.rows(tmp_path / "none.csv", ())
+        recordings.read_rows(tmp_path / "none.csv", ())
     (tmp_path / "noise.csv").write_bytes(b"file,label\n\xff\xfe\x00,x\n")
     with pytest.raises(BadRequest, match="no CSV in UTF-8"):
-        recordings.rows(tmp_path / "noise.csv", ())
+        recordings.read_rows(tmp_path / "noise.csv", ())
     with pytest.raises(BadRequest, match="the tag Zebra, which the model does not have"):
-        recordings.meanings(TAGS, written(tmp_path, "label,tags\nz,Zebra\n"))
+        recordings.label_meanings(TAGS, written(tmp_path, "label,tags\nz,Zebra\n"))
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_lines_plain_and_cross_checked(data: Path) -> None:
     engine = Power()
-    found = report.of_bundled(engine, data, engine)
+    found = report.evaluate_bundled(engine, data, engine)
     assert [(line.material, line.recordings) for line in found.lines] == [
         ("clips", 8),
         ("clips, cross-checked", 8),
@@ -87,7 +87,7 @@ def test_lines_plain_and_cross_checked(data: Path) -> None:
 
 def test_a_model_that_saw_the_recordings_keeps_its_own_figures(data: Path) -> None:
     engine = Power(source="infra/lab/training/power.py")
-    found = report.of_bundled(engine, data, Power())
+    found = report.evaluate_bundled(engine, data, Power())
     assert found.seen
     assert 0.05 < found.figures["window_ms_ratio"] < 20
     assert found.figures.keys() == {"clip_recall", "window_ms_ratio"}
@@ -96,7 +96,7 @@ def test_a_model_that_saw_the_recordings_keeps_its_own_figures(data: Path) -> No
 
 def test_no_data(tmp_path: Path) -> None:
     with pytest.raises(BadRequest, match=r"clips\.csv: No such file"):
-        report.of_bundled(Power(), tmp_path, Power())
+        report.evaluate_bundled(Power(), tmp_path, Power())
 
 
 def test_naming_ten_classes() -> None:
@@ -122,4 +122,4 @@ def test_naming_ten_classes() -> None:
     labels = list(TEN)
     given = [clip(label, n, "2") for n, label in enumerate(labels)]
     given += [clip(labels[0], 1, "5"), clip("wind", 3, "1"), clip(labels[3], 4, "1")]
-    assert report.naming(sound.score(Ten(), given)) == pytest.approx(10 / 11)
+    assert report.ten_class_accuracy(sound.score_recordings(Ten(), given)) == pytest.approx(10 / 11)

@@ -26,10 +26,10 @@ def one_setting(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("one_setting")
 def test_a_scene() -> None:
     sounds = [clip("rain", 5, 1), clip("dog", 5, 2)]
-    (scene,) = scenes.build(sounds, [clip("speech", 9, 3)])
+    (scene,) = scenes.build_scenes(sounds, [clip("speech", 9, 3)])
     samples = scene.decode().samples
     assert len(samples) == SECONDS * RATE
-    assert samples.tobytes() == scenes.build(sounds, [clip("speech", 9, 3)])[0].decode().samples.tobytes()
+    assert samples.tobytes() == scenes.build_scenes(sounds, [clip("speech", 9, 3)])[0].decode().samples.tobytes()
     assert {span.meaning for span in scene.spans} == {LABELS[label] for label in ("rain", "dog", "speech")}
     dogs = [span for span in scene.spans if span.meaning == LABELS["dog"]]
     assert len(dogs) == SECONDS // scenes.PART - 2
@@ -46,7 +46,7 @@ def test_a_scene() -> None:
 @pytest.mark.usefixtures("one_setting")
 def test_labels_that_nobody_recorded() -> None:
     with pytest.raises(BadRequest, match="scenes need a clip of dog or cat"):
-        scenes.build([clip("rain", 5, 1)], [clip("speech", 9, 3)])
+        scenes.build_scenes([clip("rain", 5, 1)], [clip("speech", 9, 3)])
 
 
 def test_settings_name_known_labels() -> None:

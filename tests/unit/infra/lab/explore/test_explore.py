@@ -18,7 +18,7 @@ from infra.cli import explore
 from infra.examples import RECORDING
 from infra.lab.explore import columns, picture, table
 from infra.lab.explore.columns import Columns
-from infra.lab.explore.hearing import Heard, hear
+from infra.lab.explore.section import AnalysedSection, analyse_section
 from streams.audio.analysis import Analysis
 from streams.audio.decode import DecodedAudio, decode_chunk
 from streams.models.manifest import Waveform
@@ -46,7 +46,7 @@ def example() -> DecodedAudio:
 
 
 def test_hears_what_the_service_hears() -> None:
-    heard = hear(RECORDING, engine())
+    heard = analyse_section(RECORDING, engine())
     analysis = Analysis(engine(), SESSIONS, example().rate)
     packed = analysis.feed(example().samples).packed + analysis.finish().packed
     assert heard.stored.tobytes() == packed
@@ -58,8 +58,8 @@ def test_hears_what_the_service_hears() -> None:
 def test_a_section_is_the_file_that_was_cut_there(tmp_path: Path) -> None:
     samples = example().samples
     rate = example().rate
-    cut = hear(write(tmp_path / "cut.wav", samples[rate // 4 : rate * 2]), engine())
-    section = hear(write(tmp_path / "whole.wav", samples), engine(), 0.25, 2.0)
+    cut = analyse_section(write(tmp_path / "cut.wav", samples[rate // 4 : rate * 2]), engine())
+    section = analyse_section(write(tmp_path / "whole.wav", samples), engine(), 0.25, 2.0)
     assert section.start == 0.25
     assert section.seconds == cut.seconds == 1.75
     assert np.array_equal(section.stored, cut.stored)
@@ -69,7 +69,7 @@ def test_a_section_is_the_file_that_was_cut_there(tmp_path: Path) -> None:
 def test_frames_of_a_sound_lie_where_it_is(tmp_path: Path) -> None:
     samples = np.zeros(48_000, np.float32)
     samples[32_000:36_000] = np.random.default_rng(1).normal(0, 0.1, 4_000)
-    heard = hear(write(tmp_path / "burst.wav", samples), engine())
+    heard = analyse_section(write(tmp_path / "burst.wav", samples), engine())
     loud = np.flatnonzero(heard.spectrogram.mean(axis=1) > heard.spectrogram.mean()) * heard.column_seconds
     assert loud.min() == pytest.approx(2.0, abs=0.03)
     assert loud.max() == pytest.approx(2.25, abs=0.03)
@@ -85,7 +85,7 @@ class Listener:
 
 
 def test_a_model_of_waveforms_has_a_spectrogram_too(tmp_path: Path) -> None:
-    heard = hear(
+    heard = analyse_section(
         write(tmp_path / "noise.wav", np.random.default_rng(1).normal(0, 0.1, 32_000).astype(np.float32)), Listener()
     )
     assert heard.spectrogram.shape[1] == 64
@@ -94,20 +94,20 @@ def test_a_model_of_waveforms_has_a_spectrogram_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("samples", [1, 1_600, 16_000])
 def test_short_and_silent(tmp_path: Path, samples: int) -> None:
-    heard = hear(write(tmp_path / "quiet.wav", np.zeros(samples, np.float32)), engine())
+    heard = analyse_section(write(tmp_path / "quiet.wav", np.zeros(samples, np.float32)), engine())
     assert len(heard.stored) == 1
-    picture.save(heard, table.choose(heard, 3), 0, "quiet.wav", tmp_path / "quiet.png")
+    picture.save(heard, table.choose_columns(heard, 3), 0, "quiet.wav", tmp_path / "quiet.png")
     assert (tmp_path / "quiet.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_section_after_the_end(tmp_path: Path) -> None:
     with pytest.raises(AudioError, match=r"there is no audio at 9 s"):
-        hear(RECORDING, engine(), 9.0)
+        analyse_section(RECORDING, engine(), 9.0)
     with pytest.raises(AudioError, match=r"nothing\.wav: No such file"):
-        hear(tmp_path / "nothing.wav", engine())
+        analyse_section(tmp_path / "nothing.wav", engine())
     (tmp_path / "text.wav").write_text("no sound at all")
     with pytest.raises(AudioError, match=r"text\.wav: .*no audio file"):
-        hear(tmp_path / "text.wav", engine())
+        analyse_section(tmp_path / "text.wav", engine())
 
 
 def test_columns_stay_few_and_keep_peaks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,9 +123,9 @@ def test_columns_stay_few_and_keep_peaks(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_lines() -> None:
-    heard = hear(RECORDING, engine())
-    best = table.choose(heard, 5)
-    lines = table.lines(heard, best, 0)
+    heard = analyse_section(RECORDING, engine())
+    best = table.choose_columns(heard, 5)
+    lines = table.tag_summaries(heard, best, 0)
     assert [line.peak for line in lines] == sorted((line.peak for line in lines), reverse=True)
     assert lines[0].tag in ("Appliance_alarm", "Fire_smoke_alarm")
     for line, column in zip(lines, best, strict=True):
@@ -133,15 +133,18 @@ def test_lines() -> None:
         assert line.share == (heard.stored[:, column] >= ZERO).mean()
         reporting = [step for step in range(-2, 3) if peak >= threshold(step)]
         assert line.reported_at == max(reporting, default=None)
-    strict = table.lines(heard, best, 2)
+    strict = table.tag_summaries(heard, best, 2)
     assert all(one.share <= other.share for one, other in zip(strict, lines, strict=True))
 
 
 def test_tags_by_name() -> None:
-    heard = hear(RECORDING, engine())
-    assert [line.tag for line in table.lines(heard, table.choose(heard, 1, ["Rain", "Alarm"]), 0)] == ["Rain", "Alarm"]
+    heard = analyse_section(RECORDING, engine())
+    assert [line.tag for line in table.tag_summaries(heard, table.choose_columns(heard, 1, ["Rain", "Alarm"]), 0)] == [
+        "Rain",
+        "Alarm",
+    ]
     with pytest.raises(BadRequest, match="no tag Rains; close: Rain"):
-        table.choose(heard, 1, ["Rains"])
+        table.choose_columns(heard, 1, ["Rains"])
 
 
 def test_cells_are_reported_where_a_window_over_them_is() -> None:
@@ -158,8 +161,8 @@ def test_clock() -> None:
     assert [picture.clock(at, most) for at, most in ((1.5, 5), (90, 600), (90, 7200))] == ["1.5 s", "1:30", "0:01:30"]
 
 
-def long_recording() -> Heard:
-    heard = hear(RECORDING, engine())
+def long_recording() -> AnalysedSection:
+    heard = analyse_section(RECORDING, engine())
     return msgspec.structs.replace(
         heard, stored=np.tile(heard.stored, (9_000, 1)), seconds=0.5 * 9_000 * len(heard.stored)
     )
@@ -170,7 +173,7 @@ def test_the_same_picture_again(tmp_path: Path) -> None:
     digests = set()
     for number in range(2):
         path = tmp_path / f"{number}.svg"
-        picture.save(heard, table.choose(heard, 4), -1, "$odd_{name 소리.wav", path)
+        picture.save(heard, table.choose_columns(heard, 4), -1, "$odd_{name 소리.wav", path)
         digests.add(hashlib.sha256(path.read_bytes()).hexdigest())
     assert len(digests) == 1
     assert b"<dc:date>" not in path.read_bytes()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from infra.lab.training import heads
-from infra.lab.training.embeddings import Windows
+from infra.lab.training.embeddings import EmbeddedWindows
 from infra.lab.training.heads import RIDGE, Doubles
 from streams.models.protocol import Floats
 
@@ -25,11 +25,11 @@ def windows(count: int) -> Floats:
     return np.abs(RANDOM.normal(size=(count, DIMENSION))).astype(np.float32)
 
 
-def recording(heard_at: int, length: int = 6) -> Windows:
-    """Windows of which one has the sound."""
+def recording(heard_at: int, length: int = 6) -> EmbeddedWindows:
+    """EmbeddedWindows of which one has the sound."""
     embeddings = windows(length)
     embeddings[heard_at] += SOUND
-    return Windows(embeddings, np.full(length, -20, np.float32))
+    return EmbeddedWindows(embeddings, np.full(length, -20, np.float32))
 
 
 def loss(head: Doubles, rows: Doubles, wanted: Doubles, weights: Doubles) -> float:
@@ -58,7 +58,7 @@ def test_the_regression_is_the_minimum(apart: float) -> None:
 
 def test_space_has_damped_unit_variance() -> None:
     material = windows(500) * np.linspace(5, 0.1, DIMENSION, dtype=np.float32)
-    features = heads.space(material).features(material)
+    features = heads.feature_space(material).features(material)
     assert np.allclose(features.mean(axis=0), 0, atol=1e-4)
     deviations = features.std(axis=0)
     assert deviations[0] == pytest.approx(1 / (1 + heads.DAMPING), rel=1e-3)
@@ -68,7 +68,9 @@ def test_space_has_damped_unit_variance() -> None:
 
 def test_a_head_finds_the_windows_of_the_sound() -> None:
     negatives = windows(300)
-    head = heads.learn([recording(at % 6) for at in range(10)], negatives, np.ones(300), heads.space(negatives))
+    head = heads.learn_head(
+        [recording(at % 6) for at in range(10)], negatives, np.ones(300), heads.feature_space(negatives)
+    )
     assert head.dtype == np.float32
     assert head.shape == (DIMENSION + 1,)
     for at in range(6):
@@ -85,27 +87,27 @@ def test_quiet_windows_are_not_the_sound() -> None:
         both = recording(0)
         both.embeddings[3] += other
         levels = np.where(np.arange(6) == 3, -20, -70).astype(np.float32)
-        positives.append(Windows(both.embeddings, levels))
-    head = heads.learn(positives, negatives, np.ones(300), heads.space(negatives))
+        positives.append(EmbeddedWindows(both.embeddings, levels))
+    head = heads.learn_head(positives, negatives, np.ones(300), heads.feature_space(negatives))
     assert heads.logits(head, windows(50) + other).min() > heads.logits(head, windows(50) + SOUND).max()
 
 
 def test_long_recordings_count_no_more_than_short_ones() -> None:
     negatives = windows(300)
-    within = heads.space(negatives)
+    within = heads.feature_space(negatives)
     one, other = recording(0, 1), recording(0, 1)
-    long = Windows(np.repeat(other.embeddings, 40, axis=0), np.full(40, -20, np.float32))
-    short, uneven = (heads.learn(pair, negatives, np.ones(300), within) for pair in ([one, other], [one, long]))
+    long = EmbeddedWindows(np.repeat(other.embeddings, 40, axis=0), np.full(40, -20, np.float32))
+    short, uneven = (heads.learn_head(pair, negatives, np.ones(300), within) for pair in ([one, other], [one, long]))
     assert np.allclose(short, uneven, atol=1e-4)
 
 
 def test_heavier_negatives_are_avoided_more() -> None:
     negatives = windows(300)
     negatives[:30] += SOUND + np.eye(DIMENSION, dtype=np.float32)[1] * 6
-    within = heads.space(negatives)
+    within = heads.feature_space(negatives)
     weights = np.ones(300)
-    lightly = heads.learn([recording(0)] * 10, negatives, weights, within)
+    lightly = heads.learn_head([recording(0)] * 10, negatives, weights, within)
     weights[:30] = 100
-    heavily = heads.learn([recording(0)] * 10, negatives, weights, within)
+    heavily = heads.learn_head([recording(0)] * 10, negatives, weights, within)
     alike = negatives[:30]
     assert heads.logits(heavily, alike).mean() < heads.logits(lightly, alike).mean() - 1

@@ -47,7 +47,7 @@ def test_a_fold_left_out(known: Material) -> None:
 
 
 def test_shares(known: Material) -> None:
-    chances = material.weights(known)
+    chances = material.draw_chances(known)
     for index, share in enumerate(SHARES.values()):
         assert chances[known.groups == index].sum() == pytest.approx(share)
     dogs, rains = (known.labels[:, LABELS.index(label)] == 1 for label in ("dog", "rain"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from infra.lab.training.patches import active, crops, grid
+from infra.lab.training.patches import active_starts, crops, window_grid
 from infra.models import directory
 from infra.models.front_end import FRONT_END
 from streams.audio import logmel
@@ -18,12 +18,12 @@ def test_front_end_is_the_teachers() -> None:
 
 def test_grid() -> None:
     samples = bursts(1)
-    patches = grid(samples)
+    patches = window_grid(samples)
     assert patches.shape == (5, 96, 64)
     for window, patch in enumerate(patches):
         piece = samples[window * 8_000 : window * 8_000 + FRONT_END.samples]
         np.testing.assert_array_equal(patch, logmel.log_mel_frames(FRONT_END, piece))
-    assert grid(samples[:10]).shape == (1, 96, 64)
+    assert window_grid(samples[:10]).shape == (1, 96, 64)
 
 
 def test_crops_hold_sound() -> None:
@@ -37,6 +37,6 @@ def test_crops_hold_sound() -> None:
 
 
 def test_active_places() -> None:
-    starts = active(bursts(2), 16_000)
+    starts = active_starts(bursts(2), 16_000)
     assert starts.min() >= 16_000
     assert starts.max() == 32_000

@@ -12,7 +12,7 @@ from infra import models
 from infra.lab.training import sed_mini
 from infra.lab.training.clips import KNOWN
 from infra.lab.training.material import SHARES, Material
-from infra.lab.training.patches import grid
+from infra.lab.training.patches import window_grid
 from streams.models.sound_engine import OnnxSoundEngine
 
 HERE = models.directory("sed_mini")
@@ -30,7 +30,7 @@ def test_silence_and_hum_are_no_events() -> None:
     engine = OnnxSoundEngine(HERE)
     hum = 0.1 * np.sin(2 * np.pi * 50 * np.arange(16_000) / 16_000)
     for sound in (np.zeros(16_000), hum):
-        (patch,) = grid(sound.astype(np.float32))
+        (patch,) = window_grid(sound.astype(np.float32))
         assert (engine.scores(patch) < np.array(engine.manifest.points)).all()
 
 
@@ -57,7 +57,7 @@ def made_up(rows: int = 64) -> Material:
 def test_training_is_repeatable() -> None:
     pytest.importorskip("torch", reason="torch is in the training extra alone")
     known = made_up()
-    first, again, other = (sed_mini.trained(known, 2, seed, 1) for seed in (1, 1, 2))
+    first, again, other = (sed_mini.train_int8(known, 2, seed, 1) for seed in (1, 1, 2))
     assert first == again != other
     session = onnxruntime.InferenceSession(first, providers=["CPUExecutionProvider"])
     scores, embedding = session.run(["scores", "embedding"], {"log_mel": known.patches[:3].astype(np.float32)})

@@ -83,7 +83,7 @@ def test_held_out_readers_are_left_out_at_every_speed() -> None:
     read = [Utterance(name, "F", noise(round(0.1 * SAMPLE_RATE))) for name in "abc"]
     part = Crops(np.arange(8, dtype=np.float16).reshape(4, 2), np.array([0, 1, 1, 2]))
     later = Crops(part.statistics, part.voices + 3)
-    kept = speaker.without(read, [part, later], {"b"})
+    kept = speaker.without_readers(read, [part, later], {"b"})
     assert [one.voices.tolist() for one in kept] == [[0, 2], [3, 5]]
     assert kept[0].statistics.tolist() == [[0, 1], [6, 7]]
 

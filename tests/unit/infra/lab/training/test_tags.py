@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from infra.lab.training import heads, tags
-from infra.lab.training.embeddings import Windows
-from infra.lab.training.negatives import FOLDS, GIVEN, Negatives, folds_of
+from infra.lab.training.embeddings import EmbeddedWindows
+from infra.lab.training.negatives import FOLDS, USER_LABEL, Negatives, folds_of
 from streams.models.protocol import Floats
 from topics.errors import BadRequest
 
@@ -20,20 +20,20 @@ def vectors(count: int, seed: int = 1) -> Floats:
     return np.random.default_rng(seed).normal(size=(count, DIMENSION)).astype(np.float32)
 
 
-def sounds(count: int, axis: int = 0, seed: int = 2) -> list[Windows]:
+def sounds(count: int, axis: int = 0, seed: int = 2) -> list[EmbeddedWindows]:
     embeddings = vectors(count * EACH, seed).reshape(count, EACH, DIMENSION)
     embeddings[..., axis] += 5
-    return [Windows(one, np.zeros(EACH, np.float32)) for one in embeddings]
+    return [EmbeddedWindows(one, np.zeros(EACH, np.float32)) for one in embeddings]
 
 
 def negatives() -> Negatives:
     recording = np.repeat(np.arange(RECORDINGS), EACH)
-    label = np.where(recording < 20, GIVEN, np.where(recording < 60, "wind", "rain"))
+    label = np.where(recording < 20, USER_LABEL, np.where(recording < 60, "wind", "rain"))
     return Negatives(vectors(len(recording)), recording, recording % FOLDS, label)
 
 
 def test_the_point_keeps_the_budget() -> None:
-    learnt = tags.learn(sounds(12), negatives(), 1.0)
+    learnt = tags.learn_tag(sounds(12), negatives(), 1.0)
     figures = learnt.figures
     assert (figures.clips, figures.recall, learnt.left_out) == (12, 1.0, ())
     assert figures.average_precision > 0.99
@@ -41,7 +41,7 @@ def test_the_point_keeps_the_budget() -> None:
     assert figures.background_minutes == pytest.approx(80 * EACH / 60)
     events = figures.false_on_given * figures.given_minutes + figures.false_on_background * figures.background_minutes
     assert 0 < events <= figures.given_minutes + figures.background_minutes
-    stricter = tags.learn(sounds(12), negatives(), 0.0)
+    stricter = tags.learn_tag(sounds(12), negatives(), 0.0)
     assert stricter.figures.false_on_given == stricter.figures.false_on_background == 0
     # A lower budget moves the point, which is in the bias, and nothing else.
     assert np.array_equal(stricter.head[:-1], learnt.head[:-1])
@@ -52,9 +52,11 @@ def test_what_is_said_of_a_recording_is_said_without_it() -> None:
     """One recording is unlike the others: learnt from, it would be found."""
     odd = sounds(1, axis=5, seed=3)[0]
     positives = [*sounds(11), odd]
-    own, _ = tags.held_out(positives, negatives(), heads.space(negatives().embeddings))
+    own, _ = tags.held_out_logits(positives, negatives(), heads.feature_space(negatives().embeddings))
     assert own[-1] < own[:-1].min()
-    head = heads.learn(positives, negatives().embeddings, negatives().weights, heads.space(negatives().embeddings))
+    head = heads.learn_head(
+        positives, negatives().embeddings, negatives().weights, heads.feature_space(negatives().embeddings)
+    )
     assert heads.logits(head, odd.embeddings).max() > own[-1] + 1
 
 
@@ -73,23 +75,23 @@ def test_the_sound_in_the_background_is_left_out() -> None:
         np.concatenate((against.fold, at % FOLDS)),
         np.concatenate((against.label, np.full(len(at), "bark"))),
     )
-    learnt = tags.learn(sounds(12), with_it, 1.0)
+    learnt = tags.learn_tag(sounds(12), with_it, 1.0)
     assert learnt.left_out == ("bark",)
     assert learnt.figures.recall == 1.0
     # What was given is never left out: it is known not to be the sound.
-    given = msgspec.structs.replace(with_it, label=np.where(with_it.label == "bark", GIVEN, with_it.label))
-    assert tags.learn(sounds(12), given, 1.0).left_out == ()
+    given = msgspec.structs.replace(with_it, label=np.where(with_it.label == "bark", USER_LABEL, with_it.label))
+    assert tags.learn_tag(sounds(12), given, 1.0).left_out == ()
 
 
 def test_what_was_given_counts_as_much_as_the_background() -> None:
     against = negatives()
-    given = against.label == GIVEN
+    given = against.label == USER_LABEL
     assert against.weights[given].sum() == pytest.approx(0.5)
     assert against.weights[~given].sum() == pytest.approx(0.5)
     assert against.without(["wind", "rain"]).weights.sum() == pytest.approx(1.0)
-    assert against.without([GIVEN]).weights.sum() == pytest.approx(1.0)
+    assert against.without([USER_LABEL]).weights.sum() == pytest.approx(1.0)
 
 
 def test_too_few_recordings() -> None:
     with pytest.raises(BadRequest, match="9 recordings of the sound are too few to learn it from: 10 are needed"):
-        tags.learn(sounds(9), negatives(), 0.3)
+        tags.learn_tag(sounds(9), negatives(), 0.3)

@@ -25,7 +25,7 @@ ANY: Final = parse("application/octet-stream")
 Bytes = npt.NDArray[np.uint8]
 
 
-class Heard(msgspec.Struct, frozen=True):
+class AnalysedSection(msgspec.Struct, frozen=True):
     """A section of a recording, as a model hears it."""
 
     manifest: Manifest
@@ -42,7 +42,7 @@ class Heard(msgspec.Struct, frozen=True):
     high_hz: float
 
 
-class Ear:
+class SpectrogramRecorder:
     """A model that notes what it is given; only for an `Analysis` that scores each patch once, in order."""
 
     def __init__(self, engine: SoundEngine) -> None:
@@ -68,7 +68,7 @@ class Ear:
         return self._columns.finish(), self._columns.span * self.front.hop / self.front.sample_rate
 
 
-def hear(path: Path, engine: SoundEngine, start: float = 0.0, end: float | None = None) -> Heard:
+def analyse_section(path: Path, engine: SoundEngine, start: float = 0.0, end: float | None = None) -> AnalysedSection:
     """Analyse a file, or what is in it from `start` to `end` (seconds).
 
     Memory stays bounded but for one byte a window and tag: 20 MB for a day and a hundred tags.
@@ -77,11 +77,11 @@ def hear(path: Path, engine: SoundEngine, start: float = 0.0, end: float | None 
         AudioError: it cannot be read, does not decode, or is not that long; the message names the file.
         EngineError: the model failed.
     """
-    ear = Ear(engine)
+    recorder = SpectrogramRecorder(engine)
     try:
         with path.open("rb") as source:
             audio = open_file(source, ANY)
-            analysis = Analysis(ear, SESSIONS, audio.rate)
+            analysis = Analysis(recorder, SESSIONS, audio.rate)
             packed = [analysis.feed(block).packed for block in _section(audio, start, end)]
     except OSError as error:
         raise AudioError(f"{path}: {error.strerror}") from error
@@ -90,16 +90,16 @@ def hear(path: Path, engine: SoundEngine, start: float = 0.0, end: float | None 
     if not analysis.position:
         raise AudioError(f"{path}: there is no audio at {start:g} s")
     packed.append(analysis.finish().packed)
-    spectrogram, column_seconds = ear.finish()
-    return Heard(
+    spectrogram, column_seconds = recorder.finish()
+    return AnalysedSection(
         manifest=engine.manifest,
         start=start,
         seconds=analysis.position / audio.rate,
         stored=np.frombuffer(b"".join(packed), np.uint8).reshape(-1, len(engine.manifest.tags)),
         spectrogram=spectrogram,
         column_seconds=column_seconds,
-        low_hz=ear.front.low_hz,
-        high_hz=ear.front.high_hz,
+        low_hz=recorder.front.low_hz,
+        high_hz=recorder.front.high_hz,
     )
 
 

@@ -11,8 +11,8 @@ import pytest
 from infra import models
 from infra.lab.evaluation import utterances
 from infra.lab.evaluation.activity import evaluate_activity
-from infra.lab.evaluation.conversations import Conversation, conversations
-from infra.lab.evaluation.diarization import evaluate_diarization, summary
+from infra.lab.evaluation.conversations import Conversation, make_conversations
+from infra.lab.evaluation.diarization import evaluate_diarization, summarize_diarization
 from infra.lab.evaluation.labels import LABELS
 from infra.lab.evaluation.recordings import Recording, Span
 from infra.lab.evaluation.utterances import Utterance
@@ -39,7 +39,7 @@ class Keen(Ear):
 
 
 def held(count: int, seed: int = 0) -> list[Conversation]:
-    return list(conversations(READERS, Keen(), count, seed))
+    return list(make_conversations(READERS, Keen(), count, seed))
 
 
 def test_the_same_seed_gives_the_same_conversations() -> None:
@@ -71,12 +71,12 @@ def test_turns_are_where_the_speakers_are_heard() -> None:
 
 def test_a_reader_with_many_utterances_is_one_speaker() -> None:
     halves = [msgspec.structs.replace(r, samples=h) for r in READERS for h in np.array_split(r.samples, 2)]
-    assert [made.turns for made in conversations(halves, Keen(), 3)] == [made.turns for made in held(3)]
+    assert [made.turns for made in make_conversations(halves, Keen(), 3)] == [made.turns for made in held(3)]
 
 
 def test_too_few_readers_are_refused() -> None:
     with pytest.raises(ValueError, match="3 speakers with 10 s or more, expected 4"):
-        next(conversations([*READERS[:3], Utterance("short", "M", talk((3, 2)))], Keen(), 1))
+        next(make_conversations([*READERS[:3], Utterance("short", "M", talk((3, 2)))], Keen(), 1))
 
 
 def test_pure_tones_are_told_apart() -> None:
@@ -91,10 +91,10 @@ def test_pure_tones_are_told_apart() -> None:
 def test_summary_weighs_by_speech() -> None:
     long, short = [DiarizationTurn(0, 9, 0)], [DiarizationTurn(0, 1, 0)]
     talks = [Conversation(np.zeros(1, np.float32), tuple(turns), tuple(turns)) for turns in (long, short)]
-    figures = summary([(talks[0], long), (talks[1], [])])
+    figures = summarize_diarization([(talks[0], long), (talks[1], [])])
     assert (figures.error, figures.counted) == pytest.approx((0.1, 0.5))
     with pytest.raises(ValueError, match="one conversation or more"):
-        summary([])
+        summarize_diarization([])
 
 
 def recording(label: str, samples: float, rate: int = RATE) -> Recording:
@@ -119,6 +119,8 @@ def test_the_bundled_model_tells_readers_apart() -> None:
     readers = utterances.read(SPEECH, names)
     engine = OnnxSpeakerEngine(models.directory("speaker_mini"))
     assert (
-        evaluate_diarization(engine, bundled_detector(), conversations(readers, bundled_detector(), 2)).error_collar
+        evaluate_diarization(
+            engine, bundled_detector(), make_conversations(readers, bundled_detector(), 2)
+        ).error_collar
         < 0.25
     )

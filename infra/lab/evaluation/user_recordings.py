@@ -1,0 +1,100 @@
+"""Reads a user's own recordings, and sets operating points for them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from infra.lab.evaluation import calibration, recordings, report
+from infra.lab.evaluation.calibration import Calibration, CalibrationRule
+from infra.lab.evaluation.metrics import false_events
+from infra.lab.evaluation.recordings import Recording, SkippedRecording
+from infra.lab.evaluation.report import EvaluationReport
+from infra.lab.evaluation.sound import ScoredRecordings, join_scored, score_recordings
+from streams.models.manifest import Manifest
+from streams.models.protocol import SoundEngine
+
+#: Bounds of the search for the cost that gives the wanted number of false events, and its steps.
+COSTS: Final = (0.01, 1000.0)
+HALVINGS: Final = 20
+
+
+class CalibrationOutcome(msgspec.Struct, frozen=True):
+    """The model with new points, and a report: with the old points, with the new ones, and cross-checked."""
+
+    manifest: Manifest
+    report: EvaluationReport
+
+
+def read(
+    manifest: Manifest, folder: Path, table: Path, labels: Path | None
+) -> tuple[list[Recording], list[SkippedRecording]]:
+    """Return the recordings that a CSV names and those that are left out; `labels` is a table of label meanings.
+
+    Raises:
+        BadRequest: a table cannot be read, or names tags that the model does not have.
+    """
+    return recordings.read_folder(folder, table, recordings.label_meanings(manifest.tags, labels))
+
+
+def calibrate(
+    engine: SoundEngine,
+    recordings_: Sequence[Recording],
+    skipped: Sequence[SkippedRecording],
+    false_per_minute: float | None,
+) -> CalibrationOutcome:
+    """Set operating points for recordings.
+
+    Args:
+        engine: The model.
+        given: The recordings.
+        skipped: Those that were left out before.
+        false_per_minute: False events a minute that all tags together may have in them; None: by the
+            default cost of `calibration.CalibrationRule`.
+
+    Raises:
+        BadRequest: no recording is left, or points cannot be cross-checked: a half has no recording of any tag.
+        EngineError: the model failed.
+    """
+    halves = [score_recordings(engine, half) for half in recordings.halves(recordings_)]
+    whole = join_scored(halves)
+    chosen = _choose_calibration(whole, false_per_minute)
+    crossed = [
+        half.reported_at(_choose_calibration(other, false_per_minute).points)
+        for half, other in zip(halves, reversed(halves), strict=True)
+    ]
+    manifest = calibration.with_points(engine.manifest, chosen)
+    return CalibrationOutcome(
+        manifest,
+        EvaluationReport(
+            model=manifest.model_id,
+            lines=(
+                report.material_figures("points as they were", whole, whole.reported),
+                report.material_figures("new points", whole, whole.reported_at(chosen.points)),
+                report.material_figures("new points, cross-checked", whole, np.concatenate(crossed)),
+            ),
+            tags=report.tag_figures(manifest.tags, whole.reported_at(chosen.points), whole.truth),
+            figures={},
+            skipped=(*skipped, *whole.skipped),
+        ),
+    )
+
+
+def _choose_calibration(scored: ScoredRecordings, false_per_minute: float | None) -> Calibration:
+    evidence, floor = calibration.gather_evidence(scored), np.array(scored.manifest.points)
+    if false_per_minute is None:
+        return calibration.choose_points(evidence, floor)
+    low, high = COSTS
+    for _ in range(HALVINGS):
+        cost = math.sqrt(low * high)
+        at = calibration.choose_points(evidence, floor, CalibrationRule(cost=cost)).points
+        if false_events(scored.reported_at(at), scored.truth).sum() > false_per_minute * scored.truth.minutes:
+            low = cost
+        else:
+            high = cost
+    return calibration.choose_points(evidence, floor, CalibrationRule(cost=high))

@@ -88,7 +88,7 @@ def _scene(
 def _add_background(
     labels: Sequence[str], sounds: Sequence[Recording], random: np.random.Generator, spans: list[Span]
 ) -> Floats:
-    """Return the background, its clips fade_ends into one another over a second, and note what it is."""
+    """Return the background, its clips cross-faded over a second, and append their spans to `spans`."""
     length = (SECONDS - PART) * RATE
     samples = np.zeros(length, np.float32)
     level = random.uniform(*BACKGROUND_DB)

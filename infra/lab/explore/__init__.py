@@ -1,1 +1,1 @@
-"""What a model hears in a recording, as a picture and as a table."""
+"""Shows the scores of a model for a recording, as a picture and as a table."""

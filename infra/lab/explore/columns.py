@@ -32,7 +32,7 @@ class Columns:
             self.span *= 2
 
     def finish(self) -> Floats:
-        """Return float32[columns, bands], the last column of the frames that are left."""
+        """Return float32[columns, bands]; the last column is the maximum of the remaining frames."""
         if len(self._rest):
             self._columns = np.concatenate((self._columns, self._rest.max(axis=0, keepdims=True)))
         return self._columns

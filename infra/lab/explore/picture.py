@@ -1,4 +1,4 @@
-"""The picture of what a model heard: the spectrogram, and below it a row of probabilities over time for each tag."""
+"""Draws the spectrogram of a section, and below it the probability of each tag over time."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from topics.geometry import SESSIONS
 from topics.scores import STEP, ZERO, threshold
 
 FORMATS: Final = (".png", ".svg")
-#: Cells of a row that can be told apart.
+#: The most cells in a row; more could not be told apart.
 MOST_CELLS: Final = 1600
-#: Blue for probability and vermilion for what is reported: told apart with any kind of colour vision.
+#: Blue for probability, vermilion for reported: distinct with any kind of colour vision.
 HEAT: Final = LinearSegmentedColormap.from_list("heat", ["#f3f5f7", "#a6c8e4", "#2f7fc1", "#0b3c73"])
 REPORTED: Final = "#d55e00"
 INK: Final = "#22303c"
@@ -38,13 +38,13 @@ Doubles = npt.NDArray[np.float64]
 
 
 def save(hearing: AnalysedSection, columns: Sequence[int], sensitivity: int, title: str, path: Path) -> None:
-    """Draw the tags of some columns and write a PNG or SVG, as the ending of `path` says.
+    """Draw the tags of some columns and write a PNG or SVG, by the suffix of `path`.
 
     The same arguments give the same bytes with the same matplotlib.
 
     Raises:
         OSError: it cannot be written.
-        ValueError: the ending is another one.
+        ValueError: the suffix is another one.
     """
     if path.suffix not in FORMATS:
         raise ValueError(f"{path}: a picture ends in {' or '.join(FORMATS)}")
@@ -89,7 +89,7 @@ def _figure(hearing: AnalysedSection, columns: Sequence[int], sensitivity: int, 
 
 
 def _draw_spectrogram(axes: Axes, hearing: AnalysedSection) -> None:
-    # One mel is one step up: the picture is linear in bands, and only its ticks know of Hz.
+    # The axis is linear in mel bands; only the ticks are in Hz.
     low, high = np.percentile(hearing.spectrogram, (5, 99.7))
     axes.set_facecolor("black")
     axes.imshow(
@@ -151,8 +151,8 @@ def _draw_tags(axes: Axes, hearing: AnalysedSection, columns: Sequence[int], sen
 def heat(stored: Bytes) -> tuple[Doubles, float]:
     """Return (uint8[cells, tags] as floats, seconds of a cell): in each, the highest of the windows that cover it.
 
-    A cell is half a second, which two windows cover, or more of a long recording. So a tag is reported in a cell
-    exactly when one of the windows over it reports the tag.
+    A cell is half a second, which two windows cover, or longer in a long recording. So a tag is reported in a cell
+    exactly when a window over it reports the tag.
     """
     nothing = np.zeros((1, stored.shape[1]), np.uint8)
     cells = np.maximum(np.concatenate((stored, nothing)), np.concatenate((nothing, stored)))
@@ -162,13 +162,13 @@ def heat(stored: Bytes) -> tuple[Doubles, float]:
 
 
 def runs(on: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Return (first, one after the last) of each run of true values."""
+    """Return [first, end) of each run of true values."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], on, [False])).astype(np.int8)))
     return [(int(begin), int(end)) for begin, end in edges.reshape(-1, 2)]
 
 
 def _draw_bar(axes: Axes, sensitivity: int) -> None:
-    """The scale of probabilities, with what each sensitivity needs."""
+    """Draw the scale of probabilities, with a line at the threshold of each sensitivity."""
     axes.imshow(np.linspace(1, 0, 256)[:, None], aspect="auto", cmap=HEAT, extent=(0.0, 1.0, 0.0, 1.0))
     axes.set_xticks([])
     axes.set_yticks([])
@@ -188,7 +188,7 @@ def _draw_bar(axes: Axes, sensitivity: int) -> None:
 
 
 def clock(seconds: float, longest: float) -> str:
-    """Return a time for an axis: seconds, or with minutes and hours when the axis is that long."""
+    """Return a time as text: in seconds, or with minutes and hours where the axis is long."""
     if longest <= 120:
         return f"{seconds:g} s"
     minutes, rest = divmod(round(seconds), 60)

@@ -1,4 +1,4 @@
-"""A recording through a model by the analysis that the service runs, and the spectrogram that the model was given."""
+"""A section of a recording: its scores by the service's own analysis, and the spectrogram of the model's input."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class AnalysedSection(msgspec.Struct, frozen=True):
-    """A section of a recording, as a model hears it."""
+    """The scores and the spectrogram of a section of a recording."""
 
     manifest: Manifest
-    #: Where the section begins and how long it is, in seconds.
+    #: Start of the section in the recording and its length, in seconds.
     start: float
     seconds: float
-    #: uint8[windows, tags], see `topics.scores`; windows are those of `topics.geometry.SESSIONS`.
+    #: Packed scores as the service stores them, uint8[windows, tags]; windows are those of `topics.geometry.SESSIONS`.
     stored: Bytes
     #: Log-mel spectrogram, float32[columns, bands], and seconds that a column stands for.
     spectrogram: Floats
@@ -43,7 +43,7 @@ class AnalysedSection(msgspec.Struct, frozen=True):
 
 
 class SpectrogramRecorder:
-    """A model that notes what it is given; only for an `Analysis` that scores each patch once, in order."""
+    """Wraps a model and records the spectrogram of its input; the `Analysis` must score each patch once, in order."""
 
     def __init__(self, engine: SoundEngine) -> None:
         self.manifest = engine.manifest
@@ -55,9 +55,9 @@ class SpectrogramRecorder:
         self._after = np.empty((0, self.front.bands), np.float32)
 
     def scores(self, patch: Floats) -> Floats:
-        """Score one patch; see `streams.models.protocol.SoundEngine`."""
+        """Score one patch as the model does: float32[tags]."""
         frames = patch if isinstance(self.manifest.input, LogMel) else logmel.log_mel_frames(self.front, patch)
-        # The next patch begins a hop later and brings the other frames again.
+        # The next patch begins a hop later and has the other frames, too.
         self._columns.add(frames[: self._per_hop])
         self._after = frames[self._per_hop :]
         return self._engine.scores(patch)
@@ -69,12 +69,12 @@ class SpectrogramRecorder:
 
 
 def analyse_section(path: Path, engine: SoundEngine, start: float = 0.0, end: float | None = None) -> AnalysedSection:
-    """Analyse a file, or what is in it from `start` to `end` (seconds).
+    """Analyse a file, or the part of it from `start` to `end` (seconds).
 
-    Memory stays bounded but for one byte a window and tag: 20 MB for a day and a hundred tags.
+    Memory is bounded except for one byte for each window and tag: 20 MB for a day and a hundred tags.
 
     Raises:
-        AudioError: it cannot be read, does not decode, or is not that long; the message names the file.
+        AudioError: it cannot be read, does not decode, or ends before `start`; the message names the file.
         EngineError: the model failed.
     """
     recorder = SpectrogramRecorder(engine)
@@ -115,7 +115,7 @@ def _section(audio: AudioFile, start: float, end: float | None) -> Iterator[Floa
 
 
 def _spectrogram_of(rate: int) -> LogMel:
-    """The front end that shows what a model of waveforms is given: 64 bands, frames of 25 ms every 10 ms."""
+    """Return a front end for the spectrogram of a waveform model: 64 bands, frames of 25 ms every 10 ms."""
     window = rate // 40
     return LogMel(
         sample_rate=rate,

@@ -1,4 +1,4 @@
-"""Tags of a recording in the order of how surely they were heard."""
+"""Summaries of tags in a section of a recording, highest scores first."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TagSummary(msgspec.Struct, frozen=True):
     """A tag in a recording."""
 
     tag: str
-    #: Share of the windows in which it is reported at the sensitivity that was asked for.
+    #: Share of the windows in which it is reported at the chosen sensitivity.
     share: float
     #: Highest probability of a window, at sensitivity 0.
     peak: float
@@ -30,7 +30,7 @@ class TagSummary(msgspec.Struct, frozen=True):
 
 
 def choose_columns(hearing: AnalysedSection, top: int, names: Sequence[str] = ()) -> list[int]:
-    """Return columns of tags: those named, or the `top` ones by their highest and then their mean score.
+    """Return the columns of the tags in `names`, or of the `top` tags by their highest and then their mean score.
 
     Raises:
         BadRequest: the model has no such tag; the message names close ones.
@@ -49,7 +49,7 @@ def choose_columns(hearing: AnalysedSection, top: int, names: Sequence[str] = ()
 
 
 def tag_summaries(hearing: AnalysedSection, columns: Sequence[int], sensitivity: int) -> list[TagSummary]:
-    """Return what there is to say of each tag, in the order given."""
+    """Return a summary of each column, in their order."""
     return [_tag_summary(hearing, column, sensitivity) for column in columns]
 
 

@@ -20,15 +20,15 @@ from topics.errors import BadRequest
 
 NAME: Final = re.compile(r"[A-Z][A-Za-z0-9_]*")
 HEADS: Final = "heads.npy"
-#: Heads are made so that their tag is reported from here on.
+#: The operating point of every tag with a head; the bias of the head is shifted to fit it.
 POINT: Final = 0.5
 
 
 def check_name(manifest: Manifest, name: str, replace: bool) -> None:
-    """Say whether a tag may be called that.
+    """Check the name of a new tag.
 
     Raises:
-        BadRequest: it is no name, or is taken and not to be replaced.
+        BadRequest: it is not a valid name, or the model has such a tag and `replace` is not set.
     """
     if not NAME.fullmatch(name):
         raise BadRequest(f"{name!r} is no name of a tag: a capital letter, then letters, digits and _")
@@ -37,7 +37,7 @@ def check_name(manifest: Manifest, name: str, replace: bool) -> None:
 
 
 def write(base: Path, manifest: Manifest, name: str, category: str, head: Floats, clips: int, out: Path) -> Manifest:
-    """Write the model in `base` with one more tag, or with another head for one it has, into the directory `out`.
+    """Write the model in `base` into the directory `out`, with one more tag or a new head for one that it has.
 
     Args:
         base: Directory of the model.
@@ -49,7 +49,7 @@ def write(base: Path, manifest: Manifest, name: str, category: str, head: Floats
         out: Directory, made if need be.
 
     Raises:
-        EngineError: the heads that it has cannot be read.
+        EngineError: the heads of the model cannot be read.
     """
     rows = np.empty((0, len(head)), np.float32) if manifest.heads is None else heads.read(base, manifest.heads)
     before = next((tag for tag in manifest.tags if tag.name == name), None)
@@ -63,7 +63,7 @@ def write(base: Path, manifest: Manifest, name: str, category: str, head: Floats
         version=f"{manifest.version}+{name}" if before is None else manifest.version,
         tags=tags,
         heads=Heads(HEADS, hashlib.sha256(file.getvalue()).hexdigest()),
-        # What was measured was measured of another model.
+        # The figures belong to the model without the tag.
         figures={},
     )
     shutil.copytree(base, out, dirs_exist_ok=True)

@@ -1,4 +1,4 @@
-"""The notice that goes with weights trained on other people's recordings, made from the tables of the recordings."""
+"""The notice with the authors of the recordings that weights were trained on, made from the tables of recordings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from infra.lab.training.clips import Clip
 from topics.errors import EngineError
 
-#: Licences that weights may be trained on, and where their texts are.
+#: Licences of recordings that weights may be trained on, with the URLs of their texts.
 LICENCES: Final = {
     "CC0": "https://creativecommons.org/publicdomain/zero/1.0/",
     "CC-BY": "https://creativecommons.org/licenses/by/3.0/",
@@ -31,9 +31,9 @@ The speech is of LibriSpeech (V. Panayotov, G. Chen, D. Povey, S. Khudanpur, htt
 
 
 def notice(clips: Sequence[Clip], head: str = HEAD) -> str:
-    """Return the notice: who made what, under which licence, with the works of each CC-BY author in a block.
+    """Return the notice: licences, the recordings of each CC-BY author in a block, and the readers.
 
-    `head` says what was made of the recordings; {cc0}, {by} and {speech} stand for their numbers.
+    `head` is the text above them; {cc0}, {by} and {speech} in it become the numbers of recordings.
 
     Raises:
         EngineError: a recording's licence is not one of `LICENCES`.

@@ -1,6 +1,6 @@
-"""Variations of log-mel patches: level, colour of the channel, other sounds and noise behind, and masks.
+"""Augments log-mel patches: level, channel response, other sounds and noise in the background, and masks.
 
-Patches are mixed as magnitude spectra whose powers add, which is right on average for sounds that are not coherent.
+Patches are mixed as magnitude spectra whose powers add, which is right on average for incoherent sounds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from streams.models.protocol import Floats
 
 #: Level of a patch in dB; the recordings peak near full scale, so more often down than up.
 GAIN_DB: Final = (-18.0, 6.0)
-#: How often, and how far below in dB, another recording and made-up noise are put behind.
+#: How often, and how many dB below, another recording and synthetic noise are mixed in.
 OTHER: Final = (0.25, (0.0, 20.0))
 NOISE: Final = (0.25, (5.0, 40.0))
 #: Standard deviation in dB of the channel's response at six points of the band axis.
@@ -34,7 +34,7 @@ def vary(
 ) -> tuple[Floats, Floats]:
     """Return varied float32[n, 96, 64] log-mels and their targets float32[n, m].
 
-    A sound behind another counts less the lower it lies: its targets fall linearly to zero at the largest distance.
+    The targets of a sound in the background fall linearly with its distance in dB, to zero at the largest.
     """
     mixed = magnitudes(patches)
     chance, (near, far) = OTHER
@@ -51,9 +51,9 @@ def vary(
 
 
 def _put_behind(front: Floats, back: Floats, below_db: Doubles) -> Floats:
-    """Add `back` to `front`, its level that many dB below; inf leaves `front` as it is."""
+    """Return `front` mixed with `back` at a level `below_db` lower; inf leaves `front` as it is."""
     level, other = (np.sqrt((m * m).mean(axis=(1, 2))) for m in (front, back))
-    # A silent patch has no level to be below of: the other sound comes as it is.
+    # Where the front is silent, the other sound keeps its own level.
     ratio = np.where(level > 0, level, other) / np.maximum(other, 1e-9)
     gain = (ratio * 10.0 ** (-below_db / 20.0)).astype(np.float32)[:, np.newaxis, np.newaxis]
     mixed: Floats = np.sqrt(front * front + (gain * back) ** 2)

@@ -1,10 +1,10 @@
-"""Embeddings of material that is not the sound: what a new tag is learnt against when nothing else is given.
+"""The background of a model: embeddings of many other sounds, the default negatives for a new tag.
 
     python -m infra.lab.training.background --data DATA
 
-writes the file for the bundled model's graph, and beside it the names of those whose recordings it was made of. An
-embedding is kept as the square roots of its values in 64 steps, which is finer than what tells sounds apart: values
-are 0 (nine of ten) to 6. The same input gives the same bytes.
+writes the file for the bundled model's graph, and beside it the authors of the recordings. The values of an embedding
+are 0 (nine of ten) to 6; their square roots are stored in 64 steps, which is finer than the differences between sounds.
+The same input gives the same bytes.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ class Background(msgspec.Struct, frozen=True):
 
     #: float32[windows, dimension].
     embeddings: Floats
-    #: Which recording each is of, ascending, and which source that comes from: intp[windows].
+    #: Number of the recording of each window, ascending, and of the recording's source: intp[windows].
     recording: Numbers
     source: Numbers
-    #: What is heard in each recording.
+    #: The label of each recording.
     labels: tuple[str, ...]
 
 
 def path_for(manifest: Manifest) -> Path:
-    """Return where the background of a model is; an embedding means nothing to another graph."""
+    """Return the path of a model's background; embeddings are valid for one graph only."""
     return HERE / f"{manifest.graph.sha256[:16]}.npy.xz"
 
 
@@ -89,21 +89,21 @@ def read(manifest: Manifest) -> Background | None:
 
 
 def quantise(embeddings: Floats) -> npt.NDArray[np.uint8]:
-    """Return an embedding's values, 0 to `LARGEST`, as the numbers that are stored."""
+    """Return the values of embeddings, 0 to `LARGEST`, as the bytes that are stored."""
     stored: npt.NDArray[np.uint8] = np.rint(np.sqrt(np.clip(embeddings / LARGEST, 0.0, 1.0)) * STEPS).astype(np.uint8)
     return stored
 
 
 def dequantise(stored: npt.NDArray[np.uint8]) -> Floats:
-    """Undo `quantise` but for the rounding."""
+    """Return the values of stored embeddings: the inverse of `quantise` except for rounding."""
     return np.square(stored.astype(np.float32) / STEPS) * np.float32(LARGEST)
 
 
 def write(engine: OnnxSoundEngine, data: Path) -> Path:
-    """Make the background for a model of the clips and utterances in a data directory.
+    """Make the background of a model from the clips and utterances in a data directory; return its path.
 
     Raises:
-        EngineError: they are not there.
+        EngineError: their tables are missing.
         AudioError: one does not decode.
     """
     material = clips.read_clips(data)

@@ -1,4 +1,4 @@
-"""The recordings that sed-mini learns from: who made them, what is heard in them, and which fold they are in."""
+"""The recordings that sed-mini is trained on, with their labels, folds, authors and licences."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LABELS: Final = tuple(label for label, _, _ in KNOWN)
 
 
 class Clip(msgspec.Struct, frozen=True):
-    """One recording; labels outside `KNOWN` are material that no tag may fire on."""
+    """One recording; on labels outside `KNOWN` no tag may be reported."""
 
     path: Path
     label: str
@@ -46,7 +46,7 @@ class Clip(msgspec.Struct, frozen=True):
 
     @property
     def known(self) -> int | None:
-        """Index of the class that is heard, None for other material."""
+        """Index of its class, None for other material."""
         return LABELS.index(self.label) if self.label in LABELS else None
 
     def samples(self) -> Floats:
@@ -67,8 +67,8 @@ class Clip(msgspec.Struct, frozen=True):
 def read_clips(data: Path) -> tuple[Clip, ...]:
     """Return all recordings of `data`: sounds in the order of sound/clips.csv, then speech/utterances.csv.
 
-    The ten classes keep the folds of ESC-10. All other material lies in one fold of ESC-50, so it is spread over the
-    four by a hash of its source.
+    The ten classes keep the folds of ESC-10. All other material is in one fold of ESC-50, so a hash of its source
+    spreads it over the four.
 
     Raises:
         EngineError: a table is missing or lacks a column.

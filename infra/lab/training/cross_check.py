@@ -1,4 +1,4 @@
-"""What nets say of the fold that they did not learn from: operating points and figures."""
+"""Operating points and figures from scores of held-out recordings."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from infra.models.front_end import FRONT_END
 from streams.models.protocol import Floats
 
 SPEECH: Final = LABELS.index("speech")
-#: What points are chosen for: the share of windows of each kind of material in which one tag may be reported falsely.
+#: The share of windows, by kind of material, in which a tag may be reported falsely at its point.
 RATES: Final = {"known": 0.005, "other": 0.005, "speech": 0.0002}
-#: Points stay inside these, so that sensitivity can move them both ways.
+#: Points stay within these limits, so that sensitivity can move them both ways.
 LIMITS: Final = (0.05, 0.95)
 
 
@@ -36,16 +36,16 @@ class HeldOutScores(msgspec.Struct, frozen=True):
     fold: Indices
     label: Indices
     group: npt.NDArray[np.str_]
-    #: There is something to hear in the window: bool[n].
+    #: The window is not silent: bool[n].
     audible: Bools
 
     def select(self, chosen: Bools) -> HeldOutScores:
-        """Return the chosen windows."""
+        """Return the windows for which `chosen`, bool[n], is true."""
         return HeldOutScores(**{name: getattr(self, name)[chosen] for name in self.__struct_fields__})
 
 
 def held_out_scores(clips: Sequence[Clip], nets: Mapping[int, bytes]) -> HeldOutScores:
-    """Score each recording whose fold has a net (an ONNX file) that was trained without it."""
+    """Score each recording with the net (an ONNX file) of its fold, which was trained without that fold."""
     sessions = {
         fold: onnxruntime.InferenceSession(net, providers=["CPUExecutionProvider"]) for fold, net in nets.items()
     }
@@ -63,7 +63,7 @@ def held_out_scores(clips: Sequence[Clip], nets: Mapping[int, bytes]) -> HeldOut
 
 
 def operating_points(of: HeldOutScores) -> list[float]:
-    """Return the operating point of each class: the lowest that keeps the rate of each kind of material."""
+    """Return the operating point of each class: the lowest that keeps to all of `RATES`."""
     return [
         max(
             operating_point(of.scores[(of.group == kind) & (of.label != index), index], rate)
@@ -85,10 +85,10 @@ def operating_point(scores: Floats, rate: float) -> float:
 
 
 def figures(of: HeldOutScores) -> dict[str, float]:
-    """Return the ten-class naming of each fold and of all, and by group what is found and falsely reported.
+    """Return the ten-class accuracy of each fold and of all, and recall and false events by group.
 
-    Each fold is judged at the points that the other folds give. On speech, the tag Speech is no fault and false events
-    are those of the ten sounds.
+    Each fold is evaluated at the points of the other folds. On speech the tag Speech is right, so false events are
+    those of the ten sounds.
     """
     shares = {
         f"ten_class_clip_accuracy_fold_{fold}": _ten_class_accuracy(of, of.fold == fold)

@@ -1,11 +1,10 @@
-"""Heads for tags that YAMNet's own classes tell badly: rain, fire, helicopters, chainsaws and waves at the sea.
+"""Learns heads for tags that YAMNet's own classes detect badly: rain, fire, helicopters, chainsaws and sea waves.
 
     python -m infra.lab.training.default_heads --data DATA --out DIR
 
-writes the bundled model with these heads into DIR, as a model to add. A head is what its recordings teach, by
-`infra.lab.training.heads`, plus half of what the class says: the class knows more kinds of other sounds, the recordings
-know the sound. Points are set on recordings that were held out, and so are the
-figures in the manifest measured. The same input gives the same bytes.
+writes the bundled model with these heads into DIR, as a model to add. A head is the sum of one learnt from recordings,
+by `infra.lab.training.heads`, and half of the row of YAMNet's class: the class knows more other sounds, the recordings
+know the sound better. Points are set and figures measured on held-out recordings. The same input gives the same bytes.
 """
 
 from __future__ import annotations
@@ -46,23 +45,23 @@ LEARNT: Final = (
     ("Chainsaw", "chainsaw", "Chainsaw"),
     ("Sea_waves", "sea_waves", "Ocean"),
 )
-#: Part of the class in a head.
+#: Weight of the class's row in a head.
 SHARE: Final = 0.5
-#: False events a minute of all other material that a tag's point is set for.
+#: The point of a tag is set for this many false events a minute in all other material.
 FALSE_PER_MINUTE: Final = 0.05
-#: Of recordings that do not have the sound, every second window is learnt from, at most this many.
+#: Negatives are every second window of a recording, at most this many.
 STRIDE: Final = 2
 MOST: Final = 6
 
 
 class EmbeddedClips(msgspec.Struct, frozen=True):
-    """Recordings as windows."""
+    """Recordings with the embeddings of their windows."""
 
     clips: tuple[Clip, ...]
     windows: tuple[EmbeddedWindows, ...]
 
     def select(self, which: Bools) -> list[EmbeddedWindows]:
-        """Return the recordings that are chosen: bool[recordings]."""
+        """Return the recordings for which `which`, bool[recordings], is true."""
         return [self.windows[number] for number in np.flatnonzero(which).tolist()]
 
 
@@ -86,7 +85,7 @@ def blend_head(material: EmbeddedClips, label: str, allowed: Bools, learnt: Bool
 
 
 def held_out_point(material: EmbeddedClips, label: str, allowed: Bools, class_head: Floats) -> float:
-    """Return the logit from which a tag is reported, by heads that were learnt without a fold of the recordings."""
+    """Return the logit from which a tag is reported, set on held-out folds of the recordings."""
     folds = np.array([clip.fold for clip in material.clips])
     logits: list[Doubles] = [np.empty(0)] * len(material.clips)
     for fold in FOLDS:
@@ -115,7 +114,7 @@ def class_row(graph: Path, index: int) -> Floats:
 def learn_heads(manifest: Manifest, graph: Path, material: EmbeddedClips) -> tuple[Manifest, Floats]:
     """Return the model's manifest with heads for the tags of `LEARNT`, and the heads, float32[heads, dimension + 1].
 
-    The SHA-256 of the heads is for `write` to fill in.
+    `write` fills in the SHA-256 of the heads.
     """
     clips = material.clips
     rows, tags = [], {tag.name: tag for tag in manifest.tags}
@@ -143,7 +142,7 @@ def write(base: Path, manifest: Manifest, rows: Floats, notice: str, out: Path) 
 
 
 def held_out_figures(base: Path, manifest: Manifest, material: EmbeddedClips, data: Path) -> dict[str, float]:
-    """Return the figures of the model with heads, each half of the recordings judged by heads from the other half."""
+    """Return the figures of the model with heads, which are learnt on one half of the recordings for the other."""
     judges = []
     with tempfile.TemporaryDirectory() as scratch:
         for number, half in enumerate(report.halves(data)):

@@ -1,4 +1,4 @@
-"""Recordings as embeddings: what a model makes of each of their windows before it names anything."""
+"""Embeddings of the windows of recordings, made by the service's own analysis."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class EmbeddedWindows(msgspec.Struct, frozen=True):
 
 
 class _EmbeddingRecorder:
-    """A model that keeps the embedding of each patch and scores nothing."""
+    """Stands in for a model in an `Analysis`: records the embedding of each patch, and returns zero scores."""
 
     def __init__(self, engine: OnnxSoundEngine) -> None:
         self.manifest = engine.manifest
@@ -37,13 +37,13 @@ class _EmbeddingRecorder:
         self._nothing = np.zeros(len(engine.manifest.tags), np.float32)
 
     def scores(self, patch: Floats) -> Floats:
-        """Take one patch; see `streams.models.protocol.SoundEngine`."""
+        """Record the embedding of one patch; return zeros, float32[tags]."""
         self.kept.append(self._engine.embed(patch)[1])
         return self._nothing
 
 
 def embed(engine: OnnxSoundEngine, path: Path) -> EmbeddedWindows:
-    """Return the windows of a file by the analysis that the service runs.
+    """Return the windows of a file as the service cuts them.
 
     Raises:
         AudioError: it cannot be read or does not decode.
@@ -61,7 +61,7 @@ def embed(engine: OnnxSoundEngine, path: Path) -> EmbeddedWindows:
 
 
 def embed_folder(engine: OnnxSoundEngine, directory: Path) -> tuple[list[EmbeddedWindows], list[SkippedRecording]]:
-    """Return the recordings under a directory in the order of their paths, and what does not decode.
+    """Return the recordings under a directory in the order of their paths, and the files that do not decode.
 
     Raises:
         BadRequest: there is no such directory.

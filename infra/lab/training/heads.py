@@ -1,9 +1,9 @@
 """Heads: logistic regressions on an embedding, learnt from a few recordings of a sound against many others.
 
-A recording is known to have the sound, not where. So it is learnt twice: from its loud windows, then from the half of
-its windows that the first head holds likeliest. Recordings count alike however long they are, and so do the two sides.
-A few recordings cannot tell about a thousand dimensions: features are the leading principal components of the other
-material, damped so that directions in which it hardly varies count less, and the regression is ridged.
+A recording is known to have the sound, but not where. So a head is learnt twice: from the loud windows, then from the
+half of the windows that the first head finds likeliest. All recordings have the same weight whatever their length, and
+so have the two sides. A few recordings cannot determine a thousand dimensions, so the features are the leading
+principal components of the other material, damped where it hardly varies, and the regression has a ridge penalty.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ COMPONENTS: Final = 128
 #: Added to the standard deviation of each component, as a share of the first one's.
 DAMPING: Final = 0.5
 RIDGE: Final = 1.0
-#: Weight of each side.
+#: Total weight of each side, positives and negatives.
 SIDE: Final = 100.0
-#: Windows that may be the sound, in dB below the loudest of the recording: at first, and once a head can tell.
+#: Windows down to this many dB below the loudest may be the sound: for the first head, and for the second.
 LOUD_DB: Final = 25.0
 AUDIBLE_DB: Final = 40.0
-#: Share of the audible windows that are the sound.
+#: Share of the audible windows taken as the sound for the second head.
 LIKELY: Final = 0.5
 STEPS: Final = 50
 
@@ -59,13 +59,13 @@ def feature_space(material: Floats) -> FeatureSpace:
 def learn_head(
     positives: Sequence[EmbeddedWindows], negatives: Floats, weights: Doubles, within: FeatureSpace
 ) -> Floats:
-    """Return a head, float32[dimension + 1], for recordings that have a sound against windows that do not.
+    """Return a head, float32[dimension + 1], learnt from recordings of a sound and windows without it.
 
     Args:
-        positives: Recordings.
+        positives: Recordings of the sound.
         negatives: float32[windows, dimension].
-        weights: How much each negative window counts against others, float64[windows].
-        within: What the regression is made of.
+        weights: Relative weight of each negative window, float64[windows].
+        within: The features of the regression.
     """
     others = within.features(negatives)
     features = [within.features(recording.embeddings) for recording in positives]
@@ -81,7 +81,7 @@ def learn_head(
 
 
 def _likeliest(logits: Doubles, levels: Floats) -> npt.NDArray[np.bool_]:
-    """Return which windows are the likeliest half of those that can be heard."""
+    """Return the likeliest half of the audible windows: bool[windows]."""
     audible = np.flatnonzero(levels >= levels.max() - AUDIBLE_DB)
     order = audible[np.argsort(-logits[audible], kind="stable")]
     chosen = np.zeros(len(levels), np.bool_)
@@ -92,7 +92,7 @@ def _likeliest(logits: Doubles, levels: Floats) -> npt.NDArray[np.bool_]:
 def _regression_rows(
     features: Sequence[Doubles], chosen: Sequence[npt.NDArray[np.bool_]], others: Doubles, weights: Doubles
 ) -> tuple[Doubles, Doubles, Doubles]:
-    """Return (rows, which are the sound, weights) for `regress`."""
+    """Return (features, targets, weights) of all windows for `regress`."""
     positive_rows = [rows[some] for rows, some in zip(features, chosen, strict=True)]
     shares = [np.full(len(rows), 1.0 / len(positive_rows) / len(rows)) for rows in positive_rows]
     return (
@@ -126,7 +126,7 @@ def regress(rows: Doubles, targets: Doubles, weights: Doubles) -> Doubles:
         gradient = rows.T @ (weights * (probabilities - targets)) + ridge * head
         curvature = (rows * (weights * probabilities * (1.0 - probabilities))[:, None]).T @ rows + np.diag(ridge)
         step = np.linalg.solve(curvature, gradient)
-        # A whole step may go too far where the curve is flat.
+        # A whole Newton step may overshoot where the loss is flat.
         while (after := loss(head - step)) > now and np.abs(step).max() > 1e-9:
             step /= 2.0
         head, before, now = head - step, now, after

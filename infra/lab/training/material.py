@@ -1,4 +1,4 @@
-"""What sed-mini learns from: log-mel patches of recordings and made-up sounds, labelled, and judged by YAMNet."""
+"""The training set of sed-mini: log-mel patches of recordings and synthetic sounds, labels and YAMNet's outputs."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from streams.models.protocol import Floats
 
 Halves = npt.NDArray[np.float16]
 
-#: Crops of a recording of the ten classes, of the other material, of speech, and of a made-up sound.
+#: Number of crops of a recording, by group.
 CROPS: Final = {"known": 32, "other": 24, "speech": 16, "synthetic": 4}
-#: How often a drawn patch is of each group. Each class is drawn as often as another.
+#: Share of each group in the patches that are drawn. All classes are drawn equally often.
 SHARES: Final = {"known": 0.5, "other": 0.28, "speech": 0.12, "synthetic": 0.1}
-#: Made-up sounds, a fold each in turn, and their length in seconds.
+#: Number of synthetic sounds, which are spread over the folds, and their length in seconds.
 SYNTHETIC: Final = 600
 SYNTHETIC_SECONDS: Final = 2
 
 
 class Material(msgspec.Struct, frozen=True):
-    """Patches to learn from, row by row."""
+    """Training patches, row by row."""
 
     #: float16[n, 96, 64].
     patches: Halves
     #: Class scores wanted, float32[n, classes].
     labels: Floats
-    #: What YAMNet says of the patch: float16[n, 521] scores, float16[n, 1024] embedding.
+    #: YAMNet's outputs for the patch: float16[n, 521] scores, float16[n, 1024] embedding.
     scores: Halves
     embeddings: Halves
     #: Group of the row (index into `SHARES`), and its fold.
@@ -54,9 +54,9 @@ def group(clip: Clip) -> str:
 
 
 def prepare(clips: Sequence[Clip], teacher: onnxruntime.InferenceSession, seed: int, effort: float = 1.0) -> Material:
-    """Return the material of all folds; `effort` scales the number of crops and made-up sounds.
+    """Return the material of all folds; `effort` scales the number of crops and synthetic sounds.
 
-    Each recording has its own random numbers, so that it is cut the same way whatever else is there.
+    Each recording has its own random numbers, so that its crops do not depend on the other recordings.
     """
     patches, labels, groups, folds = [], [], [], []
     for number, clip in enumerate(clips):

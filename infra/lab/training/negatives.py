@@ -1,4 +1,4 @@
-"""What a new tag is learnt against: recordings that were given, and the background of the model."""
+"""Negatives for a new tag: the user's recordings without the sound, and the background of the model."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from streams.models.protocol import Floats
 from topics.errors import BadRequest
 from topics.geometry import SESSIONS
 
-#: Parts in which recordings are held out.
+#: Folds of the cross-check.
 FOLDS: Final = 5
-#: Label of windows that were given.
+#: Label of windows of the user's recordings.
 USER_LABEL: Final = ""
 
 
 class Negatives(msgspec.Struct, frozen=True):
-    """Windows without the sound, those of a recording side by side, and those that were given first."""
+    """Windows without the sound, those of a recording side by side, the user's recordings first."""
 
     #: float32[windows, dimension].
     embeddings: Floats
@@ -37,31 +37,31 @@ class Negatives(msgspec.Struct, frozen=True):
 
     @property
     def user_windows(self) -> int:
-        """How many windows were given."""
+        """The number of windows of the user's recordings."""
         return int((self.label == USER_LABEL).sum())
 
     @property
     def minutes(self) -> tuple[float, float]:
-        """Minutes that were given, and minutes of the background, whose windows do not overlap."""
+        """Minutes of the user's recordings, and of the background, whose windows do not overlap."""
         return self.user_windows * SESSIONS.hop_ms / 60_000, (
             len(self.label) - self.user_windows
         ) * SESSIONS.window_ms / 60_000
 
     @property
     def weights(self) -> Doubles:
-        """How much each window counts, float64[windows]: what was given counts as much as all of the background."""
+        """Weights of windows, float64[windows]: the user's recordings weigh as much as all of the background."""
         is_own = self.label == USER_LABEL
         weights = np.where(is_own, 1.0 / max(1, self.user_windows), 1.0 / max(1, len(is_own) - self.user_windows))
         return weights / weights.sum()
 
     def without(self, labels: Sequence[str]) -> Negatives:
-        """Return what is left without the recordings of some labels."""
+        """Return the negatives without the recordings of some labels."""
         mask = ~np.isin(self.label, labels)
         return Negatives(self.embeddings[mask], self.recording[mask], self.fold[mask], self.label[mask])
 
 
 def gather(manifest: Manifest, own_windows: Sequence[EmbeddedWindows]) -> Negatives:
-    """Return recordings that were given, and the background of the model where there is one.
+    """Return the user's recordings together with the background of the model, if it has one.
 
     Raises:
         BadRequest: there is neither.
@@ -82,5 +82,5 @@ def gather(manifest: Manifest, own_windows: Sequence[EmbeddedWindows]) -> Negati
 
 
 def folds_of(recordings: int) -> Numbers:
-    """Return the fold of each recording: neighbours share one, because they are often cut from one take."""
+    """Return the fold of each recording; neighbours share one, because they are often cut from the same take."""
     return np.arange(recordings) * FOLDS // max(1, recordings)

@@ -1,4 +1,4 @@
-"""Recordings to log-mel patches: crops to learn from, and the grid of windows to be judged on."""
+"""Log-mel patches of recordings: random crops for training, and the grid of windows for evaluation."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from streams.models.protocol import Floats
 #: Samples between windows (0.5 s), and between places where a crop may begin (0.05 s).
 HOP: Final = 8_000
 STEP: Final = 800
-#: A crop is taken where the longest crop's level is within this of its loudest: labels are wrong in pauses.
+#: Crops are taken where the level is within this of the loudest, because labels are wrong in pauses.
 ACTIVE_DB: Final = 25.0
 #: Playing speed of crops, drawn log-uniformly.
 SPEEDS: Final = (0.85, 1.18)
 
 
 def window_grid(samples: Floats) -> Floats:
-    """Return float32[windows, 96, 64], a window every 0.5 s, those that lie wholly in the samples (at least one)."""
+    """Return float32[windows, 96, 64], a window every 0.5 s that lies wholly in the samples, and at least one."""
     short = FRONT_END.samples - len(samples)
     rows = logmel.log_mel_frames(FRONT_END, np.pad(samples, (0, max(0, short))))
     step = HOP // FRONT_END.hop

@@ -1,4 +1,4 @@
-"""A trained sound net to an int8 ONNX graph: `log_mel` in, `scores` and `embedding` out."""
+"""Converts a trained sound net into an int8 ONNX graph: `log_mel` in, `scores` and `embedding` out."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from infra.models.front_end import FRONT_END
 from streams.models.protocol import Floats
 
 OPSET: Final = 17
-#: Only convolutions (with the activation that is fused to them) are worth it; the last layer stays float.
+#: Only convolutions, with their fused activations, are worth quantising; the last layer stays float.
 QUANTISED: Final = ("Conv", "Relu")
 OUTPUTS: Final = ("scores", "embedding")
 
 
 class _ScoringNet(nn.Module):
-    """What is exported: the logits become scores in 0..1."""
+    """The exported net, whose logits become scores in 0..1."""
 
     def __init__(self, net: SoundNet) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class _ScoringNet(nn.Module):
 
 
 class _PatchReader(CalibrationDataReader):
-    """Patches one by one, as the calibration asks for them."""
+    """Yields patches one by one for the calibration."""
 
     def __init__(self, patches: Floats) -> None:
         self._left: Iterator[dict[str, Floats]] = iter([{"log_mel": patch[None]} for patch in patches])
@@ -47,18 +47,18 @@ class _PatchReader(CalibrationDataReader):
 
 
 def quantise(net: SoundNet, calibration: Floats) -> bytes:
-    """Return the ONNX file of `net`, the ranges of its activations taken from float32[n, 96, 64] patches.
+    """Return the int8 ONNX file of `net`; float32[n, 96, 64] patches calibrate the ranges of its activations.
 
-    Weights have a scale a channel and 7 bits: with 8, processors without VNNI instructions saturate in the sums and
-    give other scores than those with them.
+    Weights have 7 bits and a scale for each channel. With 8 bits, sums saturate on processors without VNNI
+    instructions, which then give other scores.
     """
     with tempfile.TemporaryDirectory() as directory:
         plain, prepared, small = (Path(directory) / name for name in ("plain.onnx", "prepared.onnx", "small.onnx"))
         with warnings.catch_warnings():
-            # That it is the older of two exporters; the newer one needs onnxscript besides.
+            # It warns that this is the older of two exporters; the newer one needs the package onnxscript.
             warnings.simplefilter("ignore", DeprecationWarning)
             torch.onnx.export(
-                # In evaluation mode itself: the exporter puts a module back into the mode it came in, with all inside.
+                # Put into evaluation mode, because the exporter restores the mode of the module and of all inside.
                 _ScoringNet(net).eval(),
                 (torch.zeros(2, FRONT_END.frames, FRONT_END.bands),),
                 plain,
@@ -68,7 +68,7 @@ def quantise(net: SoundNet, calibration: Floats) -> bytes:
                 output_names=list(OUTPUTS),
                 dynamic_axes={name: {0: "n"} for name in ("log_mel", *OUTPUTS)},
             )
-        # These graphs have no shapes that only the symbolic inference finds, and it fails on them.
+        # Symbolic shape inference fails on these graphs, which do not need it.
         quant_pre_process(plain, prepared, skip_symbolic_shape=True)
         quantize_static(
             prepared,

@@ -2,8 +2,8 @@
 
     python -m infra.lab.training.sed_mini --data DATA --out DIR [--folds] [--jobs N]
 
-With --folds, four more nets are trained first, each without one fold, and judged on it after they were made int8: from
-what they say come the figures and the operating points in the manifest. Without, those of the manifest in DIR stand.
+With --folds, four more nets are trained first, each without one fold, and evaluated on that fold as int8 graphs. Their
+scores give the figures and operating points of the manifest. Without --folds, those of the manifest in DIR are kept.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from topics.errors import EarshotError
 
 SEED: Final = 1
 STEPS: Final = 2800
-#: Patches that the ranges of activations are taken from.
+#: Number of patches that calibrate the ranges of activations.
 CALIBRATION: Final = 400
 
 
 def train_int8(training_set: Material, steps: int, seed: int, held_out: int | None) -> bytes:
-    """Return the int8 ONNX file of a net that learned from all of `known` but one fold; on one thread."""
+    """Return the int8 ONNX file of a net that learned from all of `known` except one fold; on one thread."""
     import torch
 
     from infra.lab.training import quantize, sound_net
@@ -64,10 +64,10 @@ def prepare_material(clips: tuple[Clip, ...], seed: int) -> Material:
 def build(data: Path, out: Path, *, folds: bool, jobs: int, steps: int = STEPS, seed: int = SEED) -> None:
     """Train and write the model; `jobs` nets at a time."""
     clips = read_clips(data)
-    text = notice(clips)  # refuses a licence before the work begins
+    text = notice(clips)  # checks licences before the work begins
     previous = None if folds else manifest.read(out)
     material = prepare_material(clips, seed)
-    # Forked, so that the material is there without being copied; torch is first imported in the children.
+    # Forked, so that children share the material without a copy; torch is imported in the children only.
     with ProcessPoolExecutor(jobs, mp_context=get_context("fork")) as pool:
         shipped = pool.submit(train_int8, material, steps, seed, None)
         checks = {fold: pool.submit(train_int8, material, steps, seed, fold) for fold in (FOLDS if folds else ())}

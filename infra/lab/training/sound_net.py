@@ -1,4 +1,4 @@
-"""The net of sed-mini and its training: labels, and what YAMNet makes of the same patches."""
+"""The net of sed-mini and its training, on labels and on YAMNet's outputs for the same patches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RATE: Final = 2e-3
 DECAY: Final = 0.02
 #: Middle and spread of log-mels over the material: the net sees (x - middle) / spread.
 MIDDLE, SPREAD = -3.0, 2.5
-#: Weights of the losses against the teacher's scores and embedding; that against the labels has 1.
+#: Weights of the losses against the teacher's scores and embedding; the loss against the labels has weight 1.
 SCORES, EMBEDDING = 0.2, 2.0
 
 
@@ -100,8 +100,8 @@ def _batch(
 ) -> tuple[torch.Tensor, ...]:
     """Return varied patches, wanted class scores, the teacher's scores and embedding.
 
-    The teacher heard each patch alone, so behind another sound its scores count as labels do; its embedding of the
-    mixture is not known, and that of the sound in front stands for it.
+    The teacher scored each patch alone, so its scores are mixed like labels. Its embedding of the mixture is not known,
+    so that of the sound in front is used.
     """
     rows = random.choice(len(chances), BATCH, p=chances)
     others = random.choice(len(chances), BATCH, p=chances)

@@ -2,11 +2,11 @@
 
     python -m infra.lab.training.speaker --data DATA --out DIR [--folds N]
 
-The net's lower half is the first nine layers of YAMNet as they are, its upper half a linear discriminant projection of
-their statistics, learnt here from the LibriSpeech utterances in `speech` of the data directory. With N folds (3) it
-first trains N nets, each without a fold's readers, judges each on those, and writes each to OUT/fold<k> with the
-readers left out; the means of their figures go into the manifest of the net trained on all readers, which is written to
-OUT. With none, figures are not known, and the thresholds are those of the bundled model.
+The lower half of the net is the first nine layers of YAMNet, unchanged. The upper half is a linear discriminant
+projection of their statistics, learnt here from the LibriSpeech utterances in `speech` of the data directory. With N
+folds (3), N nets are trained first, each without the readers of one fold, evaluated on those readers, and written to
+OUT/fold<k> with a list of them. The means of their figures go into the manifest of the net trained on all readers,
+which is written to OUT. With 0 folds there are no figures, and the thresholds are those of the bundled model.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NAME: Final = "speaker-mini"
 VERSION: Final = "1"
 SEED: Final = 0
 SOURCE: Final = "infra/lab/training/speaker.py"
-#: Chosen on synthetic conversations of readers left out, see `infra.lab.evaluation.diarization_threshold`.
+#: Chosen by `infra.lab.evaluation.diarization_threshold` on synthetic conversations of held-out readers.
 DIARIZATION: Final = DiarizationSettings(window_s=1.6, hop_s=0.8, threshold=0.78)
 NOTICE: Final = """\
 speaker-mini
@@ -55,9 +55,9 @@ holds numbers learnt from them, no audio.
 
 
 def make_crops(read: Sequence[Utterance]) -> list[Crops]:
-    """Return the crops of all utterances at all speeds, each as it is and through several channels.
+    """Return the crops of all utterances at all speeds, unchanged and through several channels.
 
-    A reader at a speed is a voice: number `speed * len(read) + utterance`, both counted from 0.
+    A reader at one speed is one voice: number `speed * len(read) + utterance`, both counted from 0.
     """
     trunk = speaker_trunk.session()
     all_crops = []
@@ -72,7 +72,7 @@ def make_crops(read: Sequence[Utterance]) -> list[Crops]:
 def cross_check(
     read: Sequence[Utterance], all_crops: Sequence[Crops], count: int, data: Path, out: Path
 ) -> SpeakerManifest:
-    """Train a net for each fold, judge it on the fold's readers, and return the manifest with the means."""
+    """Train a net for each fold, evaluate it on the fold's readers, and return the manifest with mean figures."""
     error_rates, matches, growths = [], [], []
     for number, held in enumerate(utterances.folds((utterance.speaker for utterance in read), count, SEED)):
         layer = speaker_projection.learn(without_readers(read, all_crops, held))
@@ -111,7 +111,7 @@ def equal_error_rates(figures: SpeakerFigures) -> dict[str, float]:
 def make_manifest(
     threshold: float, identifies: IdentificationSettings | None, figures: dict[str, float]
 ) -> SpeakerManifest:
-    """Return the manifest of a net whose graph is still to be written, with its thresholds."""
+    """Return the manifest of a net with its thresholds; `write` fills in the SHA-256 of the graph."""
     return SpeakerManifest(
         name=NAME,
         version=VERSION,

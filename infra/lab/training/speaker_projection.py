@@ -12,13 +12,13 @@ from infra.lab.training.speaker_graph import Projection
 from infra.lab.training.speaker_statistics import Crops
 from streams.models.protocol import Floats
 
-#: Crops that principal components are found from.
+#: Number of crops for the principal components.
 SAMPLE: Final = 2000
 COMPONENTS: Final = 400
 DIMENSION: Final = 128
-#: Share of the mean variance within voices that is added to the variance in each direction.
+#: Shrinkage: share of the mean variance within voices that is added to the variance in each direction.
 SHRINKAGE: Final = 0.02
-#: Deviation that a constant feature is given, and rows of features that are multiplied at once.
+#: Added to every deviation, for constant features; and rows of features that are multiplied at once.
 LEAST: Final = 1e-3
 ROWS: Final = 4096
 
@@ -46,7 +46,7 @@ def learn(crops: Sequence[Crops]) -> Projection:
 
 
 def _principal(rows: Floats) -> Doubles:
-    """Return float64[features, components]: projections of unit variance, from the products of rows."""
+    """Return float64[features, components]: projections of unit variance, by eigenvectors of the Gram matrix."""
     values, vectors = np.linalg.eigh((rows @ rows.T).astype(np.float64))
     values, vectors = values[::-1][:COMPONENTS], vectors[:, ::-1][:, :COMPONENTS]
     components: Doubles = rows.T @ (vectors / values) * np.sqrt(len(rows))
@@ -54,7 +54,7 @@ def _principal(rows: Floats) -> Doubles:
 
 
 def _discriminant(rows: Doubles, voices: npt.NDArray[np.intp]) -> Doubles:
-    """Return float64[components, DIMENSION]."""
+    """Return the discriminant directions, float64[components, DIMENSION]."""
     _, numbers, counts = np.unique(voices, return_inverse=True, return_counts=True)
     centres = np.zeros((len(counts), rows.shape[1]))
     np.add.at(centres, numbers, rows)

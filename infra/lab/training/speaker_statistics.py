@@ -1,4 +1,4 @@
-"""Statistics of utterances for the speaker net: of crops, at other speeds, through random channels."""
+"""Feature statistics of crops of utterances, at several speeds and through random channels."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from infra.lab.training.speaker_graph import VARIANCE_FLOOR
 from infra.lab.training.speaker_trunk import STRIDES
 from streams.models.protocol import Floats
 
-#: Per cent: a reader at another speed is another voice, as in Yamamoto et al. 2019.
+#: Speeds in per cent; a reader at another speed is another voice, as in Yamamoto et al. 2019.
 SPEEDS: Final = (90, 100, 110)
-#: Of each voice: once as it is, then each time through other channels.
+#: How often each voice is also taken through random channels.
 CHANNELS: Final = 3
 #: Log-mel frames of a block, 10 ms each: a whole number of columns of each map.
 BLOCK: Final = 96
-#: Blocks of a crop, at least and at most.
+#: The fewest and the most blocks of a crop.
 CROP: Final = (2, 4)
 
 
@@ -71,7 +71,7 @@ def _blocks(trunk: onnxruntime.InferenceSession, samples: Floats) -> tuple[Float
 
 
 def _crop_statistics(means: Floats, squares: Floats, rng: np.random.Generator) -> Iterator[Floats]:
-    """Yield (mean, deviation) one after the other, as the graph pools them, of a crop from each block but the last."""
+    """Yield the statistics of a crop from each block but the last: means, then deviations, as the graph pools them."""
     for start in range(max(min(1, len(means)), len(means) - 1)):
         end = start + int(rng.integers(CROP[0], CROP[1] + 1))
         mean = means[start:end].mean(axis=0)

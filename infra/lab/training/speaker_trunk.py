@@ -15,10 +15,10 @@ from infra.models.front_end import FRONT_END
 from streams.audio.logmel import mel_matrix
 from streams.models import manifest, runtime
 
-#: Root mean square that every utterance is brought to: the offset in the logarithm then lies 35 dB below it or so.
+#: Every utterance is scaled to this root mean square, so that the log offset is about 35 dB below it.
 LEVEL: Final = 0.05
 SILENCE: Final = 1e-9
-#: Layers whose output is pooled beside the log-mel frames: higher ones know more of sounds and less of voices.
+#: Layers that are pooled beside the log-mel frames; higher layers carry more of sounds and less of voices.
 LAYERS: Final = ("layer5", "layer9")
 #: Frames between two columns of each map.
 STRIDES: Final = (1, 4, 8)
@@ -45,7 +45,7 @@ def maps(graph: Builder) -> list[str]:
 
 
 def session() -> onnxruntime.InferenceSession:
-    """Return a session that makes the maps of samples, float32[1, any] each way, on one thread."""
+    """Return a session on one thread that computes the maps of samples, float32[1, any]."""
     graph = Builder(float_weights=False)
     outputs = [helper.make_empty_tensor_value_info(name) for name in maps(graph)]
     options = onnxruntime.SessionOptions()
@@ -90,10 +90,10 @@ def _log_mel(graph: Builder) -> None:
 
 
 def _kernels(graph: Builder, bins: int) -> list[str]:
-    """Add the transform as kernels float32[bins, 1, window] each, worked out of whole numbers when the graph is loaded.
+    """Add the Fourier transform as two kernels float32[bins, 1, window], computed when the graph is loaded.
 
-    Products of bin and sample are taken modulo the period while they are whole, so that angles stay exact, and the file
-    holds a few kilobytes instead of half a megabyte.
+    Products of bin and sample are integers and taken modulo the period, so that angles are exact. The file holds a few
+    kilobytes instead of half a megabyte.
     """
     rows = graph.constant("rows", np.arange(bins).reshape(-1, 1, 1))
     columns = graph.constant("columns", np.arange(FRONT_END.window))

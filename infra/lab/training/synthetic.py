@@ -1,4 +1,4 @@
-"""Sounds made by formula that no tag may fire on: silence, coloured noise, mains hum, tones, sweeps and beeps."""
+"""Synthetic sounds on which no tag may be reported: silence, coloured noise, mains hum, tones, sweeps and beeps."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Learning a tag: a head, where it reports, and how far to trust it.
+"""Learns a tag: its head, its operating point, and figures on held-out recordings.
 
-What is said of a recording is said by a head that was learnt without it.
+Each recording is scored by a head that was learnt without it.
 
-The background may hold the very sound that is to be learnt, under a label of its own. Then held-out recordings of the
-sound score no higher than held-out recordings of that label, although the heads were taught that these are something
-else, and the label is left out. Sounds that are merely alike do score lower.
+The background may contain the sound itself under another label. Then held-out recordings of the sound score no higher
+than held-out recordings of that label, although the heads were trained against it, and the label is left out. Sounds
+that are merely similar do score lower.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from infra.lab.training.negatives import FOLDS, USER_LABEL, Negatives, folds_of
 from streams.models.protocol import Floats
 from topics.errors import BadRequest
 
-#: Fewer recordings say nothing of others.
+#: Fewer recordings do not generalise.
 FEWEST: Final = 10
 #: A label scores above the sound in about half of all pairs of recordings when it is the sound itself (0.30 to 0.54
 #: in trials with twelve recordings); the nearest other sounds did in up to 0.25.
 SAME: Final = 0.28
-#: More labels than that are not left out: a head that cannot tell the sound from anything has to show it.
+#: At most this many labels are left out; a head that confuses the sound with more has to show it in its figures.
 MOST_SAME: Final = 2
 
 
 class HeldOutFigures(msgspec.Struct, frozen=True):
-    """What is said of recordings that were held out; NaN where there are none."""
+    """Figures on held-out recordings; NaN where there are none."""
 
     #: Recordings with the sound, and the share of them in which it is reported.
     clips: int
     recall: float
     #: Mean precision over the recordings with the sound, by their highest scores.
     average_precision: float
-    #: False events a minute, and how many minutes they were counted in: of what was given, and of the background.
+    #: False events a minute and the minutes counted: in the user's negatives, and in the background.
     false_on_given: float
     given_minutes: float
     false_on_background: float
@@ -49,7 +49,7 @@ class HeldOutFigures(msgspec.Struct, frozen=True):
 
 
 class LearntTag(msgspec.Struct, frozen=True):
-    """A head, float32[dimension + 1], whose score is 0.5 where the tag is to be reported from."""
+    """A head, float32[dimension + 1], whose score is 0.5 at the operating point, and its figures."""
 
     head: Floats
     figures: HeldOutFigures
@@ -58,7 +58,7 @@ class LearntTag(msgspec.Struct, frozen=True):
 
 
 def learn_tag(positives: Sequence[EmbeddedWindows], negatives: Negatives, false_per_minute: float) -> LearntTag:
-    """Learn a tag from recordings of the sound, for at most so many false events a minute of the negatives.
+    """Learn a tag from recordings of the sound, with at most `false_per_minute` false events in the negatives.
 
     Raises:
         BadRequest: there are too few recordings.
@@ -68,7 +68,7 @@ def learn_tag(positives: Sequence[EmbeddedWindows], negatives: Negatives, false_
     within = heads.feature_space(negatives.embeddings)
     positive_logits, others = held_out_logits(positives, negatives, within)
     left_out: list[str] = []
-    # One at a time: without the sound itself a head tells better what is merely alike.
+    # One label at a time: without the sound itself a head separates similar sounds better.
     while len(left_out) < MOST_SAME and (same := _same_sound_label(positive_logits, others, negatives)):
         left_out.append(same)
         negatives = negatives.without(left_out)
@@ -82,7 +82,7 @@ def learn_tag(positives: Sequence[EmbeddedWindows], negatives: Negatives, false_
 def held_out_logits(
     positives: Sequence[EmbeddedWindows], negatives: Negatives, within: FeatureSpace
 ) -> tuple[Doubles, Doubles]:
-    """Return logits by heads that were learnt without the recording.
+    """Return the logits of each recording by a head that was learnt without it.
 
     Returns:
         (the highest of each positive recording, float64[recordings]; of each negative window, float64[windows])
@@ -100,7 +100,7 @@ def held_out_logits(
 
 
 def _same_sound_label(positive_logits: Doubles, others: Doubles, negatives: Negatives) -> str | None:
-    """Return the label of the background that is the sound itself, if there is one."""
+    """Return the label of the background that is the sound itself, None where there is none."""
     begins = np.flatnonzero(np.diff(negatives.recording, prepend=-1))
     highest, labels = np.maximum.reduceat(others, begins), negatives.label[begins]
     above = {
@@ -112,10 +112,10 @@ def _same_sound_label(positive_logits: Doubles, others: Doubles, negatives: Nega
 
 
 def _operating_point(logits: Doubles, negatives: Negatives, false_per_minute: float) -> float:
-    """Return the lowest logit with so few false events."""
+    """Return the lowest logit with at most `false_per_minute` false events a minute."""
     nowhere = np.zeros((len(logits), 1), np.bool_)
     truth = Truth(negatives.recording, nowhere, nowhere, ~nowhere[:, 0], sum(negatives.minutes))
-    # With none allowed it is above all that were seen.
+    # Where none are allowed, it is above every logit.
     return min(lowest_point(logits, truth, 0, false_per_minute), float(logits.max()) + 1e-3)
 
 

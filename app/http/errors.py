@@ -1,4 +1,4 @@
-"""Errors over HTTP: the one place where the status of an error is chosen, and the errors of requests themselves.
+"""Errors over HTTP: the status of each named error, and the errors of requests themselves.
 
 A command that the log refuses is no error: its status is in the verdict of its fold (`topics.folding`).
 """

@@ -199,7 +199,7 @@ class Runner:
             if accepted is not None:
                 run = JobRun(pending.job, pending.service, accepted, self.store_of, self.source, self.emit, self.spool)
                 try:
-                    await self._perform(run)
+                    await self._run_service(run)
                 finally:
                     run.close()
             pending.since = None
@@ -212,7 +212,7 @@ class Runner:
                 failures=pending.failures + 1,
             )
 
-    async def _perform(self, run: JobRun) -> None:
+    async def _run_service(self, run: JobRun) -> None:
         try:
             await run.append(Started(run.service, run.run))
             summary = await self.services[run.service].perform(run)

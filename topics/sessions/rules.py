@@ -100,7 +100,7 @@ def _absent(head: SessionHead | None, command: SessionCommand, arrival: Arrival)
     return Step(None, verdict=ABSENT)
 
 
-def _chunk(head: SessionHead, command: Chunk, arrival: Arrival) -> Step[SessionHead]:
+def _judge_chunk(head: SessionHead, command: Chunk, arrival: Arrival) -> Step[SessionHead]:
     sequence = head.next if command.sequence is None else command.sequence
     if first_answer := _first_answer(head, sequence, command, arrival):
         return first_answer
@@ -131,7 +131,7 @@ def _chunk(head: SessionHead, command: Chunk, arrival: Arrival) -> Step[SessionH
     return Step(accepted, tuple(effects), Verdict(200, accepted.next))
 
 
-def _late_chunk(head: SessionHead, command: Chunk, arrival: Arrival) -> Step[SessionHead]:
+def _refuse_chunk(head: SessionHead, command: Chunk, arrival: Arrival) -> Step[SessionHead]:
     first_answer = command.sequence is not None and _first_answer(head, command.sequence, command, arrival)
     return first_answer or Step(
         head, verdict=Verdict(403, head.next, "the session is readonly and takes no more chunks")
@@ -185,12 +185,12 @@ TABLE: Final[Mapping[tuple[SessionState, type], Rule]] = {
     (SessionState.ABSENT, Deleted): _deleted_before,
     (SessionState.ABSENT, Expired): _expired_before,
     (SessionState.WRITABLE, Opened): _opened_twice,
-    (SessionState.WRITABLE, Chunk): _chunk,
+    (SessionState.WRITABLE, Chunk): _judge_chunk,
     (SessionState.WRITABLE, Sealed): _seal,
     (SessionState.WRITABLE, Deleted): _delete,
     (SessionState.WRITABLE, Expired): _expire,
     (SessionState.READONLY, Opened): _opened_twice,
-    (SessionState.READONLY, Chunk): _late_chunk,
+    (SessionState.READONLY, Chunk): _refuse_chunk,
     (SessionState.READONLY, Sealed): _sealed_before,
     (SessionState.READONLY, Deleted): _delete,
     (SessionState.READONLY, Expired): _expire,

@@ -49,13 +49,13 @@ def large(speaker: str, mebibytes: int) -> Iterator[bytes]:
     yield _TAIL
 
 
-class EmbeddingClient:
+class EmbeddingConnection:
     """One connection to a speaker engine that stays open."""
 
     def __init__(self, port: int) -> None:
         self._http = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
 
-    def __enter__(self) -> EmbeddingClient:
+    def __enter__(self) -> EmbeddingConnection:
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -16,7 +16,7 @@ from app.http.metrics import Meters
 from benchmarks import processes, procfs, voices
 from benchmarks.cases.setup import Setup
 from benchmarks.measures import Row, value_row
-from benchmarks.voices import ORG_KEY, EmbeddingClient, VoiceClient
+from benchmarks.voices import ORG_KEY, EmbeddingConnection, VoiceClient
 from infra import models
 from streams.audio.decode import decode_chunk
 from streams.audio.resample import Resampler
@@ -51,7 +51,7 @@ def registering(setup: Setup) -> Iterator[Row]:
         processes.service(directory / "data", bundled_engines="true", bootstrap_org_key=ORG_KEY) as server,
         VoiceClient(server) as client,
         processes.engines(directory, port),
-        EmbeddingClient(port) as route,
+        EmbeddingConnection(port) as route,
     ):
         for kind, audio in voices.recordings(directory).items():
             body = voices.form(SPEAKER, audio)
@@ -79,7 +79,7 @@ class RoundMedians(NamedTuple):
 
 def _run_round(
     client: VoiceClient,
-    route: EmbeddingClient,
+    route: EmbeddingConnection,
     body: bytes,
     alone: Callable[[bytes, str], tuple[float, float]],
     kind: str,

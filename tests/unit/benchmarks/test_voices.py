@@ -94,7 +94,7 @@ def test_a_round_of_all_contenders_ends_without_the_speaker(stub: SpeakerStub) -
         return 0.5, 2.0
 
     body = voices.form("Anna_Kim", b"audio")
-    with client(stub) as http, serving(EngineStub()) as engine, voices.EmbeddingClient(port(engine)) as route:
+    with client(stub) as http, serving(EngineStub()) as engine, voices.EmbeddingConnection(port(engine)) as route:
         taken = speakers._run_round(http, route, body, alone, "wav", b"audio", 3)
         engine.status = 503
         with pytest.raises(BenchmarkError, match="not embedded"):

@@ -17,7 +17,7 @@ from infra import models
 from infra.settings import EMBEDDED_PARTITIONS
 from streams.embedded.log import EmbeddedLog
 from streams.models import manifest
-from topics import codec, keys
+from topics import keys, record_codec
 from topics.catalog import COMMANDS, RESULTS, topics
 from topics.geometry import SESSIONS
 from topics.scores import ZERO
@@ -50,10 +50,10 @@ async def _session(log: EmbeddedLog, session: str, size: int) -> None:
     some = scores(len(model.tags), RECORD_WINDOWS)
     partition, key = keys.partition_of(session, EMBEDDED_PARTITIONS), session.encode("ascii")
     opened = Opened("fill", "stream", audio.CONTENT_TYPE, "fill", SESSIONS.window_ms, SESSIONS.hop_ms)
-    await log.append(COMMANDS, partition, key, codec.encode(opened))
+    await log.append(COMMANDS, partition, key, record_codec.encode(opened))
     for first in range(0, size, RECORD_WINDOWS):
         packed = some[: (size - first) * len(model.tags)]
-        await log.append(RESULTS, partition, key, codec.encode(Scored(first, model.model_id, packed, Cursor())))
+        await log.append(RESULTS, partition, key, record_codec.encode(Scored(first, model.model_id, packed, Cursor())))
 
 
 def scores(tags: int, windows: int) -> bytes:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from app.jobs.windows import WindowRenderer
+from app.jobs.window_rendering import WindowRenderer
 from topics.errors import Unavailable
 from topics.jobs import payloads
 from topics.jobs.options import Service

@@ -13,7 +13,7 @@ import msgspec
 
 from infra.db.ledger import SqlLedger, as_stored
 from streams.log import LogHistory, PartitionRecord
-from topics import catalog, codec, keys
+from topics import catalog, keys, record_codec
 from topics.errors import RecordError
 from topics.folding import Arrival
 from topics.jobs import rows
@@ -201,13 +201,13 @@ def _name(record: PartitionRecord) -> str:
 
 def _command(record: PartitionRecord) -> JobCommand | None:
     try:
-        return codec.decode_job_command(record.value)
+        return record_codec.decode_job_command(record.value)
     except RecordError:  # the service parked it and went on
         return None
 
 
 def _result(record: PartitionRecord) -> JobResult | None:
     try:
-        return codec.decode_job_result(record.value)
+        return record_codec.decode_job_result(record.value)
     except RecordError:
         return None

@@ -8,11 +8,11 @@ from typing import Any, Generic, TypeVar
 import xxhash
 
 from streams.folding.agent import Agent, Announce
+from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.draft import Draft
 from streams.folding.record import LogRecord, id_of
 from streams.folding.references import References
 from streams.folding.store import H
-from streams.folding.verdicts import Verdicts
 from topics import keys, rows
 from topics.folding import Arrival, Effect, Receipt, Step, Verdict
 from topics.jobs.records import Accepted, JobCommand, Overdue, Part

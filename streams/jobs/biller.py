@@ -9,7 +9,7 @@ from typing import Final
 import structlog
 
 from streams.folding import retry
-from streams.jobs.job_run import StoreOf
+from streams.jobs.run_context import StoreOf
 from topics.errors import DirectoryDown, Unavailable
 from topics.jobs.records import Accepted, Billed
 from topics.jobs.rules import JobHead

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streams.folding.draft import Draft
 from streams.folding.intake import Intake, put_audio
-from topics import codec, keys, rows
+from topics import keys, record_codec, rows
 from topics.folding import Arrival
 from topics.jobs import rules
 from topics.jobs.records import Accepted, JobCommand, Part
@@ -14,7 +14,7 @@ from topics.jobs.rules import JobHead
 class JobIntake(Intake[JobHead, JobCommand]):
     """Folds the records of the job command topic."""
 
-    decode = staticmethod(codec.decode_job_command)
+    decode = staticmethod(record_codec.decode_job_command)
     step = staticmethod(rules.fold_command)
 
     def write_again(self, draft: Draft[JobHead], id: str, head: JobHead, command: JobCommand, arrival: Arrival) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from streams.folding.agent import Agent
 from streams.folding.draft import Draft
 from streams.folding.record import LogRecord, id_of
-from topics import codec, keys
+from topics import keys, record_codec
 from topics.folding import Effect
 from topics.jobs.records import Portion
 from topics.jobs.rules import JobHead, fold_result
@@ -16,7 +16,7 @@ class JobResults(Agent[JobHead]):
 
     def fold(self, draft: Draft[JobHead], record: LogRecord) -> None:
         """Fold one result; one for a job that is gone is dropped."""
-        result = codec.decode_job_result(record.value)
+        result = record_codec.decode_job_result(record.value)
         job = id_of(record)
         head = draft.head(job)
         step = fold_result(head, result)

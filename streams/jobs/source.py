@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 from streams.folding.audio import read_log
 from streams.log import RecordReader
-from topics import codec
+from topics import record_codec
 from topics.jobs.records import Part
 from topics.rows import AudioRow
 
@@ -28,5 +28,5 @@ class PartSource:
 
 
 def _audio(value: bytes) -> bytes | None:
-    command = codec.decode_job_command(value)
+    command = record_codec.decode_job_command(value)
     return command.data if isinstance(command, Part) else None

@@ -13,7 +13,7 @@ from streams.folding.record import LogRecord
 from streams.folding.store import H, HeadStore
 from streams.node.partitions import OwnedPartitions
 from streams.node.sender import RecordSender
-from topics import codec
+from topics import record_codec
 from topics.catalog import PARKED
 from topics.records import Parked
 
@@ -46,4 +46,6 @@ class FoldingAgents:
         self.parked += 1
         log.warning("record.parked", topic=topic, partition=partition, offset=record.offset, cause=cause)
         parked = Parked(topic, partition, record.offset, cause, record.key or b"", record.value or b"")
-        await self._sender.writer.append(PARKED[topic], partition, record.key, codec.encode(parked), bounded=False)
+        await self._sender.writer.append(
+            PARKED[topic], partition, record.key, record_codec.encode(parked), bounded=False
+        )

@@ -10,7 +10,7 @@ from streams.folding.followers import Followers
 from streams.jobs.biller import Biller
 from streams.jobs.intake import JobIntake
 from streams.jobs.results import JobResults
-from streams.jobs.runner import Runner
+from streams.jobs.service_runner import Runner
 from streams.jobs.source import PartSource
 from streams.jobs.store import JobStore
 from streams.log import RecordReader

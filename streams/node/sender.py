@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from streams.folding.verdicts import Verdicts
+from streams.folding.awaited_verdicts import Verdicts
 from streams.log import Ack, LogWriter
-from topics import codec
+from topics import record_codec
 from topics.errors import Unavailable
 from topics.folding import Verdict
 from topics.jobs.records import JobCommand
@@ -41,7 +41,7 @@ class RecordSender:
             Unavailable: the queue is full (only when `bounded`).
         """
         partition = partition_of(id, self._partitions)
-        return self.writer.append(topic, partition, id.encode(), codec.encode(record), bounded=bounded)
+        return self.writer.append(topic, partition, id.encode(), record_codec.encode(record), bounded=bounded)
 
     async def emit(self, topic: str, id: str, result: Record, *, first: bool) -> None:
         """Append a result; returns once it is durable. `first`: nothing may have been emitted for the id before.

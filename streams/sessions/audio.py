@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 from streams.folding.audio import read_log
 from streams.log import RecordReader
-from topics import codec
+from topics import record_codec
 from topics.rows import AudioRow
 from topics.sessions.records import Chunk
 
@@ -65,5 +65,5 @@ class AudioSource:
 
 
 def _chunk_audio(value: bytes) -> bytes | None:
-    command = codec.decode_command(value)
+    command = record_codec.decode_command(value)
     return command.data if isinstance(command, Chunk) else None

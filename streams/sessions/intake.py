@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from streams.folding.agent import Announce
+from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.draft import Draft
 from streams.folding.intake import Intake
 from streams.folding.references import References
-from streams.folding.verdicts import Verdicts
 from streams.sessions.audio import AudioCache
-from topics import codec, keys, rows
+from topics import keys, record_codec, rows
 from topics.folding import Arrival
 from topics.sessions import rules
 from topics.sessions.records import Chunk, Opened, SessionCommand
@@ -18,7 +18,7 @@ from topics.sessions.rules import SessionHead
 class SessionIntake(Intake[SessionHead, SessionCommand]):
     """Folds the records of the session command topic; fresh audio goes into the cache that the analyser reads."""
 
-    decode = staticmethod(codec.decode_command)
+    decode = staticmethod(record_codec.decode_command)
     step = staticmethod(rules.fold_command)
 
     def __init__(

@@ -8,7 +8,7 @@ from streams.folding.agent import Agent, Announce
 from streams.folding.draft import Draft
 from streams.folding.record import LogRecord, id_of
 from streams.folding.references import References
-from topics import codec, keys, rows
+from topics import keys, record_codec, rows
 from topics.errors import RecordError
 from topics.folding import Effect
 from topics.sessions.records import Failed, Scored
@@ -30,7 +30,7 @@ class SessionResults(Agent[SessionHead]):
 
     def fold(self, draft: Draft[SessionHead], record: LogRecord) -> None:
         """Fold one result; one for a session that is gone is dropped."""
-        result = codec.decode_result(record.value)
+        result = record_codec.decode_result(record.value)
         session = id_of(record)
         head = draft.head(session)
         tags, windows = self._count(result)

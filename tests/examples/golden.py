@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from topics import catalog, codec, rows
+from topics import catalog, record_codec, rows
 from topics.folding import Receipt
 from topics.jobs import rows as job_rows
 from topics.jobs.options import Options, Service
@@ -189,14 +189,14 @@ ROWS: Final[Mapping[str, msgspec.Struct]] = {
 
 #: How a file of each kind is read again.
 READERS: Final[Mapping[str, Callable[[bytes], object]]] = {
-    catalog.COMMANDS: codec.decode_command,
-    catalog.RESULTS: codec.decode_result,
-    catalog.JOB_COMMANDS: codec.decode_job_command,
-    catalog.JOB_RESULTS: codec.decode_job_result,
-    catalog.COMMANDS_PARKED: codec.decode_parked,
-    catalog.JOB_COMMANDS_PARKED: codec.decode_parked,
-    catalog.JOB_RESULTS_PARKED: codec.decode_parked,
-    catalog.RESULTS_PARKED: codec.decode_parked,
+    catalog.COMMANDS: record_codec.decode_command,
+    catalog.RESULTS: record_codec.decode_result,
+    catalog.JOB_COMMANDS: record_codec.decode_job_command,
+    catalog.JOB_RESULTS: record_codec.decode_job_result,
+    catalog.COMMANDS_PARKED: record_codec.decode_parked,
+    catalog.JOB_COMMANDS_PARKED: record_codec.decode_parked,
+    catalog.JOB_RESULTS_PARKED: record_codec.decode_parked,
+    catalog.RESULTS_PARKED: record_codec.decode_parked,
 }
 ROW_READERS: Final[Mapping[str, Callable[[bytes], object]]] = {
     "head": session_rows.head,
@@ -231,7 +231,7 @@ def _named(value: object) -> Any:
 def files() -> dict[Path, tuple[msgspec.Struct, bytes]]:
     """Return the path of every example (without suffix), with its record and its bytes."""
     found: dict[Path, tuple[msgspec.Struct, bytes]] = {
-        folder(topic) / name: (record, codec.encode(record))
+        folder(topic) / name: (record, record_codec.encode(record))
         for topic, records in RECORDS.items()
         for name, record in records.items()
     }

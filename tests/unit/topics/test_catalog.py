@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from topics import catalog, codec, keys
+from topics import catalog, keys, record_codec
 from topics.jobs.records import PART_BYTES, Part
 from topics.records import Parked
 from topics.sessions.records import Chunk
@@ -44,10 +44,10 @@ def test_the_largest_chunk_fits_everywhere(chunk_limit: int) -> None:
     """The record of a chunk of the limit, the same record parked, and the metadata around both."""
     topics = {topic.name: topic.max_bytes for topic in catalog.topics(DAY_MS, chunk_limit)}
     headers = 1024
-    record = codec.encode(Chunk("c" * 64, 2**63, bytes(chunk_limit), bytes(16)))
+    record = record_codec.encode(Chunk("c" * 64, 2**63, bytes(chunk_limit), bytes(16)))
     assert len(record) + keys.ID_LENGTH + headers <= topics[catalog.COMMANDS] == catalog.record_limit(chunk_limit)
     cause = "x" * 4096
-    parked = codec.encode(Parked(catalog.COMMANDS, 63, 2**63, cause, bytes(keys.ID_LENGTH), record))
+    parked = record_codec.encode(Parked(catalog.COMMANDS, 63, 2**63, cause, bytes(keys.ID_LENGTH), record))
     assert len(parked) + keys.ID_LENGTH + headers <= topics[catalog.COMMANDS_PARKED]
 
 
@@ -55,7 +55,7 @@ def test_the_largest_chunk_fits_everywhere(chunk_limit: int) -> None:
 def test_the_largest_part_of_a_job_fits_everywhere(chunk_limit: int) -> None:
     topics = {topic.name: topic.max_bytes for topic in catalog.topics(DAY_MS, chunk_limit)}
     headers = 1024
-    record = codec.encode(Part("c" * 64, "u" * 64, 2**31, bytes(PART_BYTES)))
+    record = record_codec.encode(Part("c" * 64, "u" * 64, 2**31, bytes(PART_BYTES)))
     assert len(record) + keys.ID_LENGTH + headers <= topics[catalog.JOB_COMMANDS]
-    parked = codec.encode(Parked(catalog.JOB_COMMANDS, 63, 2**63, "x" * 4096, bytes(keys.ID_LENGTH), record))
+    parked = record_codec.encode(Parked(catalog.JOB_COMMANDS, 63, 2**63, "x" * 4096, bytes(keys.ID_LENGTH), record))
     assert len(parked) + keys.ID_LENGTH + headers <= topics[catalog.JOB_COMMANDS_PARKED]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from app.http.streaming import PIECE_BYTES, coalesced
 from app.jobs.errors import job_error
-from app.jobs.windows import PIECE, WindowRenderer
+from app.jobs.window_rendering import PIECE, WindowRenderer
 from tests.unit.app.double import TAGS
 from topics.errors import AudioError, EngineError
 from topics.scores import probability, threshold

@@ -20,7 +20,7 @@ from infra.db.ledger import SqlLedger
 from infra.settings import Settings
 from streams.embedded.log import EmbeddedLog
 from tests.unit.infra.conftest import run
-from topics import catalog, codec, keys
+from topics import catalog, keys, record_codec
 from topics.catalog import TopicPartition
 from topics.jobs.options import Options, Service
 from topics.jobs.records import (
@@ -159,7 +159,7 @@ class Writing:
     async def put(self, job: str, *records: JobCommand | JobResult) -> None:
         for record in records:
             topic = catalog.JOB_COMMANDS if isinstance(record, JobCommand) else catalog.JOB_RESULTS
-            await self._log.append(topic, partition_of(job, PARTITIONS), job.encode(), codec.encode(record))
+            await self._log.append(topic, partition_of(job, PARTITIONS), job.encode(), record_codec.encode(record))
 
     async def accept(self, job: str, upload: str = "u") -> None:
         await self.put(job, Part("c", upload, 0, b"abc"), self.acceptance(upload))

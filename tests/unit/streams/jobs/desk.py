@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from pathlib import Path
 
-from streams.jobs.runner import Runner
+from streams.jobs.service_runner import Runner
 from streams.jobs.store import JobStore
 from streams.services.service import RunSummary, ServiceRun
 from tests.unit.streams.sessions.rows import MemoryPartition

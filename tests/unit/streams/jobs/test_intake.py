@@ -10,7 +10,7 @@ import xxhash
 from streams.jobs.source import PartSource
 from tests.unit.streams.jobs.world import JOB, KEEP_MS, JobWorld, accepted
 from tests.unit.streams.sessions.test_pieces import Log
-from topics import codec
+from topics import record_codec
 from topics.errors import AudioError
 from topics.folding import Verdict
 from topics.jobs.records import JobCommand, Part, Removed
@@ -69,8 +69,8 @@ def test_parts_are_read_back_in_order_and_damage_is_named() -> None:
 
     assert read(values) == [b"one", b"two"]
     with pytest.raises(AudioError, match="damaged"):
-        read({**values, 1: codec.encode(part(1, b"other"))})
+        read({**values, 1: record_codec.encode(part(1, b"other"))})
     with pytest.raises(AudioError, match="damaged"):
-        read({**values, 1: codec.encode(Removed("r"))})
+        read({**values, 1: record_codec.encode(Removed("r"))})
     with pytest.raises(AudioError, match="retention"):
         read({0: values[0]})

@@ -7,15 +7,15 @@ from random import Random
 from typing import Final
 
 from streams.folding.agent import Agent, Changes
+from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.batch import fold_batch
 from streams.folding.record import LogRecord
 from streams.folding.references import References
-from streams.folding.verdicts import Verdicts
 from streams.jobs.intake import JobIntake
 from streams.jobs.results import JobResults
 from streams.jobs.store import JobStore
 from tests.unit.streams.sessions.rows import Delivered, MemoryPartition, delivered, replay, run
-from topics import codec
+from topics import record_codec
 from topics.jobs.options import Options
 from topics.jobs.records import Accepted, JobCommand, JobResult, Overdue, Removed, Source
 from topics.jobs.rules import JobHead, JobState
@@ -125,7 +125,7 @@ class JobWorld:
             waits = (
                 commands < reached[0]
                 and results < self.before[commands]
-                and isinstance(codec.decode_job_command(self.commands[commands].value), ends)
+                and isinstance(record_codec.decode_job_command(self.commands[commands].value), ends)
             )
             if commands < reached[0] and not waits and (results == reached[1] or order.random() < 0.5):
                 commands += 1

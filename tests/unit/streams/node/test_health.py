@@ -12,7 +12,7 @@ from streams.driver.table import PartitionRows
 from tests.unit.streams.node.nodes import Home, committed, log_of, send, tp, view
 from tests.unit.streams.sessions.studio import STREAM, sound
 from tests.waiting import until
-from topics import codec
+from topics import record_codec
 from topics.catalog import COMMANDS
 from topics.errors import Unavailable
 from topics.keys import new_id
@@ -33,7 +33,7 @@ def test_a_table_that_cannot_be_written_stops_the_node_and_the_next_one_does_the
             await send(node, session, STREAM)
             await until(lambda: committed(node, *at) == 1)
             monkeypatch.setattr(PartitionRows, "write", broken)
-            await log_of(node).append(*at, session.encode(), codec.encode(Chunk("c", 0, sound(1))))
+            await log_of(node).append(*at, session.encode(), record_codec.encode(Chunk("c", 0, sound(1))))
             await until(node.alive)
             assert node.alive() == node.ready() == "OSError: no space left on device"
             assert home.failures == 1

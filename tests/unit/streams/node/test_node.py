@@ -15,7 +15,7 @@ from tests.unit.streams.driver.applications import PARTITIONS
 from tests.unit.streams.node.nodes import Home, committed, log_of, send, tp, view
 from tests.unit.streams.sessions.studio import FILE, STREAM, sound, truth
 from tests.waiting import until
-from topics import codec
+from topics import record_codec
 from topics.catalog import (
     CHANGELOG,
     COMMANDS,
@@ -65,7 +65,9 @@ def scores(node: Node, session: str, first: int = 0, count: int = 10_000) -> byt
 
 def parked(node: Node, topic: str, session: str) -> list[Parked]:
     records = log_of(node).read(tp(topic, session), 0, 1000, 10**9)
-    return [parked for record in records if (parked := codec.decode_parked(record.value)).key == session.encode()]
+    return [
+        parked for record in records if (parked := record_codec.decode_parked(record.value)).key == session.encode()
+    ]
 
 
 def test_what_is_sent_comes_back_as_windows(running: Running) -> None:
@@ -126,8 +128,8 @@ def test_a_node_that_serves_is_alive_and_ready(running: Running) -> None:
         (True, b"", "the record has no value"),
         (True, b"\x02later", "record version 2 is not known"),
         (True, b"\x01noise", "not a record"),
-        (True, codec.encode(Failed("a result")), "not a record"),
-        (False, codec.encode(Sealed("s")), "key is not an id"),
+        (True, record_codec.encode(Failed("a result")), "not a record"),
+        (False, record_codec.encode(Sealed("s")), "key is not an id"),
     ],
 )
 def test_poison_on_the_command_topic_is_parked_and_the_partition_goes_on(
@@ -142,7 +144,7 @@ def test_poison_on_the_command_topic_is_parked_and_the_partition_goes_on(
         ack = await log.append(*at, session.encode() if key else b"\xff", value)
         assert (await send(node, session, Chunk("c", 0, sound(1))))[0].status == 200
         [record] = log.read(tp(COMMANDS_PARKED, session), before, 10, 10**9)
-        dead_letter = codec.decode_parked(record.value)
+        dead_letter = record_codec.decode_parked(record.value)
         assert (dead_letter.topic, dead_letter.partition, dead_letter.offset) == (COMMANDS, at.partition, ack.offset)
         assert dead_letter.value == value
         assert cause in dead_letter.cause
@@ -155,10 +157,10 @@ def test_poison_on_the_command_topic_is_parked_and_the_partition_goes_on(
     ("value", "cause"),
     [
         (b"\x01noise", "not a record"),
-        (codec.encode(Sealed("a command")), "not a record"),
-        (codec.encode(Scored(0, "unknown@model", b"12345678", Cursor())), "not known here"),
-        (codec.encode(Scored(0, "fingerprint", b"123", Cursor(), tags=8)), "no whole windows"),
-        (codec.encode(Scored(7, "fingerprint", b"12345678", Cursor(), tags=8)), "only 0 are known"),
+        (record_codec.encode(Sealed("a command")), "not a record"),
+        (record_codec.encode(Scored(0, "unknown@model", b"12345678", Cursor())), "not known here"),
+        (record_codec.encode(Scored(0, "fingerprint", b"123", Cursor(), tags=8)), "no whole windows"),
+        (record_codec.encode(Scored(7, "fingerprint", b"12345678", Cursor(), tags=8)), "only 0 are known"),
     ],
 )
 def test_poison_on_the_result_topic_is_parked_and_the_partition_goes_on(
@@ -197,7 +199,7 @@ def test_a_late_result_of_a_deleted_session_is_dropped(running: Running) -> None
         await send(node, session, STREAM, Chunk("c", 0, sound(1)))
         await until(lambda: view(node, session).head.windows)
         assert (await send(node, session, Deleted("d")))[0].status == 204
-        late = codec.encode(Scored(1, "fingerprint", b"12345678", Cursor(2), tags=8))
+        late = record_codec.encode(Scored(1, "fingerprint", b"12345678", Cursor(2), tags=8))
         ack = await log_of(node).append(*tp(RESULTS, session), session.encode(), late)
         await until(lambda: (committed(node, *tp(RESULTS, session)) or 0) > ack.offset)
         assert node.sessions.view(session) is None
@@ -404,7 +406,7 @@ def test_a_partition_that_leaves_under_load_and_comes_back_loses_nothing(
 
     async def load() -> None:
         for chunk in uploads(data, 12):
-            await log_of(node).append(*tp(COMMANDS, session), session.encode(), codec.encode(chunk))
+            await log_of(node).append(*tp(COMMANDS, session), session.encode(), record_codec.encode(chunk))
 
     async def scene() -> None:
         await send(node, session, STREAM)

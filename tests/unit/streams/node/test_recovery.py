@@ -14,7 +14,7 @@ from tests.unit.streams.driver.applications import GROUP, PARTITIONS
 from tests.unit.streams.node.nodes import Home, log_of, send, tp, view
 from tests.unit.streams.sessions.studio import FILE, STREAM, sound, truth
 from tests.waiting import until
-from topics import codec, keys
+from topics import keys, record_codec
 from topics.catalog import COMMANDS, RESULTS
 from topics.keys import new_id
 from topics.sessions.records import Chunk, Deleted, Sealed, SessionCommand
@@ -43,7 +43,7 @@ async def append(home: Home, session: str, *commands: SessionCommand) -> None:
     """Write to the log while no node is there to fold."""
     log = home.log()
     for command in commands:
-        await log.append(*tp(COMMANDS, session), session.encode(), codec.encode(command))
+        await log.append(*tp(COMMANDS, session), session.encode(), record_codec.encode(command))
     await log.close()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from topics import codec
+from topics import record_codec
 from topics.records import Record
 
 T = TypeVar("T")
@@ -22,7 +22,7 @@ class Delivered(NamedTuple):
 
 def delivered(offset: int, session: str, record: Record, at: int = 0) -> Delivered:
     """Return a record as the log gives it."""
-    return Delivered(offset, at, session.encode(), codec.encode(record))
+    return Delivered(offset, at, session.encode(), record_codec.encode(record))
 
 
 class MemoryPartition:

@@ -10,10 +10,10 @@ import numpy as np
 
 from streams.audio.analysis import Analysis
 from streams.folding.agent import Changes
+from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.batch import fold_batch
 from streams.folding.record import LogRecord
 from streams.folding.references import References
-from streams.folding.verdicts import Verdicts
 from streams.models.loaded_models import LoadedModels
 from streams.models.protocol import SoundEngine
 from streams.sessions.analyser import Analyser

@@ -7,9 +7,9 @@ import asyncio
 import xxhash
 
 from streams.folding.agent import Changes
+from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.draft import Draft
 from streams.folding.references import References
-from streams.folding.verdicts import Verdicts
 from streams.sessions.audio import AudioCache
 from streams.sessions.intake import SessionIntake
 from streams.sessions.store import SessionStore

@@ -10,15 +10,15 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.draft import Draft
 from streams.folding.followers import Followers
 from streams.folding.references import References
 from streams.folding.sweeper import SWEEP, sweep
-from streams.folding.verdicts import Verdicts
 from streams.sessions.audio import AudioCache, AudioSource
 from streams.sessions.store import SessionStore
 from tests.unit.streams.sessions.rows import MemoryPartition
-from topics import codec, keys
+from topics import keys, record_codec
 from topics.errors import AudioError, Unavailable
 from topics.folding import Verdict
 from topics.rows import AudioRow
@@ -98,7 +98,7 @@ def read(source: AudioSource, chunks: Sequence[AudioRow]) -> list[bytes]:
 
 
 def test_audio_comes_from_the_cache_while_it_is_there_and_then_from_the_log() -> None:
-    log = Log({offset: codec.encode(Chunk("c", offset, b"%d" % offset)) for offset in range(4)})
+    log = Log({offset: record_codec.encode(Chunk("c", offset, b"%d" % offset)) for offset in range(4)})
     cache = AudioCache(100)
     cache.put(0, 0, b"0")
     cache.put(0, 3, b"3")
@@ -112,8 +112,8 @@ def test_audio_comes_from_the_cache_while_it_is_there_and_then_from_the_log() ->
     [
         (None, "older than the retention time"),
         (b"\x01noise", "cannot be read from the log"),
-        (codec.encode(Chunk("c", 0, b"other")), "damaged in the log"),
-        (codec.encode(Sealed("c")), "damaged in the log"),
+        (record_codec.encode(Chunk("c", 0, b"other")), "damaged in the log"),
+        (record_codec.encode(Sealed("c")), "damaged in the log"),
     ],
 )
 def test_audio_that_the_log_does_not_give_back_ends_the_session_with_a_cause(value: bytes | None, cause: str) -> None:

@@ -11,10 +11,10 @@ import zlib
 import msgspec
 
 from streams.folding.agent import Agent, Changes
+from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.batch import fold_batch
 from streams.folding.record import LogRecord
 from streams.folding.references import References
-from streams.folding.verdicts import Verdicts
 from streams.sessions.audio import AudioCache
 from streams.sessions.intake import SessionIntake
 from streams.sessions.results import SessionResults

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests import naive
 from tests.unit.streams.jobs.world import JOB, KEEP_MS, JobWorld, accepted
-from topics import codec, keys
+from topics import keys, record_codec
 from topics.jobs.options import NEEDS, Options, Service
 from topics.jobs.records import (
     Billed,
@@ -63,7 +63,7 @@ class Job(RuleBasedStateMachine):
         return self.world.head
 
     def folded_results(self) -> list[JobResult]:
-        return [codec.decode_job_result(record.value) for record in self.world.results[: self.world.folded[1]]]
+        return [record_codec.decode_job_result(record.value) for record in self.world.results[: self.world.folded[1]]]
 
     # --- commands ---------------------------------------------------------------------------------------------------
 
@@ -262,7 +262,7 @@ class Job(RuleBasedStateMachine):
         rows = store.audio(JOB, 0, head.parts) if head is not None and needed else []
         assert self.world.references.lowest(0) == min((row.offset for row in rows), default=None)
         if head is not None and needed:
-            parts = [codec.decode_job_command(self.world.commands[row.offset].value) for row in rows]
+            parts = [record_codec.decode_job_command(self.world.commands[row.offset].value) for row in rows]
             assert [(part.upload, part.number) for part in parts if isinstance(part, Part)] == [
                 (head.upload, number) for number in range(head.parts)
             ]

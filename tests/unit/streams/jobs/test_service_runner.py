@@ -11,8 +11,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from streams.folding import retry
-from streams.jobs import job_run
-from streams.jobs import runner as module
+from streams.jobs import run_context
+from streams.jobs import service_runner as module
 from streams.services.service import ServiceRun
 from tests.unit.streams.jobs.desk import ALL, AUDIO, SOUND, Desk, Script, ScriptedService, name
 from tests.waiting import until
@@ -272,7 +272,7 @@ def test_a_log_that_refuses_for_long_begins_a_new_run(tmp_path: Path) -> None:
     scripted = ScriptedService()
 
     async def scenario(desk: Desk) -> None:
-        desk.refusals = [OSError("the disk")] * (job_run.APPENDS + 1)
+        desk.refusals = [OSError("the disk")] * (run_context.APPENDS + 1)
         await accepted_and_ended(desk)
 
     desk = play(scenario, tmp_path, {Service.SOUND: scripted})

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.examples import golden
 from tests.unit.topics import strategies
-from topics import catalog, codec, rows
+from topics import catalog, record_codec, rows
 from topics.errors import RecordError
 from topics.jobs.records import JobCommand, JobResult
 from topics.records import Parked, Record
@@ -22,11 +22,11 @@ from topics.sessions.records import Chunk, Failed, Opened, Scored, Sealed, Sessi
 
 RECORD_FILES = [(topic, name) for topic, records in golden.RECORDS.items() for name in records]
 DECODERS = [
-    codec.decode_command,
-    codec.decode_result,
-    codec.decode_job_command,
-    codec.decode_job_result,
-    codec.decode_parked,
+    record_codec.decode_command,
+    record_codec.decode_result,
+    record_codec.decode_job_command,
+    record_codec.decode_job_result,
+    record_codec.decode_parked,
 ]
 FOLDED = list(catalog.PARKED)
 
@@ -36,7 +36,7 @@ def test_a_golden_record_is_read_and_written_as_ever(topic: str, name: str) -> N
     expected = golden.RECORDS[topic][name]
     data = (golden.folder(topic) / f"{name}.msgpack").read_bytes()
     assert golden.READERS[topic](data) == expected
-    assert codec.encode(expected) == data or name.endswith(golden.BEFORE)
+    assert record_codec.encode(expected) == data or name.endswith(golden.BEFORE)
 
 
 @pytest.mark.parametrize("name", golden.ROWS)
@@ -69,34 +69,34 @@ def test_every_golden_file_is_expected() -> None:
 
 
 def test_a_record_of_before_a_field_was_added_gets_the_default() -> None:
-    body = msgspec.msgpack.decode(codec.encode(Scored(4, "m", b"s", golden.HEAD.cursor, 2, final=True))[1:])
-    older = codec.VERSION + msgspec.msgpack.encode(body[:-3])
-    assert codec.decode_result(older) == Scored(4, "m", b"s", golden.HEAD.cursor)
+    body = msgspec.msgpack.decode(record_codec.encode(Scored(4, "m", b"s", golden.HEAD.cursor, 2, final=True))[1:])
+    older = record_codec.VERSION + msgspec.msgpack.encode(body[:-3])
+    assert record_codec.decode_result(older) == Scored(4, "m", b"s", golden.HEAD.cursor)
 
 
 @given(strategies.commands)
 def test_commands_come_back(command: SessionCommand) -> None:
-    assert codec.decode_command(codec.encode(command)) == command
+    assert record_codec.decode_command(record_codec.encode(command)) == command
 
 
 @given(strategies.results)
 def test_results_come_back(result: SessionResult) -> None:
-    assert codec.decode_result(codec.encode(result)) == result
+    assert record_codec.decode_result(record_codec.encode(result)) == result
 
 
 @given(strategies.job_commands)
 def test_job_commands_come_back(command: JobCommand) -> None:
-    assert codec.decode_job_command(codec.encode(command)) == command
+    assert record_codec.decode_job_command(record_codec.encode(command)) == command
 
 
 @given(strategies.job_results)
 def test_job_results_come_back(result: JobResult) -> None:
-    assert codec.decode_job_result(codec.encode(result)) == result
+    assert record_codec.decode_job_result(record_codec.encode(result)) == result
 
 
 @given(strategies.parked)
 def test_parked_records_come_back(parked: Parked) -> None:
-    assert codec.decode_parked(codec.encode(parked)) == parked
+    assert record_codec.decode_parked(record_codec.encode(parked)) == parked
 
 
 @pytest.mark.parametrize("decode", DECODERS)
@@ -113,20 +113,20 @@ def test_noise_is_no_record(decode: Callable[[bytes | None], object], data: byte
     with pytest.raises(RecordError):
         decode(b"\x02" + data)
     try:
-        decode(codec.VERSION + data)
+        decode(record_codec.VERSION + data)
     except RecordError:
         return
 
 
 def test_an_unknown_version_is_named() -> None:
-    later = b"\x02" + codec.encode(Sealed("c"))[1:]
+    later = b"\x02" + record_codec.encode(Sealed("c"))[1:]
     with pytest.raises(RecordError, match="version 2 is not known"):
-        codec.decode_command(later)
+        record_codec.decode_command(later)
 
 
 @pytest.mark.parametrize(("topic", "name"), RECORD_FILES)
 def test_a_truncated_record_is_no_record(topic: str, name: str) -> None:
-    data = codec.encode(golden.RECORDS[topic][name])
+    data = record_codec.encode(golden.RECORDS[topic][name])
     for end in range(len(data)):
         with pytest.raises(RecordError):
             golden.READERS[topic](data[:end])
@@ -136,7 +136,7 @@ def test_a_truncated_record_is_no_record(topic: str, name: str) -> None:
 def test_a_record_of_another_topic_is_no_record(topic: str, other: str) -> None:
     for record in golden.RECORDS[other].values():
         with pytest.raises(RecordError, match="not a record"):
-            golden.READERS[topic](codec.encode(record))
+            golden.READERS[topic](record_codec.encode(record))
 
 
 @pytest.mark.parametrize(
@@ -156,18 +156,18 @@ def test_a_record_of_another_topic_is_no_record(topic: str, other: str) -> None:
 )
 def test_wrong_types_are_no_record(body: object) -> None:
     with pytest.raises(RecordError, match="not a record"):
-        codec.decode_command(codec.VERSION + msgspec.msgpack.encode(body))
+        record_codec.decode_command(record_codec.VERSION + msgspec.msgpack.encode(body))
 
 
 @pytest.mark.parametrize("before", [b"", b"\x93\xa4seal\xa1c"])
 def test_deep_nesting_is_no_record(before: bytes) -> None:
     with pytest.raises(RecordError, match="not a record"):
-        codec.decode_command(codec.VERSION + before + b"\x91" * 100_000)
+        record_codec.decode_command(record_codec.VERSION + before + b"\x91" * 100_000)
 
 
 @given(strategies.opened, strategies.chunk)
 def test_audio_is_carried_without_growing(opened: Opened, chunk: Chunk) -> None:
     """The room left beside a chunk of the limit is enough for everything else in its record."""
-    overhead = len(codec.encode(chunk)) - len(chunk.data)
+    overhead = len(record_codec.encode(chunk)) - len(chunk.data)
     assert overhead < catalog.RECORD_SLACK // 8
-    assert len(codec.encode(Failed("x" * 1000))) < catalog.RECORD_SLACK
+    assert len(record_codec.encode(Failed("x" * 1000))) < catalog.RECORD_SLACK

@@ -19,7 +19,7 @@ import msgspec
 import structlog
 
 from streams.folding import retry
-from streams.jobs.job_run import Emit, JobRun, Source, StoreOf
+from streams.jobs.run_context import Emit, JobRun, Source, StoreOf
 from streams.jobs.spool import Spool
 from streams.services.service import JobService, RunSummary, ServiceRun
 from topics.errors import EarshotError, ServiceFault, Unavailable

@@ -20,7 +20,7 @@ from app.http.bodies import chunk_body
 from app.http.forwarding import Forwarder, Placement
 from app.http.keys import ORGANIZATION, PROJECT, Keyring
 from app.http.metrics import Gauges, Meters
-from app.http.operation import Part
+from app.http.operation import InterfacePart
 from app.http.replies import session_error
 from app.http.resource import mount
 from app.http.uploads import Uploads
@@ -104,17 +104,17 @@ def _routes(ports: Ports, options: EdgeOptions, meters: Meters, forwarder: Forwa
     jobs = _job_context(ports, options, project_keys, meters, commands, forwarder, uploads)
     speakers = SpeakerContext(ports.speakers, Authenticator(organization_keys, meters), meters, uploads)
 
-    def session_part(context: SessionContext) -> Part:
+    def session_part(context: SessionContext) -> InterfacePart:
         owner, body_limit = ports.sessions.owner, chunk_body(context.chunk_limit)
-        return Part(session_error, meters, Placement(forwarder, "session_id", owner, body_limit))
+        return InterfacePart(session_error, meters, Placement(forwarder, "session_id", owner, body_limit))
 
-    job_part = Part(job_error, meters, Placement(forwarder, "job_id", ports.jobs.owner))
+    job_part = InterfacePart(job_error, meters, Placement(forwarder, "job_id", ports.jobs.owner))
     return [
         *mount("", SESSION_ROUTES, sessions, session_part(sessions)),
         *mount(SENSE_PREFIX, SESSION_ROUTES, sense, session_part(sense)),
         *mount(JOBS_PREFIX, JOB_ROUTES, jobs, job_part),
-        *mount(SPEAKERS_PREFIX, SPEAKER_ROUTES, speakers, Part(speaker_error, meters)),
-        *mount("", SERVICE_ROUTES, ProbeContext(ports.health, meters), Part(session_error, meters)),
+        *mount(SPEAKERS_PREFIX, SPEAKER_ROUTES, speakers, InterfacePart(speaker_error, meters)),
+        *mount("", SERVICE_ROUTES, ProbeContext(ports.health, meters), InterfacePart(session_error, meters)),
         *admin_routes(ports.administration, options.admin_key, meters),
     ]
 
@@ -124,7 +124,7 @@ def admin_routes(administration: Administration | None, key: bytes | None, meter
     if administration is None or key is None:
         return []
     context = AdminContext(administration, meters, key)
-    return mount(ADMIN_PREFIX, guard(ADMIN_ROUTES), context, Part(admin_error, meters))
+    return mount(ADMIN_PREFIX, guard(ADMIN_ROUTES), context, InterfacePart(admin_error, meters))
 
 
 def _session_context(

@@ -94,7 +94,7 @@ class MadeProject(msgspec.Struct, frozen=True):
     key: str
 
 
-class Fault(msgspec.Struct, frozen=True):
+class AdminFault(msgspec.Struct, frozen=True):
     """An error."""
 
     error: str

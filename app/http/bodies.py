@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from app.http.errors import ClientGone, TooLargeToRead
-from app.http.faults import Fault, faults
+from app.http.faults import BodyFault, faults
 from topics.errors import BadRequest, TooLarge
 
 T = TypeVar("T")
@@ -88,7 +88,7 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        fault = next(faults(decoder.type, body), Fault((), "value_error", str(error)))
+        fault = next(faults(decoder.type, body), BodyFault((), "value_error", str(error)))
         raise BadRequest(f"{'.'.join(fault.place) or 'body'}: {fault.message}") from None
     except UnicodeDecodeError:
         raise BadRequest("body: not UTF-8") from None

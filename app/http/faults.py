@@ -31,7 +31,7 @@ _TYPES: Final[Mapping[type[Type], tuple[str, bytes]]] = {
 }
 
 
-class Fault(msgspec.Struct, frozen=True):
+class BodyFault(msgspec.Struct, frozen=True):
     """What is wrong at one place of a body."""
 
     #: Names of fields, from the outermost; empty for the body itself.
@@ -41,21 +41,23 @@ class Fault(msgspec.Struct, frozen=True):
     message: str
 
 
-def faults(schema: Any, text: Text, place: tuple[str, ...] = ()) -> Iterator[Fault]:
+def faults(schema: Any, text: Text, place: tuple[str, ...] = ()) -> Iterator[BodyFault]:
     """Yield what keeps JSON from being decoded as `schema`; nothing where it can be decoded."""
     try:
         msgspec.json.decode(text, type=schema)
     except msgspec.ValidationError as error:
         fields = _fields(schema, text)
         if fields is None:
-            yield Fault(place, _kind(schema, text), str(error))
+            yield BodyFault(place, _kind(schema, text), str(error))
         else:
             yield from _field_faults(schema, fields, place)
     except NOT_JSON as error:
-        yield Fault(place, "json_invalid", f"JSON decode error: {error}")
+        yield BodyFault(place, "json_invalid", f"JSON decode error: {error}")
 
 
-def _field_faults(schema: type[msgspec.Struct], fields: Mapping[str, Text], place: tuple[str, ...]) -> Iterator[Fault]:
+def _field_faults(
+    schema: type[msgspec.Struct], fields: Mapping[str, Text], place: tuple[str, ...]
+) -> Iterator[BodyFault]:
     unknown = dict(fields)
     for field in msgspec.structs.fields(schema):
         name = field.encode_name
@@ -63,9 +65,9 @@ def _field_faults(schema: type[msgspec.Struct], fields: Mapping[str, Text], plac
         if text is not None:
             yield from faults(field.type, text, (*place, name))
         elif field.default is NODEFAULT and field.default_factory is NODEFAULT:
-            yield Fault((*place, name), "missing", "required")
+            yield BodyFault((*place, name), "missing", "required")
     for name in unknown:
-        yield Fault((*place, name), "extra_forbidden", "unknown field")
+        yield BodyFault((*place, name), "extra_forbidden", "unknown field")
 
 
 def _fields(schema: Any, text: Text) -> Mapping[str, Text] | None:

@@ -28,7 +28,7 @@ GRACE_SECONDS: Final = 3600.0
 RETRY_SECONDS: Final = 5.0
 
 
-class KeyKind(msgspec.Struct, frozen=True):
+class KeyHeader(msgspec.Struct, frozen=True):
     """A kind of key: where requests carry it, and what the interface says where there is no valid one."""
 
     name: str
@@ -41,8 +41,10 @@ class KeyKind(msgspec.Struct, frozen=True):
     unverified: str
 
 
-PROJECT: Final = KeyKind("project", b"x-api-key", "API key required", "Invalid API key", "API key verification failed")
-ORGANIZATION: Final = KeyKind(
+PROJECT: Final = KeyHeader(
+    "project", b"x-api-key", "API key required", "Invalid API key", "API key verification failed"
+)
+ORGANIZATION: Final = KeyHeader(
     "organization",
     b"x-org-key",
     "x_org_key required",
@@ -67,7 +69,7 @@ class Keyring(Generic[T]):
 
     def __init__(
         self,
-        kind: KeyKind,
+        kind: KeyHeader,
         ask: Callable[[str], Coroutine[Any, Any, T | None]],
         seconds: float,
         clock: Callable[[], float] = time.monotonic,

@@ -39,7 +39,7 @@ Handler = Callable[[Call, C], Awaitable[Reply | StreamReply]]
 PROBES: Final = frozenset({"healthz", "readyz"})
 
 
-class Part(msgspec.Struct, frozen=True):
+class InterfacePart(msgspec.Struct, frozen=True):
     """What the operations of one part of the interface have in common, whatever they are about."""
 
     error: Shape
@@ -51,7 +51,7 @@ class Part(msgspec.Struct, frozen=True):
 class Operation(Generic[C]):
     """The ASGI endpoint of one handler in one part of the interface."""
 
-    def __init__(self, handler: Handler[C], context: C, part: Part) -> None:
+    def __init__(self, handler: Handler[C], context: C, part: InterfacePart) -> None:
         self.name = handler.__name__
         self._handler = handler
         self._context = context

@@ -9,7 +9,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from app.http.call import Call
-from app.http.operation import Handler, Operation, Part
+from app.http.operation import Handler, InterfacePart, Operation
 from app.http.replies import Reply, Shape
 
 C = TypeVar("C")
@@ -21,7 +21,7 @@ Table = Mapping[str, Mapping[str, Handler[C]]]
 class Resource:
     """The ASGI endpoint of a path."""
 
-    def __init__(self, handlers: Mapping[str, Handler[C]], context: C, part: Part) -> None:
+    def __init__(self, handlers: Mapping[str, Handler[C]], context: C, part: InterfacePart) -> None:
         self._operations = {method: Operation(handler, context, part) for method, handler in handlers.items()}
         if "GET" in handlers:
             self._operations["HEAD"] = self._operations["GET"]
@@ -43,6 +43,6 @@ def _not_allowed(methods: Iterable[str], error: Shape) -> Handler[None]:
     return method_not_allowed
 
 
-def mount(prefix: str, table: Table[C], context: C, part: Part) -> list[Route]:
+def mount(prefix: str, table: Table[C], context: C, part: InterfacePart) -> list[Route]:
     """Return the routes of a table under a prefix."""
     return [Route(prefix + path, Resource(handlers, context, part)) for path, handlers in table.items()]

@@ -25,7 +25,7 @@ BLOCK_BYTES: Final = 512 * 1024
 SLOWEST: Final = 1024
 
 
-class Spool:
+class UploadSpool:
     """An unnamed file that is written from its beginning to its end; threads may share it.
 
     It vanishes when it is closed, and with the process. OSError of its methods: the disk is full, or fails.
@@ -63,7 +63,7 @@ class Spool:
         assert self._hash is not None
         return self._hash.digest()
 
-    async def __aenter__(self) -> Spool:
+    async def __aenter__(self) -> UploadSpool:
         return self
 
     async def __aexit__(
@@ -85,9 +85,9 @@ class Uploads(msgspec.Struct, frozen=True):
     #: An upload that sends nothing for this long is broken off.
     idle_seconds: float
 
-    def spool(self, hashed: bool = False) -> Spool:
+    def spool(self, hashed: bool = False) -> UploadSpool:
         """Return a new, empty file."""
-        return Spool(self.directory, hashed)
+        return UploadSpool(self.directory, hashed)
 
     async def receive(self, call: Call, limit: int, take: Callable[[bytes], None]) -> None:
         """Pass the request's body to `take`, block by block, in a worker thread; errors of `take` pass through.

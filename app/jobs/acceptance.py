@@ -21,7 +21,7 @@ from app.http.call import Call
 from app.http.forwarding import FORWARDED
 from app.http.idempotency import idempotency_key
 from app.http.replies import Reply, StreamReply, json_reply
-from app.http.uploads import Spool
+from app.http.uploads import UploadSpool
 from app.jobs.context import JobContext
 from app.jobs.errors import job_not_found, refusal_error
 from app.jobs.requests import JobRequest, read_form, read_json
@@ -39,7 +39,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 #: Parts that may wait for the log at a time.
 IN_FLIGHT: Final = 4
 #: Reads a body of at most so many bytes, and writes its audio to the spool.
-BodyReader = Callable[[Call, JobContext, int, Spool], Awaitable[JobRequest]]
+BodyReader = Callable[[Call, JobContext, int, UploadSpool], Awaitable[JobRequest]]
 
 
 async def analyze(call: Call, context: JobContext) -> Reply | StreamReply:
@@ -88,7 +88,7 @@ def _job_id(call: Call, context: JobContext, principal: Principal) -> str:
 
 
 async def _accept_recording(
-    context: JobContext, principal: Principal, job: str, request: JobRequest, audio: Spool
+    context: JobContext, principal: Principal, job: str, request: JobRequest, audio: UploadSpool
 ) -> Reply:
     digest = request.digest(audio)
     if (view := context.jobs.view(job)) is not None:
@@ -121,7 +121,7 @@ async def _accept_recording(
     return _accepted_reply(job, view)
 
 
-def _source(request: JobRequest, probe: ProbeResult, audio: Spool) -> Source:
+def _source(request: JobRequest, probe: ProbeResult, audio: UploadSpool) -> Source:
     return Source(
         content_type=probe.content_type,
         format=probe.format,
@@ -133,7 +133,7 @@ def _source(request: JobRequest, probe: ProbeResult, audio: Spool) -> Source:
     )
 
 
-async def _append(context: JobContext, job: str, accepted: Accepted, audio: Spool) -> Verdict:
+async def _append(context: JobContext, job: str, accepted: Accepted, audio: UploadSpool) -> Verdict:
     """Append the parts, a few at a time, and the acceptance right behind the last ones: one flush serves them all.
 
     Tasks begin in the order in which they were made, and so the log has the records in that order.

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 import msgspec
 import pybase64
 
-from app.http.uploads import Spool
+from app.http.uploads import UploadSpool
 from app.jobs.options import AnalyzeFields, check_length, decoded, invalid
 from topics.errors import AudioError, EarshotError, TooLarge
 
@@ -46,7 +46,7 @@ _BODY: Final = msgspec.json.Decoder(Body)
 _TEXT: Final = msgspec.json.Decoder(str)
 
 
-def read_content(body: Spool, interpret: Callable[[AnalyzeFields], T], audio: Spool, limit: int) -> T:
+def read_content(body: UploadSpool, interpret: Callable[[AnalyzeFields], T], audio: UploadSpool, limit: int) -> T:
     """Write the recording, at most `limit` bytes, to `audio`, and return what `interpret` returns for the fields.
 
     Memory: the recording once as text; the body is mapped. Errors of `interpret` pass through.
@@ -64,7 +64,7 @@ def read_content(body: Spool, interpret: Callable[[AnalyzeFields], T], audio: Sp
         raise error.with_traceback(None) from error.__cause__
 
 
-def _read(body: Spool, interpret: Callable[[AnalyzeFields], T], audio: Spool, limit: int) -> T:
+def _read(body: UploadSpool, interpret: Callable[[AnalyzeFields], T], audio: UploadSpool, limit: int) -> T:
     if not body.size:
         raise invalid("missing", "required")
     content = _unread_body(mmap.mmap(body.fileno(), 0, access=mmap.ACCESS_READ))
@@ -105,7 +105,7 @@ def _text(recording: msgspec.Raw) -> str:
         raise AudioError(_NOT_BASE64) from None
 
 
-def _decode(text: str, audio: Spool, limit: int) -> None:
+def _decode(text: str, audio: UploadSpool, limit: int) -> None:
     remainder, ended = b"", False
     for start in range(0, len(text), SLICE):
         try:

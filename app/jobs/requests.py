@@ -13,7 +13,7 @@ import msgspec
 
 from app.http.call import Call
 from app.http.multipart import NAME_CHARACTERS, Form
-from app.http.uploads import Spool
+from app.http.uploads import UploadSpool
 from app.jobs.context import JobContext
 from app.jobs.json_body import read_content
 from app.jobs.options import AnalyzeFields, RequestOptions, check_length, consistent_options, decoded, invalid
@@ -36,14 +36,14 @@ class JobRequest(msgspec.Struct, frozen=True):
     media: Media | None
     filename: str
 
-    def digest(self, audio: Spool) -> bytes:
+    def digest(self, audio: UploadSpool) -> bytes:
         """Return 16 bytes that tell this request from another one."""
         content_type = self.declared if self.media is not None else ""
         content = msgspec.json.encode((self.options, content_type)) + audio.digest()
         return blake2b(content, digest_size=16).digest()
 
 
-async def read_json(call: Call, context: JobContext, limit: int, audio: Spool) -> JobRequest:
+async def read_json(call: Call, context: JobContext, limit: int, audio: UploadSpool) -> JobRequest:
     """Read a JSON body of at most `limit` bytes, and write its recording to `audio`.
 
     Raises:
@@ -62,7 +62,7 @@ def _request_of_fields(fields: AnalyzeFields) -> JobRequest:
     return _job_request(options, fields.content_type or "", fields.filename or "", int(fields.samplerate))
 
 
-async def read_form(call: Call, context: JobContext, limit: int, audio: Spool) -> JobRequest:
+async def read_form(call: Call, context: JobContext, limit: int, audio: UploadSpool) -> JobRequest:
     """Read a form of at most `limit` bytes, and write its recording to `audio`.
 
     Raises:

@@ -13,7 +13,7 @@ from app.http.bodies import SMALL_BODY, declared_length
 from app.http.call import Call
 from app.http.errors import TooLargeToRead
 from app.http.multipart import Form
-from app.http.uploads import Spool, Uploads
+from app.http.uploads import Uploads, UploadSpool
 from topics.errors import RuleBroken, TooLarge
 
 VOICE_BYTES: Final = 100 * 1024 * 1024
@@ -35,7 +35,7 @@ class VoiceTooLarge(RuleBroken, TooLargeToRead):
 class VoiceForm:
     """A recording, and for a registration the name of the speaker, as they come in a form."""
 
-    def __init__(self, call: Call, audio: Spool, name: str = "") -> None:
+    def __init__(self, call: Call, audio: UploadSpool, name: str = "") -> None:
         """Read a form with the part `file`, into `audio`, and a text part `name`.
 
         Raises:

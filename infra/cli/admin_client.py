@@ -14,7 +14,7 @@ import msgspec
 from app.admin.rows import LineRow, TotalRow
 from app.admin.wire import (
     PREFIX,
-    Fault,
+    AdminFault,
     IssuedKey,
     MadeOrganization,
     MadeProject,
@@ -163,7 +163,7 @@ class AdminClient:
 
     def _refusal(self, status: int, answer: bytes) -> EarshotError:
         try:
-            fault = msgspec.json.decode(answer, type=Fault)
+            fault = msgspec.json.decode(answer, type=AdminFault)
         except msgspec.MsgspecError:
             return self._protocol_error()
         if status == 404 and fault.status_code is not None:

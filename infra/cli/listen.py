@@ -16,7 +16,7 @@ from topics.errors import EarshotError
 
 if TYPE_CHECKING:
     from app.client import Client, Event, Run
-    from infra.cli.pcm import Source
+    from infra.cli.pcm import PcmSource
 
 Print = Callable[[str], None]
 Advance = Callable[[], None]
@@ -60,7 +60,7 @@ def listen(
             reader.finish()
 
 
-def _source(file: str, speed: str, rate: int, sample_format: str, channels: int) -> Source:
+def _source(file: str, speed: str, rate: int, sample_format: str, channels: int) -> PcmSource:
     import msgspec
 
     from infra.cli import pcm
@@ -85,7 +85,7 @@ def _factor(speed: str) -> float | None:
     raise typer.BadParameter(f"{speed!r} is neither a number above 0 nor max", param_hint="--speed")
 
 
-def _send(client: Client, session: str, source: Source, reader: _Reader, advance: Advance) -> None:
+def _send(client: Client, session: str, source: PcmSource, reader: _Reader, advance: Advance) -> None:
     """Upload the blocks until they end, the reader ends, or Ctrl-C."""
     from app.client import SessionClosed
 

@@ -16,7 +16,7 @@ BLOCK_SECONDS: Final = 0.5
 FORMAT: Final = re.compile(r"[suf](16|24|32)(le|be)?")
 
 
-class Source(msgspec.Struct, frozen=True):
+class PcmSource(msgspec.Struct, frozen=True):
     """Audio to stream: its content type, its length in seconds where known, and its blocks."""
 
     content_type: str
@@ -24,7 +24,7 @@ class Source(msgspec.Struct, frozen=True):
     blocks: Iterator[bytes]
 
 
-def from_file(path: Path) -> Source:
+def from_file(path: Path) -> PcmSource:
     """Decode any file that libsndfile reads to 16-bit blocks, as the file goes.
 
     Raises:
@@ -39,10 +39,10 @@ def from_file(path: Path) -> Source:
         info = soundfile.info(path)
     except soundfile.LibsndfileError as error:
         raise AudioError(f"{path}: {error.error_string}") from None
-    return Source(_content_type(info.samplerate, "s16le", info.channels), info.duration, _decoded(path))
+    return PcmSource(_content_type(info.samplerate, "s16le", info.channels), info.duration, _decoded(path))
 
 
-def from_pipe(pipe: BinaryIO, rate: int, sample_format: str, channels: int) -> Source:
+def from_pipe(pipe: BinaryIO, rate: int, sample_format: str, channels: int) -> PcmSource:
     """Read blocks of a raw stream as they come, up to its end; half a frame at the end is dropped.
 
     Raises:
@@ -52,7 +52,7 @@ def from_pipe(pipe: BinaryIO, rate: int, sample_format: str, channels: int) -> S
     if match is None:
         raise AudioError(f"{sample_format!r} is no sample format: s, u or f, then 16, 24 or 32, then le or be")
     frame = int(match[1]) // 8 * channels
-    return Source(_content_type(rate, sample_format, channels), None, _piped(pipe, rate, frame))
+    return PcmSource(_content_type(rate, sample_format, channels), None, _piped(pipe, rate, frame))
 
 
 def paced(

@@ -14,7 +14,7 @@ from topics.errors import ServiceError
 
 if TYPE_CHECKING:
     from infra.db.bootstrap import FirstKeys
-    from infra.service.service import Service
+    from infra.service.service import EarshotService
 
 WELCOME: Final = (
     "\nEarshot is listening on {url}\n{key_lines}\n"
@@ -49,7 +49,7 @@ def serve() -> None:
     raise typer.Exit(run(loaded, announce))
 
 
-def announce(service: Service, keys: FirstKeys) -> None:
+def announce(service: EarshotService, keys: FirstKeys) -> None:
     """Print where the service is, the keys that were made, and three lines to paste.
 
     Raises:

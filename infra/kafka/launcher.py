@@ -13,7 +13,7 @@ from typing import Final, Self
 import msgspec
 
 from infra.kafka.jars import LauncherError
-from infra.kafka.node import Node
+from infra.kafka.node import KafkaNode
 
 PORT: Final = 19092
 
@@ -28,7 +28,7 @@ class Identity(msgspec.Struct, frozen=True):
 class KafkaCluster:
     """Nodes 1.. on 127.0.0.1, data under `directory`, which survives a restart.
 
-    Node n serves clients at port + 2 (n - 1) and its fellow controllers one above. With `port` None free ports are
+    KafkaNode n serves clients at port + 2 (n - 1) and its fellow controllers one above. With `port` None free ports are
     taken. Nodes are counted from 1. A start that fails leaves nothing running.
     """
 
@@ -36,7 +36,7 @@ class KafkaCluster:
         self._directory = directory.absolute()
         numbers = range(1, nodes + 1)
         self._ports = dict(zip(numbers, _ports(nodes, port), strict=True))
-        self._nodes = {n: Node(n, self._directory / f"node-{n}", self._ports) for n in numbers}
+        self._nodes = {n: KafkaNode(n, self._directory / f"node-{n}", self._ports) for n in numbers}
 
     @property
     def bootstrap(self) -> str:

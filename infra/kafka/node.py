@@ -20,7 +20,7 @@ STOP_SECONDS: Final = 15.0
 JVM: Final = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 
 
-class Node:
+class KafkaNode:
     """Node `number` (from 1) of a cluster whose nodes listen on `ports`, {number: (clients, controllers)}."""
 
     def __init__(self, number: int, directory: Path, ports: Mapping[int, tuple[int, int]]) -> None:

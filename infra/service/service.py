@@ -48,7 +48,7 @@ RED_SECONDS: Final = 1.0
 STOP_SECONDS: Final = 20.0
 
 
-class Service:
+class EarshotService:
     """One process of the service: HTTP server, Faust application and analyser on one event loop."""
 
     def __init__(self, settings: Settings) -> None:
@@ -280,7 +280,7 @@ def _named(field: str, error: ServiceError) -> ServiceError:
 
 
 #: Tells the person who started the service where it is, and the keys that were made.
-Announce = Callable[[Service, FirstKeys], None]
+Announce = Callable[[EarshotService, FirstKeys], None]
 
 
 def _now_ms() -> int:
@@ -299,7 +299,7 @@ def run(settings: Settings, announce: Announce) -> int:
 
 
 async def _main(settings: Settings, announce: Announce) -> int:
-    service = Service(settings)
+    service = EarshotService(settings)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, service.stop)

@@ -16,7 +16,7 @@ H = TypeVar("H", bound=Head)
 HEADS_CACHED: Final = 4096
 
 
-class Partition(Protocol):
+class PartitionTable(Protocol):
     """The rows of one partition, as the driver gives them."""
 
     @property
@@ -49,7 +49,7 @@ class HeadStore(ABC, Generic[H]):
     room: bytes
     index: bytes
 
-    def __init__(self, partition: Partition) -> None:
+    def __init__(self, partition: PartitionTable) -> None:
         self.partition = partition
         self.heads: OrderedDict[str, H] = OrderedDict()
 

@@ -27,7 +27,7 @@ Emit = Callable[[str, JobResult], Awaitable[None]]
 StoreOf = Callable[[str], JobStore]
 
 
-class Source(Protocol):
+class PartReader(Protocol):
     """The audio of jobs on the log."""
 
     def read(self, partition: int, rows: Sequence[AudioRow]) -> AsyncGenerator[bytes, None]:
@@ -44,7 +44,7 @@ class JobRun:
         service: Service,
         accepted: Accepted,
         store_of: StoreOf,
-        source: Source,
+        source: PartReader,
         emit: Emit,
         spool: Spool,
     ) -> None:

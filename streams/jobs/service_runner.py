@@ -19,7 +19,7 @@ import msgspec
 import structlog
 
 from streams.folding import retry
-from streams.jobs.run_context import Emit, JobRun, Source, StoreOf
+from streams.jobs.run_context import Emit, JobRun, PartReader, StoreOf
 from streams.jobs.spool import Spool
 from streams.services.service import JobService, RunSummary, ServiceRun
 from topics.errors import EarshotError, ServiceFault, Unavailable
@@ -69,7 +69,7 @@ class Runner:
         self,
         services: Mapping[Service, JobService],
         store_of: StoreOf,
-        source: Source,
+        source: PartReader,
         emit: Emit,
         spool: Path,
     ) -> None:

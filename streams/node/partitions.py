@@ -8,7 +8,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import structlog
 
-from streams.folding.store import HeadStore, Partition
+from streams.folding.store import HeadStore, PartitionTable
 from streams.jobs.store import JobStore
 from streams.sessions.store import SessionStore
 from topics.catalog import CHANGELOG, COMMANDS, FOLD_ORDER, PARKED, TopicPartition
@@ -27,7 +27,7 @@ S = TypeVar("S", bound=HeadStore[Any])
 class Stores(Generic[S]):
     """The sessions, or the jobs, of each owned partition."""
 
-    def __init__(self, partitions: OwnedPartitions, kind: Callable[[Partition], S]) -> None:
+    def __init__(self, partitions: OwnedPartitions, kind: Callable[[PartitionTable], S]) -> None:
         """Open nothing yet; `kind` makes a store of the rows of a partition."""
         self._partitions = partitions
         self._kind = kind

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streams.folding.store import HeadStore, Partition
+from streams.folding.store import HeadStore, PartitionTable
 from topics import keys
 from topics.sessions import rows
 from topics.sessions.records import Opened
@@ -16,7 +16,7 @@ class SessionStore(HeadStore[SessionHead]):
     room = keys.SESSION
     index = keys.SESSION_DUE
 
-    def __init__(self, partition: Partition) -> None:
+    def __init__(self, partition: PartitionTable) -> None:
         super().__init__(partition)
         #: Openings of sessions in `heads`; they never change.
         self._openings: dict[str, Opened] = {}

@@ -19,7 +19,7 @@ from httpx2 import Response
 from starlette.testclient import TestClient
 from structlog.testing import capture_logs
 
-from app.http.uploads import Spool
+from app.http.uploads import UploadSpool
 from app.jobs.json_body import SLICE
 from tests.unit.app.conftest import KEY, OPTIONS, House, Running, service, serving
 from tests.unit.app.jobs.double import BEGINNING
@@ -334,10 +334,10 @@ def test_too_much_audio_in_json(house: House, http: TestClient) -> None:
 
 
 def test_a_full_disk(house: House, http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: Spool, data: bytes) -> None:
+    def full(self: UploadSpool, data: bytes) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Spool, "write", full)
+    monkeypatch.setattr(UploadSpool, "write", full)
     for answer in (http.post("/api/v1/analyze", json=body()), sent(http)):
         assert answer.status_code == 503
         assert "retry-after" in answer.headers
@@ -417,7 +417,7 @@ def test_a_key_that_is_too_long(http: TestClient) -> None:
 
 def test_the_spool_keeps_and_digests(tmp_path: Path) -> None:
     async def story() -> None:
-        async with Spool(tmp_path, hashed=True) as spool:
+        async with UploadSpool(tmp_path, hashed=True) as spool:
             for piece in (b"one", memoryview(b"two"), b""):
                 spool.write(piece)
             assert (spool.size, spool.read(2, 3), spool.read(5, 9)) == (6, b"etw", b"o")
@@ -430,7 +430,7 @@ def test_the_spool_keeps_and_digests(tmp_path: Path) -> None:
 def test_others_run_while_a_spool_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         threads: list[int] = []
-        async with Spool(tmp_path) as spool:
+        async with UploadSpool(tmp_path) as spool:
             close = spool._close
 
             def noted() -> None:

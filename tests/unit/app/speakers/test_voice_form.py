@@ -17,7 +17,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from app.http.bodies import SMALL_BODY
-from app.http.uploads import Spool
+from app.http.uploads import UploadSpool
 from app.speakers import voice_form
 from tests.unit.app.conftest import OPTIONS, ORG_KEY, House, serving
 from tests.unit.app.speakers.conftest import EDGE, END, FORM, VOICE, form, named, opened, part, recorded, refused
@@ -108,10 +108,10 @@ def test_a_form_without_a_boundary(http: TestClient) -> None:
 
 
 def test_a_disk_that_is_full(http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(spool: Spool, data: memoryview) -> None:
+    def full(spool: UploadSpool, data: memoryview) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Spool, "write", full)
+    monkeypatch.setattr(UploadSpool, "write", full)
     answer = http.post("/api/v2/voice", content=form("Anna"))
     refused(answer, "the audio cannot be kept now", 503)
     assert answer.headers["retry-after"] == "10"
@@ -196,13 +196,13 @@ def test_a_client_that_hangs_up_in_the_middle(house: House) -> None:
 
 def test_what_is_too_large_is_not_kept(house: House, limited: None, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
-    closing = Spool._close
+    closing = UploadSpool._close
 
-    def close(spool: Spool) -> None:
+    def close(spool: UploadSpool) -> None:
         sizes.append(spool.size)
         closing(spool)
 
-    monkeypatch.setattr(Spool, "_close", close)
+    monkeypatch.setattr(UploadSpool, "_close", close)
     monkeypatch.setattr("app.http.uploads.BLOCK_BYTES", 4096)
     content = form("Anna", bytes(6 * LIMIT))
     pieces = [content[start : start + 5000] for start in range(0, len(content), 5000)]

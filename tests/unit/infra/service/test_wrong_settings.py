@@ -9,7 +9,7 @@ import pytest
 
 from infra.db.bootstrap import FirstKeys
 from infra.errors import WrongSetting, variable
-from infra.service.service import Service
+from infra.service.service import EarshotService
 from infra.settings import Settings, load
 
 ENGINE_URLS = ("zzz", "ftp://here", "http://", "http://here:99999", "http://me:word@here", "http://a b")
@@ -71,7 +71,7 @@ def test_no_setting_is_forgotten() -> None:
 def refusal(capsys: pytest.CaptureFixture[str]) -> list[str]:
     """Start with the settings of the environment; return what a user reads, in lines."""
 
-    def never(service: Service, keys: FirstKeys) -> None:
+    def never(service: EarshotService, keys: FirstKeys) -> None:
         raise AssertionError("it started")
 
     try:
@@ -79,7 +79,7 @@ def refusal(capsys: pytest.CaptureFixture[str]) -> list[str]:
     except SystemExit:  # Its status is checked with the messages of each setting.
         return [line.removeprefix("earshot: ") for line in capsys.readouterr().err.splitlines()]
     with pytest.raises(WrongSetting) as caught:
-        asyncio.run(Service(settings).run(never))
+        asyncio.run(EarshotService(settings).run(never))
     return str(caught.value).splitlines()
 
 

@@ -90,6 +90,7 @@ def climbs(path: Path) -> Iterator[tuple[int, int]]:
                 yield node.lineno, up + len(path.relative_to(ROOT).parts)
 
 
+@pytest.mark.slow  # reads the syntax tree of every module
 def test_no_module_climbs_out_of_the_repository() -> None:
     modules = [path for room in ROOMS for path in (ROOT / room).rglob("*.py")]
     climbed = [(path, line, up) for path in modules for line, up in climbs(path)]

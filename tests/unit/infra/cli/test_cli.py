@@ -150,6 +150,7 @@ def test_an_error_with_a_name_is_one_line(
     assert capsys.readouterr().err == f"earshot: {line}\n"
 
 
+@pytest.mark.slow  # each case starts an interpreter
 @pytest.mark.parametrize(
     ("words", "light"),
     [

@@ -13,6 +13,9 @@ import pytest
 from infra.examples import RECORDING
 from infra.extras import EXTRAS, how_to_install
 
+#: Each starts an interpreter.
+pytestmark = pytest.mark.slow
+
 BARE = f"import sys; sys.modules.update(dict.fromkeys({sorted(EXTRAS)}))"
 
 

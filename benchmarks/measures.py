@@ -66,18 +66,22 @@ def alternate(ours: Contender, bare: Contender, pairs: int) -> list[tuple[Sample
     return [(ours(), bare()) for _ in range(pairs)]
 
 
-def ratio_row(name: str, pairs: Sequence[tuple[Sample, Sample]], unit: str, bar: float | None = None) -> Row:
-    """Return the row of ours over bare, both per CPU-second; `unit` names the work."""
+def ratio_row(
+    name: str, pairs: Sequence[tuple[Sample, Sample]], unit: str, bar: float | None = None, other: str = "bare"
+) -> Row:
+    """Return the row of ours over another contender, both per CPU-second; `unit` names the work."""
     ratios = [ours.per_cpu / bare.per_cpu for ours, bare in pairs]
     beside = {
         "wall ratio": median(ours.per_second / bare.per_second for ours, bare in pairs),
         f"{unit}/CPU-s": median(ours.per_cpu for ours, _ in pairs),
-        f"bare {unit}/CPU-s": median(bare.per_cpu for _, bare in pairs),
+        f"{other} {unit}/CPU-s": median(bare.per_cpu for _, bare in pairs),
         f"{unit}/s": median(ours.per_second for ours, _ in pairs),
-        f"bare {unit}/s": median(bare.per_second for _, bare in pairs),
+        f"{other} {unit}/s": median(bare.per_second for _, bare in pairs),
     }
     if any(ours.broker for ours, _ in pairs):
         beside["broker CPU-s per own"] = median(ours.broker / ours.cpu for ours, _ in pairs)
+    if any(bare.broker for _, bare in pairs):
+        beside[f"{other} broker CPU-s per own"] = median(bare.broker / bare.cpu for _, bare in pairs)
     return Row(name, median(ratios), min(ratios), max(ratios), bar=bar, beside=beside)
 
 

@@ -23,7 +23,7 @@ from infra.kafka.launcher import KafkaCluster
 
 ROOT: Final = Path(__file__).parent.parent
 KEY: Final = "benchmarks-project-key-0123456789"
-READY_SECONDS: Final = 60.0
+READY_SECONDS: Final = 180.0
 
 
 class BenchmarkError(Exception):
@@ -66,6 +66,11 @@ class ServerProcess:
             if self.process.poll() is not None or time.monotonic() > deadline:
                 raise BenchmarkError(f"{self.process.args!r} is not ready:\n{self.log.read_text()[-2000:]}")
             time.sleep(0.02)
+
+    def kill(self) -> None:
+        """End the process by SIGKILL."""
+        self.process.kill()
+        self.process.wait()
 
     def stop(self) -> None:
         """End the process."""
@@ -123,6 +128,17 @@ def bare(module: str, directory: Path, *arguments: str) -> Iterator[ServerProces
     with _ready(
         ServerProcess(f"benchmarks.bare.{module}", str(port), *arguments, port=port, log=log, settings={})
     ) as server:
+        yield server
+
+
+@contextmanager
+def stack(directory: Path, broker: str, partitions: int, model: str) -> Iterator[ServerProcess]:
+    """Run the stack's ingress, whose child is the worker, both ready when this yields; `broker` is kafka://host:port."""
+    port = free_port()
+    place = directory / "stack"
+    arguments = str(port), broker.removeprefix("kafka://"), str(partitions), model, str(place)
+    log = directory / "stack.log"
+    with _ready(ServerProcess("benchmarks.stack.ingress", *arguments, port=port, log=log, settings={})) as server:
         yield server
 
 

@@ -1,25 +1,30 @@
 """Where the CPU of a chunk goes: `python -m benchmarks.profile [windows|chunks]`, needs py-spy on the PATH.
 
-py-spy samples the stacks of the threads while the load runs; each sample belongs to the component of its innermost
-frame that COMPONENTS knows. A thread that waits for the interpreter's lock looks busy to py-spy, so the samples only
-divide the CPU time that the kernel counted for each thread.
+py-spy samples the stacks of the threads of the service and of its children while the load runs; each sample belongs to
+the component of its innermost frame that COMPONENTS knows, or to the room of `streams` that the frame is in. A thread
+that waits for the interpreter's lock looks busy to py-spy, so the samples only divide the CPU time that the kernel
+counted for each thread.
 """
 
 from __future__ import annotations
 
+import argparse
 import re
 import signal
 import subprocess
-import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Final
 
 from benchmarks import processes, procfs
+from benchmarks.cases.setup import Variant, running_log
 from benchmarks.measures import Sample
 from benchmarks.plans import LivePlan, Target, UploadPlan
 
 RATE: Final = 100
+
+#: Frames of each stack, outermost first, and how often it was seen.
+Stacks = list[tuple[list[str], int]]
 
 #: The first pattern that a frame matches, innermost frame first, names the component.
 COMPONENTS: Final = (
@@ -28,26 +33,29 @@ COMPONENTS: Final = (
     ("tag scores and packing", r"models/packing\.py"),
     ("JSON and base64", r"app/http/bodies\.py|pybase64|orjson"),
     ("log append and sync", r"streams/embedded/"),
-    ("Kafka client", r"aiokafka|kafka\.py|streams/kafka/"),
-    ("table write and changelog", r"driver/table\.py|stores/rocksdb"),
+    ("Kafka client", r"aiokafka|confluent_kafka|kafka\.py|streams/kafka/"),
+    ("table write and changelog", r"streams/tables/|rocksdict"),
     ("fold of commands", r"folding/[abirv]\w+\.py|sessions/(intake|audio|rules)\.py|topics/folding\.py"),
     ("fold of results", r"sessions/results\.py"),
     ("analyser", r"sessions/(analyser|progress)\.py"),
     ("rows and codec", r"folding/(store|draft)\.py|topics/"),
     ("edge", r"app/"),
     ("HTTP", r"uvicorn|httptools|starlette"),
-    ("Faust", r"faust|mode/|streams/driver/"),
+    ("group", r"faust|streams/driver/"),
     ("event loop", r"asyncio|infra/service/"),
 )
 
 
 #: Threads that wait for work; py-spy takes them for busy when they wait for the interpreter's lock.
-WAITING: Final = re.compile(r"concurrent/futures/thread\.py|aiosqlite|queue\.py")
+WAITING: Final = re.compile(r"concurrent/futures/thread\.py|sessions/threads\.py|aiosqlite|queue\.py")
 
 
 #: RocksDB's background work, and the cost of py-spy itself, which stops all threads at every sample.
 OTHER_THREADS: Final = "threads without Python"
 THREAD: Final = re.compile(r"thread \((\d+)\)")
+PROCESS: Final = re.compile(r"^process [^;]*;")
+#: A room that no pattern names stands for itself, so that code which has moved is not taken for what called it.
+ROOM: Final = re.compile(r"streams/\w+/")
 
 
 def component(stack: list[str]) -> str:
@@ -56,17 +64,20 @@ def component(stack: list[str]) -> str:
         for name, pattern in COMPONENTS:
             if re.search(pattern, frame):
                 return name
+        if room := ROOM.search(frame):
+            return room[0]
     return "other"
 
 
-def collapsed(text: str) -> list[tuple[list[str], int]]:
+def collapsed(text: str) -> Stacks:
     """Parse py-spy's raw output, lines of frames joined by semicolons and a count; waiting threads are left out."""
     lines = (line.rpartition(" ") for line in text.splitlines())
-    stacks = [(frames.split(";"), int(count)) for frames, _, count in lines]
+    # With several processes each stack begins with its process.
+    stacks = [(PROCESS.sub("", frames).split(";"), int(count)) for frames, _, count in lines]
     return [(stack, count) for stack, count in stacks if not WAITING.search(stack[-1])]
 
 
-def seconds(stacks: list[tuple[list[str], int]], threads: dict[int, float]) -> dict[str, float]:
+def seconds(stacks: Stacks, threads: dict[int, float]) -> dict[str, float]:
     """Return CPU seconds by component; the first frame of a stack is its thread, `threads` has the CPU of each."""
     sampled: defaultdict[int, Counter[str]] = defaultdict(Counter)
     for (name, *stack), count in stacks:
@@ -93,7 +104,7 @@ def table(spent: dict[str, float], sample: Sample) -> str:
     return "\n".join(["| component | us | share |", "| --- | --- | --- |", *lines, f"| all | {each:.0f} | 100% |"])
 
 
-def hottest(stacks: list[tuple[list[str], int]], most: int = 40) -> str:
+def hottest(stacks: Stacks, most: int = 40) -> str:
     """Return the most frequent innermost frames, one a line."""
     counts: Counter[str] = Counter()
     for stack, count in stacks:
@@ -106,17 +117,26 @@ def plans(target: Target) -> dict[str, LivePlan | UploadPlan]:
     return {"windows": LivePlan(target, 32, 200), "chunks": UploadPlan(target, 32, 600)}
 
 
-def record(name: str, directory: Path) -> tuple[list[tuple[list[str], int]], dict[int, float], Sample]:
+def thread_seconds(pid: int) -> dict[int, float]:
+    """Return the CPU seconds of each thread of a process and of its descendants."""
+    return {thread: cpu for one in procfs.descendants(pid) for thread, cpu in procfs.thread_seconds(one).items()}
+
+
+def record(load: str, variant: Variant, directory: Path) -> tuple[Stacks, dict[int, float], Sample]:
     """Load a service under py-spy; return stacks, the CPU seconds of each thread, and the sample of the load."""
-    with processes.service(directory / "data") as server:
-        plan = plans(server.target())[name]
+    with (
+        running_log(variant.log) as beside,
+        processes.service(directory / "data", **beside.settings, **variant.settings) as server,
+    ):
+        plan = plans(server.target(beside.brokers))[load]
         processes.run_load(LivePlan(server.target(), 32, 16))
         raw = directory / "stacks"
-        watch = ["py-spy", "record", "--threads", "-p", str(server.pid), "-r", str(RATE), "-f", "raw", "-o", str(raw)]
-        before = procfs.thread_seconds(server.pid)
-        with subprocess.Popen([*watch, "-d", "600"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as watcher:
+        options = f"record --threads --subprocesses -d 600 -f raw -r {RATE} -p {server.pid} -o {raw}"
+        before = thread_seconds(server.pid)
+        quiet = subprocess.DEVNULL
+        with subprocess.Popen(["py-spy", *options.split()], stdout=quiet, stderr=quiet) as watcher:
             sample = processes.run_load(plan)
-            after = procfs.thread_seconds(server.pid)
+            after = thread_seconds(server.pid)
             watcher.send_signal(signal.SIGINT)
         spent = {thread: cpu - before.get(thread, 0.0) for thread, cpu in after.items()}
         return collapsed(raw.read_text()), spent, sample
@@ -124,9 +144,14 @@ def record(name: str, directory: Path) -> tuple[list[tuple[list[str], int]], dic
 
 def main() -> None:
     """Print the table of one load, and its hottest frames."""
-    name = sys.argv[1] if len(sys.argv) > 1 else "windows"
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.profile", description=__doc__)
+    parser.add_argument("load", nargs="?", default="windows", choices=["windows", "chunks"])
+    parser.add_argument("--model", default="yamnet", help="name of a bundled model (yamnet)")
+    parser.add_argument("--kafka", type=int, metavar="PARTITIONS", help="on Kafka, not on the embedded log")
+    chosen = parser.parse_args()
+    variant = Variant(chosen.model, "kafka" if chosen.kafka else "embedded", chosen.kafka)
     with processes.temporary_directory() as directory:
-        stacks, threads, sample = record(name, directory)
+        stacks, threads, sample = record(chosen.load, variant, directory)
     print(table(seconds(stacks, threads), sample), hottest(stacks), sep="\n\n")
 
 

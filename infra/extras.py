@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 #: Each package, by the name that it is imported by, and the extra of this distribution that installs it.
-EXTRAS: Final = {"jiwer": "lab", "matplotlib": "lab", "onnx": "lab", "tflite": "lab", "torch": "training", "s3fs": "s3"}
+EXTRAS: Final = {
+    "bytewax": "bench",
+    "jiwer": "lab",
+    "matplotlib": "lab",
+    "onnx": "lab",
+    "tflite": "lab",
+    "torch": "training",
+    "s3fs": "s3",
+}
 
 
 def how_to_install(package: str) -> str | None:

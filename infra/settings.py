@@ -16,6 +16,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from infra import urls
 from infra.errors import PREFIX, variable
+from infra.kafka_settings import KafkaSettings
 from infra.urls import Broker
 from topics import apikeys, catalog
 
@@ -95,10 +96,8 @@ EngineUrl = Annotated[str, AfterValidator(_engine_url)]
 EngineKey = Annotated[SecretStr, AfterValidator(_engine_key)]
 
 
-class Settings(BaseSettings):
-    """Every setting, with its default; the variable is the field's name in capitals after EARSHOT_."""
-
-    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, env_ignore_empty=True, hide_input_in_errors=True)
+class ServiceSettings(BaseSettings):
+    """What is set whatever the log is."""
 
     host: str = Field(default="127.0.0.1", min_length=1, description="Address that the HTTP server listens on.")
     port: int = Field(
@@ -181,10 +180,6 @@ class Settings(BaseSettings):
     log_format: Annotated[Literal["json", "console"], BeforeValidator(_lower)] = Field(
         default="json", description="Form of the log: `json` lines, or `console` for people."
     )
-    kafka_replication: int = Field(
-        default=1, ge=1, le=32767, description="Copies of each topic that Earshot makes on Kafka."
-    )
-
     job_retention_seconds: int = Field(
         default=30 * 86400, ge=1, description="How long a job and its result are kept after it was accepted."
     )
@@ -287,6 +282,12 @@ class Settings(BaseSettings):
         description="Key of the operator's interface `/admin/v1`, 20 or more printable characters; without one it is "
         "not there.",
     )
+
+
+class Settings(KafkaSettings, ServiceSettings):
+    """Every setting, with its default; the variable is the field's name in capitals after EARSHOT_."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, env_ignore_empty=True, hide_input_in_errors=True)
 
     @model_validator(mode="after")
     def _fits(self) -> Settings:

@@ -1,9 +1,9 @@
-"""What a log offers: appends, single records, whole topics. The embedded log and Kafka implement it in their rooms."""
+"""What a log offers: appends, single records, ranges, whole topics. The embedded log and Kafka implement it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from topics.catalog import TopicPartition
@@ -20,6 +20,50 @@ class Ack(NamedTuple):
     timestamp: int
 
 
+class StoredRecord(NamedTuple):
+    """One record as it is on the log."""
+
+    offset: int
+    #: Log time in milliseconds.
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    #: The epoch of the owner that appended it; 0 on a log that has one writer, and on topics that are no changelog.
+    epoch: int = 0
+
+
+#: Takes records of one partition that were read back.
+Apply = Callable[[TopicPartition, Sequence[StoredRecord]], None]
+
+
+class LogUser(Protocol):
+    """What a log tells the node that stands on it."""
+
+    def deliver(self, tp: TopicPartition, records: Sequence[StoredRecord]) -> None:
+        """Take records of a folded topic that this process appended and that are durable now, in the log's order."""
+        ...
+
+    def suspect(self, tp: TopicPartition) -> None:
+        """Take that a changelog has records of another process, which `overtaken` brings once they are read."""
+        ...
+
+    def overtaken(self, tp: TopicPartition, records: Sequence[StoredRecord]) -> None:
+        """Take the records of a changelog that `suspect` told of; those of another process may be among them."""
+        ...
+
+    def floor(self, tp: TopicPartition) -> int | None:
+        """Return the lowest offset of a partition that is still needed, None while that is not known."""
+        ...
+
+    def may_append(self) -> bool:
+        """Return whether nobody else owns what this node owns: else nothing may be appended."""
+        ...
+
+    def fail(self, error: BaseException) -> None:
+        """Take the reason why the log cannot go on."""
+        ...
+
+
 class LogWriter(Protocol):
     """Appends records; order within a partition is the order of the calls."""
 
@@ -29,7 +73,14 @@ class LogWriter(Protocol):
         ...
 
     def append(
-        self, topic: str, partition: int, key: bytes | None, value: bytes | None, *, bounded: bool = True
+        self,
+        topic: str,
+        partition: int,
+        key: bytes | None,
+        value: bytes | None,
+        *,
+        bounded: bool = True,
+        epoch: int = 0,
     ) -> asyncio.Future[Ack]:
         """Enqueue a record at once; the future resolves when it is durable.
 
@@ -39,16 +90,49 @@ class LogWriter(Protocol):
         """
         ...
 
-    def append_soon(self, topic: str, partition: int, key: bytes | None, value: bytes | None) -> None:
-        """Enqueue a record that nobody waits for; `flush` does, and its failure stops the process."""
+    def append_rows(self, topic: str, partition: int, rows: Mapping[bytes, bytes | None], epoch: int) -> None:
+        """Enqueue records that nobody waits for, in order; `flush` does, and a failure stops the process."""
         ...
 
     async def flush(self) -> None:
         """Return once everything enqueued before is durable; raise when something of it failed."""
         ...
 
-    def end(self, tp: TopicPartition) -> int | None:
-        """Return the offset after the last durable record, None while this process does not know it."""
+
+class Log(Protocol):
+    """The log that a node stands on."""
+
+    @property
+    def writer(self) -> LogWriter:
+        """What writes it."""
+        ...
+
+    async def bounds(self, tps: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
+        """Return of each partition the first offset that can be read and the offset after the last record.
+
+        Raises:
+            Unavailable: the log does not answer.
+        """
+        ...
+
+    def read(self, tp: TopicPartition, start: int, stop: int) -> AsyncGenerator[Sequence[StoredRecord], None]:
+        """Yield the records of [start, stop) that are there, some at a time, in order.
+
+        Raises:
+            Unavailable: the log does not answer.
+        """
+        ...
+
+    async def replay(self, ranges: Mapping[TopicPartition, tuple[int, int]], apply: Apply) -> None:
+        """Hand all records of some ranges to `apply`, each partition in order, in a thread of its own.
+
+        Raises:
+            Unavailable: the log does not answer.
+        """
+        ...
+
+    async def committed(self, tps: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the offsets that earlier versions committed, where they did: the first that was not folded."""
         ...
 
 
@@ -57,6 +141,18 @@ class RecordReader(Protocol):
 
     def read(self, partition: int, offsets: Sequence[int]) -> AsyncGenerator[bytes | None, None]:
         """Yield the values at rising offsets of one partition, None where the log no longer has the record.
+
+        Raises:
+            Unavailable: the log does not answer now.
+        """
+        ...
+
+
+class StretchReader(Protocol):
+    """Reads records of one topic, some at a time."""
+
+    async def stretch(self, partition: int, offset: int, size: int) -> Sequence[StoredRecord]:
+        """Return the record at an offset, where it is there, and some that follow on it: about `size` bytes together.
 
         Raises:
             Unavailable: the log does not answer now.

@@ -46,7 +46,7 @@ class ServiceProcess:
             **{f"EARSHOT_{name.upper()}": str(value) for name, value in settings.items()},
         }
 
-    def start(self, wait: float = 60.0) -> ServiceProcess:
+    def start(self, wait: float = 120.0) -> ServiceProcess:
         """Start, and wait until requests are served; 0 does not wait."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -56,7 +56,7 @@ class ServiceProcess:
             self.wait_ready(wait)
         return self
 
-    def wait_ready(self, timeout: float = 60.0) -> None:
+    def wait_ready(self, timeout: float = 120.0) -> None:
         """Wait for `/readyz`; a process that ended is an error with its last lines."""
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
@@ -88,6 +88,27 @@ class ServiceProcess:
         assert self.process is not None
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
+
+    def pause(self) -> None:
+        """Stop the process where it stands; it does not notice."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused process go on; one that is not paused does not notice."""
+        if self.running and self.process is not None:
+            self.process.send_signal(signal.SIGCONT)
+
+    @property
+    def running(self) -> bool:
+        """True while the process lives, paused or not."""
+        return self.process is not None and self.process.poll() is None
+
+    def move(self) -> None:
+        """Take another port for the next start."""
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.environment["EARSHOT_PORT"] = str(self.port)
 
     def stop(self) -> int:
         """Ask the process to stop and return its exit status."""

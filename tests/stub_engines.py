@@ -43,6 +43,8 @@ class StubEngines:
         self.sha256: str | None = None
         self.calls: Counter[str] = Counter()
         self.keys: list[str] = []
+        #: How often a request of so many bytes came: tells recordings of different lengths apart.
+        self.sizes: Counter[int] = Counter()
         self._chance = random.Random(seed)
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -87,6 +89,7 @@ class StubEngines:
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers.get("content-length", 0)))
+                engines.sizes[len(body)] += 1
                 engines.keys.append(self.headers.get("idempotency-key", ""))
                 path = self.path
                 fault = engines.fault(path)

@@ -1,7 +1,7 @@
 """Every topic: its name, what it carries, how long it is kept, and limits that fit together.
 
-All topics have the same partition count and are keyed by session or job id, so that the commands, results and rows of
-a session or job lie in partitions of the same number, owned by one node.
+All topics but one have the same partition count and are keyed by session or job id, so that the commands, results and
+rows of a session or job lie in partitions of the same number, owned by one node.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-#: Faust application id: consumer group and prefix of the changelog.
+#: Consumer group, and prefix of the changelog.
 APP: Final = "earshot"
 TABLE: Final = "rows"
 
@@ -18,6 +18,13 @@ DEFAULT_CHUNK_LIMIT: Final = 1024 * 1024
 #: Room for key, header, msgpack framing and batch overhead around a chunk.
 RECORD_SLACK: Final = 64 * 1024
 KEEP_PARKED_MS: Final = 7 * 24 * 3600 * 1000
+
+#: How long a compacted topic keeps the mark of a deletion: a reader that was away for longer may have missed it, and
+#: must start from nothing.
+KEEP_TOMBSTONES_MS: Final = 24 * 3600 * 1000
+#: How long a compacted topic keeps records that a later one of the same key replaces: within this time the owner of a
+#: partition sees rows that another node wrote late, and writes its own again.
+COMPACTION_LAG_MS: Final = 10 * 60 * 1000
 
 
 class TopicPartition(NamedTuple):
@@ -53,6 +60,7 @@ CHANGELOG: Final = f"{APP}-{TABLE}-changelog"
 #: The order in which a partition's topics are read when the partition is taken over. Commands come first, because a
 #: result means nothing before its session or job is known; a fixed order folds records after a crash as before it.
 FOLD_ORDER: Final = ((COMMANDS, JOB_COMMANDS), (RESULTS, JOB_RESULTS))
+FOLDED: Final = frozenset(topic for topics in FOLD_ORDER for topic in topics)
 PARKED: Final = {
     COMMANDS: COMMANDS_PARKED,
     RESULTS: RESULTS_PARKED,

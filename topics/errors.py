@@ -14,6 +14,7 @@ EarshotError
 │   ├── DirectoryDown         the key store does not answer
 │   ├── EngineAway            an engine that has to answer now does not
 │   └── Unavailable           retry after some seconds
+│       └── NotOwned          the partition is not this node's: another one may serve it
 ├── AudioError                audio that does not decode, or breaks a cap
 │   └── AudioTooLong          it is longer than is allowed
 ├── EngineError               a model file or manifest that cannot be used
@@ -82,6 +83,10 @@ class Unavailable(ServiceError):
     def __init__(self, message: str, retry_after: int = 1) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class NotOwned(Unavailable):
+    """The partition is not owned by this node, and does not come back to it by waiting alone."""
 
 
 class AudioError(EarshotError):

@@ -33,6 +33,11 @@ class Head(Protocol):
         """Numbers of the chunks or parts whose rows may exist; the last one is the newest."""
         ...
 
+    @property
+    def unsettled(self) -> bool:
+        """True while something is to be done for it, or its audio may be needed."""
+        ...
+
     def due(self, lifetime_ms: int) -> int:
         """Return the log time (ms) after which the session or job may expire."""
         ...

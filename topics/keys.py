@@ -6,6 +6,8 @@ All rows live in one table, so that one write batch and one changelog carry what
     0x02 | due time (8 bytes, milliseconds, big-endian) | session id                     the expiry index
     0x03 | job id (24 ASCII bytes) | kind (1 byte) | ... as for sessions                 a row of a job
     0x04 | due time | job id                                                             the expiry index of jobs
+    0x05 | session id, 0x06 | job id                                                     what is not settled
+    0x00 | name                                                                          of the table itself
 
 so that a session is one range, its chunks and blocks are ranges in order, and due sessions come first in the index.
 A portion's key has the service's first two letters between kind and number.
@@ -20,11 +22,19 @@ from typing import Final
 
 ALPHABET: Final = string.digits + string.ascii_uppercase + string.ascii_lowercase
 ID_LENGTH: Final = 24
+_ENDS: Final = [end.encode("ascii") for end in ALPHABET]
 
 SESSION: Final = b"\x01"
 SESSION_DUE: Final = b"\x02"
 JOB: Final = b"\x03"
 JOB_DUE: Final = b"\x04"
+SESSION_OPEN: Final = b"\x05"
+JOB_OPEN: Final = b"\x06"
+
+#: Rows of the table itself: how far its topics are folded, whose it is, and that it has an index of the unsettled.
+POSITIONS: Final = b"\x00positions"
+EPOCH: Final = b"\x00epoch"
+INDEXED: Final = b"\x00indexed"
 
 #: The kinds of rows: what opened the session or completed the job's upload, as its command says it.
 REQUEST: Final = b"a"
@@ -36,9 +46,21 @@ RESULT: Final = b"d"
 RECEIPT: Final = b"e"
 
 
-def new_id() -> str:
-    """Return a fresh id: 24 base62 characters, 142 random bits (most calls on a session need no key but its id)."""
-    return "".join(secrets.choice(ALPHABET) for _ in range(ID_LENGTH))
+def new_id(partition: int = 0, partitions: int = 1) -> str:
+    """Return a fresh id of a partition: 24 base62 characters (most calls on a session need no key but its id).
+
+    142 random bits, less the logarithm of `partitions`: with 64 of them 136.
+    """
+    while True:
+        bits, letters = secrets.randbits(160), []
+        for _ in range(ID_LENGTH - 1):
+            bits, letter = divmod(bits, len(ALPHABET))
+            letters.append(ALPHABET[letter])
+        stem = "".join(letters)
+        crc = zlib.crc32(stem.encode("ascii"))
+        ends = [end for end in _ENDS if zlib.crc32(end, crc) % partitions == partition] if partitions > 1 else _ENDS
+        if ends:
+            return stem + secrets.choice(ends).decode("ascii")
 
 
 def is_id(text: str) -> bool:

@@ -1,12 +1,23 @@
-"""How rows of the table are encoded, and the rows of chunks and parts: references to their audio, and receipts."""
+"""How rows of the table are encoded, and the rows of chunks and parts: references to their audio, and receipts.
+
+A row is one version byte, then msgpack. Rows from before there was a version begin with msgpack's own first byte, that
+of an array or a map, which is above all versions.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
+from topics.errors import RecordError
 from topics.folding import Receipt
+
+T = TypeVar("T")
+
+VERSION: Final = b"\x01"
+#: The first byte of a msgpack map; rows without a version begin with it or with an array's, which is higher.
+_MSGPACK: Final = 0x80
 
 
 class AudioRow(msgspec.Struct, frozen=True, array_like=True):
@@ -18,17 +29,37 @@ class AudioRow(msgspec.Struct, frozen=True, array_like=True):
     digest: bytes
 
 
-encode: Final = msgspec.msgpack.Encoder().encode
-
-_audio: Final = msgspec.msgpack.Decoder(AudioRow)
-_receipt: Final = msgspec.msgpack.Decoder(Receipt)
+_encoder: Final = msgspec.msgpack.Encoder()
 
 
-def audio(value: bytes | None) -> AudioRow | None:
-    """Read an audio row, None where there is none."""
-    return None if value is None else _audio.decode(value)
+def encode(row: Any) -> bytes:
+    """Return the bytes of a row."""
+    return VERSION + _encoder.encode(row)
 
 
-def receipt(value: bytes | None) -> Receipt | None:
-    """Read a receipt row, None where there is none."""
-    return None if value is None else _receipt.decode(value)
+class RowDecoder(Generic[T]):
+    """Reads rows of one type."""
+
+    def __init__(self, kind: Any) -> None:
+        self._decoder: msgspec.msgpack.Decoder[T] = msgspec.msgpack.Decoder(kind)
+
+    def decode(self, value: bytes | None) -> T | None:
+        """Read a row, None where there is none.
+
+        Raises:
+            RecordError: another version, or not a row of this type.
+        """
+        if value is None:
+            return None
+        try:
+            if value[:1] == VERSION:
+                return self._decoder.decode(memoryview(value)[1:])
+            if value and value[0] < _MSGPACK:
+                raise RecordError(f"row version {value[0]} is not known (this is version {VERSION[0]})")
+            return self._decoder.decode(value)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise RecordError(f"not a row: {error}") from error
+
+
+audio: Final = RowDecoder[AudioRow](AudioRow).decode
+receipt: Final = RowDecoder[Receipt](Receipt).decode

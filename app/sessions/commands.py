@@ -13,7 +13,7 @@ from app.http.idempotency import idempotency_key
 from app.http.queries import parse_integer
 from app.http.replies import NO_CONTENT, Reply, generic_error, json_reply, json_reply_of_bytes
 from app.sessions.context import SessionContext
-from app.sessions.requests import CHUNK, CREATE, UPDATE, CreateSession, audio_bytes
+from app.sessions.requests import CREATE, UPDATE, CreateSession, chunk_audio
 from app.sessions.waiting import session_id, session_view
 from topics import media
 from topics.errors import BadRequest
@@ -69,7 +69,7 @@ async def upload_chunk(call: Call, context: SessionContext) -> Reply:
     session = session_id(call)
     sequence = _sequence(call.path("chunk_sequence"))
     limit = context.chunk_limit
-    audio = audio_bytes(decode(CHUNK, await call.body(chunk_body(limit))).data, limit)
+    audio = chunk_audio(await call.body(chunk_body(limit)), limit)
     chunk = Chunk(next(context.commands), sequence, audio, idempotency_digest(call))
     verdict = await verdict_on(context, session, chunk)
     if verdict.status != 200:

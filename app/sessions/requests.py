@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Final, Literal
 
 import msgspec
 import pybase64
 
+from app.http.bodies import decode
 from topics.errors import BadRequest, TooLarge
 
 Sensitivity = Annotated[int, msgspec.Meta(ge=-2, le=2)]
@@ -52,6 +54,25 @@ CREATE: Final = msgspec.json.Decoder(CreateSession)
 UPDATE: Final = msgspec.json.Decoder(UpdateSession)
 CHUNK: Final = msgspec.json.Decoder(AudioChunk)
 PREDICT: Final = msgspec.json.Decoder(PredictRequest)
+_SPACE: Final = b" \t\r\n"
+_OPENING: Final = re.compile(rb'_*\{_*"data"_*:_*"'.replace(b"_", b"[%s]" % _SPACE))
+
+
+def chunk_audio(body: bytes, limit: int) -> bytes:
+    """Return the audio in the body of a chunk upload.
+
+    Raises:
+        BadRequest: not JSON, without base64 in `data`, or with nothing in that.
+        TooLarge: more than `limit` bytes.
+    """
+    # What stands between `{"data":"` and `"}` needs no JSON reader if it is base64, which has no quotes and no escapes.
+    opening, end = _OPENING.match(body), body.rfind(b'"')
+    if opening is not None and opening.end() <= end and body[end + 1 :].strip(_SPACE) == b"}":
+        try:
+            return _bounded(pybase64.b64decode(memoryview(body)[opening.end() : end], validate=True), limit)
+        except ValueError:
+            pass
+    return audio_bytes(decode(CHUNK, body).data, limit)
 
 
 def audio_bytes(data: str, limit: int) -> bytes:
@@ -65,6 +86,10 @@ def audio_bytes(data: str, limit: int) -> bytes:
         audio = pybase64.b64decode(data, validate=True)
     except ValueError:
         audio = _broken_into_lines(data)
+    return _bounded(audio, limit)
+
+
+def _bounded(audio: bytes, limit: int) -> bytes:
     if not audio:
         raise BadRequest("data: holds no audio")
     if len(audio) > limit:

@@ -55,31 +55,26 @@ async def awaited_view(
     if complete(view):
         return view
     follower = context.sessions.follow(session)
-    disconnect = asyncio.create_task(wait_for_disconnect(call.receive))
+    # One task besides the reader's own, and none for each change: a live stream changes twice with every chunk.
+    disconnect, reading = asyncio.create_task(wait_for_disconnect(call.receive)), asyncio.timeout(None)
+    disconnect.add_done_callback(stop := lambda _: reading.reschedule(0))
     try:
-        return await _followed_view(context, session, complete, follower, disconnect)
+        async with reading:
+            return await _followed_view(context, session, complete, follower)
+    except TimeoutError:
+        raise ClientGone from None
     finally:
+        disconnect.remove_done_callback(stop)
         disconnect.cancel()
         follower.close()
 
 
 async def _followed_view(
-    context: SessionContext,
-    session: str,
-    complete: Callable[[SessionView], bool],
-    follower: Follower,
-    disconnect: asyncio.Task[None],
+    context: SessionContext, session: str, complete: Callable[[SessionView], bool], follower: Follower
 ) -> SessionView:
     clock = asyncio.get_running_loop().time
     deadline = clock() + context.poll_seconds
     # The follower was registered before this reading, so a change in between is not missed.
     while not complete(view := session_view(context, session)) and (seconds := deadline - clock()) > 0:
-        change = asyncio.create_task(follower.changed(seconds))
-        try:
-            await asyncio.wait((change, disconnect), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            change.cancel()
-        if disconnect.done():
-            raise ClientGone
-        await change
+        await follower.changed(seconds)
     return view

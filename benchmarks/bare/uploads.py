@@ -19,10 +19,9 @@ from aiokafka import AIOKafkaProducer
 from starlette.requests import Request
 from starlette.responses import Response
 
+from benchmarks import kafka_topics
 from benchmarks.bare.serving import serve
 from streams.embedded.log import EmbeddedLog
-from streams.kafka.topics import ensure
-from topics.catalog import Topic
 from topics.keys import new_id, partition_of
 
 TOPIC: Final = "bare.uploads"
@@ -42,7 +41,7 @@ async def open_embedded(directory: Path, stack: AsyncExitStack) -> Append:
 
 async def open_kafka(bootstrap: str, stack: AsyncExitStack) -> Append:
     """Start a producer with the batch size and linger of the service's."""
-    await ensure([bootstrap], [Topic(TOPIC, "", "", "")], KAFKA_PARTITIONS, 1)
+    await kafka_topics.make(bootstrap, (TOPIC,), KAFKA_PARTITIONS)
     producer = AIOKafkaProducer(
         bootstrap_servers=bootstrap, acks="all", enable_idempotence=True, linger_ms=2, max_batch_size=256 * 1024
     )

@@ -1,6 +1,6 @@
-"""ONNX Runtime with its front end in a plain loop, one thread: `python -m benchmarks.bare.windows STREAMS CHUNKS`.
+"""ONNX Runtime with its front end in a plain loop: `python -m benchmarks.bare.windows MODEL STREAMS CHUNKS`.
 
-It analyses the audio that the load sends, from decoded bytes to packed scores, stream by stream in turn.
+One thread analyses the audio that the load sends, from decoded bytes to packed scores, stream by stream in turn.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def run(engine: OnnxSoundEngine, media: Media, chunks: list[list[bytes]], rounds
 
 def main() -> None:
     """Warm up, measure, print a `Sample`."""
-    streams, rounds = map(int, sys.argv[1:])
-    engine, media = OnnxSoundEngine(models.directory("yamnet")), parse(audio.CONTENT_TYPE)
+    model, streams, rounds = sys.argv[1], *map(int, sys.argv[2:])
+    engine, media = OnnxSoundEngine(models.directory(model)), parse(audio.CONTENT_TYPE)
     chunks = [[audio.chunk(stream, number) for number in range(audio.DISTINCT)] for stream in range(streams)]
     warm(engine)
     run(engine, media, chunks, 8)

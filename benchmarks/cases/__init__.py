@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from benchmarks.cases import chunks, footprint, jobs, latency, pages, speakers, status, windows
+from benchmarks.cases import (
+    chunks,
+    crowd,
+    footprint,
+    jobs,
+    latency,
+    pages,
+    rebuild,
+    speakers,
+    stack,
+    status,
+    takeover,
+    windows,
+)
 from benchmarks.cases.setup import Setup
 from benchmarks.measures import Row
 
@@ -13,6 +26,8 @@ Case = Callable[[Setup], Iterator[Row]]
 
 CASES: Final[dict[str, Case]] = {
     "windows": windows.measure,
+    "stack": stack.measure,
+    "crowd": crowd.measure,
     "chunks": chunks.measure,
     "status": status.measure,
     "latency": latency.measure,
@@ -27,4 +42,6 @@ CASES: Final[dict[str, Case]] = {
     "bytes": footprint.written,
     "memory": footprint.memory,
     "start": footprint.start,
+    "rebuild": rebuild.measure,
+    "takeover": takeover.measure,
 }

@@ -12,11 +12,15 @@ from benchmarks.measures import Row, Sample, percentile, value_row
 from benchmarks.plans import PacedPlan
 from benchmarks.processes import ServerProcess
 
+Bars = tuple[float | None, float | None]
+
 #: Half load: the service and the broker use this share of the cores.
 HALF: Final = 0.5
 CORES: Final = 2
 CALIBRATION_STREAMS: Final = 64
-BARS: Final = {"embedded": 50.0, "kafka": None}
+#: Milliseconds, p50 and p99.
+BARS: Final[dict[str, Bars]] = {"embedded": (50.0, None), "kafka": (8.0, 25.0)}
+HALF_LOAD_BARS: Final[dict[str, Bars]] = {"embedded": (None, None), "kafka": (None, 40.0)}
 
 
 def measure(setup: Setup) -> Iterator[Row]:
@@ -33,7 +37,7 @@ def measure(setup: Setup) -> Iterator[Row]:
             yield from rows(f"latency, {log}, one stream", alone, BARS[log])
             streams = half_load(run(server, beside.brokers, CALIBRATION_STREAMS, 6))
             busy = run(server, beside.brokers, streams, seconds)
-            yield from rows(f"latency, {log}, {streams} streams", busy, None)
+            yield from rows(f"latency, {log}, {streams} streams", busy, HALF_LOAD_BARS[log])
 
 
 def run(server: ServerProcess, brokers: tuple[int, ...], streams: int, seconds: float) -> Sample:
@@ -47,8 +51,8 @@ def half_load(sample: Sample) -> int:
     return max(1, int(HALF * CORES * audio.SECONDS / per_window))
 
 
-def rows(name: str, sample: Sample, bar: float | None) -> Iterator[Row]:
+def rows(name: str, sample: Sample, bars: Bars) -> Iterator[Row]:
     """Yield the rows of p50 and p99."""
     beside = {"CPU of the service, cores": sample.cpu / sample.seconds, "windows": float(sample.done)}
-    yield value_row(f"{name}, p50", [median(sample.latencies)], "ms", bar, beside)
-    yield value_row(f"{name}, p99", [percentile(sample.latencies, 0.99)], "ms")
+    yield value_row(f"{name}, p50", [median(sample.latencies)], "ms", bars[0], beside)
+    yield value_row(f"{name}, p99", [percentile(sample.latencies, 0.99)], "ms", bars[1])

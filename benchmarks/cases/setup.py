@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import msgspec
 
 from benchmarks import processes
+from infra import models
 
 
 class Setup(msgspec.Struct, frozen=True):
@@ -32,6 +33,24 @@ class Log(msgspec.Struct, frozen=True):
 
     settings: dict[str, str] = {}
     brokers: tuple[int, ...] = ()
+
+
+class Variant(msgspec.Struct, frozen=True):
+    """What a row is measured with: the sound model, the log, and the partitions where they are chosen."""
+
+    model: str
+    log: str
+    partitions: int | None = None
+
+    def __str__(self) -> str:
+        """Return how rows name it."""
+        return f"{self.model}, {self.log}" + (f", {self.partitions} partitions" if self.partitions else "")
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The settings of the service, those of the log aside."""
+        model = {"model": str(models.directory(self.model))}
+        return model | {"partitions": str(self.partitions)} if self.partitions else model
 
 
 @contextmanager

@@ -6,28 +6,41 @@ from collections.abc import Iterator
 from typing import Final
 
 from benchmarks import processes
-from benchmarks.cases.setup import Setup, running_log
+from benchmarks.cases.setup import Setup, Variant, running_log
 from benchmarks.measures import Row, alternate, ratio_row
 from benchmarks.plans import LivePlan
 
 STREAMS: Final = 32
-CHUNKS: Final = 80
-BARS: Final = {"embedded": 0.70, "kafka": 0.55}
+#: Chunks of a stream, fewer of the model that takes longer.
+CHUNKS: Final = {"yamnet": 80, "sed_mini": 240}
+BARS: Final = {
+    Variant("yamnet", "embedded"): 0.82,
+    Variant("yamnet", "kafka", 16): 0.70,
+    Variant("yamnet", "kafka", 64): 0.68,
+    Variant("sed_mini", "embedded"): 0.52,
+    Variant("sed_mini", "kafka", 16): 0.40,
+    Variant("sed_mini", "kafka", 64): 0.38,
+}
 
 
 def measure(setup: Setup) -> Iterator[Row]:
-    """Yield a row for each log."""
-    chunks = setup.size(CHUNKS)
-    for log in setup.logs():
-        with (
-            processes.temporary_directory() as directory,
-            running_log(log) as beside,
-            processes.service(directory / "data", **beside.settings) as server,
-        ):
-            plan = LivePlan(server.target(beside.brokers), STREAMS, chunks)
-            pairs = alternate(
-                lambda plan=plan: processes.run_load(plan),  # type: ignore[misc]
-                lambda: processes.run_bare("windows", str(STREAMS), str(chunks)),
-                setup.pairs,
-            )
-            yield ratio_row(f"windows, {log}", pairs, "windows", BARS[log])
+    """Yield a row for each model, log and number of partitions."""
+    for variant, bar in BARS.items():
+        if variant.log in setup.logs():
+            yield _row(setup, variant, bar)
+
+
+def _row(setup: Setup, variant: Variant, bar: float) -> Row:
+    chunks = setup.size(CHUNKS[variant.model])
+    with (
+        processes.temporary_directory() as directory,
+        running_log(variant.log) as beside,
+        processes.service(directory / "data", **beside.settings, **variant.settings) as server,
+    ):
+        plan = LivePlan(server.target(beside.brokers), STREAMS, chunks)
+        pairs = alternate(
+            lambda: processes.run_load(plan),
+            lambda: processes.run_bare("windows", variant.model, str(STREAMS), str(chunks)),
+            setup.pairs,
+        )
+    return ratio_row(f"windows, {variant}", pairs, "windows", bar)

@@ -6,14 +6,16 @@ import base64
 import secrets
 import socket
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Final, Self
 
 import msgspec
 
 from infra.kafka.jars import LauncherError
-from infra.kafka.node import KafkaNode
+from infra.kafka.node import Door, KafkaNode
+from infra.kafka.security import BrokerSecurity
 
 PORT: Final = 19092
 
@@ -30,18 +32,55 @@ class KafkaCluster:
 
     KafkaNode n serves clients at port + 2 (n - 1) and its fellow controllers one above. With `port` None free ports are
     taken. Nodes are counted from 1. A start that fails leaves nothing running.
+
+    For tests: `proxies` are the ports of one proxy each, a port for each node, and the n-th of them passes on to the
+    n-th of `doors`; `settings` of the brokers go over those that are chosen here; with `security` the nodes listen at
+    `secured_bootstrap` too.
     """
 
-    def __init__(self, directory: Path, nodes: int = 1, port: int | None = PORT) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        nodes: int = 1,
+        port: int | None = PORT,
+        proxies: Sequence[Sequence[int]] = (),
+        settings: Mapping[str, object] = MappingProxyType({}),
+        security: BrokerSecurity | None = None,
+    ) -> None:
         self._directory = directory.absolute()
         numbers = range(1, nodes + 1)
-        self._ports = dict(zip(numbers, _ports(nodes, port), strict=True))
-        self._nodes = {n: KafkaNode(n, self._directory / f"node-{n}", self._ports) for n in numbers}
+        free = iter(_free_ports(nodes * (3 + len(proxies))))
+        first = {n: next(free) if port is None else port + 2 * (n - 1) for n in numbers}
+        self._ports = {n: (first[n], next(free) if port is None else first[n] + 1) for n in numbers}
+        #: For each proxy, the door of each node.
+        self.doors = [
+            [Door(next(free), advertised, f"DOOR{count}") for advertised in ports]
+            for count, ports in enumerate(proxies, 1)
+        ]
+        self._security = security
+        self._secured = [security.door(next(free)) for _ in numbers] if security else []
+        doors = [*self.doors, self._secured] if security else self.doors
+        more = {**security.settings(), **settings} if security else settings
+        options = security.format_options() if security else ()
+        self._nodes = {
+            n: KafkaNode(n, self._directory / f"node-{n}", self._ports, [row[n - 1] for row in doors], more, options)
+            for n in numbers
+        }
+
+    @property
+    def data(self) -> list[Path]:
+        """The directory of each node's logs."""
+        return [node.data for node in self._nodes.values()]
 
     @property
     def bootstrap(self) -> str:
         """`host:port` of each node, joined by commas."""
         return ",".join(f"127.0.0.1:{clients}" for clients, _ in self._ports.values())
+
+    @property
+    def secured_bootstrap(self) -> str:
+        """`host:port` of each node's listener with TLS and a user, joined by commas."""
+        return ",".join(f"127.0.0.1:{door.port}" for door in self._secured)
 
     def start(self) -> None:
         """Format what is not formatted, start all nodes, return when clients can work.
@@ -53,6 +92,8 @@ class KafkaCluster:
         identity = self._identity()
         for port in (port for pair in self._ports.values() for port in pair):
             _require_free(port)
+        if self._security is not None:
+            self._security.make()
         try:
             self._format(identity.id)
             for node in self._nodes.values():
@@ -140,14 +181,12 @@ def _cluster_id() -> str:
     return text
 
 
-def _ports(nodes: int, port: int | None) -> list[tuple[int, int]]:
-    if port is not None:
-        return [(port + 2 * n, port + 2 * n + 1) for n in range(nodes)]
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(2 * nodes)]
-    free = [listener.getsockname()[1] for listener in held]
+def _free_ports(count: int) -> list[int]:
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    free = [int(listener.getsockname()[1]) for listener in held]
     for listener in held:
         listener.close()
-    return list(zip(free[::2], free[1::2], strict=True))
+    return free
 
 
 def _require_free(port: int) -> None:

@@ -6,9 +6,12 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
+
+import msgspec
 
 from infra.kafka import jars, probe
 from infra.kafka.jars import LauncherError
@@ -20,17 +23,38 @@ STOP_SECONDS: Final = 15.0
 JVM: Final = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 
 
-class KafkaNode:
-    """Node `number` (from 1) of a cluster whose nodes listen on `ports`, {number: (clients, controllers)}."""
+class Door(msgspec.Struct, frozen=True):
+    """A further listener of a node, whose clients are told to come to another port, such as that of a proxy."""
 
-    def __init__(self, number: int, directory: Path, ports: Mapping[int, tuple[int, int]]) -> None:
+    port: int
+    advertised: int
+    name: str
+    protocol: str = "PLAINTEXT"
+
+
+class KafkaNode:
+    """Node `number` (from 1) of a cluster whose nodes listen on `ports`, {number: (clients, controllers)}.
+
+    `settings` go over those of `properties`; `format_options` are given to the tool that formats a data directory.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        directory: Path,
+        ports: Mapping[int, tuple[int, int]],
+        doors: Sequence[Door] = (),
+        settings: Mapping[str, object] = MappingProxyType({}),
+        format_options: Sequence[str] = (),
+    ) -> None:
         self.number = number
         self.port = ports[number][0]
         self.data = directory / "data"
         self.log = directory / "server.log"
         self._directory = directory
         self._properties = directory / "server.properties"
-        self._ports = ports
+        self._text = properties(number, self.data, ports, doors, settings)
+        self._format_options = format_options
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -41,10 +65,12 @@ class KafkaNode:
     def prepare(self, cluster: str) -> subprocess.Popen[bytes] | None:
         """Write the settings and start formatting the data directory; None when it is formatted already."""
         self._directory.mkdir(parents=True, exist_ok=True)
-        self._properties.write_text(properties(self.number, self.data, self._ports))
+        self._properties.write_text(self._text)
         if (self.data / "meta.properties").exists():
             return None
-        return self._java("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._properties))
+        return self._java(
+            "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._properties), *self._format_options
+        )
 
     def start(self) -> None:
         """Start the process; `wait` tells when it answers."""
@@ -110,10 +136,18 @@ def _with_parent() -> list[str]:
     return [setpriv, "--pdeathsig", "TERM", "--"] if setpriv else []
 
 
-def properties(number: int, data: Path, ports: Mapping[int, tuple[int, int]]) -> str:
-    """Return the server.properties of a node."""
+def properties(
+    number: int,
+    data: Path,
+    ports: Mapping[int, tuple[int, int]],
+    doors: Sequence[Door] = (),
+    more: Mapping[str, object] = MappingProxyType({}),
+) -> str:
+    """Return the server.properties of a node; `more` settings go over those that are written here."""
     clients, controllers = ports[number]
-    listeners = f"PLAINTEXT://127.0.0.1:{clients},CONTROLLER://127.0.0.1:{controllers}"
+    listens = {"PLAINTEXT": clients, "CONTROLLER": controllers, **{door.name: door.port for door in doors}}
+    advertised = {**listens, **{door.name: door.advertised for door in doors}}
+    protocols = {**dict.fromkeys(listens, "PLAINTEXT"), **{door.name: door.protocol for door in doors}}
     copies = min(len(ports), 3)
     insync = 2 if copies == 3 else 1
     settings = {
@@ -121,10 +155,10 @@ def properties(number: int, data: Path, ports: Mapping[int, tuple[int, int]]) ->
         "node.id": number,
         # Static voters: unlike the dynamic quorum they are read at each start, so ports may change between starts.
         "controller.quorum.voters": ",".join(f"{n}@127.0.0.1:{p}" for n, (_, p) in ports.items()),
-        "listeners": listeners,
-        "advertised.listeners": listeners,
+        "listeners": _addresses(listens),
+        "advertised.listeners": _addresses(advertised),
         "controller.listener.names": "CONTROLLER",
-        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
         "log.dirs": data,
         "default.replication.factor": copies,
         "min.insync.replicas": insync,
@@ -145,5 +179,10 @@ def properties(number: int, data: Path, ports: Mapping[int, tuple[int, int]]) ->
         "broker.heartbeat.interval.ms": 1000,
         # The default takes 128 MiB of a heap that has 512.
         "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,
+        **more,
     }
     return "".join(f"{name}={value}\n" for name, value in settings.items())
+
+
+def _addresses(ports: Mapping[str, int]) -> str:
+    return ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())

@@ -25,20 +25,17 @@ from infra.db.secret import token_secret
 from infra.db.speakers import SqlSpeakerStore
 from infra.errors import naming, variable
 from infra.models.in_use import ModelInUse
-from infra.service import directories, listener
+from infra.service import broker, directories, listener
+from infra.service.http_protocol import WholeAnswers
 from infra.service.jobs import JobServices
 from infra.service.memory import trim_heap
 from infra.service.speakers import Operator, keep_sweeping
 from infra.settings import Settings
 from infra.urls import Embedded, local_url
-from streams.embedded.backend import EmbeddedBackend
-from streams.embedded.log import EmbeddedLog
-from streams.kafka.backend import KafkaBackend
 from streams.models.loaded_models import LoadedModels
-from streams.node.backend import LogBackend
 from streams.node.node import Node
 from streams.node.options import NodeOptions
-from topics import apikeys, catalog
+from topics import apikeys
 from topics.errors import DirectoryDown, ServiceError
 
 log = structlog.get_logger("earshot")
@@ -75,9 +72,9 @@ class EarshotService:
             demo, models = await self._open()
             jobs = JobServices(self.settings, models, SqlSpeakerStore(self.database))
             stack.push_async_callback(jobs.stop)
-            node = Node(
-                self._node_options(), models, self._backend(), self._fail, jobs.services, SqlLedger(self.database)
-            )
+            options = self._node_options()
+            backend, membership = broker.open_log(self.settings, options.directory, options.url, stack)
+            node = Node(options, models, backend, self._fail, jobs.services, SqlLedger(self.database), membership)
             app = self._app(node, jobs, await token_secret(self.database))
             stack.push_async_callback(app.state.forwarder.close)
             stack.callback(self._note_end)
@@ -140,7 +137,9 @@ class EarshotService:
         except ServiceError as error:
             if isinstance(self.settings.log, Embedded):
                 raise
-            if error.__cause__ is None:  # Kafka answered, and said no.
+            from streams.kafka.topics import TopicsDiffer  # A node on the embedded log needs no client of Kafka.
+
+            if error.__cause__ is None and not isinstance(error, TopicsDiffer):  # Kafka answered, and said no.
                 error.add_note(f"see {variable('partitions')} and {variable('kafka_replication')}")
             raise _named("broker", error) from error
 
@@ -207,16 +206,6 @@ class EarshotService:
         )
         return create_app(ports, self._edge_options(secret))
 
-    def _backend(self) -> LogBackend:
-        settings = self.settings
-        topics = catalog.topics(settings.audio_retention_seconds * 1000, settings.chunk_limit)
-        broker, partitions = settings.log, settings.partition_count
-        if isinstance(broker, Embedded):
-            opened = EmbeddedLog.open(broker.directory, sync=broker.sync, queue_bytes=settings.queue_bytes)
-            return EmbeddedBackend(opened, topics, partitions, time.time)
-        limit = catalog.record_limit(settings.chunk_limit)
-        return KafkaBackend(broker.hosts, topics, partitions, settings.kafka_replication, limit)
-
     def _node_options(self) -> NodeOptions:
         settings = self.settings
         directory = settings.data / ("tables" if isinstance(settings.log, Embedded) else "tables-kafka")
@@ -224,12 +213,11 @@ class EarshotService:
         return NodeOptions(
             directory=directory,
             partitions=settings.partition_count,
-            record_limit=catalog.record_limit(settings.chunk_limit),
             idle_seconds=settings.session_idle_seconds,
-            queue_bytes=settings.queue_bytes,
             workers=settings.workers,
-            url=settings.advertise or f"http://{settings.host}:{settings.port}",
+            url=settings.advertise or f"http://{settings.host}:{self.port}",
             sweep_seconds=min(30.0, max(0.5, settings.session_idle_seconds / 20)),
+            part_bytes=settings.queue_bytes // 2,
             job_keep_ms=settings.job_retention_seconds * 1000,
         )
 
@@ -257,11 +245,14 @@ def _server(app: object, settings: Settings) -> uvicorn.Server:
         host=settings.host,
         port=settings.port,
         loop="none",
-        http="httptools",
+        http=WholeAnswers,
+        ws="none",
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
+        # Nobody asks for a client's address or scheme.
+        proxy_headers=False,
         timeout_graceful_shutdown=5,
         timeout_keep_alive=75,
     )

@@ -25,8 +25,15 @@ class Grid(Protocol):
     step: int
     rows: int
 
-    def compute(self, samples: Floats) -> Floats:
-        """Return the rows that lie wholly in `samples`, float32[n]: float32[rows, bands] or float32[rows]."""
+    def append(self, rows: Floats, begun: Floats, samples: Floats) -> tuple[Floats, Floats]:
+        """Return `rows` with those after them that `begun` and `samples`, float32[n], complete; and what remains.
+
+        Rows are float32[n, bands] or float32[n]; `begun` and what remains are samples from the next row on.
+        """
+        ...
+
+    def none(self) -> Floats:
+        """Return no rows."""
         ...
 
 
@@ -37,9 +44,13 @@ class FrameGrid:
         self.length, self.step, self.rows = front.span, front.hop, front.frames
         self._front = front
 
-    def compute(self, samples: Floats) -> Floats:
-        """Return float32[frames, bands]."""
-        return logmel.log_mel_frames(self._front, samples)
+    def append(self, rows: Floats, begun: Floats, samples: Floats) -> tuple[Floats, Floats]:
+        """Return float32[frames, bands], and the samples of the next frame."""
+        return logmel.append_log_mel_frames(self._front, rows, begun, samples)
+
+    def none(self) -> Floats:
+        """Return float32[0, bands]."""
+        return np.empty((0, self._front.bands), np.float32)
 
 
 class SampleGrid:
@@ -48,9 +59,13 @@ class SampleGrid:
     def __init__(self, front: Waveform) -> None:
         self.length, self.step, self.rows = 1, 1, front.samples
 
-    def compute(self, samples: Floats) -> Floats:
-        """Return the samples, float32[n]."""
-        return samples
+    def append(self, rows: Floats, begun: Floats, samples: Floats) -> tuple[Floats, Floats]:
+        """Return all the samples, float32[n]; none are begun rows."""
+        return np.concatenate((rows, samples)), begun
+
+    def none(self) -> Floats:
+        """Return float32[0]."""
+        return np.empty(0, np.float32)
 
 
 class Framer:
@@ -73,9 +88,10 @@ class Framer:
         self._pending: list[Floats] = []
         self._max_pending = rate
         self.position = at
-        self._samples = np.empty(0, np.float32)
+        #: Samples of the next row, which is not complete.
+        self._begun = np.empty(0, np.float32)
         self._rows_at = first_patch * self.hop // self._grid.step
-        self._rows = self._grid.compute(self._samples)
+        self._rows = self._grid.none()
 
     def feed(self, samples: Floats) -> None:
         """Take the next source samples, float32[n]."""
@@ -105,7 +121,7 @@ class Framer:
         missing = first + self._grid.rows - len(self._rows)
         if missing > 0:
             samples = (missing - 1) * self._grid.step + self._grid.length
-            self._extend(np.zeros(samples - len(self._samples), np.float32))
+            self._extend(np.zeros(samples - len(self._begun), np.float32))
         return self._rows[first : first + self._grid.rows]
 
     def keep(self, patch: int) -> None:
@@ -121,7 +137,4 @@ class Framer:
             self._extend(self._resampler.feed(samples))
 
     def _extend(self, samples: Floats) -> None:
-        self._samples = np.concatenate((self._samples, samples))
-        rows = self._grid.compute(self._samples)
-        self._samples = self._samples[len(rows) * self._grid.step :]
-        self._rows = np.concatenate((self._rows, rows))
+        self._rows, self._begun = self._grid.append(self._rows, self._begun, samples)

@@ -107,23 +107,66 @@ def _to_hertz(mel: npt.NDArray[np.float64], scale: str) -> npt.NDArray[np.float6
 
 def log_mel_frames(front: LogMel, samples: Floats) -> Floats:
     """Return the frames that lie wholly in float32[samples], float32[n, bands]; frame j begins at sample j * hop."""
-    if front.pre_emphasis > 0:
-        samples = samples[1:] - np.float32(front.pre_emphasis) * samples[:-1]
-    count = max(0, (len(samples) - front.window) // front.hop + 1)
-    out = np.empty((count, front.bands), np.float32)
+    return append_log_mel_frames(front, np.empty((0, front.bands), np.float32), np.empty(0, np.float32), samples)[0]
+
+
+def append_log_mel_frames(front: LogMel, frames: Floats, begun: Floats, samples: Floats) -> tuple[Floats, Floats]:
+    """Return `frames`, float32[n, bands], with those after them that `begun` and `samples` complete; and what remains.
+
+    `begun` are the samples from the first frame on that is not complete yet; so is the second thing returned.
+    """
+    count = max(0, (len(begun) + len(samples) - front.span) // front.hop + 1)
+    joined = np.empty(len(begun) + len(samples), np.float32)
+    out = np.empty((len(frames) + count, front.bands), np.float32)
     t = tables(front)
     added = np.float32(front.offset if front.guard == "sum" else 0.0)
-    squared = front.power == 2
-    _mel_frames(samples, front.hop, t.window, t.order, t.cosines, t.sines, t.first_bins, t.weights, squared, added, out)
+    emphasis, squared = np.float32(front.pre_emphasis), front.power == 2
+    # All of it in one call: numpy lets go of the interpreter's lock at each step, and another thread may have it then.
+    _append_frames(
+        frames, begun, samples, emphasis, front.hop, t.window, t.order, t.cosines, t.sines, t.first_bins, t.weights,
+        squared, added, joined, out,
+    )  # fmt: skip
+    fresh = out[len(frames) :]
     if front.guard == "floor":
-        np.maximum(out, np.float32(front.offset), out=out)
-    np.log(out, out=out)
+        np.maximum(fresh, np.float32(front.offset), out=fresh)
+    np.log(fresh, out=fresh)
     # The rest is affine: from ln to dB, then (x - mean) / std.
     scale = (10.0 / np.log(10.0) if front.log == "dB" else 1.0) / front.std
     if scale != 1.0 or front.mean != 0.0:
-        out *= np.float32(scale)
-        out -= np.float32(front.mean / front.std)
-    return out
+        fresh *= np.float32(scale)
+        fresh -= np.float32(front.mean / front.std)
+    # A copy, which does not keep all the samples in memory.
+    return out, joined[count * front.hop :].copy()
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _append_frames(
+    frames: Floats,
+    begun: Floats,
+    samples: Floats,
+    emphasis: np.float32,
+    hop: int,
+    window: Floats,
+    order: Ints,
+    cosines: Floats,
+    sines: Floats,
+    first_bins: Ints,
+    weights: Floats,
+    squared: bool,
+    offset: np.float32,
+    joined: Floats,
+    out: Floats,
+) -> None:
+    """Fill `joined` with `begun` and `samples`, and `out` with `frames` and the mel bands of those samples."""
+    joined[: begun.size] = begun
+    joined[begun.size :] = samples
+    out[: frames.shape[0]] = frames
+    emphasised = joined
+    if emphasis > 0:
+        emphasised = joined[1:] - emphasis * joined[:-1]
+    _mel_frames(
+        emphasised, hop, window, order, cosines, sines, first_bins, weights, squared, offset, out[frames.shape[0] :]
+    )
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

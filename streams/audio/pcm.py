@@ -46,7 +46,7 @@ def decode_unchecked(data: bytes | memoryview, sample_format: str, channels: int
         # Unsigned silence lies in the middle; flipping the highest bit moves it to zero.
         integers = integers ^ np.array(-1 << (integers.itemsize * 8 - 1), integers.dtype)
     scale = np.float32(0.5 ** (integers.itemsize * 8 - 1))
-    return np.multiply(integers.astype(np.float32), scale).reshape(-1, channels)
+    return np.multiply(integers, scale, dtype=np.float32).reshape(-1, channels)
 
 
 def _int24(data: bytes | memoryview, order: str) -> npt.NDArray[np.int32]:

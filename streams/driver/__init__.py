@@ -1,1 +1,1 @@
-"""Faust, hardened, over either log: the only room that imports Faust."""
+"""Who owns which partition: the group of nodes, and Faust's assignor, the only thing of Faust that is imported."""

@@ -3,38 +3,76 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from typing import Final
 
 from streams.embedded.log import EmbeddedLog
 from streams.embedded.maintenance import Maintenance
 from streams.embedded.reader import EmbeddedReader
-from streams.log import Floor
-from topics.catalog import COMMANDS, JOB_COMMANDS, Topic
+from streams.log import Apply, LogUser, StoredRecord
+from topics.catalog import APP, COMMANDS, FOLDED, JOB_COMMANDS, Topic, TopicPartition
+
+BATCH_RECORDS: Final = 2000
+BATCH_BYTES: Final = 8 * 1024 * 1024
 
 
 class EmbeddedBackend:
-    """The embedded log of this process, with its topics and its maintenance."""
-
-    broker = "embedded://"
+    """The embedded log of this process, with its topics and its maintenance; this node owns all partitions."""
 
     def __init__(self, log: EmbeddedLog, topics: Sequence[Topic], partitions: int, clock: Callable[[], float]) -> None:
-        self.embedded_log: EmbeddedLog | None = log
+        self.writer = log
         self.chunk_reader = EmbeddedReader(log, COMMANDS)
         self.part_reader = EmbeddedReader(log, JOB_COMMANDS)
+        self.follower = None
         self._log = log
         self._clock = clock
         self._maintenance: asyncio.Task[None] | None = None
         for topic in topics:
             log.declare(topic.name, partitions, compact=topic.compact, retention_ms=topic.retention_ms)
 
-    async def prepare(self, floor: Floor) -> None:
-        """Start the maintenance of the log, which trims below `floor`."""
-        maintenance = Maintenance(self._log, floor=floor)
-        self._maintenance = asyncio.create_task(maintenance.run(), name="log-maintenance")
+    async def start(self, user: LogUser) -> None:
+        """Deliver to a node, and start the maintenance of the log, which trims what the node needs no more."""
+        self._log.deliver(FOLDED, user.deliver)
+        self._maintenance = asyncio.create_task(Maintenance(self._log, floor=user.floor).run(), name="log-maintenance")
+
+    def note_end(self, tp: TopicPartition, end: int) -> None:
+        """Do nothing: nobody else writes this log."""
+
+    def drop(self, reason: str) -> None:
+        """Do nothing: what is queued here cannot become another node's."""
 
     def now_ms(self) -> int:
         """Return the clock that stamps records, in milliseconds."""
         return int(self._clock() * 1000)
+
+    async def bounds(self, tps: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
+        """Return of each partition the first offset that can be read and the offset after the last record."""
+        return {tp: (self._log.earliest(tp), self._log.end(tp)) for tp in tps}
+
+    async def read(self, tp: TopicPartition, start: int, stop: int) -> AsyncGenerator[Sequence[StoredRecord], None]:
+        """Yield the records of [start, stop) that are there, some at a time, in order.
+
+        Raises:
+            LogError: the log is damaged.
+        """
+        while start < stop and (records := self._log.read(tp, start, BATCH_RECORDS, BATCH_BYTES)):
+            start = records[-1].offset + 1
+            yield [record for record in records if record.offset < stop]
+
+    async def replay(self, ranges: Mapping[TopicPartition, tuple[int, int]], apply: Apply) -> None:
+        """Hand all records of some ranges to `apply`, each partition in order; nothing may be appended to them.
+
+        Raises:
+            LogError: the log is damaged.
+        """
+        for tp, (start, stop) in ranges.items():
+            async for records in self.read(tp, start, stop):
+                if records:
+                    await asyncio.to_thread(apply, tp, records)
+
+    async def committed(self, tps: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the offsets that earlier versions committed, where they did."""
+        return {tp: offset for tp in tps if (offset := self._log.committed(APP, tp)) is not None}
 
     async def close(self) -> None:
         """Stop the maintenance and close the log."""

@@ -18,9 +18,9 @@ from typing import Final
 from rocksdict import WriteBatch
 
 from streams.embedded import layout
-from streams.embedded.layout import StoredRecord
 from streams.embedded.partition import Partition
 from streams.embedded.store import Store
+from streams.log import StoredRecord
 
 #: Keys noted at a time, some 20 MB of memory.
 MAP_KEYS: Final = 100_000

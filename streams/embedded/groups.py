@@ -13,9 +13,8 @@ from typing import Final, NamedTuple
 from rocksdict import WriteBatch
 
 from streams.embedded import layout
-from streams.embedded.layout import StoredRecord
 from streams.embedded.partition import RECORD_COST, Partition
-from streams.log import Ack
+from streams.log import Ack, StoredRecord
 
 #: A write holds the interpreter lock, some 30 us per 16 KiB record; this bounds it to about 2 ms.
 GROUP_BYTES: Final = 1024 * 1024

@@ -46,7 +46,7 @@ class EmbeddedHistory:
             tp = TopicPartition(topic, number)
             while batch := self._log.read(tp, offset, BATCH_RECORDS, BATCH_BYTES):
                 for record in batch:
-                    yield PartitionRecord(number, *record)
+                    yield PartitionRecord(number, *record[:4])
                 offset = batch[-1].offset + 1
 
     async def close(self) -> None:

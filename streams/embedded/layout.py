@@ -17,9 +17,11 @@ every write-ahead record, table block and blob that it reads.
 from __future__ import annotations
 
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
 
 from xxhash import xxh64_intdigest
+
+from streams.log import StoredRecord
 
 FORMAT: Final = b"1"
 FORMAT_KEY: Final = b"f"
@@ -39,16 +41,6 @@ _marker: Final = Struct(">8sQQ")
 _NO_KEY: Final = 1 << 31
 _NO_VALUE: Final = 1 << 30
 _MAGIC: Final = b"\xe5ar\x8esh\x9dt"
-
-
-class StoredRecord(NamedTuple):
-    """One record with its place and time."""
-
-    offset: int
-    #: Milliseconds since the epoch; never lower than that of the record before it in the partition.
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
 
 
 def prefix_end(prefix: bytes) -> bytes:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -17,12 +17,11 @@ from streams.embedded import layout
 from streams.embedded.compaction import Compaction
 from streams.embedded.errors import LogError
 from streams.embedded.groups import Append, Group, Trim
-from streams.embedded.layout import StoredRecord
 from streams.embedded.lock import DirectoryLock
 from streams.embedded.partition import Partition, RecentRecords
 from streams.embedded.store import MIB, Store
 from streams.embedded.writer import GroupWriter, Stats
-from streams.log import Ack
+from streams.log import Ack, Apply, StoredRecord
 from topics.catalog import TopicPartition
 from topics.errors import Unavailable
 
@@ -64,7 +63,8 @@ class EmbeddedLog:
         self._opened_ms = int(clock() * 1000)
         self._lock = lock
         self._recent = RecentRecords(cache_bytes)
-        self._callbacks: list[Callable[[], None]] = []
+        self._delivered: Container[str] = ()
+        self._deliver: Apply = lambda tp, records: None
         self._closing = threading.Event()
         self._compacting = threading.Lock()
         self._topics: dict[str, tuple[int, int]] = {}
@@ -168,7 +168,14 @@ class EmbeddedLog:
         return {topic: partitions for topic, (_, partitions) in self._topics.items()}
 
     def append(
-        self, topic: str, partition: int, key: bytes | None, value: bytes | None, *, bounded: bool = True
+        self,
+        topic: str,
+        partition: int,
+        key: bytes | None,
+        value: bytes | None,
+        *,
+        bounded: bool = True,
+        epoch: int = 0,
     ) -> asyncio.Future[Ack]:
         """Queue a record; the future resolves with offset and timestamp once the record is durable and readable.
 
@@ -180,13 +187,15 @@ class EmbeddedLog:
         """
         return self._writer.append(self._partition(topic, partition), key, value, bounded=bounded)
 
-    def append_soon(self, topic: str, partition: int, key: bytes | None, value: bytes | None) -> None:
-        """Queue a record that only `flush` waits for; it is never dropped.
+    def append_rows(self, topic: str, partition: int, rows: Mapping[bytes, bytes | None], epoch: int) -> None:
+        """Queue records that only `flush` waits for; they are never dropped. One process writes: epochs say nothing.
 
         Raises:
             LogError: the log cannot go on.
         """
-        self._writer.put(Append(self._partition(topic, partition), key, value, None, True))
+        there = self._partition(topic, partition)
+        for key, value in rows.items():
+            self._writer.put(Append(there, key, value, None, True))
 
     async def flush(self) -> None:
         """Wait until all that was queued before is durable.
@@ -271,9 +280,9 @@ class EmbeddedLog:
             return None
         raise _hole(partition, offset)
 
-    def on_append(self, callback: Callable[[], None]) -> None:
-        """Call `callback` in the event loop after each durable group."""
-        self._callbacks.append(callback)
+    def deliver(self, topics: Container[str], deliver: Apply) -> None:
+        """Hand the records of some topics to `deliver` in the event loop as soon as their group is durable."""
+        self._delivered, self._deliver = topics, deliver
 
     def trim(self, tp: TopicPartition, before: int) -> None:
         """Remove the records below `before` for good: unreadable at once, off the disk in time. Never restores any."""
@@ -349,8 +358,12 @@ class EmbeddedLog:
     def _publish(self, group: Group) -> None:
         if group.records:
             self._recent.add(group.records, group.bytes)
-        for callback in self._callbacks:
-            callback()
+        batches: dict[TopicPartition, list[StoredRecord]] = {}
+        for partition, record in group.records:
+            if partition.tp.topic in self._delivered:
+                batches.setdefault(partition.tp, []).append(record)
+        for tp, records in batches.items():
+            self._deliver(tp, records)
 
     def _partition(self, topic: str, number: int) -> Partition:
         partition = self._partitions.get(TopicPartition(topic, number))

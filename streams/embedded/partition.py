@@ -6,8 +6,8 @@ from collections import deque
 from typing import Final
 
 from streams.embedded import layout
-from streams.embedded.layout import StoredRecord
 from streams.embedded.store import Store
+from streams.log import StoredRecord
 from topics.catalog import TopicPartition
 
 #: Bytes that a record costs in memory beside its key and value.

@@ -10,7 +10,6 @@ import msgspec
 
 from streams.folding.draft import Draft
 from streams.folding.record import LogRecord
-from streams.folding.references import References
 from streams.folding.store import H
 from topics import keys, rows
 from topics.folding import Effect
@@ -25,6 +24,8 @@ class Changes(msgspec.Struct):
     #: There is something to analyse, or a service to run.
     work: dict[str, None] = {}
     unbilled: dict[str, None] = {}
+    #: They are erased, but for rows that are too many for one batch.
+    leftovers: dict[str, None] = {}
 
 
 Announce = Callable[[Changes], None]
@@ -33,8 +34,7 @@ Announce = Callable[[Changes], None]
 class Agent(ABC, Generic[H]):
     """Folds the records of one topic; one object for all partitions of a node."""
 
-    def __init__(self, references: References, announce: Announce) -> None:
-        self.references = references
+    def __init__(self, announce: Announce) -> None:
         self.announce = announce
         self.changes = Changes()
 
@@ -61,16 +61,17 @@ class Agent(ABC, Generic[H]):
             case Effect.DROP_AUDIO if before is not None:
                 self.drop_audio(draft, id, before.audio)
             case Effect.ERASE:
-                draft.erase(id, head)
+                if not draft.erase(id, head):
+                    self.changes.leftovers[id] = None
 
     def drop_audio(self, draft: Draft[H], id: str, numbers: Iterable[int]) -> None:
         """Delete the rows of chunks or parts that nothing will read, and let the log be trimmed."""
         for number in numbers:
             key = draft.store.row_key(id, keys.AUDIO, number)
             if (row := rows.audio(draft.get(key))) is not None:
-                self.release(draft.store.partition.number, row.offset)
+                self.release(draft, row.offset)
             draft.delete(key)
 
-    def release(self, partition: int, offset: int) -> None:
+    def release(self, draft: Draft[H], offset: int) -> None:
         """Hold the audio at an offset no longer."""
-        self.references.discard(partition, offset)
+        draft.store.references.discard(offset)

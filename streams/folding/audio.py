@@ -24,11 +24,16 @@ async def read_log(
     async with aclosing(log.read(partition, [row.offset for row in rows])) as values:
         index = 0
         async for value in values:
-            yield _checked(rows[index], value, audio_of)
+            yield checked_audio(rows[index], value, audio_of)
             index += 1
 
 
-def _checked(row: AudioRow, value: bytes | None, audio_of: Callable[[bytes], bytes | None]) -> bytes:
+def checked_audio(row: AudioRow, value: bytes | None, audio_of: Callable[[bytes], bytes | None]) -> bytes:
+    """Return the audio of a record, once it is seen to be that of the row.
+
+    Raises:
+        AudioError: there is no record, or its bytes have changed.
+    """
     if value is None:
         raise AudioError("the audio is older than the retention time and was removed from the log")
     try:

@@ -1,7 +1,8 @@
 """Batches of records into rows: one write a batch, and records that fail are tried again and then parked.
 
-A record whose fold raises is tried again, then parked in the dead-letter topic with its cause; the batch goes on
-without it. Nothing is acknowledged before the whole batch is written.
+What goes well, which is nearly all, is folded at once, without a pause in which anything else could happen. A record
+whose fold raises is tried again after pauses, then parked in the dead-letter topic with its cause; the batch goes on
+without it.
 """
 
 from __future__ import annotations
@@ -27,25 +28,41 @@ log = structlog.get_logger(__name__)
 Park = Callable[[int, LogRecord, str], Awaitable[None]]
 
 
-async def fold_batch(
-    store_of: Callable[[], HeadStore[H]], records: Sequence[LogRecord], agent: Agent[H], park: Park
-) -> None:
-    """Fold a batch of one partition in log order, and write it at once as long as nothing fails.
+def fold_batch(store: HeadStore[H], records: Sequence[LogRecord], agent: Agent[H]) -> int:
+    """Fold records of one partition in log order up to the first that fails, and write them at once.
 
-    No draft lives over an await: the other agent may write the same heads meanwhile, and a draft that was begun
-    before would put the old ones back. So what precedes a failing record is written before the pause.
+    Returns:
+        How many were folded.
     """
-    draft = Draft(store_of())
+    draft = Draft(store)
+    folded = 0
     for record in records:
-        error = _fold(draft, record, agent)
-        if error is not None:
-            draft.apply()
-            cause = await _try_again(store_of, record, agent, error)
-            if cause is not None:
-                await park(draft.store.partition.number, record, cause)
-            draft = Draft(store_of())
+        if _fold(draft, record, agent) is not None:
+            break
+        folded += 1
     draft.apply()
     agent.written()
+    return folded
+
+
+async def fold_patiently(store: HeadStore[H], record: LogRecord, agent: Agent[H], park: Park) -> None:
+    """Fold a record that failed, after pauses that grow; park it when it fails each time.
+
+    No draft lives over an await: the other agent may write the same heads meanwhile, and a draft that was begun
+    before would put the old ones back.
+    """
+    for attempt in range(1, ATTEMPTS + 1):
+        draft = Draft(store)
+        error = _fold(draft, record, agent)
+        if error is None:
+            draft.apply()
+            agent.written()
+            return
+        if isinstance(error, RecordError) or attempt == ATTEMPTS:
+            break
+        log.warning("record.failed", offset=record.offset, attempt=attempt, error=repr(error))
+        await asyncio.sleep(PAUSE_SECONDS * 2**attempt)
+    await park(store.partition.number, record, f"{type(error).__name__}: {error}")
 
 
 def _fold(draft: Draft[H], record: LogRecord, agent: Agent[H]) -> Exception | None:
@@ -58,21 +75,3 @@ def _fold(draft: Draft[H], record: LogRecord, agent: Agent[H]) -> Exception | No
         return error
     draft.keep()
     return None
-
-
-async def _try_again(
-    store_of: Callable[[], HeadStore[H]], record: LogRecord, agent: Agent[H], error: Exception
-) -> str | None:
-    """Fold again after pauses that grow; return the cause of the last failure, None once it succeeds."""
-    for attempt in range(1, ATTEMPTS):
-        if isinstance(error, RecordError):
-            break
-        log.warning("record.failed", offset=record.offset, attempt=attempt, error=repr(error))
-        await asyncio.sleep(PAUSE_SECONDS * 2**attempt)
-        draft = Draft(store_of())
-        again = _fold(draft, record, agent)
-        if again is None:
-            draft.apply()
-            return None
-        error = again
-    return f"{type(error).__name__}: {error}"

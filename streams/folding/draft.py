@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Generic
+from typing import Final, Generic
 
 from streams.folding.store import H, HeadStore, above
 from topics import keys, rows
+
+#: Rows that one erasure deletes at most; what is left goes by and by.
+ERASED_ROWS: Final = 1000
 
 
 class Draft(Generic[H]):
@@ -15,6 +18,10 @@ class Draft(Generic[H]):
         self.store = store
         self._changes: dict[bytes, bytes | None] = {}
         self._heads: dict[str, H | None] = {}
+        #: Ids that were folded before, whose rows are written again.
+        self._again: set[str] = set()
+        #: Ids that are erased, but for some of their rows.
+        self._leftovers: set[str] = set()
         self.begin()
 
     def begin(self) -> None:
@@ -35,9 +42,17 @@ class Draft(Generic[H]):
                 return heads[id]
         return self.store.head(id)
 
-    def put_head(self, id: str, head: H) -> None:
-        """Write a head; encoded once, at the end, however often the batch changes it."""
+    def put_head(self, id: str, head: H, again: bool = False) -> None:
+        """Write a head; encoded once, at the end, however often the batch changes it.
+
+        Args:
+            id: whose head it is.
+            head: the head.
+            again: the changelog may not have what the table has of the id.
+        """
         self._record_heads[id] = head
+        if again:
+            self._again.add(id)
 
     def get(self, key: bytes) -> bytes | None:
         """Return a value as the batch sees it."""
@@ -54,22 +69,41 @@ class Draft(Generic[H]):
         """Delete a row; logged even when the row is not there, since an earlier deletion may not have been."""
         self._record_changes[key] = None
 
-    def erase(self, id: str, rest: H | None = None) -> None:
-        """Delete every row of an id, those of this batch included, but for what stays with the head `rest`."""
+    def erase(self, id: str, rest: H | None = None) -> bool:
+        """Delete every row of an id, those of this batch included, but for what stays with the head `rest`.
+
+        Returns:
+            False where rows are left that nothing reads: `HeadStore.tidy` deletes them, some at a time.
+        """
         prefix = self.store.prefix(id)
         spared_rows = [(key, value) for key in self.store.spared_keys(id, rest) if (value := self.get(key)) is not None]
         batch_keys = [key for key in (*self._changes, *self._record_changes) if key.startswith(prefix)]
-        table_keys = [key for key, _ in self.store.partition.scan(prefix, above(prefix))]
+        table_keys = [key for key, _ in self.store.partition.scan(prefix, above(prefix), ERASED_ROWS)]
         for key in (*batch_keys, *table_keys, self.store.row_key(id, keys.HEAD)):
             self.delete(key)
         self._record_changes.update(spared_rows)
         self._record_heads[id] = rest
+        if len(table_keys) < ERASED_ROWS:
+            return True
+        self._leftovers.add(id)
+        return False
 
     def apply(self) -> None:
         """Write everything at once."""
+        settled: list[bytes] = []
         for id, head in self._heads.items():
             if head is not None:
-                self._changes[self.store.row_key(id, keys.HEAD)] = rows.encode(head)
+                # Behind what came of the same records: a changelog that ends between has the rows, not the head alone.
+                key = self.store.row_key(id, keys.HEAD)
+                self._changes.pop(key, None)
+                self._changes[key] = rows.encode(head)
+            unsettled = id in self._leftovers or (head is not None and head.unsettled)
+            if unsettled and (id in self._again or not self.store.was_unsettled(id)):
+                self._changes[self.store.open_key(id)] = b""
+            elif not unsettled and (id in self._again or self.store.was_unsettled(id)):
+                settled.append(self.store.open_key(id))
+        # Last: while it is in the index, what a crash has left of an erased id is found.
+        self._changes.update(dict.fromkeys(settled))
         if self._changes:
             self.store.partition.write(self._changes)
         for id, head in self._heads.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from topics.errors import Unavailable
 
@@ -74,11 +74,12 @@ class Followers:
             for follower in self._by_id.get(id, ()):
                 follower.wake()
 
-    def lose(self) -> None:
-        """Wake every reader with Unavailable: the partitions are being taken away."""
-        for waiting in self._by_id.values():
-            for follower in waiting:
-                follower.wake(lost=True)
+    def lose(self, is_lost: Callable[[str], bool] = lambda id: True) -> None:
+        """Wake readers with Unavailable: the partitions of their ids went away."""
+        for id, waiting in self._by_id.items():
+            if is_lost(id):
+                for follower in waiting:
+                    follower.wake(lost=True)
 
     def withdraw(self) -> None:
         """The node is about to stop: wake every reader with Unavailable, now and later."""

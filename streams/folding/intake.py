@@ -11,7 +11,6 @@ from streams.folding.agent import Agent, Announce
 from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.draft import Draft
 from streams.folding.record import LogRecord, id_of
-from streams.folding.references import References
 from streams.folding.store import H
 from topics import keys, rows
 from topics.folding import Arrival, Effect, Receipt, Step, Verdict
@@ -25,9 +24,9 @@ C = TypeVar("C", bound=SessionCommand | JobCommand)
 class Intake(Agent[H], Generic[H, C]):
     """Folds the records of a command topic. It never decodes audio, so no verdict waits for an analysis."""
 
-    def __init__(self, verdicts: Verdicts, references: References, lifetime_ms: int, announce: Announce) -> None:
+    def __init__(self, verdicts: Verdicts, lifetime_ms: int, announce: Announce) -> None:
         """Begin with no batch; `lifetime_ms` is what `Head.due` of the room takes."""
-        super().__init__(references, announce)
+        super().__init__(announce)
         self.verdicts = verdicts
         self.lifetime_ms = lifetime_ms
         self._answers: list[tuple[str, Verdict]] = []
@@ -54,11 +53,12 @@ class Intake(Agent[H], Generic[H, C]):
             draft.put_head(id, step.head)
         for effect in step.effects:
             match effect, command, step.head:
-                case Effect.KEEP_AUDIO, Chunk() | Part(), new if new is not None:
+                # Where another owner's results were folded before its commands, they have used the audio already.
+                case Effect.KEEP_AUDIO, Chunk() | Part(), new if new is not None and new.audio:
                     self.keep_audio(draft, id, new.audio[-1], command.data, arrival)
-                case Effect.KEEP_RECEIPT, Chunk(), new if new is not None:
+                case Effect.KEEP_RECEIPT, Chunk(sequence=int() as number), _:
                     receipt = Receipt(command.idempotency, arrival.digest)
-                    draft.put(draft.store.row_key(id, keys.RECEIPT, new.audio[-1]), rows.encode(receipt))
+                    draft.put(draft.store.row_key(id, keys.RECEIPT, number), rows.encode(receipt))
                 case Effect.KEEP_REQUEST, Opened() | Accepted(), _:
                     draft.put(draft.store.row_key(id, keys.REQUEST), rows.encode(command))
                 case Effect.WATCH, _, new if new is not None:
@@ -73,13 +73,22 @@ class Intake(Agent[H], Generic[H, C]):
 
     def _fold_again(self, draft: Draft[H], id: str, head: H, command: C, arrival: Arrival) -> None:
         """A command that was folded before the last stop: write its rows again, the changelog may not have them."""
-        draft.put_head(id, head)
+        if id not in draft.store.redelivered:
+            # The head may be ahead of these rows in the changelog for a while; after a crash in that while they
+            # could not be made again.
+            for number in head.audio:
+                for kind in (keys.AUDIO, keys.RECEIPT):
+                    key = draft.store.row_key(id, kind, number)
+                    if (value := draft.get(key)) is not None:
+                        draft.put(key, value)
+        draft.put_head(id, head, again=True)
         self.write_again(draft, id, head, command, arrival)
         if isinstance(command, Expired | Overdue):
             draft.delete(draft.store.due_key(command.due, id))
         if not isinstance(command, Chunk | Sealed) and not (isinstance(command, Part) and command.number):
             self._watch(draft, id, head)
         self.changes.changed[id] = self.changes.work[id] = None
+        draft.store.redelivered.add(id)
 
     @abstractmethod
     def write_again(self, draft: Draft[H], id: str, head: H, command: C, arrival: Arrival) -> None:
@@ -88,7 +97,7 @@ class Intake(Agent[H], Generic[H, C]):
     def keep_audio(self, draft: Draft[H], id: str, number: int, data: bytes, arrival: Arrival) -> None:
         """Write the row of a chunk or part, and hold its audio in the log."""
         put_audio(draft, id, number, data, arrival)
-        self.references.add(draft.store.partition.number, arrival.offset)
+        draft.store.references.add(arrival.offset)
 
     def _watch(self, draft: Draft[H], id: str, head: H) -> None:
         draft.put(draft.store.due_key(head.due(self.lifetime_ms), id), b"")

@@ -3,34 +3,38 @@
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
+from typing import Final
+
+#: So many offsets that were let go may stand in the order of those that are held.
+SLACK: Final = 1024
 
 
 class References:
-    """The live offsets of each partition of one topic, with the lowest one at hand."""
+    """The live offsets of one partition of one topic, with the lowest one at hand."""
 
     def __init__(self) -> None:
-        self._live: defaultdict[int, set[int]] = defaultdict(set)
-        self._order: defaultdict[int, list[int]] = defaultdict(list)
+        self._live: set[int] = set()
+        self._order: list[int] = []
 
-    def add(self, partition: int, offset: int) -> None:
+    def add(self, offset: int) -> None:
         """Hold an offset."""
-        if offset not in self._live[partition]:
-            self._live[partition].add(offset)
-            heapq.heappush(self._order[partition], offset)
+        if offset not in self._live:
+            self._live.add(offset)
+            heapq.heappush(self._order, offset)
 
-    def discard(self, partition: int, offset: int) -> None:
+    def discard(self, offset: int) -> None:
         """Let an offset go; allowed twice."""
-        self._live[partition].discard(offset)
+        self._live.discard(offset)
+        # Nobody asks for the lowest one on Kafka, which trims by time.
+        if len(self._order) > 2 * len(self._live) + SLACK:
+            self._order = sorted(self._live)
 
-    def lowest(self, partition: int) -> int | None:
+    def held(self, offset: int) -> bool:
+        """Return whether an offset is held."""
+        return offset in self._live
+
+    def lowest(self) -> int | None:
         """Return the lowest offset held, None when there is none."""
-        order, live = self._order[partition], self._live[partition]
-        while order and order[0] not in live:
-            heapq.heappop(order)
-        return order[0] if order else None
-
-    def clear(self) -> None:
-        """Drop everything: the partitions went away, and are looked through again if they come back."""
-        self._live.clear()
-        self._order.clear()
+        while self._order and self._order[0] not in self._live:
+            heapq.heappop(self._order)
+        return self._order[0] if self._order else None

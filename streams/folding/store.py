@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final, Generic, Protocol, TypeVar
 
+from streams.folding.references import References
 from topics import keys, rows
+from topics.errors import RecordError
 from topics.folding import Head
 from topics.rows import AudioRow
 
 H = TypeVar("H", bound=Head)
 
 HEADS_CACHED: Final = 4096
+#: Rows that are deleted at once of what is left of an erased id.
+TIDIED_ROWS: Final = 1000
 
 
 class PartitionTable(Protocol):
@@ -32,6 +36,14 @@ class PartitionTable(Protocol):
         """Yield (key, value) with lower <= key < upper, in order, at most `limit`."""
         ...
 
+    def skip_scan(self, lower: bytes, upper: bytes, following: Callable[[bytes], bytes]) -> Iterator[bytes]:
+        """Yield the first key of [lower, upper), then the first at or above `following` of it, and so on."""
+        ...
+
+    def mark(self, key: bytes) -> None:
+        """Write a row without content to this table alone: the changelog does not get it."""
+        ...
+
     def write(self, changes: Mapping[bytes, bytes | None]) -> None:
         """Apply all changes at once (None deletes), and log them to the changelog."""
         ...
@@ -45,13 +57,18 @@ def above(prefix: bytes) -> bytes:
 class HeadStore(ABC, Generic[H]):
     """The rows of the sessions, or of the jobs, of one partition; heads of active ones are kept decoded."""
 
-    #: What all their keys begin with (`topics.keys`), and those of their expiry index.
+    #: What all their keys begin with (`topics.keys`), those of the expiry index, and of the index of the unsettled.
     room: bytes
     index: bytes
+    unsettled: bytes
 
     def __init__(self, partition: PartitionTable) -> None:
         self.partition = partition
         self.heads: OrderedDict[str, H] = OrderedDict()
+        #: Records of the command topic that hold audio which is still needed.
+        self.references = References()
+        #: Ids with commands that were folded before the partition came here.
+        self.redelivered: set[str] = set()
 
     @abstractmethod
     def decode_head(self, value: bytes | None) -> H | None:
@@ -69,6 +86,15 @@ class HeadStore(ABC, Generic[H]):
     def due_key(self, due_ms: int, id: str) -> bytes:
         """Return the key of an entry of the expiry index."""
         return keys.due_key(due_ms, id, self.index)
+
+    def open_key(self, id: str) -> bytes:
+        """Return the key of an entry of the index of what is unsettled."""
+        return self.unsettled + id.encode("ascii")
+
+    def was_unsettled(self, id: str) -> bool:
+        """Return whether the table has an id in the index of what is unsettled."""
+        head = self.heads.get(id)
+        return head.unsettled if head is not None else self._is_in_index(id)
 
     def prefix(self, id: str) -> bytes:
         """Return what the keys of all rows of an id begin with."""
@@ -96,16 +122,44 @@ class HeadStore(ABC, Generic[H]):
     def on_eviction(self, id: str) -> None:
         """Act on a head that is no longer kept decoded."""
 
-    def all_heads(self) -> Iterator[tuple[str, H | None]]:
-        """Yield every id of the partition with its head; skips from id to id.
+    def unsettled_ids(self) -> Iterator[str]:
+        """Yield the ids that are not settled, and those of which an erasure has left rows."""
+        for key, _ in self.partition.scan(self.unsettled, above(self.unsettled)):
+            yield key[1:].decode("ascii")
 
-        The head is None where only the deletion of the head reached the changelog before a crash.
+    def all_ids(self) -> Iterator[str]:
+        """Yield every id that has a row; costs one seek an id."""
+        following = 1 + keys.ID_LENGTH
+        for key in self.partition.skip_scan(self.room, above(self.room), lambda key: above(key[:following])):
+            yield key[1:following].decode("ascii")
+
+    def build_index(self) -> Iterator[None]:
+        """Put into the index what is missing in it, a look for each step; over when the iterator is.
+
+        What an erasure has left is missing where the changelog got the end of the erasure alone, and everything is in
+        a table of a version that had no index.
         """
-        lower, end = self.room, above(self.room)
-        while (key := next((key for key, _ in self.partition.scan(lower, end, 1)), None)) is not None:
-            id = key[1 : 1 + keys.ID_LENGTH].decode("ascii")
-            yield id, self.head(id)
-            lower = above(self.prefix(id))
+        for id in self.all_ids():
+            try:
+                head = self.head(id)
+            except RecordError:
+                continue  # Told of when somebody asks for it.
+            if (head is None or head.unsettled or self.is_erased(head)) and not self._is_in_index(id):
+                self.partition.write({self.open_key(id): b""})
+            yield
+        self.partition.mark(keys.INDEXED + self.room)
+
+    def _is_in_index(self, id: str) -> bool:
+        return self.partition.get(self.open_key(id)) is not None
+
+    def is_erased(self, head: H) -> bool:
+        """Return whether a head is what an erasure has left."""
+        return False
+
+    @property
+    def indexed(self) -> bool:
+        """Whether this table was looked through since it was made from the changelog."""
+        return self.partition.get(keys.INDEXED + self.room) is not None
 
     def audio(self, id: str, first: int, stop: int) -> list[AudioRow]:
         """Return where the chunks or parts [first, stop) are, up to the first that is missing."""
@@ -118,15 +172,30 @@ class HeadStore(ABC, Generic[H]):
             unbroken.append(row)
         return unbroken
 
-    def tidy(self, id: str, head: H | None) -> None:
-        """Delete what an erased id has left: only its head may have reached the changelog before a crash."""
-        prefix = self.prefix(id)
+    def tidy(self, id: str) -> bool:
+        """Delete what an erasure has left of an id, a bounded number of rows; return True once nothing is left."""
+        head, prefix = self.head(id), self.prefix(id)
+        if head is not None and not self.is_erased(head):
+            # It was not erased, or has come again. A changelog that ended early may have left it in the index.
+            if not head.unsettled:
+                self.partition.write({self.open_key(id): None})
+            return True
         spared_keys = {self.row_key(id, keys.HEAD), *self.spared_keys(id, head)}
-        leftovers = [key for key, _ in self.partition.scan(prefix, above(prefix)) if key not in spared_keys]
+        limit = TIDIED_ROWS + len(spared_keys)
+        found = [key for key, _ in self.partition.scan(prefix, above(prefix), limit)]
+        leftovers = dict.fromkeys(key for key in found if key not in spared_keys)
+        ended = len(found) < limit
+        if ended and (head is None or not head.unsettled):
+            leftovers[self.open_key(id)] = None
         if leftovers:
-            self.partition.write(dict.fromkeys(leftovers))
+            self.partition.write(leftovers)
+        return ended
 
-    def due(self, now_ms: int, limit: int) -> list[tuple[int, str]]:
-        """Return (due time, id) of entries of the expiry index up to `now_ms`, oldest first."""
-        entries = self.partition.scan(self.index, self.due_key(now_ms + 1, ""), limit)
+    def due(self, now_ms: int, limit: int, after: tuple[int, str] | None = None) -> list[tuple[int, str]]:
+        """Return (due time, id) of at most `limit` entries of the expiry index up to `now_ms`, oldest first.
+
+        Those behind the entry `after` alone, which spares the table the deleted ones before it.
+        """
+        lower = self.index if after is None else self.due_key(*after) + b"\0"
+        entries = self.partition.scan(lower, self.due_key(now_ms + 1, ""), limit)
         return [keys.parse_due(key) for key, _ in entries]

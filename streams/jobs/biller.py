@@ -51,10 +51,6 @@ class Biller:
         self._jobs[job] = None
         self._wake.set()
 
-    def forget_all(self) -> None:
-        """The partitions went away: their next owner finds the jobs in the rows."""
-        self._jobs.clear()
-
     async def _run(self) -> None:
         failures = 0
         while True:

@@ -23,7 +23,7 @@ class JobResults(Agent[JobHead]):
         if head is None or step.head is None:
             return
         # Written also when it did not change: what was folded before may not be in the changelog.
-        draft.put_head(job, step.head)
+        draft.put_head(job, step.head, again=step.head == head)
         for effect in step.effects:
             if effect is Effect.KEEP_RESULT and isinstance(result, Portion):
                 draft.put(keys.portion_key(job, result.service, result.number), result.data)

@@ -132,8 +132,12 @@ class Runner:
                 heapq.heapify(waiting)
         self.spool.drop(job)
 
+    def jobs(self) -> list[str]:
+        """Return the jobs with services that run, or wait for it."""
+        return list(self._pending)
+
     def forget_all(self) -> None:
-        """The partitions went away: cancel all runs."""
+        """Cancel all runs."""
         for waiting in self._waiting.values():
             waiting.clear()
         for job in list(self._pending):

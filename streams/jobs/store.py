@@ -9,7 +9,7 @@ from topics import keys
 from topics.jobs import rows
 from topics.jobs.options import Service
 from topics.jobs.records import Accepted
-from topics.jobs.rules import JobHead
+from topics.jobs.rules import JobHead, JobState
 
 
 class JobStore(HeadStore[JobHead]):
@@ -17,10 +17,15 @@ class JobStore(HeadStore[JobHead]):
 
     room = keys.JOB
     index = keys.JOB_DUE
+    unsettled = keys.JOB_OPEN
 
     def decode_head(self, value: bytes | None) -> JobHead | None:
         """Read a head row, None where there is none."""
         return rows.head(value)
+
+    def is_erased(self, head: JobHead) -> bool:
+        """Return whether a head is that of a removed job."""
+        return head.state is JobState.REMOVED
 
     def spared_keys(self, id: str, rest: JobHead | None) -> Collection[bytes]:
         """Return the key of the acceptance while something of a removed job is not billed."""

@@ -2,46 +2,114 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 
+from streams.folding import retry
+from streams.kafka.connection import KafkaConnection
+from streams.kafka.consumers import ChangelogTail, Consumers
 from streams.kafka.reader import KafkaReader
 from streams.kafka.topics import ensure
-from streams.log import Floor
-from topics.catalog import COMMANDS, JOB_COMMANDS, Topic
+from streams.kafka.writer import KafkaWriter
+from streams.log import Apply, LogUser, StoredRecord
+from topics.catalog import APP, COMMANDS, JOB_COMMANDS, Topic, TopicPartition
 
 
 class KafkaBackend:
-    """A Kafka cluster."""
-
-    embedded_log = None
+    """A Kafka cluster; who owns which partition is a question for its `membership`."""
 
     def __init__(
-        self, bootstrap: Sequence[str], topics: Sequence[Topic], partitions: int, replication: int, record_limit: int
+        self,
+        connection: KafkaConnection,
+        topics: Sequence[Topic],
+        partitions: int,
+        replication: int,
+        record_limit: int,
+        queue_bytes: int,
     ) -> None:
-        self.broker = ";".join(f"kafka://{address}" for address in bootstrap)
-        self.chunk_reader = KafkaReader(bootstrap, record_limit, COMMANDS)
-        # A second reader, since a live session must not wait until a whole recording is read.
-        self.part_reader = KafkaReader(bootstrap, record_limit, JOB_COMMANDS)
-        self._bootstrap = bootstrap
+        self.writer = KafkaWriter(connection, queue_bytes, record_limit)
+        self._consumers = Consumers(connection, record_limit)
+        self.chunk_reader = KafkaReader(self._consumers, COMMANDS)
+        self.part_reader = KafkaReader(self._consumers, JOB_COMMANDS)
+        self.follower = ChangelogTail(self._consumers)
+        self._connection = connection
         self._topics = topics
         self._partitions = partitions
         self._replication = replication
+        self._tasks: set[asyncio.Task[None]] = set()
 
-    async def prepare(self, floor: Floor) -> None:
-        """Make the topics that are missing and compare the others; Kafka trims them by retention, without `floor`.
+    async def start(self, user: LogUser) -> None:
+        """Make the topics that are missing and compare the others; Kafka trims them by retention.
 
         Raises:
             TopicsDiffer: a topic does not fit.
             ServiceError: the broker does not answer or refuses.
         """
-        await ensure(self._bootstrap, self._topics, self._partitions, self._replication)
+        await ensure(self._connection, self._topics, self._partitions, self._replication)
+        self._user = self.writer.user = user
+        self.writer.overtaken = self._overtaken
+
+    def _overtaken(self, tp: TopicPartition, start: int, stop: int) -> None:
+        self._user.suspect(tp)
+        task = asyncio.create_task(self._tell_overtaken(tp, start, stop), name=f"overtaken-{tp.partition}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _tell_overtaken(self, tp: TopicPartition, start: int, stop: int) -> None:
+        async def read() -> list[StoredRecord]:
+            return [record async for records in self._consumers.read(tp, start, stop) for record in records]
+
+        self._user.overtaken(tp, await retry.until_available(read))
+
+    def note_end(self, tp: TopicPartition, end: int) -> None:
+        """Take where a changelog ends, to see what others have put behind the last record of this process."""
+        self.writer.note_end(tp, end)
+
+    def drop(self, reason: str) -> None:
+        """Forget what is not durable; whoever waits for it gets Unavailable."""
+        self.writer.drop(reason)
 
     def now_ms(self) -> int:
-        """Return this machine's clock, which stamps the records that this node produces, in milliseconds."""
+        """Return this machine's clock in milliseconds; the brokers stamp the records with theirs."""
         return int(time.time() * 1000)
 
+    async def bounds(self, tps: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
+        """Return of each partition the first offset that can be read and the offset after the last record.
+
+        Raises:
+            Unavailable: Kafka does not answer.
+        """
+        return await self._consumers.bounds(tps)
+
+    def read(self, tp: TopicPartition, start: int, stop: int) -> AsyncGenerator[Sequence[StoredRecord], None]:
+        """Yield the records of [start, stop) that are there, some at a time, in order.
+
+        Raises:
+            Unavailable: Kafka does not answer.
+        """
+        return self._consumers.read(tp, start, stop)
+
+    async def replay(self, ranges: Mapping[TopicPartition, tuple[int, int]], apply: Apply) -> None:
+        """Hand all records of some ranges to `apply`, each partition in order, in a thread of its own.
+
+        Raises:
+            Unavailable: Kafka does not answer.
+        """
+        await self._consumers.replay(ranges, apply)
+
+    async def committed(self, tps: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the offsets that earlier versions committed, where they did.
+
+        Raises:
+            Unavailable: Kafka does not answer.
+        """
+        return await self._consumers.committed(APP, tps)
+
     async def close(self) -> None:
-        """Close the consumers that read audio again."""
-        await self.chunk_reader.stop()
-        await self.part_reader.stop()
+        """Give the connections back."""
+        for task in list(self._tasks):
+            task.cancel()
+        await self.writer.close()
+        await asyncio.to_thread(self.follower.close)
+        await asyncio.to_thread(self._consumers.close)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Final, Self
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
+from streams.kafka.connection import KafkaConnection
+from streams.kafka.refusal import refusal
 from streams.log import PartitionRecord
 from topics.errors import Unavailable
 
@@ -23,14 +25,14 @@ class KafkaHistory:
         self._partitions = partitions
 
     @classmethod
-    async def open(cls, bootstrap: Sequence[str], partitions: int, record_limit: int) -> Self:
+    async def open(cls, connection: KafkaConnection, partitions: int, record_limit: int) -> Self:
         """Connect to brokers whose topics have so many partitions.
 
         Raises:
             Unavailable: they do not answer.
         """
         consumer = AIOKafkaConsumer(
-            bootstrap_servers=",".join(bootstrap),
+            **connection.aiokafka(),
             enable_auto_commit=False,
             auto_offset_reset="earliest",
             max_partition_fetch_bytes=record_limit,
@@ -39,7 +41,7 @@ class KafkaHistory:
             await consumer.start()
         except KafkaError as error:
             await consumer.stop()
-            raise Unavailable(f"Kafka at {', '.join(bootstrap)} does not answer: {error!r}") from error
+            raise Unavailable(await refusal(connection, error)) from error
         return cls(consumer, partitions)
 
     async def first_offsets(self, topic: str) -> Mapping[int, int]:

@@ -2,43 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from typing import Any, Final
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
+from typing import Final
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import KafkaError
+from streams.kafka.consumers import Consumers
+from streams.log import StoredRecord
+from topics.catalog import TopicPartition
 
-from topics.errors import Unavailable
-
-FETCH_SECONDS: Final = 10.0
+#: Records between two that are asked for which are rather read than jumped over.
+NEAR: Final = 64
 
 
 class KafkaReader:
-    """The `RecordReader` of one topic on Kafka: assigns and seeks a consumer without a group; one reading at a time."""
+    """The `RecordReader` of one topic on Kafka; readings go on side by side."""
 
-    def __init__(self, bootstrap: Sequence[str], record_limit: int, topic: str) -> None:
-        self._bootstrap = ",".join(bootstrap)
-        self._limit = record_limit
+    def __init__(self, consumers: Consumers, topic: str) -> None:
+        self._consumers = consumers
         self._topic = topic
-        self._lock = asyncio.Lock()
-        self._consumer: Any = None
-
-    async def _started(self) -> Any:
-        if self._consumer is None:
-            consumer = AIOKafkaConsumer(
-                bootstrap_servers=self._bootstrap,
-                enable_auto_commit=False,
-                auto_offset_reset="none",
-                max_partition_fetch_bytes=self._limit,
-            )
-            try:
-                await consumer.start()
-            except BaseException:
-                await consumer.stop()
-                raise
-            self._consumer = consumer
-        return self._consumer
 
     async def read(self, partition: int, offsets: Sequence[int]) -> AsyncGenerator[bytes | None, None]:
         """Yield the values at rising offsets, None where the record is past the topic's retention.
@@ -47,24 +28,38 @@ class KafkaReader:
             Unavailable: Kafka does not answer.
         """
         tp = TopicPartition(self._topic, partition)
-        async with self._lock:
-            try:
-                async with asyncio.timeout(FETCH_SECONDS):
-                    consumer = await self._started()
-                    consumer.assign([tp])
-                    earliest = (await consumer.beginning_offsets([tp]))[tp]
-                at: int | None = None
-                for offset in offsets:
-                    if offset >= earliest and at != offset:
-                        consumer.seek(tp, offset)
-                    async with asyncio.timeout(FETCH_SECONDS):
-                        record = await consumer.getone(tp) if offset >= earliest else None
-                    at = None if record is None else record.offset + 1
-                    yield record.value if record is not None and record.offset == offset else None
-            except (KafkaError, TimeoutError) as error:
-                raise Unavailable(f"the log does not give audio back: {error!r}") from error
+        for run in _runs(offsets):
+            missing = iter(run)
+            offset: int | None = next(missing)
+            async with aclosing(self._consumers.read(tp, run[0], run[-1] + 1)) as batches:
+                async for records in batches:
+                    for record in records:
+                        while offset is not None and offset < record.offset:
+                            yield None
+                            offset = next(missing, None)
+                        if offset == record.offset:
+                            yield record.value
+                            offset = next(missing, None)
+            while offset is not None:
+                yield None
+                offset = next(missing, None)
 
-    async def stop(self) -> None:
-        """Close the consumer."""
-        if self._consumer is not None:
-            await self._consumer.stop()
+    async def stretch(self, partition: int, offset: int, size: int) -> Sequence[StoredRecord]:
+        """Return the record at an offset, where it is there, and some that follow on it: about `size` bytes together.
+
+        Raises:
+            Unavailable: Kafka does not answer.
+        """
+        return await self._consumers.stretch(TopicPartition(self._topic, partition), offset, size)
+
+
+def _runs(offsets: Sequence[int]) -> Iterator[list[int]]:
+    """Cut offsets into runs that are read in one go."""
+    run: list[int] = []
+    for offset in offsets:
+        if run and offset - run[-1] > NEAR:
+            yield run
+            run = []
+        run.append(offset)
+    if run:
+        yield run

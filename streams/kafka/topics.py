@@ -7,7 +7,7 @@ cluster metadata". So everything in the catalogue is made here, or compared with
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import structlog
@@ -15,6 +15,9 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
+from streams.kafka.connection import KafkaConnection
+from streams.kafka.refusal import refusal
+from streams.kafka.topic_settings import alteration, longer_retention_ms, misfits, needed_settings
 from topics.catalog import Topic
 from topics.errors import ServiceError
 
@@ -24,58 +27,44 @@ VISIBLE_SECONDS: Final = 20.0
 
 
 class TopicsDiffer(ServiceError):
-    """The topics on the broker do not fit; the message lists every difference."""
+    """The topics on the broker do not fit; the message lists every difference, and the commands that end it."""
 
 
-def configuration(topic: Topic, replication: int = 1) -> dict[str, str]:
-    """Return the settings that a topic needs on the broker, with `replication` copies of each partition."""
-    settings = {
-        "cleanup.policy": "compact" if topic.compact else "delete",
-        "max.message.bytes": str(topic.max_bytes),
-    }
-    if topic.retention_ms is not None:
-        settings["retention.ms"] = str(topic.retention_ms)
-    if replication > 2:
-        # An answer means two copies at least; with two copies in all, one that is away would stop everything.
-        settings["min.insync.replicas"] = "2"
-    return settings
-
-
-async def ensure(bootstrap: Sequence[str], topics: Sequence[Topic], partitions: int, replication: int) -> None:
+async def ensure(connection: KafkaConnection, topics: Sequence[Topic], partitions: int, replication: int) -> None:
     """Make the topics that are missing and compare the others.
 
     Raises:
-        TopicsDiffer: partition count, cleanup, retention or message size of a topic do not fit.
+        TopicsDiffer: partition count or settings of a topic do not fit.
         ServiceError: the broker does not answer or refuses.
     """
-    admin = AIOKafkaAdminClient(bootstrap_servers=",".join(bootstrap), request_timeout_ms=15_000)
+    admin = AIOKafkaAdminClient(**connection.aiokafka(), request_timeout_ms=15_000)
     try:
         await admin.start()
         present = set(await admin.list_topics())
         missing = [topic for topic in topics if topic.name not in present]
         await _create(admin, missing, partitions, replication)
         await _wait_until_visible(admin, {topic.name for topic in topics})
-        differences = await _differences(admin, topics, partitions, replication)
+        faults = await _compare(admin, connection, topics, partitions, replication)
     except KafkaError as error:
-        raise ServiceError(f"Kafka at {', '.join(bootstrap)}: {error!r}") from error
+        raise ServiceError(await refusal(connection, error)) from error
     finally:
         await admin.close()
-    if differences:
-        raise TopicsDiffer("the topics on the broker do not fit: " + "; ".join(differences))
+    if faults:
+        raise TopicsDiffer("\n  ".join(["the topics on the broker do not fit:", *faults]))
 
 
 async def _create(admin: Any, topics: Sequence[Topic], partitions: int, replication: int) -> None:
     if not topics:
         return
     requests = [
-        NewTopic(topic.name, partitions, replication, topic_configs=configuration(topic, replication))
+        NewTopic(topic.name, partitions, replication, topic_configs=needed_settings(topic, replication))
         for topic in topics
     ]
     response = await admin.create_topics(requests)
     for name, code, *reason in response.topic_errors:
         if code not in (0, TopicAlreadyExistsError.errno):
             raise ServiceError(f"Kafka refuses to make topic {name}: {for_code(code).__name__} {reason}")
-        log.info("topic.created", topic=name, partitions=partitions)
+        log.info("topic.created", topic=name)
 
 
 async def _wait_until_visible(admin: Any, names: set[str]) -> None:
@@ -84,35 +73,33 @@ async def _wait_until_visible(admin: Any, names: set[str]) -> None:
             await asyncio.sleep(0.1)
 
 
-async def _differences(admin: Any, topics: Sequence[Topic], partitions: int, replication: int) -> list[str]:
+async def _compare(
+    admin: Any, connection: KafkaConnection, topics: Sequence[Topic], partitions: int, replication: int
+) -> list[str]:
+    """Return lines that say what is wrong with which topic, and how to put it right."""
     names = [topic.name for topic in topics]
     counts = {entry["topic"]: len(entry["partitions"]) for entry in await admin.describe_topics(names)}
     settings = await _settings(admin, names)
-    differences = []
+    lines = []
     for topic in topics:
-        if counts[topic.name] != partitions:
-            differences.append(f"{topic.name} has {counts[topic.name]} partitions, EARSHOT_PARTITIONS is {partitions}")
-        differences.extend(_differing_settings(topic, settings.get(topic.name, {}), replication))
-    return differences
-
-
-def _differing_settings(topic: Topic, actual: Mapping[str, str], replication: int = 1) -> list[str]:
-    """Return a sentence for each setting that is not enough: another cleanup, shorter retention, smaller messages."""
-    differences = []
-    for name, needed in configuration(topic, replication).items():
-        value = actual.get(name)
-        if value is None or value == needed:
-            continue
-        larger = name != "cleanup.policy" and (value == "-1" or int(value) >= int(needed))
-        if not larger:
-            differences.append(f"{topic.name} has {name}={value}, needed is {needed}")
-    return differences
+        if (count := counts[topic.name]) != partitions:
+            lines.append(f"{topic.name} has {count} partitions, EARSHOT_PARTITIONS is {partitions}")
+        actual = settings.get(topic.name, {})
+        if (kept := longer_retention_ms(topic, actual)) is not None:
+            # A shorter EARSHOT_AUDIO_RETENTION_SECONDS alters no topic that is there.
+            log.warning("topic.kept_longer", topic=topic.name, retention_ms=kept, asked_ms=topic.retention_ms)
+        if wrong := misfits(topic, actual, replication):
+            lines.append(f"{topic.name} has {'; '.join(map(str, wrong))}")
+            lines.append("  " + alteration(connection.addresses, topic.name, wrong))
+    return lines
 
 
 async def _settings(admin: Any, names: Sequence[str]) -> dict[str, dict[str, str]]:
     resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
     settings = {}
     for response in await admin.describe_configs(resources):
-        for _code, _message, _kind, name, entries in response.resources:
+        for code, _message, _kind, name, entries in response.resources:
+            if code:
+                log.warning("topic.not_compared", topic=name, error=for_code(code).__name__)
             settings[name] = {entry[0]: entry[1] for entry in entries}
     return settings

@@ -1,151 +1,347 @@
-"""How records reach Kafka: a queue before aiokafka's producer that knows the fate of every record."""
+"""How records reach Kafka: queued a moment to fill batches, produced by librdkafka, delivered once they are durable."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from aiokafka.errors import KafkaError
+import structlog
+from confluent_kafka import KafkaError, KafkaException, Producer
 
-from streams.log import Ack
-from topics.catalog import TopicPartition
-from topics.errors import Unavailable
+from streams.kafka.connection import KafkaConnection
+from streams.log import Ack, LogUser, StoredRecord
+from topics.catalog import CHANGELOG, COMMANDS, FOLDED, JOB_COMMANDS, TopicPartition
+from topics.errors import ServiceError, Unavailable
+
+log = structlog.get_logger(__name__)
+
+#: The header of a changelog record that has its owner's epoch, eight bytes big-endian.
+EPOCH_HEADER: Final = "epoch"
+#: Bytes that a record counts for beside key and value.
+OVERHEAD: Final = 100
+#: After so many records a flush waits so long at most, in proportion: a busy node fills its batches.
+PACE_SECONDS: Final = 0.0001
+SLOWEST_PACE_SECONDS: Final = 0.004
+#: Acknowledgements are looked for this often while there is something to be acknowledged.
+POLL_SECONDS: Final = 0.001
+#: Records in flight survive brokers that are away for this long; what clients wait for is bounded elsewhere.
+TIMEOUT_MS: Final = 600_000
+#: Log times matter in these topics, so each of their records is asked for its own.
+TIMED: Final = frozenset({COMMANDS, JOB_COMMANDS})
 
 
 class _Append(NamedTuple):
     """A record on its way, and the future of its fate."""
 
-    topic: str
-    partition: int
     key: bytes | None
     value: bytes | None
+    epoch: int
     future: asyncio.Future[Ack] | None
+
+
+class _Flush(NamedTuple):
+    """Records of a partition that were given to librdkafka together."""
+
+    appends: list[_Append]
     size: int
-    span: _Span
 
 
-class _Span:
-    """The records enqueued between two flushes: how many are not settled, and the flush that ended the span."""
+class _Partition:
+    """One partition that is written."""
 
-    __slots__ = ("done", "left")
+    __slots__ = ("acknowledged", "in_flight", "pending", "pending_bytes", "timestamps", "tp")
 
-    def __init__(self) -> None:
-        self.left = 0
-        self.done: asyncio.Future[None] | None = None
-
-
-#: aiokafka's own bookkeeping for one record.
-OVERHEAD: Final = 100
+    def __init__(self, tp: TopicPartition) -> None:
+        self.tp = tp
+        self.pending: list[_Append] = []
+        self.pending_bytes = 0
+        self.in_flight: deque[_Flush] = deque()
+        #: Log times of the records of the oldest flush in flight, as far as they have come.
+        self.timestamps: list[int] = []
+        #: Offset after the last own record, None before the first.
+        self.acknowledged: int | None = None
 
 
 class KafkaWriter:
-    """The `LogWriter` of Kafka: feeds an aiokafka producer from a queue, and knows the fate of every record."""
+    """The `LogWriter` of Kafka: idempotent, acknowledged by all in-sync replicas, in order within a partition.
 
-    def __init__(self, limit: int, fail: Callable[[BaseException], None]) -> None:
+    An acknowledgement is a delivery: what this process appended to a topic that is folded is handed on from here, and
+    not fetched back. Batches of a partition are acknowledged in order, so all but the last record of a flush need no
+    report of their own; librdkafka ends with a fatal error when one of them is lost.
+    """
+
+    def __init__(self, connection: KafkaConnection, limit: int, record_limit: int) -> None:
         self.limit = limit
         self.queued_bytes = 0
-        self._fail = fail
-        self._queue: deque[_Append] = deque()
-        self._wake = asyncio.Event()
-        self._spans = deque([_Span()])
-        self._ends: dict[tuple[str, int], int] = {}
+        #: The node that is told what is durable, and asked whether it may still append.
+        self.user: LogUser | None = None
+        #: Told of offsets [first, second) of a changelog among which are records of others.
+        self.overtaken: Callable[[TopicPartition, int, int], None] = lambda tp, start, stop: None
+        self._connection = connection
+        self._record_limit = record_limit
+        self._partitions: dict[TopicPartition, _Partition] = {}
+        self._dirty: dict[_Partition, None] = {}
+        self._in_flight = 0
+        self._flushing: asyncio.TimerHandle | asyncio.Handle | None = None
+        self._polling: asyncio.TimerHandle | None = None
+        self._paced_until = 0.0
+        self._flushes: list[tuple[int, asyncio.Future[None]]] = []
+        self._appended = self._settled = 0
         self._failure: BaseException | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._reports: list[tuple[_Partition, KafkaError | None, int, int, bool]] = []
+        self._producers: dict[bool, Producer] = {}
 
-    def start(self, producer: Any) -> None:
-        """Begin to feed a started producer."""
-        self._task = asyncio.create_task(self._feed(producer), name="kafka-writer")
-
-    async def stop(self) -> None:
-        """Stop feeding; the futures of records that were not sent and of flushes fail with Unavailable."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-        for future in (*(item.future for item in self._queue), *(span.done for span in self._spans)):
-            if future is not None and not future.done():
-                future.set_exception(Unavailable("the writer stopped"))
+    # --- appending --------------------------------------------------------------------------------------------------
 
     def append(
-        self, topic: str, partition: int, key: bytes | None, value: bytes | None, *, bounded: bool = True
+        self,
+        topic: str,
+        partition: int,
+        key: bytes | None,
+        value: bytes | None,
+        *,
+        bounded: bool = True,
+        epoch: int = 0,
     ) -> asyncio.Future[Ack]:
         """Enqueue a record at once; the future resolves when it is durable.
 
         Raises:
-            Unavailable: the queue is full (only when `bounded`); nothing was enqueued. The future raises it when the
-                broker does not take the record.
+            Unavailable: the queue is full (only when `bounded`). The future raises it when the record is dropped.
         """
-        size = OVERHEAD + len(key or b"") + len(value or b"")
-        if bounded and self.queued_bytes + size > self.limit:
-            raise Unavailable(f"{self.queued_bytes} bytes wait for the broker")
+        if bounded and self.queued_bytes > self.limit:
+            raise Unavailable("the log's queue is full")
         future: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
-        self._put(topic, partition, key, value, future, size)
+        there = self._partition(topic, partition)
+        there.pending.append(_Append(key, value, epoch, future))
+        self._count(there, 1, OVERHEAD + (len(key) if key else 0) + (len(value) if value else 0))
         return future
 
-    def append_soon(self, topic: str, partition: int, key: bytes | None, value: bytes | None) -> None:
-        """Enqueue a record that nobody waits for; its failure ends the process, and fails every later flush."""
-        size = OVERHEAD + len(key or b"") + len(value or b"")
-        self._put(topic, partition, key, value, None, size)
+    def append_rows(self, topic: str, partition: int, rows: Mapping[bytes, bytes | None], epoch: int) -> None:
+        """Enqueue records that nobody waits for, in order; when one is lost, the node fails."""
+        there = self._partition(topic, partition)
+        size = 0
+        for key, value in rows.items():
+            there.pending.append(_Append(key, value, epoch, None))
+            size += len(key) + (len(value) if value else 0)
+        if rows:
+            self._count(there, len(rows), size + OVERHEAD * len(rows))
 
-    def _put(self, topic: str, partition: int, key: bytes | None, value: bytes | None, future: Any, size: int) -> None:
-        span = self._spans[-1]
-        span.left += 1
+    def _partition(self, topic: str, number: int) -> _Partition:
+        tp = TopicPartition(topic, number)
+        partition = self._partitions.get(tp)
+        if partition is None:
+            partition = self._partitions[tp] = _Partition(tp)
+        return partition
+
+    def _count(self, partition: _Partition, count: int, size: int) -> None:
+        """Note what was enqueued, and see that it is produced."""
+        partition.pending_bytes += size
+        self._dirty[partition] = None
         self.queued_bytes += size
-        self._queue.append(_Append(topic, partition, key, value, future, size, span))
-        self._wake.set()
+        self._appended += count
+        if self._flushing is None:
+            loop = asyncio.get_running_loop()
+            early = self._paced_until - loop.time()
+            # Never at once, so that what the loop appends in this turn goes together.
+            self._flushing = loop.call_later(early, self._produce) if early > 0 else loop.call_soon(self._produce)
+
+    def _produce(self) -> None:
+        """Give what is pending to librdkafka."""
+        self._flushing = None
+        if self.user is not None and not self.user.may_append():
+            self.drop("this node may have lost its partitions")
+            return
+        dirty, self._dirty = self._dirty, {}
+        count = 0
+        for partition in dirty:
+            flush = _Flush(partition.pending, partition.pending_bytes)
+            partition.pending, partition.pending_bytes = [], 0
+            partition.in_flight.append(flush)
+            count += len(flush.appends)
+            try:
+                self._produce_flush(partition, flush.appends)
+            except (KafkaException, BufferError) as error:
+                self._fail(ServiceError(f"Kafka does not take records: {error}"))
+                return
+        self._in_flight += count
+        loop = asyncio.get_running_loop()
+        self._paced_until = loop.time() + min(SLOWEST_PACE_SECONDS, PACE_SECONDS * count)
+        if self._polling is None and self._in_flight:
+            self._polling = loop.call_later(POLL_SECONDS, self._poll)
+
+    def _produce_flush(self, partition: _Partition, appends: list[_Append]) -> None:
+        topic, number = partition.tp
+        producer = self._producer(topic == JOB_COMMANDS)
+        last = len(appends) - 1
+
+        def report(error: KafkaError | None, message: Any) -> None:
+            self._reports.append((partition, error, message.offset(), message.timestamp()[1], True))
+
+        def report_time(error: KafkaError | None, message: Any) -> None:
+            self._reports.append((partition, error, message.offset(), message.timestamp()[1], False))
+
+        if topic == CHANGELOG:
+            for index, append in enumerate(appends):
+                header: list[tuple[str, str | bytes | None]] = [(EPOCH_HEADER, append.epoch.to_bytes(8, "big"))]
+                if index == last:
+                    producer.produce(topic, append.value, append.key, number, headers=header, on_delivery=report)
+                else:
+                    producer.produce(topic, append.value, append.key, number, headers=header)
+            return
+        messages: list[dict[str, Any]] = [{"key": append.key, "value": append.value} for append in appends]
+        if topic in TIMED:
+            for message in messages:
+                message["callback"] = report_time
+        messages[last]["callback"] = report
+        if producer.produce_batch(topic, messages, number) != len(messages):
+            refused = next(message["_error"] for message in messages if "_error" in message)
+            raise KafkaException(refused)
+
+    def _producer(self, parts: bool) -> Producer:
+        """Return the producer for parts of jobs, behind whose large requests no live audio waits, or the other."""
+        producer = self._producers.get(parts)
+        if producer is None:
+            producer = self._producers[parts] = Producer(
+                {
+                    **self._connection.librdkafka(),
+                    "acks": "all",
+                    "enable.idempotence": True,
+                    # One that is lost is a fatal error: nothing that follows on it may be written.
+                    "enable.gapless.guarantee": True,
+                    "linger.ms": 20 if parts else 0.5,
+                    # What the topics take of one batch.
+                    "message.max.bytes": self._record_limit,
+                    "message.timeout.ms": TIMEOUT_MS,
+                    "batch.size": self._record_limit,
+                    "queue.buffering.max.messages": 0,
+                    "queue.buffering.max.kbytes": 2**31 - 1,
+                    "socket.nagle.disable": True,
+                    "retry.backoff.ms": 100,
+                    "reconnect.backoff.max.ms": 1000,
+                    "log_level": 3,
+                },
+                logger=_Logger(),
+            )
+        return producer
+
+    # --- acknowledgements -------------------------------------------------------------------------------------------
+
+    def _poll(self) -> None:
+        """Take the reports of librdkafka."""
+        self._polling = None
+        try:
+            for producer in list(self._producers.values()):
+                producer.poll(0)
+        except KafkaException as error:
+            self._fail(ServiceError(f"Kafka does not take records: {error.args[0].str()}"))
+            return
+        reports, self._reports = self._reports, []
+        for partition, fault, offset, timestamp, is_last in reports:
+            if self._partitions.get(partition.tp) is not partition:
+                continue  # It was dropped meanwhile.
+            if fault is not None:
+                self._lost(partition, fault)
+                return
+            partition.timestamps.append(timestamp)
+            if is_last:
+                self._acknowledge(partition, offset)
+        if self._in_flight and self._polling is None and self._failure is None:
+            self._polling = asyncio.get_running_loop().call_later(POLL_SECONDS, self._poll)
+
+    def _acknowledge(self, partition: _Partition, offset: int) -> None:
+        """The oldest flush of a partition is durable; its last record is at `offset`."""
+        flush, times = partition.in_flight.popleft(), partition.timestamps
+        partition.timestamps = []
+        appends = flush.appends
+        first = offset - len(appends) + 1
+        behind, partition.acknowledged = partition.acknowledged, offset + 1
+        self._settle(flush)
+        topic = partition.tp.topic
+        if behind is not None and behind != first and topic == CHANGELOG:
+            self.overtaken(partition.tp, behind, offset + 1)
+        timed = topic in TIMED
+        for index, append in enumerate(appends):
+            if append.future is not None and not append.future.done():
+                append.future.set_result(Ack(first + index, times[index if timed else -1]))
+        if self.user is not None and topic in FOLDED:
+            records = [
+                StoredRecord(first + index, times[index if timed else -1], append.key, append.value)
+                for index, append in enumerate(appends)
+            ]
+            self.user.deliver(partition.tp, records)
+
+    def _settle(self, flush: _Flush) -> None:
+        self._in_flight -= len(flush.appends)
+        self._settled += len(flush.appends)
+        self.queued_bytes -= flush.size
+        while self._flushes and self._flushes[0][0] <= self._settled:
+            done = self._flushes.pop(0)[1]
+            if not done.done():
+                done.set_result(None)
+
+    def note_end(self, tp: TopicPartition, end: int) -> None:
+        """Take where a changelog ends: others may have written behind the last own record, and nothing after it."""
+        partition = self._partitions.get(tp)
+        if partition is None or partition.pending or partition.in_flight or partition.acknowledged is None:
+            return
+        start = partition.acknowledged
+        if start < end:
+            partition.acknowledged = end
+            self.overtaken(tp, start, end)
+
+    def _lost(self, partition: _Partition, error: KafkaError) -> None:
+        self._fail(ServiceError(f"{partition.tp.topic}/{partition.tp.partition} does not take records: {error.str()}"))
+
+    def _fail(self, error: ServiceError) -> None:
+        self._failure = error
+        self.drop(str(error))
+        if self.user is not None:
+            self.user.fail(error)
+
+    def drop(self, reason: str) -> None:
+        """Forget what is not durable: whoever waits for it gets Unavailable. What is on the wire may still go in."""
+        partitions, self._partitions = self._partitions, {}
+        self._dirty, self._reports, self._in_flight, self.queued_bytes = {}, [], 0, 0
+        producers, self._producers = self._producers, {}
+        for producer in producers.values():
+            producer.purge(blocking=False)
+        lost = Unavailable(reason)
+        for partition in partitions.values():
+            for append in (*(append for flush in partition.in_flight for append in flush.appends), *partition.pending):
+                if append.future is not None and not append.future.done():
+                    append.future.set_exception(lost)
+                    append.future.exception()  # Somebody may have stopped waiting for it.
+        for _, done in self._flushes:
+            if not done.done():
+                done.set_exception(lost)
+        self._flushes.clear()
+        self._settled = self._appended
 
     async def flush(self) -> None:
-        """Return once everything enqueued before is settled; raise when a record failed that nobody waited for."""
-        span = self._spans[-1]
-        if span.left or len(self._spans) > 1:
-            span.done = asyncio.get_running_loop().create_future()
-            self._spans.append(_Span())
-            await span.done
-        if self._failure is not None:
-            raise self._failure
+        """Return once everything enqueued before is durable.
 
-    def end(self, tp: TopicPartition) -> int | None:
-        """Return the offset after the last durable record of this process, None when it wrote none."""
-        return self._ends.get(tp)
+        Raises:
+            Unavailable: it was dropped.
+        """
+        if self._settled < self._appended:
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._flushes.append((self._appended, done))
+            await done
 
-    async def _feed(self, producer: Any) -> None:
-        while True:
-            while not self._queue:
-                self._wake.clear()
-                await self._wake.wait()
-            item = self._queue.popleft()
-            try:
-                sent = await producer.send(item.topic, item.value, key=item.key, partition=item.partition)
-            except KafkaError as error:
-                self._settle(item, None, error)
-            except asyncio.CancelledError:
-                self._queue.appendleft(item)
-                raise
-            except Exception as error:  # A fault of ours: nothing says what became of the record.
-                self._settle(item, None, error)
-                self._fail(error)
-            else:
-                sent.add_done_callback(lambda done, item=item: self._on_sent(item, done))
+    async def close(self) -> None:
+        """Give the connections back; what is not durable is dropped."""
+        self.drop("the node has stopped")
+        if self._polling is not None:
+            self._polling.cancel()
+        if self._flushing is not None:
+            self._flushing.cancel()
 
-    def _on_sent(self, item: _Append, sent: asyncio.Future[Any]) -> None:
-        error = asyncio.CancelledError("the producer stopped") if sent.cancelled() else sent.exception()
-        self._settle(item, None if error else sent.result(), error)
 
-    def _settle(self, item: _Append, sent: Any, error: BaseException | None) -> None:
-        self.queued_bytes -= item.size
-        item.span.left -= 1
-        if error is None:
-            self._ends[item.topic, item.partition] = sent.offset + 1
-            if item.future is not None and not item.future.done():
-                item.future.set_result(Ack(sent.offset, sent.timestamp))
-        elif item.future is not None:
-            if not item.future.done():
-                item.future.set_exception(Unavailable(f"the broker did not take the record: {error!r}"))
-        elif self._failure is None:
-            self._failure = error
-            self._fail(error)
-        while len(self._spans) > 1 and not self._spans[0].left:
-            done = self._spans.popleft().done
-            if done is not None and not done.done():
-                done.set_result(None)
+class _Logger:
+    """What librdkafka has to say goes to our log."""
+
+    def log(self, level: int, text: str, *arguments: object) -> None:
+        """Log one line."""
+        log.warning("kafka.client", message=text % arguments if arguments else text)

@@ -1,28 +1,62 @@
-"""The log that a node stands on: what has to be there before Faust starts, and what is closed after it."""
+"""The log that a node stands on, and who else stands on it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from streams.embedded.log import EmbeddedLog
-from streams.log import Floor, RecordReader
+from streams.log import Apply, Log, LogUser, RecordReader, StretchReader
+from streams.ownership import Assignment
+from topics.catalog import TopicPartition
 
 
-class LogBackend(Protocol):
+class Membership(Protocol):
+    """The nodes that share the partitions of a log."""
+
+    async def start(
+        self,
+        assigned: Callable[[Assignment], None],
+        lost: Callable[[str], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        """Join; `assigned` is called with each assignment, and `lost`, with a reason, when this node owns nothing more.
+
+        Raises:
+            ServiceError: the log does not let this node in.
+        """
+        ...
+
+    def valid(self) -> bool:
+        """Return whether nobody else can own what was assigned last: no append may begin otherwise."""
+        ...
+
+    def waiting(self) -> str | None:
+        """Return what an assignment waits for, None when there is one."""
+        ...
+
+    async def stop(self) -> None:
+        """Leave."""
+        ...
+
+
+class ChangelogFollower(Protocol):
+    """Keeps up with partitions of the changelog."""
+
+    def follow(self, starts: Mapping[TopicPartition, int], apply: Apply) -> None:
+        """Hand what comes to `apply`, in a thread, each partition from its offset; in place of what was followed."""
+        ...
+
+
+class LogBackend(Log, Protocol):
     """The embedded log or Kafka; `EmbeddedBackend` and `KafkaBackend` implement it."""
 
     @property
-    def broker(self) -> str:
-        """The URL that Faust connects to."""
+    def follower(self) -> ChangelogFollower | None:
+        """Keeps up with the changelogs of other nodes' partitions, None for a log of one process."""
         ...
 
     @property
-    def embedded_log(self) -> EmbeddedLog | None:
-        """The embedded log, None on Kafka."""
-        ...
-
-    @property
-    def chunk_reader(self) -> RecordReader:
+    def chunk_reader(self) -> StretchReader:
         """Reads chunks of sessions again that are no longer in memory."""
         ...
 
@@ -31,12 +65,20 @@ class LogBackend(Protocol):
         """Reads the parts of jobs."""
         ...
 
-    async def prepare(self, floor: Floor) -> None:
-        """Make or verify the topics.
+    async def start(self, user: LogUser) -> None:
+        """Make or verify the topics, and tell `user` what happens.
 
         Raises:
             ServiceError: the broker does not answer, or its topics do not fit.
         """
+        ...
+
+    def note_end(self, tp: TopicPartition, end: int) -> None:
+        """Take where the changelog of an owned partition ends, to see what others have put there."""
+        ...
+
+    def drop(self, reason: str) -> None:
+        """Forget what is not durable: this node may own nothing any more, and whoever waits for it gets Unavailable."""
         ...
 
     def now_ms(self) -> int:
@@ -44,5 +86,5 @@ class LogBackend(Protocol):
         ...
 
     async def close(self) -> None:
-        """Give back what `prepare` and the readers hold."""
+        """Give back what `start` and the readers hold."""
         ...

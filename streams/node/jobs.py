@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from streams.folding.agent import Changes
 from streams.folding.followers import Followers
@@ -14,16 +14,16 @@ from streams.jobs.service_runner import Runner
 from streams.jobs.source import PartSource
 from streams.jobs.store import JobStore
 from streams.log import RecordReader
-from streams.node.agents import FoldingAgents
 from streams.node.options import NodeOptions
-from streams.node.partitions import OwnedPartitions
+from streams.node.owner import PartitionOwner
+from streams.node.owners import Owners
 from streams.node.sender import RecordSender
 from streams.node.workload import Workload
 from streams.services.service import JobService
 from topics.catalog import JOB_COMMANDS, JOB_RESULTS
 from topics.jobs.options import Service
-from topics.jobs.records import JobResult, Overdue, Started
-from topics.jobs.rules import JobState
+from topics.jobs.records import JobResult, Overdue
+from topics.jobs.rules import JobHead
 from topics.ports.ledger import Ledger
 
 
@@ -35,45 +35,41 @@ class JobWorkload(Workload[JobStore]):
     def __init__(
         self,
         options: NodeOptions,
-        partitions: OwnedPartitions,
+        owners: Owners,
         sender: RecordSender,
         followers: Followers,
-        agents: FoldingAgents,
         reader: RecordReader,
         services: Mapping[Service, JobService],
         ledger: Ledger | None,
     ) -> None:
-        super().__init__(partitions, partitions.jobs, sender, followers)
+        super().__init__(owners, sender, followers)
         self._keep_ms = options.job_keep_ms
         spool = options.directory / "spool"
-        self.runner = Runner(services, self.stores.serving, PartSource(reader), self._emit, spool)
-        self.biller = Biller(self.stores.serving, ledger, self._emit)
-        intake = JobIntake(sender.verdicts, self.references, self._keep_ms, self.announce)
-        results = JobResults(self.references, self.announce)
-        agents.add(JOB_COMMANDS, "job-intake", intake, self.stores.of_partition)
-        agents.add(JOB_RESULTS, "job-results", results, self.stores.of_partition)
+        self.runner = Runner(services, self.serving, PartSource(reader), self._emit, spool)
+        self.biller = Biller(self.serving, ledger, self._emit)
+        self.agents = {
+            JOB_COMMANDS: JobIntake(sender.verdicts, self._keep_ms, self.announce),
+            JOB_RESULTS: JobResults(self.announce),
+        }
 
     def start(self, ended: Callable[[asyncio.Task[None]], None]) -> None:
         """Start the runner and the biller; `ended` is called with each task of theirs that ends."""
         self.runner.start(ended)
         self.biller.start(ended)
 
-    async def survey(self, partition: int) -> None:
-        """Find in the rows what is to be done and billed, and which parts must stay in the log."""
-        store = self.stores.of_partition(partition)
-        for job, head in store.all_heads():
-            if head is None or head.state is JobState.REMOVED:
-                store.tidy(job, head)
-            if head is None:
-                continue
-            if head.needs_audio:
-                for row in store.audio(job, 0, head.parts):
-                    self.references.add(partition, row.offset)
-            if head.unfinished:
-                self.early.work[job] = None
-            if head.unbilled:
-                self.early.unbilled[job] = None
-            await asyncio.sleep(0)
+    def store(self, owner: PartitionOwner) -> JobStore:
+        """Return the jobs of a partition, which may not serve yet."""
+        return owner.jobs
+
+    def take_stock(self, store: JobStore, id: str, head: JobHead, early: Changes) -> None:
+        """Hold the parts that a job still needs, and note what is to be done and billed."""
+        if head.needs_audio:
+            for row in store.audio(id, 0, head.parts):
+                store.references.add(row.offset)
+        if head.unfinished:
+            early.work[id] = None
+        if head.unbilled:
+            early.unbilled[id] = None
 
     def take_work(self, changes: Changes) -> None:
         """Queue jobs for the biller and the runner."""
@@ -83,13 +79,12 @@ class JobWorkload(Workload[JobStore]):
             self.runner.enqueue(job)
 
     def cancel(self, id: str) -> None:
-        """Cancel the runs of a job that was removed."""
+        """Cancel the runs of a job."""
         self.runner.forget(id)
 
-    def cancel_all(self) -> None:
-        """Cancel all runs and bills."""
-        self.runner.forget_all()
-        self.biller.forget_all()
+    def busy(self) -> Iterable[str]:
+        """Return the jobs with services that run, or wait for it."""
+        return self.runner.jobs()
 
     async def expire(self, id: str, due: int) -> None:
         """Append the command that removes a job whose time is over."""
@@ -101,4 +96,4 @@ class JobWorkload(Workload[JobStore]):
         await self.biller.stop()
 
     async def _emit(self, job: str, result: JobResult) -> None:
-        await self.sender.emit(JOB_RESULTS, job, result, first=isinstance(result, Started))
+        await self.sender.append(JOB_RESULTS, job, result, bounded=False)

@@ -12,13 +12,13 @@ class NodeOptions(msgspec.Struct, frozen=True):
 
     directory: Path
     partitions: int
-    record_limit: int
     idle_seconds: float = 3600.0
-    queue_bytes: int = 64 * 1024 * 1024
     workers: int = 1
     #: Where other nodes reach this one.
     url: str = "http://127.0.0.1:8000"
     #: Seconds between looks at the expiry index.
     sweep_seconds: float = 30.0
+    #: Bytes of parts of recordings that may wait for the log.
+    part_bytes: int = 32 * 1024 * 1024
     #: A job is removed so many milliseconds after its acceptance.
     job_keep_ms: int = 30 * 24 * 3600 * 1000

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from streams.folding.followers import Follower, Followers
 from streams.models.loaded_models import LoadedModels
-from streams.node.partitions import OwnedPartitions
+from streams.node.owners import Owners
 from streams.node.sender import RecordSender
 from topics.catalog import COMMANDS, JOB_COMMANDS
 from topics.folding import Verdict
@@ -21,10 +21,8 @@ from topics.sessions.rows import BLOCK_WINDOWS
 class _Port:
     """What the ports of sessions and jobs have in common."""
 
-    def __init__(
-        self, partitions: OwnedPartitions, sender: RecordSender, followers: Followers, models: LoadedModels
-    ) -> None:
-        self._partitions = partitions
+    def __init__(self, owners: Owners, sender: RecordSender, followers: Followers, models: LoadedModels) -> None:
+        self._owners = owners
         self._sender = sender
         self._followers = followers
         self._models = models
@@ -35,11 +33,11 @@ class _Port:
         Raises:
             Unavailable: it serves none.
         """
-        return self._partitions.new_id()
+        return self._owners.new_id()
 
     def owner(self, id: str) -> str | None:
         """Return the URL of the node that owns an id; None for this one, and while no owner is known."""
-        return self._partitions.owner_url(id)
+        return self._owners.url(id)
 
     def follow(self, id: str) -> Follower:
         """Register a reader that wants to wait for changes."""
@@ -59,7 +57,6 @@ class SessionsPort(_Port):
         Raises:
             Unavailable: queues are full, the log does not take the record, no owner, or no verdict in time.
         """
-        self._partitions.serving_partition(session)
         return await self._sender.submit(COMMANDS, session, command)
 
     def view(self, session: str) -> SessionView | None:
@@ -68,7 +65,7 @@ class SessionsPort(_Port):
         Raises:
             Unavailable: its partition has no ready owner here.
         """
-        store = self._partitions.sessions.serving(session)
+        store = self._owners.serving(session).sessions
         head = store.head(session)
         opened = None if head is None else store.opened(session)
         return None if head is None or opened is None else SessionView(opened, head)
@@ -79,7 +76,7 @@ class SessionsPort(_Port):
         Raises:
             Unavailable: its partition has no ready owner here.
         """
-        store = self._partitions.sessions.serving(session)
+        store = self._owners.serving(session).sessions
         start = first // BLOCK_WINDOWS
         pieces: list[Windows] = []
         position = start * BLOCK_WINDOWS
@@ -110,8 +107,7 @@ class JobsPort(_Port):
         Raises:
             Unavailable: queues are full, the log does not take it in time, or no owner.
         """
-        self._partitions.serving_partition(job)
-        await self._sender.send(JOB_COMMANDS, job, part)
+        await self._sender.upload(JOB_COMMANDS, job, part)
 
     async def submit(self, job: str, command: JobCommand) -> Verdict:
         """Append the command to the log and return the verdict of the fold.
@@ -119,7 +115,6 @@ class JobsPort(_Port):
         Raises:
             Unavailable: queues are full, the log does not take the record, no owner, or no verdict in time.
         """
-        self._partitions.serving_partition(job)
         return await self._sender.submit(JOB_COMMANDS, job, command)
 
     def view(self, job: str) -> JobView | None:
@@ -128,7 +123,7 @@ class JobsPort(_Port):
         Raises:
             Unavailable: its partition has no ready owner here.
         """
-        store = self._partitions.jobs.serving(job)
+        store = self._owners.serving(job).jobs
         head = store.head(job)
         accepted = store.accepted(job) if head is not None and head.visible else None
         return None if head is None or accepted is None else JobView(accepted, head)
@@ -139,4 +134,4 @@ class JobsPort(_Port):
         Raises:
             Unavailable: its partition has no ready owner here.
         """
-        return self._partitions.jobs.serving(job).portion(job, service, number)
+        return self._owners.serving(job).jobs.portion(job, service, number)

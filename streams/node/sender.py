@@ -7,83 +7,104 @@ from typing import Any, Final
 
 from streams.folding.awaited_verdicts import Verdicts
 from streams.log import Ack, LogWriter
+from streams.node.owner import PartitionOwner
+from streams.node.owners import Owners
 from topics import record_codec
 from topics.errors import Unavailable
 from topics.folding import Verdict
-from topics.jobs.records import JobCommand
-from topics.keys import partition_of
+from topics.jobs.records import JobCommand, Part
 from topics.records import Record
 from topics.sessions.records import SessionCommand
 
 VERDICT_SECONDS: Final = 4.5
+NOT_IN_TIME: Final = "the log did not take the record in time; it may still do"
 
 
 class RecordSender:
-    """Appends records of sessions and jobs, each to the partition of its id."""
+    """Appends records of sessions and jobs, each to the partition of its id, which this node must own."""
 
-    def __init__(self, application: Any, partitions: int, ordered: bool) -> None:
+    def __init__(self, writer: LogWriter, owners: Owners, part_bytes: int) -> None:
+        """Append to `writer`; of the parts of recordings at most `part_bytes` wait for the log, or one part."""
         self.verdicts = Verdicts()
-        self._application = application
-        self._partitions = partitions
-        #: The log keeps the order of records across topics and partitions through a crash.
-        self._ordered = ordered
-
-    @property
-    def writer(self) -> LogWriter:
-        """What writes the log."""
-        writer: LogWriter = self._application.producer.writer
-        return writer
+        self.writer = writer
+        self._owners = owners
+        self._part_limit = part_bytes
+        self._part_bytes = 0
+        self._parts_done = asyncio.Event()
 
     def append(self, topic: str, id: str, record: Record, *, bounded: bool) -> asyncio.Future[Ack]:
         """Enqueue a record at once; the future resolves when it is durable, and raises Unavailable when it cannot be.
 
         Raises:
-            Unavailable: the queue is full (only when `bounded`).
+            NotOwned: the partition is another node's.
+            Unavailable: the partition does not serve, or the queue is full (only when `bounded`).
         """
-        partition = partition_of(id, self._partitions)
-        return self.writer.append(topic, partition, id.encode(), record_codec.encode(record), bounded=bounded)
+        return self._append(self._owners.serving(id), topic, id, record, bounded)
 
-    async def emit(self, topic: str, id: str, result: Record, *, first: bool) -> None:
-        """Append a result; returns once it is durable. `first`: nothing may have been emitted for the id before.
+    def _append(self, owner: PartitionOwner, topic: str, id: str, record: Record, bounded: bool) -> asyncio.Future[Ack]:
+        owner.touch(id)
+        return self.writer.append(topic, owner.number, id.encode(), record_codec.encode(record), bounded=bounded)
+
+    async def upload(self, topic: str, id: str, part: Part) -> None:
+        """Append a part of a recording; returns once it is durable.
+
+        Parts wait for each other here, and not in the queue of the log, so that live audio always finds room in it.
 
         Raises:
-            Unavailable: the log does not take it.
+            Unavailable: no owner, queues are full, or the log does not take it in time.
         """
-        if first and not self._ordered:
-            # Nothing of a session or job may be in the results before it is in the changelog, or a table that is
-            # rebuilt after a crash would drop results as those of a deleted one.
-            await self.writer.flush()
-        await self.append(topic, id, result, bounded=False)
+        loop, size = asyncio.get_running_loop(), len(part.data)
+        deadline = loop.time() + VERDICT_SECONDS
+        await self._owners.ready(id, VERDICT_SECONDS)
+        await self._room_for(size, deadline)
+        appended = self.append(topic, id, part, bounded=True)
+        self._part_bytes += size
 
-    async def send(self, topic: str, id: str, record: Record) -> None:
-        """Append a record of a client; returns once it is durable.
+        def release(done: asyncio.Future[Ack]) -> None:
+            done.exception()  # Somebody may have stopped waiting for it.
+            self._part_bytes -= size
+            self._parts_done.set()
 
-        Raises:
-            Unavailable: queues are full, or the log does not take it in time.
-        """
-        appended = self.append(topic, id, record, bounded=True)
-        late = asyncio.get_running_loop().call_later(VERDICT_SECONDS, _give_up, appended)
-        try:
-            await appended
-        finally:
-            late.cancel()
+        # A part that nobody waits for any more is still in the queue of the log.
+        appended.add_done_callback(release)
+        await asyncio.wait({appended}, timeout=deadline - loop.time())
+        if not appended.done():
+            raise Unavailable(NOT_IN_TIME)
+        appended.result()
+
+    async def _room_for(self, size: int, deadline: float) -> None:
+        while self._part_bytes and self._part_bytes + size > self._part_limit:
+            self._parts_done.clear()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._parts_done.wait()
+            except TimeoutError:
+                raise Unavailable("too many recordings are being uploaded") from None
 
     async def submit(self, topic: str, id: str, command: SessionCommand | JobCommand) -> Verdict:
-        """Append a command and return the verdict of its fold.
+        """Append a command and return the verdict of its fold; wait for a partition that is being taken over.
 
         Raises:
-            Unavailable: queues are full, the log does not take the record, or no verdict in time.
+            Unavailable: no owner, queues are full, the log does not take the record, or no verdict in time.
         """
+        # Not asyncio.timeout, which costs more than the rest of this method.
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + VERDICT_SECONDS
+        try:
+            owner = self._owners.serving(id)
+        except Unavailable:
+            owner = await self._owners.ready(id, VERDICT_SECONDS)
         verdict = self.verdicts.expect(command.command)
         try:
-            appended = self.append(topic, id, command, bounded=True)
+            appended = self._append(owner, topic, id, command, bounded=True)
             appended.add_done_callback(lambda done: _pass_on_failure(done, verdict))
-            # Not asyncio.timeout, which costs more than the rest of this method.
-            late = asyncio.get_running_loop().call_later(VERDICT_SECONDS, _give_up, verdict)
+            owner.awaited.add(verdict)
+            late = loop.call_at(deadline, _give_up, verdict)
             try:
                 return await verdict
             finally:
                 late.cancel()
+                owner.awaited.discard(verdict)
         finally:
             self.verdicts.forget(command.command)
 
@@ -96,4 +117,4 @@ def _pass_on_failure(appended: asyncio.Future[Ack], verdict: asyncio.Future[Verd
 
 def _give_up(future: asyncio.Future[Any]) -> None:
     if not future.done():
-        future.set_exception(Unavailable("the log did not take the record in time"))
+        future.set_exception(Unavailable(NOT_IN_TIME))

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from streams.folding.agent import Changes
 from streams.folding.followers import Followers
-from streams.log import RecordReader
+from streams.log import StretchReader
 from streams.models.loaded_models import LoadedModels
-from streams.node.agents import FoldingAgents
 from streams.node.options import NodeOptions
-from streams.node.partitions import OwnedPartitions
+from streams.node.owner import PartitionOwner
+from streams.node.owners import Owners
 from streams.node.sender import RecordSender
 from streams.node.workload import Workload
 from streams.sessions.analyser import Analyser
@@ -21,9 +21,11 @@ from streams.sessions.intake import SessionIntake
 from streams.sessions.results import SessionResults
 from streams.sessions.store import SessionStore
 from topics.catalog import COMMANDS, RESULTS
-from topics.sessions.records import Expired, Failed, SessionResult
+from topics.sessions.records import Expired, SessionResult
+from topics.sessions.rules import SessionHead
 
-AUDIO_CACHE_BYTES: Final = 64 * 1024 * 1024
+#: Eight chunks of half a second of 2,000 microphones.
+AUDIO_CACHE_BYTES: Final = 256 * 1024 * 1024
 
 
 class SessionWorkload(Workload[SessionStore]):
@@ -34,45 +36,53 @@ class SessionWorkload(Workload[SessionStore]):
     def __init__(
         self,
         options: NodeOptions,
-        partitions: OwnedPartitions,
+        owners: Owners,
         sender: RecordSender,
         followers: Followers,
-        agents: FoldingAgents,
         models: LoadedModels,
-        reader: RecordReader,
+        reader: StretchReader,
     ) -> None:
-        super().__init__(partitions, partitions.sessions, sender, followers)
+        super().__init__(owners, sender, followers)
         self._idle_ms = int(options.idle_seconds * 1000)
-        cache = AudioCache(AUDIO_CACHE_BYTES)
-        intake = SessionIntake(sender.verdicts, self.references, self._idle_ms, self.announce, cache)
-        self.results = SessionResults(self.references, self.announce, models.tags)
+        self.cache = AudioCache(AUDIO_CACHE_BYTES)
+        self.results = SessionResults(self.announce, models.tags)
+        self.agents = {
+            COMMANDS: SessionIntake(sender.verdicts, self._idle_ms, self.announce, self.cache),
+            RESULTS: self.results,
+        }
         self.analyser = Analyser(
             models,
-            AudioSource(cache, reader),
-            self.stores.serving,
+            AudioSource(self.cache, reader, self._needed),
+            self.serving,
             self._emit,
             options.workers,
             options.directory,
         )
-        agents.add(COMMANDS, "intake", intake, self.stores.of_partition)
-        agents.add(RESULTS, "results", self.results, self.stores.of_partition)
 
     def start(self, ended: Callable[[asyncio.Task[None]], None]) -> None:
         """Start the lanes of the analyser; `ended` is called with each that ends."""
         self.analyser.start(ended)
 
-    async def survey(self, partition: int) -> None:
-        """Find in the rows what is still to be analysed, and which audio must stay in the log."""
-        store = self.stores.of_partition(partition)
-        for session, head in store.all_heads():
-            if head is None:
-                store.tidy(session, None)
-                continue
-            for row in store.audio(session, head.cursor.keep, head.next):
-                self.references.add(partition, row.offset)
-            if head.analysable:
-                self.early.work[session] = None
-            await asyncio.sleep(0)
+    def _needed(self, partition: int, offset: int) -> bool:
+        owner = self.owners.here.get(partition)
+        return owner is not None and owner.sessions.references.held(offset)
+
+    def lose(self, numbers: Collection[int]) -> None:
+        """Partitions went away: cancel their work, and forget their audio."""
+        super().lose(numbers)
+        self.cache.forget(set(numbers))
+
+    def store(self, owner: PartitionOwner) -> SessionStore:
+        """Return the sessions of a partition, which may not serve yet."""
+        return owner.sessions
+
+    def take_stock(self, store: SessionStore, id: str, head: SessionHead, early: Changes) -> None:
+        """Hold the audio that a session still needs, and note whether there is something to analyse."""
+        if head.audio:
+            for row in store.audio(id, head.cursor.keep, head.next):
+                store.references.add(row.offset)
+        if head.analysable:
+            early.work[id] = None
 
     def take_work(self, changes: Changes) -> None:
         """Queue sessions for the analyser."""
@@ -83,9 +93,9 @@ class SessionWorkload(Workload[SessionStore]):
         """Cancel the analysis of a session that was deleted."""
         self.analyser.forget(id)
 
-    def cancel_all(self) -> None:
-        """Cancel all analysis."""
-        self.analyser.forget_all()
+    def busy(self) -> Iterable[str]:
+        """Return the sessions that were analysed lately, or wait for it."""
+        return self.analyser.sessions()
 
     async def expire(self, id: str, due: int) -> None:
         """Append the command that deletes an idle session."""
@@ -96,5 +106,4 @@ class SessionWorkload(Workload[SessionStore]):
         await self.analyser.stop()
 
     async def _emit(self, session: str, result: SessionResult) -> None:
-        first = isinstance(result, Failed) or result.first == 0
-        await self.sender.emit(RESULTS, session, result, first=first)
+        await self.sender.append(RESULTS, session, result, bounded=False)

@@ -4,51 +4,98 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Generic
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, Final, Generic, TypeVar
 
-from streams.folding.agent import Changes
+import structlog
+
+from streams.folding.agent import Agent, Changes
 from streams.folding.followers import Followers
-from streams.folding.references import References
+from streams.folding.store import HeadStore
 from streams.folding.sweeper import sweep
-from streams.node.partitions import OwnedPartitions, S, Stores
+from streams.node.owner import PartitionOwner
+from streams.node.owners import Owners
 from streams.node.sender import RecordSender
+from topics.errors import RecordError
+
+S = TypeVar("S", bound=HeadStore[Any])
+
+log = structlog.get_logger(__name__)
+
+#: Ids that a survey looks at before others get their turn.
+SURVEYED: Final = 64
 
 
 class Workload(ABC, Generic[S]):
     """What a node does for its sessions, or for its jobs.
 
-    The node calls `start` once; for each assignment of partitions `survey` with every one of them, then `begin`;
-    `lose` when a rebalance takes them away; and `stop` once. Its agents call `announce` after each batch.
+    The node calls `start` once; `survey` and then `begin` for each partition that comes; `lose` for each that goes; and
+    `stop` once. Its agents call `announce` after each batch.
     """
 
     #: The topic of commands.
     commands: str
+    #: What folds each topic.
+    agents: dict[str, Agent[Any]]
 
-    def __init__(
-        self, partitions: OwnedPartitions, stores: Stores[S], sender: RecordSender, followers: Followers
-    ) -> None:
-        self.partitions = partitions
-        self.stores = stores
+    def __init__(self, owners: Owners, sender: RecordSender, followers: Followers) -> None:
+        self.owners = owners
         self.sender = sender
         self.followers = followers
-        #: Records of the command topic that hold audio which is still needed.
-        self.references = References()
-        #: What is to be done once the partitions serve.
-        self.early = Changes()
+        self._tidying: dict[str, None] = {}
+        self._tidier: asyncio.Task[None] | None = None
 
     @abstractmethod
     def start(self, ended: Callable[[asyncio.Task[None]], None]) -> None:
         """Start the tasks that work; `ended` is called with each that ends."""
 
     @abstractmethod
-    async def survey(self, partition: int) -> None:
-        """Find in the rows of a partition what is to be done (`early`), and which audio must stay in the log."""
+    def store(self, owner: PartitionOwner) -> S:
+        """Return the store of a partition, which may not serve yet."""
 
-    def begin(self) -> int:
-        """The partitions serve: begin what is to be done; return how many sessions or jobs have work."""
-        early, self.early = self.early, Changes()
-        self.take_work(early)
+    def serving(self, id: str) -> S:
+        """Return the store that serves an id.
+
+        Raises:
+            NotOwned: its partition is another node's.
+            Unavailable: it has no ready owner here.
+        """
+        return self.store(self.owners.serving(id))
+
+    def all_serving(self) -> list[S]:
+        """Return the stores of all partitions that serve."""
+        return [self.store(owner) for owner in self.owners.all_serving()]
+
+    async def survey(self, owner: PartitionOwner) -> None:
+        """Find in the rows what is to be done, and which audio must stay in the log: costs what is not settled."""
+        store = self.store(owner)
+        if not store.indexed:
+            await self._index(store)
+        early = owner.early.setdefault(self.commands, Changes())
+        for count, id in enumerate(list(store.unsettled_ids())):
+            try:
+                if (head := store.head(id)) is None or not head.unsettled:
+                    early.leftovers[id] = None
+                else:
+                    self.take_stock(store, id, head, early)
+            except RecordError as error:
+                log.warning("row.unreadable", id=id[:8], partition=owner.number, cause=str(error))
+            if count % SURVEYED == 0:
+                await asyncio.sleep(0)
+
+    async def _index(self, store: S) -> None:
+        for count, _ in enumerate(store.build_index()):
+            if count % SURVEYED == 0:
+                await asyncio.sleep(0)
+
+    @abstractmethod
+    def take_stock(self, store: S, id: str, head: Any, early: Changes) -> None:
+        """Hold the audio that an id still needs, and note in `early` what is to be done for it."""
+
+    def begin(self, owner: PartitionOwner) -> int:
+        """A partition serves: begin what is to be done; return how many sessions or jobs have work."""
+        early = owner.early.pop(self.commands, Changes())
+        self._take(early)
         return len(early.work)
 
     def announce(self, changes: Changes) -> None:
@@ -56,11 +103,33 @@ class Workload(ABC, Generic[S]):
         for id in changes.gone:
             self.cancel(id)
         self.followers.notify(changes.changed)
-        if self.partitions.ready:
-            self.take_work(changes)
+        # A batch is of one partition.
+        owner = self.owners.here.get(self.owners.number(next(iter(changes.changed))))
+        if owner is None:
+            return
+        if owner.serving:
+            self._take(changes)
         else:
-            self.early.work.update(changes.work)
-            self.early.unbilled.update(changes.unbilled)
+            early = owner.early.setdefault(self.commands, Changes())
+            early.work.update(changes.work)
+            early.unbilled.update(changes.unbilled)
+            early.leftovers.update(changes.leftovers)
+
+    def _take(self, changes: Changes) -> None:
+        self.take_work(changes)
+        if changes.leftovers:
+            self._tidying.update(changes.leftovers)
+            if self._tidier is None or self._tidier.done():
+                self._tidier = asyncio.create_task(self._tidy(), name="tidier")
+
+    async def _tidy(self) -> None:
+        """Delete what erasures have left, some rows at a time."""
+        while self._tidying:
+            id = next(iter(self._tidying))
+            owner = self.owners.here.get(self.owners.number(id))
+            if owner is None or not owner.serving or self.store(owner).tidy(id):
+                del self._tidying[id]
+            await asyncio.sleep(0)
 
     @abstractmethod
     def take_work(self, changes: Changes) -> None:
@@ -68,21 +137,21 @@ class Workload(ABC, Generic[S]):
 
     @abstractmethod
     def cancel(self, id: str) -> None:
-        """Cancel the work on a session or job that is gone."""
+        """Cancel the work on a session or job that is gone, or whose partition is."""
 
     @abstractmethod
-    def cancel_all(self) -> None:
-        """Cancel all work; what is not done is found again in the rows."""
+    def busy(self) -> Iterable[str]:
+        """Return the sessions or jobs that something is known of beside the rows."""
 
-    def lose(self) -> None:
-        """The partitions are being taken away: cancel all work, and forget what is known of it."""
-        self.early = Changes()
-        self.references.clear()
-        self.cancel_all()
+    def lose(self, numbers: Collection[int]) -> None:
+        """Partitions went away: cancel their work, which their next owners find in the rows."""
+        lost = set(numbers)
+        for id in [id for id in self.busy() if self.owners.number(id) in lost]:
+            self.cancel(id)
 
     async def sweep(self, now_ms: int) -> None:
         """Append the commands that end what is due at `now_ms`, in log time."""
-        await sweep(self.stores.all_serving(), now_ms, self.expire)
+        await sweep(self.all_serving, now_ms, self.expire)
 
     @abstractmethod
     async def expire(self, id: str, due: int) -> None:

@@ -12,7 +12,6 @@ import tempfile
 import time
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from pathlib import Path
 from typing import BinaryIO, Final, TypeVar, cast
@@ -26,8 +25,9 @@ from streams.models.protocol import SoundEngine
 from streams.sessions.audio import AudioSource
 from streams.sessions.progress import FileProgress, Progress, Scores, StreamProgress, WindowProgress
 from streams.sessions.store import SessionStore
+from streams.sessions.threads import LoopThreads
 from topics import media
-from topics.errors import AudioError, EarshotError, EngineError, Unavailable
+from topics.errors import AudioError, EarshotError, EngineError, NotOwned, Unavailable
 from topics.geometry import Geometry
 from topics.rows import AudioRow
 from topics.sessions.records import Failed, Opened, Scored, SessionResult
@@ -46,7 +46,7 @@ ATTEMPTS: Final = 3
 
 #: Append a result of a session to the result topic; returns once it is durable.
 Emit = Callable[[str, SessionResult], Awaitable[None]]
-#: The store that holds a session now; raises Unavailable when its partition is elsewhere.
+#: The store that holds a session now; raises NotOwned when its partition is elsewhere, Unavailable while it is unready.
 StoreOf = Callable[[str], SessionStore]
 
 
@@ -60,6 +60,8 @@ class ActiveSession(msgspec.Struct):
     #: The `keep` of the last result that was emitted: chunk rows below it are dropped already.
     dropped: int = 0
     ended: bool = False
+    #: Attempts in a row that failed, and those of them that count against the session: not for want of the service.
+    retries: int = 0
     failures: int = 0
 
 
@@ -74,7 +76,7 @@ class Analyser:
         self.store_of = store_of
         self.emit = emit
         self.spool = spool
-        self.pool = ThreadPoolExecutor(workers, thread_name_prefix="inference")
+        self._threads = LoopThreads(workers, "inference")
         # More than threads: most of a step's time is spent waiting for the log.
         self.lanes = 8 * workers
         self._active: OrderedDict[str, ActiveSession] = OrderedDict()
@@ -88,6 +90,7 @@ class Analyser:
 
     def start(self, ended: Callable[[asyncio.Task[None]], None]) -> None:
         """Start the lanes; each takes one session's step at a time. `ended` is called with each that ends."""
+        self._threads.start()
         self._tasks = [asyncio.create_task(self._lane(), name=f"analyser-{lane}") for lane in range(self.lanes)]
         for task in self._tasks:
             task.add_done_callback(ended)
@@ -97,7 +100,7 @@ class Analyser:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self.pool.shutdown(wait=True, cancel_futures=True)
+        self._threads.stop()
         for session in list(self._active):
             self.forget(session)
 
@@ -114,10 +117,9 @@ class Analyser:
         if active is not None:
             _close(active)
 
-    def forget_all(self) -> None:
-        """The partitions went away: what is known in memory may be behind when they come back."""
-        for session in [*self._active, *self._waiting]:
-            self.forget(session)
+    def sessions(self) -> list[str]:
+        """Return the sessions that something is held of in memory."""
+        return [*self._active, *self._waiting]
 
     def lag(self) -> float:
         """Return for how many seconds the oldest unanalysed chunk has been waiting."""
@@ -158,7 +160,11 @@ class Analyser:
         pause: float | None
         try:
             pause = 0.0 if await self._step(active) else None
-            active.failures = 0
+            active.retries = active.failures = 0
+        except NotOwned:
+            # Its new owner finds the work in the rows, and so does this node when the partition comes back.
+            self._active.pop(session, None)
+            pause = None
         except Exception as error:
             pause = await self._failed(active, error)
         if self._active.get(session) is not active:
@@ -168,8 +174,8 @@ class Analyser:
 
     async def _failed(self, active: ActiveSession, error: Exception) -> float | None:
         """The audio's own faults end the session; faults of the service are tried again."""
-        active.failures += 1
         passing = isinstance(error, (Unavailable, OSError))
+        active.failures += not passing
         if not isinstance(error, AudioError) and (passing or active.failures < ATTEMPTS):
             return self._later(active, error)
         if not isinstance(error, EarshotError):
@@ -184,9 +190,10 @@ class Analyser:
         return None
 
     def _later(self, active: ActiveSession, error: Exception) -> float:
-        log.warning("analysis.retry", session=active.id[:8], error=repr(error), attempt=active.failures)
+        active.retries += 1
+        log.warning("analysis.retry", session=active.id[:8], error=repr(error), attempt=active.retries)
         _close(active)
-        return retry.pause(active.failures)
+        return retry.pause(active.retries)
 
     def _activate(self, session: str) -> ActiveSession:
         active = self._active.get(session)
@@ -222,7 +229,7 @@ class Analyser:
         last = None if opened.model else store.block(session, max(0, head.windows - 1) // BLOCK_WINDOWS)
         model = opened.model or (self.models.current.manifest.model_id if last is None else last.model)
         try:
-            return await self._in_thread(self.models.engine, model)
+            return await self._threads.run(self.models.engine, model)
         except EngineError as error:
             raise Unavailable(f"the session waits for its model: {error}") from error
 
@@ -237,11 +244,11 @@ class Analyser:
         progress = cast(Progress, active.progress)
         chunks = await self._fetch(store, active.id, head, progress.taken)
         if chunks:
-            scores = await self._in_thread(progress.take, chunks)
+            scores = await self._threads.run(progress.take, chunks)
             await self._emit(active, engine, scores)
             return progress.taken < head.next or head.state is SessionState.READONLY
         if head.state is SessionState.READONLY and progress.taken >= head.next:
-            scores = await self._in_thread(progress.finish)
+            scores = await self._threads.run(progress.finish)
             await self._emit(active, engine, scores, final=True)
         return False
 
@@ -273,7 +280,7 @@ class Analyser:
         if active.progress is None:
             active.progress = await self._open_file(engine, store, active.id, head, opened)
         progress = cast(FileProgress, active.progress)
-        scores = await self._in_thread(progress.step, len(engine.manifest.tags))
+        scores = await self._threads.run(progress.step, len(engine.manifest.tags))
         if scores.packed or progress.ended:
             await self._emit(active, engine, scores, final=progress.ended)
         return not progress.ended
@@ -287,7 +294,7 @@ class Analyser:
         try:
             await self._fill(spool, store, session, head)
             geometry, declared = Geometry(opened.window_ms, opened.hop_ms), media.parse(opened.content_type)
-            return await self._in_thread(FileProgress, engine, geometry, declared, head, spool)
+            return await self._threads.run(FileProgress, engine, geometry, declared, head, spool)
         except BaseException:
             spool.close()
             raise
@@ -317,9 +324,6 @@ class Analyser:
         if final:
             _close(active)
             active.ended = True
-
-    async def _in_thread(self, work: Callable[..., T], *arguments: object) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self.pool, work, *arguments)
 
 
 def _within(data: bytes, head: SessionHead) -> bytes:

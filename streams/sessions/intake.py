@@ -6,7 +6,6 @@ from streams.folding.agent import Announce
 from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.draft import Draft
 from streams.folding.intake import Intake
-from streams.folding.references import References
 from streams.sessions.audio import AudioCache
 from topics import keys, record_codec, rows
 from topics.folding import Arrival
@@ -21,10 +20,8 @@ class SessionIntake(Intake[SessionHead, SessionCommand]):
     decode = staticmethod(record_codec.decode_command)
     step = staticmethod(rules.fold_command)
 
-    def __init__(
-        self, verdicts: Verdicts, references: References, lifetime_ms: int, announce: Announce, cache: AudioCache
-    ) -> None:
-        super().__init__(verdicts, references, lifetime_ms, announce)
+    def __init__(self, verdicts: Verdicts, lifetime_ms: int, announce: Announce, cache: AudioCache) -> None:
+        super().__init__(verdicts, lifetime_ms, announce)
         self.cache = cache
 
     def keep_audio(self, draft: Draft[SessionHead], id: str, number: int, data: bytes, arrival: Arrival) -> None:
@@ -46,7 +43,7 @@ class SessionIntake(Intake[SessionHead, SessionCommand]):
                         if (value := draft.get(key)) is not None:
                             draft.put(key, value)
 
-    def release(self, partition: int, offset: int) -> None:
+    def release(self, draft: Draft[SessionHead], offset: int) -> None:
         """Hold the audio at an offset no longer, neither in the log nor in memory."""
-        super().release(partition, offset)
-        self.cache.drop(partition, offset)
+        super().release(draft, offset)
+        self.cache.drop(draft.store.partition.number, offset)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from streams.folding.agent import Agent, Announce
 from streams.folding.draft import Draft
 from streams.folding.record import LogRecord, id_of
-from streams.folding.references import References
 from topics import keys, record_codec, rows
 from topics.errors import RecordError
 from topics.folding import Effect
@@ -22,8 +21,8 @@ TagsOf = Callable[[str], Sequence[str]]
 class SessionResults(Agent[SessionHead]):
     """Folds the records of the session result topic."""
 
-    def __init__(self, references: References, announce: Announce, tags_of: TagsOf) -> None:
-        super().__init__(references, announce)
+    def __init__(self, announce: Announce, tags_of: TagsOf) -> None:
+        super().__init__(announce)
         self.tags_of = tags_of
         #: Windows that were folded by this process.
         self.windows = 0
@@ -45,7 +44,7 @@ class SessionResults(Agent[SessionHead]):
             else:
                 self.carry_out(draft, session, effect, head, step.head)
         # Written also when it did not change: what was folded before may not be in the changelog.
-        draft.put_head(session, step.head)
+        draft.put_head(session, step.head, again=step.head == head)
         self.changes.changed[session] = None
 
     def _count(self, result: Scored | Failed) -> tuple[int, int]:

@@ -15,6 +15,7 @@ class SessionStore(HeadStore[SessionHead]):
 
     room = keys.SESSION
     index = keys.SESSION_DUE
+    unsettled = keys.SESSION_OPEN
 
     def __init__(self, partition: PartitionTable) -> None:
         super().__init__(partition)

@@ -54,8 +54,9 @@ OPENED: Final = Opened(
 )
 MODEL: Final = "yamnet@0123abcd-456def"
 
-#: Ends the names of records that were written before sessions named their model: read for ever, written no more.
-BEFORE: Final = "-before-models"
+#: Ends the names of records that were written before sessions named their model, and of rows that were written before
+#: rows had a version: read for ever, written no more.
+BEFORE: Final = ("-before-models", "-before-versions")
 
 ACCEPTED: Final = Accepted(
     "c-7",
@@ -174,17 +175,21 @@ JOB_HEAD: Final = JobHead(
     digest=bytes(range(16)),
 )
 
-ROWS: Final[Mapping[str, msgspec.Struct]] = {
+_ROWS: Final[Mapping[str, msgspec.Struct]] = {
     "head": HEAD,
     "head-new": SessionHead("stream", None, touched=1, command=0),
     "opened": msgspec.structs.replace(OPENED, model=MODEL),
-    "opened-before-models": OPENED,
     "chunk": AudioRow(2**33, 16_384, bytes(range(16))),
     "block": Block("yamnet@0123abcd", b"\x80\x00\xff\x7f"),
     "receipt": Receipt(b"0123456789abcdef", bytes(range(16))),
     "jobhead": JOB_HEAD,
     "jobhead-new": JobHead(JobState.RECEIVING, command=0, touched=1, upload="u-1", parts=1, received=4),
     "accepted": ACCEPTED,
+}
+ROWS: Final[Mapping[str, msgspec.Struct]] = {
+    **_ROWS,
+    **{f"{name}-before-versions": row for name, row in _ROWS.items()},
+    "opened-before-models": OPENED,
 }
 
 #: How a file of each kind is read again.

@@ -5,15 +5,18 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 import pytest
 
 from infra.kafka.launcher import KafkaCluster
 from infra.kafka.node import MAX_BYTES
+from infra.kafka.security import BrokerSecurity
+from streams.kafka.connection import KafkaConnection
 
 IMAGE = "confluentinc/cp-kafka:8.1.0"
 
@@ -23,6 +26,11 @@ class Broker(msgspec.Struct, frozen=True):
 
     bootstrap: str
     cluster: KafkaCluster | None = None
+
+    @property
+    def connection(self) -> KafkaConnection:
+        """How clients reach it."""
+        return KafkaConnection(tuple(self.bootstrap.split(",")))
 
     @property
     def url(self) -> str:
@@ -41,13 +49,18 @@ def kafka_broker() -> Iterator[Broker]:
 
 
 @contextmanager
-def launched_kafka(nodes: int = 1) -> Iterator[KafkaCluster]:
+def launched_kafka(
+    nodes: int = 1,
+    proxies: Sequence[Sequence[int]] = (),
+    settings: Mapping[str, object] = MappingProxyType({}),
+    security: BrokerSecurity | None = None,
+) -> Iterator[KafkaCluster]:
     """Yield a cluster of our launcher, which a test may kill; skip where its programs are not installed."""
     if missing := [name for name in ("java", "mvn") if shutil.which(name) is None]:
         pytest.skip(f"no Kafka: no container engine to use here, and {' and '.join(missing)} not installed")
     with (
         tempfile.TemporaryDirectory(prefix="earshot-kafka-") as directory,
-        KafkaCluster(Path(directory), nodes, port=None) as cluster,
+        KafkaCluster(Path(directory), nodes, None, proxies, settings, security) as cluster,
     ):
         yield cluster
 

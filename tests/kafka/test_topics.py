@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
+import shutil
+import subprocess
 from collections.abc import Iterator
 
 import pytest
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
+from infra.kafka import jars
 from streams.kafka import topics as kafka_topics
+from streams.kafka.connection import KafkaConnection
 from tests.kafka.broker import Broker, kafka_broker
 from topics import catalog
 from topics.errors import ServiceError
@@ -28,7 +34,7 @@ def broker() -> Iterator[Broker]:
 def ensure(broker: Broker, partitions: int, retention_ms: int = DAY_MS, chunk_limit: int = 0) -> None:
     """Make or verify the topics as a starting node does."""
     topics = catalog.topics(retention_ms, chunk_limit)
-    asyncio.run(kafka_topics.ensure([broker.bootstrap], topics, partitions, 1))
+    asyncio.run(kafka_topics.ensure(broker.connection, topics, partitions, 1))
 
 
 def test_topics_that_fit_are_left_alone(broker: Broker) -> None:
@@ -47,11 +53,52 @@ def test_a_shorter_retention_and_smaller_records_are_refused(broker: Broker) -> 
     """Both differences are named."""
     with pytest.raises(kafka_topics.TopicsDiffer) as refused:
         ensure(broker, 4, retention_ms=2 * DAY_MS, chunk_limit=4 * 1024 * 1024)
-    assert f"{catalog.COMMANDS} has retention.ms={DAY_MS}, needed is {2 * DAY_MS}" in str(refused.value)
-    assert f"{catalog.CHANGELOG} has max.message.bytes=" in str(refused.value)
+    (commands,) = [line for line in lines(refused.value) if line.startswith(f"{catalog.COMMANDS} has ")]
+    assert f"retention.ms={DAY_MS}, needed is {2 * DAY_MS} or more" in commands
+    assert any(line.startswith(f"{catalog.CHANGELOG} has max.message.bytes=") for line in lines(refused.value))
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_refusal_end_it(broker: Broker) -> None:
+    """Topics that were made by hand, with the defaults of a broker: pasted, the commands give them what they need."""
+    if shutil.which("java") is None or shutil.which("mvn") is None:
+        pytest.skip("no java or mvn to run Kafka's own tool with")
+    names = {catalog.COMMANDS, catalog.CHANGELOG}
+    asyncio.run(make_by_hand(broker, sorted(names)))
+    with pytest.raises(kafka_topics.TopicsDiffer) as refused:
+        ensure(broker, 4)
+    commands = [line for line in lines(refused.value) if line.startswith("kafka-configs.sh ")]
+    assert {command.split()[command.split().index("--entity-name") + 1] for command in commands} == names
+    for command in commands:
+        run_tool(command)
+    ensure(broker, 4)
+
+
+def lines(refusal: Exception) -> list[str]:
+    return [line.strip() for line in str(refusal).splitlines()]
+
+
+async def make_by_hand(broker: Broker, names: list[str]) -> None:
+    admin = AIOKafkaAdminClient(**broker.connection.aiokafka())
+    await admin.start()
+    try:
+        await admin.delete_topics(names)
+        while set(names) & set(await admin.list_topics()):  # noqa: ASYNC110 (the broker has no event for it)
+            await asyncio.sleep(0.1)
+        await admin.create_topics([NewTopic(name, 4, 1) for name in names])
+    finally:
+        await admin.close()
+
+
+def run_tool(command: str) -> None:
+    """Run a line of `kafka-configs.sh` with the jars of the launcher, which have no scripts."""
+    arguments = shlex.split(command)[1:]
+    subprocess.run(
+        ["java", "-cp", f"{jars.jars()}/*", "kafka.admin.ConfigCommand", *arguments], check=True, timeout=120
+    )
 
 
 def test_a_broker_that_is_not_there_is_named() -> None:
     """One line that says where nobody answered."""
     with pytest.raises(ServiceError, match=r"127\.0\.0\.1:1"):
-        asyncio.run(kafka_topics.ensure(["127.0.0.1:1"], catalog.topics(DAY_MS), 4, 1))
+        asyncio.run(kafka_topics.ensure(KafkaConnection(("127.0.0.1:1",)), catalog.topics(DAY_MS), 4, 1))

@@ -9,7 +9,7 @@ import pytest
 from infra.kafka import jars
 from infra.kafka.jars import LauncherError
 from infra.kafka.launcher import KafkaCluster
-from infra.kafka.node import properties
+from infra.kafka.node import Door, properties
 
 
 @pytest.fixture
@@ -119,3 +119,12 @@ def test_three_nodes_keep_three_copies(nodes: int, copies: int, insync: int) -> 
     assert settings["default.replication.factor"] == settings["offsets.topic.replication.factor"] == str(copies)
     assert settings["min.insync.replicas"] == str(insync)
     assert settings["controller.quorum.voters"].count("@") == nodes
+
+
+def test_a_door_is_listened_at_and_tells_of_a_proxy() -> None:
+    text = properties(1, Path("data"), {1: (9001, 9101)}, [Door(9201, 9301, "DOOR1")], {"log.cleaner.backoff.ms": 500})
+    settings = dict(line.split("=", 1) for line in text.splitlines())
+    assert settings["listeners"].endswith(",DOOR1://127.0.0.1:9201")
+    assert settings["advertised.listeners"].endswith(",DOOR1://127.0.0.1:9301")
+    assert settings["listener.security.protocol.map"].endswith(",DOOR1:PLAINTEXT")
+    assert settings["log.cleaner.backoff.ms"] == "500"

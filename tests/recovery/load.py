@@ -39,10 +39,16 @@ def half_second(seed: int, number: int) -> bytes:
 class Client:
     """Repeats what was not answered, with an Idempotency-Key, as docs/sessions.md tells clients to."""
 
-    def __init__(self, service: ServiceProcess, give_up: float = 90.0) -> None:
+    def __init__(self, service: ServiceProcess, *others: ServiceProcess, give_up: float = 90.0, patience: float = 20.0):
+        """Ask `service`; where it does not answer in `patience` seconds, the next of `others`."""
         self.service = service
         self.give_up = give_up
-        self.http = httpx2.AsyncClient(base_url=service.url, timeout=20)
+        self.http = httpx2.AsyncClient(base_url=service.url, timeout=patience)
+        self._nodes = (service, *others)
+        #: Which of the nodes is asked first.
+        self.first = 0
+        #: How many requests had to be sent again.
+        self.repeats = 0
 
     async def __aenter__(self) -> Client:
         return self
@@ -56,21 +62,23 @@ class Client:
         try:
             async with asyncio.timeout(self.give_up):
                 while True:
+                    url = self._nodes[(self.first + self.repeats) % len(self._nodes)].url
                     try:
-                        answer = await self.http.request(method, path, **more)  # type: ignore[arg-type]
+                        answer = await self.http.request(method, url + path, **more)  # type: ignore[arg-type]
                     except httpx2.TransportError as error:
                         last = error
                     else:
                         if answer.status_code != 503:
                             return answer
                         last = answer.text
+                    self.repeats += 1
                     await asyncio.sleep(0.1)
         except TimeoutError:
             raise AssertionError(f"{path}: not answered, last {last!r}; its log:\n{self.service.tail()}") from None
 
-    async def open(self) -> Stream:
+    async def open(self, kind: str = "stream") -> Stream:
         """Create a session that reports as much as it can."""
-        body = {"type": "stream", "content_type": CONTENT_TYPE, "default_sensitivity": -2}
+        body = {"type": kind, "content_type": CONTENT_TYPE, "default_sensitivity": -2}
         answer = await self.ask("POST", "/audio_sessions/", json=body, headers={"X-Api-Key": self.service.key})
         assert answer.status_code == 200, answer.text
         return Stream(answer.json()["session_id"])
@@ -96,9 +104,13 @@ class Client:
         for _ in range(chunks):
             await self.put(stream, seed)
             await asyncio.sleep(pause.uniform(0, PAUSE_SECONDS))
+        await self.seal(stream)
+        return stream
+
+    async def seal(self, stream: Stream) -> None:
+        """Say that no more chunks come."""
         sealed = await self.ask("PATCH", f"/audio_sessions/{stream.session}", json={"make_readonly": True})
         assert sealed.status_code == 204, sealed.text
-        return stream
 
     async def events(self, session: str, count: int = 7) -> list[dict[str, Any]]:
         """Read every page of a session, from token to token."""

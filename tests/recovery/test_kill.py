@@ -12,24 +12,19 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.conftest import BOTH_LOGS, own_log
 from tests.process import ServiceProcess
 from tests.recovery.load import CONTENT_TYPE, Client, Stream
-from tests.recovery.truth import expected_events
+from tests.recovery.truth import ZEROS, Events, expected_events, faults
 from topics.sessions.records import Opened
 
 SESSIONS = 32
 #: Acknowledged chunks in all; EARSHOT_TEST_CHUNKS asks for any number.
 CHUNKS = int(os.environ.get("EARSHOT_TEST_CHUNKS", "2000"))
 SEED = int(os.environ.get("EARSHOT_TEST_SEED", str(int(time.time()))))
-
-ZEROS = {"lost": 0, "invented": 0, "twice": 0, "out of order": 0, "different": 0}
-
-Events = list[dict[str, Any]]
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -77,20 +72,6 @@ async def _compare(victim: ServiceProcess, streams: list[Stream], truth: list[Ev
     async with Client(victim) as client:
         read = [await client.events(stream.session) for stream in streams]
     return faults(read, truth)
-
-
-def faults(read: list[Events], truth: list[Events]) -> dict[str, int]:
-    """Count what is wrong with the windows of sessions: `different` counts sessions, of whatever fault."""
-    found = dict(ZEROS)
-    for events, expected in zip(read, truth, strict=True):
-        assert expected
-        starts, due = ([event["start_time"] for event in each] for each in (events, expected))
-        found["lost"] += len(set(due) - set(starts))
-        found["invented"] += len(set(starts) - set(due))
-        found["twice"] += len(starts) - len(set(starts))
-        found["out of order"] += starts != sorted(starts)
-        found["different"] += events != expected
-    return found
 
 
 def test_every_fault_is_counted() -> None:

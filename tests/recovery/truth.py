@@ -19,6 +19,9 @@ from topics.geometry import Geometry
 from topics.ports.sessions import Windows
 from topics.sessions.records import Opened
 
+Events = list[dict[str, Any]]
+ZEROS = {"lost": 0, "invented": 0, "twice": 0, "out of order": 0, "different": 0}
+
 
 @cache
 def engine(directory: Path) -> OnnxSoundEngine:
@@ -56,3 +59,17 @@ def expected_events(opened: Opened, chunks: Sequence[bytes], model: Path | None 
     windows = len(packed) // len(names)
     events: list[dict[str, Any]] = orjson.loads(b"[" + renderer.events("", opened, 0, windows) + b"]")
     return events
+
+
+def faults(read: list[Events], truth: list[Events]) -> dict[str, int]:
+    """Count what is wrong with the windows of sessions: `different` counts sessions, of whatever fault."""
+    found = dict(ZEROS)
+    for events, expected in zip(read, truth, strict=True):
+        assert expected
+        starts, due = ([event["start_time"] for event in each] for each in (events, expected))
+        found["lost"] += len(set(due) - set(starts))
+        found["invented"] += len(set(starts) - set(due))
+        found["twice"] += len(starts) - len(set(starts))
+        found["out of order"] += starts != sorted(starts)
+        found["different"] += events != expected
+    return found

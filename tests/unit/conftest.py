@@ -7,8 +7,13 @@ from functools import cache
 
 import httpcore2
 import pytest
+from hypothesis import settings
 from structlog.dev import ConsoleRenderer, plain_traceback
 from typer.utils import get_params_from_function
+
+# No test is judged by a clock: machines are shared.
+settings.register_profile("shared", deadline=None)
+settings.load_profile("shared")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -120,6 +120,11 @@ class JobHead(msgspec.Struct, frozen=True, array_like=True):
         return self.unfinished or self.state is JobState.RECEIVING
 
     @property
+    def unsettled(self) -> bool:
+        """True while its audio is needed, a service has not ended, or something is not billed."""
+        return self.needs_audio or bool(self.unbilled)
+
+    @property
     def visible(self) -> bool:
         """True for a job that can be read."""
         return self.state in (JobState.ACCEPTED, JobState.PROCESSING, JobState.COMPLETED)

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from topics.rows import RowDecoder
 from topics.sessions.records import Opened
 from topics.sessions.rules import SessionHead
 
@@ -20,21 +21,6 @@ class Block(msgspec.Struct, frozen=True, array_like=True):
     scores: bytes
 
 
-_head: Final = msgspec.msgpack.Decoder(SessionHead)
-_opened: Final = msgspec.msgpack.Decoder(Opened)
-_block: Final = msgspec.msgpack.Decoder(Block)
-
-
-def head(value: bytes | None) -> SessionHead | None:
-    """Read a head row, None where there is none."""
-    return None if value is None else _head.decode(value)
-
-
-def opened(value: bytes | None) -> Opened | None:
-    """Read an opening row, None where there is none."""
-    return None if value is None else _opened.decode(value)
-
-
-def block(value: bytes | None) -> Block | None:
-    """Read a block row, None where there is none."""
-    return None if value is None else _block.decode(value)
+head: Final = RowDecoder[SessionHead](SessionHead).decode
+opened: Final = RowDecoder[Opened](Opened).decode
+block: Final = RowDecoder[Block](Block).decode

@@ -71,6 +71,11 @@ class SessionHead(msgspec.Struct, frozen=True, array_like=True):
         return self.in_progress and (self.kind == "stream" or self.state is SessionState.READONLY)
 
     @property
+    def unsettled(self) -> bool:
+        """True while windows may come."""
+        return not self.finished and self.error is None
+
+    @property
     def audio(self) -> range:
         """Numbers of the chunks that a later window may need."""
         return range(self.cursor.keep, self.next)
@@ -239,7 +244,8 @@ def fold_result(head: SessionHead | None, result: SessionResult, windows: int) -
         failed = msgspec.structs.replace(head, state=SessionState.READONLY, error=result.error, finished=True)
         return Step(failed, (Effect.DROP_AUDIO,))
     if head.error is not None:
-        return Step(head)
+        # What came before the failure may be delivered again after it.
+        return Step(head, (Effect.KEEP_RESULT,) if result.first + windows <= head.windows else ())
     if result.first > head.windows:
         raise RecordError(f"windows {result.first}.. arrived, but only {head.windows} are known")
     end = result.first + windows

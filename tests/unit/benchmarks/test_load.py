@@ -79,3 +79,9 @@ thread (8): inference;run (streams/models/sound_engine.py:4) 1
 thread (8): inference;wait (concurrent/futures/thread.py:81) 100"""
     spent = profile.seconds(profile.collapsed(text), {7: 4.0, 8: 5.0, 9: 1.0})
     assert spent == {"JSON and base64": 3.0, "HTTP": 1.0, "model": 5.0, profile.OTHER_THREADS: 1.0}
+
+
+def test_a_stack_of_a_room_that_no_pattern_names_is_its_own() -> None:
+    ((stack, count),) = profile.collapsed('process 3:"python";thread (7): main;fold (streams/owner/x.py:9) 6')
+    assert (stack[0], count) == ("thread (7): main", 6)
+    assert profile.component(stack) == "streams/owner/"

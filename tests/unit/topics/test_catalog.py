@@ -18,11 +18,7 @@ def test_names_are_unique_and_carry_a_version() -> None:
     assert all(name.endswith(".v1") for name in names if name != catalog.CHANGELOG)
 
 
-def test_the_changelog_has_the_name_that_faust_gives_it() -> None:
-    assert f"{catalog.APP}-{catalog.TABLE}-changelog" == catalog.CHANGELOG
-
-
-def test_only_the_changelog_is_compacted_and_it_alone_is_kept_for_ever() -> None:
+def test_what_is_compacted_is_kept_for_ever() -> None:
     for topic in catalog.topics(DAY_MS):
         assert topic.compact == (topic.name == catalog.CHANGELOG)
         assert (topic.retention_ms is None) == topic.compact

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.http.bodies import chunk_body
-from app.sessions.requests import audio_bytes
-from topics.errors import BadRequest, TooLarge
+from app.http.bodies import chunk_body, decode
+from app.sessions.requests import CHUNK, audio_bytes, chunk_audio
+from topics.errors import BadRequest, RequestError, TooLarge
 
 
 @given(
@@ -43,3 +44,43 @@ def test_the_bound_of_a_body_lets_a_full_chunk_in_lines_through(limit: int) -> N
     assert len(audio_bytes(base64.b64encode(bytes(limit)).decode(), limit)) == limit
     with pytest.raises(TooLarge, match=f"{limit + 1} bytes"):
         audio_bytes(base64.b64encode(bytes(limit + 1)).decode(), limit)
+
+
+BODIES = [
+    b'{"data":"QUJD"}',
+    b' {\n"data" :\t"QUJD" } \r\n',
+    b'{"data":"QU\\nJD"}',
+    b'{"data":"QU\\u004aD"}',
+    b'{"data":"QUJD","more":1}',
+    b'{"more":"x","data":"QUJD"}',
+    b'{"data":"QUJD","data":"QUJE"}',
+    b'{"data":"QUJD"',
+    b'{"data":"QUJD"}}',
+    b'{"data":"QUJD"}\x0b',
+    b'\x0b{"data":"QUJD"}',
+    b'{"data":"}',
+    b'{"data":""}',
+    b'{"data":"QUJ"}',
+    b'{"data":"Q"}"}',
+    b'{"data":"QUJD","":"}',
+    b'{"data":1,"x":"QUJD"}',
+    b'{"data":"\xff"}',
+    b"",
+    b'"}',
+]
+
+
+@pytest.mark.parametrize("body", BODIES, ids=repr)
+def test_a_body_is_read_as_its_json_is(body: bytes) -> None:
+    def answer(read: Callable[[], bytes]) -> bytes | str:
+        try:
+            return read()
+        except RequestError as error:
+            return f"{type(error).__name__} {error}"
+
+    assert answer(lambda: chunk_audio(body, 100)) == answer(lambda: audio_bytes(decode(CHUNK, body).data, 100))
+
+
+def test_the_bound_holds_for_whole_bodies() -> None:
+    with pytest.raises(TooLarge, match="101 bytes"):
+        chunk_audio(b'{"data":"%s"}' % base64.b64encode(bytes(101)), 100)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
 
-R = TypeVar("R", bound="tuple[int, int, bytes | None, bytes | None]")
+from streams.log import StoredRecord
 
 
-def compacted(records: Sequence[R]) -> list[R]:
+def compacted(records: Sequence[StoredRecord]) -> list[StoredRecord]:
     """Keep records without a key, and the last of each key."""
     return [
         record
         for index, record in enumerate(records)
-        if record[2] is None or all(later[2] != record[2] for later in records[index + 1 :])
+        if record.key is None or all(later.key != record.key for later in records[index + 1 :])
     ]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from streams.embedded import compaction
 from streams.embedded.compaction import Compaction
 from streams.embedded.log import EmbeddedLog
+from tests.unit.streams.appending import append_soon
 from tests.unit.streams.embedded.conftest import HandClock
 from tests.unit.streams.embedded.naive import compacted
 from topics.catalog import TopicPartition
@@ -40,7 +41,7 @@ def put(log: EmbeddedLog, runner: asyncio.Runner, pairs: str) -> None:
 
     async def scenario() -> None:
         for key, value in map(tuple, pairs.split()):
-            log.append_soon("rows", 0, None if key == "-" else key.encode(), None if value == "-" else value.encode())
+            append_soon(log, "rows", 0, None if key == "-" else key.encode(), None if value == "-" else value.encode())
         await log.flush()
 
     runner.run(scenario())

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.embedded import layout
-from streams.embedded.layout import StoredRecord
+from streams.log import StoredRecord
 
 maybe_bytes = st.none() | st.binary(max_size=40)
 offsets = st.integers(0, layout.MAX_OFFSET)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,8 +12,9 @@ from rocksdict import Options, Rdict
 
 from streams.embedded import layout
 from streams.embedded.errors import LogError, LogLocked
-from streams.embedded.layout import StoredRecord
 from streams.embedded.log import EmbeddedLog
+from streams.log import StoredRecord
+from tests.unit.streams.appending import append_soon
 from tests.unit.streams.embedded.conftest import HandClock
 from topics.catalog import TopicPartition
 from topics.errors import Unavailable
@@ -25,7 +26,7 @@ ALL = 1 << 30
 
 async def fill(log: EmbeddedLog, count: int, size: int = 10, partition: int = 0) -> None:
     for number in range(count):
-        log.append_soon("t", partition, b"k%d" % number, bytes([number % 256]) * size)
+        append_soon(log, "t", partition, b"k%d" % number, bytes([number % 256]) * size)
     await log.flush()
 
 
@@ -165,7 +166,7 @@ def test_commits_follow_what_was_queued_before(reopen: Reopen, runner: asyncio.R
     log.declare("t", 1)
 
     async def scenario() -> None:
-        log.append_soon("t", 0, b"k", b"v")
+        append_soon(log, "t", 0, b"k", b"v")
         future = log.commit("g", {T0: 1})
         assert log.committed("g", T0) is None
         await future
@@ -178,11 +179,36 @@ def test_commits_follow_what_was_queued_before(reopen: Reopen, runner: asyncio.R
     assert again.committed("other", T0) is None
 
 
-def test_one_callback_a_group(log: EmbeddedLog, runner: asyncio.Runner) -> None:
-    ends: list[int] = []
-    log.on_append(lambda: ends.append(log.end(T0)))
+def test_what_a_group_made_durable_is_delivered_at_once(log: EmbeddedLog, runner: asyncio.Runner) -> None:
+    """Records of a partition in their order, when they can be read; other topics go by."""
+    log.declare("other", 1)
+    delivered: list[tuple[TopicPartition, list[StoredRecord]]] = []
+
+    def take(tp: TopicPartition, records: Sequence[StoredRecord]) -> None:
+        assert log.end(tp) == records[-1].offset + 1
+        delivered.append((tp, list(records)))
+
+    log.deliver({"t"}, take)
+
+    async def scenario() -> None:
+        append_soon(log, "other", 0, b"k", b"v")
+        append_soon(log, "t", 1, b"k", b"v")
+        await fill(log, 3)
+
+    runner.run(scenario())
+    assert [(tp.partition, [record.offset for record in records]) for tp, records in delivered] == [
+        (1, [0]),
+        (0, [0, 1, 2]),
+    ]
+    assert delivered[1] == (T0, log.read(T0, 0, ALL, ALL))
+    assert (log.stats.groups, log.stats.records) == (1, 5)
+    runner.run(fill(log, 1))
+    assert [record.offset for record in delivered[-1][1]] == [3]
+    assert len(delivered) == 3
+
+
+def test_the_counters_count_groups_records_and_bytes(log: EmbeddedLog, runner: asyncio.Runner) -> None:
     runner.run(fill(log, 3))
-    assert ends == [3]
     assert (log.stats.groups, log.stats.records, log.stats.bytes) == (1, 3, 36)
 
 
@@ -210,7 +236,7 @@ def test_a_full_queue_refuses_bounded_appends_only(reopen: Reopen, runner: async
         with pytest.raises(Unavailable, match="queue is full"):
             log.append("t", 0, None, bytes(1500))
         second = log.append("t", 0, None, b"result", bounded=False)
-        log.append_soon("t", 0, None, b"row")
+        append_soon(log, "t", 0, None, b"row")
         assert [ack.offset for ack in await asyncio.gather(first, second)] == [0, 1]
         await log.append("t", 0, None, bytes(1500))
 

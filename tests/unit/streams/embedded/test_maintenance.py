@@ -10,6 +10,7 @@ import pytest
 from streams.embedded.errors import LogError
 from streams.embedded.log import EmbeddedLog
 from streams.embedded.maintenance import Maintenance, first_since
+from tests.unit.streams.appending import append_soon
 from tests.unit.streams.embedded.conftest import HandClock
 from topics.catalog import TopicPartition
 
@@ -70,12 +71,12 @@ def test_compaction_waits_until_it_pays(
 def test_a_mostly_clean_partition_is_left_alone(aged: EmbeddedLog, runner: asyncio.Runner) -> None:
     async def scenario() -> None:
         for number in range(30):
-            aged.append_soon("rows", 0, b"%d" % number, b"v")
+            append_soon(aged, "rows", 0, b"%d" % number, b"v")
         await aged.flush()
         maintenance = Maintenance(aged, dirty_records=1)
         await maintenance.round()
         for _ in range(5):
-            aged.append_soon("rows", 0, b"again", b"v")
+            append_soon(aged, "rows", 0, b"again", b"v")
         await aged.flush()
         await maintenance.round()
 

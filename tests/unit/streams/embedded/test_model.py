@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from streams.embedded import compaction
 from streams.embedded.log import EmbeddedLog
+from streams.log import StoredRecord
 from tests.unit.streams.embedded.naive import compacted
 from topics.catalog import TopicPartition
 
@@ -23,7 +24,7 @@ values = st.none() | st.binary(max_size=5) | st.just(bytes(5000))
 
 
 class LogMachine(RuleBasedStateMachine):
-    """The log under test beside its model: (offset, timestamp, key, value) by partition."""
+    """The log under test beside its model: its records by partition."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,7 +33,7 @@ class LogMachine(RuleBasedStateMachine):
         self.directory = tempfile.TemporaryDirectory()
         self.runner = asyncio.Runner()
         self.now = 5
-        self.model: dict[TopicPartition, list[tuple[int, int, bytes | None, bytes | None]]] = {}
+        self.model: dict[TopicPartition, list[StoredRecord]] = {}
         self.ends: dict[TopicPartition, int] = {}
         self.earliest: dict[TopicPartition, int] = {}
         self.commits: dict[tuple[str, TopicPartition], int] = {}
@@ -62,7 +63,7 @@ class LogMachine(RuleBasedStateMachine):
         acks = self.runner.run(scenario())
         for (tp, key, value), ack in zip(records, acks, strict=True):
             assert ack == (self.ends[tp], self.now)
-            self.model[tp].append((*ack, key, value))
+            self.model[tp].append(StoredRecord(*ack, key, value))
             self.ends[tp] += 1
 
     @rule(tp=partitions, before=st.integers(0, 30))
@@ -73,7 +74,7 @@ class LogMachine(RuleBasedStateMachine):
 
         self.runner.run(scenario())
         self.earliest[tp] = max(self.earliest[tp], min(before, self.ends[tp]))
-        self.model[tp] = [record for record in self.model[tp] if record[0] >= self.earliest[tp]]
+        self.model[tp] = [record for record in self.model[tp] if record.offset >= self.earliest[tp]]
 
     @rule()
     def compact(self) -> None:
@@ -97,10 +98,10 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(tp=partitions, offset=st.integers(0, 30), count=st.integers(1, 8))
     def read(self, tp: TopicPartition, offset: int, count: int) -> None:
-        expected = [record for record in self.model[tp] if record[0] >= offset]
+        expected = [record for record in self.model[tp] if record.offset >= offset]
         assert self.log.read(tp, offset, count, ALL) == expected[:count]
         first = self.log.get(tp, offset)
-        assert first == (expected[0] if expected and expected[0][0] == offset else None)
+        assert first == (expected[0] if expected and expected[0].offset == offset else None)
 
     @invariant()
     def all_is_as_the_model_says(self) -> None:

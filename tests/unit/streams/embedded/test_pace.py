@@ -10,6 +10,7 @@ import pytest
 
 from streams.embedded import writer
 from streams.embedded.log import EmbeddedLog
+from tests.unit.streams.appending import append_soon
 
 Scene = Callable[[EmbeddedLog], Awaitable[None]]
 
@@ -31,7 +32,7 @@ def test_rows_that_nobody_waits_for_share_the_group_of_the_next_append(
 
     async def scene(log: EmbeddedLog) -> None:
         for _ in range(3):
-            log.append_soon("t", 0, b"k", b"v")
+            append_soon(log, "t", 0, b"k", b"v")
             await asyncio.sleep(0)
         assert log.stats.groups == 0
         await log.append("t", 0, b"k", b"v")
@@ -45,9 +46,9 @@ def test_rows_that_nobody_waits_for_are_written_all_the_same(tmp_path: Path, mon
 
     async def scene(log: EmbeddedLog) -> None:
         written = asyncio.Event()
-        log.on_append(written.set)
+        log.deliver({"t"}, lambda tp, records: written.set())
         for expected in (1, 2):
-            log.append_soon("t", 0, b"k", b"v")
+            append_soon(log, "t", 0, b"k", b"v")
             await asyncio.wait_for(written.wait(), 10)
             written.clear()
             assert log.stats.records == expected
@@ -59,7 +60,7 @@ def test_a_flush_does_not_wait_for_patience(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(writer, "PATIENCE", 3600.0)
 
     async def scene(log: EmbeddedLog) -> None:
-        log.append_soon("t", 0, b"k", b"v")
+        append_soon(log, "t", 0, b"k", b"v")
         await asyncio.wait_for(log.flush(), 10)
         assert log.stats.records == 1
 

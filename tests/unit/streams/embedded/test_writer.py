@@ -12,6 +12,7 @@ from streams.embedded import writer
 from streams.embedded.errors import LogError
 from streams.embedded.log import EmbeddedLog
 from streams.embedded.store import NoSpace, Stalled
+from tests.unit.streams.appending import append_soon
 from topics.catalog import TopicPartition
 from topics.errors import Unavailable
 
@@ -66,7 +67,7 @@ def test_a_full_disk_refuses_shows_nothing_and_heals(
         chunk = synced.append("t", 0, None, b"refused")
         refused = synced.append("t", 1, None, b"refused"), synced.commit("g", {T0: 2}), synced.commit("h", {T0: 2})
         result = synced.append("t", 0, None, b"result", bounded=False)
-        synced.append_soon("t", 0, None, b"row")
+        append_soon(synced, "t", 0, None, b"row")
         with pytest.raises(Unavailable) as caught:
             await chunk
         assert caught.value.retry_after == 5
@@ -134,7 +135,7 @@ def test_any_other_failure_is_for_good(
         results = await asyncio.gather(*futures, synced.flush(), return_exceptions=True)
         assert {str(result) for result in results} == {"the disk is gone"}
         assert str(synced.failure) == "the disk is gone"
-        for refused in (lambda: synced.append("t", 0, None, b""), lambda: synced.append_soon("t", 0, None, b"")):
+        for refused in (lambda: synced.append("t", 0, None, b""), lambda: append_soon(synced, "t", 0, None, b"")):
             with pytest.raises(LogError, match="the disk is gone"):
                 refused()
 
@@ -158,7 +159,7 @@ def test_an_ack_waits_for_the_sync(
 
 def test_a_flush_waits_for_the_group_on_its_way(synced: EmbeddedLog, runner: asyncio.Runner) -> None:
     async def scenario() -> None:
-        synced.append_soon("t", 0, None, b"v")
+        append_soon(synced, "t", 0, None, b"v")
         await asyncio.sleep(0)
         await synced.flush()
         assert synced.end(T0) == 1

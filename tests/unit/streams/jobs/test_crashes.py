@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
+
 from tests.unit.streams.jobs.world import JOB, KEEP_MS, JobWorld, accepted
 from topics import keys
 from topics.jobs.options import Service
@@ -89,3 +91,28 @@ def test_a_job_that_was_kept_for_its_bill_is_not_judged_again() -> None:
     lose_the_changelog(world)
     assert world.head is not None
     assert world.head.state is JobState.COMPLETED
+
+
+@pytest.mark.parametrize("standby", [False, True])
+@pytest.mark.parametrize("cut", range(12))
+def test_a_completed_job_that_was_removed_leaves_nothing_wherever_the_changelog_was_cut(
+    cut: int, standby: bool
+) -> None:
+    world = accepted_job()
+    world.result(Started(Service.SOUND, "r"))
+    for number in range(3):
+        world.result(Portion(Service.SOUND, "r", number, b"found"))
+    world.result(Finished(Service.SOUND, "r", 3))
+    world.result(Billed((Service.SOUND,)))
+    world.fold_all()
+    world.commit()
+    assert list(world.store.unsettled_ids()) == []
+    world.command(Removed("c"))
+    world.fold_all()
+    deletions = len(world.partition.changelog) - world.flushed
+    world.crash((cut + 0.5) / deletions if cut < deletions else 1.0, local=False, order=Random(0), standby=standby)
+    assert world.head is not None
+    assert world.head.state is JobState.REMOVED
+    assert [key for key in world.partition.rows if key.startswith(world.store.prefix(JOB))] == [
+        world.store.row_key(JOB, keys.HEAD)
+    ]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator, Sequence
 
 import pytest
 import xxhash
 
 from streams.jobs.source import PartSource
 from tests.unit.streams.jobs.world import JOB, KEEP_MS, JobWorld, accepted
-from tests.unit.streams.sessions.test_pieces import Log
 from topics import record_codec
 from topics.errors import AudioError
 from topics.folding import Verdict
@@ -54,6 +54,17 @@ def test_readers_and_the_runner_hear_of_a_removal() -> None:
     world, verdicts = told(part(0, b"one"), accepted("a", 1), Removed("r"), Removed("again"))
     assert [verdict.status for verdict in verdicts] == [200, 200, 204, 404]
     assert (list(world.announced[2].gone), list(world.announced[2].changed)) == ([JOB], [JOB])
+
+
+class Log:
+    """Records by offset."""
+
+    def __init__(self, records: dict[int, bytes]) -> None:
+        self.records = records
+
+    async def read(self, partition: int, offsets: Sequence[int]) -> AsyncGenerator[bytes | None, None]:
+        for offset in offsets:
+            yield self.records.get(offset)
 
 
 def test_parts_are_read_back_in_order_and_damage_is_named() -> None:

@@ -8,17 +8,15 @@ from typing import Final
 
 from streams.folding.agent import Agent, Changes
 from streams.folding.awaited_verdicts import Verdicts
-from streams.folding.batch import fold_batch
 from streams.folding.record import LogRecord
-from streams.folding.references import References
 from streams.jobs.intake import JobIntake
 from streams.jobs.results import JobResults
 from streams.jobs.store import JobStore
-from tests.unit.streams.sessions.rows import Delivered, MemoryPartition, delivered, replay, run
-from topics import record_codec
+from tests.unit.streams.sessions.rows import Delivered, MemoryPartition, delivered, fold, replay, run
+from topics import keys, record_codec
 from topics.jobs.options import Options
 from topics.jobs.records import Accepted, JobCommand, JobResult, Overdue, Removed, Source
-from topics.jobs.rules import JobHead, JobState
+from topics.jobs.rules import JobHead
 
 JOB: Final = "J" * 24
 SOURCE: Final = Source("audio/wav", "wav", 1, 8000, 1)
@@ -47,14 +45,16 @@ class JobWorld:
     def begin(self) -> None:
         """What a process holds in memory."""
         self.store = JobStore(self.partition)
-        self.references = References()
         self.verdicts = Verdicts()
-        self.intake = JobIntake(self.verdicts, self.references, KEEP_MS, self._announce)
-        self.agent = JobResults(self.references, self._announce)
+        self.intake = JobIntake(self.verdicts, KEEP_MS, self._announce)
+        self.agent = JobResults(self._announce)
         self.announced: list[Changes] = []
 
     def _announce(self, changes: Changes) -> None:
         self.announced.append(changes)
+        for job in changes.leftovers:
+            while not self.store.tidy(job):
+                pass
 
     async def _park(self, partition: int, record: LogRecord, cause: str) -> None:
         raise AssertionError(cause)
@@ -83,7 +83,7 @@ class JobWorld:
         self.folded = commands, results + 1
 
     def _fold(self, record: Delivered, agent: Agent[JobHead]) -> None:
-        run(fold_batch(lambda: self.store, [record], agent, self._park))
+        run(fold(self.store, [record], agent, self._park))
 
     def fold_all(self) -> None:
         while self.folded[0] < len(self.commands):
@@ -95,26 +95,47 @@ class JobWorld:
         self.flushed = len(self.partition.changelog)
 
     def commit(self) -> None:
-        """Flush, then commit: the only order there is."""
+        """Note the positions behind the rows that come of what is folded."""
         self.flush()
         self.committed = self.folded
 
     # --- crash and recovery -----------------------------------------------------------------------------------------
 
-    def crash(self, kept: float, local: bool, order: Random) -> None:
-        """Lose what a crash loses; recover the rows, catch up with both logs, look at the rows."""
+    def crash(
+        self,
+        kept: float,
+        local: bool,
+        order: Random,
+        then: tuple[int, float, bool] | None = None,
+        *,
+        standby: bool = False,
+    ) -> None:
+        """Lose what a crash loses; recover the rows, catch up with both logs, look at the rows.
+
+        `then` is another crash (its `kept` and `local`), after so many records were folded again. Where a `standby`
+        takes over in place of a node without local rows, its table was looked through when it was an owner's.
+        """
+        reached = self.folded
+        self._lose(kept, local, standby)
+        if then is not None:
+            for step in self._steps(reached, order)[: then[0]]:
+                step()
+            self._lose(*then[1:], standby)
+        for step in self._steps(reached, order):
+            step()
+        self.survey()
+
+    def _lose(self, kept: float, local: bool, standby: bool) -> None:
         changelog = self.partition.changelog
         durable = self.flushed + int((len(changelog) - self.flushed) * kept)
-        rows = self.partition.rows if local else {}
+        marks = {keys.INDEXED + keys.JOB: b""} if standby else {}
+        rows = self.partition.rows if local else marks
         start = self.flushed if local else 0
         self.partition = MemoryPartition()
         self.partition.changelog = changelog[:durable]
         self.partition.rows = replay(rows, self.partition.changelog[start:])
-        reached, self.folded = self.folded, self.committed
+        self.folded = self.committed
         self.begin()
-        for step in self._steps(reached, order):
-            step()
-        self.survey()
 
     def _steps(self, reached: tuple[int, int], order: Random) -> list[Callable[[], None]]:
         """Return the folds that lead to where the log was folded to, each topic in its order."""
@@ -136,12 +157,23 @@ class JobWorld:
         return steps
 
     def survey(self) -> None:
-        """As a node does before it serves."""
-        for job, head in list(self.store.all_heads()):
-            if head is None:
-                self.store.tidy(job, None)
-            elif head.state is JobState.REMOVED:
-                self.store.tidy(job, head)
+        """As a node does before it serves: it makes the index where that is due, and looks at what is in it."""
+        if not self.store.indexed:
+            for _ in self.store.build_index():
+                pass
+        for job in list(self.store.unsettled_ids()):
+            head = self.store.head(job)
+            if head is None or not head.unsettled:
+                while not self.store.tidy(job):
+                    pass
             elif head.needs_audio:
                 for row in self.store.audio(job, 0, head.parts):
-                    self.references.add(0, row.offset)
+                    self.store.references.add(row.offset)
+        self.store.redelivered.clear()
+        self.assert_indexed()
+
+    def assert_indexed(self) -> None:
+        """What has work, or has left rows, is in the index; what is settled is not."""
+        heads = {job: self.store.head(job) for job in self.store.all_ids()}
+        unsettled = {job for job, head in heads.items() if head is None or head.unsettled}
+        assert set(self.store.unsettled_ids()) == unsettled

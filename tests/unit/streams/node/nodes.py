@@ -6,15 +6,16 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from unittest import mock
 
 from streams.embedded.backend import EmbeddedBackend
 from streams.embedded.log import EmbeddedLog
 from streams.models.loaded_models import LoadedModels
+from streams.node import node as module
 from streams.node.node import Node
 from streams.node.options import NodeOptions
 from streams.services.service import JobService
 from tests.unit.streams.audio.engines import Fingerprint
-from tests.unit.streams.driver.applications import DAY_MS, GROUP, PARTITIONS, often, open_log
 from topics import catalog
 from topics.catalog import TopicPartition
 from topics.folding import Verdict
@@ -23,6 +24,9 @@ from topics.keys import partition_of
 from topics.ports.ledger import Ledger
 from topics.ports.sessions import SessionView
 from topics.sessions.records import SessionCommand
+
+DAY_MS = 24 * 3600 * 1000
+PARTITIONS = 4
 
 
 class HandClock:
@@ -48,24 +52,28 @@ class Home:
 
     def log(self) -> EmbeddedLog:
         """Open the log without a node."""
-        return open_log(self.directory, self.clock)
+        log = EmbeddedLog.open(self.directory / "log", sync=False, clock=self.clock)
+        for topic in catalog.topics(DAY_MS):
+            log.declare(topic.name, PARTITIONS, compact=topic.compact, retention_ms=topic.retention_ms)
+        return log
 
     def node(self, **options: float) -> Node:
         """Make a node that is not started."""
         backend = EmbeddedBackend(self.log(), catalog.topics(DAY_MS), PARTITIONS, self.clock)
-        settings = NodeOptions(self.directory, PARTITIONS, catalog.record_limit(1024), **options)  # type: ignore[arg-type]
-        with often():
-            return Node(settings, LoadedModels(self.engine), backend, self._failed, self.services, self.ledger)
+        settings = NodeOptions(self.directory, PARTITIONS, **options)  # type: ignore[arg-type]
+        return Node(settings, LoadedModels(self.engine), backend, self._failed, self.services, self.ledger)
 
     @asynccontextmanager
     async def starting(self, **options: float) -> AsyncIterator[Node]:
-        """Start a node; it is stopped whatever happens, since a loop with a running Faust application never ends."""
+        """Start a node; it is stopped whatever happens."""
         node = self.node(**options)
-        try:
-            await node.start()
-            yield node
-        finally:
-            await node.stop()
+        # Often, so that tests need not wait.
+        with mock.patch.object(module, "NOTE_SECONDS", 0.05):
+            try:
+                await node.start()
+                yield node
+            finally:
+                await node.stop()
 
     @asynccontextmanager
     async def serving(self, **options: float) -> AsyncIterator[Node]:
@@ -85,14 +93,14 @@ def tp(topic: str, session: str) -> TopicPartition:
 
 def log_of(node: Node) -> EmbeddedLog:
     """Return the log a node stands on."""
-    log = node.backend.embedded_log
-    assert log is not None
+    log = node.backend.writer
+    assert isinstance(log, EmbeddedLog)
     return log
 
 
-def committed(node: Node, topic: str, partition: int) -> int | None:
-    """Return the durable committed offset of the node's group."""
-    return log_of(node).committed(GROUP, TopicPartition(topic, partition))
+def noted(node: Node, topic: str, partition: int) -> int | None:
+    """Return how far the changelog knows a topic to be folded."""
+    return node.owners.here[partition].durable.get(topic)
 
 
 async def send(node: Node, session: str, *commands: SessionCommand) -> list[Verdict]:

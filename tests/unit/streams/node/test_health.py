@@ -6,10 +6,13 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from faust.types import TP
+from structlog.testing import capture_logs
 
-from streams.driver.table import PartitionRows
-from tests.unit.streams.node.nodes import Home, committed, log_of, send, tp, view
+from streams.node import node as module
+from streams.node.lane import PARKED_AT_LEAST
+from streams.node.owner import PartitionOwner
+from streams.tables.rows import PartitionRows
+from tests.unit.streams.node.nodes import Home, log_of, noted, send, tp, view
 from tests.unit.streams.sessions.studio import STREAM, sound
 from tests.waiting import until
 from topics import record_codec
@@ -31,7 +34,7 @@ def test_a_table_that_cannot_be_written_stops_the_node_and_the_next_one_does_the
         at = tp(COMMANDS, session)
         async with home.serving() as node:
             await send(node, session, STREAM)
-            await until(lambda: committed(node, *at) == 1)
+            await until(lambda: noted(node, *at) == 1)
             monkeypatch.setattr(PartitionRows, "write", broken)
             await log_of(node).append(*at, session.encode(), record_codec.encode(Chunk("c", 0, sound(1))))
             await until(node.alive)
@@ -45,43 +48,44 @@ def test_a_table_that_cannot_be_written_stops_the_node_and_the_next_one_does_the
     asyncio.run(scene())
 
 
-def test_a_service_of_the_tree_that_crashes_turns_the_node_red_before_anything_stops(tmp_path: Path) -> None:
-    home = Home(tmp_path)
-
-    async def scene() -> None:
-        async with home.serving() as node:
-            assert node.alive() is None
-            await node.application._fetcher.crash(RuntimeError("the fetcher died"))
-            assert node.alive() == "RuntimeError: the fetcher died"
-            assert node.ready() == "RuntimeError: the fetcher died"
-            assert home.failures == 1
-            await node.application.consumer.crash(RuntimeError("another"))
-            assert home.failures == 1
-
-    asyncio.run(scene())
-
-
-HELD = TP(COMMANDS, 0)
-
-
-def test_records_that_wait_too_long_turn_the_node_red(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Progress is watched, not life: an agent may hang without an error."""
+def test_a_wait_without_an_end_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Progress is watched, not life: a log may be silent without an error."""
+    monkeypatch.setattr(module, "REPORT_SECONDS", 0.01)
+    monkeypatch.setattr(module, "STUCK_SECONDS", 0.05)
     home = Home(tmp_path)
 
     async def scene() -> None:
         node = home.node()
-        consumer = node.application.consumer
-        now = 1000.0
-        monkeypatch.setattr("time.monotonic", lambda: now)
-        assert node.alive() is None
-        consumer._deliveries[HELD].add(0, 5)
-        now += 59
-        assert node.alive() is None
-        now += 2
-        assert "in work for 61 s" in (node.alive() or "")
-        consumer._deliveries[HELD].finish(0, 5)
-        assert node.alive() is None
+        node.owners.here[3] = PartitionOwner(node.takeover.open(3))
+        with capture_logs() as lines:
+            node._spawn(node._watch(), "watch")
+            await until(node.alive)
+        assert "nothing has come of waiting for partition 3: its changelog" in (node.alive() or "")
+        assert {line["event"] for line in lines} == {"node.waiting", "node.failed"}
+        assert home.failures == 1
         await node.backend.close()
+
+    asyncio.run(scene())
+
+
+def test_a_partition_that_was_stopped_is_told_of_and_does_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for it: a restart would find the same records."""
+    monkeypatch.setattr(module, "REPORT_SECONDS", 0.01)
+    monkeypatch.setattr(module, "STUCK_SECONDS", 0.05)
+    home = Home(tmp_path)
+
+    async def scene() -> None:
+        log = home.log()
+        for _ in range(PARKED_AT_LEAST):
+            await log.append(COMMANDS, 0, b"k", b"\x02later")
+        await log.close()
+        async with home.serving() as node:
+            await until(lambda: "cannot be read" in (node.ready() or ""))
+            await asyncio.sleep(0.2)
+            assert node.alive() is None
+        assert home.failures == 0
 
     asyncio.run(scene())
 

@@ -7,15 +7,14 @@ import shutil
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from streams.driver.application import Application, Handler
 from streams.embedded.maintenance import Maintenance
+from streams.node.lane import Lane
 from streams.node.node import Node
 from streams.services.service import RunSummary, ServiceRun
-from tests.unit.streams.node.nodes import Home, committed, log_of, tp
+from tests.unit.streams.node.nodes import Home, log_of, noted, tp
 from tests.unit.streams.node.test_recovery import tables
 from tests.waiting import until
 from topics.catalog import JOB_COMMANDS, JOB_RESULTS
@@ -133,7 +132,7 @@ def test_a_job_is_done_billed_and_its_audio_leaves_the_log(house: House) -> None
             await post(node, job)
             await until(lambda: len(house.echo.begun) == 2)
             # Durable a turn of the loop before the consumer knows of it.
-            await until(lambda: committed(node, *at) == log.end(at) and node.floor(at) is not None)
+            await until(lambda: noted(node, *at) == log.end(at) and node.floor(at) is not None)
             await keeper.round()
             assert log.earliest(at) == node.floor(at) == 0
             follower = node.jobs.follow(job)
@@ -219,7 +218,7 @@ def test_a_job_is_removed_when_its_time_is_over(house: House) -> None:
             assert (await node.jobs.submit(job, Overdue("o", 10_000, 1))).status == 409
             house.clock.now += 11
             await until(lambda: node.jobs.view(job) is None)
-            assert node.partitions.jobs.serving(job).head(job) is None
+            assert node.owners.serving(job).jobs.head(job) is None
 
     asyncio.run(scene())
 
@@ -227,7 +226,7 @@ def test_a_job_is_removed_when_its_time_is_over(house: House) -> None:
 def test_a_part_that_the_log_does_not_take_is_unavailable(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene() -> None:
         node = house.node()
-        with pytest.raises(Unavailable, match="no ready owner"):
+        with pytest.raises(Unavailable, match="is another node's"):
             await node.jobs.upload(new_id(), Part("c", "u", 0, b"data"))
         await node.backend.close()
         async with house.serving() as node:
@@ -242,11 +241,11 @@ def test_results_that_are_on_the_log_when_a_node_comes_are_folded_after_the_acce
     house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a node that was killed before its rows were durable would perform a service again that has ended."""
-    job, later, guarded = new_id(), House(tmp_path / "later"), Application._guarded
+    job, later, catch_up = new_id(), House(tmp_path / "later"), Lane.catch_up
 
-    async def slowly(self: Application, handle: Handler, event: Any) -> None:
-        await asyncio.sleep(0.1 if event.message.topic == JOB_COMMANDS else 0)
-        await guarded(self, handle, event)
+    async def slowly(self: Lane) -> None:
+        await asyncio.sleep(0.1 if self.tp.topic == JOB_COMMANDS else 0)
+        await catch_up(self)
 
     async def scene() -> None:
         async with house.serving() as node:
@@ -259,7 +258,7 @@ def test_results_that_are_on_the_log_when_a_node_comes_are_folded_after_the_acce
             for record in records:
                 await log.append(*at, record.key, record.value)
         await log.close()
-        monkeypatch.setattr(Application, "_guarded", slowly)
+        monkeypatch.setattr(Lane, "catch_up", slowly)
         async with later.serving() as node:
             assert is_completed(node, job)
             assert result(node, job) == expected

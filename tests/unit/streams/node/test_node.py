@@ -10,9 +10,11 @@ import msgspec
 import pytest
 
 from streams.embedded.maintenance import Maintenance
+from streams.log import StoredRecord
 from streams.node.node import Node
-from tests.unit.streams.driver.applications import PARTITIONS
-from tests.unit.streams.node.nodes import Home, committed, log_of, send, tp, view
+from streams.node.owner import PartitionOwner
+from streams.ownership import Assignment
+from tests.unit.streams.node.nodes import PARTITIONS, Home, log_of, noted, send, tp, view
 from tests.unit.streams.sessions.studio import FILE, STREAM, sound, truth
 from tests.waiting import until
 from topics import record_codec
@@ -27,8 +29,8 @@ from topics.catalog import (
     RESULTS_PARKED,
     TopicPartition,
 )
-from topics.errors import Unavailable
-from topics.keys import new_id, partition_of
+from topics.errors import NotOwned, Unavailable
+from topics.keys import new_id
 from topics.records import Parked
 from topics.sessions.records import Chunk, Cursor, Deleted, Failed, Scored, Sealed
 
@@ -148,7 +150,7 @@ def test_poison_on_the_command_topic_is_parked_and_the_partition_goes_on(
         assert (dead_letter.topic, dead_letter.partition, dead_letter.offset) == (COMMANDS, at.partition, ack.offset)
         assert dead_letter.value == value
         assert cause in dead_letter.cause
-        await until(lambda: (committed(node, *at) or 0) > ack.offset)
+        await until(lambda: (noted(node, *at) or 0) > ack.offset)
 
     running.run(scene())
 
@@ -177,8 +179,8 @@ def test_poison_on_the_result_topic_is_parked_and_the_partition_goes_on(
         [dead_letter] = parked(node, RESULTS_PARKED, session)
         assert (dead_letter.topic, dead_letter.offset) == (RESULTS, ack.offset)
         assert cause in dead_letter.cause
-        await until(lambda: (committed(node, *tp(RESULTS, session)) or 0) > ack.offset)
-        assert node.agents.parked > 0
+        await until(lambda: (noted(node, *tp(RESULTS, session)) or 0) > ack.offset)
+        assert node.takeover.parked > 0
 
     running.run(scene())
 
@@ -201,7 +203,7 @@ def test_a_late_result_of_a_deleted_session_is_dropped(running: Running) -> None
         assert (await send(node, session, Deleted("d")))[0].status == 204
         late = record_codec.encode(Scored(1, "fingerprint", b"12345678", Cursor(2), tags=8))
         ack = await log_of(node).append(*tp(RESULTS, session), session.encode(), late)
-        await until(lambda: (committed(node, *tp(RESULTS, session)) or 0) > ack.offset)
+        await until(lambda: (noted(node, *tp(RESULTS, session)) or 0) > ack.offset)
         assert node.sessions.view(session) is None
         assert node.sessions.windows(session, 0, 10) == []
         assert parked(node, RESULTS_PARKED, session) == []
@@ -247,7 +249,7 @@ def test_the_log_is_trimmed_up_to_the_audio_that_is_still_needed(running: Runnin
         await send(node, session, FILE)
         needed = log.end(at)
         await send(node, session, *uploads(data, 2))
-        await until(lambda: committed(node, *at) == log.end(at))
+        await until(lambda: noted(node, *at) == log.end(at))
         assert node.floor(at) == needed
         await keeper.round()
         assert log.earliest(at) == needed
@@ -261,18 +263,16 @@ def test_the_log_is_trimmed_up_to_the_audio_that_is_still_needed(running: Runnin
     running.run(scene())
 
 
-def test_the_persisted_offset_follows_the_commit_and_never_passes_the_changelog(running: Running) -> None:
+def test_a_table_notes_no_more_than_the_changelog_has(running: Running) -> None:
     node, session = running.node, new_id()
     changelog = tp(CHANGELOG, session)
 
     async def scene() -> None:
-        log, table = log_of(node), node.application.row_table
+        log, rows = log_of(node), node.owners.here[changelog.partition].rows
         await send(node, session, STREAM, *uploads(sound(1), 2))
-        await until(lambda: committed(node, *tp(COMMANDS, session)) == log.end(tp(COMMANDS, session)))
-        await until(lambda: table.data.persisted_offset(changelog) is not None)
-        for _ in range(20):
-            assert table.data.persisted_offset(changelog) <= log.end(changelog) - 1
-            await asyncio.sleep(0.01)
+        await until(lambda: noted(node, *tp(COMMANDS, session)) == log.end(tp(COMMANDS, session)))
+        assert rows.positions()[COMMANDS] == log.end(tp(COMMANDS, session))
+        assert 0 < rows.applied.offset <= log.end(changelog)
 
     running.run(scene())
 
@@ -306,9 +306,9 @@ def test_a_command_without_a_verdict_is_unavailable_in_time(running: Running, mo
     running.run(scene())
 
 
-# --- rebalance ------------------------------------------------------------------------------------------------------
+# --- assignments ----------------------------------------------------------------------------------------------------
 
-SUBSCRIBED = {COMMANDS, RESULTS, JOB_COMMANDS, JOB_RESULTS, CHANGELOG}
+ALL = Assignment(frozenset(range(PARTITIONS)))
 
 
 async def next_change(node: Node, session: str) -> None:
@@ -318,31 +318,42 @@ async def next_change(node: Node, session: str) -> None:
         assert await follower.changed(5)
 
 
-async def rebalance(node: Node) -> None:
-    """Take the partitions away, give those back that the assignment says, and wait until the node serves."""
-    node.served.clear()
-    await node.application.consumer._rebalance(SUBSCRIBED)
-    await asyncio.wait_for(node.served.wait(), 10)
+async def assign(node: Node, assignment: Assignment) -> None:
+    """Give the node an assignment, and wait until it serves."""
+    node.assign(assignment)
+    await until(lambda: node.ready() is None)
 
 
-def test_a_rebalance_sends_readers_away_and_analysis_goes_on_after_it(running: Running) -> None:
-    node, sessions, data = running.node, [new_id() for _ in range(6)], sound(2)
+def in_partition(number: int) -> str:
+    return new_id(number, PARTITIONS)
+
+
+def test_what_goes_sends_readers_away_and_what_stays_goes_on(running: Running) -> None:
+    node, data = running.node, sound(2)
+    going, staying = in_partition(1), in_partition(0)
+    elsewhere = Assignment(frozenset({0}), urls={1: "http://there:1"})
 
     async def scene() -> None:
-        for session in sessions:
+        for session in (going, staying):
             await send(node, session, STREAM, *uploads(data, 2))
-        reader = asyncio.create_task(next_change(node, sessions[0]))
-        generation = node.application.consumer_generation_id
-        again = asyncio.create_task(rebalance(node))
+        gone, stays = (asyncio.create_task(next_change(node, session)) for session in (going, staying))
+        await asyncio.sleep(0)  # They wait.
+        owner = node.owners.here[0]
+        await asyncio.sleep(0.01)
+        node.assign(elsewhere)
         with pytest.raises(Unavailable, match="moved to another node"):
-            await reader
-        assert node.ready() == "the log is being read"
-        with pytest.raises(Unavailable, match="no ready owner"):
-            await node.sessions.submit(sessions[0], Sealed("s"))
-        await again
-        assert node.application.consumer_generation_id == generation + 1
-        for session in sessions:
-            await send(node, session, Sealed("s"))
+            await asyncio.wait_for(gone, 5)
+        assert node.ready() is None
+        assert node.owners.here == {0: owner}
+        assert node.sessions.owner(going) == "http://there:1"
+        with pytest.raises(NotOwned, match="partition 1 is another node's"):
+            await node.sessions.submit(going, Sealed("s"))
+        assert (await send(node, staying, Sealed("s")))[0].status == 204
+        assert not stays.done()
+        stays.cancel()
+        await assign(node, ALL)
+        await send(node, going, Sealed("s"))
+        for session in (going, staying):
             await until(partial(is_finished, node, session))
             assert scores(node, session) == truth(data)
 
@@ -350,7 +361,37 @@ def test_a_rebalance_sends_readers_away_and_analysis_goes_on_after_it(running: R
     assert running.node.alive() is None
 
 
-def test_a_rebalance_that_begins_while_a_node_catches_up_keeps_it_from_serving(
+def test_an_upload_waits_for_a_partition_that_is_being_taken_over(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, session = running.node, in_partition(2)
+
+    async def scene() -> None:
+        surveying, gate = asyncio.Event(), asyncio.Event()
+
+        async def survey(owner: PartitionOwner) -> None:
+            surveying.set()
+            await gate.wait()
+
+        await send(node, session, STREAM)
+        node.assign(Assignment(frozenset({0, 1, 3})))
+        monkeypatch.setattr(node.job_workload, "survey", survey)
+        node.assign(ALL)
+        await asyncio.wait_for(surveying.wait(), 5)
+        assert node.ready() == "partition 2: a look through its rows"
+        with pytest.raises(Unavailable, match="partition 2 has no ready owner here: a look through its rows"):
+            node.sessions.view(session)
+        waiting = asyncio.create_task(send(node, session, Sealed("s")))
+        await asyncio.sleep(0.02)
+        assert not waiting.done()
+        gate.set()
+        assert (await waiting)[0].status == 204
+        assert node.ready() is None
+
+    running.run(scene())
+
+
+def test_a_partition_that_goes_while_it_is_taken_over_does_not_serve(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = running.node
@@ -358,36 +399,34 @@ def test_a_rebalance_that_begins_while_a_node_catches_up_keeps_it_from_serving(
     async def scene() -> None:
         surveying, gate = asyncio.Event(), asyncio.Event()
 
-        async def survey(partition: int) -> None:
+        async def survey(owner: PartitionOwner) -> None:
             surveying.set()
             await gate.wait()
 
+        node.assign(Assignment(frozenset({0, 1, 2})))
         monkeypatch.setattr(node.job_workload, "survey", survey)
-        again = asyncio.create_task(rebalance(node))
+        node.assign(ALL)
         await asyncio.wait_for(surveying.wait(), 5)
-        node.application.on_rebalance_start()
+        node.assign(Assignment(frozenset({0, 1, 2})))
         gate.set()
         await asyncio.sleep(0.02)
-        assert node.ready() == "the log is being read"
-        again.cancel()
+        assert 3 not in node.owners.here
         monkeypatch.undo()
-        await rebalance(node)
-        assert node.ready() is None
+        await assign(node, ALL)
 
     running.run(scene())
+    assert running.node.alive() is None
 
 
-def test_the_end_of_a_rebalance_is_none_when_the_next_one_has_begun(running: Running) -> None:
-    """The tables of one assignment may be recovered just after the driver has said that it is over."""
+def test_a_node_without_partitions_is_not_ready(running: Running) -> None:
     node = running.node
 
     async def scene() -> None:
-        node.application.on_rebalance_start()
-        node.application.on_rebalance_end()
-        await asyncio.sleep(0.02)
-        assert node.ready() == "the log is being read"
-        await rebalance(node)
-        assert node.ready() is None
+        node.assign(Assignment(frozenset()))
+        assert node.ready() == "this node has no partitions: there are more nodes than partitions"
+        with pytest.raises(Unavailable, match="no partitions"):
+            node.sessions.new_id()
+        await assign(node, ALL)
 
     running.run(scene())
 
@@ -396,13 +435,10 @@ def is_finished(node: Node, session: str) -> bool:
     return view(node, session).head.finished
 
 
-def test_a_partition_that_leaves_under_load_and_comes_back_loses_nothing(
-    running: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Batches of the partition are in work and in the buffer when its table is closed."""
+def test_a_partition_that_leaves_under_load_and_comes_back_loses_nothing(running: Running) -> None:
+    """Somebody else writes its topics while it is away, and while it comes back."""
     node, data = running.node, sound(6)
-    session = next(session for _ in range(100) if partition_of(session := new_id(), PARTITIONS) == 1)
-    kept = {TopicPartition(topic, 0) for topic in SUBSCRIBED}
+    session = in_partition(1)
 
     async def load() -> None:
         for chunk in uploads(data, 12):
@@ -411,18 +447,46 @@ def test_a_partition_that_leaves_under_load_and_comes_back_loses_nothing(
     async def scene() -> None:
         await send(node, session, STREAM)
         loading = asyncio.create_task(load())
-        monkeypatch.setattr(node.application.consumer, "_assign", lambda topics: kept)
-        monkeypatch.setattr(node.application.assignor, "assigned_actives", lambda: kept)
-        await rebalance(node)
-        with pytest.raises(Unavailable, match="partition 1 has no ready owner here"):
+        node.assign(Assignment(frozenset({0})))
+        with pytest.raises(NotOwned, match="partition 1 is another node's"):
             node.sessions.view(session)
-        assert not node.session_workload.analyser._waiting
+        assert session not in node.session_workload.analyser.sessions()
         await loading
-        monkeypatch.undo()
-        await rebalance(node)
+        await assign(node, ALL)
         await send(node, session, Sealed("s"))
         await until(partial(is_finished, node, session))
         assert scores(node, session) == truth(data)
 
     running.run(scene())
     assert running.node.alive() is None
+
+
+def test_nothing_is_noted_while_it_is_not_known_who_wrote_to_a_changelog(running: Running) -> None:
+    node, session = running.node, in_partition(2)
+    owner, changelog = node.owners.here[2], TopicPartition(CHANGELOG, 2)
+
+    async def scene() -> None:
+        await send(node, session, STREAM)
+        owner.rows.epoch = 3
+        node.suspect(changelog)
+        node.suspect(changelog)
+        before = dict(owner.durable)
+        await send(node, session, *uploads(sound(1), 1))
+        await asyncio.sleep(0.2)
+        node.overtaken(changelog, [])
+        await asyncio.sleep(0.2)
+        assert owner.durable == before != owner.positions()
+        key = next(key for key, _ in owner.rows.scan(b"", b"\xff") if session.encode() in key)
+        late = [StoredRecord(0, 0, key, b"late", epoch) for epoch in (2, 3)]
+        end = log_of(node).end(changelog)
+        node.overtaken(changelog, late)
+        await until(lambda: owner.durable == owner.positions())
+        written = log_of(node).read(changelog, end, 1000, 10**9)
+        assert (key, owner.rows.get(key)) in [(record.key, record.value) for record in written]
+        node.suspect(changelog)
+        node.overtaken(changelog, [StoredRecord(0, 0, key, b"later", 4)])
+        assert owner.closed
+        assert 2 not in node.owners.here
+        await assign(node, ALL)
+
+    running.run(scene())

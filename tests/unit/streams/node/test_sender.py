@@ -1,60 +1,115 @@
-"""Results wait for the changelog where the log keeps no order across topics."""
+"""Parts of recordings wait for each other, and not in the queue of the log."""
 
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from streams.log import Ack
+from streams.node import sender as module
 from streams.node.sender import RecordSender
-from topics import catalog, keys
+from topics import keys
+from topics.catalog import JOB_COMMANDS
 from topics.errors import Unavailable
-from topics.jobs.options import Service
-from topics.jobs.records import Part, Started
+from topics.jobs.records import Part
 
 JOB = keys.new_id()
 
 
+class Owner:
+    number = 0
+
+    def touch(self, id: str) -> None:
+        pass
+
+
+class Owners:
+    def serving(self, id: str) -> Owner:
+        return Owner()
+
+    async def ready(self, id: str, seconds: float) -> Owner:
+        return Owner()
+
+
 class Writer:
-    """Notes what is asked of it; records are durable when `durable` is set."""
+    """Takes what it gets; records are durable when the test says so."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
-        self.durable = True
+        self.waiting: list[asyncio.Future[Ack]] = []
 
-    async def flush(self) -> None:
-        self.asked.append("flush")
-
-    def append(self, topic: str, partition: int, key: bytes, value: bytes, *, bounded: bool) -> asyncio.Future[Any]:
-        self.asked.append(f"{topic} {partition == keys.partition_of(JOB, 8)} {key == JOB.encode()} {bounded}")
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        if self.durable:
-            future.set_result(None)
-        return future
+    def append(self, *args: object, **kwargs: object) -> asyncio.Future[Ack]:
+        self.waiting.append(asyncio.get_running_loop().create_future())
+        return self.waiting[-1]
 
 
-def sender(writer: Writer, ordered: bool) -> RecordSender:
-    return RecordSender(SimpleNamespace(producer=SimpleNamespace(writer=writer)), 8, ordered)
+def part(number: int, size: int) -> Part:
+    return Part("c", "u", number, bytes(size))
 
 
-@pytest.mark.parametrize(("ordered", "first", "flushed"), [(False, True, 1), (False, False, 0), (True, True, 0)])
-def test_the_first_result_waits_for_a_flush_on_a_log_without_order(ordered: bool, first: bool, flushed: int) -> None:
-    writer = Writer()
-    asyncio.run(sender(writer, ordered).emit(catalog.JOB_RESULTS, JOB, Started(Service.SOUND, "r"), first=first))
-    assert writer.asked == ["flush"] * flushed + [f"{catalog.JOB_RESULTS} True True False"]
+def sender(writer: Any, part_bytes: int) -> RecordSender:
+    owners: Any = Owners()
+    return RecordSender(writer, owners, part_bytes)
 
 
-def test_a_part_that_does_not_become_durable_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streams.node.sender.VERDICT_SECONDS", 0.01)
-    writer = Writer()
-
+def test_parts_wait_until_there_is_room_for_them() -> None:
     async def scene() -> None:
-        await sender(writer, True).send(catalog.JOB_COMMANDS, JOB, Part("c", "u", 0, b"data"))
-        writer.durable = False
-        with pytest.raises(Unavailable, match="in time"):
-            await sender(writer, True).send(catalog.JOB_COMMANDS, JOB, Part("c", "u", 1, b"data"))
+        writer = Writer()
+        uploads = sender(writer, 100)
+        tasks = [asyncio.create_task(uploads.upload(JOB_COMMANDS, JOB, part(n, 60))) for n in range(3)]
+        for durable in range(3):
+            await asyncio.sleep(0.01)
+            assert len(writer.waiting) == durable + 1
+            writer.waiting[durable].set_result(Ack(durable, 0))
+        await asyncio.gather(*tasks)
 
     asyncio.run(scene())
-    assert writer.asked == [f"{catalog.JOB_COMMANDS} True True True"] * 2
+
+
+def test_a_part_that_is_larger_than_all_room_goes_alone() -> None:
+    async def scene() -> None:
+        writer = Writer()
+        task = asyncio.create_task(sender(writer, 10).upload(JOB_COMMANDS, JOB, part(0, 60)))
+        await asyncio.sleep(0.01)
+        writer.waiting[0].set_result(Ack(0, 0))
+        await task
+
+    asyncio.run(scene())
+
+
+def test_an_upload_that_finds_no_room_or_is_not_taken_in_time_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "VERDICT_SECONDS", 0.02)
+
+    async def scene() -> None:
+        uploads = sender(Writer(), 100)
+        first, second = (asyncio.create_task(uploads.upload(JOB_COMMANDS, JOB, part(n, 60))) for n in range(2))
+        with pytest.raises(Unavailable, match="did not take the record in time"):
+            await first
+        with pytest.raises(Unavailable, match="too many recordings are being uploaded"):
+            await second
+
+    asyncio.run(scene())
+
+
+def test_a_part_that_was_given_up_has_its_room_until_it_left_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "VERDICT_SECONDS", 0.02)
+
+    async def scene() -> None:
+        writer = Writer()
+        uploads = sender(writer, 100)
+        with pytest.raises(Unavailable, match="did not take the record in time"):
+            await uploads.upload(JOB_COMMANDS, JOB, part(0, 60))
+        leaving = asyncio.create_task(uploads.upload(JOB_COMMANDS, JOB, part(1, 40)))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        with pytest.raises(Unavailable, match="too many recordings are being uploaded"):
+            await uploads.upload(JOB_COMMANDS, JOB, part(2, 60))
+        assert len(writer.waiting) == 2
+        writer.waiting[0].set_exception(Unavailable("dropped"))
+        task = asyncio.create_task(uploads.upload(JOB_COMMANDS, JOB, part(2, 60)))
+        await asyncio.sleep(0.01)
+        writer.waiting[2].set_result(Ack(0, 0))
+        await task
+
+    asyncio.run(scene())

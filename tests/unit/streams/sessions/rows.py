@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from streams.folding.agent import Agent
+from streams.folding.batch import Park, fold_batch, fold_patiently
+from streams.folding.store import H, HeadStore
 from topics import record_codec
 from topics.records import Record
 
@@ -33,12 +37,22 @@ class MemoryPartition:
         self.rows: dict[bytes, bytes] = {}
         self.changelog: list[tuple[bytes, bytes | None]] = []
 
+    def mark(self, key: bytes) -> None:
+        self.rows[key] = b""
+
     def get(self, key: bytes) -> bytes | None:
         return self.rows.get(key)
 
     def scan(self, lower: bytes, upper: bytes, limit: int | None = None) -> Iterator[tuple[bytes, bytes]]:
         found = sorted(key for key in self.rows if lower <= key < upper)
         return iter([(key, self.rows[key]) for key in found[:limit]])
+
+    def skip_scan(self, lower: bytes, upper: bytes, following: Callable[[bytes], bytes]) -> Iterator[bytes]:
+        found = sorted(key for key in self.rows if lower <= key < upper)
+        at = 0
+        while at < len(found):
+            yield found[at]
+            at = bisect_left(found, following(found[at]))
 
     def write(self, changes: Mapping[bytes, bytes | None]) -> None:
         replay(self.rows, list(changes.items()))
@@ -53,6 +67,15 @@ def replay(rows: dict[bytes, bytes], changes: list[tuple[bytes, bytes | None]]) 
         else:
             rows[key] = value
     return rows
+
+
+async def fold(store: HeadStore[H], records: Sequence[Delivered], agent: Agent[H], park: Park) -> None:
+    """Fold records as a lane does: together, and patiently what fails among them."""
+    while records:
+        records = records[fold_batch(store, records, agent) :]
+        if records:
+            await fold_patiently(store, records[0], agent, park)
+            records = records[1:]
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

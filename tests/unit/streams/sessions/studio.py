@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +11,8 @@ import numpy as np
 from streams.audio.analysis import Analysis
 from streams.folding.agent import Changes
 from streams.folding.awaited_verdicts import Verdicts
-from streams.folding.batch import fold_batch
 from streams.folding.record import LogRecord
-from streams.folding.references import References
+from streams.log import StoredRecord
 from streams.models.loaded_models import LoadedModels
 from streams.models.protocol import SoundEngine
 from streams.sessions.analyser import Analyser
@@ -22,7 +21,7 @@ from streams.sessions.intake import SessionIntake
 from streams.sessions.results import SessionResults
 from streams.sessions.store import SessionStore
 from tests.unit.streams.audio.engines import TAGS, Fingerprint
-from tests.unit.streams.sessions.rows import Delivered, MemoryPartition, delivered
+from tests.unit.streams.sessions.rows import MemoryPartition, delivered, fold
 from topics.geometry import SESSIONS
 from topics.sessions.records import Chunk, Failed, Opened, Scored, SessionCommand, SessionResult
 from topics.sessions.rules import SessionHead
@@ -58,11 +57,10 @@ class Commands:
         self.values: list[bytes | None] = []
         self.faults: list[Exception] = []
 
-    async def read(self, partition: int, offsets: Sequence[int]) -> AsyncGenerator[bytes | None, None]:
+    async def stretch(self, partition: int, offset: int, size: int) -> Sequence[StoredRecord]:
         if self.faults:
             raise self.faults.pop(0)
-        for offset in offsets:
-            yield self.values[offset]
+        return [StoredRecord(offset, 0, None, self.values[offset])]
 
 
 class Studio:
@@ -82,10 +80,9 @@ class Studio:
 
     def restart(self) -> None:
         """Forget what a process holds in memory."""
-        references = References()
         self.store = SessionStore(self.partition)
-        self.intake = SessionIntake(Verdicts(), references, 1000, self._announce, self.cache)
-        self.results = SessionResults(references, lambda changes: None, lambda model: ["tag"] * TAGS)
+        self.intake = SessionIntake(Verdicts(), 1000, self._announce, self.cache)
+        self.results = SessionResults(lambda changes: None, lambda model: ["tag"] * TAGS)
         source = AudioSource(self.cache, self.commands)
         self.analyser = Analyser(self.models, source, lambda session: self.store, self._emit, self.workers, self.spool)
 
@@ -103,7 +100,7 @@ class Studio:
             record = delivered(len(self.commands.values), session, command)
             self.commands.values.append(record.value)
             records.append(record)
-        await fold_batch(lambda: self.store, records, self.intake, self._park)
+        await fold(self.store, records, self.intake, self._park)
 
     async def upload(self, session: str, chunks: Sequence[bytes], first: int = 0) -> None:
         """Send chunks one by one."""
@@ -142,8 +139,7 @@ class Studio:
         if isinstance(result, Scored):
             assert len(result.scores) % TAGS == 0
         self.emitted.append((session, result))
-        record: Delivered = delivered(len(self.emitted), session, result)
-        await fold_batch(lambda: self.store, [record], self.results, self._park)
+        await fold(self.store, [delivered(len(self.emitted), session, result)], self.results, self._park)
 
     async def _park(self, partition: int, record: LogRecord, cause: str) -> None:
         raise AssertionError(f"record {record.offset} was parked: {cause}")

@@ -186,6 +186,21 @@ def test_faults_that_pass_are_waited_out(tmp_path: Path, fault: Exception, opene
     assert studio.store.audio(ONE, 0, 100) == []
 
 
+@pytest.mark.parametrize("fault", [Unavailable("the broker is away"), OSError("disk")], ids=repr)
+def test_outages_are_no_attempts(tmp_path: Path, fault: Exception) -> None:
+    """One odd error after any number of outages is the first, and is tried again."""
+    data = sound(1)
+
+    async def scenario(studio: Studio) -> None:
+        studio.commands.faults = [*[fault] * 4, RuntimeError("odd"), *[fault] * 4, RuntimeError("odd")]
+        await studio.send(ONE, STREAM, Chunk("c", 0, data), Sealed("c"))
+        await studio.settle()
+
+    studio = play(scenario, tmp_path)
+    assert studio.failures(ONE) == []
+    assert studio.scores(ONE) == truth(data)
+
+
 def test_an_internal_fault_is_tried_again(tmp_path: Path) -> None:
     async def scenario(studio: Studio) -> None:
         await studio.send(ONE, STREAM, Chunk("c", 0, sound(1)))

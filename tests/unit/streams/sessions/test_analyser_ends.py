@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from streams.sessions import analyser as module
+from streams.sessions.store import SessionStore
 from tests.unit.streams.audio.engines import Fingerprint
 from tests.unit.streams.sessions.engines import Gated
 from tests.unit.streams.sessions.studio import STREAM, Studio, pieces, play, sound, truth
-from topics.errors import Unavailable
+from topics.errors import NotOwned, Unavailable
 from topics.sessions.records import Chunk, Deleted, Sealed
 
 ONE, TWO = "A" * 24, "B" * 24
@@ -41,13 +42,32 @@ def test_a_session_whose_partition_went_away_does_not_keep_a_lane_busy(tmp_path:
     async def scenario(studio: Studio) -> None:
         await studio.send(ONE, STREAM, *(Chunk("c", n, chunk) for n, chunk in enumerate(pieces(sound(30)))))
         await asyncio.to_thread(engine.begun.wait, 10)
-        studio.analyser.forget_all()
+        studio.analyser.forget(ONE)
         studio.refusals = [Unavailable("the partition has no ready owner here")] * 1000
         engine.gate.set()
         await studio.settle()
         assert len(studio.refusals) == 999
 
     play(scenario, tmp_path, engine)
+
+
+def test_a_session_of_a_lost_partition_is_not_tried_again(tmp_path: Path) -> None:
+    data = sound(1)
+
+    async def scenario(studio: Studio) -> None:
+        def elsewhere(session: str) -> SessionStore:
+            raise NotOwned("partition 0 is not owned here")
+
+        here, studio.analyser.store_of = studio.analyser.store_of, elsewhere
+        await studio.send(ONE, STREAM, Chunk("c", 0, data), Sealed("c"))
+        await asyncio.sleep(0)
+        assert (studio.analyser._waiting, studio.analyser._active, studio.analyser._running) == ({}, {}, {})
+        studio.analyser.store_of = here
+        studio.analyser.enqueue(ONE)
+        await studio.settle()
+
+    studio = play(scenario, tmp_path)
+    assert studio.scores(ONE) == truth(data)
 
 
 def test_a_session_is_never_in_two_lanes_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

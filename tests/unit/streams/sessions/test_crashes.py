@@ -12,16 +12,25 @@ from hypothesis import strategies as st
 
 from tests.unit.streams.sessions.histories import histories, opening
 from tests.unit.streams.sessions.rows import Delivered, delivered, replay
-from tests.unit.streams.sessions.world import IDLE_MS, Crash, World, score
+from tests.unit.streams.sessions.world import IDLE_MS, MODEL, TAGS, Crash, World, score
 from topics import keys, rows
-from topics.sessions.records import Chunk, Deleted, SessionCommand
+from topics.sessions.records import Chunk, Cursor, Deleted, Scored, Sealed, SessionCommand
 from topics.sessions.rows import BLOCK_WINDOWS
 
 SESSION = "S" * 24
 Happening = tuple[str, int | Crash]
 
 counts = st.integers(1, 4)
-crashes = st.builds(Crash, st.sampled_from([0.0, 0.3, 0.6, 0.9, 1.0]), st.booleans())
+kept = st.sampled_from([0.0, 0.3, 0.6, 0.9, 1.0])
+batch_sizes = st.sampled_from([1, 1, 2, 1000])
+crashes = st.builds(
+    Crash,
+    kept,
+    st.booleans(),
+    st.booleans(),
+    batch_sizes,
+    st.none() | st.tuples(st.integers(0, 6), st.builds(Crash, kept, st.booleans(), st.booleans(), batch_sizes)),
+)
 commands_ = st.tuples(st.just("commands"), counts)
 work = st.tuples(st.just("work"), counts)
 happenings: st.SearchStrategy[Happening] = st.one_of(
@@ -77,7 +86,8 @@ def assert_watched(world: World) -> None:
     Redelivery may leave an entry too many; the sweeper removes it when it is due.
     """
     due = [keys.parse_due(key) for key in world.partition.rows if key.startswith(keys.SESSION_DUE)]
-    for session, head in world.store.all_heads():
+    for session in world.store.all_ids():
+        head = world.store.head(session)
         assert head is not None
         assert any(entry <= head.touched + IDLE_MS for entry, of in due if of == session)
 
@@ -120,7 +130,8 @@ def test_crashes_around_damaged_audio_keep_what_was_analysed(commands: list[Deli
 def readable(world: World) -> dict[str, object]:
     """What a client reads of every session: its windows, and whether and why it ended."""
     found: dict[str, object] = {}
-    for session, head in world.store.all_heads():
+    for session in world.store.all_ids():
+        head = world.store.head(session)
         assert head is not None
         blocks = world.store.blocks(session, 0, head.windows // BLOCK_WINDOWS + 1)
         scores = b"".join(block.scores for block in blocks)
@@ -142,7 +153,7 @@ def test_the_log_keeps_what_the_analysis_needs(commands: list[Delivered], story:
             for key, value in world.partition.rows.items()
             if key.startswith(keys.SESSION) and key[25:26] == keys.AUDIO and (row := rows.audio(value))
         ]
-        assert world.references.lowest(0) == min(held, default=None)
+        assert world.store.references.lowest() == min(held, default=None)
 
 
 def log_of(*commands: SessionCommand) -> list[Delivered]:
@@ -204,3 +215,91 @@ def test_windows_that_the_changelog_missed_are_written_again() -> None:
     assert block is not None
     assert head.windows == 2
     assert block.scores == score(b"a") + score(b"b")
+
+
+@pytest.mark.parametrize("cut", range(10))
+@pytest.mark.parametrize("folded_again", range(4))
+def test_two_crashes_lose_no_chunk_that_was_accepted(cut: int, folded_again: int) -> None:
+    """The first cuts the changelog, the second comes while the log is folded again and takes the local rows.
+
+    The local head is ahead of the changelog, which gets it with the first command that is folded again: rows of later
+    chunks must not come behind it, or nothing makes them again after the second crash.
+    """
+    chunks = [Chunk("c", number, b"%d" % number, b"key") for number in range(3)]
+    for kept in range(21):
+        world = World(log_of(opening("stream", None), *chunks))
+        world.fold_commands(1)
+        world.commit()
+        for _ in chunks:
+            world.fold_commands(1)
+        assert len(world.partition.changelog) - world.flushed == 9
+        second = Crash(kept / 20, local=False, batch=1)
+        world.crash(Crash((cut + 0.5) / 9, local=True, batch=1, then=(folded_again, second)))
+        assert [row.offset for row in world.store.audio(SESSION, 0, 3)] == [1, 2, 3], kept
+        [world, rebuilt] = ends(world)
+        assert session_rows(world.partition.rows) == session_rows(rebuilt.partition.rows)
+        assert session_rows(world.partition.rows) == session_rows(clean_run(world.commands).partition.rows)
+
+
+def finished_session() -> World:
+    """A session that was sealed and analysed to its end, all of it committed: nothing is to be done for it."""
+    world = World(log_of(opening("stream", None), Chunk("c", 0, b"a"), Chunk("c", 1, b"b"), Sealed("c"), Deleted("c")))
+    world.fold_commands(4)
+    while sessions := world.unfinished():
+        world.analyse(sessions[0], 1)
+        world.fold_results(10)
+    world.commit()
+    assert list(world.store.unsettled_ids()) == []
+    return world
+
+
+@pytest.mark.parametrize("standby", [False, True])
+@pytest.mark.parametrize("cut", range(8))
+def test_a_finished_session_that_was_deleted_leaves_nothing_wherever_the_changelog_was_cut(
+    cut: int, standby: bool
+) -> None:
+    world = finished_session()
+    world.fold_commands(1)
+    deletions = len(world.partition.changelog) - world.flushed
+    world.crash(Crash((cut + 0.5) / deletions if cut < deletions else 1.0, local=False, standby=standby))
+    assert session_rows(world.partition.rows) == {}
+
+
+def test_the_deletion_of_a_finished_session_that_the_changelog_missed_is_written_again() -> None:
+    """As above, but the local rows are gone already when the deletion is folded again."""
+    world = finished_session()
+    world.fold_commands(1)
+    world.crash(LOST)
+    world.commit()
+    world.crash(KEPT)
+    assert session_rows(world.partition.rows) == {}
+
+
+def test_a_session_that_is_finished_and_still_in_the_index_keeps_its_rows() -> None:
+    """A changelog may end between its head and the entry of the index."""
+    world = World(log_of(opening("stream", None), Chunk("c", 0, b"a"), Chunk("c", 1, b"b"), Sealed("c")))
+    world.fold_commands(4)
+    while sessions := world.unfinished():
+        world.analyse(sessions[0], 1)
+        world.fold_results(10)
+    rows_of = session_rows(world.partition.rows)
+    world.partition.write({world.store.open_key(SESSION): b""})
+    world.commit()
+    world.crash(KEPT)
+    assert session_rows(world.partition.rows) == rows_of
+    assert list(world.store.unsettled_ids()) == []
+
+
+def test_chunks_whose_results_were_folded_first_are_accepted_and_need_no_row() -> None:
+    """A node that was paused may fetch another owner's results before its commands."""
+    world = World(log_of(opening("stream", None), Chunk("c", 0, b"a"), Chunk("c", 1, b"b", b"key")))
+    world.fold_commands(2)
+    both = Scored(0, MODEL, score(b"a") + score(b"b"), Cursor(2, 2), tags=TAGS)
+    world.results.append(delivered(0, SESSION, both))
+    world.fold_results(1)
+    world.fold_commands(1)
+    assert world.parked == []
+    head = world.store.head(SESSION)
+    assert head is not None
+    assert (head.next, head.windows, head.in_progress) == (2, 2, False)
+    assert world.store.audio(SESSION, 0, 2) == []

@@ -9,7 +9,6 @@ import xxhash
 from streams.folding.agent import Changes
 from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.draft import Draft
-from streams.folding.references import References
 from streams.sessions.audio import AudioCache
 from streams.sessions.intake import SessionIntake
 from streams.sessions.store import SessionStore
@@ -32,10 +31,9 @@ class House:
         self.partition = MemoryPartition(2)
         self.store = SessionStore(self.partition)
         self.cache = AudioCache(1000)
-        self.references = References()
         self.verdicts = Verdicts()
         self.announced: list[Changes] = []
-        self.agent = SessionIntake(self.verdicts, self.references, IDLE_MS, self.announced.append, self.cache)
+        self.agent = SessionIntake(self.verdicts, IDLE_MS, self.announced.append, self.cache)
         self.offset = 0
 
     def fold(self, *commands: SessionCommand, at: int = 0) -> list[Verdict]:
@@ -70,7 +68,7 @@ def test_a_chunk_row_refers_to_the_log_and_its_audio_is_at_hand() -> None:
     [row] = house.store.audio(SESSION, 0, 9)
     assert (row.offset, row.length, row.digest) == (1, 5, xxhash.xxh3_128_digest(b"sound"))
     assert house.cache.get(2, 1) == b"sound"
-    assert house.references.lowest(2) == 1
+    assert house.store.references.lowest() == 1
 
 
 def test_an_upload_that_is_repeated_with_its_key_gets_the_first_answer_again() -> None:
@@ -99,7 +97,7 @@ def test_a_deletion_lets_everything_go() -> None:
     house.fold(STREAM, Chunk("a", 0, b"a", b"key"), Chunk("b", 1, b"b"))
     house.fold(Chunk("c", 2, b"c"), Deleted("d"))
     assert [key for key in house.partition.rows if key.startswith(keys.SESSION)] == []
-    assert house.references.lowest(2) is None
+    assert house.store.references.lowest() is None
     assert house.cache.size == 0
     assert (list(house.announced[-1].work), list(house.announced[-1].gone)) == ([], [SESSION])
     assert house.fold(Chunk("e", 3, b"d"))[0].status == 404

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.folding.draft import Draft
-from streams.folding.references import References
 from streams.sessions.results import SessionResults
 from streams.sessions.store import SessionStore
 from tests.unit.streams.sessions.rows import MemoryPartition, delivered
@@ -36,16 +35,15 @@ class House:
     def __init__(self, chunks: int = 4) -> None:
         self.partition = MemoryPartition()
         self.store = SessionStore(self.partition)
-        self.references = References()
         self.woken: list[str] = []
-        self.agent = SessionResults(self.references, lambda changes: self.woken.extend(changes.changed), known_tags)
+        self.agent = SessionResults(lambda changes: self.woken.extend(changes.changed), known_tags)
         draft = Draft(self.store)
         draft.put_head(SESSION, SessionHead("stream", None, 0, 0, next=chunks))
         for number in range(chunks):
             draft.put(
                 keys.row_key(keys.SESSION, SESSION, keys.AUDIO, number), rows.encode(AudioRow(100 + number, 1, b""))
             )
-            self.references.add(0, 100 + number)
+            self.store.references.add(100 + number)
         draft.keep()
         draft.apply()
 
@@ -76,6 +74,7 @@ def scored(first: int, count: int, **extra: object) -> Scored:
     return Scored(first, MODEL, windows(first, count), Cursor(chunks=1), **extra)  # type: ignore[arg-type]
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 40), max_size=8))
 def test_blocks_written_in_any_steps_equal_one_big_write(steps: list[int]) -> None:
     house, first = House(), 0
@@ -102,14 +101,14 @@ def test_chunks_that_no_window_needs_are_let_go() -> None:
     house.fold(Scored(0, MODEL, windows(0, 2), Cursor(3, keep=2), dropped=0))
     assert house.store.audio(SESSION, 1, 2) == []
     assert house.store.audio(SESSION, 2, 3) != []
-    assert house.references.lowest(0) == 102
+    assert house.store.references.lowest() == 102
 
 
 def test_a_failure_lets_all_audio_go_and_keeps_the_windows() -> None:
     house = House()
     house.fold(scored(0, 2), Failed("chunk 1: damaged"))
     assert (house.head.error, house.head.state, house.head.windows) == ("chunk 1: damaged", SessionState.READONLY, 2)
-    assert house.references.lowest(0) is None
+    assert house.store.references.lowest() is None
     assert house.store.audio(SESSION, 0, 9) == []
     house.fold(scored(2, 5))
     assert house.head.windows == 2

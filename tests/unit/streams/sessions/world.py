@@ -1,7 +1,8 @@
 """One partition of the service with its logs, folded by the real agents, and crashes at any point.
 
 What a crash leaves is what the two stores leave: commands and results that were appended, a prefix of the changelog
-that is at least what the last commit flushed, the committed offsets, and the local rows or nothing of them.
+that is at least what was there when positions were noted last, those positions, and the local rows or nothing of them.
+A node may crash again while it folds what it has folded before.
 """
 
 from __future__ import annotations
@@ -12,14 +13,13 @@ import msgspec
 
 from streams.folding.agent import Agent, Changes
 from streams.folding.awaited_verdicts import Verdicts
-from streams.folding.batch import fold_batch
 from streams.folding.record import LogRecord
-from streams.folding.references import References
 from streams.sessions.audio import AudioCache
 from streams.sessions.intake import SessionIntake
 from streams.sessions.results import SessionResults
 from streams.sessions.store import SessionStore
-from tests.unit.streams.sessions.rows import Delivered, MemoryPartition, delivered, replay, run
+from tests.unit.streams.sessions.rows import Delivered, MemoryPartition, delivered, fold, replay, run
+from topics import keys
 from topics.rows import AudioRow
 from topics.sessions.records import Cursor, Failed, Scored, SessionResult
 from topics.sessions.rules import SessionHead, SessionState
@@ -40,6 +40,12 @@ class Crash(msgspec.Struct, frozen=True):
 
     kept: float
     local: bool
+    #: Without the local rows: a stand-by takes over, whose table was looked through when it was an owner's.
+    standby: bool = False
+    #: Records that are folded again in one batch.
+    batch: int = 1000
+    #: The next crash, after so many records were folded again.
+    then: tuple[int, Crash] | None = None
 
 
 class World:
@@ -58,24 +64,24 @@ class World:
 
     def _start(self) -> None:
         """What a process holds in memory."""
-        references = References()
         self.store = SessionStore(self.partition)
-        self.references = references
-        self.intake = SessionIntake(Verdicts(), references, IDLE_MS, self._announce, AudioCache(0))
-        self.results_agent = SessionResults(references, lambda changes: None, lambda model: ["tag"] * TAGS)
+        self.intake = SessionIntake(Verdicts(), IDLE_MS, self._announce, AudioCache(0))
+        self.results_agent = SessionResults(lambda changes: None, lambda model: ["tag"] * TAGS)
         #: Chunks taken by the analysis of a session, and the `keep` of its last result.
         self.jobs: dict[str, tuple[int, int]] = {}
 
     def _announce(self, changes: Changes) -> None:
         for session in changes.gone:
             self.jobs.pop(session, None)
+        for session in changes.leftovers:
+            while not self.store.tidy(session):
+                pass
 
     async def _park(self, partition: int, record: LogRecord, cause: str) -> None:
         self.parked.append((record.offset, cause))
 
     def _fold(self, records: list[Delivered], agent: Agent[SessionHead]) -> None:
-        if records:
-            run(fold_batch(lambda: self.store, records, agent, self._park))
+        run(fold(self.store, records, agent, self._park))
 
     def fold_commands(self, count: int) -> None:
         at, results = self.folded
@@ -89,7 +95,7 @@ class World:
         self.folded = commands, min(at + count, len(self.results))
 
     def commit(self) -> None:
-        """Flush, then commit: the only order there is."""
+        """Note the positions behind the rows that come of what is folded."""
         self.flushed = len(self.partition.changelog)
         self.committed = self.folded
 
@@ -97,7 +103,8 @@ class World:
 
     def unfinished(self) -> list[str]:
         found = []
-        for session, head in self.store.all_heads():
+        for session in self.store.all_ids():
+            head = self.store.head(session)
             if head is not None and head.analysable and not self._is_done(session, head):
                 found.append(session)
         return found
@@ -146,23 +153,48 @@ class World:
         """Lose what a crash loses; recover the rows, catch up with both logs, look at the rows."""
         changelog = self.partition.changelog
         durable = self.flushed + int((len(changelog) - self.flushed) * crash.kept)
-        local = self.partition.rows if crash.local else {}
-        # The persisted offset is as old as the last commit, so recovery repeats what came after it.
+        marks = {keys.INDEXED + keys.SESSION: b""} if crash.standby else {}
+        local = self.partition.rows if crash.local else marks
+        # How far the rows have the changelog is noted with the positions, so recovery repeats what came after.
         start = self.flushed if crash.local else 0
         self.partition = MemoryPartition()
         self.partition.changelog = changelog[:durable]
         self.partition.rows = replay(local, self.partition.changelog[start:])
         self.folded = self.committed
         self._start()
-        self.fold_commands(self.reached - self.folded[0])
-        self.fold_results(len(self.results))
+        left, following = crash.then or (1 << 40, None)
+        while self.folded != (self.reached, len(self.results)):
+            commands = min(crash.batch, left, self.reached - self.folded[0])
+            results = min(crash.batch, left) if not commands else 0
+            self.fold_commands(commands)
+            self.fold_results(results)
+            left -= commands or results
+            if following is not None and left <= 0:
+                self.crash(following)
+                return
         self.survey()
 
     def survey(self) -> None:
-        """As a node does before it serves."""
-        for session, head in list(self.store.all_heads()):
-            if head is None:
-                self.store.tidy(session, None)
+        """As a node does before it serves: it makes the index where that is due, and looks at what is in it."""
+        if not self.store.indexed:
+            for _ in self.store.build_index():
+                pass
+        for session in list(self.store.unsettled_ids()):
+            head = self.store.head(session)
+            if head is None or not head.unsettled:
+                while not self.store.tidy(session):
+                    pass
+            elif head.audio:
+                for row in self.store.audio(session, head.cursor.keep, head.next):
+                    self.store.references.add(row.offset)
+        self.store.redelivered.clear()
+        self.assert_indexed()
+
+    def assert_indexed(self) -> None:
+        """What has work, or has left rows, is in the index; what is settled is not."""
+        heads = {session: self.store.head(session) for session in self.store.all_ids()}
+        unsettled = {session for session, head in heads.items() if head is None or head.unsettled}
+        assert set(self.store.unsettled_ids()) == unsettled
 
     def finish(self) -> None:
         """Fold and analyse until nothing is left to do."""

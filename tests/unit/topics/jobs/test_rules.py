@@ -193,9 +193,17 @@ class Job(RuleBasedStateMachine):
     def commit(self) -> None:
         self.world.commit()
 
-    @rule(kept=st.sampled_from([0.0, 0.4, 0.8, 1.0]), local=st.booleans(), order=st.randoms(use_true_random=False))
-    def crash(self, kept: float, local: bool, order: Random) -> None:
-        self.world.crash(kept, local, order)
+    @rule(
+        kept=st.sampled_from([0.0, 0.4, 0.8, 1.0]),
+        local=st.booleans(),
+        order=st.randoms(use_true_random=False),
+        standby=st.booleans(),
+        then=st.none() | st.tuples(st.integers(0, 6), st.sampled_from([0.0, 0.4, 0.8, 1.0]), st.booleans()),
+    )
+    def crash(
+        self, kept: float, local: bool, order: Random, standby: bool, then: tuple[int, float, bool] | None
+    ) -> None:
+        self.world.crash(kept, local, order, then, standby=standby)
         self.ghosts.extend(self.runs.values())
         self.runs.clear()
 
@@ -260,7 +268,7 @@ class Job(RuleBasedStateMachine):
         head, store = self.head, self.world.store
         needed = head is not None and (head.unfinished or head.state is JobState.RECEIVING)
         rows = store.audio(JOB, 0, head.parts) if head is not None and needed else []
-        assert self.world.references.lowest(0) == min((row.offset for row in rows), default=None)
+        assert store.references.lowest() == min((row.offset for row in rows), default=None)
         if head is not None and needed:
             parts = [record_codec.decode_job_command(self.world.commands[row.offset].value) for row in rows]
             assert [(part.upload, part.number) for part in parts if isinstance(part, Part)] == [

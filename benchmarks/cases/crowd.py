@@ -1,0 +1,41 @@
+"""Two thousand live streams over thirty-two at full speed: what a stream costs must not depend on how many there are.
+
+With eight chunks outstanding each they have 256 MB on the way, more than any cache of recent audio holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Final
+
+from benchmarks import processes
+from benchmarks.cases.setup import Setup, Variant, running_log
+from benchmarks.measures import Row, alternate, ratio_row
+from benchmarks.plans import LivePlan
+
+#: Streams and chunks of each.
+MANY: Final = (2_000, 20)
+FEW: Final = (32, 400)
+BARS: Final = {Variant("sed_mini", "embedded"): 0.90, Variant("sed_mini", "kafka", 16): 0.90}
+
+
+def measure(setup: Setup) -> Iterator[Row]:
+    """Yield a row for each log."""
+    for variant, bar in BARS.items():
+        if variant.log in setup.logs():
+            yield _row(setup, variant, bar)
+
+
+def _row(setup: Setup, variant: Variant, bar: float) -> Row:
+    with (
+        processes.temporary_directory() as directory,
+        running_log(variant.log) as beside,
+        processes.service(directory / "data", **beside.settings, **variant.settings) as server,
+    ):
+        many, few = (
+            partial(processes.run_load, LivePlan(server.target(beside.brokers), streams, setup.size(chunks)))
+            for streams, chunks in (MANY, FEW)
+        )
+        pairs = alternate(many, few, setup.pairs)
+    return ratio_row(f"{MANY[0]:,} streams over {FEW[0]}, {variant}", pairs, "windows", bar, f"{FEW[0]} streams")

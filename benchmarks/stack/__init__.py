@@ -1,0 +1,1 @@
+"""What a good engineer builds in a week for the same few requests, without exactness: the contender `stack`."""

@@ -1,0 +1,138 @@
+"""Settings of Kafka: how brokers are reached and nodes share the work, in the words of librdkafka."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import BeforeValidator, Field, SecretStr, model_validator
+from pydantic_settings import BaseSettings
+
+from infra.errors import WrongSetting, variable
+from streams.kafka.connection import (
+    AUTHENTICATED,
+    ENCRYPTED,
+    KafkaConnection,
+    SaslMechanism,
+    SecurityProtocol,
+    UnusableFile,
+)
+
+#: Fields that mean something with some protocols only, and those that each of these protocols needs.
+_SASL: Final = ("kafka_sasl_mechanism", "kafka_sasl_username", "kafka_sasl_password")
+_SSL: Final = (
+    "kafka_ssl_ca_location",
+    "kafka_ssl_certificate_location",
+    "kafka_ssl_key_location",
+    "kafka_ssl_key_password",
+    "kafka_ssl_endpoint_identification_algorithm",
+)
+
+
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+def _upper(value: object) -> object:
+    return value.upper() if isinstance(value, str) else value
+
+
+class KafkaSettings(BaseSettings):
+    """What is read only where the log is Kafka, though wrong values are refused everywhere."""
+
+    kafka_replication: int = Field(
+        default=1, ge=1, le=32767, description="Copies of each topic that Earshot makes on Kafka."
+    )
+    kafka_security_protocol: Annotated[SecurityProtocol, BeforeValidator(_lower)] = Field(
+        default="plaintext",
+        description="How brokers are talked to: `plaintext`, `ssl` (encrypted), `sasl_plaintext` (with a user and "
+        "password) or `sasl_ssl` (both).",
+    )
+    kafka_sasl_mechanism: Annotated[SaslMechanism, BeforeValidator(_upper)] | None = Field(
+        default=None, description="How the password is shown: `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`."
+    )
+    kafka_sasl_username: str | None = Field(default=None, min_length=1, description="User on the brokers.")
+    kafka_sasl_password: SecretStr | None = Field(default=None, min_length=1, description="Password of that user.")
+    kafka_ssl_ca_location: Path | None = Field(
+        default=None,
+        description="Certificates of the authorities that brokers' certificates are checked against (a PEM file, or a "
+        "directory of hashed names); by default those that the system trusts.",
+    )
+    kafka_ssl_certificate_location: Path | None = Field(
+        default=None, description="Certificate of this client, where brokers ask for one (a PEM file)."
+    )
+    kafka_ssl_key_location: Path | None = Field(
+        default=None, description="Private key of that certificate (a PEM file)."
+    )
+    kafka_ssl_key_password: SecretStr | None = Field(default=None, min_length=1, description="Password of that key.")
+    kafka_ssl_endpoint_identification_algorithm: Annotated[Literal["https", "none"], BeforeValidator(_lower)] | None = (
+        Field(
+            default=None,
+            description="`https`, which is the default, takes only a certificate made out to the broker's host; `none` "
+            "takes any that an authority signed.",
+        )
+    )
+
+    kafka_session_seconds: int = Field(
+        default=15,
+        ge=6,
+        le=60,
+        description="After how long without a heartbeat a node's partitions on Kafka go to other nodes.",
+    )
+    standbys: int = Field(
+        default=1,
+        ge=0,
+        le=3,
+        description="Other nodes that keep a table of each partition on Kafka, so that one of them can take it over at "
+        "once.",
+    )
+
+    @model_validator(mode="after")
+    def _connects(self) -> KafkaSettings:
+        protocol = self.kafka_security_protocol
+        for fields, protocols in (_SASL, AUTHENTICATED), (_SSL, ENCRYPTED):
+            for field in fields:
+                if getattr(self, field) is not None and protocol not in protocols:
+                    raise ValueError(
+                        f"{variable(field)}: needs {variable('kafka_security_protocol')}={' or '.join(protocols)}"
+                    )
+        if protocol in AUTHENTICATED:
+            for field in _SASL:
+                if getattr(self, field) is None:
+                    raise ValueError(f"{variable(field)}: must be set where brokers are talked to with {protocol}")
+        self._require("kafka_ssl_key_location", "kafka_ssl_certificate_location")
+        self._require("kafka_ssl_certificate_location", "kafka_ssl_key_location")
+        self._require("kafka_ssl_key_password", "kafka_ssl_key_location")
+        return self
+
+    def _require(self, field: str, other: str) -> None:
+        if getattr(self, field) is not None and getattr(self, other) is None:
+            raise ValueError(f"{variable(field)}: needs {variable(other)} too")
+
+    def connection(self, hosts: tuple[str, ...]) -> KafkaConnection:
+        """Return how the brokers at `hosts` (`host:port`) are reached; the files are read once to see that they serve.
+
+        Raises:
+            WrongSetting: a file of certificates or keys cannot be used.
+        """
+        connection = KafkaConnection(
+            hosts,
+            self.kafka_security_protocol,
+            self.kafka_sasl_mechanism or "PLAIN",
+            self.kafka_sasl_username,
+            _plain(self.kafka_sasl_password),
+            self.kafka_ssl_ca_location,
+            self.kafka_ssl_certificate_location,
+            self.kafka_ssl_key_location,
+            _plain(self.kafka_ssl_key_password),
+            self.kafka_ssl_endpoint_identification_algorithm != "none",
+        )
+        try:
+            connection.ssl_context()
+        except UnusableFile as error:
+            raise WrongSetting(f"kafka_{error.field}", str(error)) from error
+        return connection
+
+
+def _plain(secret: SecretStr | None) -> str | None:
+    return None if secret is None else secret.get_secret_value()

@@ -1,0 +1,78 @@
+"""The log that settings name, and who else stands on it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+
+from infra.settings import Settings
+from infra.urls import Embedded, Kafka
+from streams.node.backend import LogBackend, Membership
+from topics import catalog, keys
+from topics.catalog import Topic
+
+
+def open_log(
+    settings: Settings, directory: Path, url: str, stack: contextlib.AsyncExitStack
+) -> tuple[LogBackend, Membership | None]:
+    """Return the log, and on Kafka this node's place among the nodes; `stack` gives the directory back.
+
+    Args:
+        settings: the deployment.
+        directory: of this node's tables; on Kafka no other process may use it.
+        url: where other nodes reach this one.
+        stack: closes what is opened here.
+
+    Raises:
+        LogLocked: another process has the directory.
+        LogError: the directory cannot be used, or the log in it is damaged.
+    """
+    topics = catalog.topics(settings.audio_retention_seconds * 1000, settings.chunk_limit)
+    broker = settings.log
+    if isinstance(broker, Embedded):
+        return _embedded(settings, broker, topics), None
+    return _kafka(settings, broker, topics, directory, url, stack)
+
+
+def _embedded(settings: Settings, broker: Embedded, topics: tuple[Topic, ...]) -> LogBackend:
+    from streams.embedded.backend import EmbeddedBackend
+    from streams.embedded.log import EmbeddedLog
+
+    opened = EmbeddedLog.open(broker.directory, sync=broker.sync, queue_bytes=settings.queue_bytes)
+    return EmbeddedBackend(opened, topics, settings.partition_count, time.time)
+
+
+def _kafka(
+    settings: Settings,
+    broker: Kafka,
+    topics: tuple[Topic, ...],
+    directory: Path,
+    url: str,
+    stack: contextlib.AsyncExitStack,
+) -> tuple[LogBackend, Membership]:
+    # Here, because a node on the embedded log needs no client of Kafka in memory.
+    from streams.driver.membership import GroupMembership
+    from streams.embedded.lock import DirectoryLock
+    from streams.kafka.backend import KafkaBackend
+
+    stack.callback(DirectoryLock(directory).release)
+    connection = settings.connection(broker.hosts)
+    backend = KafkaBackend(
+        connection,
+        topics,
+        settings.partition_count,
+        settings.kafka_replication,
+        catalog.record_limit(settings.chunk_limit),
+        settings.queue_bytes,
+    )
+    name = _node_name(directory)
+    return backend, GroupMembership(connection, name, url, settings.kafka_session_seconds, settings.standbys)
+
+
+def _node_name(directory: Path) -> str:
+    """Return the name of the node whose tables are in a directory, which is chosen at its first start."""
+    file = directory / "node-id"
+    if not file.exists():
+        file.write_text(keys.new_id())
+    return file.read_text().strip()

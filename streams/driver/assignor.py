@@ -1,0 +1,132 @@
+"""Which node owns which partition, and which ones stand by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+from aiokafka.cluster import ClusterMetadata
+from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
+
+from streams.ownership import Assignment
+from topics.catalog import COMMANDS
+
+VERSION: Final = 0
+
+
+class Member(msgspec.Struct, frozen=True):
+    """What a node tells the group when it joins."""
+
+    url: str
+    standbys: int
+    owned: tuple[int, ...]
+    standing_by: tuple[int, ...]
+    #: How often it has joined: Kafka begins a rebalance when the metadata of a member differ from before.
+    joins: int
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What the leader tells a node beside its partitions."""
+
+    standbys: tuple[int, ...]
+    urls: dict[int, str]
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_member: Final = msgspec.msgpack.Decoder(Member)
+_plan: Final = msgspec.msgpack.Decoder(Plan)
+
+
+class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
+    """Faust's assignor for partitions of the same number, behind the protocol of aiokafka.
+
+    Partitions stay where they are as far as the nodes' shares stay equal, and one whose owner is gone goes to a node
+    that stands by for it.
+    """
+
+    name = "earshot"
+
+    def __init__(self, url: str, standbys: int) -> None:
+        self.assignment = Assignment(frozenset())
+        self._url = url
+        self._standbys = standbys
+        self._joins = 0
+
+    def metadata(self, topics: Iterable[str]) -> ConsumerProtocolMemberMetadata:
+        """Return what this node says when it joins."""
+        self._joins += 1
+        member = Member(
+            self._url,
+            self._standbys,
+            tuple(sorted(self.assignment.owned)),
+            tuple(sorted(self.assignment.standbys)),
+            self._joins,
+        )
+        return ConsumerProtocolMemberMetadata(VERSION, list(topics), _encode(member))
+
+    def assign(
+        self, cluster: ClusterMetadata, members: Mapping[str, ConsumerProtocolMemberMetadata]
+    ) -> dict[str, ConsumerProtocolMemberAssignment]:
+        """Decide for all nodes; called on the leader of the group."""
+        nodes = {id: _member.decode(metadata.user_data) for id, metadata in members.items()}
+        shares = share(nodes, len(cluster.partitions_for_topic(COMMANDS) or ()))
+        urls = {number: nodes[id].url for id, assignment in shares.items() for number in assignment.owned}
+        return {
+            id: ConsumerProtocolMemberAssignment(
+                VERSION,
+                [(COMMANDS, sorted(assignment.owned))],
+                _encode(Plan(tuple(sorted(assignment.standbys)), urls)),
+            )
+            for id, assignment in shares.items()
+        }
+
+    def on_assignment(self, assignment: ConsumerProtocolMemberAssignment) -> None:
+        """Take what the leader has decided."""
+        owned = frozenset(number for _, numbers in assignment.assignment for number in numbers)
+        plan = _plan.decode(assignment.user_data) if assignment.user_data else Plan((), {})
+        self.assignment = Assignment(owned, frozenset(plan.standbys) - owned, plan.urls)
+
+    def forget(self) -> None:
+        """This node owns nothing: another may."""
+        self.assignment = Assignment(frozenset(), self.assignment.owned | self.assignment.standbys)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the others know this node's address: a node that comes back gets what was decided for it before."""
+        return all(self.assignment.urls.get(number) == self._url for number in self.assignment.owned)
+
+
+def share(nodes: Mapping[str, Member], partitions: int) -> dict[str, Assignment]:
+    """Return what each node owns and stands by for."""
+    # Here, because the node that is no leader need not load it.
+    from faust.assignor.client_assignment import CopartitionedAssignment
+    from faust.assignor.copartitioned_assignor import CopartitionedAssignor
+
+    taken: set[int] = set()
+    before: dict[str, Any] = {}
+    for id, node in sorted(nodes.items()):
+        # Two may claim the same one, after a pause.
+        owned = {number for number in node.owned if number < partitions} - taken
+        taken |= owned
+        standing_by = {number for number in node.standing_by if number < partitions} - owned
+        before[id] = CopartitionedAssignment(owned, standing_by, {COMMANDS})
+    standbys = max(node.standbys for node in nodes.values())
+    after = CopartitionedAssignor({COMMANDS}, before, partitions, standbys).get_assignment()
+    _even_out(list(after.values()))
+    return {id: Assignment(frozenset(one.actives), frozenset(one.standbys)) for id, one in after.items()}
+
+
+def _even_out(shares: list[Any]) -> None:
+    """Move partitions until no node owns two more than another: Faust bounds what a node owns from above alone."""
+    while True:
+        least, most = (pick(shares, key=lambda one: len(one.actives)) for pick in (min, max))
+        if len(most.actives) - len(least.actives) < 2:
+            return
+        number = min(most.actives, key=lambda number: (number not in least.standbys, number))
+        most.actives.remove(number)
+        least.actives.add(number)
+        if number in least.standbys:
+            least.standbys.remove(number)
+            most.standbys.add(number)

@@ -1,0 +1,324 @@
+"""Reading Kafka without a group: ranges of partitions, by consumers that are used again."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import time
+from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import structlog
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as Place
+from confluent_kafka import admin as kafka_admin
+
+from streams.kafka.connection import KafkaConnection
+from streams.kafka.writer import EPOCH_HEADER
+from streams.log import Apply, StoredRecord
+from topics.catalog import TopicPartition
+from topics.errors import Unavailable
+
+log = structlog.get_logger(__name__)
+
+#: Without a record for so long the brokers count as away.
+SILENT_SECONDS: Final = 10.0
+#: Records that are taken at once.
+BATCH: Final = 2000
+POLL_SECONDS: Final = 0.2
+_OFFSETS: Final[Any] = kafka_admin.OffsetSpec  # type: ignore[attr-defined]
+
+
+class Consumers:
+    """Consumers of one cluster that belong to no group, lent to one reading at a time."""
+
+    def __init__(self, connection: KafkaConnection, record_limit: int) -> None:
+        self._properties = {
+            **connection.librdkafka(),
+            # librdkafka asks for a name; nobody joins it.
+            "group.id": "earshot.readers",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "earliest",
+            "enable.partition.eof": False,
+            "fetch.wait.max.ms": 100,
+            "fetch.message.max.bytes": record_limit,
+            "queued.max.messages.kbytes": 16 * 1024,
+            "reconnect.backoff.max.ms": 1000,
+            "log_level": 3,
+        }
+        self._connection = connection
+        self._free: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._admin: Any = None
+        self._closed = False
+
+    @contextmanager
+    def lent(self) -> Iterator[Any]:
+        """Lend a consumer, a new one where none is free."""
+        try:
+            consumer = self._free.get_nowait()
+        except queue.Empty:
+            consumer = Consumer(self._properties)
+        try:
+            yield consumer
+            consumer.unassign()
+        except GeneratorExit:
+            consumer.unassign()
+        except BaseException:
+            consumer.close()
+            raise
+        if self._closed:
+            consumer.close()
+        else:
+            self._free.put(consumer)
+
+    # --- offsets ----------------------------------------------------------------------------------------------------
+
+    async def bounds(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """Return of each partition the first offset that can be read and the offset after the last record.
+
+        Raises:
+            Unavailable: the brokers do not answer.
+        """
+        return await asyncio.to_thread(self._bounds, tps)
+
+    def _bounds(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        admin = self._admin = self._admin or kafka_admin.AdminClient(dict(self._connection.librdkafka()))
+        places = [Place(*tp) for tp in tps]
+        try:
+            begins, ends = (
+                admin.list_offsets(dict.fromkeys(places, kind), request_timeout=SILENT_SECONDS)
+                for kind in (_OFFSETS.earliest(), _OFFSETS.latest())
+            )
+            return {
+                tp: (begins[place].result().offset, ends[place].result().offset)
+                for tp, place in zip(tps, places, strict=True)
+            }
+        except KafkaException as error:
+            # It holds on to what it knew of the leaders before they went away.
+            self._admin = None
+            raise Unavailable(f"Kafka does not answer: {error.args[0].str()}") from error
+
+    async def committed(self, group: str, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the offsets that a group has committed, where it has.
+
+        Raises:
+            Unavailable: the brokers do not answer.
+        """
+        return await asyncio.to_thread(self._committed, group, list(tps))
+
+    def _committed(self, group: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        if not tps:
+            return {}
+        consumer = Consumer({**self._properties, "group.id": group})
+        try:
+            places = consumer.committed([Place(*tp) for tp in tps], timeout=SILENT_SECONDS)
+        except KafkaException as error:
+            raise Unavailable(f"Kafka does not answer: {error.args[0].str()}") from error
+        finally:
+            consumer.close()
+        return {TopicPartition(place.topic, place.partition): place.offset for place in places if place.offset >= 0}
+
+    # --- records ----------------------------------------------------------------------------------------------------
+
+    async def read(self, tp: TopicPartition, start: int, stop: int) -> AsyncGenerator[list[StoredRecord], None]:
+        """Yield the records of [start, stop) that are there, some at a time, in order.
+
+        Raises:
+            Unavailable: the brokers do not answer.
+        """
+        if start >= stop:
+            return
+        reading = self.batches({tp: (start, stop)})
+        try:
+            while (batch := await asyncio.to_thread(next, reading, None)) is not None:
+                yield batch[tp]
+        finally:
+            await asyncio.to_thread(reading.close)
+
+    async def stretch(self, tp: TopicPartition, start: int, size: int) -> list[StoredRecord]:
+        """Return records from an offset on, about `size` bytes, fewer where the partition ends.
+
+        Raises:
+            Unavailable: the brokers do not answer.
+        """
+        return await asyncio.to_thread(self._stretch, tp, start, size)
+
+    def _stretch(self, tp: TopicPartition, start: int, size: int) -> list[StoredRecord]:
+        found: list[StoredRecord] = []
+        with self.lent() as consumer:
+            consumer.assign([Place(*tp, start)])
+            heard = time.monotonic()
+            while size > 0:
+                # The first fetch may take a while; what came with it is there at once.
+                records = take(consumer, 64, 0.01 if found else POLL_SECONDS).get(tp, [])
+                if found and not records:
+                    break
+                found += records
+                size -= sum(len(record.value or b"") for record in records)
+                if not found and time.monotonic() - heard > SILENT_SECONDS:
+                    raise Unavailable(f"Kafka gives nothing of {tp.topic}/{tp.partition} at {start}, though it should")
+        return found
+
+    async def replay(self, ranges: Mapping[TopicPartition, tuple[int, int]], apply: Apply) -> None:
+        """Hand all records of some ranges to `apply`, each partition in order, in a thread.
+
+        Raises:
+            Unavailable: the brokers do not answer.
+        """
+        await asyncio.to_thread(self._replay, ranges, apply)
+
+    def _replay(self, ranges: Mapping[TopicPartition, tuple[int, int]], apply: Apply) -> None:
+        for batch in self.batches(ranges):
+            for tp, records in batch.items():
+                apply(tp, records)
+
+    def batches(
+        self, ranges: Mapping[TopicPartition, tuple[int, int]]
+    ) -> Generator[dict[TopicPartition, list[StoredRecord]], None, None]:
+        """Yield the records of some ranges as they come; blocks.
+
+        A range may end in offsets that hold no record (compacted, or control records): it has ended once the consumer
+        stands behind it.
+
+        Raises:
+            Unavailable: the brokers do not answer.
+        """
+        left = {tp: stop for tp, (start, stop) in ranges.items() if start < stop}
+        if not left:
+            return
+        with self.lent() as consumer:
+            consumer.assign([Place(*tp, ranges[tp][0]) for tp in left])
+            heard = time.monotonic()
+            while left:
+                batch = take(consumer, BATCH, POLL_SECONDS)
+                for tp in list(batch):
+                    if tp not in left:
+                        del batch[tp]
+                        continue
+                    ended = batch[tp][-1].offset + 1 >= left[tp]
+                    batch[tp] = [record for record in batch[tp] if record.offset < left[tp]]
+                    if ended:
+                        del left[tp]
+                        consumer.incremental_unassign([Place(*tp)])
+                if batch:
+                    heard = time.monotonic()
+                    yield {tp: records for tp, records in batch.items() if records}
+                    continue
+                for place in consumer.position([Place(*tp) for tp in left]):
+                    if place.offset >= left[TopicPartition(place.topic, place.partition)]:
+                        del left[TopicPartition(place.topic, place.partition)]
+                if left and time.monotonic() - heard > SILENT_SECONDS:
+                    raise Unavailable(f"Kafka gives no more of {next(iter(left)).topic}, though there is more")
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._closed = True
+        while True:
+            try:
+                self._free.get_nowait().close()
+            except queue.Empty:
+                return
+
+
+def take(consumer: Any, count: int, seconds: float) -> dict[TopicPartition, list[StoredRecord]]:
+    """Return the records that are there, at most `count`; wait for the first at most so long.
+
+    Raises:
+        Unavailable: the brokers refuse.
+    """
+    batch: dict[TopicPartition, list[StoredRecord]] = {}
+    try:
+        messages = consumer.consume(count, seconds)
+    except KafkaException as error:
+        raise Unavailable(f"Kafka does not answer: {error.args[0].str()}") from error
+    tp = TopicPartition("", -1)
+    for message in messages:
+        if (fault := message.error()) is not None:
+            if fault.fatal() or not (fault.retriable() or fault.code() in _PASSING):
+                raise Unavailable(f"Kafka refuses to be read: {fault.str()}")
+            continue
+        if message.partition() != tp.partition or message.topic() != tp.topic:
+            tp = TopicPartition(message.topic(), message.partition())
+        epoch = 0
+        for name, value in message.headers() or ():
+            if name == EPOCH_HEADER:
+                epoch = int.from_bytes(value, "big")
+        records = batch.get(tp)
+        if records is None:
+            records = batch[tp] = []
+        records.append(StoredRecord(message.offset(), message.timestamp()[1], message.key(), message.value(), epoch))
+    return batch
+
+
+_PASSING: Final = (
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._RESOLVE,
+    KafkaError._TIMED_OUT,
+    KafkaError._PARTITION_EOF,
+)
+
+
+class ChangelogTail:
+    """Keeps up with partitions of the changelog, in a thread."""
+
+    def __init__(self, consumers: Consumers) -> None:
+        self._consumers = consumers
+        self._lock = threading.Condition()
+        self._starts: Mapping[TopicPartition, int] = {}
+        self._apply: Apply = lambda tp, records: None
+        self._generation = 0
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def follow(self, starts: Mapping[TopicPartition, int], apply: Apply) -> None:
+        """Hand what comes to `apply`, each partition from its offset; in place of what was followed."""
+        with self._lock:
+            if starts.keys() == self._starts.keys():
+                return
+            self._starts, self._apply = dict(starts), apply
+            self._generation += 1
+            self._lock.notify()
+        if starts and self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="changelog-tail", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """End."""
+        with self._lock:
+            self._closed, self._starts = True, {}
+            self._generation += 1
+            self._lock.notify()
+        if self._thread is not None:
+            self._thread.join(2 * SILENT_SECONDS)
+
+    def _run(self) -> None:
+        while not self._closed:
+            try:
+                self._tail()
+            except Exception as error:
+                log.warning("standby.behind", error=str(error))
+                time.sleep(1.0)
+
+    def _tail(self) -> None:
+        """Follow one set of partitions until there is another."""
+        with self._lock:
+            while not self._starts and not self._closed:
+                self._lock.wait()
+            generation, starts, apply = self._generation, dict(self._starts), self._apply
+        if self._closed:
+            return
+        with self._consumers.lent() as consumer:
+            consumer.assign([Place(*tp, start) for tp, start in starts.items()])
+            while True:
+                batch = take(consumer, BATCH, POLL_SECONDS)
+                with self._lock:
+                    if generation != self._generation:
+                        return
+                    for tp, records in batch.items():
+                        apply(tp, records)
+                        # Where to go on from after an error.
+                        self._starts = {**self._starts, tp: records[-1].offset + 1}

@@ -1,0 +1,39 @@
+"""Why brokers cannot be reached: clients say only that none of them answered."""
+
+from __future__ import annotations
+
+import ssl
+from typing import Final
+
+from aiokafka.conn import collect_hosts, create_conn
+from aiokafka.errors import KafkaError
+
+from streams.kafka.connection import KafkaConnection
+
+CONNECT_MS: Final = 5_000
+
+
+async def refusal(connection: KafkaConnection, error: KafkaError) -> str:
+    """Connect to one broker after the other; return the first failure in words, or `error` where there is none now."""
+    arguments = connection.aiokafka()
+    for host, port, _ in collect_hosts(arguments.pop("bootstrap_servers")):
+        try:
+            opened = await create_conn(host, port, request_timeout_ms=CONNECT_MS, **arguments)
+        except (OSError, KafkaError) as fault:  # a timeout is an OSError
+            return f"Kafka at {host}:{port}: {_reason(fault)}"
+        opened.close()
+    return f"Kafka at {connection.addresses}: {error!r}"
+
+
+def _reason(fault: Exception) -> str:
+    match fault:
+        case ssl.SSLCertVerificationError():
+            return f"its certificate is not trusted: {fault.verify_message}"
+        case ssl.SSLError():
+            return f"it does not talk TLS as we do: {(fault.reason or str(fault)).replace('_', ' ').lower()}"
+        case TimeoutError():
+            return f"no answer in {CONNECT_MS // 1000} s"
+        case OSError():
+            return fault.strerror or str(fault)
+        case _:
+            return f"{type(fault).__name__}: {fault.args[0]}" if fault.args else type(fault).__name__

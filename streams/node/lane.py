@@ -1,0 +1,131 @@
+"""One topic of an owned partition: each record is folded once, in the order of the log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+import structlog
+
+from streams.folding import retry
+from streams.folding.agent import Agent
+from streams.folding.batch import Park, fold_batch, fold_patiently
+from streams.folding.record import LogRecord
+from streams.folding.store import HeadStore
+from streams.log import Log, StoredRecord
+from topics.catalog import TopicPartition
+from topics.errors import ServiceError, Unavailable
+
+log = structlog.get_logger(__name__)
+
+#: A topic whose records cannot be read stops its partition: so many of them, and this share of all.
+PARKED_AT_LEAST: Final = 20
+PARKED_SHARE: Final = 0.05
+
+
+class PartitionStopped(ServiceError):
+    """Too much of a topic cannot be read: it is of a newer version, or damaged."""
+
+
+class Lane:
+    """Folds what this process appended as it becomes durable, and fetches what others have appended between.
+
+    The log's order is kept: a delivery that does not follow on what is folded is fetched from the log instead, with
+    what is missing before it.
+    """
+
+    def __init__(
+        self, tp: TopicPartition, position: int, store: HeadStore[Any], agent: Agent[Any], source: Log, park: Park
+    ) -> None:
+        self.tp = tp
+        #: Everything below is folded.
+        self.position = position
+        #: Everything below is on the log, as far as is known here.
+        self.end = position
+        #: Deliveries are folded at once. Else they wait on the log, for `catch_up`.
+        self.level = False
+        #: The partition was lost: what is on its topic is for its next owner.
+        self.closed = False
+        self.folded = self.parked = 0
+        #: Where this lane stood when it was last found behind the end of the log.
+        self._behind: int | None = None
+        self._store = store
+        self._agent = agent
+        self._source = source
+        self._park = park
+
+    def deliver(self, records: Sequence[StoredRecord]) -> bool:
+        """Take durable records; return False when something has to be fetched first: `catch_up` is due."""
+        self.end = max(self.end, records[-1].offset + 1)
+        if not self.level:
+            return True
+        if records[0].offset == self.position:
+            folded = fold_batch(self._store, records, self._agent)
+            self._advance(records[:folded])
+            if folded == len(records):
+                return True
+        self.level = False
+        return False
+
+    def fall_behind(self, end: int) -> None:
+        """Take that there are records up to `end` which nobody delivers: `catch_up` is due."""
+        self.level, self.end = False, max(self.end, end)
+
+    def seen_behind(self, end: int) -> bool:
+        """Return whether the lane is behind `end`, and was at the same place when it was asked before."""
+        behind = self.position if self.position < end else None
+        stuck = behind is not None and behind == self._behind
+        self._behind = behind
+        return stuck
+
+    async def catch_up(self) -> None:
+        """Fold everything below `end` from the log, then be level with it; end early once the lane is closed.
+
+        Raises:
+            PartitionStopped: too much of it cannot be read.
+        """
+        failures = 0
+        while self.position < (end := self.end):
+            try:
+                async for records in self._source.read(self.tp, self.position, end):
+                    failures = 0
+                    await self._fold(records)
+                    if self.closed:
+                        return
+                # What is not there any more was removed by the retention.
+                self.position = max(self.position, end)
+            except Unavailable as error:
+                failures += 1
+                log.warning("log.away", topic=self.tp.topic, partition=self.tp.partition, error=str(error))
+                await asyncio.sleep(retry.pause(failures))
+                if self.closed:
+                    return
+        self.level = True
+
+    async def _fold(self, records: Sequence[StoredRecord]) -> None:
+        while records and not self.closed:
+            folded = fold_batch(self._store, records, self._agent)
+            self._advance(records[:folded])
+            records = records[folded:]
+            if records:
+                await fold_patiently(self._store, records[0], self._agent, self._set_aside)
+                self._advance(records[:1])
+                records = records[1:]
+        await asyncio.sleep(0)
+
+    def _advance(self, records: Sequence[StoredRecord]) -> None:
+        if records:
+            self.position = records[-1].offset + 1
+            self.folded += len(records)
+
+    async def _set_aside(self, partition: int, record: LogRecord, cause: str) -> None:
+        if self.closed:
+            return
+        self.parked += 1
+        if self.parked >= PARKED_AT_LEAST and self.parked >= PARKED_SHARE * (self.folded + 1):
+            raise PartitionStopped(
+                f"{self.parked} of {self.folded + 1} records of {self.tp.topic}/{partition} cannot be read, the last "
+                f"one at offset {record.offset}: {cause}"
+            )
+        await self._park(partition, record, cause)

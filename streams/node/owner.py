@@ -1,0 +1,121 @@
+"""The owner of a partition: all that this process has of it, made when it is assigned and closed when it is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from streams.folding.agent import Changes
+from streams.folding.store import HeadStore
+from streams.jobs.store import JobStore
+from streams.node.lane import Lane
+from streams.sessions.store import SessionStore
+from streams.tables.rows import PartitionRows
+from topics.catalog import COMMANDS, JOB_COMMANDS, JOB_RESULTS
+from topics.errors import Unavailable
+
+#: A session or job counts as live for this long after it was last written.
+LIVE_SECONDS: Final = 10.0
+
+
+class PartitionOwner:
+    """One owned partition: its rows and stores, the lanes that fold its topics, and what waits until it serves."""
+
+    def __init__(self, rows: PartitionRows) -> None:
+        self.number = rows.number
+        self.take_rows(rows)
+        self.lanes: dict[str, Lane] = {}
+        #: Requests are answered.
+        self.serving = False
+        #: It was lost: what still goes on for it ends.
+        self.closed = False
+        #: What it waits for, for people.
+        self.waiting: str | None = "its changelog"
+        #: Why it will not serve, until it is assigned anew.
+        self.stopped: str | None = None
+        #: What the changelog is known to have: the floor below which the log may be trimmed.
+        self.durable: Mapping[str, int] = rows.positions()
+        #: The positions that were logged last.
+        self.noted: Mapping[str, int] | None = None
+        #: What is to be done once it serves.
+        self.early: dict[Any, Changes] = {}
+        #: So many times somebody else wrote to its changelog, a later owner perhaps, and it is not known yet who: how
+        #: far the table has the changelog is not certain.
+        self.suspicions = 0
+        #: Held while what others have appended is fetched.
+        self.catching_up = asyncio.Lock()
+        #: Requests that wait for the verdict on a command.
+        self.awaited: set[asyncio.Future[Any]] = set()
+        self._live: set[str] = set()
+        self._live_before: set[str] = set()
+        self._live_since = 0.0
+
+    def take_rows(self, rows: PartitionRows) -> None:
+        """Own another table; not once there are lanes."""
+        self.rows = rows
+        self.sessions = SessionStore(rows)
+        self.jobs = JobStore(rows)
+
+    @property
+    def is_coming(self) -> bool:
+        """Whether it will serve, if nothing goes wrong."""
+        return self.waiting is not None and self.stopped is None
+
+    def store(self, topic: str) -> HeadStore[Any]:
+        """Return the store that a topic is folded into."""
+        return self.jobs if topic in (JOB_COMMANDS, JOB_RESULTS) else self.sessions
+
+    def positions(self) -> dict[str, int]:
+        """Return of each topic the offset below which everything is folded."""
+        return {topic: lane.position for topic, lane in self.lanes.items()}
+
+    def floor(self, topic: str) -> int | None:
+        """Return the lowest offset of a topic that is still needed, None while that is not known."""
+        durable = self.durable.get(topic) if self.serving else None
+        references = {COMMANDS: self.sessions.references, JOB_COMMANDS: self.jobs.references}.get(topic)
+        lowest = None if references is None else references.lowest()
+        return durable if durable is None or lowest is None else min(durable, lowest)
+
+    def serve(self) -> None:
+        """Everything that was on the log when it came is folded: answer requests."""
+        self.serving = True
+        self.waiting = None
+        for store in (self.sessions, self.jobs):
+            store.redelivered.clear()
+
+    def close(self, reason: str) -> None:
+        """The partition is another node's: what waits for it here fails, and what goes on for it ends."""
+        self.closed, self.serving, self.waiting = True, False, None
+        for lane in self.lanes.values():
+            lane.closed = True
+        for verdict in self.awaited:
+            if not verdict.done():
+                verdict.set_exception(Unavailable(reason))
+        self.awaited.clear()
+
+    def touch(self, id: str) -> None:
+        """A session or job is written."""
+        self._live.add(id)
+
+    def live(self) -> int:
+        """Return about how many sessions and jobs are being written."""
+        now = time.monotonic()
+        if now - self._live_since > LIVE_SECONDS:
+            self._live_since = now
+            self._live_before, self._live = self._live, set()
+        return max(len(self._live), len(self._live_before))
+
+
+def waits(owners: Iterable[PartitionOwner]) -> str | None:
+    """Return what some owners wait for, None when all serve."""
+    reasons: dict[str, list[int]] = {}
+    for owner in owners:
+        if reason := owner.stopped or owner.waiting:
+            reasons.setdefault(reason, []).append(owner.number)
+    return "; ".join(f"partition {_numbers(some)}: {reason}" for reason, some in reasons.items()) or None
+
+
+def _numbers(some: list[int]) -> str:
+    return ", ".join(map(str, some[:8])) + (f" and {len(some) - 8} more" if len(some) > 8 else "")

@@ -1,0 +1,171 @@
+"""The rows of one partition: read and written in its database, and logged to the changelog."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+import rocksdict
+
+from streams.log import LogWriter, StoredRecord
+from topics.catalog import CHANGELOG
+from topics.keys import EPOCH, POSITIONS
+
+#: Where the database notes how far it holds the changelog. Not a row: the changelog does not know it.
+APPLIED: Final = b"\x00applied"
+
+
+class Applied(msgspec.Struct, frozen=True, array_like=True):
+    """How far a database holds the changelog."""
+
+    #: All records below are in it.
+    offset: int = 0
+    #: The epoch of the newest owner that wrote one of them.
+    epoch: int = 0
+    #: When that was noted (ms since the epoch of Unix).
+    at: int = 0
+    #: Keys of rows that an owner that was one no more wrote last.
+    stale: tuple[bytes, ...] = ()
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_applied: Final = msgspec.msgpack.Decoder(Applied)
+_positions: Final = msgspec.msgpack.Decoder(dict[str, int])
+
+
+class PartitionRows:
+    """The rows of one partition.
+
+    The changelog has one writer at a time, the partition's owner, and each takeover has an epoch that all its records
+    carry. A record of a lower epoch behind one of a higher was written by an owner that did not know yet that it was
+    one no more. Its content is no news (the new owner folds the same commands), so a replay passes over it and
+    remembers its key in `stale`: the next owner writes that row again, so that no compaction can leave the late one.
+    """
+
+    def __init__(self, number: int, database: rocksdict.Rdict, writer: LogWriter) -> None:
+        self.number = number
+        self._database = database
+        self._writer = writer
+        value = database.get(APPLIED)
+        self.applied: Applied = Applied() if value is None else _applied.decode(value)
+        self.stale = set(self.applied.stale)
+        #: That of this owner, once it has one.
+        self.epoch = 0
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key."""
+        value: bytes | None = self._database.get(key)
+        return value
+
+    def scan(self, lower: bytes, upper: bytes, limit: int | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Yield (key, value) with lower <= key < upper in order."""
+        iterator = self._iterator(lower, upper)
+        iterator.seek(lower)
+        left = -1 if limit is None else limit
+        while left and iterator.valid():
+            yield iterator.key(), iterator.value()
+            iterator.next()
+            left -= 1
+        iterator.status()
+
+    def skip_scan(self, lower: bytes, upper: bytes, following: Callable[[bytes], bytes]) -> Iterator[bytes]:
+        """Yield the first key of [lower, upper), then the first at or above `following` of it, and so on."""
+        iterator = self._iterator(lower, upper)
+        iterator.seek(lower)
+        while iterator.valid():
+            yield (key := iterator.key())
+            iterator.seek(following(key))
+        iterator.status()
+
+    def _iterator(self, lower: bytes, upper: bytes) -> rocksdict.RdictIter:
+        bounds = rocksdict.ReadOptions()
+        bounds.set_iterate_lower_bound(lower)
+        bounds.set_iterate_upper_bound(upper)
+        return self._database.iter(bounds)
+
+    # --- the owner's writes -----------------------------------------------------------------------------------------
+
+    def write(self, changes: Mapping[bytes, bytes | None]) -> None:
+        """Apply changes to the database at once (None deletes), then log each to the changelog."""
+        batch = rocksdict.WriteBatch(raw_mode=True)
+        for key, value in changes.items():
+            _put(batch, key, value)
+        self._database.write(batch)
+        self._writer.append_rows(CHANGELOG, self.number, changes, self.epoch)
+
+    def mark(self, key: bytes) -> None:
+        """Write a row without content to this table alone: the changelog does not get it."""
+        self._database.put(key, b"")
+
+    def write_again(self, keys: Sequence[bytes]) -> None:
+        """Log rows as they are here, over what somebody else has put behind them."""
+        self._writer.append_rows(CHANGELOG, self.number, {key: self.get(key) for key in keys}, self.epoch)
+
+    def begin(self, epoch: int, offset: int) -> None:
+        """Be the owner's table from now on: its epoch is on the changelog, the record before `offset`."""
+        self.epoch = epoch
+        self.applied = Applied(offset, epoch, _now_ms())
+        self.write_again(sorted(self.stale))
+        self.stale.clear()
+
+    def positions(self) -> dict[str, int]:
+        """Return of each topic the offset below which all is folded into the rows that the changelog has."""
+        value = self.get(POSITIONS)
+        return {} if value is None else _positions.decode(value)
+
+    def note(self, positions: Mapping[str, int], applied: int) -> None:
+        """Note in the database what the changelog has taken: positions, and all its records below `applied`."""
+        self.applied = Applied(applied, max(self.epoch, self.applied.epoch), _now_ms())
+        batch = rocksdict.WriteBatch(raw_mode=True)
+        batch.put(POSITIONS, encode_positions(positions))
+        batch.put(APPLIED, _encode(self.applied))
+        self._database.write(batch)
+
+    # --- replay -----------------------------------------------------------------------------------------------------
+
+    def apply(self, records: Sequence[StoredRecord]) -> None:
+        """Apply records of the changelog that follow on those applied so far; from any thread, one at a time."""
+        # Most records are earlier forms of a row that is here again.
+        changes: dict[bytes, bytes | None] = {}
+        epoch = self.applied.epoch
+        for record in records:
+            key = record.key
+            if key is None:
+                continue
+            if record.epoch < epoch:
+                self.stale.add(key)
+                continue
+            epoch = record.epoch
+            self.stale.discard(key)
+            changes[key] = record.value
+        changes.pop(EPOCH, None)
+        batch = rocksdict.WriteBatch(raw_mode=True)
+        for key, value in changes.items():
+            _put(batch, key, value)
+        self.applied = Applied(records[-1].offset + 1, epoch, _now_ms(), tuple(self.stale))
+        batch.put(APPLIED, _encode(self.applied))
+        self._database.write(batch)
+
+    def close(self) -> None:
+        """Close the database."""
+        self._database.close()
+
+
+def encode_positions(positions: Mapping[str, int]) -> bytes:
+    """Return the row of positions."""
+    return _encode(dict(positions))
+
+
+def _put(batch: rocksdict.WriteBatch, key: bytes, value: bytes | None) -> None:
+    if value is None:
+        batch.delete(key)
+    else:
+        batch.put(key, value)
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

@@ -1,0 +1,51 @@
+"""Nodes of one service on one Kafka, for tests that pause, move or restart them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from infra.kafka.launcher import KafkaCluster
+from tests.kafka.broker import launched_kafka
+from tests.process import ServiceProcess
+
+#: After how long the broker gives up on a node; a setting, of which the tests take the least.
+SESSION_SECONDS = int(os.environ.get("EARSHOT_TEST_SESSION_SECONDS", "6"))
+PARTITIONS = 4
+
+CLOCK = Path(__file__).parent / "clock"
+
+Settings = Mapping[str, str | int | float]
+
+
+@contextmanager
+def service_nodes(
+    directory: Path, *each: Settings, cluster: KafkaCluster | None = None, **shared: str | int
+) -> Iterator[list[ServiceProcess]]:
+    """Yield one node for each of the settings in `each`, none of them started, with what is `shared`.
+
+    They are on a Kafka of their own, or on `cluster`.
+    """
+    with ExitStack() as stack:
+        cluster = cluster or stack.enter_context(launched_kafka())
+        common = {
+            "broker": f"kafka://{cluster.bootstrap}",
+            "partitions": PARTITIONS,
+            "kafka_session_seconds": SESSION_SECONDS,
+            "database_url": f"sqlite:///{directory / 'control.db'}",
+            "model": "sed-mini",
+            "workers": 1,
+            "poll_seconds": 1,
+            **shared,
+        }
+        nodes = [ServiceProcess(directory / f"node-{n}", **{**common, **own}) for n, own in enumerate(each)]
+        for node in nodes:
+            stack.callback(node.stop)
+        yield nodes
+
+
+def ahead(seconds: float) -> dict[str, str]:
+    """Return the environment of a process whose clock is that much ahead."""
+    return {"PYTHONPATH": str(CLOCK), "EARSHOT_TEST_CLOCK_AHEAD": str(seconds)}

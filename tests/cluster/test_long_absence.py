@@ -1,0 +1,87 @@
+"""A node that was away for longer than the changelog remembers deletions: what was deleted meanwhile stays so.
+
+The day of absence is one of its clock; that tombstones are gone by then is made to happen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from infra.kafka.launcher import KafkaCluster
+from tests.cluster.nodes import ahead, service_nodes
+from tests.fencing.load import delete
+from tests.kafka.broker import launched_kafka
+from tests.kafka.compaction import QUICK_CLEANER, compact
+from tests.kafka.records import records
+from tests.process import ServiceProcess
+from tests.recovery.load import Client, Stream
+from topics.catalog import CHANGELOG
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+SESSIONS = 12
+#: What the changelog keeps tombstones for, and an hour.
+AWAY_SECONDS = 25 * 3600
+
+
+async def _open(node: ServiceProcess) -> list[Stream]:
+    async with Client(node) as client:
+        streams = [await client.open() for _ in range(SESSIONS)]
+        for seed, stream in enumerate(streams):
+            await client.put(stream, seed)
+            await client.ask("GET", f"/audio_sessions/{stream.session}/status", params={"count": "1"})
+        return streams
+
+
+async def _forget(cluster: KafkaCluster, node: ServiceProcess, streams: list[Stream]) -> None:
+    """Delete sessions, and compact until no tombstone of theirs is left."""
+    async with Client(node) as client:
+        for stream in streams:
+            await delete(client, stream)
+
+        async def write() -> None:
+            while True:
+                await client.put(await client.open(), 1)
+
+        writing = asyncio.create_task(write())
+        try:
+            deadline = time.monotonic() + 120
+            while await _tombstones(cluster.bootstrap, streams):
+                assert time.monotonic() < deadline, "the tombstones do not leave"
+                assert await compact(cluster, CHANGELOG, tombstones_ms=0)
+                await asyncio.sleep(1.0)
+        finally:
+            writing.cancel()
+
+
+async def _tombstones(bootstrap: str, streams: list[Stream]) -> int:
+    """Return how many tombstones of these sessions the changelog has."""
+    ids = [stream.session.encode() for stream in streams]
+    rows = await records(bootstrap, CHANGELOG, 1)
+    return sum(any(id in row.key for id in ids) for row in rows if row.key and row.value is None)
+
+
+async def _statuses(node: ServiceProcess, streams: list[Stream]) -> list[int]:
+    async with Client(node) as client:
+        return [(await client.ask("GET", f"/audio_sessions/{one.session}/status")).status_code for one in streams]
+
+
+def test_what_was_deleted_stays_deleted(tmp_path: Path) -> None:
+    settings = {"partitions": 1, "session_idle_seconds": 10 * AWAY_SECONDS}
+    with (
+        launched_kafka(settings=QUICK_CLEANER) as cluster,
+        service_nodes(tmp_path, {}, {}, cluster=cluster, **settings) as (away, other),
+    ):
+        away.start()
+        streams = asyncio.run(_open(away))
+        assert away.stop() == 0, away.tail()
+        other.start()
+        asyncio.run(_forget(cluster, other, streams))
+        assert other.stop() == 0, other.tail()
+        away.environment |= ahead(AWAY_SECONDS)
+        away.start()
+        assert asyncio.run(_statuses(away, streams)) == [404] * SESSIONS

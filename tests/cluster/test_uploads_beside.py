@@ -1,0 +1,68 @@
+"""Recordings that are uploaded do not stand in the way of live audio, also where the brokers are slow."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.nodes import Settings, service_nodes
+from tests.contract.api import RATE, wav
+from tests.kafka.broker import launched_kafka
+from tests.kafka.proxy import KafkaProxy
+from tests.process import ServiceProcess
+from tests.recovery.load import Client
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+UPLOADS = 16
+#: 4 MB each, so that they do not fit into the queue together.
+RECORDING_SECONDS = 125
+QUEUE_BYTES = 4 * 1024 * 1024
+DELAY_SECONDS = 0.1
+SECONDS = 20.0
+
+
+async def _upload(client: Client, audio: bytes) -> None:
+    """Upload a recording again and again, taken or not: more comes than goes."""
+    files: Any = {"options": (None, '{"sound_event_detection": true}'), "audio": ("a.wav", audio, "audio/x-wav")}
+    while True:
+        await client.http.post("/api/v1/analyze_file", files=files, headers={"X-Api-Key": client.service.key})
+
+
+async def _live(node: ServiceProcess, proxy: KafkaProxy) -> Counter[str]:
+    """Upload chunk after chunk of a live stream while recordings come; return what the chunks were answered."""
+    answers: Counter[str] = Counter()
+    audio = wav(bytes(2 * RATE * RECORDING_SECONDS))
+    async with Client(node, patience=60.0) as client:
+        stream, began = await client.open(), time.monotonic()
+        proxy.delay = DELAY_SECONDS
+        uploads = [asyncio.create_task(_upload(client, audio)) for _ in range(UPLOADS)]
+        while time.monotonic() - began < SECONDS:
+            number = answers["200"]
+            answer = await client.http.put(
+                f"/audio_sessions/{stream.session}/chunks/{number}",
+                json={"data": "AAAA" * 2000},
+                headers={"Idempotency-Key": f"{number}"},
+            )
+            answers["200" if answer.status_code == 200 else answer.text] += 1
+            await asyncio.sleep(0.05)
+        for upload in uploads:
+            assert not upload.done(), upload
+            upload.cancel()
+        await asyncio.gather(*uploads, return_exceptions=True)
+    proxy.delay = 0.0
+    return answers
+
+
+def test_chunks_are_taken_while_recordings_come(tmp_path: Path) -> None:
+    with KafkaProxy(1) as proxy, launched_kafka(1, [proxy.ports]) as cluster:
+        proxy.open({door.advertised: door.port for door in cluster.doors[0]})
+        own: Settings = {"broker": f"kafka://{proxy.bootstrap}", "queue_bytes": QUEUE_BYTES}
+        with service_nodes(tmp_path, own, cluster=cluster) as (node,):
+            answers = asyncio.run(_live(node.start(), proxy))
+    assert set(answers) == {"200"}, answers

@@ -1,0 +1,85 @@
+"""Every page of every session against a clean run, and every deleted one against nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+
+import httpx2
+
+from infra import models
+from tests.fencing.load import PATIENCE_SECONDS, Ended
+from tests.fencing.scene import MODEL
+from tests.process import ServiceProcess
+from tests.recovery.load import CONTENT_TYPE, Client, Stream
+from tests.recovery.truth import ZEROS, Events, expected_events, faults
+from topics.sessions.records import Opened
+
+#: How long the windows of a session may take to come.
+WINDOWS_SECONDS = 60.0
+AT_ONCE = 8
+
+NOTHING_WRONG = {**ZEROS, "deleted that show": 0}
+
+
+@dataclass
+class Findings:
+    """What was wrong, counted, and a line for each session of which something was."""
+
+    counts: Counter[str] = field(default_factory=lambda: Counter(NOTHING_WRONG))
+    wrong: list[str] = field(default_factory=list)
+
+
+async def compare(nodes: list[ServiceProcess], ended: Ended) -> Findings:
+    """Compare everything that ended, read through `nodes` in turn."""
+    gate = asyncio.Semaphore(AT_ONCE)
+    found = Findings()
+
+    async with Client(*nodes, patience=PATIENCE_SECONDS) as client:
+
+        async def look(kind: str, stream: Stream) -> None:
+            async with gate:
+                events = await _read(client, stream.session)
+            truth = await asyncio.to_thread(_truth, kind, stream)
+            counts = faults([events], [truth])
+            found.counts.update(counts)
+            if any(counts.values()):
+                found.wrong.append(f"{kind} {stream.session} has {len(events)} of {len(truth)} windows: {counts}")
+
+        async def look_for_nothing(session: str) -> None:
+            async with gate:
+                answer = await client.ask("GET", f"/audio_sessions/{session}/status")
+            if answer.status_code != 404:
+                found.counts["deleted that show"] += 1
+                found.wrong.append(f"{session} was deleted, and shows: {answer.text[:200]}")
+
+        await asyncio.gather(*(look(*kept) for kept in ended.kept), *map(look_for_nothing, ended.deleted))
+    return found
+
+
+async def _read(client: Client, session: str) -> Events:
+    """Return the events of every page: none of a session that is gone, and what there is when no more come."""
+    events: Events = []
+    query = {"count": "7"}
+    try:
+        async with asyncio.timeout(WINDOWS_SECONDS):
+            while True:
+                answer: httpx2.Response = await client.ask("GET", f"/audio_sessions/{session}/status", params=query)
+                if answer.status_code == 404:
+                    return events
+                assert answer.status_code == 200, answer.text
+                inference = answer.json()["inference"]
+                events.extend(inference["results"])
+                if (token := inference["page"].get("next_token")) is None:
+                    return events
+                query = {"next_token": token}
+    except TimeoutError:
+        return events
+
+
+def _truth(kind: str, stream: Stream) -> Events:
+    opened = Opened("", "stream", CONTENT_TYPE, "", 1000, 500, default_sensitivity=-2)
+    # The bytes of a file are one piece of audio.
+    chunks = [b"".join(stream.chunks)] if kind == "file" else stream.chunks
+    return expected_events(opened, chunks, models.directory(MODEL.replace("-", "_")))

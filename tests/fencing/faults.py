@@ -1,0 +1,123 @@
+"""What happens to a node: paused, held back, cut off or killed while rows of it are on their way."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
+from tests.fencing.load import Load
+from tests.fencing.scene import SESSION_SECONDS, SETTLE_SECONDS, ProxiedNode
+from tests.kafka.proxy import Hold
+from topics.catalog import CHANGELOG
+
+#: How long a node under load may be without a row on its way.
+ROWS_SECONDS = 15.0
+HOLD_SECONDS = 30.0
+#: Requests that wait this long carry more rows.
+SLOW_SECONDS = 0.3
+
+#: Returns how many requests of the node were held back at most.
+Fault = Callable[[ProxiedNode, Load, random.Random], Awaitable[int]]
+
+
+async def _rows_in_flight(node: ProxiedNode) -> None:
+    await asyncio.to_thread(node.proxy.wait_for_rows, CHANGELOG, ROWS_SECONDS)
+
+
+async def _many_rows_in_flight(node: ProxiedNode, newer: bool = True) -> int:
+    """Hold produce requests that carry the rows of a while; return how many are held."""
+    node.proxy.delay = SLOW_SECONDS
+    await asyncio.sleep(2 * SLOW_SECONDS)
+    node.proxy.hold(Hold.PRODUCE, newer)
+    node.proxy.delay = 0.0
+    await _rows_in_flight(node)
+    await asyncio.sleep(SLOW_SECONDS)
+    return node.proxy.waiting
+
+
+async def _taken_over(load: Load) -> None:
+    """Wait until others have the node's partitions, and every session that was live has ended there."""
+    await asyncio.gather(asyncio.sleep(SESSION_SECONDS + 1.0), load.turn())
+
+
+async def paused(node: ProxiedNode, load: Load, chance: random.Random) -> int:
+    """Stop it with rows on their way until others have its partitions."""
+    await _rows_in_flight(node)
+    node.process.pause()
+    await _taken_over(load)
+    node.process.resume()
+    return 0
+
+
+async def paused_and_held(node: ProxiedNode, load: Load, chance: random.Random) -> int:
+    """Stop it with rows held in the network, which arrive when others have its partitions, before or after it wakes."""
+    held = await _many_rows_in_flight(node)
+    node.process.pause()
+    await _taken_over(load)
+    if chance.random() < 0.5:
+        node.process.resume()
+        await asyncio.sleep(chance.uniform(0.0, 3.0))
+        node.proxy.hold(Hold.NOTHING)
+    else:
+        node.proxy.hold(Hold.NOTHING)
+        await asyncio.sleep(chance.uniform(0.0, 3.0))
+        node.process.resume()
+    return held
+
+
+async def held(node: ProxiedNode, load: Load, chance: random.Random) -> int:
+    """Hold its produce requests while its heartbeats pass."""
+    node.proxy.hold(Hold.PRODUCE)
+    await asyncio.sleep(HOLD_SECONDS * chance.uniform(0.5, 1.0))
+    waiting = node.proxy.waiting
+    node.proxy.hold(Hold.NOTHING)
+    return waiting
+
+
+async def cut_off(node: ProxiedNode, load: Load, chance: random.Random) -> int:
+    """Hold all that it says and hears, until others have its partitions; then everything arrives."""
+    await _rows_in_flight(node)
+    node.proxy.hold(Hold.EVERYTHING)
+    await _taken_over(load)
+    waiting = node.proxy.waiting
+    node.proxy.hold(Hold.NOTHING)
+    return waiting
+
+
+async def disconnected(node: ProxiedNode, load: Load, chance: random.Random) -> int:
+    """Cut connections whose produce requests are on their way; they arrive after those of the connections after."""
+    waiting = await _many_rows_in_flight(node, newer=False)
+    node.proxy.cut()
+    await asyncio.sleep(chance.uniform(1.0, SESSION_SECONDS))
+    node.proxy.hold(Hold.NOTHING)
+    return waiting
+
+
+async def killed(node: ProxiedNode, load: Load, chance: random.Random) -> int:
+    """Kill it with rows held in the network, which arrive when it has long been back, on another port."""
+    waiting = await _many_rows_in_flight(node, newer=False)
+    node.process.kill()
+    node.process.move()
+    await asyncio.to_thread(node.process.start, SETTLE_SECONDS)
+    await load.turn()
+    node.proxy.hold(Hold.NOTHING)
+    return waiting
+
+
+FAULTS: dict[str, Fault] = {
+    "paused": paused,
+    "paused, held": paused_and_held,
+    "held": held,
+    "cut off": cut_off,
+    "disconnected": disconnected,
+    "killed, held": killed,
+}
+#: Pauses are what the owners' epochs are for.
+WEIGHTS = {"paused": 3, "paused, held": 4, "held": 1, "cut off": 2, "disconnected": 1, "killed, held": 2}
+
+
+def plan(seed: int, pauses: int, kinds: list[str] | None = None) -> list[str]:
+    """Return which faults come, the same for the same seed."""
+    chosen = kinds or list(FAULTS)
+    return random.Random(seed).choices(chosen, [WEIGHTS[kind] for kind in chosen], k=pauses)

@@ -1,0 +1,101 @@
+"""Sessions that open, stream, end and are deleted all the time, and what is known of each."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+
+from tests.process import ServiceProcess
+from tests.recovery.load import Client, Stream
+
+CLIENTS = 16
+#: A node that is paused takes connections and says nothing.
+PATIENCE_SECONDS = 6.0
+GIVE_UP_SECONDS = 120.0
+
+
+@dataclass
+class Ended:
+    """Sessions that a client is done with: sealed and kept, or deleted."""
+
+    kept: list[tuple[str, Stream]] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+
+    def __add__(self, other: Ended) -> Ended:
+        return Ended(self.kept + other.kept, self.deleted + other.deleted)
+
+
+class Load:
+    """Clients that go on until they are told to stop; each asks the next node when one does not answer."""
+
+    def __init__(self, nodes: list[ServiceProcess], seed: int) -> None:
+        self._nodes = nodes
+        self._seed = seed
+        self._stopping = asyncio.Event()
+        self._ended = Ended()
+        #: How many sessions each client has ended.
+        self._turns = [0] * CLIENTS
+        self.chunks = 0
+        self.repeats = 0
+        #: Answers that may not be, of sessions that were given up then.
+        self.refused: list[str] = []
+        self._work: asyncio.Future[list[None]] | None = None
+
+    def start(self) -> None:
+        """Begin."""
+        self._work = asyncio.gather(*(self._client(number) for number in range(CLIENTS)))
+
+    async def stop(self) -> None:
+        """Let every client end its session."""
+        assert self._work is not None
+        self._stopping.set()
+        await self._work
+
+    async def turn(self) -> None:
+        """Wait until each client has ended the session that it is with now."""
+        before = list(self._turns)
+        async with asyncio.timeout(GIVE_UP_SECONDS):
+            while not all(now > then for now, then in zip(self._turns, before, strict=True)):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+
+    def take(self) -> Ended:
+        """Return the sessions that ended since this was asked before."""
+        ended, self._ended = self._ended, Ended()
+        return ended
+
+    async def _client(self, number: int) -> None:
+        chance = random.Random(f"{self._seed}-{number}")
+        async with Client(*self._nodes, give_up=GIVE_UP_SECONDS, patience=PATIENCE_SECONDS) as client:
+            while not self._stopping.is_set():
+                try:
+                    await self._session(client, chance)
+                except AssertionError as wrong:
+                    self.refused.append(str(wrong).splitlines()[0])
+                self._turns[number] += 1
+
+    async def _session(self, client: Client, chance: random.Random) -> None:
+        # A node opens sessions in partitions of its own, and each shall have some.
+        client.first = chance.randrange(len(self._nodes)) - client.repeats
+        kind = "file" if chance.random() < 0.2 else "stream"
+        stream, seed, repeats = await client.open(kind), chance.randrange(2**32), client.repeats
+        for _ in range(chance.randint(3, 12)):
+            await client.put(stream, seed)
+            self.chunks += 1
+            await asyncio.sleep(chance.uniform(0, 0.3))
+        fate = chance.random()
+        if fate > 0.15:
+            await client.seal(stream)
+        if fate > 0.4:
+            self._ended.kept.append((kind, stream))
+        else:
+            await delete(client, stream)
+            self._ended.deleted.append(stream.session)
+        self.repeats += client.repeats - repeats
+
+
+async def delete(client: Client, stream: Stream) -> None:
+    """Delete a session; when an answer was lost the next one may be that there is none."""
+    repeats = client.repeats
+    answer = await client.ask("DELETE", f"/audio_sessions/{stream.session}")
+    assert answer.status_code == 204 or (answer.status_code == 404 and client.repeats > repeats), answer.text

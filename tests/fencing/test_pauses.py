@@ -1,0 +1,36 @@
+"""A short campaign of pauses with rows in flight; `python -m tests.fencing --pauses 50` is the long one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.fencing.campaign import Row, campaign
+from tests.fencing.scene import scene
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
+
+SEED = int(os.environ.get("EARSHOT_TEST_SEED", str(int(time.time()))))
+KINDS = ["paused, held", "killed, held"]
+
+
+async def _rows(directory: Path) -> list[Row]:
+    with scene(directory, nodes=2) as stage:
+        return [row async for row in campaign(stage, KINDS, SEED)]
+
+
+def test_nothing_late_counts(tmp_path: Path) -> None:
+    """What arrives of a node after others took over shows nowhere, also in tables made from the changelog alone."""
+    print(f"seed {SEED}")
+    rows = asyncio.run(_rows(tmp_path))
+    assert [row.what.split(" (")[0] for row in rows] == [*KINDS, "compacted", "rebuilt"]
+    assert all(row.held for row in rows[: len(KINDS)]), "no row was in flight"
+    assert rows[-1].sessions > 0
+    assert rows[-1].deleted > 0
+    for row in rows:
+        assert row.refused == [], row
+        assert row.findings.wrong == [], row

@@ -1,0 +1,82 @@
+"""Compaction of a topic that is made to happen now, where a deployment waits for hours."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+
+from infra.kafka.launcher import KafkaCluster
+
+#: For brokers: look for something to compact twice a second.
+QUICK_CLEANER = {"log.cleaner.backoff.ms": 500}
+#: Where the value of a setting comes from: the topic itself.
+OF_THE_TOPIC = 1
+
+
+async def compact(cluster: KafkaCluster, topic: str, seconds: float = 30.0, tombstones_ms: int | None = None) -> bool:
+    """Compact all that a topic holds now, on all brokers, and return True; False when it lasts longer than `seconds`.
+
+    Records must be appended to every partition meanwhile, for only then a segment ends. Tombstones that are met for the
+    first time leave with the next compaction after `tombstones_ms`. Settings of the topic are as before afterwards.
+    """
+    admin = AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap)
+    await admin.start()
+    try:
+        before = await _settings(admin, topic)
+        quick = {"segment.ms": "500", "min.cleanable.dirty.ratio": "0", "min.compaction.lag.ms": "0"}
+        if tombstones_ms is not None:
+            quick["delete.retention.ms"] = str(tombstones_ms)
+        await _alter(admin, topic, {**before, **quick})
+        try:
+            numbers = range(len((await admin.describe_topics([topic]))[0]["partitions"]))
+            return await _wait(cluster, topic, numbers, seconds)
+        finally:
+            await _alter(admin, topic, before)
+    finally:
+        await admin.close()
+
+
+async def _wait(cluster: KafkaCluster, topic: str, numbers: Iterable[int], seconds: float) -> bool:
+    ends, deadline = await _ends(cluster.bootstrap, topic, numbers), time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if all(compacted_to(data, topic).get(n, 0) >= end for data in cluster.data for n, end in ends.items()):
+            return True
+        await asyncio.sleep(0.25)
+    return False
+
+
+def compacted_to(data: Path, topic: str) -> dict[int, int]:
+    """Return up to which offset a broker has compacted each partition, as it notes it in its data directory."""
+    file = data / "cleaner-offset-checkpoint"
+    lines = file.read_text().splitlines()[2:] if file.exists() else []
+    found = (line.rsplit(" ", 2) for line in lines)
+    return {int(number): int(offset) for name, number, offset in found if name == topic}
+
+
+async def _ends(bootstrap: str, topic: str, numbers: Iterable[int]) -> dict[int, int]:
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap)
+    await consumer.start()
+    try:
+        ends = await consumer.end_offsets([TopicPartition(topic, number) for number in numbers])
+        return {one.partition: end for one, end in ends.items()}
+    finally:
+        await consumer.stop()
+
+
+async def _settings(admin: AIOKafkaAdminClient, topic: str) -> dict[str, str]:
+    """Return the settings that the topic itself has; altering replaces all of them."""
+    answers = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
+    entries = answers[0].resources[0][4]
+    return {entry[0]: entry[1] for entry in entries if entry[3] == OF_THE_TOPIC}
+
+
+async def _alter(admin: AIOKafkaAdminClient, topic: str, settings: Mapping[str, str]) -> None:
+    answers = await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, configs=dict(settings))])
+    code, message, *_ = answers[0].resources[0]
+    assert code == 0, message

@@ -1,0 +1,24 @@
+"""Everything that a topic holds, gaps or not, read without any code of the service."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+
+
+async def records(bootstrap: str, topic: str, partitions: int) -> list[ConsumerRecord[Any, Any]]:
+    """Return every record of a topic, in the order of each partition."""
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")
+    await consumer.start()
+    try:
+        all_of_it = [TopicPartition(topic, number) for number in range(partitions)]
+        consumer.assign(all_of_it)
+        ends = await consumer.end_offsets(all_of_it)
+        found = []
+        while any([await consumer.position(one) < end for one, end in ends.items()]):
+            for polled in (await consumer.getmany(timeout_ms=200)).values():
+                found += polled
+        return found
+    finally:
+        await consumer.stop()

@@ -1,0 +1,79 @@
+"""A node that talks to three brokers through a proxy: what is held arrives later, also when its sender is dead."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from infra.kafka.launcher import KafkaCluster
+from tests.kafka.broker import launched_kafka
+from tests.kafka.proxy import Hold, KafkaProxy
+from tests.kafka.test_launcher import consume, create_topic
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+TOPIC, ORPHANED, DELAYED = "held", "orphaned", "delayed"
+
+
+@pytest.fixture(scope="module")
+def proxied() -> Iterator[tuple[KafkaCluster, KafkaProxy]]:
+    """Three brokers, and a proxy to them."""
+    with KafkaProxy(3) as proxy, launched_kafka(3, [proxy.ports]) as cluster:
+        proxy.open({door.advertised: door.port for door in cluster.doors[0]})
+        for topic in (TOPIC, ORPHANED, DELAYED):
+            proxy.watch(topic)
+            asyncio.run(create_topic(cluster.bootstrap, topic, 3))
+        yield cluster, proxy
+
+
+async def _held(cluster: KafkaCluster, proxy: KafkaProxy, topic: str, dies: bool) -> list[bytes]:
+    """Hold a record; send another directly; let go. Return what the topic holds then."""
+    client = AIOKafkaProducer(bootstrap_servers=proxy.bootstrap, enable_idempotence=True)
+    await client.start()
+    await client.send_and_wait(topic, b"before", partition=0)
+    proxy.hold(Hold.PRODUCE)
+    sent = await client.send(topic, b"held", partition=0)
+    async with asyncio.timeout(10):
+        while not proxy.waiting:  # noqa: ASYNC110 (it has no event)
+            await asyncio.sleep(0.01)
+    if dies:
+        sent.cancel()
+        proxy.cut()
+    async with AIOKafkaProducer(bootstrap_servers=cluster.bootstrap, acks="all") as other:
+        await other.send_and_wait(topic, b"meanwhile", partition=0)
+    assert await consume(cluster.bootstrap, topic) == [b"before", b"meanwhile"]
+    proxy.hold(Hold.NOTHING)
+    await client.stop()
+    await asyncio.sleep(0.5)
+    return await consume(cluster.bootstrap, topic)
+
+
+def test_what_is_held_arrives_later(proxied: tuple[KafkaCluster, KafkaProxy]) -> None:
+    cluster, proxy = proxied
+    assert asyncio.run(_held(cluster, proxy, TOPIC, dies=False)) == [b"before", b"meanwhile", b"held"]
+    assert proxy.produced[TOPIC.encode()] == 2
+    assert proxy.waiting == 0
+
+
+def test_it_arrives_when_its_connection_is_gone(proxied: tuple[KafkaCluster, KafkaProxy]) -> None:
+    """Once, although the client sends it again: the sequence of an idempotent producer."""
+    cluster, proxy = proxied
+    assert asyncio.run(_held(cluster, proxy, ORPHANED, dies=True)) == [b"before", b"meanwhile", b"held"]
+
+
+async def _seconds(proxy: KafkaProxy) -> float:
+    async with AIOKafkaProducer(bootstrap_servers=proxy.bootstrap, acks="all") as client:
+        await client.send_and_wait(DELAYED, b"quick", partition=0)
+        proxy.delay = 0.5
+        began = time.monotonic()
+        await client.send_and_wait(DELAYED, b"slow", partition=0)
+        proxy.delay = 0.0
+        return time.monotonic() - began
+
+
+def test_delay(proxied: tuple[KafkaCluster, KafkaProxy]) -> None:
+    assert 0.5 < asyncio.run(_seconds(proxied[1])) < 2.0

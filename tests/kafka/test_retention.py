@@ -1,0 +1,51 @@
+"""Audio leaves a real Kafka when its time is over, also where little is written; and not before."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+from streams.kafka import topic_settings
+from streams.kafka.connection import KafkaConnection
+from streams.kafka.topics import ensure
+from tests.kafka.broker import launched_kafka
+from topics import catalog
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+KEPT_MS = 2000
+SEGMENT_MS = 1000
+#: The broker looks this often for what is over.
+LOOK_MS = 200
+AUDIO = TopicPartition(catalog.COMMANDS, 0)
+
+
+async def trickle(connection: KafkaConnection) -> list[float]:
+    """Write a record every 0.2 s until some are gone; return how old each of these is then, in seconds."""
+    written: list[float] = []
+    first = 0
+    consumer = AIOKafkaConsumer(**connection.aiokafka())
+    async with AIOKafkaProducer(**connection.aiokafka(), acks="all") as producer, consumer, asyncio.timeout(60):
+        while first == 0:
+            await producer.send_and_wait(AUDIO.topic, b"audio", partition=AUDIO.partition)
+            written.append(time.time())
+            await asyncio.sleep(0.2)
+            first = (await consumer.beginning_offsets([AUDIO]))[AUDIO]
+    return [time.time() - at for at in written[:first]]
+
+
+def test_light_traffic_does_not_keep_audio_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No record is ever older than the retention when the next one comes: only a new segment lets the old ones go."""
+    monkeypatch.setattr(topic_settings, "MINUTE_MS", SEGMENT_MS)
+    with launched_kafka(settings={"log.retention.check.interval.ms": LOOK_MS}) as cluster:
+        connection = KafkaConnection((cluster.bootstrap,))
+
+        async def scene() -> list[float]:
+            await ensure(connection, catalog.topics(KEPT_MS), 1, 1)
+            return await trickle(connection)
+
+        ages = asyncio.run(scene())
+    assert min(ages) * 1000 >= KEPT_MS

@@ -1,0 +1,119 @@
+"""Brokers that ask for TLS and a password: who knows both is served, who does not is told why in one line."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+from aiokafka import AIOKafkaProducer
+from confluent_kafka.admin import AdminClient
+
+from infra.kafka.security import MECHANISMS, BrokerSecurity
+from streams.kafka.connection import KafkaConnection
+from streams.kafka.history import KafkaHistory
+from streams.kafka.topics import ensure
+from tests.kafka.broker import launched_kafka
+from topics import catalog
+from topics.errors import ServiceError, Unavailable
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+T = TypeVar("T")
+
+PARTITIONS = 2
+LIMIT = catalog.record_limit(0)
+TOPICS = catalog.topics(3_600_000)
+STRANGER = Path(__file__).parents[1] / "unit" / "streams" / "kafka" / "authority.pem"
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaConnection]:
+    """A connection that a broker accepts."""
+    security = BrokerSecurity(tmp_path_factory.mktemp("security"), "earshot", "secret-word")
+    with launched_kafka(security=security) as cluster:
+        yield KafkaConnection(
+            (cluster.secured_bootstrap,),
+            "sasl_ssl",
+            "SCRAM-SHA-512",
+            security.user,
+            security.password,
+            ssl_ca_location=security.authority,
+        )
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine, and let connections close: aiokafka does not wait for that."""
+
+    async def scene() -> T:
+        try:
+            return await work
+        finally:
+            await asyncio.sleep(0.2)
+
+    return asyncio.run(scene())
+
+
+async def topics_made(connection: KafkaConnection) -> None:
+    await ensure(connection, TOPICS, PARTITIONS, 1)
+
+
+async def read(connection: KafkaConnection) -> list[bytes | None]:
+    history = await KafkaHistory.open(connection, PARTITIONS, LIMIT)
+    try:
+        return [record.value async for record in history.records(catalog.COMMANDS)]
+    finally:
+        await history.close()
+
+
+def test_topics_are_made_and_history_is_read(secured: KafkaConnection) -> None:
+    async def scene() -> list[bytes | None]:
+        await topics_made(secured)
+        async with AIOKafkaProducer(**secured.aiokafka(), acks="all") as producer:
+            await producer.send_and_wait(catalog.COMMANDS, b"one", b"key", 0)
+        return await read(secured)
+
+    assert run(scene()) == [b"one"]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_both_libraries_show_the_password_by_every_mechanism(secured: KafkaConnection, mechanism: str) -> None:
+    connection = msgspec.structs.replace(secured, sasl_mechanism=mechanism)
+    run(topics_made(connection))
+    described = AdminClient({**connection.librdkafka(), "log_level": 0}).list_topics(timeout=20)
+    assert {topic.name for topic in TOPICS} <= set(described.topics)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"sasl_password": "another-word"}, r"SaslAuthenticationFailed: Authentication failed .*SCRAM-SHA-512"),
+        (
+            {"sasl_mechanism": "PLAIN", "sasl_password": "another-word"},
+            "SaslAuthenticationFailed: Authentication failed",
+        ),
+        ({"ssl_ca_location": STRANGER}, "its certificate is not trusted: .* certificate"),
+        ({"ssl_ca_location": None}, "its certificate is not trusted: .* certificate"),
+    ],
+    ids=["password, SCRAM", "password, PLAIN", "authority", "no authority"],
+)
+def test_a_wrong_password_or_authority_is_one_clear_line(
+    secured: KafkaConnection, changes: dict[str, object], reason: str
+) -> None:
+    wrong = msgspec.structs.replace(secured, **changes)
+    for work, error in (topics_made, ServiceError), (read, Unavailable):
+        with pytest.raises(error, match=rf"^Kafka at 127\.0\.0\.1:\d+: {reason}.*$") as refused:
+            run(work(wrong))
+        assert "word" not in str(refused.value).replace("password", "")
+
+
+def test_a_certificate_for_another_host_is_refused_unless_the_check_is_off(secured: KafkaConnection) -> None:
+    """The certificate names 127.0.0.1."""
+    (address,) = secured.bootstrap
+    elsewhere = msgspec.structs.replace(secured, bootstrap=(address.replace("127.0.0.1", "localhost"),))
+    with pytest.raises(ServiceError, match="not trusted: Hostname mismatch"):
+        run(topics_made(elsewhere))
+    run(topics_made(msgspec.structs.replace(elsewhere, ssl_check_hostname=False)))

@@ -1,0 +1,185 @@
+"""A double of librdkafka's producer: records are acknowledged when the test says so, flush by flush."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import msgspec
+from confluent_kafka import KafkaError
+
+from streams.kafka import writer as module
+from streams.kafka.connection import KafkaConnection
+from streams.kafka.writer import KafkaWriter
+from streams.log import StoredRecord
+from topics.catalog import TopicPartition
+
+Report = Callable[[KafkaError | None, Any], None]
+
+
+class Produced(msgspec.Struct):
+    """A record that librdkafka was given, and its own report where one was asked for."""
+
+    tp: TopicPartition
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes]]
+    report: Report | None
+
+
+class Message:
+    """What a report says of a record."""
+
+    def __init__(self, offset: int, timestamp: int) -> None:
+        self._offset, self._timestamp = offset, timestamp
+
+    def offset(self) -> int:
+        return self._offset
+
+    def timestamp(self) -> tuple[int, int]:
+        return 2, self._timestamp
+
+
+class FakeProducer:
+    """One producer of a `Cluster`."""
+
+    def __init__(self, cluster: Cluster, settings: Mapping[str, Any]) -> None:
+        self.cluster = cluster
+        self.settings = settings
+        self.waiting: list[Produced] = []
+        self.reports: list[Callable[[], None]] = []
+        self.purged = False
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int,
+        *,
+        headers: list[tuple[str, bytes]],
+        on_delivery: Report | None = None,
+    ) -> None:
+        self.cluster.refuse()
+        self.waiting.append(Produced(TopicPartition(topic, partition), key, value, headers, on_delivery))
+
+    def produce_batch(self, topic: str, messages: Sequence[dict[str, Any]], partition: int) -> int:
+        self.cluster.refuse()
+        taken = 0
+        for message in messages:
+            if message["value"] in self.cluster.unfit:
+                message["_error"] = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
+                continue
+            tp = TopicPartition(topic, partition)
+            self.waiting.append(Produced(tp, message["key"], message["value"], [], message.get("callback")))
+            taken += 1
+        return taken
+
+    def poll(self, timeout: float) -> int:
+        assert timeout == 0, "the loop must not wait"
+        reports, self.reports = self.reports, []
+        for report in reports:
+            report()
+        return len(reports)
+
+    def purge(self, *, blocking: bool) -> None:
+        assert not blocking
+        self.purged = True
+        self.cluster.producers.remove(self)
+        self.cluster.gone.append(self)
+
+
+class Cluster:
+    """The brokers, and the producers that stand before them."""
+
+    def __init__(self) -> None:
+        self.producers: list[FakeProducer] = []
+        self.gone: list[FakeProducer] = []
+        self.ends: dict[TopicPartition, int] = {}
+        self.faults: list[Exception] = []
+        self.unfit: set[bytes] = set()
+        self.now = 1000
+
+    def producer(self, settings: Mapping[str, Any], logger: object) -> FakeProducer:
+        producer = FakeProducer(self, settings)
+        self.producers.append(producer)
+        return producer
+
+    def refuse(self) -> None:
+        if self.faults:
+            raise self.faults.pop(0)
+
+    @property
+    def waiting(self) -> list[Produced]:
+        """What is not acknowledged, producer by producer."""
+        return [record for producer in self.producers for record in producer.waiting]
+
+    @property
+    def values(self) -> list[bytes | None]:
+        return [record.value for record in self.waiting]
+
+    def acknowledge(self, count: int = 1000) -> None:
+        """Take the next records, each at a time of its own, and report those that asked for it."""
+        for producer in self.producers:
+            for record in producer.waiting[:count]:
+                self._take(producer, record, None)
+            del producer.waiting[:count]
+
+    def lose(self, error: KafkaError) -> None:
+        """Report that what waits is lost."""
+        for producer in self.producers:
+            for record in producer.waiting:
+                self._take(producer, record, error)
+            producer.waiting.clear()
+
+    def _take(self, producer: FakeProducer, record: Produced, error: KafkaError | None) -> None:
+        offset = self.ends.get(record.tp, 0) if error is None else -1
+        if error is None:
+            self.ends[record.tp] = offset + 1
+            self.now += 1
+        report, message = record.report, Message(offset, self.now)
+        if report is not None:
+            producer.reports.append(lambda: report(error, message))
+
+
+class User:
+    """The node behind a writer."""
+
+    def __init__(self) -> None:
+        self.delivered: list[tuple[TopicPartition, list[StoredRecord]]] = []
+        self.failures: list[BaseException] = []
+        self.valid = True
+
+    def deliver(self, tp: TopicPartition, records: Sequence[StoredRecord]) -> None:
+        self.delivered.append((tp, list(records)))
+
+    def suspect(self, tp: TopicPartition) -> None:
+        raise AssertionError("the writer tells where, and nobody else")
+
+    def overtaken(self, tp: TopicPartition, records: Sequence[StoredRecord]) -> None:
+        raise AssertionError("the backend tells it")
+
+    def floor(self, tp: TopicPartition) -> int | None:
+        return None
+
+    def may_append(self) -> bool:
+        return self.valid
+
+    def fail(self, error: BaseException) -> None:
+        self.failures.append(error)
+
+
+@contextmanager
+def writing(limit: int = 10_000) -> Iterator[tuple[KafkaWriter, Cluster, User]]:
+    """Make a writer that stands before a cluster of doubles, without pauses."""
+    cluster, user = Cluster(), User()
+    with (
+        mock.patch.object(module, "Producer", cluster.producer),
+        mock.patch.object(module, "POLL_SECONDS", 0.0),
+        mock.patch.object(module, "PACE_SECONDS", 0.0),
+    ):
+        writer = KafkaWriter(KafkaConnection(("localhost:9092",)), limit, 2**20)
+        writer.user = user
+        yield writer, cluster, user

@@ -1,0 +1,135 @@
+"""A log in memory that several nodes stand on, and agents that note what they fold."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from streams.folding.agent import Agent
+from streams.folding.draft import Draft
+from streams.folding.record import LogRecord
+from streams.log import Ack, Apply, StoredRecord
+from streams.node.owner import PartitionOwner
+from streams.node.takeover import Takeover
+from streams.tables.database import Databases
+from topics.catalog import FOLDED, TopicPartition
+from topics.errors import RecordError, Unavailable
+
+POISON = b"poison"
+
+
+class MemoryLog:
+    """Implements what a takeover uses of `LogBackend`, and is its own writer."""
+
+    follower = None
+
+    def __init__(self) -> None:
+        self.records: defaultdict[TopicPartition, list[StoredRecord]] = defaultdict(list)
+        #: The first offsets that can be read, where records were removed.
+        self.begins: dict[TopicPartition, int] = {}
+        #: What earlier versions committed, and which partitions were asked for.
+        self.commits: dict[TopicPartition, int] = {}
+        self.asked: list[TopicPartition] = []
+        #: Raised once each, by whatever reads next.
+        self.faults: list[Exception] = []
+        self.writer: Any = self
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    def add(self, topic: str, partition: int, key: bytes, value: bytes | None, epoch: int = 0) -> int:
+        """Append a record; return its offset."""
+        tp = TopicPartition(topic, partition)
+        self.records[tp].append(StoredRecord(self.end(tp), 0, key, value, epoch))
+        return self.end(tp) - 1
+
+    def append(
+        self,
+        topic: str,
+        partition: int,
+        key: bytes,
+        value: bytes | None,
+        *,
+        bounded: bool = True,
+        epoch: int = 0,
+    ) -> asyncio.Future[Ack]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Ack] = loop.create_future()
+        loop.call_soon(future.set_result, Ack(self.add(topic, partition, key, value, epoch), 0))
+        return future
+
+    def append_rows(self, topic: str, partition: int, rows: Mapping[bytes, bytes | None], epoch: int) -> None:
+        for key, value in rows.items():
+            self.add(topic, partition, key, value, epoch)
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def end(self, tp: TopicPartition) -> int:
+        records = self.records[tp]
+        return records[-1].offset + 1 if records else self.begins.get(tp, 0)
+
+    async def _answer(self) -> None:
+        await asyncio.sleep(0)
+        if self.faults:
+            raise self.faults.pop(0)
+
+    async def bounds(self, tps: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
+        await self._answer()
+        return {tp: (self.begins.get(tp, 0), self.end(tp)) for tp in tps}
+
+    async def read(self, tp: TopicPartition, start: int, stop: int) -> AsyncGenerator[Sequence[StoredRecord], None]:
+        await self._answer()
+        for record in list(self.records[tp]):
+            if start <= record.offset < stop:
+                yield [record]
+
+    async def replay(self, ranges: Mapping[TopicPartition, tuple[int, int]], apply: Apply) -> None:
+        for tp, (start, stop) in ranges.items():
+            async for records in self.read(tp, start, stop):
+                apply(tp, records)
+
+    async def committed(self, tps: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        await self._answer()
+        wanted = list(tps)
+        self.asked += wanted
+        return {tp: self.commits[tp] for tp in wanted if tp in self.commits}
+
+
+class Notes(Agent[Any]):
+    """Notes the topic and the offsets that it folds; cannot read poison."""
+
+    def __init__(self, topic: str, folded: list[tuple[str, int]]) -> None:
+        super().__init__(lambda changes: None)
+        self.topic = topic
+        self.folded = folded
+
+    def fold(self, draft: Draft[Any], record: LogRecord) -> None:
+        if record.value == POISON:
+            raise RecordError("record version 9 is not known")
+        self.folded.append((self.topic, record.offset))
+
+
+class MemoryNode:
+    """A node that takes partitions over, and does no more."""
+
+    def __init__(self, log: MemoryLog, directory: Path, *, shared: bool = True) -> None:
+        self.log = log
+        self.folded: list[tuple[str, int]] = []
+        agents = {topic: Notes(topic, self.folded) for topic in sorted(FOLDED)}
+        backend: Any = log
+        self.takeover = Takeover(Databases(directory), backend, agents, shared)
+        self.surveyed: list[int] = []
+
+    def owner(self, number: int) -> PartitionOwner:
+        return PartitionOwner(self.takeover.open(number))
+
+    async def survey(self, owner: PartitionOwner) -> None:
+        self.surveyed.append(owner.number)
+
+    async def take_over(self, *owners: PartitionOwner) -> None:
+        await self.takeover.run(owners, self.survey)
+
+
+AWAY = Unavailable("the brokers are away")

@@ -1,0 +1,246 @@
+"""Which owner serves an id, how long a request waits for it, and where new ids are put."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any, cast
+
+import pytest
+
+from streams.node import owner as module
+from streams.node.lane import Lane
+from streams.node.owner import PartitionOwner, waits
+from streams.node.owners import FULL, Owners
+from tests.unit.streams.sessions.rows import MemoryPartition
+from topics import keys
+from topics.catalog import COMMANDS, JOB_COMMANDS, RESULTS, TopicPartition
+from topics.errors import NotOwned, Unavailable
+
+PARTITIONS = 4
+
+
+class Rows(MemoryPartition):
+    """The rows of a partition that has noted positions."""
+
+    def positions(self) -> dict[str, int]:
+        return {COMMANDS: 10, JOB_COMMANDS: 20, RESULTS: 30}
+
+
+def owner(number: int, *, serving: bool = True) -> PartitionOwner:
+    rows: Any = Rows(number)
+    made = PartitionOwner(rows)
+    if serving:
+        made.serve()
+    return made
+
+
+def owners(*here: PartitionOwner) -> Owners:
+    made = Owners(PARTITIONS)
+    made.here.update((one.number, one) for one in here)
+    return made
+
+
+def in_partition(number: int) -> str:
+    return keys.new_id(number, PARTITIONS)
+
+
+# --- who serves -----------------------------------------------------------------------------------------------------
+
+
+def test_an_id_is_served_by_the_owner_of_its_partition() -> None:
+    one, two = owner(1), owner(2)
+    made = owners(one, two)
+    for number, expected in ((1, one), (2, two)):
+        id = in_partition(number)
+        assert made.serving(id) is expected
+    assert made.all_serving() == [one, two]
+
+
+def test_a_partition_of_another_node_is_named_with_its_url() -> None:
+    made = owners(owner(1))
+    made.elsewhere = {0: "http://there:1", 1: "http://old:1"}
+    with pytest.raises(NotOwned, match="partition 0 is another node's"):
+        made.serving(in_partition(0))
+    urls = [made.url(in_partition(number)) for number in range(PARTITIONS)]
+    assert urls == ["http://there:1", None, None, None]
+
+
+def test_an_owner_that_does_not_serve_says_what_it_waits_for() -> None:
+    waiting, stopped = owner(1, serving=False), owner(2, serving=False)
+    stopped.stopped = "20 of 21 records cannot be read"
+    made = owners(owner(0), waiting, stopped)
+    with pytest.raises(Unavailable, match="partition 1 has no ready owner here: its changelog"):
+        made.serving(in_partition(1))
+    with pytest.raises(Unavailable, match="partition 2 has no ready owner here: 20 of 21 records cannot be read"):
+        made.serving(in_partition(2))
+    assert waits(made) == "partition 1: its changelog; partition 2: 20 of 21 records cannot be read"
+    assert [one.number for one in made.all_serving()] == [0]
+    assert waits([owner(number, serving=False) for number in range(12)]) == (
+        "partition 0, 1, 2, 3, 4, 5, 6, 7 and 4 more: its changelog"
+    )
+    assert waits([owner(0)]) is None
+
+
+def test_a_node_that_may_have_lost_its_partitions_serves_nothing() -> None:
+    valid = True
+    made = Owners(PARTITIONS, lambda: valid)
+    made.here[1] = owner(1)
+    assert made.serving(in_partition(1)) is made.here[1]
+    valid = False
+    with pytest.raises(Unavailable, match="may have lost its partitions"):
+        made.serving(in_partition(1))
+
+
+# --- waiting --------------------------------------------------------------------------------------------------------
+
+
+def test_a_request_waits_until_its_partition_serves() -> None:
+    async def scene() -> None:
+        one, other = owner(1, serving=False), owner(2, serving=False)
+        made = owners(one, other)
+        waiting = asyncio.create_task(made.ready(in_partition(1), 5.0))
+        await asyncio.sleep(0)
+        other.serve()
+        made.note_change()
+        await asyncio.sleep(0.01)
+        assert not waiting.done()
+        one.serve()
+        made.note_change()
+        assert await asyncio.wait_for(waiting, 1) is one
+        assert await made.ready(in_partition(1), 0.0) is one
+
+    asyncio.run(scene())
+
+
+def test_a_request_gives_up_in_time() -> None:
+    async def scene() -> None:
+        made = owners(owner(1, serving=False))
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(Unavailable, match="no ready owner here"):
+            await made.ready(in_partition(1), 0.05)
+        assert 0.04 < asyncio.get_running_loop().time() - began < 2.0
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("what", ["goes", "stops"])
+def test_a_request_does_not_wait_for_what_will_not_come(what: str) -> None:
+    async def scene() -> None:
+        one = owner(1, serving=False)
+        made = owners(one)
+        waiting = asyncio.create_task(made.ready(in_partition(1), 60.0))
+        await asyncio.sleep(0)
+        if what == "goes":
+            del made.here[1]
+        else:
+            one.stopped = one.waiting = "20 of 21 records cannot be read"
+            one.close("it is stopped")
+        made.note_change()
+        with pytest.raises(NotOwned if what == "goes" else Unavailable):
+            await asyncio.wait_for(waiting, 1)
+        with pytest.raises(NotOwned):
+            await made.ready(in_partition(3), 60.0)
+
+    asyncio.run(scene())
+
+
+def test_a_partition_that_is_stopped_while_it_is_taken_over_is_not_waited_for() -> None:
+    async def scene() -> None:
+        one = owner(1, serving=False)
+        one.stopped = "20 of 21 records cannot be read"
+        made = owners(one)
+        with pytest.raises(Unavailable, match="cannot be read"):
+            await asyncio.wait_for(made.ready(in_partition(1), 60.0), 1)
+
+    asyncio.run(scene())
+
+
+def test_whoever_waits_for_a_verdict_hears_that_the_partition_went() -> None:
+    async def scene() -> None:
+        one = owner(1)
+        pending, done = (asyncio.get_running_loop().create_future() for _ in range(2))
+        done.set_result("a verdict")
+        one.awaited.update((pending, done))
+        one.close("partition 1 is not here any more")
+        with pytest.raises(Unavailable, match="not here any more"):
+            await pending
+        assert await done == "a verdict"
+        assert (one.closed, one.serving, one.awaited) == (True, False, set())
+
+    asyncio.run(scene())
+
+
+def test_the_lanes_of_a_partition_that_went_are_closed() -> None:
+    one, lane = owner(1), Lane(TopicPartition(COMMANDS, 1), 0, *cast(Any, [None] * 4))
+    one.lanes[COMMANDS] = lane
+    one.close("it went")
+    assert lane.closed
+
+
+# --- placement ------------------------------------------------------------------------------------------------------
+
+
+def test_new_ids_fill_the_partition_that_is_written_most_and_then_the_next() -> None:
+    made = owners(*map(owner, range(PARTITIONS)))
+    placed = [made.number(made.new_id()) for _ in range(2 * FULL + 1)]
+    assert placed == [0] * FULL + [1] * FULL + [2]
+
+
+def test_a_partition_that_others_write_to_is_preferred() -> None:
+    made = owners(*map(owner, range(PARTITIONS)))
+    for _ in range(3):
+        made.here[3].touch(in_partition(3))
+    assert {made.number(made.new_id()) for _ in range(10)} == {3}
+
+
+def test_when_all_are_full_the_emptiest_gets_the_next() -> None:
+    made = owners(*map(owner, range(PARTITIONS)))
+    for _ in range(PARTITIONS * FULL):
+        made.new_id()
+    made.here[2]._live.pop()
+    assert made.number(made.new_id()) == 2
+    placed = Counter(made.number(made.new_id()) for _ in range(4 * 10))
+    assert all(8 <= placed[number] <= 12 for number in range(PARTITIONS))
+
+
+def test_new_ids_are_put_where_they_are_served() -> None:
+    made = owners(owner(0, serving=False), owner(2))
+    assert {made.number(made.new_id()) for _ in range(3)} == {2}
+    with pytest.raises(Unavailable, match="serves no partition"):
+        owners(owner(0, serving=False)).new_id()
+    with pytest.raises(Unavailable, match="has no partitions yet"):
+        owners().new_id()
+
+
+def test_what_is_written_no_more_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr("streams.node.owner.time.monotonic", lambda: now)
+    one = owner(1)
+    assert one.live() == 0
+    for number in range(5):
+        one.touch(f"{number}")
+        one.touch(f"{number}")
+    assert one.live() == 5
+    now += module.LIVE_SECONDS + 1
+    one.live()
+    one.touch("5")
+    assert one.live() == 5
+    for expected in (1, 0):
+        now += module.LIVE_SECONDS + 1
+        assert one.live() == expected
+
+
+# --- what the log may forget ----------------------------------------------------------------------------------------
+
+
+def test_the_log_is_kept_from_what_is_folded_and_from_audio_that_is_needed() -> None:
+    one = owner(1, serving=False)
+    assert one.floor(COMMANDS) is None
+    one.serve()
+    assert [one.floor(topic) for topic in (COMMANDS, JOB_COMMANDS, RESULTS, "other")] == [10, 20, 30, None]
+    one.sessions.references.add(7)
+    one.jobs.references.add(99)
+    assert [one.floor(topic) for topic in (COMMANDS, JOB_COMMANDS, RESULTS)] == [7, 20, 30]
+    one.close("gone")
+    assert one.floor(COMMANDS) is None

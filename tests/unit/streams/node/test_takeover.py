@@ -1,0 +1,306 @@
+"""Taking partitions over: the table, the epoch, and then what is on the log and not in the table."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+
+from streams.node.lane import PARKED_AT_LEAST
+from streams.node.owner import PartitionOwner
+from streams.tables.rows import APPLIED, Applied, encode_positions
+from tests.unit.streams.node.logs import AWAY, POISON, MemoryLog, MemoryNode
+from topics import record_codec
+from topics.catalog import (
+    CHANGELOG,
+    COMMANDS,
+    COMMANDS_PARKED,
+    FOLDED,
+    JOB_COMMANDS,
+    JOB_RESULTS,
+    KEEP_TOMBSTONES_MS,
+    RESULTS,
+    TopicPartition,
+)
+from topics.errors import Unavailable
+from topics.keys import EPOCH, POSITIONS
+from topics.records import Parked
+
+K, L = b"\x01k", b"\x01l"
+ROWS = TopicPartition(CHANGELOG, 0)
+
+
+class Street:
+    """Nodes on one log; their tables are closed at the end."""
+
+    def __init__(self, directory: Path) -> None:
+        self.log = MemoryLog()
+        self.directory = directory
+        self.owners: list[PartitionOwner] = []
+
+    def node(self, name: str = "a", *, shared: bool = True) -> MemoryNode:
+        return MemoryNode(self.log, self.directory / name, shared=shared)
+
+    def owner(self, node: MemoryNode, number: int = 0) -> PartitionOwner:
+        owner = node.owner(number)
+        self.owners.append(owner)
+        return owner
+
+    def take_over(self, *, shared: bool = True) -> tuple[MemoryNode, PartitionOwner]:
+        """Let a node take partition 0 over."""
+        node = self.node(shared=shared)
+        owner = self.owner(node)
+        asyncio.run(node.take_over(owner))
+        return node, owner
+
+    def markers(self) -> list[tuple[bytes | None, int]]:
+        return [(record.value, record.epoch) for record in self.log.records[ROWS] if record.key == EPOCH]
+
+    def applied(self, applied: Applied, rows: dict[bytes, bytes]) -> None:
+        """Let node `a` have a table that was written so far."""
+        database = self.node().takeover._databases.open(0)
+        for key, value in rows.items():
+            database[key] = value
+        database[APPLIED] = msgspec.msgpack.encode(applied)
+        database.close()
+
+
+@pytest.fixture
+def street(tmp_path: Path) -> Iterator[Street]:
+    street = Street(tmp_path)
+    yield street
+    for owner in street.owners:
+        owner.rows.close()
+
+
+def now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def rows_of(owner: PartitionOwner) -> dict[bytes, bytes]:
+    return dict(owner.rows.scan(b"\x01", b"\xff"))
+
+
+# --- epochs ---------------------------------------------------------------------------------------------------------
+
+
+def test_each_takeover_begins_an_epoch_on_the_changelog(street: Street) -> None:
+    street.log.add(CHANGELOG, 0, K, b"from before there were epochs")
+    for epoch in (1, 2, 3):
+        _, owner = street.take_over()
+        assert (owner.rows.epoch, owner.rows.applied.epoch) == (epoch, epoch)
+        assert owner.rows.applied.offset == street.log.end(ROWS)
+        owner.rows.write({L: b"%d" % epoch})
+        assert street.log.records[ROWS][-1].epoch == epoch
+        owner.rows.close()
+        street.owners.clear()
+    assert street.markers() == [(b"1", 1), (b"2", 2), (b"3", 3)]
+
+
+def test_of_two_that_claim_the_same_epoch_the_first_on_the_log_has_it(street: Street) -> None:
+    nodes = [street.node(name) for name in "ab"]
+    first, second = (street.owner(node) for node in nodes)
+
+    async def race() -> None:
+        await asyncio.gather(*(node.take_over(owner) for node, owner in zip(nodes, (first, second), strict=True)))
+
+    asyncio.run(race())
+    assert street.markers() == [(b"1", 1), (b"1", 1), (b"2", 2)]
+    assert (first.rows.epoch, second.rows.epoch) == (1, 2)
+    # What the first one writes from now on is late.
+    first.rows.write({K: b"late"})
+    second.rows.write({K: b"good"})
+    first.rows.write({K: None})
+    third = street.node("c")
+    asyncio.run(third.take_over(owner := street.owner(third)))
+    assert rows_of(owner) == {K: b"good"}
+    assert owner.rows.epoch == 3
+
+
+def test_what_is_written_between_the_restoring_and_the_claim_is_in_the_table(street: Street) -> None:
+    """The owner that was goes on until it knows."""
+    log, node = street.log, street.node()
+    owner = street.owner(node)
+    log.add(CHANGELOG, 0, EPOCH, b"4", 4)
+    append = log.append
+
+    def late(topic: str, *arguments: object, **named: object) -> object:
+        log.add(CHANGELOG, 0, K, b"just in time", 4)
+        ack = append(topic, *arguments, **named)  # type: ignore[arg-type]
+        log.add(CHANGELOG, 0, L, b"too late", 4)
+        return ack
+
+    log.append = late  # type: ignore[method-assign, assignment]
+    asyncio.run(node.take_over(owner))
+    assert owner.rows.epoch == 5
+    assert rows_of(owner) == {K: b"just in time"}
+
+
+def test_rows_that_an_owner_that_was_put_behind_are_written_again(street: Street) -> None:
+    for key, value, epoch in [(K, b"good", 1), (EPOCH, b"2", 2), (K, b"late", 1)]:
+        street.log.add(CHANGELOG, 0, key, value, epoch)
+    _, owner = street.take_over()
+    assert [(record.key, record.value, record.epoch) for record in street.log.records[ROWS][3:]] == [
+        (EPOCH, b"3", 3),
+        (K, b"good", 3),
+    ]
+    assert rows_of(owner) == {K: b"good"}
+
+
+def test_a_log_of_one_process_has_no_epochs(street: Street) -> None:
+    street.log.add(CHANGELOG, 0, K, b"v")
+    _, owner = street.take_over(shared=False)
+    assert (owner.rows.epoch, rows_of(owner), street.markers()) == (0, {K: b"v"}, [])
+
+
+def test_an_owner_that_was_closed_claims_nothing(street: Street) -> None:
+    node = street.node()
+    owner = street.owner(node)
+    owner.close("it went to another node")
+    asyncio.run(node.take_over(owner))
+    assert street.markers() == []
+    assert (owner.serving, node.surveyed) == (False, [])
+
+
+# --- tables that do not fit -----------------------------------------------------------------------------------------
+
+OLD_MS = int(0.6 * KEEP_TOMBSTONES_MS)
+
+
+@pytest.mark.parametrize(
+    ("applied", "begin", "reason"),
+    [
+        (Applied(9, 1, now_ms()), 0, "it is of another log"),
+        (Applied(2, 1, now_ms()), 3, "its changelog begins above it"),
+        (Applied(2, 1, now_ms() - OLD_MS), 0, "it is older than the changelog's tombstones"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_wiped_and_made_anew(
+    street: Street, applied: Applied, begin: int, reason: str
+) -> None:
+    street.applied(applied, {K: b"deleted long ago", POSITIONS: encode_positions({COMMANDS: 99})})
+    for number in range(5):
+        street.log.add(CHANGELOG, 0, L, b"%d" % number)
+    street.log.begins[ROWS] = begin
+    with capture_logs() as lines:
+        _, owner = street.take_over()
+    assert [line["reason"] for line in lines if line["event"] == "table.wiped"] != []
+    assert reason in next(line["reason"] for line in lines if line["event"] == "table.wiped")
+    assert rows_of(owner) == {L: b"4"}
+    assert owner.durable == {}
+    assert owner.sessions.partition is owner.jobs.partition is owner.rows
+
+
+@pytest.mark.parametrize(
+    "applied",
+    [
+        Applied(5, 1, now_ms() - OLD_MS),
+        Applied(3, 1, now_ms() - int(0.4 * KEEP_TOMBSTONES_MS)),
+        Applied(5, 1, now_ms()),
+    ],
+)
+def test_a_table_that_fits_is_kept_and_brought_up(street: Street, applied: Applied) -> None:
+    street.applied(applied, {K: b"kept"})
+    for number in range(5):
+        street.log.add(CHANGELOG, 0, L, b"%d" % number, 1)
+    with capture_logs() as lines:
+        _, owner = street.take_over()
+    assert "table.wiped" not in {line["event"] for line in lines}
+    assert rows_of(owner) == {K: b"kept", **({L: b"4"} if applied.offset < 5 else {})}
+
+
+# --- what is on the log ---------------------------------------------------------------------------------------------
+
+
+def fill(log: MemoryLog, count: int, partition: int = 0) -> None:
+    for topic in sorted(FOLDED):
+        for _ in range(count):
+            log.add(topic, partition, b"k", b"v")
+
+
+def test_the_backlog_is_folded_from_the_noted_positions_commands_first(street: Street) -> None:
+    fill(street.log, 3)
+    positions = {COMMANDS: 1, RESULTS: 2, JOB_COMMANDS: 3, JOB_RESULTS: 0}
+    street.log.add(CHANGELOG, 0, POSITIONS, encode_positions(positions))
+    street.log.commits = dict.fromkeys((TopicPartition(topic, 0) for topic in FOLDED), 3)
+    node, owner = street.take_over()
+    assert street.log.asked == []
+    topics = [topic for topic, _ in node.folded]
+    assert set(topics[:2]) == {COMMANDS}
+    assert set(topics[2:]) == {RESULTS, JOB_RESULTS}
+    for topic, position in positions.items():
+        assert [offset for of, offset in node.folded if of == topic] == list(range(position, 3))
+        assert (owner.lanes[topic].position, owner.lanes[topic].level) == (3, True)
+    assert owner.positions() == dict.fromkeys(FOLDED, 3)
+    assert node.surveyed == [0]
+    assert not owner.serving
+
+
+def test_a_table_without_positions_begins_where_an_older_version_stopped(street: Street) -> None:
+    fill(street.log, 4)
+    street.log.commits = {TopicPartition(COMMANDS, 0): 3, TopicPartition(RESULTS, 0): 1}
+    node, _ = street.take_over()
+    counts = {topic: sum(of == topic for of, _ in node.folded) for topic in FOLDED}
+    assert counts == {COMMANDS: 1, RESULTS: 3, JOB_COMMANDS: 4, JOB_RESULTS: 4}
+
+
+def test_what_was_removed_by_retention_is_not_asked_for(street: Street) -> None:
+    fill(street.log, 6)
+    commands = TopicPartition(COMMANDS, 0)
+    street.log.begins[commands] = 4
+    del street.log.records[commands][:4]
+    node, owner = street.take_over()
+    assert [offset for of, offset in node.folded if of == COMMANDS] == [4, 5]
+    assert owner.lanes[COMMANDS].position == 6
+
+
+def test_positions_beyond_the_end_of_a_log_are_those_of_another(street: Street) -> None:
+    fill(street.log, 2)
+    street.log.add(CHANGELOG, 0, POSITIONS, encode_positions(dict.fromkeys(FOLDED, 50)))
+    _, owner = street.take_over()
+    assert owner.positions() == dict.fromkeys(FOLDED, 2)
+
+
+def test_a_topic_that_cannot_be_read_stops_its_partition_and_no_other(street: Street) -> None:
+    node = street.node()
+    bad, good = street.owner(node, 0), street.owner(node, 1)
+    for _ in range(PARKED_AT_LEAST + 1):
+        street.log.add(COMMANDS, 0, b"k", POISON)
+    fill(street.log, 2, partition=1)
+    with capture_logs() as lines:
+        asyncio.run(node.take_over(bad, good))
+    assert "records of earshot.session.command.v1/0 cannot be read" in (bad.stopped or "")
+    assert [line["partition"] for line in lines if line["event"] == "partition.stopped"] == [0]
+    assert good.stopped is None
+    assert good.positions() == dict.fromkeys(FOLDED, 2)
+    assert node.surveyed == [1]
+
+
+def test_what_is_parked_is_in_the_dead_letter_topic_and_counted(street: Street) -> None:
+    street.log.add(COMMANDS, 0, b"k", POISON)
+    street.log.add(COMMANDS, 0, b"k", b"v")
+    node, owner = street.take_over()
+    [record] = street.log.records[TopicPartition(COMMANDS_PARKED, 0)]
+    parked = Parked(COMMANDS, 0, 0, "RecordError: record version 9 is not known", b"k", POISON)
+    assert (record.key, record_codec.decode_parked(record.value)) == (b"k", parked)
+    assert node.takeover.parked == 1
+    assert owner.stopped is None
+    assert node.folded == [(COMMANDS, 1)]
+
+
+def test_a_log_that_is_away_is_told_to_whoever_takes_over_and_a_second_attempt_goes_on(street: Street) -> None:
+    fill(street.log, 2)
+    node = street.node()
+    owner = street.owner(node)
+    street.log.faults = [AWAY]
+    with pytest.raises(Unavailable):
+        asyncio.run(node.take_over(owner))
+    assert not owner.serving
+    asyncio.run(node.take_over(owner))
+    assert owner.positions() == dict.fromkeys(FOLDED, 2)
+    assert owner.rows.epoch == 1

@@ -1,0 +1,106 @@
+"""Work in threads for the event loop: its results and errors, what is cancelled, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from streams.sessions.threads import LoopThreads
+
+
+@asynccontextmanager
+async def running(count: int = 1) -> AsyncIterator[LoopThreads]:
+    threads = LoopThreads(count, "test")
+    threads.start()
+    try:
+        yield threads
+    finally:
+        threads.stop()
+
+
+def test_results_and_errors_come_back() -> None:
+    def work(number: int) -> int:
+        if number % 10 == 3:
+            raise ValueError(str(number))
+        return number * number
+
+    async def scene() -> list[int | BaseException]:
+        async with running(3) as threads:
+            return await asyncio.gather(*(threads.run(work, number) for number in range(500)), return_exceptions=True)
+
+    for number, answer in enumerate(asyncio.run(scene())):
+        assert str(answer) == (str(number) if number % 10 == 3 else str(number * number))
+        assert isinstance(answer, ValueError) is (number % 10 == 3)
+
+
+def test_one_wake_up_reports_all_that_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene() -> int:
+        wakes = 0
+        async with running() as threads:
+            loop = asyncio.get_running_loop()
+            call, done = loop.call_soon_threadsafe, threading.Event()
+
+            def counted(*arguments: object) -> None:
+                nonlocal wakes
+                wakes += 1
+                call(*arguments)  # type: ignore[arg-type]
+
+            monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
+            futures = [threads.run(int) for _ in range(50)]
+            last = threads.run(done.set)
+            # The loop stands still meanwhile.
+            assert done.wait(10)
+            await asyncio.gather(last, *futures)
+        return wakes
+
+    assert asyncio.run(scene()) <= 2
+
+
+def test_what_is_cancelled_before_its_turn_is_not_done() -> None:
+    async def scene() -> list[str]:
+        done: list[str] = []
+        gate, begun = threading.Event(), threading.Event()
+
+        def held() -> None:
+            begun.set()
+            gate.wait(10)
+            done.append("held")
+
+        async with running() as threads:
+            first, second, third = threads.run(held), threads.run(done.append, "second"), threads.run(done.append, "3")
+            await asyncio.to_thread(begun.wait, 10)
+            # What runs already runs to its end, and nobody hears of it.
+            first.cancel()
+            second.cancel()
+            gate.set()
+            await third
+        return done
+
+    assert asyncio.run(scene()) == ["held", "3"]
+
+
+def test_stop_waits_for_what_runs_and_leaves_what_waits() -> None:
+    async def scene() -> list[str]:
+        done: list[str] = []
+        begun = threading.Event()
+
+        def slow() -> None:
+            begun.set()
+            threading.Event().wait(0.05)
+            done.append("slow")
+
+        async with running() as threads:
+            threads.run(slow)
+            threads.run(done.append, "waiting")
+            await asyncio.to_thread(begun.wait, 10)
+        return done
+
+    assert asyncio.run(scene()) == ["slow"]
+
+
+def test_stop_without_a_start() -> None:
+    LoopThreads(2, "test").stop()

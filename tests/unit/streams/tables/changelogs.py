@@ -1,0 +1,98 @@
+"""A partition of the changelog in memory, and tables in a temporary directory that are written to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import rocksdict
+
+from streams.log import Ack, StoredRecord
+from streams.tables.database import Databases
+from streams.tables.rows import PartitionRows
+from topics.catalog import CHANGELOG
+from topics.keys import EPOCH
+
+NUMBER = 3
+#: Above the rows of the table itself.
+ROWS = b"\x01", b"\xff" * 8
+
+
+class Changelog:
+    """The records of partition `NUMBER`, by whomever."""
+
+    def __init__(self) -> None:
+        self.records: list[StoredRecord] = []
+
+    @property
+    def end(self) -> int:
+        return self.records[-1].offset + 1 if self.records else 0
+
+    def append_rows(self, topic: str, partition: int, rows: Mapping[bytes, bytes | None], epoch: int) -> None:
+        for key, value in rows.items():
+            self.append(topic, partition, key, value, epoch)
+
+    def append(self, topic: str, partition: int, key: bytes | None, value: bytes | None, epoch: int) -> Ack:
+        assert (topic, partition) == (CHANGELOG, NUMBER)
+        self.records.append(StoredRecord(self.end, 0, key, value, epoch))
+        return Ack(self.end - 1, 0)
+
+    def mark(self, epoch: int) -> int:
+        """Append the marker of an epoch; return its offset."""
+        return self.append(CHANGELOG, NUMBER, EPOCH, b"%d" % epoch, epoch).offset
+
+    def compacted(self, prefix: int) -> list[StoredRecord]:
+        """Return what is left when of the first records the last one of each key is kept."""
+        last = {record.key: record.offset for record in self.records[:prefix]}
+        kept = [record for record in self.records[:prefix] if last[record.key] == record.offset]
+        return [*kept, *self.records[prefix:]]
+
+
+class Tables:
+    """Tables of the same partition on different nodes."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._databases: dict[str, rocksdict.Rdict] = {}
+
+    def open(self, node: str, log: Changelog) -> PartitionRows:
+        """Open the table of a node, as after a restart when it is open."""
+        if node in self._databases:
+            self._databases.pop(node).close()
+        self._databases[node] = Databases(self._directory / node).open(NUMBER)
+        return self.again(node, log)
+
+    def again(self, node: str, log: Changelog) -> PartitionRows:
+        """Begin with what is in the database of a node."""
+        return PartitionRows(NUMBER, self._databases[node], log)  # type: ignore[arg-type]
+
+    def fresh(self, node: str, log: Changelog) -> PartitionRows:
+        """Open an empty table of a node; the same database again and again, since opening one takes long."""
+        if node not in self._databases:
+            return self.open(node, log)
+        database = self._databases[node]
+        for key in list(database.keys()):
+            database.delete(key)
+        return self.again(node, log)
+
+    def close(self) -> None:
+        for database in self._databases.values():
+            database.close()
+
+
+def replay(rows: PartitionRows, records: Sequence[StoredRecord], size: int = 1000) -> PartitionRows:
+    """Apply what a table does not have, some records at a time."""
+    missing = [record for record in records if record.offset >= rows.applied.offset]
+    for first in range(0, len(missing), size):
+        rows.apply(missing[first : first + size])
+    return rows
+
+
+def content(rows: PartitionRows) -> dict[bytes, bytes]:
+    """Return all rows of sessions and jobs."""
+    return dict(rows.scan(*ROWS))
+
+
+def pairs(records: Sequence[StoredRecord]) -> Iterator[tuple[bytes | None, bytes | None, int]]:
+    """Yield key, value and epoch of records."""
+    return ((record.key, record.value, record.epoch) for record in records)

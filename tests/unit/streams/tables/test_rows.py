@@ -1,0 +1,284 @@
+"""The rows of a partition: those of a sorted dict, and after a replay those of the newest owner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from streams.log import StoredRecord
+from streams.tables.rows import APPLIED, Applied, PartitionRows, encode_positions
+from tests.unit.streams.sessions.rows import MemoryPartition
+from tests.unit.streams.tables.changelogs import NUMBER, Changelog, Tables, content, pairs, replay
+from topics.catalog import COMMANDS, RESULTS
+from topics.errors import ServiceError
+from topics.keys import EPOCH, POSITIONS
+
+short_keys = st.binary(min_size=1, max_size=3)
+batches = st.lists(st.dictionaries(short_keys, st.none() | st.binary(max_size=4), max_size=6), max_size=5)
+one_directory = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+K, L, M = b"\x01k", b"\x01l", b"\x01m"
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Iterator[Tables]:
+    tables = Tables(tmp_path)
+    yield tables
+    tables.close()
+
+
+def records(*written: tuple[bytes, bytes | None, int], first: int = 0) -> list[StoredRecord]:
+    """Return records of the changelog: (key, value, epoch)."""
+    return [StoredRecord(first + at, 0, key, value, epoch) for at, (key, value, epoch) in enumerate(written)]
+
+
+# --- reading and writing --------------------------------------------------------------------------------------------
+
+
+@one_directory
+@given(batches=batches, lower=short_keys, upper=short_keys, limit=st.none() | st.integers(0, 4))
+def test_rows_are_those_of_a_sorted_dict(
+    tables: Tables, batches: list[dict[bytes, bytes | None]], lower: bytes, upper: bytes, limit: int | None
+) -> None:
+    log, twin = Changelog(), MemoryPartition(NUMBER)
+    rows = tables.fresh("a", log)
+    rows.epoch = 5
+    for changes in batches:
+        rows.write(changes)
+        twin.write(changes)
+    if lower < upper:
+        assert list(rows.scan(lower, upper, limit)) == list(twin.scan(lower, upper, limit))
+        for step in (1, 2):
+            skips = [
+                list(table.skip_scan(lower, upper, lambda key: key[:step] + b"\xff" * 4))  # noqa: B023
+                for table in (rows, twin)
+            ]
+            assert skips[0] == skips[1]
+    assert dict(rows.scan(b"\x00", b"\xff" * 5)) == twin.rows
+    assert list(rows.scan(b"\x00", b"\xff" * 5)) == sorted(twin.rows.items())
+    assert all(rows.get(key) == twin.get(key) for key in [lower, upper, *twin.rows])
+    # The changelog has every change in its order, a deletion as a record without value.
+    assert list(pairs(log.records)) == [(key, value, 5) for key, value in twin.changelog]
+
+
+def test_a_skipping_scan_goes_from_group_to_group(tables: Tables) -> None:
+    rows = tables.open("a", Changelog())
+    rows.write({b"\x01%s%d" % (group, number): b"" for group in (b"a", b"b", b"d") for number in range(3)})
+    found = list(rows.skip_scan(b"\x01", b"\x02", lambda key: key[:2] + b"\xff"))
+    assert found == [b"\x01a0", b"\x01b0", b"\x01d0"]
+    assert list(rows.skip_scan(b"\x01b", b"\x01d", lambda key: key[:2] + b"\xff")) == [b"\x01b0"]
+    assert list(rows.skip_scan(b"\x02", b"\x03", lambda key: key + b"\x00")) == []
+
+
+def test_a_table_that_is_open_elsewhere_says_so(tables: Tables, tmp_path: Path) -> None:
+    tables.open("a", Changelog())
+    with pytest.raises(ServiceError, match=f"the table of partition {NUMBER} cannot be opened"):
+        Tables(tmp_path).open("a", Changelog())
+
+
+def test_rows_are_there_after_a_restart(tables: Tables) -> None:
+    tables.open("a", Changelog()).write({K: b"v", L: b"w"})
+    assert content(tables.open("a", Changelog())) == {K: b"v", L: b"w"}
+
+
+# --- replay ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_record_of_a_lower_epoch_behind_one_of_a_higher_is_passed_over(tables: Tables) -> None:
+    rows = tables.open("a", Changelog())
+    rows.apply(records((K, b"old", 1), (L, b"old", 1), (EPOCH, b"2", 2), (K, b"new", 2), (K, b"late", 1)))
+    assert content(rows) == {K: b"new", L: b"old"}
+    assert rows.stale == {K}
+    assert rows.applied.offset == 5
+    assert rows.applied.epoch == 2
+    rows.apply(records((L, b"late", 1), (M, b"late", 0), first=5))
+    assert content(rows) == {K: b"new", L: b"old"}
+    assert rows.stale == {K, L, M}
+
+
+def test_a_late_deletion_deletes_nothing(tables: Tables) -> None:
+    rows = tables.open("a", Changelog())
+    rows.apply(records((K, b"v", 1), (EPOCH, b"2", 2), (K, None, 1), (L, None, 1)))
+    assert content(rows) == {K: b"v"}
+    assert rows.stale == {K, L}
+
+
+def test_the_newest_owner_has_the_last_word(tables: Tables) -> None:
+    """Whoever is of its epoch, or a higher one, has written over the late record itself."""
+    rows = tables.open("a", Changelog())
+    rows.apply(records((EPOCH, b"2", 2), (K, b"late", 1), (L, b"late", 1), (M, b"late", 1)))
+    rows.apply(records((K, b"again", 2), (L, None, 2), first=4))
+    assert content(rows) == {K: b"again"}
+    assert rows.stale == {M}
+    rows.apply(records((EPOCH, b"3", 3), (M, b"third", 3), (K, b"late too", 2), first=6))
+    assert content(rows) == {K: b"again", M: b"third"}
+    assert rows.stale == {K}
+
+
+def test_rows_from_before_there_were_epochs_are_rows(tables: Tables) -> None:
+    rows = tables.open("a", Changelog())
+    rows.apply([StoredRecord(7, 0, K, b"v"), StoredRecord(9, 0, None, b"no key"), StoredRecord(12, 0, L, b"w")])
+    assert content(rows) == {K: b"v", L: b"w"}
+    assert rows.stale == set()
+    assert (rows.applied.offset, rows.applied.epoch) == (13, 0)
+
+
+def test_a_marker_is_no_row(tables: Tables) -> None:
+    rows = tables.open("a", Changelog())
+    rows.apply(records((EPOCH, b"4", 4)))
+    assert rows.get(EPOCH) is None
+    assert rows.applied.epoch == 4
+
+
+def test_an_owner_that_begins_writes_again_what_was_overtaken(tables: Tables) -> None:
+    log = Changelog()
+    rows = tables.open("a", log)
+    rows.apply(records((K, b"v", 1), (L, b"w", 1), (EPOCH, b"2", 2), (L, None, 2), (L, b"late", 1), (K, b"late", 1)))
+    rows.begin(3, 7)
+    assert list(pairs(log.records)) == [(K, b"v", 3), (L, None, 3)]
+    assert rows.stale == set()
+    assert (rows.epoch, rows.applied.offset, rows.applied.epoch) == (3, 7, 3)
+    rows.write({M: b"x"})
+    assert log.records[-1].epoch == 3
+
+
+def test_what_was_overtaken_is_known_after_a_restart(tables: Tables) -> None:
+    """A node that dies before it has written such a row again must not leave it to a compaction."""
+    tables.open("a", Changelog()).apply(records((K, b"v", 1), (EPOCH, b"2", 2), (K, b"late", 1)))
+    log = Changelog()
+    rows = tables.open("a", log)
+    assert rows.applied.offset == 3
+    rows.begin(3, 4)
+    assert list(pairs(log.records)) == [(K, b"v", 3)]
+
+
+def test_how_far_the_changelog_is_applied_is_kept_with_the_rows(tables: Tables) -> None:
+    rows = tables.open("a", Changelog())
+    assert rows.applied == Applied()
+    rows.apply(records((EPOCH, b"2", 2), (K, b"v", 2), first=40))
+    kept = tables.open("a", Changelog())
+    assert kept.applied == rows.applied
+    assert (kept.applied.offset, kept.applied.epoch) == (42, 2)
+    assert kept.applied.at > 0
+    kept.apply(records((K, b"late", 1), first=42))
+    assert content(kept) == {K: b"v"}
+
+
+def test_how_far_it_is_applied_is_no_row_of_a_session_and_not_in_the_changelog(tables: Tables) -> None:
+    log = Changelog()
+    rows = tables.open("a", log)
+    rows.apply(records((K, b"v", 1)))
+    rows.note({COMMANDS: 5}, 9)
+    assert content(rows) == {K: b"v"}
+    assert APPLIED not in {record.key for record in log.records}
+
+
+def test_positions_are_noted_with_what_the_changelog_has(tables: Tables) -> None:
+    log = Changelog()
+    rows = tables.open("a", log)
+    assert rows.positions() == {}
+    rows.begin(4, 11)
+    rows.note({COMMANDS: 5, RESULTS: 7}, 19)
+    kept = tables.open("a", log)
+    assert kept.positions() == {COMMANDS: 5, RESULTS: 7}
+    assert (kept.applied.offset, kept.applied.epoch) == (19, 4)
+    assert log.records == []
+
+
+def test_positions_come_back_from_the_changelog(tables: Tables) -> None:
+    rows = tables.open("a", Changelog())
+    rows.apply(records((POSITIONS, encode_positions({COMMANDS: 5}), 1)))
+    assert rows.positions() == {COMMANDS: 5}
+
+
+# --- two owners -----------------------------------------------------------------------------------------------------
+
+row_keys = st.sampled_from([K, L, M, b"\x02n"])
+changes = st.dictionaries(row_keys, st.none() | st.sampled_from([b"a", b"b", b"c"]), min_size=1, max_size=3)
+writes = st.lists(st.tuples(st.sampled_from(["old", "new", "told"]), changes), max_size=12)
+
+
+def taken_over(
+    tables: Tables, before: list[dict[bytes, bytes | None]], size: int
+) -> tuple[Changelog, PartitionRows, PartitionRows]:
+    """Return a changelog, the table of the owner that wrote `before` and is none any more, and the one of the next."""
+    log = Changelog()
+    old, new = tables.fresh("old", log), tables.fresh("new", log)
+    old.begin(1, log.mark(1) + 1)
+    for written in before:
+        old.write(written)
+    marker = log.mark(2)
+    replay(new, log.records[:marker], size)
+    new.begin(2, marker + 1)
+    return log, old, new
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    before=st.lists(changes, max_size=4),
+    after=writes,
+    prefix=st.integers(0, 60),
+    size=st.integers(1, 5),
+    stopped=st.integers(0, 40),
+)
+@example(before=[{K: b"a"}], after=[("old", {K: b"b"})], prefix=3, size=1, stopped=0)
+@example(before=[{K: b"a"}], after=[("new", {K: None}), ("old", {K: b"b"})], prefix=4, size=9, stopped=3)
+def test_what_an_owner_that_was_writes_late_never_shows(
+    tables: Tables,
+    before: list[dict[bytes, bytes | None]],
+    after: list[tuple[str, dict[bytes, bytes | None]]],
+    prefix: int,
+    size: int,
+    stopped: int,
+) -> None:
+    """Whenever late rows come, and however much is compacted once the owner has written over them."""
+    log, old, new = taken_over(tables, before, size)
+    seen = log.end
+
+    def tell() -> None:
+        """The owner sees what is between its own records, as `Node.overtaken` is told."""
+        nonlocal seen
+        overtaken = {record.key for record in log.records[seen:] if record.epoch < new.epoch and record.key}
+        seen = log.end
+        new.write_again(sorted(overtaken))
+
+    for who, written in after:
+        if who == "told":
+            tell()
+        else:
+            (old if who == "old" else new).write(written)
+    truth = content(new)
+    assert content(replay(tables.fresh("standby", log), log.records, size)) == truth
+    tell()
+    assert content(new) == truth
+    kept = log.compacted(prefix)
+    assert content(replay(tables.fresh("rebuilt", log), kept, size)) == truth
+    # A stand-by that was away for a while, and a table whose node comes back.
+    resumed = replay(tables.fresh("resumed", log), log.records[:stopped], size)
+    assert content(replay(resumed, kept, size)) == truth
+    assert content(replay(tables.again("resumed", log), kept, size)) == truth
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(before=st.lists(changes, max_size=4), after=writes, prefix=st.integers(0, 60), size=st.integers(1, 5))
+@example(before=[{K: b"a"}], after=[("old", {K: b"b"})], prefix=4, size=1)
+def test_what_an_owner_left_overtaken_its_next_one_writes_again(
+    tables: Tables,
+    before: list[dict[bytes, bytes | None]],
+    after: list[tuple[str, dict[bytes, bytes | None]]],
+    prefix: int,
+    size: int,
+) -> None:
+    """It died before it was told, and its table with it."""
+    log, old, new = taken_over(tables, before, size)
+    for who, written in after:
+        (old if who == "old" else new).write(written)
+    truth = content(new)
+    third = replay(tables.fresh("third", log), log.records, size)
+    assert content(third) == truth
+    third.begin(3, log.mark(3) + 1)
+    assert content(replay(tables.fresh("rebuilt", log), log.compacted(prefix), size)) == truth

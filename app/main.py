@@ -16,9 +16,9 @@ from app.admin.context import AdminContext
 from app.admin.guard import admin_error, guard
 from app.admin.wire import PREFIX as ADMIN_PREFIX
 from app.http.authentication import Authenticator
-from app.http.bodies import chunk_body
+from app.http.bodies import SHARES, SMALL_BODY, BodyRoom, chunk_body
 from app.http.forwarding import Forwarder, Placement
-from app.http.keys import ORGANIZATION, PROJECT, Keyring
+from app.http.keys import ORGANIZATION, PROJECT, Keyring, Tries
 from app.http.metrics import Gauges, Meters
 from app.http.operation import InterfacePart
 from app.http.replies import session_error
@@ -96,9 +96,12 @@ def command_ids() -> Iterator[str]:
 
 
 def _routes(ports: Ports, options: EdgeOptions, meters: Meters, forwarder: Forwarder) -> list[Route]:
-    project_keys = Authenticator(Keyring(PROJECT, ports.directory.project, options.key_cache_seconds), meters)
-    organization_keys = Keyring(ORGANIZATION, ports.directory.organization, options.key_cache_seconds)
-    commands, uploads = command_ids(), Uploads(options.spool, options.upload_idle_seconds)
+    tries = Tries(options.key_tries)
+    project_keys = Authenticator(Keyring(PROJECT, ports.directory.project, options.key_cache_seconds, tries), meters)
+    organization_keys = Keyring(ORGANIZATION, ports.directory.organization, options.key_cache_seconds, tries)
+    commands = command_ids()
+    uploads = Uploads(options.spool, options.upload_idle_seconds, options.upload_slowest)
+    room = BodyRoom(options.body_bytes)
     sessions = _session_context(ports, options, project_keys, meters, commands)
     sense = msgspec.structs.replace(sessions, geometry=SENSE, chunk_limit=options.chunk_limit)
     jobs = _job_context(ports, options, project_keys, meters, commands, forwarder, uploads)
@@ -106,15 +109,15 @@ def _routes(ports: Ports, options: EdgeOptions, meters: Meters, forwarder: Forwa
 
     def session_part(context: SessionContext) -> InterfacePart:
         owner, body_limit = ports.sessions.owner, chunk_body(context.chunk_limit)
-        return InterfacePart(session_error, meters, Placement(forwarder, "session_id", owner, body_limit))
+        return InterfacePart(session_error, meters, room, Placement(forwarder, "session_id", owner, body_limit))
 
-    job_part = InterfacePart(job_error, meters, Placement(forwarder, "job_id", ports.jobs.owner))
+    job_part = InterfacePart(job_error, meters, room, Placement(forwarder, "job_id", ports.jobs.owner))
     return [
         *mount("", SESSION_ROUTES, sessions, session_part(sessions)),
         *mount(SENSE_PREFIX, SESSION_ROUTES, sense, session_part(sense)),
         *mount(JOBS_PREFIX, JOB_ROUTES, jobs, job_part),
-        *mount(SPEAKERS_PREFIX, SPEAKER_ROUTES, speakers, InterfacePart(speaker_error, meters)),
-        *mount("", SERVICE_ROUTES, ProbeContext(ports.health, meters), InterfacePart(session_error, meters)),
+        *mount(SPEAKERS_PREFIX, SPEAKER_ROUTES, speakers, InterfacePart(speaker_error, meters, room)),
+        *mount("", SERVICE_ROUTES, ProbeContext(ports.health, meters), InterfacePart(session_error, meters, room)),
         *admin_routes(ports.administration, options.admin_key, meters),
     ]
 
@@ -124,7 +127,9 @@ def admin_routes(administration: Administration | None, key: bytes | None, meter
     if administration is None or key is None:
         return []
     context = AdminContext(administration, meters, key)
-    return mount(ADMIN_PREFIX, guard(ADMIN_ROUTES), context, InterfacePart(admin_error, meters))
+    # Room of its own, so that it can be used while others send too much.
+    part = InterfacePart(admin_error, meters, BodyRoom(SHARES * SMALL_BODY))
+    return mount(ADMIN_PREFIX, guard(ADMIN_ROUTES), context, part)
 
 
 def _session_context(

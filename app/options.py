@@ -24,10 +24,16 @@ class EdgeOptions(msgspec.Struct, frozen=True):
     upload_limit: int = 4 * 1024 * 1024 * 1024
     #: An upload that sends nothing for this long is broken off.
     upload_idle_seconds: float = 30.0
+    #: Bytes a second below which it is not waited for, once that time is used up.
+    upload_slowest: int = 4096
+    #: Memory for the bodies that arrive, but for those that go to the spool.
+    body_bytes: int = 128 * 1024 * 1024
     #: A read that waits answers with the current state after this long; some clients give up at 10 s.
     poll_seconds: float = 9.0
     #: A verdict on a key is believed for this long.
     key_cache_seconds: float = 600.0
+    #: Unknown keys a second that the directory is asked about for one address, ten times as many for all.
+    key_tries: float = 20.0
     #: Digest of the operator's key (`topics.apikeys.digest`); without one the operator's interface is not there.
     admin_key: bytes | None = None
     #: Memory for rendered windows.

@@ -14,6 +14,7 @@ import msgspec
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from app.http.bodies import chunk_body
 from infra import urls
 from infra.errors import PREFIX, variable
 from infra.kafka_settings import KafkaSettings
@@ -193,7 +194,33 @@ class ServiceSettings(BaseSettings):
         default=4096 * MIB, ge=1, description="Largest upload to `/api/v1/analyze_file` in bytes."
     )
     upload_idle_seconds: float = Field(
-        default=30.0, gt=0, le=3600, description="An upload that sends nothing for longer than this is given up."
+        default=30.0,
+        gt=0,
+        le=3600,
+        description="A request that sends nothing for longer than this, or takes nothing of its answer, is given up.",
+    )
+    upload_slowest: int = Field(
+        default=4096,
+        ge=1,
+        description="Bytes a second below which a body is given up, once EARSHOT_UPLOAD_IDLE_SECONDS are over.",
+    )
+    body_bytes: int = Field(
+        default=128 * MIB,
+        ge=1,
+        description="Memory for bodies that are arriving; one project gets a quarter. Further ones are answered 503.",
+    )
+    connections: int = Field(
+        default=16384, ge=1, description="Connections of clients at the same time; further ones are answered 503."
+    )
+    connections_per_address: int | None = Field(
+        default=None,
+        ge=1,
+        description="Connections of one address (IPv6: of one /64); behind a reverse proxy all have the address of it.",
+    )
+    key_tries: float = Field(
+        default=20.0,
+        gt=0,
+        description="Unknown keys a second that are looked up for one address; ten times as many for all together.",
     )
     bundled_engines: bool = Field(
         default=True,
@@ -294,6 +321,10 @@ class Settings(KafkaSettings, ServiceSettings):
         if self.queue_bytes < catalog.record_limit(self.chunk_limit):
             raise ValueError(
                 f"{PREFIX}QUEUE_BYTES: must hold the largest chunk, {catalog.record_limit(self.chunk_limit)} bytes"
+            )
+        if self.body_bytes < 4 * chunk_body(self.chunk_limit):
+            raise ValueError(
+                f"{PREFIX}BODY_BYTES: must hold four of the largest chunks, {4 * chunk_body(self.chunk_limit)} bytes"
             )
         if self.bootstrap_org_key is not None and self.bootstrap_org_key == self.bootstrap_project_key:
             raise ValueError(f"{PREFIX}BOOTSTRAP_ORG_KEY: must differ from {PREFIX}BOOTSTRAP_PROJECT_KEY")

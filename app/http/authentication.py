@@ -25,11 +25,12 @@ class Authenticator(Generic[T]):
         Raises:
             Unauthorized: the request has no key, or an invalid one.
             DirectoryDown: the key is not remembered and the directory does not answer.
+            Unavailable: too many keys that nobody holds were tried.
         """
         kind = self._keyring.kind
         key = call.header(kind.header).decode("latin-1").strip()
         try:
-            return await self._keyring.holder(key)
+            return await self._keyring.holder(key, call.address)
         except Unauthorized:
             self._meters.key_failed(kind.name, "invalid" if key else "missing")
             raise

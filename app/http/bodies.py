@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final, TypeVar
 
@@ -9,7 +10,7 @@ import msgspec
 
 from app.http.errors import ClientGone, TooLargeToRead
 from app.http.faults import BodyFault, faults
-from topics.errors import BadRequest, TooLarge
+from topics.errors import BadRequest, TooLarge, Unavailable
 
 T = TypeVar("T")
 
@@ -18,6 +19,8 @@ SMALL_BODY: Final = 64 * 1024
 #: An oversized body up to this length is refused, then discarded as it arrives, so that a client that writes before it
 #: reads sees the 413; past it the connection is closed.
 DISCARDED_BYTES: Final = 16 * 1024 * 1024
+#: One sender may have this part of the memory for bodies.
+SHARES: Final = 4
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
@@ -33,27 +36,64 @@ def chunk_body(chunk_limit: int) -> int:
     return chunk_limit * 4 // 3 * 9 // 8 + SMALL_BODY
 
 
-async def read_body(receive: Receive, content_length: bytes, limit: int) -> bytes:
-    """Read a request body.
+class BodyRoom:
+    """Memory for bodies that arrive in several parts: bounded in all, and for each of those who send them."""
+
+    def __init__(self, limit: int) -> None:
+        """Hold `limit` bytes, of one sender at most its share."""
+        self.limit = limit
+        self.used = 0
+        self._by_sender: Counter[str] = Counter()
+
+    def take(self, sender: str, size: int) -> None:
+        """Make room for more of a sender's bodies.
+
+        Raises:
+            Unavailable: there is none.
+        """
+        if self.used + size > self.limit:
+            raise Unavailable("too many requests are arriving")
+        if self._by_sender[sender] + size > self.limit // SHARES:
+            raise Unavailable("too many requests of this project are arriving")
+        self.used += size
+        self._by_sender[sender] += size
+
+    def give_back(self, sender: str, size: int) -> None:
+        """Take that so much of a sender's bodies is held here no more."""
+        self.used -= size
+        self._by_sender[sender] -= size
+        if not self._by_sender[sender]:
+            del self._by_sender[sender]
+
+
+async def read_body(receive: Receive, content_length: bytes, limit: int, room: BodyRoom, sender: str = "") -> bytes:
+    """Read a request body; while it arrives it takes room of its sender's share.
 
     Raises:
         TooLarge: longer than `limit` bytes, by its Content-Length or as it arrives.
+        Unavailable: there is no room for it now.
         ClientGone: the client hung up in the middle.
     """
     check_length(content_length, limit)
     parts: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        part = message.get("body", b"")
-        size += len(part)
-        if size > limit:
-            raise too_long(limit)
-        parts.append(part)
-        if not message.get("more_body", False):
-            return parts[0] if len(parts) == 1 else b"".join(parts)
+    size = held = 0
+    try:
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            part = message.get("body", b"")
+            size += len(part)
+            if size > limit:
+                raise too_long(limit)
+            parts.append(part)
+            if not message.get("more_body", False):
+                return part if len(parts) == 1 else b"".join(parts)
+            room.take(sender, size - held)
+            held = size
+    finally:
+        if held:
+            room.give_back(sender, held)
 
 
 def declared_length(content_length: bytes) -> int:

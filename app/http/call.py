@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from starlette.types import Receive, Scope
 
-from app.http.bodies import read_body
+from app.http.bodies import BodyRoom, read_body
 
 
 class Call:
-    """A request: its ASGI scope, and where its body comes from."""
+    """A request: its ASGI scope, where its body comes from, and the memory that is there for it."""
 
-    __slots__ = ("receive", "scope")
+    __slots__ = ("receive", "room", "scope")
 
-    def __init__(self, scope: Scope, receive: Receive) -> None:
+    def __init__(self, scope: Scope, receive: Receive, room: BodyRoom) -> None:
         self.scope = scope
         self.receive = receive
+        self.room = room
 
     def header(self, name: bytes) -> bytes:
         """Return a header's value by its lower-case name, b"" when absent."""
@@ -23,15 +24,22 @@ class Call:
                 return bytes(value)
         return b""
 
+    @property
+    def address(self) -> str:
+        """The client's address, or its reverse proxy's; "" when it has none."""
+        client = self.scope.get("client")
+        return str(client[0]) if client else ""
+
     def path(self, parameter: str) -> str:
         """Return a parameter of the route's path."""
         return str(self.scope["path_params"][parameter])
 
-    async def body(self, limit: int) -> bytes:
-        """Read the body.
+    async def body(self, limit: int, sender: str = "") -> bytes:
+        """Read the body, which `sender` answers for.
 
         Raises:
             TooLarge: longer than `limit` bytes.
+            Unavailable: there is no room for it now.
             ClientGone: the client hung up in the middle.
         """
-        return await read_body(self.receive, self.header(b"content-length"), limit)
+        return await read_body(self.receive, self.header(b"content-length"), limit, self.room, sender)

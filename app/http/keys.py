@@ -9,6 +9,7 @@ good ones.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Coroutine
 from hashlib import sha256
@@ -17,7 +18,7 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 from cachetools import LRUCache
 
-from topics.errors import DirectoryDown, Unauthorized
+from topics.errors import DirectoryDown, Unauthorized, Unavailable
 
 T = TypeVar("T")
 
@@ -26,6 +27,12 @@ REMEMBERED_KEYS: Final = 4096
 GRACE_SECONDS: Final = 3600.0
 #: While the directory is down, questions about one key are at least this far apart.
 RETRY_SECONDS: Final = 5.0
+#: Questions at the same time about keys that are not known to be good.
+ASKING: Final = 64
+#: All addresses together may try so many times what one may.
+ALL: Final = 10
+#: Seconds' worth of tries that may come at once.
+BURST: Final = 5
 
 
 class KeyHeader(msgspec.Struct, frozen=True):
@@ -53,6 +60,37 @@ ORGANIZATION: Final = KeyHeader(
 )
 
 
+class Tries:
+    """Bounds the unknown keys that the directory is asked about: for each address, and in all.
+
+    Only keys that nobody holds count, so devices that come back together are not in the way of each other.
+    """
+
+    def __init__(self, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """Allow so many a second for one address, `ALL` times as many for all, and `BURST` seconds' worth at once."""
+        self._clock = clock
+        self._rate = per_second
+        #: Tries that are left, and as of when; the entry of no address is that of all.
+        self._left: LRUCache[str | None, tuple[float, float]] = LRUCache(REMEMBERED_KEYS)
+
+    def check(self, address: str) -> None:
+        """Raise Unavailable where no try is left for an address, or for anybody."""
+        for whose in (None, address):
+            if self._tries_left(whose) < 1:
+                raise Unavailable("too many unknown keys were tried")
+
+    def count(self, address: str) -> None:
+        """Take that somebody at an address tried a key that nobody holds."""
+        now = self._clock()
+        for whose in (None, address):
+            self._left[whose] = self._tries_left(whose) - 1, now
+
+    def _tries_left(self, whose: str | None) -> float:
+        rate = self._rate if whose is not None else self._rate * ALL
+        left, at = self._left.get(whose, (math.inf, 0.0))
+        return min(rate * BURST, left + (self._clock() - at) * rate)
+
+
 class _Verdict(msgspec.Struct, Generic[T]):
     holder: T | None
     #: Monotonic times: when the directory is asked again, and when the verdict is worth nothing.
@@ -72,9 +110,11 @@ class Keyring(Generic[T]):
         kind: KeyHeader,
         ask: Callable[[str], Coroutine[Any, Any, T | None]],
         seconds: float,
+        tries: Tries,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.kind = kind
+        self._tries = tries
         self._ask_directory = ask
         self._seconds = seconds
         self._clock = clock
@@ -82,11 +122,12 @@ class Keyring(Generic[T]):
         self._bad: LRUCache[bytes, _Verdict[T]] = LRUCache(REMEMBERED_KEYS)
         self._asking: dict[bytes, asyncio.Task[T | None]] = {}
 
-    async def holder(self, key: str) -> T:
-        """Return whom the key speaks for.
+    async def holder(self, key: str, address: str = "") -> T:
+        """Return whom the key speaks for, which somebody at an address has sent.
 
         Raises:
             Unauthorized: no key, or an invalid one.
+            Unavailable: too many keys that nobody holds were tried.
             DirectoryDown: the key is not remembered and the directory does not answer.
         """
         if not key:
@@ -94,16 +135,20 @@ class Keyring(Generic[T]):
         digest = sha256(key.encode("utf-8", "surrogateescape")).digest()
         verdict = self._good.get(digest) or self._bad.get(digest)
         if verdict is None or self._clock() >= verdict.ask_again:
-            holder = await self._ask(digest, key, verdict)
+            holder = await self._ask(digest, key, verdict, address)
         else:
             holder = verdict.holder
         if holder is None:
             raise Unauthorized(self.kind.unknown)
         return holder
 
-    async def _ask(self, digest: bytes, key: str, verdict: _Verdict[T] | None) -> T | None:
+    async def _ask(self, digest: bytes, key: str, verdict: _Verdict[T] | None, address: str) -> T | None:
         task = self._asking.get(digest)
         if task is None:
+            if verdict is None or verdict.holder is None:
+                self._tries.check(address)
+                if len(self._asking) >= ASKING:
+                    raise Unavailable("too many unknown keys were tried")
             task = self._asking[digest] = asyncio.create_task(self._ask_directory(key))
             task.add_done_callback(lambda task: self._forget_question(digest, task))
         try:
@@ -111,6 +156,8 @@ class Keyring(Generic[T]):
             holder = await asyncio.shield(task)
         except DirectoryDown as down:
             return self._grace_holder(verdict, down)
+        if holder is None:
+            self._tries.count(address)
         self._remember(digest, holder)
         return holder
 

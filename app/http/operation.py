@@ -17,6 +17,7 @@ import msgspec
 import structlog
 from starlette.types import Receive, Scope, Send
 
+from app.http.bodies import BodyRoom
 from app.http.call import Call
 from app.http.errors import ClientGone, RequestTimeout, TooLargeToRead, status_of
 from app.http.forwarding import Placement
@@ -44,6 +45,8 @@ class InterfacePart(msgspec.Struct, frozen=True):
 
     error: Shape
     meters: Meters
+    #: Memory for bodies while they arrive, shared by all parts.
+    room: BodyRoom
     #: None where every node can answer.
     placement: Placement | None = None
 
@@ -61,7 +64,7 @@ class Operation(Generic[C]):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         started = perf_counter()
-        call = Call(scope, receive)
+        call = Call(scope, receive, self._part.room)
         fault: Exception | None = None
         reply: Reply | StreamReply
         try:

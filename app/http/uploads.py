@@ -21,8 +21,6 @@ from app.http.errors import ClientGone, RequestTimeout
 
 #: Passed to a worker thread at a time.
 BLOCK_BYTES: Final = 512 * 1024
-#: Bytes a second below which a client is not waited for, once its idle time is used up.
-SLOWEST: Final = 1024
 
 
 class UploadSpool:
@@ -84,6 +82,8 @@ class Uploads(msgspec.Struct, frozen=True):
     directory: Path
     #: An upload that sends nothing for this long is broken off.
     idle_seconds: float
+    #: Bytes a second below which it is not waited for, once that time is used up.
+    slowest: int
 
     def spool(self, hashed: bool = False) -> UploadSpool:
         """Return a new, empty file."""
@@ -118,7 +118,7 @@ class Uploads(msgspec.Struct, frozen=True):
         idle, clock = self.idle_seconds, asyncio.get_running_loop().time
         began, size, more = clock(), 0, True
         while more:
-            piece, more = await _piece(call, min(idle, began + idle + size / SLOWEST - clock()))
+            piece, more = await _piece(call, min(idle, began + idle + size / self.slowest - clock()))
             size += len(piece)
             if size > limit:
                 raise too_long(limit)

@@ -68,8 +68,10 @@ async def upload_chunk(call: Call, context: SessionContext) -> Reply:
     """PUT /audio_sessions/{id}/chunks/{n}: append audio; exactly the next number is taken."""
     session = session_id(call)
     sequence = _sequence(call.path("chunk_sequence"))
+    # First: nobody's body is read for a session that is not there.
+    project = session_view(context, session).opened.project
     limit = context.chunk_limit
-    audio = chunk_audio(await call.body(chunk_body(limit)), limit)
+    audio = chunk_audio(await call.body(chunk_body(limit), project), limit)
     chunk = Chunk(next(context.commands), sequence, audio, idempotency_digest(call))
     verdict = await verdict_on(context, session, chunk)
     if verdict.status != 200:

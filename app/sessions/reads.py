@@ -14,7 +14,7 @@ from app.http.replies import Reply, json_reply_of_bytes
 from app.sessions.commands import idempotency_digest, refusal, verdict_on
 from app.sessions.context import SessionContext
 from app.sessions.requests import PREDICT, audio_bytes
-from app.sessions.waiting import awaited_view, session_id
+from app.sessions.waiting import awaited_view, session_id, session_view
 from topics.errors import BadRequest, Unavailable
 from topics.ports.sessions import SessionView
 from topics.sessions.records import Chunk
@@ -78,8 +78,9 @@ def _with_model(view: SessionView, reply: Reply) -> Reply:
 async def predict(call: Call, context: SessionContext) -> Reply:
     """POST /audio_sessions/{id}/predict: one independent window, answered with its events."""
     session = session_id(call)
+    project = session_view(context, session).opened.project
     limit = context.chunk_limit
-    body = decode(PREDICT, await call.body(chunk_body(limit)))
+    body = decode(PREDICT, await call.body(chunk_body(limit), project))
     audio = audio_bytes(body.data, limit)
     chunk = Chunk(next(context.commands), body.sequence, audio, idempotency_digest(call), predict=True)
     verdict = await verdict_on(context, session, chunk)

@@ -135,6 +135,11 @@ class Accounts:
             row_id = await _find(connection, projects, project)
             await connection.execute(delete(projects).where(projects.c.id == row_id))
 
+    async def chosen_keys(self) -> frozenset[bytes]:
+        """Return the digests of the live keys that are not of our own form."""
+        async with self._database.reading() as connection:
+            return await keyring.chosen(connection)
+
     async def project_of(self, key: str) -> Principal | None:
         """Return whom a project key speaks for, None for an unknown or revoked one or one of another kind."""
         async with self._database.reading() as connection:

@@ -6,7 +6,7 @@ import hmac
 from typing import Final
 
 import msgspec
-from sqlalchemy import ColumnElement, insert, select, update
+from sqlalchemy import ColumnElement, insert, not_, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from infra.db.schema import keys
@@ -59,6 +59,13 @@ async def owner_of(connection: AsyncConnection, key: str) -> Owner | None:
     if row is None or not hmac.compare_digest(row.digest, digest):
         return None
     return Owner(row.organization_id, row.project_id)
+
+
+async def chosen(connection: AsyncConnection) -> frozenset[bytes]:
+    """Return the digests of live keys that an operator has chosen: few, and of any form."""
+    ours = [keys.c.shown.startswith(kind.value, autoescape=True) for kind in KeyKind]
+    query = select(keys.c.digest).where(not_(or_(*ours)), keys.c.revoked_at.is_(None))
+    return frozenset(await connection.scalars(query))
 
 
 def _live(owner: Owner) -> ColumnElement[bool]:

@@ -12,13 +12,14 @@ from starlette.formparsers import MultiPartException
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive
 
-from app.http.bodies import read_body
+from app.http.bodies import SHARES, BodyRoom, read_body
 from app.http.errors import ClientGone
 from topics.errors import BadRequest, TooLarge, Unavailable
 
 #: Room for ten minutes of stereo at 48 kHz and 16 bit.
 MOST_BYTES: Final = 128 * 1024 * 1024
 UPLOAD_S: Final = 60.0
+_ROOM: Final = BodyRoom(SHARES * MOST_BYTES)
 
 
 async def body(request: Request, most: int) -> bytes:
@@ -29,7 +30,7 @@ async def body(request: Request, most: int) -> bytes:
         Unavailable: the client hung up.
     """
     try:
-        return await read_body(request.receive, request.headers.get("content-length", "").encode(), most)
+        return await read_body(request.receive, request.headers.get("content-length", "").encode(), most, _ROOM)
     except ClientGone:
         raise Unavailable("the client hung up") from None
 

@@ -1,19 +1,159 @@
-"""uvicorn's HTTP protocol, which writes the head of an answer together with its body."""
+"""uvicorn's HTTP protocol with bounds: for what strangers send, and for how long they take.
+
+Deadlines are looked at once a second for all connections together (`Connections.watch`), so a request costs no timer.
+What is received beyond the data of a body is its framing: request line, headers, the sizes of chunks, trailers.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any, Final
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+import httptools
+import orjson
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from infra.service.connections import LOOK_SECONDS, Connections
+
+#: Framing of one request, beyond as many bytes as its body has: a body may come in chunks of a few bytes.
+FRAMING_BYTES: Final = 32 * 1024
+HEADERS: Final = 100
+#: A body that is not read is thrown away up to here, for clients that write before they read.
+DISCARDED_BYTES: Final = 16 * 1024 * 1024
+#: A client that is refused has so long to see it; what it sends meanwhile is thrown away.
+LINGER_SECONDS: Final = 1.0
 
 
-class WholeAnswers(HttpToolsProtocol):
+class ClientConnection(HttpToolsProtocol):
     """Serves one connection; an answer that is ready takes one system call and one packet, not two."""
 
+    def __init__(self, *args: Any, door: Connections, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.address = ""
+        self._door = door
+        self._raw: asyncio.Transport
+        #: Bytes of the request that is being received.
+        self._framing = self._body = 0
+        self._receiving = True
+        #: When it began, and when more of its body came.
+        self._began = self._moved = door.now
+        #: Bytes of answers that the client had not taken at the last look, and since when it has taken none.
+        self._untaken = 0
+        self._stuck = door.now
+        #: What the parser is to say in place of "not HTTP".
+        self._fault: tuple[int, str] | None = None
+        #: Ends a connection that was refused.
+        self._lingering: asyncio.TimerHandle | None = None
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to serve."""
+        """Begin to serve, if there is room."""
         super().connection_made(transport)
+        self._raw = transport
         self.transport = PairingTransport(transport, self.loop)
+        self.address = self.client[0] if self.client else ""
+        if not self._door.admit(self):
+            self._end_with(503, "this node has too many connections", b"retry-after: 1\r\n")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget it."""
+        self._door.leave(self)
+        if self._lingering is not None:
+            self._lingering.cancel()
+        super().connection_lost(exc)
+
+    # --- what is received -------------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """Read on."""
+        if self._lingering is not None or self._raw.is_closing():
+            return
+        self._unset_keepalive_if_required()
+        self._framing += len(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            pass  # Nothing else is spoken here: the request is served as any other.
+        except httptools.HttpParserError:
+            self.refuse(*(self._fault or (400, "the request is not HTTP")))
+            return
+        if self._framing > FRAMING_BYTES + self._body:
+            self.refuse(431, f"the request has more than {FRAMING_BYTES} bytes of headers")
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        super().on_message_begin()
+        self._receiving = True
+        self._body = 0
+        self._began = self._moved = self._door.now
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header or a trailer."""
+        if len(self.headers) >= HEADERS:
+            self._fault = 431, f"the request has more than {HEADERS} headers"
+            raise ValueError(self._fault)
+        super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        """Take data."""
+        self._framing -= len(body)
+        self._body += len(body)
+        self._moved = self._door.now
+        super().on_body(body)
+        if self.cycle.response_complete and self._body > DISCARDED_BYTES:
+            self.refuse(413, "nobody reads this body")
+
+    def on_message_complete(self) -> None:
+        """A request is here."""
+        self._receiving = False
+        self._framing = 0
+        super().on_message_complete()
+
+    # --- deadlines --------------------------------------------------------------------------------------------------
+
+    def look(self, now: float) -> None:
+        """End what is late: a request that does not come, an answer that is not taken, a client that does not go."""
+        limits, untaken = self._door.limits, self._raw.get_write_buffer_size()
+        if not untaken or untaken < self._untaken:
+            self._stuck = now
+        self._untaken = untaken
+        if untaken and now - self._stuck > limits.idle_seconds:
+            self._door.refused["an answer that was not taken"] += 1
+            self._raw.abort()
+            return
+        if not self._receiving or self._lingering is not None or self._raw.is_closing():
+            return
+        if self.flow.read_paused or (self.cycle is not None and self.cycle.waiting_for_100_continue):
+            # It is we who make it wait.
+            self._began += LOOK_SECONDS
+            self._moved += LOOK_SECONDS
+            return
+        idle = now - self._moved > limits.idle_seconds
+        if idle or now - self._began > limits.idle_seconds + self._body / limits.slowest:
+            self.refuse(408, "the request did not arrive in time")
+
+    def refuse(self, status: int, message: str) -> None:
+        """Answer a request that is not served, where that is still possible, and close."""
+        self._door.refused[message] += 1
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete:
+            answered = bool(self._framing)
+        else:
+            # An answer to a request before this one would be taken for the answer to this one.
+            answered = cycle.more_body and not cycle.response_started and not self.pipeline
+            cycle.disconnected = True
+            cycle.message_event.set()
+        if answered:
+            self._end_with(status, message)
+        else:
+            self._raw.close()
+
+    def _end_with(self, status: int, message: str, headers: bytes = b"") -> None:
+        body = orjson.dumps({"error": message, "status_code": status})
+        head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n" % len(body)
+        self._raw.write(b"".join((STATUS_LINE[status], head, headers, b"\r\n", body)))
+        # Closed at once, with more of the request on its way, it would be reset, and the answer lost.
+        self._raw.write_eof()
+        self._lingering = self.loop.call_later(LINGER_SECONDS, self._raw.abort)
 
 
 class PairingTransport(asyncio.Transport):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import resource
 import socket
 from typing import Final
 
@@ -13,6 +15,16 @@ from topics.errors import ServiceError
 #: A family or an address that this machine does not have; a host with several addresses may do without it.
 _MISSING: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 BACKLOG: Final = 2048
+
+
+def descriptors() -> int:
+    """Let this process open as many files as it may, and return how many that is."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        with contextlib.suppress(ValueError, OSError):  # macOS names a hard limit that it does not allow.
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            return hard
+    return soft
 
 
 def listen(host: str, port: int) -> list[socket.socket]:

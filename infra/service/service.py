@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import signal
 import socket
 import time
@@ -26,7 +27,8 @@ from infra.db.speakers import SqlSpeakerStore
 from infra.errors import naming, variable
 from infra.models.in_use import ModelInUse
 from infra.service import broker, directories, listener
-from infra.service.http_protocol import WholeAnswers
+from infra.service.connections import ConnectionLimits, Connections
+from infra.service.http_protocol import ClientConnection
 from infra.service.jobs import JobServices
 from infra.service.memory import trim_heap
 from infra.service.speakers import Operator, keep_sweeping
@@ -43,6 +45,8 @@ log = structlog.get_logger("earshot")
 #: A health check gets this long to see that the process is about to stop.
 RED_SECONDS: Final = 1.0
 STOP_SECONDS: Final = 20.0
+#: Open files that are not connections of clients: tables, the log, spools, other nodes.
+RESERVED_DESCRIPTORS: Final = 512
 
 
 class EarshotService:
@@ -54,6 +58,7 @@ class EarshotService:
         self.failed = False
         self.database = Database(settings.database)
         self.model = ModelInUse(settings.data, settings.model)
+        self.connections = Connections(_connection_limits(settings))
         self._sockets: list[socket.socket] = []
 
     async def run(self, announce: Announce) -> int:
@@ -79,10 +84,15 @@ class EarshotService:
             stack.push_async_callback(app.state.forwarder.close)
             stack.callback(self._note_end)
             stack.push_async_callback(self._stop_node, node)
-            server = _server(app, self.settings)
+            server = _server(app, self.settings, self.connections)
             serving = asyncio.create_task(self._serve(server), name="http")
             stack.push_async_callback(self._stop_serving, node, server, serving)
-            for keeper, name in (self.model.watch(models), "model"), (keep_sweeping(jobs.speakers.sweep), "voices"):
+            keepers = {
+                "model": self.model.watch(models),
+                "voices": keep_sweeping(jobs.speakers.sweep),
+                "connections": self.connections.watch(),
+            }
+            for name, keeper in keepers.items():
                 stack.callback(asyncio.create_task(keeper, name=name).cancel)
             await self._start(node)
             await self._until(node.served)
@@ -232,20 +242,35 @@ class EarshotService:
             analyze_limit=settings.analyze_limit,
             upload_limit=settings.upload_limit,
             upload_idle_seconds=settings.upload_idle_seconds,
+            upload_slowest=settings.upload_slowest,
+            body_bytes=settings.body_bytes,
             poll_seconds=settings.poll_seconds,
             key_cache_seconds=settings.key_cache_seconds,
+            key_tries=settings.key_tries,
             log_chunks=settings.log_level == "debug",
             admin_key=None if settings.admin_key is None else apikeys.digest(settings.admin_key.get_secret_value()),
         )
 
 
-def _server(app: object, settings: Settings) -> uvicorn.Server:
+def _connection_limits(settings: Settings) -> ConnectionLimits:
+    most = listener.descriptors() - RESERVED_DESCRIPTORS
+    if settings.connections > most:
+        log.warning("connections.limited", setting=variable("connections"), most=most, reason="open files (ulimit -n)")
+    return ConnectionLimits(
+        connections=min(settings.connections, most),
+        per_address=settings.connections_per_address,
+        idle_seconds=settings.upload_idle_seconds,
+        slowest=settings.upload_slowest,
+    )
+
+
+def _server(app: object, settings: Settings, connections: Connections) -> uvicorn.Server:
     config = uvicorn.Config(
         app,  # type: ignore[arg-type]
         host=settings.host,
         port=settings.port,
         loop="none",
-        http=WholeAnswers,
+        http=functools.partial(ClientConnection, door=connections),  # type: ignore[arg-type]
         ws="none",
         lifespan="off",
         log_config=None,

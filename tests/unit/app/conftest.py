@@ -37,6 +37,7 @@ class House:
     """An edge, and the ports behind it for a test to turn."""
 
     def __init__(self, options: EdgeOptions = OPTIONS) -> None:
+        self.options = options
         self.sessions = MemorySessions()
         self.jobs = MemoryJobs()
         self.prober = MemoryProber()
@@ -55,14 +56,19 @@ class House:
         self.app: Starlette = create_app(ports, options)
 
     async def served(
-        self, path: str, headers: Mapping[str, str], messages: Iterable[dict[str, Any]], pause: float = 0.0
+        self,
+        path: str,
+        headers: Mapping[str, str],
+        messages: Iterable[dict[str, Any]],
+        pause: float = 0.0,
+        method: str = "POST",
     ) -> list[dict[str, Any]]:
-        """Run one POST whose body comes in these messages, and then stops; return what is sent back."""
+        """Run one request whose body comes in these messages, and then stops; return what is sent back."""
         coming = iter(messages)
         answers: list[dict[str, Any]] = []
         scope = {
             "type": "http",
-            "method": "POST",
+            "method": method,
             "path": path,
             "query_string": b"",
             "http_version": "1.1",

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from starlette.testclient import TestClient
 from structlog.testing import capture_logs
 
+from app.http.bodies import SHARES
 from app.http.metrics import METRICS, Meters
 from app.main import command_ids
 from tests.contract.api import RAW, UNKNOWN, b64, generic, tone, wav
-from tests.unit.app.conftest import KEY, House
+from tests.unit.app.conftest import KEY, OPTIONS, House
 from tests.unit.app.double import MODEL
 from topics.errors import Unavailable
 from topics.geometry import SENSE
@@ -196,3 +200,23 @@ def test_a_mounted_edge_serves_the_same(house: House) -> None:
     with TestClient(house.app, root_path="/behind") as http:
         generic(http.get(f"/behind/audio_sessions/{UNKNOWN}/status"), 404, naming="session")
         generic(http.put(f"/behind/audio_sessions/{UNKNOWN}/status"), 405)
+
+
+@pytest.mark.parametrize(("method", "path"), [("PUT", "chunks/0"), ("POST", "predict")])
+def test_the_body_of_a_request_for_no_session_is_not_waited_for(house: House, method: str, path: str) -> None:
+    """It would be held for as long as it takes to come."""
+    coming = house.served(f"/audio_sessions/{UNKNOWN}/{path}", {"content-length": "1000"}, (), method=method)
+    start, _ = asyncio.run(asyncio.wait_for(coming, 5))
+    assert start["status"] == 404
+
+
+def test_bodies_that_arrive_are_held_up_to_a_bound(tmp_path: Path) -> None:
+    house = House(msgspec.structs.replace(OPTIONS, spool=tmp_path, body_bytes=SHARES * 1000))
+    with TestClient(house.app, headers={"X-Api-Key": KEY}) as http:
+        session = create(http)
+    part = {"type": "http.request", "body": b'{"data":"' + b"A" * 1001, "more_body": True}
+    coming = house.served(f"/audio_sessions/{session}/chunks/0", {}, [part], method="PUT")
+    start, body = asyncio.run(asyncio.wait_for(coming, 5))
+    assert start["status"] == 503
+    assert b"retry-after" in dict(start["headers"])
+    assert b"of this project" in body["body"]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import MutableMapping
 from typing import Any
 
 import pytest
 
-from app.http.bodies import DISCARDED_BYTES, read_body
+from app.http.bodies import DISCARDED_BYTES, SHARES, BodyRoom, read_body
 from app.http.errors import ClientGone, TooLargeToRead
-from topics.errors import TooLarge
+from topics.errors import TooLarge, Unavailable
 
 
 class Wire:
@@ -32,7 +33,7 @@ class Wire:
 
 
 def read(wire: Wire, content_length: bytes = b"", limit: int = 10) -> bytes:
-    return asyncio.run(read_body(wire, content_length, limit))
+    return asyncio.run(read_body(wire, content_length, limit, BodyRoom(SHARES * 1000)))
 
 
 @pytest.mark.parametrize("parts", [(b"",), (b"0123456789",), (b"01234", b"", b"56789")])
@@ -60,3 +61,35 @@ def test_a_longer_body_than_announced_is_read_no_further_than_its_bound() -> Non
 def test_a_client_that_hangs_up_is_not_answered() -> None:
     with pytest.raises(ClientGone):
         read(Wire(b"0123", gone=True))
+
+
+def test_bodies_that_arrive_take_room_and_give_it_back() -> None:
+    async def scene() -> None:
+        room, arrived = BodyRoom(SHARES * 10), asyncio.Queue[MutableMapping[str, Any]]()
+        reading = asyncio.create_task(read_body(arrived.get, b"", 100, room, "one"))
+        arrived.put_nowait({"type": "http.request", "body": bytes(8), "more_body": True})
+        await asyncio.sleep(0)
+        assert room.used == 8
+        with pytest.raises(Unavailable, match="of this project"):
+            await read_body(Wire(bytes(2), bytes(2), bytes(2)), b"", 100, room, "one")
+        assert await read_body(Wire(bytes(5), bytes(6)), b"", 100, room, "two") == bytes(11)
+        for number in range(SHARES - 1):
+            room.take(f"other {number}", 10)
+        with pytest.raises(Unavailable, match="too many requests are arriving"):
+            await read_body(Wire(bytes(3), bytes(1)), b"", 100, room, "three")
+        # What is there at once takes none.
+        assert await read_body(Wire(bytes(50)), b"", 100, room, "one") == bytes(50)
+        arrived.put_nowait({"type": "http.disconnect"})
+        with pytest.raises(ClientGone):
+            await reading
+        assert room.used == 30
+
+    asyncio.run(scene())
+
+
+def test_room_is_given_back_however_a_body_ends() -> None:
+    room = BodyRoom(SHARES * 10)
+    for wire, limit in ((Wire(b"0123", b"4567"), 10), (Wire(b"0123", b"4567"), 5), (Wire(b"0123", gone=True), 10)):
+        with contextlib.suppress(ClientGone, TooLarge):
+            asyncio.run(read_body(wire, b"", limit, room))
+        assert room.used == 0

@@ -6,9 +6,20 @@ import asyncio
 
 import pytest
 
-from app.http.keys import GRACE_SECONDS, ORGANIZATION, PROJECT, REMEMBERED_KEYS, RETRY_SECONDS, Keyring
+from app.http.keys import (
+    ALL,
+    ASKING,
+    BURST,
+    GRACE_SECONDS,
+    ORGANIZATION,
+    PROJECT,
+    REMEMBERED_KEYS,
+    RETRY_SECONDS,
+    Keyring,
+    Tries,
+)
 from tests.unit.app.double import MemoryDirectory
-from topics.errors import DirectoryDown, Unauthorized
+from topics.errors import DirectoryDown, Unauthorized, Unavailable
 from topics.ports.directory import Principal
 
 OURS = Principal("project", "organization")
@@ -17,13 +28,19 @@ OURS = Principal("project", "organization")
 class Desk:
     """A cache over a directory, and its clock."""
 
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.directory = MemoryDirectory({"good": OURS}, {"of all": "organization"})
-        self.cache = Keyring(PROJECT, self.directory.project, 600.0, clock=lambda: self.now)
+    seconds = 600.0
 
-    def ask(self, key: str) -> Principal:
-        return asyncio.run(self.cache.holder(key))
+    def __init__(self, tries: float = 1e6, good: int = 0) -> None:
+        self.now = 0.0
+        keys = {"good": OURS, **{f"good {number}": OURS for number in range(good)}}
+        self.directory = MemoryDirectory(keys, {"of all": "organization"})
+        self.cache = Keyring(PROJECT, self.directory.project, self.seconds, Tries(tries, self.time), self.time)
+
+    def time(self) -> float:
+        return self.now
+
+    def ask(self, key: str, address: str = "") -> Principal:
+        return asyncio.run(self.cache.holder(key, address))
 
 
 @pytest.fixture
@@ -128,7 +145,7 @@ def test_a_flood_of_bad_keys_does_not_push_out_a_good_one(desk: Desk) -> None:
 
 
 def test_keys_of_organizations_are_judged_in_words_of_their_own(desk: Desk) -> None:
-    keys = Keyring(ORGANIZATION, desk.directory.organization, 600.0, clock=lambda: desk.now)
+    keys = Keyring(ORGANIZATION, desk.directory.organization, 600.0, Tries(1e6, desk.time), desk.time)
     assert asyncio.run(keys.holder("of all")) == "organization"
     for key, message in (("", "x_org_key required"), ("good", "organization not found")):
         with pytest.raises(Unauthorized, match=rf"^{message}$"):
@@ -140,8 +157,58 @@ def test_keys_of_organizations_are_judged_in_words_of_their_own(desk: Desk) -> N
 
 
 def test_a_verdict_can_be_believed_for_no_time_at_all(desk: Desk) -> None:
-    keys = Keyring(PROJECT, desk.directory.project, 0.0, clock=lambda: desk.now)
+    keys = Keyring(PROJECT, desk.directory.project, 0.0, Tries(1e6, desk.time), desk.time)
     assert asyncio.run(keys.holder("good")) == OURS
     del desk.directory.keys["good"]
     with pytest.raises(Unauthorized):
         asyncio.run(keys.holder("good"))
+
+
+# --- a flood of unknown keys ----------------------------------------------------------------------------------------
+
+
+def flood(desk: Desk, address: str, count: int, first: int = 0) -> int:
+    """Try random keys; return how many the directory was asked about."""
+    before = desk.directory.questions
+    for number in range(first, first + count):
+        with pytest.raises((Unauthorized, Unavailable)):
+            desk.ask(f"bad {address} {number}", address)
+    return desk.directory.questions - before
+
+
+def test_unknown_keys_of_one_address_are_asked_about_so_often() -> None:
+    desk = Desk(tries=2)
+    assert flood(desk, "a", 100) == 2 * BURST
+    with pytest.raises(Unavailable, match="too many unknown keys"):
+        desk.ask("good", "a")
+    assert desk.ask("good", "b") == OURS
+    # Now it is known, and needs no question.
+    assert desk.ask("good", "a") == OURS
+    desk.now += 1
+    assert flood(desk, "a", 10, first=1000) == 2
+
+
+def test_unknown_keys_of_all_addresses_are_asked_about_so_often() -> None:
+    desk = Desk(tries=2)
+    desk.ask("good")
+    asked = sum(flood(desk, f"{number}", 10) for number in range(100))
+    assert asked == 2 * ALL * BURST
+    desk.now += desk.seconds
+    assert desk.ask("good", "one more") == OURS
+
+
+def test_keys_that_are_good_are_no_tries() -> None:
+    desk = Desk(tries=1, good=1000)
+    for number in range(1000):
+        assert desk.ask(f"good {number}", "a") == OURS
+
+
+def test_so_many_unknown_keys_are_asked_about_at_the_same_time() -> None:
+    desk = Desk(tries=1e6)
+
+    async def scene() -> None:
+        asking = [asyncio.create_task(desk.cache.holder(f"bad {number}", f"{number}")) for number in range(2 * ASKING)]
+        ended = await asyncio.gather(*asking, return_exceptions=True)
+        assert [type(error) for error in ended] == [Unauthorized] * ASKING + [Unavailable] * ASKING
+
+    asyncio.run(scene())

@@ -169,9 +169,9 @@ def test_a_server_that_stops_says_so_to_who_is_sending(tmp_path: Path) -> None:
     assert b"retry-after" in dict(start["headers"])
 
 
-def test_a_client_that_sends_too_slowly(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_sends_too_slowly(house: House) -> None:
     """Bytes that drip in do not hold the request open for ever."""
-    monkeypatch.setattr("app.http.uploads.SLOWEST", 1e6)
+    house = House(msgspec.structs.replace(house.options, upload_slowest=1_000_000))
     dripping = served(house, *[piece(b"\r\n")] * 1000, pause=0.001)
     assert asyncio.run(dripping)[0]["status"] == 408
 

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from infra.db.accounts import Accounts
 from infra.db.bootstrap import bootstrap
 from infra.db.database import Database
-from infra.db.directory import SqlDirectory
+from infra.db.directory import CHOSEN_SECONDS, SqlDirectory
 from infra.db.ledger import SqlLedger
 from tests.unit.infra.conftest import run
 from topics import apikeys
@@ -78,6 +78,37 @@ def test_a_mistyped_key_is_not_looked_up() -> None:
 
     assert asyncio.run(directory(Silent()).project(typed(KeyKind.PROJECT))) is None
     assert asyncio.run(directory(Silent()).organization(typed(KeyKind.ORGANIZATION))) is None
+
+
+def test_keys_of_other_forms_are_looked_up_when_somebody_chose_them(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A flood of random ones is one question."""
+    asked: list[str] = []
+    look_up = Accounts.project_of
+
+    async def counted(accounts: Accounts, key: str) -> Principal | None:
+        asked.append(key)
+        return await look_up(accounts, key)
+
+    async def story(database: Database) -> None:
+        await database.migrate()
+        await bootstrap(database, 0, CHOSEN, CHOSEN_ORG)
+        now = 1000.0
+        known = SqlDirectory(database, clock=lambda: now)
+        for number in range(100):
+            assert await known.project(f"somebody's guess, number {number}") is None
+        assert asked == []
+        assert await known.project(CHOSEN) is not None
+        assert asked == [CHOSEN]
+        await Accounts(database).rotate_project_key("demo")
+        assert await known.project(CHOSEN) is None
+        now += CHOSEN_SECONDS
+        assert await known.project(CHOSEN) is None
+        assert asked == [CHOSEN, CHOSEN]
+
+    monkeypatch.setattr(Accounts, "project_of", counted)
+    run(database_url, story)
 
 
 def test_a_store_that_fails(database_url: str) -> None:

@@ -1,14 +1,25 @@
-"""Answers over a socket: whole ones in one write, and others as they are made."""
+"""Connections over a real socket: answers in one write, and the bounds of what strangers send."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
+import time
+from collections.abc import Callable, Coroutine
 from typing import Any
+from unittest import mock
 
+import msgspec
+import orjson
 import pytest
 import uvicorn
+import uvloop
 
-from infra.service.http_protocol import PairingTransport, WholeAnswers
+from infra.service import connections, http_protocol
+from infra.service.connections import ConnectionLimits, Connections
+from infra.service.http_protocol import ClientConnection, PairingTransport
+from tests.waiting import until
 
 
 class Wire(asyncio.Transport):
@@ -67,14 +78,97 @@ def test_writes_are_passed_on_in_pairs(writes: list[bytes], calls: list[bytes], 
 
 
 async def application(scope: dict[str, Any], receive: Any, send: Any) -> None:
-    """Answer with a body, without one, or piece by piece."""
-    headers = [(b"content-length", b"2")] if scope["path"] == "/whole" else []
-    await send({"type": "http.response.start", "status": 204 if scope["path"] == "/none" else 200, "headers": headers})
-    if scope["path"] == "/pieces":
+    """Answer with a body, without one, piece by piece, once the request is here, or with all that is held up."""
+    path = scope["path"]
+    if path == "/read":
+        while (message := await receive())["type"] == "http.request" and message["more_body"]:
+            pass
+        if message["type"] == "http.disconnect":
+            return
+    if path == "/never":
+        await asyncio.Event().wait()
+    size = {"/whole": 2, "/large": 2**24}.get(path)
+    headers = [] if size is None else [(b"content-length", b"%d" % size)]
+    await send({"type": "http.response.start", "status": 204 if path == "/none" else 200, "headers": headers})
+    if path == "/pieces":
         for piece in (b"a", b"b"):
             await send({"type": "http.response.body", "body": piece, "more_body": True})
             await asyncio.sleep(0.01)
-    await send({"type": "http.response.body", "body": b"ok" if scope["path"] == "/whole" else b""})
+    await send({"type": "http.response.body", "body": b"ok" if path == "/whole" else bytes(size or 0)})
+
+
+LIMITS = ConnectionLimits(connections=20, per_address=None, idle_seconds=0.3, slowest=1000)
+
+
+class Client:
+    """One connection to a server, and the server's side of all of them."""
+
+    def __init__(self, door: Connections, address: tuple[str, int]) -> None:
+        self.door = door
+        self._address = address
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection(*self._address)
+        self._writers.append(writer)
+        return reader, writer
+
+    async def sends(self, *parts: bytes, pause: float = 0.0) -> bytes:
+        """Send parts as far as they are taken; return all that comes until the server closes."""
+        reader, writer = await self.open()
+        reading = asyncio.create_task(reader.read())
+        with contextlib.suppress(OSError, RuntimeError):  # uvloop has its own word for a connection that is closed.
+            for part in parts:
+                writer.write(part)
+                await writer.drain()
+                await asyncio.sleep(pause)
+        try:
+            return await asyncio.wait_for(reading, 5)
+        except ConnectionError:
+            return b"reset"
+
+    async def close(self) -> None:
+        for writer in self._writers:
+            writer.transport.abort()
+
+
+def serve(scene: Callable[[Client], Coroutine[None, None, Any]], limits: ConnectionLimits = LIMITS) -> Any:
+    """Run a scene beside a server, which looks at its connections often."""
+
+    async def run() -> Any:
+        door = Connections(limits)
+        http: Any = functools.partial(ClientConnection, door=door)
+        config = uvicorn.Config(
+            application, port=0, http=http, ws="none", lifespan="off", log_config=None, timeout_graceful_shutdown=1
+        )
+        server = uvicorn.Server(config)
+        config.load()
+        server.lifespan = config.lifespan_class(config)
+        await server.startup()
+        watching = asyncio.create_task(door.watch())
+        client = Client(door, server.servers[0].sockets[0].getsockname())
+        try:
+            return await scene(client)
+        finally:
+            await client.close()
+            watching.cancel()
+            await server.shutdown()
+            assert len(door) == 0
+
+    with (
+        mock.patch.object(connections, "LOOK_SECONDS", 0.02),
+        mock.patch.object(http_protocol, "LOOK_SECONDS", 0.02),
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        return runner.run(run())
+
+
+def request(line: str, *headers: str) -> bytes:
+    return "\r\n".join((f"{line} HTTP/1.1", "Host: x", *headers, "", "")).encode()
+
+
+CLOSE = "Connection: close"
+CHUNKED = "Transfer-Encoding: chunked"
 
 
 @pytest.mark.parametrize(
@@ -87,19 +181,165 @@ async def application(scope: dict[str, Any], receive: Any, send: Any) -> None:
     ],
 )
 def test_every_kind_of_answer_arrives_whole(method: str, path: str, end: bytes) -> None:
-    async def scene() -> bytes:
-        config = uvicorn.Config(application, port=0, http=WholeAnswers, ws="none", lifespan="off", log_config=None)
-        server = uvicorn.Server(config)
-        config.load()
-        server.lifespan = config.lifespan_class(config)
-        await server.startup()
-        reader, writer = await asyncio.open_connection(*server.servers[0].sockets[0].getsockname())
-        writer.write(f"{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
-        answer = await asyncio.wait_for(reader.read(), 5)
-        writer.close()
-        await server.shutdown()
-        return answer
-
-    answer = asyncio.run(scene())
+    answer = serve(lambda client: client.sends(request(f"{method} {path}", CLOSE)))
     assert answer.endswith(end)
     assert answer.count(b"HTTP/1.1") == 1
+
+
+@pytest.mark.parametrize("upgrade", ["websocket", "h2c"])
+def test_an_upgrade_that_is_asked_for_is_not_made(upgrade: str) -> None:
+    asked = request("GET /whole", f"Upgrade: {upgrade}", "Connection: upgrade, close")
+    answer = serve(lambda client: client.sends(asked))
+    assert answer.startswith(b"HTTP/1.1 200")
+
+
+# --- what is too much -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("parts", "status"),
+    [
+        pytest.param([b"GET /", *[b"x" * 1000] * 100], 431, id="a request line without an end"),
+        pytest.param([request("GET /whole")[:-2] + b"A: b", *[b"c" * 1000] * 100], 431, id="a header without an end"),
+        pytest.param([request("GET /whole")[:-2], *[b"a: b\r\n"] * 200], 431, id="headers without an end"),
+        pytest.param([request("GET /whole", *[f"X-{n}: b" for n in range(200)])], 431, id="many headers at once"),
+        pytest.param([request("POST /read", CHUNKED) + b"0\r\n", *[b"a: b\r\n"] * 200], 431, id="trailers"),
+        pytest.param([request("POST /read", CHUNKED) + b"0\r\na: ", *[b"b" * 1000] * 100], 431, id="a long trailer"),
+        pytest.param([request("POST /read", CHUNKED) + b"1;", *[b"b" * 1000] * 100], 431, id="a long chunk extension"),
+        pytest.param([b"\x16\x03\x01 hello \r\n\r\n"], 400, id="no HTTP"),
+        pytest.param([request("POST /read", "Content-Length: 1", "Content-Length: 2")], 400, id="two lengths"),
+    ],
+)
+def test_a_request_that_is_too_much_or_none_is_refused(parts: list[bytes], status: int) -> None:
+    answer = serve(lambda client: client.sends(*parts, pause=0.0005))
+    assert answer == b"reset" or answer.startswith(b"HTTP/1.1 %d" % status), answer
+    if answer != b"reset":
+        assert orjson.loads(answer.partition(b"\r\n\r\n")[2])["status_code"] == status
+
+
+def test_a_body_that_nobody_reads_is_read_so_far() -> None:
+    async def scene(client: Client) -> int:
+        _, writer = await client.open()
+        writer.write(request("POST /whole", CHUNKED))
+        sent, block = 0, b"10000\r\n" + bytes(0x10000) + b"\r\n"
+        with contextlib.suppress(OSError):
+            while sent < 4 * http_protocol.DISCARDED_BYTES:
+                writer.write(block)
+                await writer.drain()
+                sent += 0x10000
+        return sent
+
+    patience = msgspec.structs.replace(LIMITS, idle_seconds=30.0)
+    assert http_protocol.DISCARDED_BYTES <= serve(scene, patience) < 3 * http_protocol.DISCARDED_BYTES
+
+
+def test_a_body_in_small_chunks_is_no_framing_without_end() -> None:
+    chunks = b"1\r\nx\r\n" * 30_000
+    answer = serve(lambda client: client.sends(request("POST /read", CHUNKED, CLOSE), chunks, b"0\r\n\r\n"))
+    # Six bytes around each byte of data are too much; sixty bytes of data have them to spare.
+    assert b"431" in answer or answer == b"reset"
+    chunks = (b"3c\r\n" + b"x" * 60 + b"\r\n") * 30_000
+    answer = serve(lambda client: client.sends(request("POST /read", CHUNKED, CLOSE), chunks, b"0\r\n\r\n"))
+    assert answer.startswith(b"HTTP/1.1 200")
+
+
+# --- what is too slow -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("parts", "pause", "answer"),
+    [
+        pytest.param([], 0, b"", id="a silent connection"),
+        pytest.param([request("GET /whole")[:10]], 0, b"HTTP/1.1 408", id="half a head"),
+        pytest.param([bytes([byte]) for byte in request("GET /whole")], 0.02, b"HTTP/1.1 408", id="a head that drips"),
+        pytest.param([request("POST /read", "Content-Length: 9")], 0, b"HTTP/1.1 408", id="no body"),
+        pytest.param([request("POST /read", "Content-Length: 9"), b"1234"], 0, b"HTTP/1.1 408", id="half a body"),
+        pytest.param(
+            [request("POST /read", "Content-Length: 999"), *[b"x"] * 100], 0.02, b"HTTP/1.1 408", id="a body that drips"
+        ),
+    ],
+)
+def test_what_does_not_arrive_in_time_is_given_up(parts: list[bytes], pause: float, answer: bytes) -> None:
+    began = time.monotonic()
+    assert serve(lambda client: client.sends(*parts, pause=pause)).startswith(answer)
+    assert time.monotonic() - began < 3
+
+
+def test_who_is_quick_enough_is_waited_for() -> None:
+    parts = [request("POST /read", "Content-Length: 900", CLOSE), *[bytes(30)] * 30]
+    assert serve(lambda client: client.sends(*parts, pause=0.025)).startswith(b"HTTP/1.1 200")
+
+
+def test_who_waits_for_us_is_not_late() -> None:
+    """An answer that takes its time, and a body that is not asked for yet."""
+
+    async def scene(client: Client) -> None:
+        for asked in (request("GET /never"), request("POST /never", "Expect: 100-continue", "Content-Length: 9")):
+            reader, writer = await client.open()
+            writer.write(asked)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(reader.read(1), 1)
+            writer.close()
+        await until(lambda: len(client.door) == 0)
+
+    serve(scene)
+
+
+def test_an_answer_that_is_not_taken_is_given_up() -> None:
+    async def scene(client: Client) -> None:
+        _, writer = await client.open()
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        writer.write(request("GET /large"))
+        await until(lambda: client.door.refused["an answer that was not taken"])
+        await until(lambda: len(client.door) == 0)
+
+    serve(scene)
+
+
+# --- how many -------------------------------------------------------------------------------------------------------
+
+
+def test_further_connections_are_refused_until_one_goes() -> None:
+    async def scene(client: Client) -> None:
+        keep = [await client.open() for _ in range(LIMITS.connections)]
+        await until(lambda: len(client.door) == LIMITS.connections)
+        refused = await client.sends(request("GET /whole"))
+        assert refused.startswith(b"HTTP/1.1 503")
+        assert b"retry-after" in refused
+        keep[0][1].transport.abort()
+        await until(lambda: len(client.door) < LIMITS.connections)
+        assert (await client.sends(request("GET /whole", CLOSE))).endswith(b"ok")
+
+    serve(scene, msgspec.structs.replace(LIMITS, idle_seconds=30.0))
+
+
+class Place:
+    """A connection from somewhere."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def look(self, now: float) -> None:
+        pass
+
+
+def test_an_address_has_so_many_connections() -> None:
+    door = Connections(msgspec.structs.replace(LIMITS, per_address=2))
+    ours = [Place("10.0.0.1"), Place("10.0.0.1")]
+    assert [door.admit(one) for one in (*ours, Place("10.0.0.1"), Place("10.0.0.2"))] == [True, True, False, True]
+    six = [Place("2001:db8::1"), Place("2001:db8::2%eth0"), Place("2001:db8::3"), Place("2001:db8:0:1::1")]
+    assert [door.admit(one) for one in six] == [True, True, False, True]
+    assert not door.admit(Place("::ffff:10.0.0.1"))
+    door.leave(ours[0])
+    door.leave(ours[0])
+    assert door.admit(Place("::ffff:10.0.0.1"))
+    assert door.refused == {"too many connections of one address": 3}
+
+
+def test_refusals_are_told_of_once(capsys: pytest.CaptureFixture[str]) -> None:
+    door = Connections(LIMITS)
+    door.report()
+    door.refused["a reason"] += 3
+    door.report()
+    door.report()
+    assert capsys.readouterr().out.count("a reason") == 1

@@ -1,0 +1,112 @@
+"""Connections of clients: how many there may be, and when one has taken too long or sent too much."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from ipaddress import IPv6Address, ip_address
+from typing import Final, Protocol
+
+import msgspec
+import structlog
+
+log = structlog.get_logger(__name__)
+
+#: Seconds between looks for connections that are late.
+LOOK_SECONDS: Final = 1.0
+#: Seconds between lines in the log about what was refused.
+REPORT_SECONDS: Final = 60.0
+#: One customer's share of the addresses of IPv6, in bits.
+CUSTOMER_BITS: Final = 64
+
+
+class ConnectionLimits(msgspec.Struct, frozen=True):
+    """What clients may take of a node before they have shown a key."""
+
+    #: Connections in all, and from one address; None for any number.
+    connections: int
+    per_address: int | None
+    #: Seconds that a request, or a client that takes its answer, may be silent.
+    idle_seconds: float
+    #: Bytes a second below which a body is not waited for, once its idle time is used up.
+    slowest: int
+
+
+class Guarded(Protocol):
+    """A connection, as it is looked at."""
+
+    address: str
+
+    def look(self, now: float) -> None:
+        """End what is late."""
+        ...
+
+
+class Connections:
+    """All connections of a node."""
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self.limits = limits
+        #: Time of the last look, in the loop's seconds: clock enough for deadlines, and free.
+        self.now = 0.0
+        #: Connections that were refused or ended, by the reason.
+        self.refused: Counter[str] = Counter()
+        self._all: set[Guarded] = set()
+        self._by_address: Counter[str] = Counter()
+        self._reported: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def admit(self, connection: Guarded) -> bool:
+        """Take a new connection, if there is room for it."""
+        limits, customer = self.limits, _customer(connection.address)
+        if len(self._all) >= limits.connections:
+            self.refused["too many connections"] += 1
+            return False
+        if limits.per_address is not None and self._by_address[customer] >= limits.per_address:
+            self.refused["too many connections of one address"] += 1
+            return False
+        self._all.add(connection)
+        self._by_address[customer] += 1
+        return True
+
+    def leave(self, connection: Guarded) -> None:
+        """Forget a connection that is closed; allowed for one that was not admitted."""
+        if connection not in self._all:
+            return
+        self._all.remove(connection)
+        customer = _customer(connection.address)
+        self._by_address[customer] -= 1
+        if not self._by_address[customer]:
+            del self._by_address[customer]
+
+    async def watch(self) -> None:
+        """Look at all connections again and again; tell the log now and then what was refused."""
+        loop = asyncio.get_running_loop()
+        self.now = reported = loop.time()
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            self.now = loop.time()
+            for connection in list(self._all):
+                connection.look(self.now)
+            if self.now - reported >= REPORT_SECONDS:
+                reported = self.now
+                self.report()
+
+    def report(self) -> None:
+        """Log what was refused since the last report."""
+        news = self.refused - self._reported
+        if news:
+            log.warning("connections.refused", connections=len(self._all), reasons=dict(news))
+            self._reported = self.refused.copy()
+
+
+def _customer(address: str) -> str:
+    """Return what one client can have many of as one: the network of an IPv6 address."""
+    if ":" not in address:
+        return address
+    whole = ip_address(address.partition("%")[0])
+    assert isinstance(whole, IPv6Address)
+    mapped = whole.ipv4_mapped
+    return str(mapped) if mapped else hex(int(whole) >> (128 - CUSTOMER_BITS))

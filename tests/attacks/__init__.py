@@ -1,0 +1,1 @@
+"""Attacks on a running service, beside clients that notice nothing of them."""

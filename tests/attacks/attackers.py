@@ -1,0 +1,180 @@
+"""Attacks without a client library: `python -m tests.attacks.attackers NAME HOST PORT SESSION`, until they are killed.
+
+Each keeps so many connections going and opens another where one is closed. At the end it prints what it was answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import resource
+import secrets
+import signal
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+
+Parts = AsyncIterator[bytes]
+
+#: Answers by their first line, "closed" without one, and connections that were not even taken.
+answers: Counter[str] = Counter()
+
+
+def head(line: str, *headers: str) -> bytes:
+    """Return the head of a request."""
+    return "\r\n".join((f"{line} HTTP/1.1", "Host: x", *headers, "", "")).encode()
+
+
+async def endless_headers(session: str) -> Parts:
+    """One header after another, as fast as they are taken."""
+    yield head("GET /")[:-2]
+    while True:
+        yield b"".join(b"x-%d: %s\r\n" % (number, b"y" * 1000) for number in range(64))
+
+
+async def one_long_header(session: str) -> Parts:
+    """One header without an end."""
+    yield head("GET /")[:-2] + b"x: "
+    while True:
+        yield b"y" * 65536
+
+
+async def stalled_chunks(session: str) -> Parts:
+    """Nearly all of a chunk of 1 MB, for a session that does not exist."""
+    yield head(f"PUT /audio_sessions/{secrets.token_urlsafe(18)}/chunks/0", "Content-Length: 1400000")
+    yield b'{"data":"' + b"A" * 1_300_000
+    await asyncio.Event().wait()
+
+
+async def stalled_chunks_of_a_session(session: str) -> Parts:
+    """The same for one that exists."""
+    yield head(f"PUT /audio_sessions/{session}/chunks/0", "Content-Length: 1400000")
+    yield b'{"data":"' + b"A" * 1_300_000
+    await asyncio.Event().wait()
+
+
+async def idle(session: str) -> Parts:
+    """A connection, and nothing."""
+    await asyncio.Event().wait()
+    yield b""
+
+
+async def kept_alive(session: str) -> Parts:
+    """A connection that has asked for something once."""
+    yield head("GET /healthz")
+    await asyncio.Event().wait()
+
+
+async def dripping_heads(session: str) -> Parts:
+    """A byte of the head now and then."""
+    for byte in head("GET /", *(f"X-{number}: y" for number in range(50))):
+        yield bytes([byte])
+        await asyncio.sleep(1)
+
+
+async def dripping_bodies(session: str) -> Parts:
+    """A byte of the body now and then."""
+    yield head(f"PUT /audio_sessions/{session}/chunks/0", "Content-Length: 100000")
+    while True:
+        yield b" "
+        await asyncio.sleep(1)
+
+
+async def unread_pages(session: str) -> Parts:
+    """One request after another, whose answers nobody reads."""
+    while True:
+        yield head("GET /metrics") * 8
+        await asyncio.sleep(0.01)
+
+
+async def random_keys(session: str) -> Parts:
+    """Keys of our form and of any other, as fast as they are answered."""
+    while True:
+        for key in (secrets.token_hex(20), f"esp_{secrets.token_hex(18)}"):
+            yield head("POST /audio_sessions/", f"X-Api-Key: {key}", "Content-Length: 2") + b"{}"
+        await asyncio.sleep(0.005)
+
+
+#: Each attack, and with how many connections.
+ATTACKS: dict[str, tuple[Callable[[str], Parts], int]] = {
+    attack.__name__: (attack, connections)
+    for attack, connections in (
+        (endless_headers, 16),
+        (one_long_header, 16),
+        (stalled_chunks, 300),
+        (stalled_chunks_of_a_session, 300),
+        (idle, 10_000),
+        (kept_alive, 10_000),
+        (dripping_heads, 2000),
+        (dripping_bodies, 2000),
+        (unread_pages, 64),
+        (random_keys, 16),
+    )
+}
+
+
+async def once(attack: Callable[[str], Parts], host: str, port: int, session: str) -> None:
+    """Attack over one connection until it is closed."""
+    reader, writer = await asyncio.open_connection(host, port, limit=4096)
+    deaf = attack is unread_pages
+    heard = asyncio.create_task(asyncio.Event().wait() if deaf else _first_line(reader))
+    said = asyncio.create_task(_say(writer, attack(session)))
+    try:
+        await asyncio.wait({heard, said}, return_when=asyncio.FIRST_COMPLETED)
+        if not deaf:
+            answers[await asyncio.wait_for(asyncio.shield(heard), 5)] += 1  # type: ignore[arg-type]
+    except (OSError, TimeoutError):
+        answers["closed"] += 1
+    finally:
+        heard.cancel()
+        said.cancel()
+        await asyncio.gather(heard, said, return_exceptions=True)
+        writer.transport.abort()
+
+
+async def _first_line(reader: asyncio.StreamReader) -> str:
+    """Return the first line of an answer once the connection is closed."""
+    first = ""
+    while data := await reader.read(4096):
+        first = first or data.split(b"\r\n")[0].decode("latin-1")
+    return first or "closed"
+
+
+async def _say(writer: asyncio.StreamWriter, parts: Parts) -> None:
+    with contextlib.suppress(OSError, RuntimeError):
+        async for part in parts:
+            writer.write(part)
+            await writer.drain()
+
+
+async def keep_going(name: str, host: str, port: int, session: str) -> None:
+    """Attack with all connections at once until the process is told to end."""
+    attack, connections = ATTACKS[name]
+    opening = asyncio.Semaphore(64)
+
+    async def lane() -> None:
+        while True:
+            try:
+                async with opening:
+                    await asyncio.sleep(0.002)
+                await once(attack, host, port, session)
+            except OSError:
+                answers["not taken"] += 1
+                await asyncio.sleep(0.1)
+
+    lanes = [asyncio.create_task(lane()) for _ in range(connections)]
+    ending = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ending.set)
+    await ending.wait()
+    for one in lanes:
+        one.cancel()
+    await asyncio.gather(*lanes, return_exceptions=True)
+    print(json.dumps(answers))
+
+
+if __name__ == "__main__":
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    name, host, port, session = sys.argv[1:]
+    asyncio.run(keep_going(name, host, int(port), session))

@@ -1,0 +1,34 @@
+"""Attacks without a key, short: bystanders go on, memory does not grow with what strangers send."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from tests.attacks.attackers import ATTACKS
+from tests.attacks.report import attacked
+from tests.process import ServiceProcess
+
+pytestmark = pytest.mark.slow
+
+SECONDS = 3.0
+GROWTH_MB = 64.0
+#: Not what a quiet machine shows: that nobody is left waiting.
+SLOWEST_MS = 1000.0
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    process = ServiceProcess(tmp_path_factory.mktemp("attacked") / "data", upload_idle_seconds=2).start()
+    yield process
+    process.stop()
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_others_go_on(name: str, service: ServiceProcess) -> None:
+    report = asyncio.run(attacked(name, service, SECONDS, streams=8))
+    assert report.highest - report.before < GROWTH_MB, report
+    assert report.beside[1] < SLOWEST_MS, report
+    assert service.running

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -19,9 +19,11 @@ SMALL_BODY: Final = 64 * 1024
 #: An oversized body up to this length is refused, then discarded as it arrives, so that a client that writes before it
 #: reads sees the 413; past it the connection is closed.
 DISCARDED_BYTES: Final = 16 * 1024 * 1024
-#: One sender may have this part of the memory for bodies.
+#: A project may have this part of the memory for bodies, a session this part of its project's.
 SHARES: Final = 4
 
+#: Who sends a body, from the widest to the narrowest: a project, a session of it.
+Senders = Sequence[str]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
@@ -40,34 +42,41 @@ class BodyRoom:
     """Memory for bodies that arrive in several parts: bounded in all, and for each of those who send them."""
 
     def __init__(self, limit: int) -> None:
-        """Hold `limit` bytes, of one sender at most its share."""
+        """Hold `limit` bytes, of a project at most its share, and of a session at most such a share of that."""
         self.limit = limit
         self.used = 0
         self._by_sender: Counter[str] = Counter()
 
-    def take(self, sender: str, size: int) -> None:
-        """Make room for more of a sender's bodies.
+    def take(self, senders: Senders, size: int, longest: int) -> None:
+        """Make room for more of a body, which is at most `longest` bytes: one of these has room in every share.
 
         Raises:
             Unavailable: there is none.
         """
         if self.used + size > self.limit:
             raise Unavailable("too many requests are arriving")
-        if self._by_sender[sender] + size > self.limit // SHARES:
-            raise Unavailable("too many requests of this project are arriving")
+        share = self.limit
+        for sender in senders:
+            share = max(share // SHARES, longest)
+            if self._by_sender[sender] + size > share:
+                raise Unavailable("too many requests of this project are arriving")
         self.used += size
-        self._by_sender[sender] += size
+        for sender in senders:
+            self._by_sender[sender] += size
 
-    def give_back(self, sender: str, size: int) -> None:
-        """Take that so much of a sender's bodies is held here no more."""
+    def give_back(self, senders: Senders, size: int) -> None:
+        """Take that so much of a body is held here no more."""
         self.used -= size
-        self._by_sender[sender] -= size
-        if not self._by_sender[sender]:
-            del self._by_sender[sender]
+        for sender in senders:
+            self._by_sender[sender] -= size
+            if not self._by_sender[sender]:
+                del self._by_sender[sender]
 
 
-async def read_body(receive: Receive, content_length: bytes, limit: int, room: BodyRoom, sender: str = "") -> bytes:
-    """Read a request body; while it arrives it takes room of its sender's share.
+async def read_body(
+    receive: Receive, content_length: bytes, limit: int, room: BodyRoom, senders: Senders = ("",)
+) -> bytes:
+    """Read a request body; while it arrives it takes room of its senders' shares.
 
     Raises:
         TooLarge: longer than `limit` bytes, by its Content-Length or as it arrives.
@@ -89,11 +98,11 @@ async def read_body(receive: Receive, content_length: bytes, limit: int, room: B
             parts.append(part)
             if not message.get("more_body", False):
                 return part if len(parts) == 1 else b"".join(parts)
-            room.take(sender, size - held)
+            room.take(senders, size - held, limit)
             held = size
     finally:
         if held:
-            room.give_back(sender, held)
+            room.give_back(senders, held)
 
 
 def declared_length(content_length: bytes) -> int:

@@ -34,12 +34,12 @@ class Call:
         """Return a parameter of the route's path."""
         return str(self.scope["path_params"][parameter])
 
-    async def body(self, limit: int, sender: str = "") -> bytes:
-        """Read the body, which `sender` answers for.
+    async def body(self, limit: int, *senders: str) -> bytes:
+        """Read the body, for which `senders` answer: a project, and a session of it.
 
         Raises:
             TooLarge: longer than `limit` bytes.
             Unavailable: there is no room for it now.
             ClientGone: the client hung up in the middle.
         """
-        return await read_body(self.receive, self.header(b"content-length"), limit, self.room, sender)
+        return await read_body(self.receive, self.header(b"content-length"), limit, self.room, senders or ("",))

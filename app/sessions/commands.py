@@ -71,7 +71,7 @@ async def upload_chunk(call: Call, context: SessionContext) -> Reply:
     # First: nobody's body is read for a session that is not there.
     project = session_view(context, session).opened.project
     limit = context.chunk_limit
-    audio = chunk_audio(await call.body(chunk_body(limit), project), limit)
+    audio = chunk_audio(await call.body(chunk_body(limit), project, session), limit)
     chunk = Chunk(next(context.commands), sequence, audio, idempotency_digest(call))
     verdict = await verdict_on(context, session, chunk)
     if verdict.status != 200:

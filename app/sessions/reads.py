@@ -80,7 +80,7 @@ async def predict(call: Call, context: SessionContext) -> Reply:
     session = session_id(call)
     project = session_view(context, session).opened.project
     limit = context.chunk_limit
-    body = decode(PREDICT, await call.body(chunk_body(limit), project))
+    body = decode(PREDICT, await call.body(chunk_body(limit), project, session))
     audio = audio_bytes(body.data, limit)
     chunk = Chunk(next(context.commands), body.sequence, audio, idempotency_digest(call), predict=True)
     verdict = await verdict_on(context, session, chunk)

@@ -20,8 +20,9 @@ FRAMING_BYTES: Final = 32 * 1024
 HEADERS: Final = 100
 #: A body that is not read is thrown away up to here, for clients that write before they read.
 DISCARDED_BYTES: Final = 16 * 1024 * 1024
-#: A client that is refused has so long to see it; what it sends meanwhile is thrown away.
+#: A client that is refused has so long to see it; so much of what it sends meanwhile is thrown away.
 LINGER_SECONDS: Final = 1.0
+LINGER_BYTES: Final = 256 * 1024
 
 
 class ClientConnection(HttpToolsProtocol):
@@ -65,7 +66,12 @@ class ClientConnection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Read on."""
-        if self._lingering is not None or self._raw.is_closing():
+        if self._lingering is not None:
+            self._framing += len(data)
+            if self._framing > LINGER_BYTES:
+                self._raw.abort()
+            return
+        if self._raw.is_closing():
             return
         self._unset_keepalive_if_required()
         self._framing += len(data)
@@ -153,6 +159,7 @@ class ClientConnection(HttpToolsProtocol):
         self._raw.write(b"".join((STATUS_LINE[status], head, headers, b"\r\n", body)))
         # Closed at once, with more of the request on its way, it would be reset, and the answer lost.
         self._raw.write_eof()
+        self._framing = 0
         self._lingering = self.loop.call_later(LINGER_SECONDS, self._raw.abort)
 
 

@@ -84,7 +84,7 @@ async def dripping_bodies(session: str) -> Parts:
 async def unread_pages(session: str) -> Parts:
     """One request after another, whose answers nobody reads."""
     while True:
-        yield head("GET /metrics") * 8
+        yield head("GET /tags/official") * 8
         await asyncio.sleep(0.01)
 
 
@@ -118,12 +118,13 @@ async def once(attack: Callable[[str], Parts], host: str, port: int, session: st
     """Attack over one connection until it is closed."""
     reader, writer = await asyncio.open_connection(host, port, limit=4096)
     deaf = attack is unread_pages
-    heard = asyncio.create_task(asyncio.Event().wait() if deaf else _first_line(reader))
+    heard = asyncio.create_task(_nothing() if deaf else _first_line(reader))
     said = asyncio.create_task(_say(writer, attack(session)))
     try:
         await asyncio.wait({heard, said}, return_when=asyncio.FIRST_COMPLETED)
         if not deaf:
-            answers[await asyncio.wait_for(asyncio.shield(heard), 5)] += 1  # type: ignore[arg-type]
+            async with asyncio.timeout(5):
+                answers[await heard or "closed"] += 1
     except (OSError, TimeoutError):
         answers["closed"] += 1
     finally:
@@ -133,12 +134,17 @@ async def once(attack: Callable[[str], Parts], host: str, port: int, session: st
         writer.transport.abort()
 
 
+async def _nothing() -> str:
+    await asyncio.Event().wait()
+    return ""
+
+
 async def _first_line(reader: asyncio.StreamReader) -> str:
     """Return the first line of an answer once the connection is closed."""
     first = ""
     while data := await reader.read(4096):
         first = first or data.split(b"\r\n")[0].decode("latin-1")
-    return first or "closed"
+    return first
 
 
 async def _say(writer: asyncio.StreamWriter, parts: Parts) -> None:
@@ -146,6 +152,7 @@ async def _say(writer: asyncio.StreamWriter, parts: Parts) -> None:
         async for part in parts:
             writer.write(part)
             await writer.drain()
+            await asyncio.sleep(0)  # What was written without a wait is a turn too.
 
 
 async def keep_going(name: str, host: str, port: int, session: str) -> None:

@@ -52,7 +52,11 @@ def attacking(name: str, service: ServiceProcess, session: str) -> Iterator[dict
             yield answers
         finally:
             attacker.terminate()
-            said, _ = attacker.communicate(timeout=30)
+            try:
+                said, _ = attacker.communicate(timeout=30)
+            except subprocess.TimeoutExpired:
+                attacker.kill()
+                raise
             answers.update(json.loads(said))
 
 

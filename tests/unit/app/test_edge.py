@@ -214,9 +214,9 @@ def test_bodies_that_arrive_are_held_up_to_a_bound(tmp_path: Path) -> None:
     house = House(msgspec.structs.replace(OPTIONS, spool=tmp_path, body_bytes=SHARES * 1000))
     with TestClient(house.app, headers={"X-Api-Key": KEY}) as http:
         session = create(http)
-    part = {"type": "http.request", "body": b'{"data":"' + b"A" * 1001, "more_body": True}
+    part = {"type": "http.request", "body": b'{"data":"' + b"A" * SHARES * 1000, "more_body": True}
     coming = house.served(f"/audio_sessions/{session}/chunks/0", {}, [part], method="PUT")
     start, body = asyncio.run(asyncio.wait_for(coming, 5))
     assert start["status"] == 503
     assert b"retry-after" in dict(start["headers"])
-    assert b"of this project" in body["body"]
+    assert b"too many requests" in body["body"]

@@ -66,19 +66,19 @@ def test_a_client_that_hangs_up_is_not_answered() -> None:
 def test_bodies_that_arrive_take_room_and_give_it_back() -> None:
     async def scene() -> None:
         room, arrived = BodyRoom(SHARES * 10), asyncio.Queue[MutableMapping[str, Any]]()
-        reading = asyncio.create_task(read_body(arrived.get, b"", 100, room, "one"))
+        reading = asyncio.create_task(read_body(arrived.get, b"", 10, room, ["one"]))
         arrived.put_nowait({"type": "http.request", "body": bytes(8), "more_body": True})
         await asyncio.sleep(0)
         assert room.used == 8
         with pytest.raises(Unavailable, match="of this project"):
-            await read_body(Wire(bytes(2), bytes(2), bytes(2)), b"", 100, room, "one")
-        assert await read_body(Wire(bytes(5), bytes(6)), b"", 100, room, "two") == bytes(11)
+            await read_body(Wire(bytes(2), bytes(2), bytes(2)), b"", 10, room, ["one"])
+        assert await read_body(Wire(bytes(5), bytes(5)), b"", 10, room, ["two"]) == bytes(10)
         for number in range(SHARES - 1):
-            room.take(f"other {number}", 10)
+            room.take([f"other {number}"], 10, 10)
         with pytest.raises(Unavailable, match="too many requests are arriving"):
-            await read_body(Wire(bytes(3), bytes(1)), b"", 100, room, "three")
+            await read_body(Wire(bytes(3), bytes(1)), b"", 10, room, ["three"])
         # What is there at once takes none.
-        assert await read_body(Wire(bytes(50)), b"", 100, room, "one") == bytes(50)
+        assert await read_body(Wire(bytes(10)), b"", 10, room, ["one"]) == bytes(10)
         arrived.put_nowait({"type": "http.disconnect"})
         with pytest.raises(ClientGone):
             await reading
@@ -93,3 +93,20 @@ def test_room_is_given_back_however_a_body_ends() -> None:
         with contextlib.suppress(ClientGone, TooLarge):
             asyncio.run(read_body(wire, b"", limit, room))
         assert room.used == 0
+
+
+def test_a_session_has_a_share_of_its_projects_share() -> None:
+    room = BodyRoom(SHARES * SHARES * 10)
+    room.take(["project", "session"], 10, 10)
+    with pytest.raises(Unavailable):
+        room.take(["project", "session"], 1, 10)
+    room.take(["project", "other"], 10, 10)
+    # A long body has room alone, whatever the shares.
+    with pytest.raises(Unavailable):
+        room.take(["other project", "long"], 26, 25)
+    room.take(["other project", "long"], 25, 25)
+    assert room.used == 45
+    for session, size in (("session", 10), ("other", 10)):
+        room.give_back(["project", session], size)
+    room.give_back(["other project", "long"], 25)
+    assert (room.used, dict(room._by_sender)) == (0, {})

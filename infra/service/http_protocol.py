@@ -18,6 +18,8 @@ from infra.service.connections import LOOK_SECONDS, Connections
 #: Framing of one request, beyond as many bytes as its body has: a body may come in chunks of a few bytes.
 FRAMING_BYTES: Final = 32 * 1024
 HEADERS: Final = 100
+#: Requests that a client may send before the one that is served is answered.
+PIPELINED: Final = 16
 #: A body that is not read is thrown away up to here, for clients that write before they read.
 DISCARDED_BYTES: Final = 16 * 1024 * 1024
 #: A client that is refused has so long to see it; so much of what it sends meanwhile is thrown away.
@@ -98,6 +100,19 @@ class ClientConnection(HttpToolsProtocol):
             self._fault = 431, f"the request has more than {HEADERS} headers"
             raise ValueError(self._fault)
         super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Serve a request, or let it wait for the answers to those before it."""
+        if len(self.pipeline) >= PIPELINED:
+            self._fault = 400, f"more than {PIPELINED} requests wait for the answer to the first"
+            raise ValueError(self._fault)
+        super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request; no more are read while some wait."""
+        super().on_response_complete()
+        if self.pipeline:
+            self.flow.pause_reading()
 
     def on_body(self, body: bytes) -> None:
         """Take data."""

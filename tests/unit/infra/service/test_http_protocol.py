@@ -217,6 +217,30 @@ def test_a_request_that_is_too_much_or_none_is_refused(parts: list[bytes], statu
         assert orjson.loads(answer.partition(b"\r\n\r\n")[2])["status_code"] == status
 
 
+def test_requests_that_come_together_are_answered_in_turn() -> None:
+    asked = request("GET /pieces") + request("GET /whole") * (http_protocol.PIPELINED - 2) + request("GET /none", CLOSE)
+    answer = serve(lambda client: client.sends(asked))
+    assert answer.count(b"HTTP/1.1 200") == http_protocol.PIPELINED - 1
+    assert answer.count(b"HTTP/1.1 204") == 1
+
+
+def test_no_more_requests_are_taken_than_can_wait() -> None:
+    """Of those that come at once, and of those that come while answers are not read."""
+
+    async def scene(client: Client) -> None:
+        assert (await client.sends(request("GET /whole") * 10_000)).count(b"HTTP/1.1") <= http_protocol.PIPELINED + 1
+        reader, writer = await client.open()
+        for _ in range(http_protocol.PIPELINED):
+            writer.write(request("GET /large"))
+        await asyncio.sleep(0.05)
+        writer.write(request("GET /whole") * 500_000)
+        await asyncio.sleep(0.1)
+        assert writer.transport.get_write_buffer_size() > 1_000_000
+        assert not reader.at_eof()
+
+    serve(scene, msgspec.structs.replace(LIMITS, idle_seconds=30.0))
+
+
 def test_a_body_that_nobody_reads_is_read_so_far() -> None:
     async def scene(client: Client) -> int:
         _, writer = await client.open()

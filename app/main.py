@@ -23,6 +23,7 @@ from app.http.metrics import Gauges, Meters
 from app.http.operation import InterfacePart
 from app.http.replies import session_error
 from app.http.resource import mount
+from app.http.upload_bounds import UploadRoom
 from app.http.uploads import Uploads
 from app.jobs.context import JobContext
 from app.jobs.errors import job_error
@@ -98,7 +99,10 @@ def command_ids() -> Iterator[str]:
 def _routes(ports: Ports, options: EdgeOptions, meters: Meters, forwarder: Forwarder) -> list[Route]:
     project_keys = Authenticator(Keyring(PROJECT, ports.directory.project, options.key_cache_seconds), meters)
     organization_keys = Keyring(ORGANIZATION, ports.directory.organization, options.key_cache_seconds)
-    commands, uploads = command_ids(), Uploads(options.spool, options.upload_idle_seconds)
+    commands, uploads = (
+        command_ids(),
+        Uploads(UploadRoom(options.spool, options.upload_bounds), options.upload_idle_seconds),
+    )
     sessions = _session_context(ports, options, project_keys, meters, commands)
     sense = msgspec.structs.replace(sessions, geometry=SENSE, chunk_limit=options.chunk_limit)
     jobs = _job_context(ports, options, project_keys, meters, commands, forwarder, uploads)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from app.http.upload_bounds import UploadBounds
 from topics.catalog import DEFAULT_CHUNK_LIMIT
 
 
@@ -24,6 +25,8 @@ class EdgeOptions(msgspec.Struct, frozen=True):
     upload_limit: int = 4 * 1024 * 1024 * 1024
     #: An upload that sends nothing for this long is broken off.
     upload_idle_seconds: float = 30.0
+    #: What uploads may hold together.
+    upload_bounds: UploadBounds = UploadBounds()
     #: A read that waits answers with the current state after this long; some clients give up at 10 s.
     poll_seconds: float = 9.0
     #: A verdict on a key is believed for this long.

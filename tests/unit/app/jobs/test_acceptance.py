@@ -19,6 +19,7 @@ from httpx2 import Response
 from starlette.testclient import TestClient
 from structlog.testing import capture_logs
 
+from app.http.upload_bounds import UploadBounds, UploadRoom
 from app.http.uploads import UploadSpool
 from app.jobs.json_body import SLICE
 from tests.unit.app.conftest import KEY, OPTIONS, House, Running, service, serving
@@ -417,7 +418,7 @@ def test_a_key_that_is_too_long(http: TestClient) -> None:
 
 def test_the_spool_keeps_and_digests(tmp_path: Path) -> None:
     async def story() -> None:
-        async with UploadSpool(tmp_path, hashed=True) as spool:
+        async with UploadSpool(UploadRoom(tmp_path, UploadBounds()), "p", hashed=True) as spool:
             for piece in (b"one", memoryview(b"two"), b""):
                 spool.write(piece)
             assert (spool.size, spool.read(2, 3), spool.read(5, 9)) == (6, b"etw", b"o")
@@ -430,7 +431,7 @@ def test_the_spool_keeps_and_digests(tmp_path: Path) -> None:
 def test_others_run_while_a_spool_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         threads: list[int] = []
-        async with UploadSpool(tmp_path) as spool:
+        async with UploadSpool(UploadRoom(tmp_path, UploadBounds()), "p") as spool:
             close = spool._close
 
             def noted() -> None:

@@ -11,15 +11,20 @@ from streams.log import Ack
 from streams.node import sender as module
 from streams.node.sender import RecordSender
 from topics import keys
-from topics.catalog import JOB_COMMANDS
+from topics.catalog import COMMANDS, JOB_COMMANDS
 from topics.errors import Unavailable
+from topics.folding import Verdict
 from topics.jobs.records import Part
+from topics.sessions.records import Opened
 
 JOB = keys.new_id()
 
 
 class Owner:
     number = 0
+
+    def __init__(self) -> None:
+        self.awaited: set[object] = set()
 
     def touch(self, id: str) -> None:
         pass
@@ -111,5 +116,34 @@ def test_a_part_that_was_given_up_has_its_room_until_it_left_the_queue(monkeypat
         await asyncio.sleep(0.01)
         writer.waiting[2].set_result(Ack(0, 0))
         await task
+
+    asyncio.run(scene())
+
+
+def test_a_project_that_fills_its_share_is_refused_and_others_are_not() -> None:
+    async def scene() -> None:
+        writer = Writer()
+        commands = sender(writer, 100)
+
+        def submit(project: str) -> asyncio.Task[Verdict]:
+            opened = Opened("c", "stream", "audio/wav", project, 1000, 500, metadata={"text": "x" * 600})
+            return asyncio.create_task(commands.submit(COMMANDS, JOB, opened))
+
+        first = submit("loud")
+        await asyncio.sleep(0)
+        with pytest.raises(Unavailable, match="share of the log's queue"):
+            await submit("loud")
+        second = submit("quiet")
+        await asyncio.sleep(0)
+        assert len(writer.waiting) == 2
+        # What is durable is out of the queue.
+        writer.waiting[0].set_result(Ack(0, 0))
+        await asyncio.sleep(0.01)
+        third = submit("loud")
+        await asyncio.sleep(0)
+        assert len(writer.waiting) == 3
+        for task in (first, second, third):
+            task.cancel()
+        await asyncio.gather(first, second, third, return_exceptions=True)
 
     asyncio.run(scene())

@@ -107,3 +107,20 @@ def test_stop_waits_for_what_runs_and_leaves_what_waits() -> None:
 
 def test_stop_without_a_start() -> None:
     LoopThreads(2, "test").stop()
+
+
+def test_projects_have_their_calls_made_in_turn() -> None:
+    async def scene() -> list[str]:
+        done: list[str] = []
+        gate = threading.Event()
+        async with running() as threads:
+            first = threads.run("loud", gate.wait, 10)
+            calls = [threads.run("loud", done.append, "loud") for _ in range(64)]
+            calls += [threads.run("quiet", done.append, "quiet") for _ in range(2)]
+            gate.set()
+            await asyncio.gather(first, *calls)
+        return done
+
+    done = asyncio.run(scene())
+    assert [place for place, name in enumerate(done) if name == "quiet"] in ([0, 2], [1, 3])
+    assert len(done) == 66

@@ -517,11 +517,7 @@ def test_uploads_have_room_of_their_project_and_in_all(tmp_path: Path) -> None:
     async def story() -> None:
         room = UploadRoom(tmp_path, UploadBounds(spool_bytes=100, free_bytes=0))
         async with UploadSpool(room, "third") as third:
-            async with (
-                UploadSpool(room, "large") as first,
-                first.beside() as beside,
-                UploadSpool(room, "other") as other,
-            ):
+            async with UploadSpool(room, "large") as first, first.beside() as beside, UploadSpool(room, "b") as other:
                 first.write(bytes(30))
                 with pytest.raises(Unavailable, match="your uploads take all the room"):
                     beside.write(bytes(21))

@@ -23,6 +23,7 @@ from app.http.metrics import Gauges, Meters
 from app.http.operation import InterfacePart
 from app.http.replies import session_error
 from app.http.resource import mount
+from app.http.upload_bounds import UploadRoom
 from app.http.uploads import Uploads
 from app.jobs.context import JobContext
 from app.jobs.errors import job_error
@@ -100,7 +101,8 @@ def _routes(ports: Ports, options: EdgeOptions, meters: Meters, forwarder: Forwa
     project_keys = Authenticator(Keyring(PROJECT, ports.directory.project, options.key_cache_seconds, tries), meters)
     organization_keys = Keyring(ORGANIZATION, ports.directory.organization, options.key_cache_seconds, tries)
     commands = command_ids()
-    uploads = Uploads(options.spool, options.upload_idle_seconds, options.upload_slowest)
+    spool = UploadRoom(options.spool, options.upload_bounds)
+    uploads = Uploads(spool, options.upload_idle_seconds, options.upload_slowest)
     room = BodyRoom(options.body_bytes)
     sessions = _session_context(ports, options, project_keys, meters, commands)
     sense = msgspec.structs.replace(sessions, geometry=SENSE, chunk_limit=options.chunk_limit)

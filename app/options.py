@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from app.http.upload_bounds import UploadBounds
 from topics.catalog import DEFAULT_CHUNK_LIMIT
 
 
@@ -28,6 +29,8 @@ class EdgeOptions(msgspec.Struct, frozen=True):
     upload_slowest: int = 4096
     #: Memory for the bodies that arrive, but for those that go to the spool.
     body_bytes: int = 128 * 1024 * 1024
+    #: What uploads may hold together.
+    upload_bounds: UploadBounds = UploadBounds()
     #: A read that waits answers with the current state after this long; some clients give up at 10 s.
     poll_seconds: float = 9.0
     #: A verdict on a key is believed for this long.

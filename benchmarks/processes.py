@@ -112,6 +112,9 @@ def service(directory: Path, **settings: str) -> Iterator[ServerProcess]:
         "bootstrap_project_key": KEY,
         "log_level": "warning",
         "bundled_engines": "false",
+        # All load is one project's.
+        "project_sessions": "1000000",
+        "project_jobs": "1000000",
         **settings,
     }
     environment = {f"EARSHOT_{name.upper()}": value for name, value in chosen.items()}

@@ -161,7 +161,22 @@ class ServiceSettings(BaseSettings):
         description="How long the verdict on a key is remembered; 0 asks the database each time.",
     )
     queue_bytes: int = Field(
-        default=64 * MIB, ge=1, description="Bytes that may wait for the log before uploads are answered 503."
+        default=64 * MIB,
+        ge=1,
+        description="Bytes that may wait for the log before uploads are answered 503. Chunks of one project may be "
+        "half of them; parts of recordings may be a quarter, and wait for each other in turn by project.",
+    )
+    project_sessions: int = Field(
+        default=10_000,
+        ge=1,
+        description="Sessions of one project that a node has open at a time: until they are analysed to their end. "
+        "Past it new ones are answered 503.",
+    )
+    project_jobs: int = Field(
+        default=1000,
+        ge=1,
+        description="Jobs of one project that a node has in hand at a time: until they are done and in the ledger. "
+        "Past it new ones are answered 503.",
     )
     poll_seconds: float = Field(
         default=9.0,
@@ -221,6 +236,19 @@ class ServiceSettings(BaseSettings):
         default=20.0,
         gt=0,
         description="Unknown keys a second that are looked up for one address; ten times as many for all together.",
+    )
+    uploads: int = Field(default=64, ge=1, description="Uploads of recordings that are received at a time.")
+    project_uploads: int = Field(
+        default=16, ge=1, description="Uploads of one project, or organization, that are received at a time."
+    )
+    upload_spool_bytes: int = Field(
+        default=32 * 1024 * MIB,
+        ge=1,
+        description="Bytes of uploads that are kept on the disk while they arrive, and at least two of the largest; "
+        "one project may have half of them.",
+    )
+    upload_free_bytes: int = Field(
+        default=256 * MIB, ge=0, description="Bytes that uploads leave free on the disk: past it they are answered 503."
     )
     bundled_engines: bool = Field(
         default=True,

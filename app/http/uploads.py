@@ -6,10 +6,9 @@ import asyncio
 import os
 import tempfile
 import threading
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
 from hashlib import blake2b
-from pathlib import Path
 from types import TracebackType
 from typing import Final
 
@@ -18,6 +17,7 @@ import msgspec
 from app.http.bodies import check_length, too_long
 from app.http.call import Call
 from app.http.errors import ClientGone, RequestTimeout
+from app.http.upload_bounds import UploadRoom
 
 #: Passed to a worker thread at a time.
 BLOCK_BYTES: Final = 512 * 1024
@@ -29,23 +29,36 @@ class UploadSpool:
     It vanishes when it is closed, and with the process. OSError of its methods: the disk is full, or fails.
     """
 
-    def __init__(self, directory: Path, hashed: bool = False) -> None:
+    def __init__(self, room: UploadRoom, holder: str, hashed: bool = False) -> None:
         """Make the file; what is written to it is `hashed` for `digest`, which takes longer than the writing."""
+        self._room = room
+        self._holder = holder
         # Closing waits for the thread that is at work: the number of a closed descriptor soon names another file.
         self._lock = threading.Lock()
-        self._file = tempfile.TemporaryFile(buffering=0, dir=directory)  # noqa: SIM115
+        self._file = tempfile.TemporaryFile(buffering=0, dir=room.directory)  # noqa: SIM115
         self._hash = blake2b(digest_size=32) if hashed else None
         self.size = 0
 
+    def beside(self) -> UploadSpool:
+        """Return a new, empty file of the same upload."""
+        return UploadSpool(self._room, self._holder)
+
     def write(self, data: bytes | memoryview) -> None:
-        """Append bytes."""
+        """Append bytes.
+
+        Raises:
+            Unavailable: there is no room for them.
+        """
         with self._lock:
+            if self._file.closed:
+                raise ValueError("the spool is closed")
+            self._room.add(self._holder, len(data))
+            self.size += len(data)
             view = memoryview(data)
             while view:
                 view = view[self._file.write(view) or 0 :]
             if self._hash is not None:
                 self._hash.update(data)
-            self.size += len(data)
 
     def read(self, offset: int, length: int) -> bytes:
         """Return bytes from anywhere, fewer at the end."""
@@ -73,21 +86,28 @@ class UploadSpool:
     def _close(self) -> None:
         with self._lock:
             self._file.close()
+        self._room.release(self._holder, self.size)
 
 
 class Uploads(msgspec.Struct, frozen=True):
     """How a deployment receives bodies that are too long for memory."""
 
-    #: Directory of the spools.
-    directory: Path
+    room: UploadRoom
     #: An upload that sends nothing for this long is broken off.
     idle_seconds: float
     #: Bytes a second below which it is not waited for, once that time is used up.
     slowest: int
 
-    def spool(self, hashed: bool = False) -> UploadSpool:
-        """Return a new, empty file."""
-        return UploadSpool(self.directory, hashed)
+    @asynccontextmanager
+    async def spool(self, holder: str, hashed: bool = False) -> AsyncIterator[UploadSpool]:
+        """Hold a place for an upload of a project or organization, and a new, empty file.
+
+        Raises:
+            Unavailable: there is no place.
+        """
+        with self.room.place(holder):
+            async with UploadSpool(self.room, holder, hashed) as spool:
+                yield spool
 
     async def receive(self, call: Call, limit: int, take: Callable[[bytes], None]) -> None:
         """Pass the request's body to `take`, block by block, in a worker thread; errors of `take` pass through.

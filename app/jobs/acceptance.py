@@ -65,8 +65,10 @@ async def _accept_request(call: Call, context: JobContext, read: BodyReader, lim
             raise Unavailable("another node answers for this Idempotency-Key")
         async with aclosing(context.uploads.pieces(call, limit)) as body:
             return await context.forwarder.forward(call.scope, owner, body)
+    if context.jobs.view(job) is None:
+        context.jobs.admit(principal.project)
     try:
-        async with context.uploads.spool(hashed=True) as audio:
+        async with context.uploads.spool(principal.project, hashed=True) as audio:
             request = await read(call, context, limit, audio)
             return await _accept_recording(context, principal, job, request, audio)
     except OSError as error:
@@ -147,7 +149,7 @@ async def _append(context: JobContext, job: str, accepted: Accepted, audio: Uplo
                 await tasks.popleft()
             data = await asyncio.to_thread(audio.read, number * PART_BYTES, PART_BYTES)
             part = Part(next(commands), accepted.upload, number, data)
-            tasks.append(asyncio.create_task(jobs.upload(job, part)))
+            tasks.append(asyncio.create_task(jobs.upload(job, part, accepted.project)))
         accepting = asyncio.create_task(jobs.submit(job, accepted))
         while tasks:
             await tasks.popleft()

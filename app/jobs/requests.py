@@ -52,7 +52,7 @@ async def read_json(call: Call, context: JobContext, limit: int, audio: UploadSp
         TooLarge, RequestTimeout, ClientGone: the body does not arrive as it should.
     """
     read = partial(read_content, interpret=_request_of_fields, audio=audio, limit=context.analyze_limit)
-    async with context.uploads.spool() as body:
+    async with audio.beside() as body:
         await context.uploads.receive(call, limit, body.write)
         return await asyncio.get_running_loop().run_in_executor(_DECODING, read, body)
 

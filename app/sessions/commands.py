@@ -32,6 +32,7 @@ _HOPS_MS: Final = {"0.5s": 500, "1s": 1000}
 async def create_session(call: Call, context: SessionContext) -> Reply:
     """POST /audio_sessions/: open a session; the key is verified before the body is read."""
     principal = await context.project_keys.authenticate(call)
+    context.sessions.admit(principal.project)
     body = decode(CREATE, await call.body(SMALL_BODY))
     session = context.sessions.new_id()
     opened = _opened(context, principal, body)

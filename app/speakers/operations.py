@@ -37,7 +37,7 @@ async def register_voice(call: Call, context: SpeakerContext) -> Reply:
     """POST /api/v2/voice: a form with the parts `speaker` (a name) and `file` (a recording); others are ignored."""
     organization = await context.organization_keys.authenticate(call)
     with recording_errors(REGISTRATION):
-        async with context.uploads.spool() as audio:
+        async with context.uploads.spool(organization) as audio:
             form = VoiceForm(call, audio, name="speaker")
             speaker = check_name(await form.read(context.uploads))
             form.check_file()
@@ -71,7 +71,7 @@ async def recognize_speakers(call: Call, context: SpeakerContext) -> Reply:
     """POST /api/v2/recognition: a form with the part `file`; who of the organization's speakers speaks when."""
     organization = await context.organization_keys.authenticate(call)
     with recording_errors(RECOGNITION):
-        async with context.uploads.spool() as audio:
+        async with context.uploads.spool(organization) as audio:
             form = VoiceForm(call, audio)
             await form.read(context.uploads)
             form.check_file()

@@ -15,6 +15,7 @@ import structlog
 import uvicorn
 from starlette.applications import Starlette
 
+from app.http.upload_bounds import UploadBounds
 from app.main import Ports, create_app
 from app.options import EdgeOptions
 from infra import logs
@@ -227,7 +228,10 @@ class EarshotService:
             workers=settings.workers,
             url=settings.advertise or f"http://{settings.host}:{self.port}",
             sweep_seconds=min(30.0, max(0.5, settings.session_idle_seconds / 20)),
-            part_bytes=settings.queue_bytes // 2,
+            part_bytes=settings.queue_bytes // 4,
+            share_bytes=settings.queue_bytes // 2,
+            project_sessions=settings.project_sessions,
+            project_jobs=settings.project_jobs,
             job_keep_ms=settings.job_retention_seconds * 1000,
         )
 
@@ -244,6 +248,12 @@ class EarshotService:
             upload_idle_seconds=settings.upload_idle_seconds,
             upload_slowest=settings.upload_slowest,
             body_bytes=settings.body_bytes,
+            upload_bounds=UploadBounds(
+                settings.uploads,
+                settings.project_uploads,
+                max(settings.upload_spool_bytes, 2 * settings.upload_limit),
+                settings.upload_free_bytes,
+            ),
             poll_seconds=settings.poll_seconds,
             key_cache_seconds=settings.key_cache_seconds,
             key_tries=settings.key_tries,

@@ -6,6 +6,8 @@ from typing import Final, Generic
 
 from streams.folding.store import H, HeadStore, above
 from topics import keys, rows
+from topics.jobs.records import Accepted
+from topics.sessions.records import Opened
 
 #: Rows that one erasure deletes at most; what is left goes by and by.
 ERASED_ROWS: Final = 1000
@@ -18,6 +20,8 @@ class Draft(Generic[H]):
         self.store = store
         self._changes: dict[bytes, bytes | None] = {}
         self._heads: dict[str, H | None] = {}
+        #: Whose the ids are that the batch began.
+        self._projects: dict[str, str] = {}
         #: Ids that were folded before, whose rows are written again.
         self._again: set[str] = set()
         #: Ids that are erased, but for some of their rows.
@@ -28,11 +32,13 @@ class Draft(Generic[H]):
         """Start a record; what an unfinished one wrote is forgotten."""
         self._record_changes: dict[bytes, bytes | None] = {}
         self._record_heads: dict[str, H | None] = {}
+        self._record_projects: dict[str, str] = {}
 
     def keep(self) -> None:
         """End a record: its writes belong to the batch."""
         self._changes.update(self._record_changes)
         self._heads.update(self._record_heads)
+        self._projects.update(self._record_projects)
         self.begin()
 
     def head(self, id: str) -> H | None:
@@ -53,6 +59,11 @@ class Draft(Generic[H]):
         self._record_heads[id] = head
         if again:
             self._again.add(id)
+
+    def put_request(self, id: str, request: Opened | Accepted) -> None:
+        """Write the row of what opened a session or completed a job's upload."""
+        self.put(self.store.row_key(id, keys.REQUEST), rows.encode(request))
+        self._record_projects[id] = request.project
 
     def get(self, key: bytes) -> bytes | None:
         """Return a value as the batch sees it."""
@@ -106,5 +117,9 @@ class Draft(Generic[H]):
         self._changes.update(dict.fromkeys(settled))
         if self._changes:
             self.store.partition.write(self._changes)
+        for id, project in self._projects.items():
+            self.store.projects.add(id, project)
         for id, head in self._heads.items():
             self.store.remember(id, head)
+            if head is None or not head.unsettled:
+                self.store.projects.discard(id)

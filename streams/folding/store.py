@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final, Generic, Protocol, TypeVar
 
+from streams.folding.by_project import ByProject
 from streams.folding.references import References
 from topics import keys, rows
 from topics.errors import RecordError
@@ -67,12 +68,18 @@ class HeadStore(ABC, Generic[H]):
         self.heads: OrderedDict[str, H] = OrderedDict()
         #: Records of the command topic that hold audio which is still needed.
         self.references = References()
+        #: Whose the unsettled ids are, but for uploads that nobody knows the project of yet.
+        self.projects = ByProject()
         #: Ids with commands that were folded before the partition came here.
         self.redelivered: set[str] = set()
 
     @abstractmethod
     def decode_head(self, value: bytes | None) -> H | None:
         """Read a head row, None where there is none."""
+
+    @abstractmethod
+    def project(self, id: str) -> str | None:
+        """Return whose a session or job is, None where that is not known yet."""
 
     def spared_keys(self, id: str, rest: H | None) -> Collection[bytes]:
         """Return the keys of rows beside the head that outlive an erasure which leaves the head `rest`."""

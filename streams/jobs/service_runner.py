@@ -1,13 +1,14 @@
 """Runs the services of unfinished jobs, each in a task of its own; the rows say what there is to do.
 
 The fold says which jobs have work (`enqueue`), and their heads say which services are ready. Of one service as many
-runs go on at a time as it allows, those of the oldest jobs first. Nothing here holds a partition.
+runs go on at a time as it allows, begun in turn by project, and of a project the oldest job first. A project without a
+run does not wait for the long ones of others: one run more than the service allows goes on for it. Nothing here holds
+a partition.
 """
 
 from __future__ import annotations
 
 import asyncio
-import heapq
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -22,6 +23,7 @@ from streams.folding import retry
 from streams.jobs.run_context import Emit, JobRun, PartReader, StoreOf
 from streams.jobs.spool import Spool
 from streams.services.service import JobService, RunSummary, ServiceRun
+from streams.turns import Turns
 from topics.errors import EarshotError, ServiceFault, Unavailable
 from topics.jobs.options import Service
 from topics.jobs.records import Finished, Started
@@ -40,6 +42,7 @@ class PendingService(msgspec.Struct, eq=False):
 
     job: str
     service: Service
+    project: str
     #: Log time (ms) of the acceptance.
     created: int
     #: Since when it waits (monotonic seconds), None once it has ended.
@@ -82,9 +85,10 @@ class Runner:
         self.emit = emit
         self.spool = Spool(spool)
         self._pending: dict[str, dict[Service, PendingService]] = {}
-        #: (created, job) of what waits for a place.
-        self._waiting: dict[Service, list[tuple[int, str]]] = {service: [] for service in Service}
-        self._running: Counter[Service] = Counter()
+        #: What waits for a place.
+        self._waiting: dict[Service, Turns[PendingService]] = {service: Turns() for service in Service}
+        #: Runs that go on, by project.
+        self._running: dict[Service, Counter[str]] = {service: Counter() for service in Service}
         #: Those of forgotten jobs too, until they have ended.
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended: Callable[[asyncio.Task[None]], None] | None = None
@@ -108,17 +112,21 @@ class Runner:
     def enqueue(self, job: str) -> None:
         """Services of a job may have become ready."""
         try:
-            head = self.store_of(job).head(job)
+            store = self.store_of(job)
         except Unavailable:
             # The partition is elsewhere; should it come back, the job is found in the rows.
             return
+        head = store.head(job)
         if head is None or not (ready := head.ready):
             return
         services = self._pending.setdefault(job, {})
-        for service in ready:
-            if service not in services:
-                services[service] = PendingService(job, service, head.created, time.monotonic())
-                self._queue(services[service])
+        if not (fresh := [service for service in ready if service not in services]):
+            return
+        accepted = store.accepted(job)
+        project = "" if accepted is None else accepted.project
+        for service in fresh:
+            services[service] = PendingService(job, service, project, head.created, time.monotonic())
+            self._queue(services[service])
 
     def forget(self, job: str) -> None:
         """The job is gone: cancel its runs."""
@@ -127,9 +135,8 @@ class Runner:
                 pending.timer.cancel()
             elif pending.task is not None:
                 pending.task.cancel()
-            elif (place := (pending.created, job)) in (waiting := self._waiting[pending.service]):
-                waiting.remove(place)
-                heapq.heapify(waiting)
+            else:
+                self._waiting[pending.service].discard(pending.project, pending)
         self.spool.drop(job)
 
     def jobs(self) -> list[str]:
@@ -157,26 +164,33 @@ class Runner:
 
     def _queue(self, pending: PendingService) -> None:
         pending.timer = None
-        heapq.heappush(self._waiting[pending.service], (pending.created, pending.job))
+        self._waiting[pending.service].put(pending.project, pending, pending.created)
         self._fill(pending.service)
 
     def _fill(self, service: Service) -> None:
         """Begin runs of a service while there are places."""
-        waiting = self._waiting[service]
-        while self._ended is not None and waiting and self._running[service] < self.services[service].limit:
-            _, job = heapq.heappop(waiting)
-            pending = self._pending[job][service]
-            self._running[service] += 1
-            pending.task = asyncio.create_task(self._attempt(pending), name=f"job-{job}-{service}")
+        while self._ended is not None and (pending := self._next(service)) is not None:
+            self._running[service][pending.project] += 1
+            pending.task = asyncio.create_task(self._attempt(pending), name=f"job-{pending.job}-{service}")
             self._tasks.add(pending.task)
             # Not at the task's own end: one that is cancelled before it begins has none.
             pending.task.add_done_callback(partial(self._end_run, pending))
             pending.task.add_done_callback(self._ended)
 
+    def _next(self, service: Service) -> PendingService | None:
+        """Return the run whose turn it is, None while there is no place for it."""
+        waiting, running = self._waiting[service], self._running[service]
+        if not waiting or (places := self.services[service].limit - running.total()) < 0:
+            return None
+        return waiting.take() if places else waiting.take(passed_over=running)
+
     def _end_run(self, pending: PendingService, task: asyncio.Task[None]) -> None:
         """Give the place of a run that has ended, in whatever way, to the next one."""
         self._tasks.discard(task)
-        self._running[pending.service] -= 1
+        running = self._running[pending.service]
+        running[pending.project] -= 1
+        if not running[pending.project]:
+            del running[pending.project]
         self._fill(pending.service)
         pending.task = None
         if self._pending.get(pending.job, {}).get(pending.service) is not pending:

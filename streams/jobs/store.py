@@ -31,6 +31,11 @@ class JobStore(HeadStore[JobHead]):
         """Return the key of the acceptance while something of a removed job is not billed."""
         return [self.row_key(id, keys.REQUEST)] if rest is not None and rest.unbilled else ()
 
+    def project(self, id: str) -> str | None:
+        """Return whose a job is, None while it is uploaded."""
+        accepted = self.accepted(id)
+        return None if accepted is None else accepted.project
+
     def accepted(self, job: str) -> Accepted | None:
         """Return what the job was accepted with, None while it is uploaded."""
         return rows.accepted(self.partition.get(self.row_key(job, keys.REQUEST)))

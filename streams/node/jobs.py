@@ -88,7 +88,7 @@ class JobWorkload(Workload[JobStore]):
 
     async def expire(self, id: str, due: int) -> None:
         """Append the command that removes a job whose time is over."""
-        await self.sender.append(JOB_COMMANDS, id, Overdue("sweep", self._keep_ms, due), bounded=False)
+        await self.sender.append(JOB_COMMANDS, id, Overdue("sweep", self._keep_ms, due))
 
     async def stop(self) -> None:
         """Stop the runner and the biller."""
@@ -96,4 +96,4 @@ class JobWorkload(Workload[JobStore]):
         await self.biller.stop()
 
     async def _emit(self, job: str, result: JobResult) -> None:
-        await self.sender.append(JOB_RESULTS, job, result, bounded=False)
+        await self.sender.append(JOB_RESULTS, job, result)

@@ -75,7 +75,7 @@ class Node:
         self._waiting: tuple[str, float] | None = None
         self._membership = membership
         self.owners = Owners(options.partitions, self.may_append)
-        self.sender = RecordSender(backend.writer, self.owners, options.part_bytes)
+        self.sender = RecordSender(backend.writer, self.owners, options.part_bytes, options.share_bytes)
         self.followers = Followers()
         shared = (options, self.owners, self.sender, self.followers)
         self.session_workload = SessionWorkload(*shared, models, backend.chunk_reader)
@@ -85,8 +85,9 @@ class Node:
             Databases(options.directory), backend, agents, membership is not None, self.owners.note_change
         )
         self.standbys = Standbys(self.takeover, backend)
-        self.sessions = SessionsPort(self.owners, self.sender, self.followers, models)
-        self.jobs = JobsPort(self.owners, self.sender, self.followers, models)
+        ports = (self.owners, self.sender, self.followers, models)
+        self.sessions = SessionsPort(*ports, options.project_sessions)
+        self.jobs = JobsPort(*ports, options.project_jobs)
 
     @property
     def workloads(self) -> tuple[Workload[Any], ...]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 from streams.folding.followers import Follower, Followers
+from streams.folding.store import HeadStore
 from streams.models.loaded_models import LoadedModels
 from streams.node.owners import Owners
 from streams.node.sender import RecordSender
 from topics.catalog import COMMANDS, JOB_COMMANDS
+from topics.errors import Unavailable
 from topics.folding import Verdict
 from topics.jobs.options import Service
 from topics.jobs.records import JobCommand, Part
@@ -17,15 +20,22 @@ from topics.ports.sessions import SessionView, Windows
 from topics.sessions.records import SessionCommand
 from topics.sessions.rows import BLOCK_WINDOWS
 
+#: Seconds after which a project that has its most sessions or jobs may ask again.
+RETRY_SECONDS: Final = 10
+
 
 class _Port:
     """What the ports of sessions and jobs have in common."""
 
-    def __init__(self, owners: Owners, sender: RecordSender, followers: Followers, models: LoadedModels) -> None:
+    def __init__(
+        self, owners: Owners, sender: RecordSender, followers: Followers, models: LoadedModels, limit: int
+    ) -> None:
+        """Serve at most `limit` unsettled sessions, or jobs, of a project at a time."""
         self._owners = owners
         self._sender = sender
         self._followers = followers
         self._models = models
+        self._limit = limit
 
     def new_id(self) -> str:
         """Return a new id in a partition that this node serves.
@@ -43,6 +53,10 @@ class _Port:
         """Register a reader that wants to wait for changes."""
         return self._followers.follow(id)
 
+    def _check_room(self, stores: Iterable[HeadStore[Any]], project: str, noun: str) -> None:
+        if sum(store.projects.count(project) for store in stores) >= self._limit:
+            raise Unavailable(f"the project has {self._limit} {noun} here, which is its most", RETRY_SECONDS)
+
     def model(self) -> str:
         """Return the sound model in use, `name@sha256 prefix`."""
         return self._models.current.manifest.model_id
@@ -50,6 +64,14 @@ class _Port:
 
 class SessionsPort(_Port):
     """Implements `topics.ports.sessions.Sessions`."""
+
+    def admit(self, project: str) -> None:
+        """Let a project open a session.
+
+        Raises:
+            Unavailable: it has its most open sessions here.
+        """
+        self._check_room([owner.sessions for owner in self._owners], project, "open sessions")
 
     async def submit(self, session: str, command: SessionCommand) -> Verdict:
         """Append the command to the log and return the verdict of the fold.
@@ -101,13 +123,21 @@ class SessionsPort(_Port):
 class JobsPort(_Port):
     """Implements `topics.ports.jobs.Jobs`."""
 
-    async def upload(self, job: str, part: Part) -> None:
+    def admit(self, project: str) -> None:
+        """Let a project send a job.
+
+        Raises:
+            Unavailable: it has its most unfinished jobs here.
+        """
+        self._check_room([owner.jobs for owner in self._owners], project, "unfinished jobs")
+
+    async def upload(self, job: str, part: Part, project: str) -> None:
         """Append a part of a job's audio, in the order in which the calls begin; returns once it is durable.
 
         Raises:
             Unavailable: queues are full, the log does not take it in time, or no owner.
         """
-        await self._sender.upload(JOB_COMMANDS, job, part)
+        await self._sender.upload(JOB_COMMANDS, job, part, project)
 
     async def submit(self, job: str, command: JobCommand) -> Verdict:
         """Append the command to the log and return the verdict of the fold.

@@ -9,12 +9,14 @@ from streams.folding.awaited_verdicts import Verdicts
 from streams.log import Ack, LogWriter
 from streams.node.owner import PartitionOwner
 from streams.node.owners import Owners
+from streams.node.queue_shares import QueueShares
+from streams.node.upload_room import UploadRoom
 from topics import record_codec
 from topics.errors import Unavailable
 from topics.folding import Verdict
-from topics.jobs.records import JobCommand, Part
+from topics.jobs.records import Accepted, JobCommand, Part, Removed
 from topics.records import Record
-from topics.sessions.records import SessionCommand
+from topics.sessions.records import Opened, SessionCommand
 
 VERDICT_SECONDS: Final = 4.5
 NOT_IN_TIME: Final = "the log did not take the record in time; it may still do"
@@ -23,32 +25,39 @@ NOT_IN_TIME: Final = "the log did not take the record in time; it may still do"
 class RecordSender:
     """Appends records of sessions and jobs, each to the partition of its id, which this node must own."""
 
-    def __init__(self, writer: LogWriter, owners: Owners, part_bytes: int) -> None:
-        """Append to `writer`; of the parts of recordings at most `part_bytes` wait for the log, or one part."""
+    def __init__(self, writer: LogWriter, owners: Owners, part_bytes: int, share_bytes: int) -> None:
+        """Append to `writer`; of the parts of recordings at most `part_bytes` wait for the log, or one part.
+
+        Of a project's commands that are no parts at most `share_bytes` wait for it, or one command.
+        """
         self.verdicts = Verdicts()
         self.writer = writer
         self._owners = owners
-        self._part_limit = part_bytes
-        self._part_bytes = 0
-        self._parts_done = asyncio.Event()
+        self._room = UploadRoom(part_bytes)
+        self._shares = QueueShares(share_bytes)
 
-    def append(self, topic: str, id: str, record: Record, *, bounded: bool) -> asyncio.Future[Ack]:
-        """Enqueue a record at once; the future resolves when it is durable, and raises Unavailable when it cannot be.
+    def append(self, topic: str, id: str, record: Record) -> asyncio.Future[Ack]:
+        """Enqueue a record of the service's own at once, however much waits.
+
+        The future resolves when it is durable, and raises Unavailable when it cannot be.
 
         Raises:
             NotOwned: the partition is another node's.
-            Unavailable: the partition does not serve, or the queue is full (only when `bounded`).
+            Unavailable: the partition does not serve.
         """
-        return self._append(self._owners.serving(id), topic, id, record, bounded)
+        return self._enqueue(self._owners.serving(id), topic, id, record_codec.encode(record), bounded=False)
 
-    def _append(self, owner: PartitionOwner, topic: str, id: str, record: Record, bounded: bool) -> asyncio.Future[Ack]:
+    def _enqueue(
+        self, owner: PartitionOwner, topic: str, id: str, value: bytes, *, bounded: bool
+    ) -> asyncio.Future[Ack]:
         owner.touch(id)
-        return self.writer.append(topic, owner.number, id.encode(), record_codec.encode(record), bounded=bounded)
+        return self.writer.append(topic, owner.number, id.encode(), value, bounded=bounded)
 
-    async def upload(self, topic: str, id: str, part: Part) -> None:
-        """Append a part of a recording; returns once it is durable.
+    async def upload(self, topic: str, id: str, part: Part, project: str) -> None:
+        """Append a part of a project's recording; returns once it is durable.
 
-        Parts wait for each other here, and not in the queue of the log, so that live audio always finds room in it.
+        Parts wait for each other here, in turn by project, and not in the queue of the log, so that live audio always
+        finds room in it.
 
         Raises:
             Unavailable: no owner, queues are full, or the log does not take it in time.
@@ -56,14 +65,16 @@ class RecordSender:
         loop, size = asyncio.get_running_loop(), len(part.data)
         deadline = loop.time() + VERDICT_SECONDS
         await self._owners.ready(id, VERDICT_SECONDS)
-        await self._room_for(size, deadline)
-        appended = self.append(topic, id, part, bounded=True)
-        self._part_bytes += size
+        await self._room.enter(project, size, deadline)
+        try:
+            appended = self._enqueue(self._owners.serving(id), topic, id, record_codec.encode(part), bounded=True)
+        except BaseException:
+            self._room.leave(size)
+            raise
 
         def release(done: asyncio.Future[Ack]) -> None:
             done.exception()  # Somebody may have stopped waiting for it.
-            self._part_bytes -= size
-            self._parts_done.set()
+            self._room.leave(size)
 
         # A part that nobody waits for any more is still in the queue of the log.
         appended.add_done_callback(release)
@@ -71,15 +82,6 @@ class RecordSender:
         if not appended.done():
             raise Unavailable(NOT_IN_TIME)
         appended.result()
-
-    async def _room_for(self, size: int, deadline: float) -> None:
-        while self._part_bytes and self._part_bytes + size > self._part_limit:
-            self._parts_done.clear()
-            try:
-                async with asyncio.timeout_at(deadline):
-                    await self._parts_done.wait()
-            except TimeoutError:
-                raise Unavailable("too many recordings are being uploaded") from None
 
     async def submit(self, topic: str, id: str, command: SessionCommand | JobCommand) -> Verdict:
         """Append a command and return the verdict of its fold; wait for a partition that is being taken over.
@@ -94,10 +96,26 @@ class RecordSender:
             owner = self._owners.serving(id)
         except Unavailable:
             owner = await self._owners.ready(id, VERDICT_SECONDS)
-        verdict = self.verdicts.expect(command.command)
+        project = _project(owner, id, command)
+        if type(command) is Accepted:
+            # Not before the job's parts, which may wait.
+            await self._room.enter(project, 0, deadline)
+            owner = self._owners.serving(id)
+        value = record_codec.encode(command)
+        self._shares.take(project, len(value))
         try:
-            appended = self._append(owner, topic, id, command, bounded=True)
-            appended.add_done_callback(lambda done: _pass_on_failure(done, verdict))
+            appended = self._enqueue(owner, topic, id, value, bounded=True)
+        except BaseException:
+            self._shares.give_back(project, len(value))
+            raise
+        verdict = self.verdicts.expect(command.command)
+
+        def settle(done: asyncio.Future[Ack]) -> None:
+            self._shares.give_back(project, len(value))
+            _pass_on_failure(done, verdict)
+
+        appended.add_done_callback(settle)
+        try:
             owner.awaited.add(verdict)
             late = loop.call_at(deadline, _give_up, verdict)
             try:
@@ -107,6 +125,14 @@ class RecordSender:
                 owner.awaited.discard(verdict)
         finally:
             self.verdicts.forget(command.command)
+
+
+def _project(owner: PartitionOwner, id: str, command: SessionCommand | JobCommand) -> str:
+    """Return the project that sends a command, "" where none is known."""
+    if isinstance(command, Opened | Accepted):
+        return command.project
+    opened = None if isinstance(command, Removed) else owner.sessions.opened(id)
+    return "" if opened is None else opened.project
 
 
 def _pass_on_failure(appended: asyncio.Future[Ack], verdict: asyncio.Future[Verdict]) -> None:

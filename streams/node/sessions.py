@@ -99,11 +99,11 @@ class SessionWorkload(Workload[SessionStore]):
 
     async def expire(self, id: str, due: int) -> None:
         """Append the command that deletes an idle session."""
-        await self.sender.append(COMMANDS, id, Expired("sweep", self._idle_ms, due), bounded=False)
+        await self.sender.append(COMMANDS, id, Expired("sweep", self._idle_ms, due))
 
     async def stop(self) -> None:
         """Stop the analyser."""
         await self.analyser.stop()
 
     async def _emit(self, session: str, result: SessionResult) -> None:
-        await self.sender.append(RESULTS, session, result, bounded=False)
+        await self.sender.append(RESULTS, session, result)

@@ -77,6 +77,8 @@ class Workload(ABC, Generic[S]):
                 if (head := store.head(id)) is None or not head.unsettled:
                     early.leftovers[id] = None
                 else:
+                    if (project := store.project(id)) is not None:
+                        store.projects.add(id, project)
                     self.take_stock(store, id, head, early)
             except RecordError as error:
                 log.warning("row.unreadable", id=id[:8], partition=owner.number, cause=str(error))

@@ -21,6 +21,7 @@ from streams.models.packing import pack
 from streams.models.protocol import SoundEngine
 from streams.services.priority import give_way
 from streams.services.service import RunSummary, ServiceRun
+from streams.sessions.threads import LoopThreads
 from topics import media
 from topics.errors import AudioError, Unavailable
 from topics.geometry import SENSE
@@ -96,17 +97,17 @@ class SoundService:
     """Scores recordings with the models that their jobs were accepted with, several side by side."""
 
     def __init__(self, models: LoadedModels, workers: int) -> None:
-        """Score on `workers` threads, however many recordings there are."""
+        """Score on `workers` threads, however many recordings there are; they serve projects in turn."""
         self.models = models
         self.limit = MAX_RECORDINGS
         self._ahead = workers + BATCHES_AHEAD
         self._readers = ThreadPoolExecutor(self.limit, "sound-reading", give_way)
-        self._scorers = ThreadPoolExecutor(workers, "sound-scoring", give_way)
+        self._scorers = LoopThreads(workers, "sound-scoring", give_way)
 
     async def close(self) -> None:
         """End the threads, once no run is left."""
-        for pool in (self._readers, self._scorers):
-            await asyncio.to_thread(pool.shutdown, cancel_futures=True)
+        await asyncio.to_thread(self._readers.shutdown, cancel_futures=True)
+        await asyncio.to_thread(self._scorers.stop)
 
     async def perform(self, run: ServiceRun) -> RunSummary:
         """Score a job's recording; where the audio breaks, the windows before the break are emitted.
@@ -117,7 +118,7 @@ class SoundService:
             Unavailable: the log does not give the audio or take a portion, or the disk does not give the file.
         """
         path = await run.audio()
-        engine = await self._in(self._readers, self.models.engine, run.accepted.model)
+        engine = await self._in(self.models.engine, run.accepted.model)
         reader = WindowReader(path, media.parse(run.accepted.source.content_type), engine)
         try:
             await self._analyse(run, engine, reader)
@@ -129,6 +130,7 @@ class SoundService:
 
     async def _analyse(self, run: ServiceRun, engine: SoundEngine, reader: WindowReader) -> None:
         """Keep the threads busy with the next batches, and emit scored windows in order."""
+        self._scorers.start()
         portion_windows = max(1, min(PORTION_WINDOWS, PORTION_BYTES // len(engine.manifest.tags)))
         pending: deque[tuple[asyncio.Future[list[AnalysisWindow]], float]] = deque()
         ready: list[AnalysisWindow] = []
@@ -137,9 +139,10 @@ class SoundService:
         try:
             while more or pending:
                 if more:
-                    windows, share_read = await self._in(self._readers, reader.batch)
+                    windows, share_read = await self._in(reader.batch)
                     more = bool(windows)
-                    pending.append((self._in(self._scorers, _score, engine, windows), share_read))
+                    scoring = self._scorers.run(run.accepted.project, _score, engine, windows)
+                    pending.append((scoring, share_read))
                 while pending and (not more or len(pending) >= self._ahead or pending[0][0].done()):
                     scoring, share = pending.popleft()
                     ready += await scoring
@@ -157,12 +160,12 @@ class SoundService:
         self, run: ServiceRun, engine: SoundEngine, averager: PatchAverager, windows: list[AnalysisWindow], share: float
     ) -> None:
         manifest = engine.manifest
-        packed = await self._in(self._readers, _pack, engine, averager, windows)
+        packed = await self._in(_pack, engine, averager, windows)
         portion = payloads.Sounds(windows[0].number, manifest.model_id, len(manifest.tags), packed)
         await run.emit(payloads.encode(portion), share)
 
-    def _in(self, pool: ThreadPoolExecutor, function: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
-        return asyncio.get_running_loop().run_in_executor(pool, function, *arguments)
+    def _in(self, function: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self._readers, function, *arguments)
 
 
 def _score(engine: SoundEngine, windows: list[AnalysisWindow]) -> list[AnalysisWindow]:

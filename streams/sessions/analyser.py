@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -26,6 +26,7 @@ from streams.sessions.audio import AudioSource
 from streams.sessions.progress import FileProgress, Progress, Scores, StreamProgress, WindowProgress
 from streams.sessions.store import SessionStore
 from streams.sessions.threads import LoopThreads
+from streams.turns import Turns
 from topics import media
 from topics.errors import AudioError, EarshotError, EngineError, NotOwned, Unavailable
 from topics.geometry import Geometry
@@ -54,6 +55,7 @@ class ActiveSession(msgspec.Struct):
     """What this process holds in memory of a session that was analysed lately."""
 
     id: str
+    project: str
     #: The model that scores the session.
     engine: SoundEngine | None = None
     progress: Progress | FileProgress | None = None
@@ -82,7 +84,7 @@ class Analyser:
         self._active: OrderedDict[str, ActiveSession] = OrderedDict()
         #: Sessions with work, and since when (monotonic seconds).
         self._waiting: dict[str, float] = {}
-        self._ready: deque[str] = deque()
+        self._ready: Turns[str] = Turns()
         #: Sessions in a lane, and since when they had the work that is being done.
         self._running: dict[str, float] = {}
         self._wake = asyncio.Event()
@@ -128,10 +130,9 @@ class Analyser:
 
     async def _lane(self) -> None:
         while True:
-            while not self._ready:
+            while (session := self._ready.take()) is None:
                 self._wake.clear()
                 await self._wake.wait()
-            session = self._ready.popleft()
             # A session that was forgotten and came back may be queued twice; the lane that has it queues it again.
             since = None if session in self._running else self._waiting.pop(session, None)
             if since is None:
@@ -151,8 +152,18 @@ class Analyser:
 
     def _queue(self, session: str) -> None:
         if session in self._waiting and session not in self._running:
-            self._ready.append(session)
+            self._ready.put(self._project(session), session)
             self._wake.set()
+
+    def _project(self, session: str) -> str:
+        """Return whose turn it is for a session; "" where its partition went, or it is gone."""
+        if (active := self._active.get(session)) is not None:
+            return active.project
+        try:
+            opened = self.store_of(session).opened(session)
+        except Unavailable:
+            return ""
+        return "" if opened is None else opened.project
 
     async def _attempt(self, session: str) -> float | None:
         """Do one step; return in how many seconds the session's next is due, None when it has no more work."""
@@ -198,7 +209,7 @@ class Analyser:
     def _activate(self, session: str) -> ActiveSession:
         active = self._active.get(session)
         if active is None:
-            active = self._active[session] = ActiveSession(session)
+            active = self._active[session] = ActiveSession(session, self._project(session))
         self._active.move_to_end(session)
         if len(self._active) > PROGRESS_KEPT:
             oldest = next(iter(self._active))
@@ -212,24 +223,26 @@ class Analyser:
         if head is None or opened is None or head.finished or head.error is not None or active.ended:
             return False
         if active.engine is None:
-            active.engine = await self._engine(store, active.id, head, opened)
+            active.engine = await self._engine(store, active, head, opened)
         if head.kind == "file":
             return head.state is SessionState.READONLY and await self._file_step(
                 active, active.engine, store, head, opened
             )
         return await self._stream_step(active, active.engine, store, head, opened)
 
-    async def _engine(self, store: SessionStore, session: str, head: SessionHead, opened: Opened) -> SoundEngine:
+    async def _engine(
+        self, store: SessionStore, active: ActiveSession, head: SessionHead, opened: Opened
+    ) -> SoundEngine:
         """Return the model that the session was opened with.
 
         Raises:
             Unavailable: it is not here now; the session waits for it, since another one's windows would not fit.
         """
         # Sessions from before models could change: the model that scored their last window, or any.
-        last = None if opened.model else store.block(session, max(0, head.windows - 1) // BLOCK_WINDOWS)
+        last = None if opened.model else store.block(active.id, max(0, head.windows - 1) // BLOCK_WINDOWS)
         model = opened.model or (self.models.current.manifest.model_id if last is None else last.model)
         try:
-            return await self._threads.run(self.models.engine, model)
+            return await self._threads.run(active.project, self.models.engine, model)
         except EngineError as error:
             raise Unavailable(f"the session waits for its model: {error}") from error
 
@@ -244,11 +257,11 @@ class Analyser:
         progress = cast(Progress, active.progress)
         chunks = await self._fetch(store, active.id, head, progress.taken)
         if chunks:
-            scores = await self._threads.run(progress.take, chunks)
+            scores = await self._threads.run(active.project, progress.take, chunks)
             await self._emit(active, engine, scores)
             return progress.taken < head.next or head.state is SessionState.READONLY
         if head.state is SessionState.READONLY and progress.taken >= head.next:
-            scores = await self._threads.run(progress.finish)
+            scores = await self._threads.run(active.project, progress.finish)
             await self._emit(active, engine, scores, final=True)
         return False
 
@@ -278,23 +291,23 @@ class Analyser:
             await self._emit(active, engine, Scores(0, b"", head.cursor), final=True)
             return False
         if active.progress is None:
-            active.progress = await self._open_file(engine, store, active.id, head, opened)
+            active.progress = await self._open_file(active, engine, store, head, opened)
         progress = cast(FileProgress, active.progress)
-        scores = await self._threads.run(progress.step, len(engine.manifest.tags))
+        scores = await self._threads.run(active.project, progress.step, len(engine.manifest.tags))
         if scores.packed or progress.ended:
             await self._emit(active, engine, scores, final=progress.ended)
         return not progress.ended
 
     async def _open_file(
-        self, engine: SoundEngine, store: SessionStore, session: str, head: SessionHead, opened: Opened
+        self, active: ActiveSession, engine: SoundEngine, store: SessionStore, head: SessionHead, opened: Opened
     ) -> FileProgress:
         """Gather a file's chunks, in memory while small, else in a file without a name."""
         # Closed with the session's analysis, which outlives this call.
         spool = cast(BinaryIO, tempfile.SpooledTemporaryFile(SPOOL_IN_MEMORY, dir=str(self.spool)))  # noqa: SIM115
         try:
-            await self._fill(spool, store, session, head)
+            await self._fill(spool, store, active.id, head)
             geometry, declared = Geometry(opened.window_ms, opened.hop_ms), media.parse(opened.content_type)
-            return await self._threads.run(FileProgress, engine, geometry, declared, head, spool)
+            return await self._threads.run(active.project, FileProgress, engine, geometry, declared, head, spool)
         except BaseException:
             spool.close()
             raise

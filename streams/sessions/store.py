@@ -45,6 +45,11 @@ class SessionStore(HeadStore[SessionHead]):
                 self._openings[session] = opened
         return opened
 
+    def project(self, id: str) -> str | None:
+        """Return whose a session is."""
+        opened = self.opened(id)
+        return None if opened is None else opened.project
+
     def block(self, session: str, number: int) -> Block | None:
         """Return one block of windows."""
         return rows.block(self.partition.get(self.row_key(session, keys.RESULT, number)))

@@ -1,4 +1,4 @@
-"""Threads that work for the event loop: handed work one by one, they report all that is done at each wake-up.
+"""Threads that work for the event loop, in turn by project; they report all that is done at each wake-up.
 
 An executor of the standard library costs more for each call than decoding, framing and packing a chunk do: it makes two
 futures with locks, and wakes the loop once for each.
@@ -11,8 +11,10 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any, TypeVar
+
+from streams.turns import Turns
 
 T = TypeVar("T")
 
@@ -24,39 +26,51 @@ Outcome = tuple[asyncio.Future[Any], Any, BaseException | None]
 class LoopThreads:
     """A fixed number of threads that work for one event loop."""
 
-    def __init__(self, count: int, name: str) -> None:
-        """Start nothing yet."""
+    def __init__(self, count: int, name: str, begin: Callable[[], None] = lambda: None) -> None:
+        """Start nothing yet; each thread calls `begin` first."""
+        self._begin = begin
         self._threads = [Thread(target=self._work, name=f"{name}_{number}", daemon=True) for number in range(count)]
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._jobs: Turns[Job] = Turns()
+        #: Held for each use of `_jobs`.
+        self._lock = Lock()
+        #: A True for each job that was put; None ends a thread.
+        self._calls: SimpleQueue[bool | None] = SimpleQueue()
         self._outcomes: deque[Outcome] = deque()
         #: The loop was woken and has not looked at the outcomes since.
         self._woken = False
 
     def start(self) -> None:
-        """Begin to work for the running loop."""
+        """Begin to work for the running loop; allowed twice."""
         self._loop = asyncio.get_running_loop()
         for thread in self._threads:
-            thread.start()
+            if thread.ident is None:
+                thread.start()
 
     def stop(self) -> None:
         """Wait for the jobs that run; those that wait are not done. Allowed without a start."""
         with suppress(Empty):
             while True:
-                self._jobs.get_nowait()
+                self._calls.get_nowait()
         for _ in self._threads:
-            self._jobs.put(None)
+            self._calls.put(None)
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join()
 
-    def run(self, work: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
-        """Call `work` in a thread; it is not called if the future is cancelled before its turn comes."""
+    def run(self, project: str, work: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
+        """Call `work` in a thread, in the project's turn; not if the future is cancelled before that comes."""
         future: asyncio.Future[T] = self._loop.create_future()
-        self._jobs.put((future, work, arguments))
+        with self._lock:
+            self._jobs.put(project, (future, work, arguments))
+        self._calls.put(True)
         return future
 
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        self._begin()
+        while self._calls.get() is not None:
+            with self._lock:
+                job = self._jobs.take()
+            assert job is not None  # There is one for each call.
             future, work, arguments = job
             if future.cancelled():
                 continue

@@ -23,6 +23,10 @@ class JobView(msgspec.Struct, frozen=True):
 class Jobs(Protocol):
     """Jobs as the edge sees them. Every call may raise Unavailable; nothing was accepted then."""
 
+    def admit(self, project: str) -> None:
+        """Let a project send a job; Unavailable where it has its most unfinished ones on this node."""
+        ...
+
     def new_id(self) -> str:
         """Return an id for a new job, one that this node owns."""
         ...
@@ -31,8 +35,8 @@ class Jobs(Protocol):
         """Return the URL of the node that owns a job; None for this node, and while no owner is known."""
         ...
 
-    async def upload(self, job: str, part: Part) -> None:
-        """Append a part of a job's audio; returns once it is durable.
+    async def upload(self, job: str, part: Part, project: str) -> None:
+        """Append a part of a job's audio, in turn by project; returns once it is durable.
 
         Raises:
             Unavailable: the log does not take it, or no owner.

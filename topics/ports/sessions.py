@@ -34,6 +34,10 @@ class Windows(msgspec.Struct, frozen=True):
 class Sessions(Protocol):
     """Audio sessions as the edge sees them. Every call may raise Unavailable; nothing was accepted then."""
 
+    def admit(self, project: str) -> None:
+        """Let a project open a session; Unavailable where it has its most open ones on this node."""
+        ...
+
     def new_id(self) -> str:
         """Return an id for a new session, one that this node owns."""
         ...

@@ -73,6 +73,12 @@ class MemorySessions:
         self.failure: Unavailable | None = None
         #: Sessions of another node, and its URL.
         self.elsewhere: dict[str, str] = {}
+        #: Projects that may open no more.
+        self.full: set[str] = set()
+
+    def admit(self, project: str) -> None:
+        if project in self.full:
+            raise Unavailable("the project has its most open sessions")
 
     def new_id(self) -> str:
         return new_id()

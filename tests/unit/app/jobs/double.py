@@ -44,7 +44,13 @@ class MemoryJobs:
         self.elsewhere: dict[str, str] = {}
         #: Uploads that are waiting for the log, and the most there were at a time.
         self.in_flight = 0
+        #: Projects that may send no more.
+        self.full: set[str] = set()
         self.most_in_flight = 0
+
+    def admit(self, project: str) -> None:
+        if project in self.full:
+            raise Unavailable("the project has its most unfinished jobs")
 
     def new_id(self) -> str:
         return new_id()
@@ -55,7 +61,7 @@ class MemoryJobs:
     def model(self) -> str:
         return MODEL
 
-    async def upload(self, job: str, part: Part) -> None:
+    async def upload(self, job: str, part: Part, project: str) -> None:
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         # The order of the log is the order of the calls, not that of their answers.

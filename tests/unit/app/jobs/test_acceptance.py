@@ -19,6 +19,7 @@ from httpx2 import Response
 from starlette.testclient import TestClient
 from structlog.testing import capture_logs
 
+from app.http.upload_bounds import UploadBounds, UploadRoom
 from app.http.uploads import UploadSpool
 from app.jobs.json_body import SLICE
 from tests.unit.app.conftest import KEY, OPTIONS, House, Running, service, serving
@@ -417,7 +418,7 @@ def test_a_key_that_is_too_long(http: TestClient) -> None:
 
 def test_the_spool_keeps_and_digests(tmp_path: Path) -> None:
     async def story() -> None:
-        async with UploadSpool(tmp_path, hashed=True) as spool:
+        async with UploadSpool(UploadRoom(tmp_path, UploadBounds()), "p", hashed=True) as spool:
             for piece in (b"one", memoryview(b"two"), b""):
                 spool.write(piece)
             assert (spool.size, spool.read(2, 3), spool.read(5, 9)) == (6, b"etw", b"o")
@@ -430,7 +431,7 @@ def test_the_spool_keeps_and_digests(tmp_path: Path) -> None:
 def test_others_run_while_a_spool_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         threads: list[int] = []
-        async with UploadSpool(tmp_path) as spool:
+        async with UploadSpool(UploadRoom(tmp_path, UploadBounds()), "p") as spool:
             close = spool._close
 
             def noted() -> None:
@@ -482,3 +483,82 @@ def test_nodes_that_disagree_make_no_circle(house: House, http: TestClient) -> N
     headers = {"Idempotency-Key": "one", "X-Earshot-Forwarded": "1"}
     assert http.post("/api/v1/analyze", json=body(), headers=headers).status_code == 503
     assert sent(http, key="one").status_code == 503, "the owner is not there"
+
+
+# --- projects -------------------------------------------------------------------------------------------------------
+
+
+def test_a_project_with_its_most_jobs_is_refused_before_its_upload_is_read(house: House, http: TestClient) -> None:
+    assert sent(http, key="known").status_code == 200
+    house.jobs.full.add("project")
+    refused = sent(http)
+    assert refused.status_code == 503
+    assert refused.headers["retry-after"] == "1"
+    assert len(house.jobs.jobs) == 1
+    assert sent(http, project=FREE).status_code == 200
+    # What was accepted is answered once more.
+    assert sent(http, key="known").status_code == 200
+
+
+def test_uploads_have_places_of_their_project_and_in_all(tmp_path: Path) -> None:
+    room = UploadRoom(tmp_path, UploadBounds(uploads=3, holder_uploads=2))
+    with room.place("slow"), room.place("slow"):
+        with pytest.raises(Unavailable, match="2 of your uploads"), room.place("slow"):
+            pass
+        with room.place("other"), pytest.raises(Unavailable, match="too many uploads"), room.place("third"):
+            pass
+        with room.place("third"):
+            pass
+    with room.place("slow"):
+        pass
+
+
+def test_uploads_have_room_of_their_project_and_in_all(tmp_path: Path) -> None:
+    async def story() -> None:
+        room = UploadRoom(tmp_path, UploadBounds(spool_bytes=100, free_bytes=0))
+        async with UploadSpool(room, "third") as third:
+            async with UploadSpool(room, "large") as first, first.beside() as beside, UploadSpool(room, "b") as other:
+                first.write(bytes(30))
+                with pytest.raises(Unavailable, match="your uploads take all the room"):
+                    beside.write(bytes(21))
+                other.write(bytes(50))
+                with pytest.raises(Unavailable, match="no room for uploads"):
+                    third.write(bytes(21))
+                third.write(bytes(20))
+            third.write(bytes(30))
+
+    asyncio.run(story())
+
+
+def test_uploads_leave_the_disk_some_room(house: House, http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.statvfs
+
+    def nearly_full(path: Path) -> os.statvfs_result:
+        return os.statvfs_result((*real(path)[:4], 1, *real(path)[5:]))
+
+    monkeypatch.setattr("app.http.upload_bounds.os.statvfs", nearly_full)
+    refused = sent(http)
+    assert refused.status_code == 503
+    assert refused.headers["retry-after"] == "10"
+    assert not house.jobs.jobs
+    monkeypatch.undo()
+    assert sent(http).status_code == 200
+
+
+def test_a_slow_upload_holds_its_place_until_it_is_given_up(tmp_path: Path) -> None:
+    house = House(msgspec.structs.replace(OPTIONS, spool=tmp_path, upload_bounds=UploadBounds(holder_uploads=1)))
+    boundary = {"x-api-key": KEY, "content-type": "multipart/form-data; boundary=b"}
+    slow: list[dict[str, Any]] = [
+        {"type": "http.request", "body": b"--b\r\n", "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+
+    async def story() -> list[int]:
+        first = asyncio.create_task(house.served("/api/v1/analyze_file", boundary, slow, pause=0.2))
+        await asyncio.sleep(0.1)
+        second = await house.served("/api/v1/analyze_file", boundary, slow)
+        await first
+        third = await house.served("/api/v1/analyze_file", boundary, [slow[0] | {"more_body": False}])
+        return [sent[0]["status"] for sent in (second, third)]
+
+    assert asyncio.run(story()) == [503, 400]

@@ -98,10 +98,10 @@ class Desk:
         for _ in parts:
             yield AUDIO
 
-    def accept(self, job: str, options: Options = SOUND, at: int = 0) -> None:
+    def accept(self, job: str, options: Options = SOUND, at: int = 0, project: str = "p") -> None:
         """Fold the commands of a job, accepted at `at`, and tell the runner."""
         source = Source("audio/wav", "wav", len(AUDIO), 8000, 1)
-        accepted = Accepted("c", "u", 1, "p", "o", options, source, "model", b"")
+        accepted = Accepted("c", "u", 1, project, "o", options, source, "model", b"")
         begun = fold_command(None, Part("c", "u", 0, AUDIO), Arrival(0, at))
         self._keep(job, fold_command(begun.head, accepted, Arrival(1, at)).head)
         self.partition.rows[keys.row_key(keys.JOB, job, keys.REQUEST)] = rows.encode(accepted)

@@ -402,3 +402,30 @@ def test_stopping_cancels_and_begins_nothing(tmp_path: Path) -> None:
 
     asyncio.run(scene())
     assert scripted.jobs == [ONE]
+
+
+# --- projects -------------------------------------------------------------------------------------------------------
+
+
+def test_projects_get_places_in_turn(tmp_path: Path) -> None:
+    gate = asyncio.Event()
+
+    async def waiting(work: ServiceRun) -> None:
+        await gate.wait()
+
+    scripted = ScriptedService(waiting, limit=1)
+
+    async def scenario(desk: Desk) -> None:
+        for number in range(1, 9):
+            desk.accept(name(number), project="loud")
+        desk.accept(name(9), project="quiet")
+        desk.accept(name(10), project="quiet")
+        await until(lambda: len(scripted.works) == 2)
+        gate.set()
+        await desk.ends(*map(name, range(1, 11)))
+
+    play(scenario, tmp_path, {Service.SOUND: scripted})
+    # One more than the limit, for the project that had none; then in turn.
+    assert scripted.jobs[:2] == [name(1), name(9)]
+    assert scripted.jobs.index(name(10)) <= 4
+    assert scripted.most_at_work == 2

@@ -97,7 +97,7 @@ def accepted(options: Options = BOTH, digest: bytes = b"d") -> Accepted:
 async def post(node: Node, job: str) -> None:
     """Upload as the edge does: the parts at once, then the acceptance."""
     parts = [Part(f"{job}{number}", "u", number, data) for number, data in enumerate(PARTS)]
-    await asyncio.gather(*(node.jobs.upload(job, part) for part in parts))
+    await asyncio.gather(*(node.jobs.upload(job, part, "p") for part in parts))
     assert node.jobs.view(job) is None
     verdict = await node.jobs.submit(job, accepted())
     assert verdict.status == 200
@@ -227,12 +227,12 @@ def test_a_part_that_the_log_does_not_take_is_unavailable(house: House, monkeypa
     async def scene() -> None:
         node = house.node()
         with pytest.raises(Unavailable, match="is another node's"):
-            await node.jobs.upload(new_id(), Part("c", "u", 0, b"data"))
+            await node.jobs.upload(new_id(), Part("c", "u", 0, b"data"), "p")
         await node.backend.close()
         async with house.serving() as node:
             monkeypatch.setattr(log_of(node)._writer, "_limit", 10)
             with pytest.raises(Unavailable, match="queue is full"):
-                await node.jobs.upload(new_id(), Part("c", "u", 0, b"data"))
+                await node.jobs.upload(new_id(), Part("c", "u", 0, b"data"), "p")
 
     asyncio.run(scene())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -490,3 +491,34 @@ def test_nothing_is_noted_while_it_is_not_known_who_wrote_to_a_changelog(running
         await assign(node, ALL)
 
     running.run(scene())
+
+
+def test_a_project_has_its_most_sessions_until_some_end(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+
+    async def open_session(node: Node) -> str:
+        session = node.sessions.new_id()
+        node.sessions.admit("p")
+        assert (await node.sessions.submit(session, STREAM)).status == 200
+        return session
+
+    async def scene() -> None:
+        async with home.serving(project_sessions=2) as node:
+            first, second = await open_session(node), await open_session(node)
+            with pytest.raises(Unavailable, match="2 open sessions"):
+                node.sessions.admit("p")
+            node.sessions.admit("another")
+            assert (await node.sessions.submit(first, Deleted("c"))).status == 204
+            third = await open_session(node)
+        # Another process counts what it finds.
+        async with home.serving(project_sessions=2) as node:
+            with pytest.raises(Unavailable, match="2 open sessions"):
+                node.sessions.admit("p")
+            for session in (second, third):
+                # A session that is analysed to its end is not open, though it can be read.
+                assert (await node.sessions.submit(session, Sealed("c"))).status == 204
+                await until(lambda session=session: view(node, session).head.finished)  # type: ignore[misc]
+            assert not any(owner.sessions.projects.count("p") for owner in node.owners)
+            node.sessions.admit("p")
+
+    asyncio.run(scene())

@@ -11,15 +11,20 @@ from streams.log import Ack
 from streams.node import sender as module
 from streams.node.sender import RecordSender
 from topics import keys
-from topics.catalog import JOB_COMMANDS
+from topics.catalog import COMMANDS, JOB_COMMANDS
 from topics.errors import Unavailable
+from topics.folding import Verdict
 from topics.jobs.records import Part
+from topics.sessions.records import Opened
 
 JOB = keys.new_id()
 
 
 class Owner:
     number = 0
+
+    def __init__(self) -> None:
+        self.awaited: set[object] = set()
 
     def touch(self, id: str) -> None:
         pass
@@ -50,14 +55,14 @@ def part(number: int, size: int) -> Part:
 
 def sender(writer: Any, part_bytes: int) -> RecordSender:
     owners: Any = Owners()
-    return RecordSender(writer, owners, part_bytes)
+    return RecordSender(writer, owners, part_bytes, share_bytes=1000)
 
 
 def test_parts_wait_until_there_is_room_for_them() -> None:
     async def scene() -> None:
         writer = Writer()
         uploads = sender(writer, 100)
-        tasks = [asyncio.create_task(uploads.upload(JOB_COMMANDS, JOB, part(n, 60))) for n in range(3)]
+        tasks = [asyncio.create_task(uploads.upload(JOB_COMMANDS, JOB, part(n, 60), "p")) for n in range(3)]
         for durable in range(3):
             await asyncio.sleep(0.01)
             assert len(writer.waiting) == durable + 1
@@ -70,7 +75,7 @@ def test_parts_wait_until_there_is_room_for_them() -> None:
 def test_a_part_that_is_larger_than_all_room_goes_alone() -> None:
     async def scene() -> None:
         writer = Writer()
-        task = asyncio.create_task(sender(writer, 10).upload(JOB_COMMANDS, JOB, part(0, 60)))
+        task = asyncio.create_task(sender(writer, 10).upload(JOB_COMMANDS, JOB, part(0, 60), "p"))
         await asyncio.sleep(0.01)
         writer.waiting[0].set_result(Ack(0, 0))
         await task
@@ -83,7 +88,7 @@ def test_an_upload_that_finds_no_room_or_is_not_taken_in_time_is_unavailable(mon
 
     async def scene() -> None:
         uploads = sender(Writer(), 100)
-        first, second = (asyncio.create_task(uploads.upload(JOB_COMMANDS, JOB, part(n, 60))) for n in range(2))
+        first, second = (asyncio.create_task(uploads.upload(JOB_COMMANDS, JOB, part(n, 60), "p")) for n in range(2))
         with pytest.raises(Unavailable, match="did not take the record in time"):
             await first
         with pytest.raises(Unavailable, match="too many recordings are being uploaded"):
@@ -99,17 +104,46 @@ def test_a_part_that_was_given_up_has_its_room_until_it_left_the_queue(monkeypat
         writer = Writer()
         uploads = sender(writer, 100)
         with pytest.raises(Unavailable, match="did not take the record in time"):
-            await uploads.upload(JOB_COMMANDS, JOB, part(0, 60))
-        leaving = asyncio.create_task(uploads.upload(JOB_COMMANDS, JOB, part(1, 40)))
+            await uploads.upload(JOB_COMMANDS, JOB, part(0, 60), "p")
+        leaving = asyncio.create_task(uploads.upload(JOB_COMMANDS, JOB, part(1, 40), "p"))
         await asyncio.sleep(0)
         leaving.cancel()
         with pytest.raises(Unavailable, match="too many recordings are being uploaded"):
-            await uploads.upload(JOB_COMMANDS, JOB, part(2, 60))
+            await uploads.upload(JOB_COMMANDS, JOB, part(2, 60), "p")
         assert len(writer.waiting) == 2
         writer.waiting[0].set_exception(Unavailable("dropped"))
-        task = asyncio.create_task(uploads.upload(JOB_COMMANDS, JOB, part(2, 60)))
+        task = asyncio.create_task(uploads.upload(JOB_COMMANDS, JOB, part(2, 60), "p"))
         await asyncio.sleep(0.01)
         writer.waiting[2].set_result(Ack(0, 0))
         await task
+
+    asyncio.run(scene())
+
+
+def test_a_project_that_fills_its_share_is_refused_and_others_are_not() -> None:
+    async def scene() -> None:
+        writer = Writer()
+        commands = sender(writer, 100)
+
+        def submit(project: str) -> asyncio.Task[Verdict]:
+            opened = Opened("c", "stream", "audio/wav", project, 1000, 500, metadata={"text": "x" * 600})
+            return asyncio.create_task(commands.submit(COMMANDS, JOB, opened))
+
+        first = submit("loud")
+        await asyncio.sleep(0)
+        with pytest.raises(Unavailable, match="share of the log's queue"):
+            await submit("loud")
+        second = submit("quiet")
+        await asyncio.sleep(0)
+        assert len(writer.waiting) == 2
+        # What is durable is out of the queue.
+        writer.waiting[0].set_result(Ack(0, 0))
+        await asyncio.sleep(0.01)
+        third = submit("loud")
+        await asyncio.sleep(0)
+        assert len(writer.waiting) == 3
+        for task in (first, second, third):
+            task.cancel()
+        await asyncio.gather(first, second, third, return_exceptions=True)
 
     asyncio.run(scene())

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.unit.streams.audio.engines import TAGS, Fingerprint
 from tests.unit.streams.sessions.engines import Faulty, Meeting
 from tests.unit.streams.sessions.studio import FILE, STREAM, Studio, pieces, play, sound, truth
 from topics.errors import EngineError, Unavailable
+from topics.keys import new_id
 from topics.sessions.records import Chunk, Opened, Scored, Sealed
 from topics.sessions.rules import SessionState
 
@@ -253,3 +255,17 @@ def test_a_lane_that_dies_is_told(tmp_path: Path) -> None:
             return [studio.ended[0].exception()]
 
     assert "for good" in str(asyncio.run(scene())[0])
+
+
+def test_a_project_does_not_wait_for_the_many_sessions_of_another(tmp_path: Path) -> None:
+    async def scene() -> int:
+        studio = Studio(Fingerprint(), tmp_path, workers=1)
+        for session in (*[new_id() for _ in range(64)], ONE):
+            await studio.send(session, STREAM if session == ONE else msgspec.structs.replace(STREAM, project="loud"))
+            await studio.upload(session, pieces(sound(2)))
+        async with studio:
+            await studio.settle()
+        return [session for session, _ in studio.emitted].index(ONE)
+
+    # The second turn is its own, and lanes end in any order.
+    assert asyncio.run(scene()) <= 10

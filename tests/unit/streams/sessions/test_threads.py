@@ -30,7 +30,9 @@ def test_results_and_errors_come_back() -> None:
 
     async def scene() -> list[int | BaseException]:
         async with running(3) as threads:
-            return await asyncio.gather(*(threads.run(work, number) for number in range(500)), return_exceptions=True)
+            return await asyncio.gather(
+                *(threads.run("", work, number) for number in range(500)), return_exceptions=True
+            )
 
     for number, answer in enumerate(asyncio.run(scene())):
         assert str(answer) == (str(number) if number % 10 == 3 else str(number * number))
@@ -50,8 +52,8 @@ def test_one_wake_up_reports_all_that_is_done(monkeypatch: pytest.MonkeyPatch) -
                 call(*arguments)  # type: ignore[arg-type]
 
             monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
-            futures = [threads.run(int) for _ in range(50)]
-            last = threads.run(done.set)
+            futures = [threads.run("", int) for _ in range(50)]
+            last = threads.run("", done.set)
             # The loop stands still meanwhile.
             assert done.wait(10)
             await asyncio.gather(last, *futures)
@@ -71,7 +73,8 @@ def test_what_is_cancelled_before_its_turn_is_not_done() -> None:
             done.append("held")
 
         async with running() as threads:
-            first, second, third = threads.run(held), threads.run(done.append, "second"), threads.run(done.append, "3")
+            first = threads.run("", held)
+            second, third = (threads.run("", done.append, name) for name in ("second", "3"))
             await asyncio.to_thread(begun.wait, 10)
             # What runs already runs to its end, and nobody hears of it.
             first.cancel()
@@ -94,8 +97,8 @@ def test_stop_waits_for_what_runs_and_leaves_what_waits() -> None:
             done.append("slow")
 
         async with running() as threads:
-            threads.run(slow)
-            threads.run(done.append, "waiting")
+            threads.run("", slow)
+            threads.run("", done.append, "waiting")
             await asyncio.to_thread(begun.wait, 10)
         return done
 
@@ -104,3 +107,20 @@ def test_stop_waits_for_what_runs_and_leaves_what_waits() -> None:
 
 def test_stop_without_a_start() -> None:
     LoopThreads(2, "test").stop()
+
+
+def test_projects_have_their_calls_made_in_turn() -> None:
+    async def scene() -> list[str]:
+        done: list[str] = []
+        gate = threading.Event()
+        async with running() as threads:
+            first = threads.run("loud", gate.wait, 10)
+            calls = [threads.run("loud", done.append, "loud") for _ in range(64)]
+            calls += [threads.run("quiet", done.append, "quiet") for _ in range(2)]
+            gate.set()
+            await asyncio.gather(first, *calls)
+        return done
+
+    done = asyncio.run(scene())
+    assert [place for place, name in enumerate(done) if name == "quiet"] in ([0, 2], [1, 3])
+    assert len(done) == 66

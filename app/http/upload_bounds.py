@@ -1,0 +1,87 @@
+"""How many uploads are received at a time, and what they may hold of the disk: in all, and of one holder."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from topics.errors import Unavailable
+
+#: Seconds after which an upload that found no room may be tried again.
+RETRY_SECONDS: Final = 10
+
+
+class UploadBounds(msgspec.Struct, frozen=True):
+    """What uploads may hold together while they are received."""
+
+    #: Uploads in all, and of one holder.
+    uploads: int = 64
+    holder_uploads: int = 16
+    #: Bytes on the disk in all; one holder may have half of them.
+    spool_bytes: int = 32 * 1024**3
+    #: The disk keeps so many bytes free.
+    free_bytes: int = 256 * 1024**2
+
+
+class UploadRoom:
+    """Counts what the uploads of a process hold, by holder: a project, or an organization. Threads may share it."""
+
+    def __init__(self, directory: Path, bounds: UploadBounds) -> None:
+        self.directory = directory
+        self._bounds = bounds
+        self._lock = threading.Lock()
+        self._uploads: Counter[str] = Counter()
+        self._bytes: Counter[str] = Counter()
+
+    @contextmanager
+    def place(self, holder: str) -> Iterator[None]:
+        """Hold a place for one upload.
+
+        Raises:
+            Unavailable: there is none; nothing of the upload was read.
+        """
+        bounds = self._bounds
+        with self._lock:
+            if self._uploads[holder] >= bounds.holder_uploads:
+                raise Unavailable(f"{bounds.holder_uploads} of your uploads are being received", RETRY_SECONDS)
+            if self._uploads.total() >= bounds.uploads:
+                raise Unavailable("too many uploads are being received", RETRY_SECONDS)
+            self._uploads[holder] += 1
+        try:
+            yield
+        finally:
+            self._take(self._uploads, holder, 1)
+
+    def add(self, holder: str, size: int) -> None:
+        """Count bytes that are to be written.
+
+        Raises:
+            Unavailable: there is no room for them; they are not counted.
+        """
+        bounds = self._bounds
+        space = os.statvfs(self.directory)
+        with self._lock:
+            if self._bytes[holder] + size > bounds.spool_bytes // 2:
+                raise Unavailable("your uploads take all the room that they may have", RETRY_SECONDS)
+            if self._bytes.total() + size > bounds.spool_bytes or (
+                space.f_bavail * space.f_frsize - size < bounds.free_bytes
+            ):
+                raise Unavailable("there is no room for uploads now", RETRY_SECONDS)
+            self._bytes[holder] += size
+
+    def release(self, holder: str, size: int) -> None:
+        """Bytes are not on the disk any more."""
+        self._take(self._bytes, holder, size)
+
+    def _take(self, counts: Counter[str], holder: str, count: int) -> None:
+        with self._lock:
+            counts[holder] -= count
+            if not counts[holder]:
+                del counts[holder]

@@ -1,0 +1,33 @@
+"""How many sessions or jobs of a partition each project has."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+
+
+class ByProject:
+    """Of which project each unsettled session or job of a partition is."""
+
+    def __init__(self) -> None:
+        self._projects: dict[str, str] = {}
+        self._counts: Counter[str] = Counter()
+
+    def count(self, project: str) -> int:
+        """Return how many a project has."""
+        return self._counts[project]
+
+    def add(self, id: str, project: str) -> None:
+        """Count an id; allowed twice."""
+        if id not in self._projects:
+            # One string for all of a project's ids.
+            self._projects[id] = project = sys.intern(project)
+            self._counts[project] += 1
+
+    def discard(self, id: str) -> None:
+        """Count an id no longer; allowed twice."""
+        project = self._projects.pop(id, None)
+        if project is not None:
+            self._counts[project] -= 1
+            if not self._counts[project]:
+                del self._counts[project]

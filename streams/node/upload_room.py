@@ -1,0 +1,74 @@
+"""Room for parts of recordings in the queue of the log, given in turn by project."""
+
+from __future__ import annotations
+
+import asyncio
+
+from streams.turns import Turns
+from topics.errors import Unavailable
+
+#: A waiter and the bytes that it waits for.
+Waiter = tuple[asyncio.Future[None], int]
+
+
+class UploadRoom:
+    """At most so many bytes have room at a time, or one part that is larger; who finds none waits in turn."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._used = 0
+        self._waiting: Turns[Waiter] = Turns()
+        #: Whose turn it is, and for whom there was not room enough yet.
+        self._next: Waiter | None = None
+
+    async def enter(self, project: str, size: int, deadline: float) -> None:
+        """Return once there is room for `size` bytes, behind what waits of the same project; `leave` gives it back.
+
+        Raises:
+            Unavailable: there was none up to the deadline, in the loop's time.
+        """
+        if self._next is None and self._fits(size):
+            self._used += size
+            return
+        waiter = asyncio.get_running_loop().create_future(), size
+        self._waiting.put(project, waiter)
+        self._let_in()
+        try:
+            async with asyncio.timeout_at(deadline):
+                await waiter[0]
+        except TimeoutError:
+            self._give_up(project, waiter)
+            raise Unavailable("too many recordings are being uploaded") from None
+        except asyncio.CancelledError:
+            self._give_up(project, waiter)
+            raise
+
+    def leave(self, size: int) -> None:
+        """Give room back."""
+        self._used -= size
+        self._let_in()
+
+    def _fits(self, size: int) -> bool:
+        return not self._used or self._used + size <= self._limit
+
+    def _let_in(self) -> None:
+        while (waiter := self._next or self._waiting.take()) is not None:
+            self._next = waiter
+            room, size = waiter
+            if not room.done() and not self._fits(size):
+                return
+            self._next = None
+            if not room.done():  # Else it was given up.
+                self._used += size
+                room.set_result(None)
+
+    def _give_up(self, project: str, waiter: Waiter) -> None:
+        room, size = waiter
+        if room.done() and not room.cancelled():
+            self.leave(size)  # It was let in at the same moment.
+            return
+        if self._next is waiter:
+            self._next = None
+        else:
+            self._waiting.discard(project, waiter)
+        self._let_in()

@@ -1,0 +1,63 @@
+"""What several projects wait for, handed out in turn: one of each project a round."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Container
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Turns(Generic[T]):
+    """Items that wait, each of a project; taken in turn by project, those of one project in the order of their ranks.
+
+    Between two turns of a project each other one has at most one, so who has few items does not wait for who has many.
+    Putting and taking cost the same however many wait, as long as items come in the order of their ranks.
+    """
+
+    def __init__(self) -> None:
+        #: The project whose turn is next comes first; none is without items.
+        self._queues: OrderedDict[str, deque[tuple[float, T]]] = OrderedDict()
+
+    def __bool__(self) -> bool:
+        return bool(self._queues)
+
+    def put(self, project: str, item: T, rank: float = 0) -> None:
+        """Let an item wait, behind those of its project whose rank is not above its own.
+
+        A project that had none comes behind all others.
+        """
+        queue = self._queues.get(project)
+        if queue is None:
+            self._queues[project] = deque(((rank, item),))
+            return
+        place = len(queue)
+        while place and queue[place - 1][0] > rank:
+            place -= 1
+        queue.insert(place, (rank, item))
+
+    def take(self, passed_over: Container[str] = ()) -> T | None:
+        """Return the next item, None where there is none; the turn of a project that is passed over is kept."""
+        for project, queue in self._queues.items():
+            if project not in passed_over:
+                _, item = queue.popleft()
+                if queue:
+                    self._queues.move_to_end(project)
+                else:
+                    del self._queues[project]
+                return item
+        return None
+
+    def discard(self, project: str, item: T) -> None:
+        """Let an item wait no longer; one that does not wait is left alone. Costs what waits of its project."""
+        queue = self._queues.get(project, ())
+        place = next((place for place, (_, waiting) in enumerate(queue) if waiting == item), None)
+        if place is not None:
+            del self._queues[project][place]
+            if not self._queues[project]:
+                del self._queues[project]
+
+    def clear(self) -> None:
+        """Let nothing wait."""
+        self._queues.clear()

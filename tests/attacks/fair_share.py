@@ -1,0 +1,206 @@
+"""One project sends 64 times what another does: `python -m tests.attacks.fair_share` prints what the other feels of it.
+
+The quiet project streams live and sends a job now and then; the loud one does the same 64 times over. Each has a
+process of its own for its requests. Printed are p50 and p95 in milliseconds of the quiet one's chunks (until they are
+acknowledged), windows (from the acknowledgement until they are read) and jobs (until they are completed): alone, beside
+the loud one, and how many times as long the p95 is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import json
+import multiprocessing
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import httpx2
+
+from benchmarks import audio
+from benchmarks.client import LoadClient, LoadError
+from benchmarks.plans import Target
+from benchmarks.wire import HttpConnection, request
+from tests.process import ADMIN_KEY, KEY, ServiceProcess
+
+TIMES: Final = 64
+#: Audio of a job, and the pause between two of the quiet project, in seconds.
+JOB_AUDIO: Final = 2
+JOB_PAUSE: Final = 2.0
+#: Left out at the beginning: what is done for the first time takes longer.
+WARM_SECONDS: Final = 3.0
+
+#: What was measured, milliseconds.
+Latencies = dict[str, list[float]]
+
+
+class Sender:
+    """What one project sends: live streams, each followed by a reader, and jobs."""
+
+    def __init__(self, port: int, key: str, streams: int, job_pause: float) -> None:
+        self.target = Target(port, (), key=key)
+        self.streams = streams
+        self.job_pause = job_pause
+        self.latencies: Latencies = {"chunk": [], "window": [], "job": []}
+        self.refused = 0
+        self._warm_at = time.perf_counter() + WARM_SECONDS
+
+    async def send(self, seconds: float) -> None:
+        """Send for so long."""
+        end = time.perf_counter() + seconds
+        begin = time.perf_counter() + 0.2
+        work = [self._stream(begin + number * audio.SECONDS / self.streams, end) for number in range(self.streams)]
+        await asyncio.gather(*work, self._jobs(end))
+
+    def _note(self, kind: str, began: float) -> None:
+        if began >= self._warm_at:
+            self.latencies[kind].append(1000 * (time.perf_counter() - began))
+
+    async def _stream(self, begin: float, end: float) -> None:
+        writer, reader = await LoadClient.connect(self.target), await LoadClient.connect(self.target)
+        reader.session = await writer.create("stream")
+        chunks = int((end - begin) / audio.SECONDS)
+        bodies = [audio.body(0, number) for number in range(audio.DISTINCT)]
+        acked: list[float] = []
+        following = asyncio.create_task(self._follow(reader, chunks - 1, acked))
+        for number, (head, body) in enumerate(writer.uploads(bodies, chunks)):
+            await asyncio.sleep(max(0.0, begin + number * audio.SECONDS - time.perf_counter()))
+            began = time.perf_counter()
+            await writer.ask(head, body)
+            acked.append(time.perf_counter())
+            self._note("chunk", began)
+        await following
+        writer.connection.close()
+        reader.connection.close()
+
+    async def _follow(self, reader: LoadClient, windows: int, acked: list[float]) -> None:
+        window, token = 0, ""
+        while window < windows:
+            count, token = await reader.follow(token)
+            for number in range(window, window + count):
+                # A window is complete with the chunk after its first one; its answer may overtake that chunk's own.
+                self._note("window", acked[number + 1] if number + 1 < len(acked) else time.perf_counter())
+            window += count
+
+    async def _jobs(self, end: float) -> None:
+        tasks = set()
+        while time.perf_counter() + self.job_pause < end:
+            tasks.add(asyncio.create_task(self._job()))
+            await asyncio.sleep(self.job_pause)
+        await asyncio.gather(*tasks)
+
+    async def _job(self) -> None:
+        began = time.perf_counter()
+        connection = await HttpConnection.open(self.target.port)
+        key = f"X-Api-Key: {self.target.key}\r\n"
+        status, answer = await connection.ask(request("POST", "/api/v1/analyze", len(_JOB), key), _JOB)
+        if status == 503:
+            self.refused += 1
+            return
+        if status != 200:
+            raise LoadError(f"{status} {answer[:200]!r}")
+        path = f"/api/v1/jobs/{json.loads(answer)['job_id']}"
+        while b'"completed"' not in answer:
+            await asyncio.sleep(0.02)
+            _, answer = await connection.ask(request("GET", path, headers=key))
+        self._note("job", began)
+        connection.close()
+
+
+def _job_body() -> bytes:
+    recording = b"".join(audio.chunk(1, number) for number in range(int(JOB_AUDIO / audio.SECONDS)))
+    fields = {
+        "samplerate": audio.RATE,
+        "audio": base64.b64encode(recording).decode(),
+        "content_type": audio.CONTENT_TYPE,
+        "options": {"sound_event_detection": True},
+    }
+    return json.dumps(fields).encode()
+
+
+_JOB: Final = _job_body()
+
+
+def _loud(port: int, key: str, streams: int, job_pause: float, seconds: float) -> None:
+    """Run in a process of its own."""
+    asyncio.run(Sender(port, key, streams, job_pause).send(seconds))
+
+
+@contextmanager
+def loud(port: int, key: str, streams: int, job_pause: float, seconds: float) -> Iterator[None]:
+    """Let a project send meanwhile."""
+    process = multiprocessing.get_context("spawn").Process(target=_loud, args=(port, key, streams, job_pause, seconds))
+    process.start()
+    try:
+        yield
+    finally:
+        process.join(seconds + 60)
+        process.kill()
+        process.join()
+        if process.exitcode:
+            raise RuntimeError(f"the loud project ended with {process.exitcode}")
+
+
+def measured(port: int, key: str, seconds: float) -> Latencies:
+    """Return what the quiet project measures in so many seconds."""
+    sender = Sender(port, key, 1, JOB_PAUSE)
+    asyncio.run(sender.send(seconds))
+    if sender.refused:
+        raise RuntimeError(f"{sender.refused} jobs of the quiet project were refused")
+    return sender.latencies
+
+
+def percentile(latencies: Sequence[float], share: float) -> float:
+    """Return the value that this share of all does not exceed."""
+    return sorted(latencies)[min(len(latencies) - 1, int(share * len(latencies)))]
+
+
+def second_project(service: ServiceProcess) -> str:
+    """Make a project and return its key."""
+    headers = {"Authorization": f"Bearer {ADMIN_KEY}"}
+    answer = httpx2.post(f"{service.url}/admin/v1/projects", json={"name": "loud"}, headers=headers)
+    assert answer.status_code in (200, 201), answer.text
+    return str(answer.json()["key"])
+
+
+def attack(service: ServiceProcess, seconds: float, times: int = TIMES) -> tuple[Latencies, Latencies]:
+    """Return what the quiet project measures alone, and beside one that sends `times` as much."""
+    key = second_project(service)
+    alone = measured(service.port, KEY, seconds)
+    with loud(service.port, key, times, JOB_PAUSE / times, seconds + 3 * WARM_SECONDS):
+        time.sleep(WARM_SECONDS)
+        beside = measured(service.port, KEY, seconds)
+    return alone, beside
+
+
+def main() -> None:
+    """Attack a service of its own, and print what came of it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--seconds", type=float, default=60, help="length of each of the two measurements")
+    parser.add_argument("--times", type=int, default=TIMES, help="how much more the loud project sends")
+    parser.add_argument("--model", default="yamnet")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        service = ServiceProcess(Path(directory) / "data", model=arguments.model)
+        try:
+            alone, beside = attack(service.start(), arguments.seconds, arguments.times)
+        finally:
+            service.stop()
+    print("what     alone p50    p95   beside p50    p95   p95 beside / alone")
+    for kind in alone:
+        (first, last), (first_beside, last_beside) = (
+            (percentile(one[kind], 0.5), percentile(one[kind], 0.95)) for one in (alone, beside)
+        )
+        print(
+            f"{kind:8} {first:9.1f} {last:6.1f} {first_beside:12.1f} {last_beside:6.1f} {last_beside / last:20.2f}"
+            f"   ({len(alone[kind])}, {len(beside[kind])})"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,27 @@
+"""A project that sends 64 times what another does must not starve it: the attack, for some seconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.attacks.fair_share import attack, percentile
+from tests.process import ServiceProcess
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+#: Milliseconds within which the quiet project is served beside the loud one, on a machine that does more than this.
+#: Without turns it waits for all that the loud one has waiting: seconds.
+SERVED_MS = {"chunk": 250, "window": 500, "job": 1500}
+
+
+def test_a_quiet_project_is_served_beside_a_loud_one(tmp_path: Path) -> None:
+    service = ServiceProcess(tmp_path / "data", model="sed-mini")
+    try:
+        alone, beside = attack(service.start(), seconds=6)
+    finally:
+        service.stop()
+    for kind, most in SERVED_MS.items():
+        assert len(beside[kind]) == len(alone[kind]) > 0
+        assert percentile(beside[kind], 0.5) < most, kind

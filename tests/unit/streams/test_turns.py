@@ -1,0 +1,75 @@
+"""Turns by project: nobody waits for more than one turn of each other project, and nothing is lost or overtaken."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.turns import Turns
+
+PROJECTS = st.sampled_from("abcd")
+#: A project to put an item of, or None to take one.
+STEPS = st.lists(st.one_of(PROJECTS, st.none()), max_size=80)
+
+
+@given(STEPS)
+def test_each_project_has_its_turn_and_its_own_order(steps: list[str | None]) -> None:
+    turns: Turns[tuple[str, int]] = Turns()
+    waiting: dict[str, list[int]] = {}
+    #: Turns that others have had since a project's first item waits for its turn.
+    passed: dict[str, list[str]] = {}
+    for number, project in enumerate(steps):
+        if project is not None:
+            turns.put(project, (project, number))
+            waiting.setdefault(project, []).append(number)
+            passed.setdefault(project, [])
+            continue
+        item = turns.take()
+        if item is None:
+            assert not waiting
+            assert not turns
+            continue
+        owner, taken = item
+        assert taken == waiting[owner].pop(0), "of a project, first come first served"
+        for other, seen in passed.items():
+            if other != owner:
+                assert owner not in seen, "a second turn before another project's first"
+                seen.append(owner)
+        passed[owner] = []
+        if not waiting[owner]:
+            del waiting[owner], passed[owner]
+    assert bool(turns) is bool(waiting)
+
+
+@given(st.lists(st.tuples(PROJECTS, st.integers(0, 5))))
+def test_items_of_a_project_come_by_rank_and_then_by_age(items: list[tuple[str, int]]) -> None:
+    turns: Turns[tuple[str, int, int]] = Turns()
+    for age, (project, rank) in enumerate(items):
+        turns.put(project, (project, rank, age), rank)
+    taken = [item for _ in items if (item := turns.take()) is not None]
+    assert sorted(taken) == sorted((project, rank, age) for age, (project, rank) in enumerate(items))
+    for project in "abcd":
+        own = [item for item in taken if item[0] == project]
+        assert own == sorted(own)
+
+
+def test_who_is_passed_over_keeps_the_turn() -> None:
+    turns: Turns[int] = Turns()
+    for number, project in enumerate("aabb"):
+        turns.put(project, number)
+    assert turns.take(passed_over={"a"}) == 2
+    assert turns.take(passed_over={"a", "b"}) is None
+    assert [turns.take() for _ in range(4)] == [0, 3, 1, None]
+
+
+@given(st.lists(st.tuples(PROJECTS, st.integers(0, 3))), PROJECTS, st.integers(0, 3))
+def test_what_is_discarded_does_not_wait(items: list[tuple[str, int]], project: str, item: int) -> None:
+    turns: Turns[tuple[str, int]] = Turns()
+    for one in items:
+        turns.put(one[0], one)
+    turns.discard(project, (project, item))
+    rest = list(items)
+    if (project, item) in rest:
+        rest.remove((project, item))
+    assert sorted(taken for _ in items if (taken := turns.take()) is not None) == sorted(rest)
+    assert not turns

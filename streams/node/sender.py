@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
+from streams.disk import DiskFull
 from streams.folding.awaited_verdicts import Verdicts
 from streams.log import Ack, LogWriter
 from streams.node.owner import PartitionOwner
@@ -42,6 +43,8 @@ class RecordSender:
         return self._append(self._owners.serving(id), topic, id, record, bounded)
 
     def _append(self, owner: PartitionOwner, topic: str, id: str, record: Record, bounded: bool) -> asyncio.Future[Ack]:
+        if bounded and owner.rows.disk_full is not None:
+            raise DiskFull("the disk under the tables is full")
         owner.touch(id)
         return self.writer.append(topic, owner.number, id.encode(), record_codec.encode(record), bounded=bounded)
 

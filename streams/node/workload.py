@@ -9,10 +9,12 @@ from typing import Any, Final, Generic, TypeVar
 
 import structlog
 
+from streams.disk import DiskFull
 from streams.folding.agent import Agent, Changes
 from streams.folding.followers import Followers
 from streams.folding.store import HeadStore
 from streams.folding.sweeper import sweep
+from streams.node.lane import DISK_SECONDS
 from streams.node.owner import PartitionOwner
 from streams.node.owners import Owners
 from streams.node.sender import RecordSender
@@ -127,8 +129,11 @@ class Workload(ABC, Generic[S]):
         while self._tidying:
             id = next(iter(self._tidying))
             owner = self.owners.here.get(self.owners.number(id))
-            if owner is None or not owner.serving or self.store(owner).tidy(id):
-                del self._tidying[id]
+            try:
+                if owner is None or not owner.serving or self.store(owner).tidy(id):
+                    del self._tidying[id]
+            except DiskFull:
+                await asyncio.sleep(DISK_SECONDS)
             await asyncio.sleep(0)
 
     @abstractmethod

@@ -24,8 +24,9 @@ class SessionResults(Agent[SessionHead]):
     def __init__(self, announce: Announce, tags_of: TagsOf) -> None:
         super().__init__(announce)
         self.tags_of = tags_of
-        #: Windows that were folded by this process.
+        #: Windows that were folded by this process, and those of them in the batch.
         self.windows = 0
+        self._fresh = 0
 
     def fold(self, draft: Draft[SessionHead], record: LogRecord) -> None:
         """Fold one result; one for a session that is gone is dropped."""
@@ -40,12 +41,23 @@ class SessionResults(Agent[SessionHead]):
             if effect is Effect.KEEP_RESULT and isinstance(result, Scored):
                 _write_windows(draft, session, result, tags)
                 self.drop_audio(draft, session, range(result.dropped, result.cursor.keep))
-                self.windows += max(0, step.head.windows - head.windows)
+                self._fresh += max(0, step.head.windows - head.windows)
             else:
                 self.carry_out(draft, session, effect, head, step.head)
         # Written also when it did not change: what was folded before may not be in the changelog.
         draft.put_head(session, step.head, again=step.head == head)
         self.changes.changed[session] = None
+
+    def forget(self) -> None:
+        """Forget the batch, and the windows that it counted."""
+        self._fresh = 0
+        super().forget()
+
+    def written(self) -> None:
+        """Count the windows of the batch and announce what it changed."""
+        self.windows += self._fresh
+        self._fresh = 0
+        super().written()
 
     def _count(self, result: Scored | Failed) -> tuple[int, int]:
         """Return (tags, windows) of a record."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-
 from streams.disk import DiskDatabase
 from streams.log import Ack, StoredRecord
 from streams.tables.database import Databases

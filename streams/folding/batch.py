@@ -43,7 +43,7 @@ def fold_batch(store: HeadStore[H], records: Sequence[LogRecord], agent: Agent[H
         if _fold(draft, record, agent) is not None:
             break
         folded += 1
-    _write(draft, agent)
+    write_draft(draft, agent)
     return folded
 
 
@@ -57,7 +57,7 @@ async def fold_patiently(store: HeadStore[H], record: LogRecord, agent: Agent[H]
         draft = Draft(store)
         error = _fold(draft, record, agent)
         if error is None:
-            _write(draft, agent)
+            write_draft(draft, agent)
             return
         if isinstance(error, RecordError) or attempt == ATTEMPTS:
             break
@@ -66,7 +66,7 @@ async def fold_patiently(store: HeadStore[H], record: LogRecord, agent: Agent[H]
     await park(store.partition.number, record, f"{type(error).__name__}: {error}")
 
 
-def _write(draft: Draft[H], agent: Agent[H]) -> None:
+def write_draft(draft: Draft[H], agent: Agent[H]) -> None:
     """Write a draft, then do what may only be done once it is written."""
     try:
         draft.apply()

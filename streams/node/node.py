@@ -13,6 +13,7 @@ import structlog
 from streams.disk import DiskFull
 from streams.folding import retry
 from streams.folding.followers import Followers
+from streams.folding.suspects import Suspects
 from streams.log import StoredRecord
 from streams.models.loaded_models import LoadedModels
 from streams.node.backend import LogBackend, Membership
@@ -80,7 +81,7 @@ class Node:
         self.owners = Owners(options.partitions, self.may_append)
         self.sender = RecordSender(backend.writer, self.owners, options.part_bytes)
         self.followers = Followers()
-        shared = (options, self.owners, self.sender, self.followers)
+        shared = (options, self.owners, self.sender, self.followers, Suspects())
         self.session_workload = SessionWorkload(*shared, models, backend.chunk_reader)
         self.job_workload = JobWorkload(*shared, backend.part_reader, services, ledger)
         agents = {topic: agent for workload in self.workloads for topic, agent in workload.agents.items()}

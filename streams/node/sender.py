@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any, Final
 
 from streams.disk import DiskFull
@@ -11,7 +12,7 @@ from streams.log import Ack, LogWriter
 from streams.node.owner import PartitionOwner
 from streams.node.owners import Owners
 from topics import record_codec
-from topics.errors import Unavailable
+from topics.errors import EarshotError, Unavailable
 from topics.folding import Verdict
 from topics.jobs.records import JobCommand, Part
 from topics.records import Record
@@ -47,6 +48,15 @@ class RecordSender:
             raise DiskFull("the disk under the tables is full")
         owner.touch(id)
         return self.writer.append(topic, owner.number, id.encode(), record_codec.encode(record), bounded=bounded)
+
+    def note(self, topic: str, id: str, record: Record) -> None:
+        """Enqueue a record that nobody waits for, also for a partition that was just lost; it may not get there."""
+        if not self._owners.may_append():
+            return
+        with suppress(EarshotError):
+            value = record_codec.encode(record)
+            appended = self.writer.append(topic, self._owners.number(id), id.encode(), value, bounded=False)
+            appended.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def upload(self, topic: str, id: str, part: Part) -> None:
         """Append a part of a recording; returns once it is durable.

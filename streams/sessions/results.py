@@ -10,7 +10,7 @@ from streams.folding.record import LogRecord, id_of
 from topics import keys, record_codec, rows
 from topics.errors import RecordError
 from topics.folding import Effect
-from topics.sessions.records import Failed, Scored
+from topics.sessions.records import Scored, SessionResult
 from topics.sessions.rows import BLOCK_WINDOWS, Block, block
 from topics.sessions.rules import SessionHead, fold_result
 
@@ -59,9 +59,9 @@ class SessionResults(Agent[SessionHead]):
         self._fresh = 0
         super().written()
 
-    def _count(self, result: Scored | Failed) -> tuple[int, int]:
+    def _count(self, result: SessionResult) -> tuple[int, int]:
         """Return (tags, windows) of a record."""
-        if isinstance(result, Failed) or not result.scores:
+        if not isinstance(result, Scored) or not result.scores:
             return 0, 0
         tags = result.tags or len(self.tags_of(result.model))
         if len(result.scores) % tags:

@@ -88,6 +88,9 @@ class Started(Record, frozen=True, tag="start"):
     service: Service
     #: Tells the portions of this run from those of an earlier one.
     run: str
+    #: How many times it was begun without getting further, and no end of the run was seen, this run included; one less
+    #: in a second record of a run that was broken off. 0 in records from before that was counted.
+    times: int = 0
 
 
 class Portion(Record, frozen=True, tag="portion"):

@@ -75,6 +75,10 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     #: The job's revision when the entry changed last.
     revision: int = 0
     billed: bool = False
+    #: How many times it was begun without getting further, by processes that died since (`Started`).
+    begun: int = 0
+    #: Portions of the run that got furthest.
+    furthest: int = 0
 
     @property
     def ended(self) -> bool:
@@ -286,9 +290,18 @@ def fold_result(head: JobHead | None, result: JobResult) -> Step[JobHead]:
 
 
 def _started(head: JobHead, entry: Entry, result: Started) -> Step[JobHead]:
-    if entry.ended or entry.run == result.run:
+    if entry.ended:
         return Step(head)
-    return Step(_with_entry(head, Entry(entry.service, EntryState.RUNNING, result.run)))
+    if entry.run == result.run:
+        return Step(_with_count(head, entry, result.times))
+    new_entry = Entry(entry.service, EntryState.RUNNING, result.run, begun=result.times, furthest=entry.furthest)
+    return Step(_with_entry(head, new_entry))
+
+
+def _with_count(head: JobHead, entry: Entry, times: int) -> JobHead:
+    """Return the head with another count of an entry, which no reader sees; portions of the run had reset it."""
+    counted = msgspec.structs.replace(entry, begun=min(entry.begun, times))
+    return msgspec.structs.replace(head, entries=tuple(counted if other is entry else other for other in head.entries))
 
 
 def _portion(head: JobHead, entry: Entry, result: Portion) -> Step[JobHead]:
@@ -296,7 +309,14 @@ def _portion(head: JobHead, entry: Entry, result: Portion) -> Step[JobHead]:
         return Step(head, (Effect.KEEP_RESULT,))
     if entry.ended or result.number > entry.portions:
         return Step(head)  # one before it was parked; the `Finished` of the run says how many there should be
-    grown = msgspec.structs.replace(entry, portions=result.number + 1, done=result.done)
+    portions = result.number + 1
+    grown = msgspec.structs.replace(
+        entry,
+        portions=portions,
+        done=result.done,
+        begun=0 if portions > entry.furthest else entry.begun,
+        furthest=max(portions, entry.furthest),
+    )
     return Step(_with_entry(head, grown), (Effect.KEEP_RESULT,))
 
 

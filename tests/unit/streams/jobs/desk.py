@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from pathlib import Path
 
+from streams.folding.suspects import Suspects
 from streams.jobs.service_runner import Runner
 from streams.jobs.store import JobStore
 from streams.services.service import RunSummary, ServiceRun
@@ -76,7 +77,7 @@ class Desk:
         #: Results wait for `fold`.
         self.slow = False
         self.unfolded: list[tuple[str, JobResult]] = []
-        self.runner = Runner(services, self.store_of, self, self.emit, spool)
+        self.runner = Runner(services, self.store_of, self, self.emit, self.note, Suspects(), spool)
 
     async def __aenter__(self) -> Desk:
         self.runner.start(self.ended.append)
@@ -119,6 +120,13 @@ class Desk:
         await asyncio.sleep(0)
         if self.refusals:
             raise self.refusals.pop(0)
+        self.results.append((job, result))
+        self.unfolded.append((job, result))
+        if not self.slow:
+            self.fold()
+
+    def note(self, job: str, result: JobResult) -> None:
+        """Fold what nobody waits for."""
         self.results.append((job, result))
         self.unfolded.append((job, result))
         if not self.slow:

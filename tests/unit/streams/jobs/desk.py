@@ -69,6 +69,7 @@ class Desk:
         self.partition = MemoryPartition()
         self.store = JobStore(self.partition)
         self.results: list[tuple[str, JobResult]] = []
+        self.noted: list[tuple[str, JobResult]] = []
         self.ended: list[asyncio.Task[None]] = []
         #: Raised once each, before a result is taken; before audio is read; while the partition is elsewhere.
         self.refusals: list[Exception] = []
@@ -127,7 +128,7 @@ class Desk:
 
     def note(self, job: str, result: JobResult) -> None:
         """Fold what nobody waits for."""
-        self.results.append((job, result))
+        self.noted.append((job, result))
         self.unfolded.append((job, result))
         if not self.slow:
             self.fold()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +21,8 @@ from topics.errors import Unavailable
 
 #: A database is opened again when there is room for all that its write-ahead log may hold, and for this.
 MARGIN_BYTES: Final = 4 * 1024 * 1024
+#: What a thread may need for a read that it has begun.
+READ_SECONDS: Final = 0.02
 _FULL: Final = ("No space left on device", "Disk quota exceeded")
 #: What the lock of a database says while somebody still reads from the opening before.
 _IN_USE: Final = "lock hold by current process"
@@ -99,6 +102,7 @@ class DiskDatabase:
     def _replace(self, opened: Rdict) -> None:
         # Readers have the new one before the old one ends; an iterator keeps the old one open for as long as it lives.
         before, self.rocks = self.rocks, opened
+        time.sleep(READ_SECONDS)
         with suppress(Exception):  # The flush that has failed before fails again.
             before.close()
 
@@ -115,6 +119,10 @@ class DiskDatabase:
         """
         with self._lock:
             self._closed = True
+            if self.full is None and not self._has_room():
+                # Closed without a flush: it would fail, and RocksDB takes a second to get over that.
+                del self.rocks
+                return
             try:
                 self.rocks.close()
             except Exception as error:

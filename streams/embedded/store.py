@@ -25,6 +25,7 @@ from streams.embedded import layout
 from streams.embedded.errors import LogError
 
 MIB: Final = 1024 * 1024
+DISK_FULL: Final = "the disk under the log is full"
 
 
 class Stalled(Exception):
@@ -225,7 +226,7 @@ def _log_error(error: Exception) -> Exception:
     """Return what an error of the database means to the log: no space, a stall, damage, or a failure."""
     text = str(error)
     if isinstance(error, DiskFull):
-        return error
+        return DiskFull(DISK_FULL)
     if text.startswith(("Operation timed out", "Result incomplete")):
         return Stalled(text)
     if "Corruption" in text:

@@ -23,7 +23,7 @@ from streams.embedded import layout
 from streams.embedded.errors import LogError
 from streams.embedded.groups import GROUP_BYTES, Append, Commit, Group, Item, Queue, fail_items, record_cost
 from streams.embedded.partition import RECORD_COST, Partition
-from streams.embedded.store import Stalled, Store
+from streams.embedded.store import DISK_FULL, Stalled, Store
 from streams.log import Ack
 from topics.errors import Unavailable
 
@@ -38,9 +38,8 @@ PATIENCE: Final = 0.02
 PACE: Final = 0.0005
 SLOWEST_PACE: Final = 0.005
 SPACE_RETRY: Final = 0.5
-#: What is said of items that were not written, and of those whose sync failed.
-FULL: Final = "the disk under the log is full"
-UNCERTAIN: Final = f"{FULL}; it may still take the record"
+#: What is said of items whose sync failed.
+UNCERTAIN: Final = f"{DISK_FULL}; it may still take the record"
 
 
 class Stats:
@@ -278,7 +277,7 @@ class GroupWriter:
             fail_items(group.items, error)
             self._queue.drop(error)
             return
-        self._disk_full = DiskFull(FULL)
+        self._disk_full = DiskFull(DISK_FULL)
         self.stats.refused += 1
         fail_items((item for item in group.items if not item.lasting), error)
         self._queue.put_back(item for item in group.items if item.lasting)

@@ -17,8 +17,9 @@ from streams.folding.suspects import Suspects
 from streams.log import StoredRecord
 from streams.models.loaded_models import LoadedModels
 from streams.node.backend import LogBackend, Membership
+from streams.node.disk_watch import DiskWatch
 from streams.node.jobs import JobWorkload
-from streams.node.lane import DISK_SECONDS, Lane, PartitionStopped
+from streams.node.lane import Lane, PartitionStopped
 from streams.node.options import NodeOptions
 from streams.node.owner import PartitionOwner, waits
 from streams.node.owners import Owners
@@ -31,7 +32,7 @@ from streams.node.workload import Workload
 from streams.ownership import Assignment
 from streams.services.service import JobService
 from streams.tables.database import Databases
-from streams.tables.rows import PartitionRows, encode_positions
+from streams.tables.rows import encode_positions
 from topics.catalog import CHANGELOG, FOLD_ORDER, TopicPartition
 from topics.errors import Unavailable
 from topics.jobs.options import Service
@@ -75,8 +76,6 @@ class Node:
         self._tasks: set[asyncio.Task[None]] = set()
         #: What is waited for, and since when.
         self._waiting: tuple[str, float] | None = None
-        #: The disk that took nothing when it was looked at last.
-        self._disk_was_full: str | None = None
         self._membership = membership
         self.owners = Owners(options.partitions, self.may_append)
         self.sender = RecordSender(backend.writer, self.owners, options.part_bytes)
@@ -89,6 +88,7 @@ class Node:
             Databases(options.directory), backend, agents, membership is not None, self.owners.note_change
         )
         self.standbys = Standbys(self.takeover, backend)
+        self.disks = DiskWatch(backend, self.owners, self.standbys)
         self.sessions = SessionsPort(self.owners, self.sender, self.followers, models)
         self.jobs = JobsPort(self.owners, self.sender, self.followers, models)
 
@@ -111,7 +111,7 @@ class Node:
             self._spawn(self._look(), "look")
         for work, name in ((self._sweep(), "sweeper"), (self._note(), "positions"), (self._watch(), "watch")):
             self._spawn(work, name)
-        self._spawn(self._look_for_room(), "disk")
+        self._spawn(self.disks.run(), "disks")
 
     def withdraw(self) -> None:
         """Say that the node is about to stop, to health checks and to every reader that waits, now or later."""
@@ -178,28 +178,6 @@ class Node:
                 owner.durable = positions
 
         appended.add_done_callback(note)
-
-    async def _look_for_room(self) -> None:
-        """Open tables again once their disk has room; say when the disk is found full, and when it is no more."""
-        while True:
-            await asyncio.sleep(DISK_SECONDS)
-            for rows in self._full_tables():
-                await asyncio.to_thread(rows.revive)
-            reason = self._disk_full()
-            if (reason is None) != (self._disk_was_full is None):
-                if reason is not None:
-                    log.error("disk.full", reason=reason)
-                else:
-                    log.warning("disk.has_room", queued_bytes=self.backend.writer.queued_bytes)
-                self._disk_was_full = reason
-
-    def _disk_full(self) -> str | None:
-        """Return which disk takes nothing now, None where all do."""
-        return self.backend.refuses() or ("the disk under the tables is full" if self._full_tables() else None)
-
-    def _full_tables(self) -> list[PartitionRows]:
-        tables = [*(owner.rows for owner in self.owners), *self.standbys]
-        return [rows for rows in tables if rows.disk_full is not None]
 
     async def _watch(self) -> None:
         """Say what is waited for; a wait without an end is a failure."""
@@ -391,7 +369,7 @@ class Node:
             return self.failure
         if self.followers.withdrawn:
             return "the node is about to stop"
-        return self._waits() or self._disk_full()
+        return self._waits() or self.disks.full()
 
     def _waits(self) -> str | None:
         if self._membership is not None and (reason := self._membership.waiting()) is not None:

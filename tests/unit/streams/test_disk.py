@@ -81,6 +81,18 @@ def test_other_errors_are_told_as_they_are(database: DiskDatabase) -> None:
     assert database.full is None
 
 
+def test_what_is_closed_without_room_keeps_what_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    database = DiskDatabase(tmp_path / "db", options)
+    database.write(lambda rocks: rocks.put(b"before", b"1"))
+    with monkeypatch.context() as patch:
+        patch.setattr(DiskDatabase, "_has_room", lambda database: False)
+        database.close()
+        assert not database.revive()
+    again = DiskDatabase(tmp_path / "db", options)
+    assert again.rocks.get(b"before") == b"1"
+    again.close()
+
+
 def test_a_database_that_is_closed_stays_closed(tmp_path: Path) -> None:
     database = DiskDatabase(tmp_path / "db", options)
     fill(database)

@@ -26,7 +26,7 @@ from streams.services.service import JobService, RunSummary, ServiceRun
 from topics.errors import EarshotError, ServiceFault, Unavailable
 from topics.folding import DEADLY, DEATHS
 from topics.jobs.options import Service
-from topics.jobs.records import Finished, Started
+from topics.jobs.records import Finished, Started, Stopped
 
 log = structlog.get_logger(__name__)
 
@@ -254,7 +254,7 @@ class Runner:
             )
         except (Unavailable, asyncio.CancelledError):
             # The process lives, or is told to end.
-            self.note(run.job, Started(run.service, run.run, times - 1))
+            self.note(run.job, Stopped(run.service, run.run, min(times, DEATHS) - 1))
             raise
         except Exception as error:
             if isinstance(error, EarshotError):

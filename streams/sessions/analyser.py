@@ -239,15 +239,14 @@ class Analyser:
         async with self.suspects.session_turn(alone=head.begun > 0):
             begun = Begun(head.windows, head.cursor.chunks, head.begun + 1)
             await self.emit(active.id, begun)
+            more, further = True, False
             try:
-                more = True
-                while more and not _is_further(self.store_of(active.id).head(active.id), begun):
+                while more and not further:
                     more = await self._step(active)
-            except BaseException:
-                # The process lives, or is told to end.
-                self.note(active.id, msgspec.structs.replace(begun, times=head.begun))
-                raise
+                    further = _is_further(self.store_of(active.id).head(active.id), begun)
             finally:
+                if not further:  # The process lives, or is told to end.
+                    self.note(active.id, msgspec.structs.replace(begun, times=head.begun))
                 self.suspects.clear(active.id)
             return more
 

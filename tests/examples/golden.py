@@ -25,6 +25,7 @@ from topics.jobs.records import (
     Removed,
     Source,
     Started,
+    Stopped,
 )
 from topics.jobs.rules import Entry, EntryState, JobHead, JobState
 from topics.records import Parked, Record
@@ -111,6 +112,7 @@ RECORDS: Final[Mapping[str, Mapping[str, Record]]] = {
     },
     catalog.JOB_RESULTS: {
         "start": Started(Service.SOUND, "r-1", 2),
+        "stop": Stopped(Service.SOUND, "r-1", 1),
         "start-before-counts": Started(Service.SOUND, "r-1"),
         "portion": Portion(Service.SOUND, "r-1", 3, b"\x80\x00\xff\x7f", 0.25),
         "portion-short": Portion(Service.CAPTION, "r-2", 0, b""),

@@ -25,6 +25,7 @@ from topics.jobs.records import (
     Portion,
     Removed,
     Started,
+    Stopped,
 )
 
 #: The error of a service whose result has a gap.
@@ -286,22 +287,23 @@ def fold_result(head: JobHead | None, result: JobResult) -> Step[JobHead]:
         return _started(head, entry, result)
     if entry.run != result.run:
         return Step(head)
+    if isinstance(result, Stopped):
+        return _stopped(head, entry, result)
     return _portion(head, entry, result) if isinstance(result, Portion) else _finished(head, entry, result)
 
 
 def _started(head: JobHead, entry: Entry, result: Started) -> Step[JobHead]:
-    if entry.ended:
+    if entry.ended or entry.run == result.run:
         return Step(head)
-    if entry.run == result.run:
-        return Step(_with_count(head, entry, result.times))
     new_entry = Entry(entry.service, EntryState.RUNNING, result.run, begun=result.times, furthest=entry.furthest)
     return Step(_with_entry(head, new_entry))
 
 
-def _with_count(head: JobHead, entry: Entry, times: int) -> JobHead:
-    """Return the head with another count of an entry, which no reader sees; portions of the run had reset it."""
-    counted = msgspec.structs.replace(entry, begun=min(entry.begun, times))
-    return msgspec.structs.replace(head, entries=tuple(counted if other is entry else other for other in head.entries))
+def _stopped(head: JobHead, entry: Entry, result: Stopped) -> Step[JobHead]:
+    # Of portions that reset the count since, it knows nothing.
+    counted = msgspec.structs.replace(entry, begun=min(entry.begun, result.times))
+    entries = tuple(counted if other is entry else other for other in head.entries)
+    return Step(msgspec.structs.replace(head, entries=entries))
 
 
 def _portion(head: JobHead, entry: Entry, result: Portion) -> Step[JobHead]:

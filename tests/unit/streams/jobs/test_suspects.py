@@ -14,7 +14,7 @@ from tests.waiting import until
 from topics.errors import Unavailable
 from topics.folding import DEADLY, DEATHS
 from topics.jobs.options import Service
-from topics.jobs.records import Started
+from topics.jobs.records import Started, Stopped
 from topics.jobs.rules import EntryState
 
 ONE, TWO, THREE = name(1), name(2), name(3)
@@ -106,7 +106,7 @@ def test_a_run_that_the_process_outlives_is_not_counted(tmp_path: Path) -> None:
 
     desk = asyncio.run(scene())
     assert times(desk, ONE) == [1, 1]
-    assert [result.times for _, result in desk.noted if isinstance(result, Started)] == [0, 0]
+    assert [result.times for _, result in desk.noted if isinstance(result, Stopped)] == [0, 0]
     assert desk.entry(ONE).begun == 0
     desk.runner.suspect(ONE)
     assert desk.runner._suspected == set()

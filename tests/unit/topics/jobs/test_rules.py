@@ -24,6 +24,7 @@ from topics.jobs.records import (
     Portion,
     Removed,
     Started,
+    Stopped,
 )
 from topics.jobs.rules import LOST, TABLE, UPLOAD_IDLE_MS, Entry, EntryState, JobHead, JobState, fold_result
 
@@ -396,10 +397,11 @@ def test_runs_without_an_end_are_counted_until_one_gets_further() -> None:
     assert begun(Started(service, "a", 1)) == 1
     assert begun(Portion(service, "a", 0, b"")) == 0
     revision = head.revision
-    # Broken off, and delivered again: no reader sees it.
-    assert begun(Started(service, "a", 0), Started(service, "a", 1)) == 0
+    # Delivered again, and broken off: no reader sees it.
+    assert begun(Started(service, "a", 1), Stopped(service, "a", 0)) == 0
     assert head.revision == revision
     assert begun(Started(service, "b", 1), Portion(service, "b", 0, b"")) == 1
     assert begun(Started(service, "c", 2)) == 2
     assert begun(Portion(service, "c", 0, b""), Portion(service, "c", 1, b"")) == 0
-    assert begun(Started(service, "d", 1), Started(service, "d", 0)) == 0
+    assert begun(Started(service, "d", 2), Stopped(service, "c", 0)) == 2
+    assert begun(Stopped(service, "d", 1)) == 1

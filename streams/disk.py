@@ -108,7 +108,10 @@ class DiskDatabase:
 
     def _has_room(self) -> bool:
         disk = os.statvfs(self._path)
-        logs = sum(file.stat().st_size for file in self._path.glob("*.log"))
+        logs = 0
+        for file in self._path.glob("*.log"):
+            with suppress(FileNotFoundError):  # It was written to tables meanwhile.
+                logs += file.stat().st_size
         return disk.f_bavail * disk.f_frsize >= logs + MARGIN_BYTES
 
     def close(self) -> None:

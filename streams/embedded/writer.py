@@ -238,7 +238,13 @@ class GroupWriter:
         elif revived:
             self._write_group()
         else:
-            self._write_later(SPACE_RETRY)
+            self._refuse()
+
+    def _refuse(self) -> None:
+        """Take nothing but what must be written until there is room, and look again soon."""
+        self._disk_full = DiskFull(DISK_FULL)
+        self._queue.fail_not_lasting(self._disk_full)
+        self._write_later(SPACE_RETRY)
 
     def _sync_group(self, group: Group, loop: asyncio.AbstractEventLoop) -> None:
         started, error = time.perf_counter(), None
@@ -277,12 +283,10 @@ class GroupWriter:
             fail_items(group.items, error)
             self._queue.drop(error)
             return
-        self._disk_full = DiskFull(DISK_FULL)
         self.stats.refused += 1
         fail_items((item for item in group.items if not item.lasting), error)
         self._queue.put_back(item for item in group.items if item.lasting)
-        self._queue.fail_not_lasting(self._disk_full)
-        self._write_later(SPACE_RETRY)
+        self._refuse()
 
     def _undo(self, group: Group) -> None:
         """Remove what failed groups may have left: a write can fail at the sync, when the database has taken it."""

@@ -72,6 +72,7 @@ def write_draft(draft: Draft[H], agent: Agent[H]) -> None:
         draft.apply()
     except BaseException:
         agent.forget()
+        # What it wrote again of commands that were folded before was not written.
         draft.store.redelivered.clear()
         raise
     for offset in draft.released:

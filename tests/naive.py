@@ -13,7 +13,7 @@ from streams.audio.filters import BETA, CUTOFF, ZEROS
 from streams.models.manifest import LogMel
 from topics.geometry import Geometry
 from topics.jobs.options import Service
-from topics.jobs.records import Billed, Finished, JobResult, Portion, Started
+from topics.jobs.records import Billed, Finished, JobResult, Portion, Started, Stopped
 
 Doubles = npt.NDArray[np.float64]
 Floats = npt.NDArray[np.float32]
@@ -128,10 +128,10 @@ def job_entry(results: Sequence[JobResult], service: Service) -> tuple[list[byte
     return _portions(mine, _newest(mine)), None
 
 
-def _newest(results: Sequence[Started | Portion | Finished]) -> str | None:
+def _newest(results: Sequence[Started | Stopped | Portion | Finished]) -> str | None:
     return next((result.run for result in reversed(results) if isinstance(result, Started)), None)
 
 
-def _portions(results: Sequence[Started | Portion | Finished], run: str | None) -> list[bytes]:
+def _portions(results: Sequence[Started | Stopped | Portion | Finished], run: str | None) -> list[bytes]:
     by_number = {result.number: result.data for result in results if isinstance(result, Portion) and result.run == run}
     return [data for _, data in sorted(by_number.items())]

@@ -86,7 +86,7 @@ def topics(audio_retention_ms: int, chunk_limit: int = DEFAULT_CHUNK_LIMIT) -> t
             audio_retention_ms,
             max_bytes=limit,
         ),
-        Topic(RESULTS, "Scored Failed", "analyser", "results", audio_retention_ms, max_bytes=limit),
+        Topic(RESULTS, "Scored Failed Begun", "analyser", "results", audio_retention_ms, max_bytes=limit),
         Topic(
             JOB_COMMANDS,
             "Part Accepted Removed Overdue",
@@ -97,7 +97,7 @@ def topics(audio_retention_ms: int, chunk_limit: int = DEFAULT_CHUNK_LIMIT) -> t
         ),
         Topic(
             JOB_RESULTS,
-            "Started Portion Finished Billed",
+            "Started Stopped Portion Finished Billed",
             "runner, ledger",
             "job-results",
             audio_retention_ms,

@@ -19,6 +19,10 @@ import msgspec
 
 H = TypeVar("H")
 
+#: What was begun so many times without getting further, each time by a process that died of it or with it, is failed.
+DEATHS: Final = 3
+DEADLY: Final = "the analysis of this audio ended the process three times; it is not tried again"
+
 
 class Head(Protocol):
     """What the heads of sessions and jobs have in common."""

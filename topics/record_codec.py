@@ -18,9 +18,11 @@ from topics.jobs.records import (
     Portion,
     Removed,
     Started,
+    Stopped,
 )
 from topics.records import Parked, Record
 from topics.sessions.records import (
+    Begun,
     Chunk,
     Deleted,
     Expired,
@@ -38,9 +40,9 @@ VERSION: Final = b"\x01"
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _commands: Final = msgspec.msgpack.Decoder(Opened | Chunk | Sealed | Deleted | Expired)
-_results: Final = msgspec.msgpack.Decoder(Scored | Failed)
+_results: Final = msgspec.msgpack.Decoder(Scored | Failed | Begun)
 _job_commands: Final = msgspec.msgpack.Decoder(Part | Accepted | Removed | Overdue)
-_job_results: Final = msgspec.msgpack.Decoder(Started | Portion | Finished | Billed)
+_job_results: Final = msgspec.msgpack.Decoder(Started | Stopped | Portion | Finished | Billed)
 _parked: Final = msgspec.msgpack.Decoder(Parked)
 
 

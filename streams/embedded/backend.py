@@ -41,6 +41,10 @@ class EmbeddedBackend:
     def drop(self, reason: str) -> None:
         """Do nothing: what is queued here cannot become another node's."""
 
+    def refuses(self) -> str | None:
+        """Return why nothing is taken now: the disk is full."""
+        return self._log.disk_full
+
     def now_ms(self) -> int:
         """Return the clock that stamps records, in milliseconds."""
         return int(self._clock() * 1000)

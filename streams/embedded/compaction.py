@@ -52,7 +52,7 @@ class Compaction:
         """Return how many records were removed.
 
         Raises:
-            NoSpace: the disk is full.
+            DiskFull: the disk is full.
             LogError: the database cannot be read or written.
         """
         removed = 0

@@ -329,6 +329,11 @@ class EmbeddedLog:
         return self._writer.failure
 
     @property
+    def disk_full(self) -> str | None:
+        """What is said while the disk is full, None while records are taken."""
+        return self._writer.disk_full
+
+    @property
     def queued_bytes(self) -> int:
         """Bytes accepted and not yet durable."""
         return self._writer.queued_bytes

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import Final
 
+from streams.disk import DiskFull
 from streams.embedded.errors import LogError
 from streams.embedded.log import EmbeddedLog
 from streams.log import Floor
@@ -59,6 +60,8 @@ class Maintenance:
                 await self.round()
                 if rounds % RECLAIM_ROUNDS == 0:
                     await self.reclaim()
+            except DiskFull:
+                pass  # It is told of where records are refused.
             except (LogError, Unavailable) as error:
                 log.warning("maintenance of the log waits: %s", error)
 

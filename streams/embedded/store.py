@@ -20,15 +20,12 @@ from rocksdict import (
     WriteOptions,
 )
 
+from streams.disk import DiskDatabase, DiskFull, is_full
 from streams.embedded import layout
 from streams.embedded.errors import LogError
-from topics.errors import Unavailable
 
 MIB: Final = 1024 * 1024
-
-
-class NoSpace(Unavailable):
-    """The disk is full, or the quota is used up."""
+DISK_FULL: Final = "the disk under the log is full"
 
 
 class Stalled(Exception):
@@ -65,7 +62,7 @@ def options(recovery: DBRecoveryMode) -> Options:
 class Store:
     """An open database. Every method may be called from any thread."""
 
-    def __init__(self, db: Rdict) -> None:
+    def __init__(self, db: DiskDatabase) -> None:
         self._db = db
         # A write holds the interpreter lock, so it must neither wait for the disk (that is `sync`) nor for RocksDB.
         self._no_wait = WriteOptions()
@@ -81,12 +78,12 @@ class Store:
         """
         tolerant, prefix = DBRecoveryMode.tolerate_corrupted_tail_records(), DBRecoveryMode.point_in_time()
         try:
-            db = Rdict(str(path), options(prefix if salvage else tolerant))
+            db = DiskDatabase(path, lambda: options(prefix if salvage else tolerant))
         except Exception as error:
             if "Corruption" not in str(error) or salvage or not _only_last_group_torn(path):
                 raise _unreadable(path, error) from error
             try:
-                db = Rdict(str(path), options(prefix))
+                db = DiskDatabase(path, lambda: options(prefix))
             except Exception as again:
                 raise _unreadable(path, again) from again
         store = cls(db)
@@ -114,12 +111,12 @@ class Store:
         """Apply a batch, whole or not at all; it survives the process, and the machine after the next `sync`.
 
         Raises:
-            NoSpace: the disk is full.
+            DiskFull: the disk is full.
             Stalled: RocksDB is behind; nothing was written.
             LogError: any other failure.
         """
         try:
-            self._db.write(batch, self._no_wait)
+            self._db.write(lambda db: db.write(batch, self._no_wait))
         except Exception as error:
             raise _log_error(error) from error
 
@@ -127,7 +124,7 @@ class Store:
         """Apply a batch as `write` does, and wait while RocksDB is behind; not for the event loop.
 
         Raises:
-            NoSpace: the disk is full.
+            DiskFull: the disk is full.
             LogError: any other failure.
         """
         while True:
@@ -140,11 +137,11 @@ class Store:
         """Wait until all that was written is on the disk (fdatasync of the write-ahead log); other threads run on.
 
         Raises:
-            NoSpace: the disk is full.
+            DiskFull: the disk is full.
             LogError: any other failure.
         """
         try:
-            self._db.flush_wal(True)
+            self._db.write(lambda db: db.flush_wal(True))
         except Exception as error:
             raise _log_error(error) from error
 
@@ -155,7 +152,7 @@ class Store:
             LogError: the database is damaged or closed.
         """
         try:
-            value: bytes | None = self._db.get(key)
+            value: bytes | None = self._db.rocks.get(key)
         except Exception as error:
             raise _log_error(error) from error
         return value
@@ -169,7 +166,7 @@ class Store:
         reading = ReadOptions()
         reading.set_iterate_upper_bound(stop)
         try:
-            cursor = self._db.iter(reading)
+            cursor = self._db.rocks.iter(reading)
             cursor.seek(start)
             while cursor.valid():
                 yield cursor.key(), cursor.value()
@@ -185,7 +182,7 @@ class Store:
             LogError: the database is damaged or closed.
         """
         try:
-            cursor = self._db.iter()
+            cursor = self._db.rocks.iter()
             cursor.seek_for_prev(stop)
             cursor.status()
             if cursor.valid() and cursor.key() >= start:
@@ -197,7 +194,23 @@ class Store:
     def reclaim(self, start: bytes, stop: bytes) -> None:
         """Give the disk space of deleted keys in [start, stop) back; takes long, other threads run on."""
         try:
-            self._db.compact_range(start, stop)
+            self._db.write(lambda db: db.compact_range(start, stop))
+        except Exception as error:
+            raise _log_error(error) from error
+
+    @property
+    def full(self) -> str | None:
+        """What the database said when it met a full disk, None while it takes writes."""
+        return self._db.full
+
+    def revive(self) -> bool:
+        """Open the database again after a full disk, once there is room; return whether it takes writes.
+
+        Raises:
+            LogError: it cannot be opened for another reason.
+        """
+        try:
+            return self._db.revive()
         except Exception as error:
             raise _log_error(error) from error
 
@@ -212,8 +225,8 @@ class Store:
 def _log_error(error: Exception) -> Exception:
     """Return what an error of the database means to the log: no space, a stall, damage, or a failure."""
     text = str(error)
-    if "No space left on device" in text or "Disk quota exceeded" in text:
-        return NoSpace("the disk under the log is full", retry_after=5)
+    if isinstance(error, DiskFull):
+        return DiskFull(DISK_FULL)
     if text.startswith(("Operation timed out", "Result incomplete")):
         return Stalled(text)
     if "Corruption" in text:
@@ -222,7 +235,7 @@ def _log_error(error: Exception) -> Exception:
 
 
 def _unreadable(path: Path, error: Exception) -> LogError:
-    if isinstance(_log_error(error), NoSpace):
+    if is_full(error):
         return LogError(f"the log in {path} cannot be opened, its disk is full: make room and start again")
     return LogError(
         f"the log in {path} cannot be opened ({error}): restore the directory from a backup, open it with "

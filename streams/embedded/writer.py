@@ -4,8 +4,9 @@ The write is made in the event loop, because the binding holds the interpreter l
 the sync, which releases the lock, runs in a thread. So a lone append costs one fdatasync and two thread switches, and a
 busy loop writes larger groups.
 
-A full disk fails the group that meets it, and all bounded appends and commits that wait. RocksDB resumes by itself when
-there is room for its write buffers again (some 100 MB); the next group first removes what failed ones may have left.
+A full disk fails the group that meets it, and all bounded appends and commits that wait. Once there is room the
+database is opened again (`DiskDatabase`), and the next group first removes what failed ones may have left: a group that
+failed at the sync may be in the write-ahead log as a whole, and come back if the process dies before.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+from streams.disk import DiskFull
 from streams.embedded import layout
 from streams.embedded.errors import LogError
 from streams.embedded.groups import GROUP_BYTES, Append, Commit, Group, Item, Queue, fail_items, record_cost
 from streams.embedded.partition import RECORD_COST, Partition
-from streams.embedded.store import NoSpace, Stalled, Store
+from streams.embedded.store import DISK_FULL, Stalled, Store
 from streams.log import Ack
 from topics.errors import Unavailable
 
@@ -35,7 +37,9 @@ PATIENCE: Final = 0.02
 #: busy log writes few large groups.
 PACE: Final = 0.0005
 SLOWEST_PACE: Final = 0.005
-SPACE_RETRY: Final = 1.0
+SPACE_RETRY: Final = 0.5
+#: What is said of items whose sync failed.
+UNCERTAIN: Final = f"{DISK_FULL}; it may still take the record"
 
 
 class Stats:
@@ -88,12 +92,17 @@ class GroupWriter:
         self._paced_until = 0.0
         self._delayed: asyncio.TimerHandle | None = None
         #: Why nothing is taken for now.
-        self._disk_full: NoSpace | None = None
+        self._disk_full: DiskFull | None = None
         #: Where failed groups may have left something in the database.
         self._spoiled: set[Partition] = set()
         self._spoiled_commits: set[tuple[str, Partition]] = set()
         marker = store.get(layout.MARKER_KEY)
         self._number = layout.unpack_marker(marker) if marker else 0
+
+    @property
+    def disk_full(self) -> str | None:
+        """What was said when the disk was found full, None while it takes groups."""
+        return None if self._disk_full is None else str(self._disk_full)
 
     @property
     def queued_bytes(self) -> int:
@@ -185,6 +194,10 @@ class GroupWriter:
             self._delayed = None
         if self.failure is not None:
             return
+        if self._store.full is not None:
+            self._scheduled = True
+            self._syncer.submit(self._revive, asyncio.get_running_loop())
+            return
         group = Group(self._number + 1, int(self._clock() * 1000))
         try:
             self._undo(group)
@@ -211,12 +224,34 @@ class GroupWriter:
         self._scheduled = self._awaited = True
         asyncio.get_running_loop().call_later(seconds, self._write_group)
 
+    def _revive(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Open the database again, if there is room; in the sync thread."""
+        try:
+            revived, error = self._store.revive(), None
+        except Exception as caught:
+            revived, error = False, caught
+        loop.call_soon_threadsafe(self._on_revived, revived, error)
+
+    def _on_revived(self, revived: bool, error: Exception | None) -> None:
+        if error is not None:
+            self._on_failed(Group(self._number + 1, 0), error)
+        elif revived:
+            self._write_group()
+        else:
+            self._refuse()
+
+    def _refuse(self) -> None:
+        """Take nothing but what must be written until there is room, and look again soon."""
+        self._disk_full = DiskFull(DISK_FULL)
+        self._queue.fail_not_lasting(self._disk_full)
+        self._write_later(SPACE_RETRY)
+
     def _sync_group(self, group: Group, loop: asyncio.AbstractEventLoop) -> None:
         started, error = time.perf_counter(), None
         try:
             self._store.sync()
         except Exception as caught:
-            error = caught
+            error = DiskFull(UNCERTAIN) if isinstance(caught, DiskFull) else caught
         loop.call_soon_threadsafe(self._on_synced, group, error, time.perf_counter() - started)
 
     def _on_synced(self, group: Group, error: Exception | None, seconds: float) -> None:
@@ -224,8 +259,6 @@ class GroupWriter:
         if error is not None:
             self._on_failed(group, error)
             return
-        if self._disk_full is not None:
-            log.warning("the log has room again: %d bytes were waiting", self.queued_bytes)
         self._disk_full = None
         self._spoiled.clear()
         self._spoiled_commits.clear()
@@ -244,19 +277,16 @@ class GroupWriter:
         for item in group.items:
             if type(item) is Commit:
                 self._spoiled_commits.update((item.group, partition) for partition in item.offsets)
-        if not isinstance(error, NoSpace):
+        if not isinstance(error, DiskFull):
             self.failure = error
             log.critical("the log cannot go on: %s", error)
             fail_items(group.items, error)
             self._queue.drop(error)
             return
-        if self._disk_full is None:
-            log.error("%s: %s", error, error.__cause__)
-        self._disk_full = error
         self.stats.refused += 1
-        self._queue.put_back(group.items)
-        self._queue.fail_not_lasting(error)
-        self._write_later(SPACE_RETRY)
+        fail_items((item for item in group.items if not item.lasting), error)
+        self._queue.put_back(item for item in group.items if item.lasting)
+        self._refuse()
 
     def _undo(self, group: Group) -> None:
         """Remove what failed groups may have left: a write can fail at the sync, when the database has taken it."""
@@ -291,6 +321,6 @@ class GroupWriter:
         await asyncio.to_thread(self._syncer.shutdown)
 
 
-def _copy_of(error: NoSpace) -> NoSpace:
+def _copy_of(error: DiskFull) -> DiskFull:
     # An exception raised twice collects the frames of both.
-    return NoSpace(str(error), error.retry_after)
+    return DiskFull(str(error), error.retry_after)

@@ -10,7 +10,7 @@ import msgspec
 
 from streams.folding.draft import Draft
 from streams.folding.record import LogRecord
-from streams.folding.store import H
+from streams.folding.store import H, HeadStore
 from topics import keys, rows
 from topics.folding import Effect
 
@@ -69,9 +69,13 @@ class Agent(ABC, Generic[H]):
         for number in numbers:
             key = draft.store.row_key(id, keys.AUDIO, number)
             if (row := rows.audio(draft.get(key))) is not None:
-                self.release(draft, row.offset)
+                draft.release(row.offset)
             draft.delete(key)
 
-    def release(self, draft: Draft[H], offset: int) -> None:
-        """Hold the audio at an offset no longer."""
-        draft.store.references.discard(offset)
+    def release(self, store: HeadStore[H], offset: int) -> None:
+        """Hold the audio at an offset no longer; what came of it is in the table."""
+        store.references.discard(offset)
+
+    def forget(self) -> None:
+        """Forget the batch: it could not be written, and is folded again."""
+        self.changes = Changes()

@@ -33,6 +33,9 @@ def fold_batch(store: HeadStore[H], records: Sequence[LogRecord], agent: Agent[H
 
     Returns:
         How many were folded.
+
+    Raises:
+        DiskFull: the table's disk is full; nothing was folded.
     """
     draft = Draft(store)
     folded = 0
@@ -40,8 +43,7 @@ def fold_batch(store: HeadStore[H], records: Sequence[LogRecord], agent: Agent[H
         if _fold(draft, record, agent) is not None:
             break
         folded += 1
-    draft.apply()
-    agent.written()
+    write_draft(draft, agent)
     return folded
 
 
@@ -55,14 +57,27 @@ async def fold_patiently(store: HeadStore[H], record: LogRecord, agent: Agent[H]
         draft = Draft(store)
         error = _fold(draft, record, agent)
         if error is None:
-            draft.apply()
-            agent.written()
+            write_draft(draft, agent)
             return
         if isinstance(error, RecordError) or attempt == ATTEMPTS:
             break
         log.warning("record.failed", offset=record.offset, attempt=attempt, error=repr(error))
         await asyncio.sleep(PAUSE_SECONDS * 2**attempt)
     await park(store.partition.number, record, f"{type(error).__name__}: {error}")
+
+
+def write_draft(draft: Draft[H], agent: Agent[H]) -> None:
+    """Write a draft, then do what may only be done once it is written."""
+    try:
+        draft.apply()
+    except BaseException:
+        agent.forget()
+        # What it wrote again of commands that were folded before was not written.
+        draft.store.redelivered.clear()
+        raise
+    for offset in draft.released:
+        agent.release(draft.store, offset)
+    agent.written()
 
 
 def _fold(draft: Draft[H], record: LogRecord, agent: Agent[H]) -> Exception | None:

@@ -26,6 +26,8 @@ class Draft(Generic[H]):
         self._again: set[str] = set()
         #: Ids that are erased, but for some of their rows.
         self._leftovers: set[str] = set()
+        #: Offsets of audio that is needed no more, once this is written.
+        self.released: list[int] = []
         self.begin()
 
     def begin(self) -> None:
@@ -33,12 +35,14 @@ class Draft(Generic[H]):
         self._record_changes: dict[bytes, bytes | None] = {}
         self._record_heads: dict[str, H | None] = {}
         self._record_projects: dict[str, str] = {}
+        self._record_released: list[int] = []
 
     def keep(self) -> None:
         """End a record: its writes belong to the batch."""
         self._changes.update(self._record_changes)
         self._heads.update(self._record_heads)
         self._projects.update(self._record_projects)
+        self.released += self._record_released
         self.begin()
 
     def head(self, id: str) -> H | None:
@@ -80,6 +84,10 @@ class Draft(Generic[H]):
         """Delete a row; logged even when the row is not there, since an earlier deletion may not have been."""
         self._record_changes[key] = None
 
+    def release(self, offset: int) -> None:
+        """Hold the audio at an offset no longer, once this is written."""
+        self._record_released.append(offset)
+
     def erase(self, id: str, rest: H | None = None) -> bool:
         """Delete every row of an id, those of this batch included, but for what stays with the head `rest`.
 
@@ -100,7 +108,11 @@ class Draft(Generic[H]):
         return False
 
     def apply(self) -> None:
-        """Write everything at once."""
+        """Write everything at once.
+
+        Raises:
+            DiskFull: the table's disk is full; nothing was written.
+        """
         settled: list[bytes] = []
         for id, head in self._heads.items():
             if head is not None:

@@ -102,6 +102,11 @@ class Intake(Agent[H], Generic[H, C]):
     def _watch(self, draft: Draft[H], id: str, head: H) -> None:
         draft.put(draft.store.due_key(head.due(self.lifetime_ms), id), b"")
 
+    def forget(self) -> None:
+        """Forget the batch, and the verdicts that it gave."""
+        self._answers.clear()
+        super().forget()
+
     def written(self) -> None:
         """Resolve the verdicts of the batch and announce what it changed."""
         answers, self._answers = self._answers, []

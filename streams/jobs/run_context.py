@@ -23,6 +23,8 @@ APPENDS: Final = 5
 
 #: Append a result of a job to the result topic; returns once it is durable.
 Emit = Callable[[str, JobResult], Awaitable[None]]
+#: Append a result without waiting, also while this process stops, or has lost the job's partition.
+Note = Callable[[str, JobResult], None]
 #: The store that holds a job now; raises Unavailable when its partition is elsewhere.
 StoreOf = Callable[[str], JobStore]
 

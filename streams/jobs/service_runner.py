@@ -20,13 +20,15 @@ import msgspec
 import structlog
 
 from streams.folding import retry
-from streams.jobs.run_context import Emit, JobRun, PartReader, StoreOf
+from streams.folding.suspects import Suspects
+from streams.jobs.run_context import Emit, JobRun, Note, PartReader, StoreOf
 from streams.jobs.spool import Spool
 from streams.services.service import JobService, RunSummary, ServiceRun
 from streams.turns import Turns
 from topics.errors import EarshotError, ServiceFault, Unavailable
+from topics.folding import DEADLY, DEATHS
 from topics.jobs.options import Service
-from topics.jobs.records import Finished, Started
+from topics.jobs.records import Finished, Started, Stopped
 
 log = structlog.get_logger(__name__)
 
@@ -74,6 +76,8 @@ class Runner:
         store_of: StoreOf,
         source: PartReader,
         emit: Emit,
+        note: Note,
+        suspects: Suspects,
         spool: Path,
     ) -> None:
         """Begin with nothing to do; `spool` is a directory of this process alone, for the audio of what runs."""
@@ -83,7 +87,11 @@ class Runner:
         self.store_of = store_of
         self.source = source
         self.emit = emit
+        self.note = note
+        self.suspects = suspects
         self.spool = Spool(spool)
+        #: Services that ran when the process died that had them.
+        self._suspected: set[tuple[str, Service]] = set()
         self._pending: dict[str, dict[Service, PendingService]] = {}
         #: What waits for a place.
         self._waiting: dict[Service, Turns[PendingService]] = {service: Turns() for service in Service}
@@ -109,6 +117,11 @@ class Runner:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=STOP_SECONDS)
 
+    def suspect(self, job: str) -> None:
+        """A job was unfinished when its partition came: a process may have died of those of its services that ran."""
+        if (head := self.store_of(job).head(job)) is not None:
+            self._suspected.update((job, entry.service) for entry in head.entries if entry.begun and not entry.ended)
+
     def enqueue(self, job: str) -> None:
         """Services of a job may have become ready."""
         try:
@@ -130,6 +143,7 @@ class Runner:
 
     def forget(self, job: str) -> None:
         """The job is gone: cancel its runs."""
+        self._suspected = {(of, service) for of, service in self._suspected if of != job}
         for pending in self._pending.pop(job, {}).values():
             if pending.timer is not None:
                 pending.timer.cancel()
@@ -217,7 +231,7 @@ class Runner:
             if accepted is not None:
                 run = JobRun(pending.job, pending.service, accepted, self.store_of, self.source, self.emit, self.spool)
                 try:
-                    await self._run_service(run)
+                    await self._run_counted(run)
                 finally:
                     run.close()
             pending.since = None
@@ -230,14 +244,31 @@ class Runner:
                 failures=pending.failures + 1,
             )
 
-    async def _run_service(self, run: JobRun) -> None:
+    async def _run_counted(self, run: JobRun) -> None:
+        """Run a service; the log counts the runs of which no end was seen, and too many of them fail it."""
+        if (run.job, run.service) not in self._suspected:
+            await self._run_service(run, 1)
+            return
+        async with self.suspects.job_turn():
+            head = self.store_of(run.job).head(run.job)
+            entry = None if head is None else head.entry(run.service)
+            await self._run_service(run, 1 if entry is None else entry.begun + 1)
+
+    async def _run_service(self, run: JobRun, times: int) -> None:
         try:
-            await run.append(Started(run.service, run.run))
-            summary = await self.services[run.service].perform(run)
+            await run.append(Started(run.service, run.run, min(times, DEATHS)))
+            if times > DEATHS:
+                raise ServiceFault(DEADLY)
+            try:
+                summary = await self.services[run.service].perform(run)
+            finally:
+                self._suspected.discard((run.job, run.service))
             await run.append(
                 Finished(run.service, run.run, run.count, None, summary.audio_ms, summary.model, summary.warnings)
             )
-        except Unavailable:
+        except (Unavailable, asyncio.CancelledError):
+            # The process lives, or is told to end.
+            self.note(run.job, Stopped(run.service, run.run, min(times, DEATHS) - 1))
             raise
         except Exception as error:
             if isinstance(error, EarshotError):

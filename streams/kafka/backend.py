@@ -70,6 +70,10 @@ class KafkaBackend:
         """Forget what is not durable; whoever waits for it gets Unavailable."""
         self.writer.drop(reason)
 
+    def refuses(self) -> str | None:
+        """Return None: what Kafka does not take now waits or fails by itself."""
+        return None
+
     def now_ms(self) -> int:
         """Return this machine's clock in milliseconds; the brokers stamp the records with theirs."""
         return int(time.time() * 1000)

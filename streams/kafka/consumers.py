@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka import admin as kafka_admin
 
+from streams.disk import DiskFull
 from streams.kafka.connection import KafkaConnection
 from streams.kafka.writer import EPOCH_HEADER
 from streams.log import Apply, StoredRecord
@@ -299,6 +300,8 @@ class ChangelogTail:
         while not self._closed:
             try:
                 self._tail()
+            except DiskFull:
+                time.sleep(1.0)  # The node tells of it, and looks for room.
             except Exception as error:
                 log.warning("standby.behind", error=str(error))
                 time.sleep(1.0)

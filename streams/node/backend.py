@@ -81,6 +81,10 @@ class LogBackend(Log, Protocol):
         """Forget what is not durable: this node may own nothing any more, and whoever waits for it gets Unavailable."""
         ...
 
+    def refuses(self) -> str | None:
+        """Return why no record is taken now, None while they are, as far as is known."""
+        ...
+
     def now_ms(self) -> int:
         """Return the time by which records are stamped, in milliseconds."""
         ...

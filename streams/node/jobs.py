@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from streams.folding.agent import Changes
 from streams.folding.followers import Followers
+from streams.folding.suspects import Suspects
 from streams.jobs.biller import Biller
 from streams.jobs.intake import JobIntake
 from streams.jobs.results import JobResults
@@ -38,14 +40,17 @@ class JobWorkload(Workload[JobStore]):
         owners: Owners,
         sender: RecordSender,
         followers: Followers,
+        suspects: Suspects,
         reader: RecordReader,
         services: Mapping[Service, JobService],
         ledger: Ledger | None,
     ) -> None:
-        super().__init__(owners, sender, followers)
+        super().__init__(owners, sender, followers, suspects)
         self._keep_ms = options.job_keep_ms
         spool = options.directory / "spool"
-        self.runner = Runner(services, self.serving, PartSource(reader), self._emit, spool)
+        self.runner = Runner(
+            services, self.serving, PartSource(reader), self._emit, partial(sender.note, JOB_RESULTS), suspects, spool
+        )
         self.biller = Biller(self.serving, ledger, self._emit)
         self.agents = {
             JOB_COMMANDS: JobIntake(sender.verdicts, self._keep_ms, self.announce),
@@ -70,6 +75,11 @@ class JobWorkload(Workload[JobStore]):
             early.work[id] = None
         if head.unbilled:
             early.unbilled[id] = None
+
+    def suspect(self, ids: Iterable[str]) -> None:
+        """Suspect the services of jobs that ran when their partition came."""
+        for job in ids:
+            self.runner.suspect(job)
 
     def take_work(self, changes: Changes) -> None:
         """Queue jobs for the biller and the runner."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import structlog
 
+from streams.disk import DiskFull
 from streams.folding import retry
 from streams.folding.agent import Agent
 from streams.folding.batch import Park, fold_batch, fold_patiently
@@ -22,6 +24,8 @@ log = structlog.get_logger(__name__)
 #: A topic whose records cannot be read stops its partition: so many of them, and this share of all.
 PARKED_AT_LEAST: Final = 20
 PARKED_SHARE: Final = 0.05
+#: Seconds until a table whose disk was full is tried again.
+DISK_SECONDS: Final = 0.25
 
 
 class PartitionStopped(ServiceError):
@@ -61,10 +65,11 @@ class Lane:
         if not self.level:
             return True
         if records[0].offset == self.position:
-            folded = fold_batch(self._store, records, self._agent)
-            self._advance(records[:folded])
-            if folded == len(records):
-                return True
+            with suppress(DiskFull):
+                folded = fold_batch(self._store, records, self._agent)
+                self._advance(records[:folded])
+                if folded == len(records):
+                    return True
         self.level = False
         return False
 
@@ -95,6 +100,10 @@ class Lane:
                         return
                 # What is not there any more was removed by the retention.
                 self.position = max(self.position, end)
+            except DiskFull:
+                await asyncio.sleep(DISK_SECONDS)  # The node tells of it, and looks for room.
+                if self.closed:
+                    return
             except Unavailable as error:
                 failures += 1
                 log.warning("log.away", topic=self.tp.topic, partition=self.tp.partition, error=str(error))

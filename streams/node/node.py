@@ -10,11 +10,14 @@ from typing import Any, Final
 
 import structlog
 
+from streams.disk import DiskFull
 from streams.folding import retry
 from streams.folding.followers import Followers
+from streams.folding.suspects import Suspects
 from streams.log import StoredRecord
 from streams.models.loaded_models import LoadedModels
 from streams.node.backend import LogBackend, Membership
+from streams.node.disk_watch import DiskWatch
 from streams.node.jobs import JobWorkload
 from streams.node.lane import Lane, PartitionStopped
 from streams.node.options import NodeOptions
@@ -77,7 +80,7 @@ class Node:
         self.owners = Owners(options.partitions, self.may_append)
         self.sender = RecordSender(backend.writer, self.owners, options.part_bytes, options.share_bytes)
         self.followers = Followers()
-        shared = (options, self.owners, self.sender, self.followers)
+        shared = (options, self.owners, self.sender, self.followers, Suspects())
         self.session_workload = SessionWorkload(*shared, models, backend.chunk_reader)
         self.job_workload = JobWorkload(*shared, backend.part_reader, services, ledger)
         agents = {topic: agent for workload in self.workloads for topic, agent in workload.agents.items()}
@@ -85,6 +88,7 @@ class Node:
             Databases(options.directory), backend, agents, membership is not None, self.owners.note_change
         )
         self.standbys = Standbys(self.takeover, backend)
+        self.disks = DiskWatch(backend, self.owners, self.standbys)
         ports = (self.owners, self.sender, self.followers, models)
         self.sessions = SessionsPort(*ports, options.project_sessions)
         self.jobs = JobsPort(*ports, options.project_jobs)
@@ -108,6 +112,7 @@ class Node:
             self._spawn(self._look(), "look")
         for work, name in ((self._sweep(), "sweeper"), (self._note(), "positions"), (self._watch(), "watch")):
             self._spawn(work, name)
+        self._spawn(self.disks.run(), "disks")
 
     def withdraw(self) -> None:
         """Say that the node is about to stop, to health checks and to every reader that waits, now or later."""
@@ -166,8 +171,12 @@ class Node:
         def note(done: asyncio.Future[Any]) -> None:
             if done.cancelled() or done.exception() is not None or owner.closed or owner.suspicions:
                 return
-            owner.rows.note(positions, done.result().offset + 1)
-            owner.durable = positions
+            try:
+                owner.rows.note(positions, done.result().offset + 1)
+            except DiskFull:
+                owner.noted = None  # They are logged and noted again.
+            else:
+                owner.durable = positions
 
         appended.add_done_callback(note)
 
@@ -361,7 +370,7 @@ class Node:
             return self.failure
         if self.followers.withdrawn:
             return "the node is about to stop"
-        return self._waits()
+        return self._waits() or self.disks.full()
 
     def _waits(self) -> str | None:
         if self._membership is not None and (reason := self._membership.waiting()) is not None:

@@ -17,9 +17,9 @@ FULL: Final = 128
 class Owners:
     """Finds the owner of a session or job, here or elsewhere."""
 
-    def __init__(self, partitions: int, may_serve: Callable[[], bool] = lambda: True) -> None:
-        """Own none of `partitions` yet; `may_serve` says whether nobody else can own what is owned here."""
-        self._may_serve = may_serve
+    def __init__(self, partitions: int, may_append: Callable[[], bool] = lambda: True) -> None:
+        """Own none of `partitions` yet; `may_append` says whether nobody else can own what is owned here."""
+        self.may_append = may_append
         self.partitions = partitions
         self.here: dict[int, PartitionOwner] = {}
         #: Where the owners of other partitions answer, by number.
@@ -46,7 +46,7 @@ class Owners:
             raise NotOwned(f"partition {number} is another node's")
         if not owner.serving:
             raise Unavailable(f"partition {number} has no ready owner here: {owner.stopped or owner.waiting}")
-        if not self._may_serve():
+        if not self.may_append():
             raise Unavailable("this node has not heard of the others, and may have lost its partitions")
         return owner
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any, Final
 
+from streams.disk import DiskFull
 from streams.folding.awaited_verdicts import Verdicts
 from streams.log import Ack, LogWriter
 from streams.node.owner import PartitionOwner
@@ -12,7 +14,7 @@ from streams.node.owners import Owners
 from streams.node.queue_shares import QueueShares
 from streams.node.upload_room import UploadRoom
 from topics import record_codec
-from topics.errors import Unavailable
+from topics.errors import EarshotError, Unavailable
 from topics.folding import Verdict
 from topics.jobs.records import Accepted, JobCommand, Part, Removed
 from topics.records import Record
@@ -50,8 +52,19 @@ class RecordSender:
     def _enqueue(
         self, owner: PartitionOwner, topic: str, id: str, value: bytes, *, bounded: bool
     ) -> asyncio.Future[Ack]:
+        if bounded and owner.rows.disk_full is not None:
+            raise DiskFull("the disk under the tables is full")
         owner.touch(id)
         return self.writer.append(topic, owner.number, id.encode(), value, bounded=bounded)
+
+    def note(self, topic: str, id: str, record: Record) -> None:
+        """Enqueue a record that nobody waits for, also for a partition that was just lost; it may not get there."""
+        if not self._owners.may_append():
+            return
+        with suppress(EarshotError):
+            value = record_codec.encode(record)
+            appended = self.writer.append(topic, self._owners.number(id), id.encode(), value, bounded=False)
+            appended.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def upload(self, topic: str, id: str, part: Part, project: str) -> None:
         """Append a part of a project's recording; returns once it is durable.

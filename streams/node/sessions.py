@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from typing import Final
 
 from streams.folding.agent import Changes
 from streams.folding.followers import Followers
+from streams.folding.suspects import Suspects
 from streams.log import StretchReader
 from streams.models.loaded_models import LoadedModels
 from streams.node.options import NodeOptions
@@ -39,10 +41,11 @@ class SessionWorkload(Workload[SessionStore]):
         owners: Owners,
         sender: RecordSender,
         followers: Followers,
+        suspects: Suspects,
         models: LoadedModels,
         reader: StretchReader,
     ) -> None:
-        super().__init__(owners, sender, followers)
+        super().__init__(owners, sender, followers, suspects)
         self._idle_ms = int(options.idle_seconds * 1000)
         self.cache = AudioCache(AUDIO_CACHE_BYTES)
         self.results = SessionResults(self.announce, models.tags)
@@ -55,6 +58,8 @@ class SessionWorkload(Workload[SessionStore]):
             AudioSource(self.cache, reader, self._needed),
             self.serving,
             self._emit,
+            partial(sender.note, RESULTS),
+            suspects,
             options.workers,
             options.directory,
         )
@@ -83,6 +88,10 @@ class SessionWorkload(Workload[SessionStore]):
                 store.references.add(row.offset)
         if head.analysable:
             early.work[id] = None
+
+    def suspect(self, ids: Iterable[str]) -> None:
+        """Suspect sessions that were unfinished when their partition came."""
+        self.suspects.add(ids)
 
     def take_work(self, changes: Changes) -> None:
         """Queue sessions for the analyser."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 
 import structlog
 
@@ -24,6 +24,9 @@ class Standbys:
         self._takeover = takeover
         self._backend = backend
         self._rows: dict[int, PartitionRows] = {}
+
+    def __iter__(self) -> Iterator[PartitionRows]:
+        return iter(list(self._rows.values()))
 
     def take(self, number: int) -> PartitionRows:
         """Return the table of a partition that this node owns now: the stand-by, or the one in its directory."""

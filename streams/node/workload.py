@@ -9,10 +9,13 @@ from typing import Any, Final, Generic, TypeVar
 
 import structlog
 
+from streams.disk import DiskFull
 from streams.folding.agent import Agent, Changes
 from streams.folding.followers import Followers
 from streams.folding.store import HeadStore
+from streams.folding.suspects import Suspects
 from streams.folding.sweeper import sweep
+from streams.node.lane import DISK_SECONDS
 from streams.node.owner import PartitionOwner
 from streams.node.owners import Owners
 from streams.node.sender import RecordSender
@@ -38,10 +41,11 @@ class Workload(ABC, Generic[S]):
     #: What folds each topic.
     agents: dict[str, Agent[Any]]
 
-    def __init__(self, owners: Owners, sender: RecordSender, followers: Followers) -> None:
+    def __init__(self, owners: Owners, sender: RecordSender, followers: Followers, suspects: Suspects) -> None:
         self.owners = owners
         self.sender = sender
         self.followers = followers
+        self.suspects = suspects
         self._tidying: dict[str, None] = {}
         self._tidier: asyncio.Task[None] | None = None
 
@@ -97,6 +101,7 @@ class Workload(ABC, Generic[S]):
     def begin(self, owner: PartitionOwner) -> int:
         """A partition serves: begin what is to be done; return how many sessions or jobs have work."""
         early = owner.early.pop(self.commands, Changes())
+        self.suspect(early.work)
         self._take(early)
         return len(early.work)
 
@@ -129,9 +134,16 @@ class Workload(ABC, Generic[S]):
         while self._tidying:
             id = next(iter(self._tidying))
             owner = self.owners.here.get(self.owners.number(id))
-            if owner is None or not owner.serving or self.store(owner).tidy(id):
-                del self._tidying[id]
+            try:
+                if owner is None or not owner.serving or self.store(owner).tidy(id):
+                    del self._tidying[id]
+            except DiskFull:
+                await asyncio.sleep(DISK_SECONDS)
             await asyncio.sleep(0)
+
+    @abstractmethod
+    def suspect(self, ids: Iterable[str]) -> None:
+        """Take that a process may have died of the work on these ids."""
 
     @abstractmethod
     def take_work(self, changes: Changes) -> None:

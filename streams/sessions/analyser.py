@@ -20,6 +20,7 @@ import msgspec
 import structlog
 
 from streams.folding import retry
+from streams.folding.suspects import Suspects
 from streams.models.loaded_models import LoadedModels
 from streams.models.protocol import SoundEngine
 from streams.sessions.audio import AudioSource
@@ -29,9 +30,10 @@ from streams.sessions.threads import LoopThreads
 from streams.turns import Turns
 from topics import media
 from topics.errors import AudioError, EarshotError, EngineError, NotOwned, Unavailable
+from topics.folding import DEADLY, DEATHS
 from topics.geometry import Geometry
 from topics.rows import AudioRow
-from topics.sessions.records import Failed, Opened, Scored, SessionResult
+from topics.sessions.records import Begun, Failed, Opened, Scored, SessionResult
 from topics.sessions.rows import BLOCK_WINDOWS
 from topics.sessions.rules import SessionHead, SessionState
 
@@ -47,6 +49,8 @@ ATTEMPTS: Final = 3
 
 #: Append a result of a session to the result topic; returns once it is durable.
 Emit = Callable[[str, SessionResult], Awaitable[None]]
+#: Append a result without waiting, also while this process stops, or has lost the session's partition.
+Note = Callable[[str, SessionResult], None]
 #: The store that holds a session now; raises NotOwned when its partition is elsewhere, Unavailable while it is unready.
 StoreOf = Callable[[str], SessionStore]
 
@@ -71,12 +75,22 @@ class Analyser:
     """Runs the analysis of all sessions of a node."""
 
     def __init__(
-        self, models: LoadedModels, audio: AudioSource, store_of: StoreOf, emit: Emit, workers: int, spool: Path
+        self,
+        models: LoadedModels,
+        audio: AudioSource,
+        store_of: StoreOf,
+        emit: Emit,
+        note: Note,
+        suspects: Suspects,
+        workers: int,
+        spool: Path,
     ) -> None:
         self.models = models
         self.audio = audio
         self.store_of = store_of
         self.emit = emit
+        self.note = note
+        self.suspects = suspects
         self.spool = spool
         self._threads = LoopThreads(workers, "inference")
         # More than threads: most of a step's time is spent waiting for the log.
@@ -115,6 +129,7 @@ class Analyser:
     def forget(self, session: str) -> None:
         """The session is gone: its pending inference is cancelled at the next step."""
         self._waiting.pop(session, None)
+        self.suspects.clear(session)
         active = self._active.pop(session, None)
         if active is not None:
             _close(active)
@@ -170,11 +185,13 @@ class Analyser:
         active = self._activate(session)
         pause: float | None
         try:
-            pause = 0.0 if await self._step(active) else None
+            step = self._suspect_step if session in self.suspects else self._step
+            pause = 0.0 if await step(active) else None
             active.retries = active.failures = 0
         except NotOwned:
             # Its new owner finds the work in the rows, and so does this node when the partition comes back.
             self._active.pop(session, None)
+            self.suspects.clear(session)
             pause = None
         except Exception as error:
             pause = await self._failed(active, error)
@@ -198,6 +215,7 @@ class Analyser:
         except Unavailable as refused:
             return self._later(active, refused)
         active.ended = True
+        self.suspects.clear(active.id)
         return None
 
     def _later(self, active: ActiveSession, error: Exception) -> float:
@@ -216,6 +234,32 @@ class Analyser:
             if oldest not in self._running:
                 _close(self._active.pop(oldest))
         return active
+
+    async def _suspect_step(self, active: ActiveSession) -> bool:
+        """Do steps of a session until one gets further, with a record on the log in case that the process dies of it.
+
+        Raises:
+            AudioError: so many processes have died.
+        """
+        head = self.store_of(active.id).head(active.id)
+        if head is None or not head.analysable:
+            self.suspects.clear(active.id)
+            return await self._step(active)
+        if head.begun >= DEATHS:
+            raise AudioError(DEADLY)
+        async with self.suspects.session_turn(alone=head.begun > 0):
+            begun = Begun(head.windows, head.cursor.chunks, head.begun + 1)
+            await self.emit(active.id, begun)
+            more, further = True, False
+            try:
+                while more and not further:
+                    more = await self._step(active)
+                    further = _is_further(self.store_of(active.id).head(active.id), begun)
+            finally:
+                if not further:  # The process lives, or is told to end.
+                    self.note(active.id, msgspec.structs.replace(begun, times=head.begun))
+                self.suspects.clear(active.id)
+            return more
 
     async def _step(self, active: ActiveSession) -> bool:
         store = self.store_of(active.id)
@@ -337,6 +381,10 @@ class Analyser:
         if final:
             _close(active)
             active.ended = True
+
+
+def _is_further(head: SessionHead | None, begun: Begun) -> bool:
+    return head is None or head.finished or (head.windows, head.cursor.chunks) != (begun.windows, begun.chunks)
 
 
 def _within(data: bytes, head: SessionHead) -> bytes:

@@ -6,6 +6,7 @@ from streams.folding.agent import Announce
 from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.draft import Draft
 from streams.folding.intake import Intake
+from streams.folding.store import HeadStore
 from streams.sessions.audio import AudioCache
 from topics import keys, record_codec, rows
 from topics.folding import Arrival
@@ -43,7 +44,7 @@ class SessionIntake(Intake[SessionHead, SessionCommand]):
                         if (value := draft.get(key)) is not None:
                             draft.put(key, value)
 
-    def release(self, draft: Draft[SessionHead], offset: int) -> None:
+    def release(self, store: HeadStore[SessionHead], offset: int) -> None:
         """Hold the audio at an offset no longer, neither in the log nor in memory."""
-        super().release(draft, offset)
-        self.cache.drop(draft.store.partition.number, offset)
+        super().release(store, offset)
+        self.cache.drop(store.partition.number, offset)

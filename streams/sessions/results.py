@@ -10,7 +10,7 @@ from streams.folding.record import LogRecord, id_of
 from topics import keys, record_codec, rows
 from topics.errors import RecordError
 from topics.folding import Effect
-from topics.sessions.records import Failed, Scored
+from topics.sessions.records import Scored, SessionResult
 from topics.sessions.rows import BLOCK_WINDOWS, Block, block
 from topics.sessions.rules import SessionHead, fold_result
 
@@ -24,8 +24,9 @@ class SessionResults(Agent[SessionHead]):
     def __init__(self, announce: Announce, tags_of: TagsOf) -> None:
         super().__init__(announce)
         self.tags_of = tags_of
-        #: Windows that were folded by this process.
+        #: Windows that were folded by this process, and those of them in the batch.
         self.windows = 0
+        self._fresh = 0
 
     def fold(self, draft: Draft[SessionHead], record: LogRecord) -> None:
         """Fold one result; one for a session that is gone is dropped."""
@@ -40,16 +41,27 @@ class SessionResults(Agent[SessionHead]):
             if effect is Effect.KEEP_RESULT and isinstance(result, Scored):
                 _write_windows(draft, session, result, tags)
                 self.drop_audio(draft, session, range(result.dropped, result.cursor.keep))
-                self.windows += max(0, step.head.windows - head.windows)
+                self._fresh += max(0, step.head.windows - head.windows)
             else:
                 self.carry_out(draft, session, effect, head, step.head)
         # Written also when it did not change: what was folded before may not be in the changelog.
         draft.put_head(session, step.head, again=step.head == head)
         self.changes.changed[session] = None
 
-    def _count(self, result: Scored | Failed) -> tuple[int, int]:
+    def forget(self) -> None:
+        """Forget the batch, and the windows that it counted."""
+        self._fresh = 0
+        super().forget()
+
+    def written(self) -> None:
+        """Count the windows of the batch and announce what it changed."""
+        self.windows += self._fresh
+        self._fresh = 0
+        super().written()
+
+    def _count(self, result: SessionResult) -> tuple[int, int]:
         """Return (tags, windows) of a record."""
-        if isinstance(result, Failed) or not result.scores:
+        if not isinstance(result, Scored) or not result.scores:
             return 0, 0
         tags = result.tags or len(self.tags_of(result.model))
         if len(result.scores) % tags:

@@ -8,6 +8,7 @@ from typing import Final
 
 import rocksdict
 
+from streams.disk import DiskDatabase
 from topics.errors import ServiceError
 
 WRITE_BUFFER: Final = 8 * 1024 * 1024
@@ -26,13 +27,19 @@ class Databases:
         for old in directory.glob("v*/tables"):
             shutil.rmtree(old, ignore_errors=True)
 
-    def open(self, partition: int) -> rocksdict.Rdict:
+    def open(self, partition: int) -> DiskDatabase:
         """Open the database of a partition, made where there is none.
 
         Raises:
             ServiceError: it is open elsewhere, damaged, or the disk does not take it.
         """
         self._directory.mkdir(parents=True, exist_ok=True)
+        try:
+            return DiskDatabase(self._path(partition), self._options)
+        except Exception as error:  # rocksdict's errors have no common base
+            raise ServiceError(f"the table of partition {partition} cannot be opened: {error}") from error
+
+    def _options(self) -> rocksdict.Options:
         options = rocksdict.Options(raw_mode=True)
         options.create_if_missing(True)
         options.set_write_buffer_size(WRITE_BUFFER)
@@ -44,10 +51,7 @@ class Databases:
         blocks.set_block_cache(self._cache)
         blocks.set_bloom_filter(10, False)
         options.set_block_based_table_factory(blocks)
-        try:
-            return rocksdict.Rdict(str(self._path(partition)), options=options)
-        except Exception as error:  # rocksdict's errors have no common base
-            raise ServiceError(f"the table of partition {partition} cannot be opened: {error}") from error
+        return options
 
     def wipe(self, partition: int) -> None:
         """Delete the database of a partition that is not open."""

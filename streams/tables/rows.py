@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 import rocksdict
 
+from streams.disk import DiskDatabase
 from streams.log import LogWriter, StoredRecord
 from topics.catalog import CHANGELOG
 from topics.keys import EPOCH, POSITIONS
@@ -44,11 +45,11 @@ class PartitionRows:
     remembers its key in `stale`: the next owner writes that row again, so that no compaction can leave the late one.
     """
 
-    def __init__(self, number: int, database: rocksdict.Rdict, writer: LogWriter) -> None:
+    def __init__(self, number: int, database: DiskDatabase, writer: LogWriter) -> None:
         self.number = number
         self._database = database
         self._writer = writer
-        value = database.get(APPLIED)
+        value = database.rocks.get(APPLIED)
         self.applied: Applied = Applied() if value is None else _applied.decode(value)
         self.stale = set(self.applied.stale)
         #: That of this owner, once it has one.
@@ -58,7 +59,7 @@ class PartitionRows:
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key."""
-        value: bytes | None = self._database.get(key)
+        value: bytes | None = self._database.rocks.get(key)
         return value
 
     def scan(self, lower: bytes, upper: bytes, limit: int | None = None) -> Iterator[tuple[bytes, bytes]]:
@@ -85,21 +86,25 @@ class PartitionRows:
         bounds = rocksdict.ReadOptions()
         bounds.set_iterate_lower_bound(lower)
         bounds.set_iterate_upper_bound(upper)
-        return self._database.iter(bounds)
+        return self._database.rocks.iter(bounds)
 
     # --- the owner's writes -----------------------------------------------------------------------------------------
 
     def write(self, changes: Mapping[bytes, bytes | None]) -> None:
-        """Apply changes to the database at once (None deletes), then log each to the changelog."""
+        """Apply changes to the database at once (None deletes), then log each to the changelog.
+
+        Raises:
+            DiskFull: the disk is full; nothing was written or logged.
+        """
         batch = rocksdict.WriteBatch(raw_mode=True)
         for key, value in changes.items():
             _put(batch, key, value)
-        self._database.write(batch)
+        self._database.write(lambda rocks: rocks.write(batch))
         self._writer.append_rows(CHANGELOG, self.number, changes, self.epoch)
 
     def mark(self, key: bytes) -> None:
         """Write a row without content to this table alone: the changelog does not get it."""
-        self._database.put(key, b"")
+        self._database.write(lambda rocks: rocks.put(key, b""))
 
     def write_again(self, keys: Sequence[bytes]) -> None:
         """Log rows as they are here, over what somebody else has put behind them."""
@@ -119,11 +124,10 @@ class PartitionRows:
 
     def note(self, positions: Mapping[str, int], applied: int) -> None:
         """Note in the database what the changelog has taken: positions, and all its records below `applied`."""
-        self.applied = Applied(applied, max(self.epoch, self.applied.epoch), _now_ms())
+        now_applied = Applied(applied, max(self.epoch, self.applied.epoch), _now_ms())
         batch = rocksdict.WriteBatch(raw_mode=True)
         batch.put(POSITIONS, encode_positions(positions))
-        batch.put(APPLIED, _encode(self.applied))
-        self._database.write(batch)
+        self._write_applied(batch, now_applied)
 
     # --- replay -----------------------------------------------------------------------------------------------------
 
@@ -146,9 +150,21 @@ class PartitionRows:
         batch = rocksdict.WriteBatch(raw_mode=True)
         for key, value in changes.items():
             _put(batch, key, value)
-        self.applied = Applied(records[-1].offset + 1, epoch, _now_ms(), tuple(self.stale))
-        batch.put(APPLIED, _encode(self.applied))
-        self._database.write(batch)
+        self._write_applied(batch, Applied(records[-1].offset + 1, epoch, _now_ms(), tuple(self.stale)))
+
+    def _write_applied(self, batch: rocksdict.WriteBatch, applied: Applied) -> None:
+        batch.put(APPLIED, _encode(applied))
+        self._database.write(lambda rocks: rocks.write(batch))
+        self.applied = applied
+
+    @property
+    def disk_full(self) -> str | None:
+        """What the database said when it met a full disk, None while it takes writes."""
+        return self._database.full
+
+    def revive(self) -> bool:
+        """Open the database again after a full disk, once there is room; return whether it takes writes."""
+        return self._database.revive()
 
     def close(self) -> None:
         """Close the database."""

@@ -25,12 +25,13 @@ from topics.jobs.records import (
     Removed,
     Source,
     Started,
+    Stopped,
 )
 from topics.jobs.rules import Entry, EntryState, JobHead, JobState
 from topics.records import Parked, Record
 from topics.rows import AudioRow
 from topics.sessions import rows as session_rows
-from topics.sessions.records import Chunk, Cursor, Deleted, Expired, Failed, Opened, Scored, Sealed
+from topics.sessions.records import Begun, Chunk, Cursor, Deleted, Expired, Failed, Opened, Scored, Sealed
 from topics.sessions.rows import Block
 from topics.sessions.rules import SessionHead, SessionState
 
@@ -54,9 +55,9 @@ OPENED: Final = Opened(
 )
 MODEL: Final = "yamnet@0123abcd-456def"
 
-#: Ends the names of records that were written before sessions named their model, and of rows that were written before
-#: rows had a version: read for ever, written no more.
-BEFORE: Final = ("-before-models", "-before-versions")
+#: Ends the names of records that were written before sessions named their model, of rows that were written before rows
+#: had a version, and of both from before it was counted what a process died of: read for ever, written no more.
+BEFORE: Final = ("-before-models", "-before-versions", "-before-counts")
 
 ACCEPTED: Final = Accepted(
     "c-7",
@@ -100,6 +101,7 @@ RECORDS: Final[Mapping[str, Mapping[str, Record]]] = {
         ),
         "scores-short-before-models": Scored(0, "yamnet@0123abcd", b"", Cursor()),
         "fail": Failed("chunk 3: the data holds no audio"),
+        "begin": Begun(9, 4, 2),
     },
     catalog.JOB_COMMANDS: {
         "part": Part("c-6", "u-1", 1, b"\x00\x01\xfe\xff"),
@@ -109,7 +111,9 @@ RECORDS: Final[Mapping[str, Mapping[str, Record]]] = {
         "overdue": Overdue("sweep", 2_592_000_000, 1_702_592_000_000),
     },
     catalog.JOB_RESULTS: {
-        "start": Started(Service.SOUND, "r-1"),
+        "start": Started(Service.SOUND, "r-1", 2),
+        "stop": Stopped(Service.SOUND, "r-1", 1),
+        "start-before-counts": Started(Service.SOUND, "r-1"),
         "portion": Portion(Service.SOUND, "r-1", 3, b"\x80\x00\xff\x7f", 0.25),
         "portion-short": Portion(Service.CAPTION, "r-2", 0, b""),
         "finish": Finished(
@@ -175,6 +179,14 @@ JOB_HEAD: Final = JobHead(
     digest=bytes(range(16)),
 )
 
+COUNTED_JOB_HEAD: Final = msgspec.structs.replace(
+    JOB_HEAD,
+    entries=(
+        *JOB_HEAD.entries[:2],
+        Entry(Service.INSIGHTS, EntryState.RUNNING, "r-4", portions=1, done=0.5, revision=1, begun=2, furthest=3),
+    ),
+)
+
 _ROWS: Final[Mapping[str, msgspec.Struct]] = {
     "head": HEAD,
     "head-new": SessionHead("stream", None, touched=1, command=0),
@@ -190,6 +202,11 @@ ROWS: Final[Mapping[str, msgspec.Struct]] = {
     **_ROWS,
     **{f"{name}-before-versions": row for name, row in _ROWS.items()},
     "opened-before-models": OPENED,
+    "head-before-counts": HEAD,
+    "head-new-before-counts": _ROWS["head-new"],
+    "jobhead-before-counts": JOB_HEAD,
+    "head": msgspec.structs.replace(HEAD, error=None, finished=False, begun=2),
+    "jobhead": COUNTED_JOB_HEAD,
 }
 
 #: How a file of each kind is read again.

@@ -88,6 +88,18 @@ class Started(Record, frozen=True, tag="start"):
     service: Service
     #: Tells the portions of this run from those of an earlier one.
     run: str
+    #: How many times it was begun without getting further, and no end of the run was seen, this run included; 0 in
+    #: records from before that was counted.
+    times: int = 0
+
+
+class Stopped(Record, frozen=True, tag="stop"):
+    """A run was broken off, and its process lives or was told to end: it is not counted as one that died of it."""
+
+    service: Service
+    run: str
+    #: As in `Started`, without this run.
+    times: int
 
 
 class Portion(Record, frozen=True, tag="portion"):
@@ -123,4 +135,4 @@ class Billed(Record, frozen=True, tag="bill"):
     services: tuple[Service, ...]
 
 
-JobResult = Started | Portion | Finished | Billed
+JobResult = Started | Stopped | Portion | Finished | Billed

@@ -25,6 +25,7 @@ from topics.jobs.records import (
     Portion,
     Removed,
     Started,
+    Stopped,
 )
 
 #: The error of a service whose result has a gap.
@@ -75,6 +76,10 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     #: The job's revision when the entry changed last.
     revision: int = 0
     billed: bool = False
+    #: How many times it was begun without getting further, by processes that died since (`Started`).
+    begun: int = 0
+    #: Portions of the run that got furthest.
+    furthest: int = 0
 
     @property
     def ended(self) -> bool:
@@ -282,13 +287,23 @@ def fold_result(head: JobHead | None, result: JobResult) -> Step[JobHead]:
         return _started(head, entry, result)
     if entry.run != result.run:
         return Step(head)
+    if isinstance(result, Stopped):
+        return _stopped(head, entry, result)
     return _portion(head, entry, result) if isinstance(result, Portion) else _finished(head, entry, result)
 
 
 def _started(head: JobHead, entry: Entry, result: Started) -> Step[JobHead]:
     if entry.ended or entry.run == result.run:
         return Step(head)
-    return Step(_with_entry(head, Entry(entry.service, EntryState.RUNNING, result.run)))
+    new_entry = Entry(entry.service, EntryState.RUNNING, result.run, begun=result.times, furthest=entry.furthest)
+    return Step(_with_entry(head, new_entry))
+
+
+def _stopped(head: JobHead, entry: Entry, result: Stopped) -> Step[JobHead]:
+    # Of portions that reset the count since, it knows nothing.
+    counted = msgspec.structs.replace(entry, begun=min(entry.begun, result.times))
+    entries = tuple(counted if other is entry else other for other in head.entries)
+    return Step(msgspec.structs.replace(head, entries=entries))
 
 
 def _portion(head: JobHead, entry: Entry, result: Portion) -> Step[JobHead]:
@@ -296,7 +311,14 @@ def _portion(head: JobHead, entry: Entry, result: Portion) -> Step[JobHead]:
         return Step(head, (Effect.KEEP_RESULT,))
     if entry.ended or result.number > entry.portions:
         return Step(head)  # one before it was parked; the `Finished` of the run says how many there should be
-    grown = msgspec.structs.replace(entry, portions=result.number + 1, done=result.done)
+    portions = result.number + 1
+    grown = msgspec.structs.replace(
+        entry,
+        portions=portions,
+        done=result.done,
+        begun=0 if portions > entry.furthest else entry.begun,
+        furthest=max(portions, entry.furthest),
+    )
     return Step(_with_entry(head, grown), (Effect.KEEP_RESULT,))
 
 

@@ -112,4 +112,14 @@ class Failed(Record, frozen=True, tag="fail"):
     error: str
 
 
-SessionResult = Scored | Failed
+class Begun(Record, frozen=True, tag="begin"):
+    """A session that was unfinished when its owner came is about to be analysed: what if the process dies of it?"""
+
+    #: Where the analysis stands: windows and chunks that are done. Of no meaning for a session that has got further.
+    windows: int
+    chunks: int
+    #: How many times it was begun there and no end of it was seen, this time included unless it has ended.
+    times: int
+
+
+SessionResult = Scored | Failed | Begun

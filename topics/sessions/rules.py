@@ -15,6 +15,7 @@ import msgspec
 from topics.errors import RecordError
 from topics.folding import Arrival, Effect, Step, Verdict
 from topics.sessions.records import (
+    Begun,
     Chunk,
     Cursor,
     Deleted,
@@ -57,6 +58,8 @@ class SessionHead(msgspec.Struct, frozen=True, array_like=True):
     cursor: Cursor = Cursor()
     #: True when no further window will come.
     finished: bool = False
+    #: How many times the analysis was begun here by processes that died since (`Begun`).
+    begun: int = 0
 
     @property
     def in_progress(self) -> bool:
@@ -243,6 +246,10 @@ def fold_result(head: SessionHead | None, result: SessionResult, windows: int) -
     if isinstance(result, Failed):
         failed = msgspec.structs.replace(head, state=SessionState.READONLY, error=result.error, finished=True)
         return Step(failed, (Effect.DROP_AUDIO,))
+    if isinstance(result, Begun):
+        if head.finished or (result.windows, result.chunks) != (head.windows, head.cursor.chunks):
+            return Step(head)
+        return Step(msgspec.structs.replace(head, begun=result.times))
     if head.error is not None:
         # What came before the failure may be delivered again after it.
         return Step(head, (Effect.KEEP_RESULT,) if result.first + windows <= head.windows else ())
@@ -251,5 +258,13 @@ def fold_result(head: SessionHead | None, result: SessionResult, windows: int) -
     end = result.first + windows
     if end < head.windows or result.cursor.chunks < head.cursor.chunks:
         return Step(head, (Effect.KEEP_RESULT,))
-    grown = msgspec.structs.replace(head, windows=end, cursor=result.cursor, finished=head.finished or result.final)
+    # Delivered again it may stand before a `Begun` that counts.
+    further = end > head.windows or result.cursor.chunks > head.cursor.chunks
+    grown = msgspec.structs.replace(
+        head,
+        windows=end,
+        cursor=result.cursor,
+        finished=head.finished or result.final,
+        begun=0 if further else head.begun,
+    )
     return Step(grown, (Effect.KEEP_RESULT,))

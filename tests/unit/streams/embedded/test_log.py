@@ -268,7 +268,7 @@ def test_a_missing_record_is_damage_not_a_hole(reopen: Reopen, runner: asyncio.R
     log = reopen(cache_bytes=0)
     log.declare("t", 1)
     runner.run(fill(log, 10))
-    log.store._db.delete(layout.record_key(1, 0, missing))
+    log.store._db.rocks.delete(layout.record_key(1, 0, missing))
     with pytest.raises(LogError, match=f"record {missing} of t/0 is missing"):
         log.read(T0, 0, ALL, ALL)
     with pytest.raises(LogError, match="is missing"):

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import msgspec
 import pytest
 
+from streams.disk import DiskFull
 from streams.folding.agent import Agent
 from streams.folding.batch import fold_batch, fold_patiently
 from streams.folding.draft import Draft
@@ -149,3 +150,32 @@ def test_writes_of_the_other_agent_during_a_pause_are_not_lost() -> None:
 def test_a_key_that_is_no_session_id_is_no_record_of_ours(key: bytes | None) -> None:
     with pytest.raises(RecordError, match="not an id"):
         id_of(Delivered(0, 0, key, b""))
+
+
+class Releases(Numbers):
+    """Lets the audio at an offset go with each record."""
+
+    def fold(self, draft: Draft[SessionHead], record: LogRecord) -> None:
+        self.changes.changed[SESSION] = None
+        draft.release(record.offset)
+        super().fold(draft, record)
+
+
+def test_a_batch_that_is_not_written_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The audio that it would have let go is needed still: what came of it is not in the table."""
+    house, agent = House(), Releases()
+    for offset in (0, 1):
+        house.store.references.add(offset)
+    log = [Delivered(offset, 0, b"k", b"") for offset in (0, 1)]
+
+    def full(changes: object) -> None:
+        raise DiskFull
+
+    with monkeypatch.context() as patch:
+        patch.setattr(house.partition, "write", full)
+        with pytest.raises(DiskFull):
+            fold_batch(house.store, log, agent)
+    assert (agent.batches, agent.changes.changed, house.store.references.lowest()) == (0, {}, 0)
+    assert fold_batch(house.store, log, agent) == 2
+    assert agent.batches == 1
+    assert house.store.references.lowest() is None

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from pathlib import Path
 
+from streams.folding.suspects import Suspects
 from streams.jobs.service_runner import Runner
 from streams.jobs.store import JobStore
 from streams.services.service import RunSummary, ServiceRun
@@ -68,6 +69,7 @@ class Desk:
         self.partition = MemoryPartition()
         self.store = JobStore(self.partition)
         self.results: list[tuple[str, JobResult]] = []
+        self.noted: list[tuple[str, JobResult]] = []
         self.ended: list[asyncio.Task[None]] = []
         #: Raised once each, before a result is taken; before audio is read; while the partition is elsewhere.
         self.refusals: list[Exception] = []
@@ -76,7 +78,7 @@ class Desk:
         #: Results wait for `fold`.
         self.slow = False
         self.unfolded: list[tuple[str, JobResult]] = []
-        self.runner = Runner(services, self.store_of, self, self.emit, spool)
+        self.runner = Runner(services, self.store_of, self, self.emit, self.note, Suspects(), spool)
 
     async def __aenter__(self) -> Desk:
         self.runner.start(self.ended.append)
@@ -120,6 +122,13 @@ class Desk:
         if self.refusals:
             raise self.refusals.pop(0)
         self.results.append((job, result))
+        self.unfolded.append((job, result))
+        if not self.slow:
+            self.fold()
+
+    def note(self, job: str, result: JobResult) -> None:
+        """Fold what nobody waits for."""
+        self.noted.append((job, result))
         self.unfolded.append((job, result))
         if not self.slow:
             self.fold()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ JOB = keys.new_id()
 
 class Owner:
     number = 0
+    rows = SimpleNamespace(disk_full=None)
 
     def __init__(self) -> None:
         self.awaited: set[object] = set()

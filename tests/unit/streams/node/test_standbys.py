@@ -128,7 +128,7 @@ def test_a_log_of_one_process_has_nobody_to_stand_by_for(tmp_path: Path) -> None
 
 def test_a_table_that_is_older_than_the_tombstones_is_not_brought_up(house: House) -> None:
     """It would be fresh by its own word at the takeover, with sessions that were deleted while the node was away."""
-    database = house.node.takeover._databases.open(1)
+    database = house.node.takeover._databases.open(1).rocks
     database[K] = b"deleted long ago"
     database[APPLIED] = msgspec.msgpack.encode(Applied(7, 1, int(time.time() * 1000) - KEEP_TOMBSTONES_MS))
     database.close()

@@ -63,7 +63,7 @@ class Street:
 
     def applied(self, applied: Applied, rows: dict[bytes, bytes]) -> None:
         """Let node `a` have a table that was written so far."""
-        database = self.node().takeover._databases.open(0)
+        database = self.node().takeover._databases.open(0).rocks
         for key, value in rows.items():
             database[key] = value
         database[APPLIED] = msgspec.msgpack.encode(applied)

@@ -196,9 +196,9 @@ def test_a_run_that_is_cancelled_stops(tmp_path: Path) -> None:
         with pytest.raises(asyncio.CancelledError):
             await run
         engine.gate.set()
+        await performance.service.close()
 
     asyncio.run(scene())
-    asyncio.run(performance.service.close())
     assert engine.asked < 20
     assert performance.work.emitted == []
 

@@ -12,6 +12,7 @@ from streams.audio.analysis import Analysis
 from streams.folding.agent import Changes
 from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.record import LogRecord
+from streams.folding.suspects import Suspects
 from streams.log import StoredRecord
 from streams.models.loaded_models import LoadedModels
 from streams.models.protocol import SoundEngine
@@ -84,7 +85,18 @@ class Studio:
         self.intake = SessionIntake(Verdicts(), 1000, self._announce, self.cache)
         self.results = SessionResults(lambda changes: None, lambda model: ["tag"] * TAGS)
         source = AudioSource(self.cache, self.commands)
-        self.analyser = Analyser(self.models, source, lambda session: self.store, self._emit, self.workers, self.spool)
+        self.suspects = Suspects()
+        self.noted: list[tuple[str, SessionResult]] = []
+        self.analyser = Analyser(
+            self.models,
+            source,
+            lambda session: self.store,
+            self._emit,
+            lambda session, result: self.noted.append((session, result)),
+            self.suspects,
+            self.workers,
+            self.spool,
+        )
 
     async def __aenter__(self) -> Studio:
         self.analyser.start(self.ended.append)

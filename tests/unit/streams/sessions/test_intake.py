@@ -8,6 +8,7 @@ import xxhash
 
 from streams.folding.agent import Changes
 from streams.folding.awaited_verdicts import Verdicts
+from streams.folding.batch import write_draft
 from streams.folding.draft import Draft
 from streams.sessions.audio import AudioCache
 from streams.sessions.intake import SessionIntake
@@ -46,9 +47,8 @@ class House:
             self.agent.fold(draft, delivered(self.offset, SESSION, command, at))
             self.offset += 1
             draft.keep()
-        draft.apply()
         assert not any(future.done() for future in futures)
-        self.agent.written()
+        write_draft(draft, self.agent)
         return [future.result() for future in futures]
 
     def due(self) -> list[int]:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streams.folding.batch import write_draft
 from streams.folding.draft import Draft
 from streams.sessions.results import SessionResults
 from streams.sessions.store import SessionStore
@@ -52,8 +53,7 @@ class House:
         for offset, result in enumerate(results):
             self.agent.fold(draft, delivered(offset, session, result))
             draft.keep()
-        draft.apply()
-        self.agent.written()
+        write_draft(draft, self.agent)
 
     @property
     def head(self) -> SessionHead:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-import rocksdict
-
+from streams.disk import DiskDatabase
 from streams.log import Ack, StoredRecord
 from streams.tables.database import Databases
 from streams.tables.rows import PartitionRows
@@ -53,7 +52,7 @@ class Tables:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._databases: dict[str, rocksdict.Rdict] = {}
+        self._databases: dict[str, DiskDatabase] = {}
 
     def open(self, node: str, log: Changelog) -> PartitionRows:
         """Open the table of a node, as after a restart when it is open."""
@@ -71,8 +70,8 @@ class Tables:
         if node not in self._databases:
             return self.open(node, log)
         database = self._databases[node]
-        for key in list(database.keys()):
-            database.delete(key)
+        for key in list(database.rocks.keys()):
+            database.rocks.delete(key)
         return self.again(node, log)
 
     def close(self) -> None:

@@ -24,6 +24,7 @@ from topics.jobs.records import (
     Portion,
     Removed,
     Started,
+    Stopped,
 )
 from topics.jobs.rules import LOST, TABLE, UPLOAD_IDLE_MS, Entry, EntryState, JobHead, JobState, fold_result
 
@@ -380,3 +381,27 @@ def test_of_two_uploads_under_one_key_the_one_that_began_last_is_accepted() -> N
     assert world.head is not None
     assert (world.head.state, world.head.upload, world.head.received) == (JobState.ACCEPTED, "b", 1)
     assert [row.offset for row in world.store.audio(JOB, 0, 9)] == [2]
+
+
+def test_runs_without_an_end_are_counted_until_one_gets_further() -> None:
+    service, head = Service.SOUND, head_of(OPTIONS[0])
+
+    def begun(*results: JobResult) -> int:
+        nonlocal head
+        for result in results:
+            head = fold_result(head, result).head or head
+        entry = head.entry(service)
+        assert entry is not None
+        return entry.begun
+
+    assert begun(Started(service, "a", 1)) == 1
+    assert begun(Portion(service, "a", 0, b"")) == 0
+    revision = head.revision
+    # Delivered again, and broken off: no reader sees it.
+    assert begun(Started(service, "a", 1), Stopped(service, "a", 0)) == 0
+    assert head.revision == revision
+    assert begun(Started(service, "b", 1), Portion(service, "b", 0, b"")) == 1
+    assert begun(Started(service, "c", 2)) == 2
+    assert begun(Portion(service, "c", 0, b""), Portion(service, "c", 1, b"")) == 0
+    assert begun(Started(service, "d", 2), Stopped(service, "c", 0)) == 2
+    assert begun(Stopped(service, "d", 1)) == 1

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from topics.errors import RecordError
 from topics.folding import Effect
-from topics.sessions.records import Cursor, Failed, Scored
+from topics.sessions.records import Begun, Cursor, Failed, Scored, SessionResult
 from topics.sessions.rules import SessionHead, SessionState, fold_result
 
 HEAD = SessionHead("stream", None, touched=0, command=5, next=9)
@@ -18,7 +18,7 @@ def scored(first: int, chunks: int, *, final: bool = False) -> Scored:
     return Scored(first, "m", b"", Cursor(chunks, keep=max(0, chunks - 1)), final=final)
 
 
-def after(*results: tuple[Scored, int], head: SessionHead = HEAD) -> SessionHead:
+def after(*results: tuple[SessionResult, int], head: SessionHead = HEAD) -> SessionHead:
     for result, windows in results:
         outcome = fold_result(head, result, windows)
         assert outcome.head is not None
@@ -96,3 +96,19 @@ def test_redelivery_of_any_part_ends_where_one_delivery_does(data: st.DataObject
     back = data.draw(st.integers(0, cut), "committed")
     assert after(*records[:cut], *records[back:]) == clean
     assert clean.windows == sum(sizes)
+
+
+def test_what_a_process_may_have_died_of_is_counted_where_the_analysis_stands() -> None:
+    head = after((scored(0, 3), 2))
+    for times in (1, 2):
+        head = after((Begun(2, 3, times), 0), head=head)
+        assert head.begun == times
+    for late in (Begun(1, 3, 3), Begun(2, 2, 3)):
+        assert after((late, 0), head=head).begun == 2
+    # Delivered again it gets no further.
+    assert after((scored(0, 3), 2), head=head).begun == 2
+    assert after((Begun(2, 3, 1), 0), head=head).begun == 1
+    assert after((scored(2, 3), 1), head=head).begun == 0
+    assert after((scored(2, 4), 0), head=head).begun == 0
+    ended = after((Failed("no audio"), 0), head=head)
+    assert after((Begun(2, 3, 3), 0), head=ended) == ended

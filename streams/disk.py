@@ -1,0 +1,133 @@
+"""RocksDB on a disk that may be full.
+
+A RocksDB that met a full disk is opened again. Its own way back looks for room for a whole write buffer every 5 s, and
+may leave a write-ahead log to which nothing can be appended (facebook/rocksdb#12998). Meanwhile a second opening, for
+reading, gives what was written.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from rocksdict import AccessType, Options, Rdict
+
+from topics.errors import Unavailable
+
+#: A database is opened again when there is room for all that its write-ahead log may hold, and for this.
+MARGIN_BYTES: Final = 4 * 1024 * 1024
+#: What a thread may need for a read that it has begun.
+READ_SECONDS: Final = 0.02
+_FULL: Final = ("No space left on device", "Disk quota exceeded")
+#: What the lock of a database says while somebody still reads from the opening before.
+_IN_USE: Final = "lock hold by current process"
+
+
+class DiskFull(Unavailable):
+    """The disk is full, or the quota is used up."""
+
+    def __init__(self, message: str = "the disk is full", retry_after: int = 5) -> None:
+        super().__init__(message, retry_after)
+
+
+def is_full(error: Exception) -> bool:
+    """Tell whether an error of RocksDB is that of a full disk."""
+    return any(sign in str(error) for sign in _FULL)
+
+
+class DiskDatabase:
+    """A database that refuses writes once its disk is full, until `revive` finds room; it can be read all the time.
+
+    Raises:
+        Exception: of RocksDB, when it cannot be opened.
+    """
+
+    def __init__(self, path: Path, options: Callable[[], Options]) -> None:
+        self._path = path
+        self._options = options
+        #: What is read from; `write` alone writes to it.
+        self.rocks = Rdict(str(path), options())
+        #: What RocksDB said when it met a full disk, None while it takes writes.
+        self.full: str | None = None
+        self._reads_only = False
+        self._closed = False
+        #: Held while it is opened again or closed.
+        self._lock = threading.Lock()
+
+    def write(self, write: Callable[[Rdict], object]) -> None:
+        """Have `write` write to the database, whose other errors pass through.
+
+        Raises:
+            DiskFull: the disk is full; a write-ahead log that is not synced may have it nevertheless.
+        """
+        if self.full is not None:
+            raise DiskFull
+        try:
+            write(self.rocks)
+        except Exception as error:
+            if not is_full(error):
+                raise
+            self.full = str(error)
+            raise DiskFull from error
+
+    def revive(self) -> bool:
+        """Open the database again if there is room, and return whether it takes writes; for a worker thread.
+
+        Raises:
+            Exception: of RocksDB, for another reason than a full disk.
+        """
+        with self._lock:
+            if self.full is None or self._closed:
+                return not self._closed
+            if not self._reads_only:
+                self._replace(Rdict(str(self._path), self._options(), access_type=AccessType.read_only(False)))
+                self._reads_only = True
+            if not self._has_room():
+                return False
+            try:
+                opened = Rdict(str(self._path), self._options())
+            except Exception as error:
+                if is_full(error) or _IN_USE in str(error):
+                    return False
+                raise
+            self._replace(opened)
+            self._reads_only, self.full = False, None
+            return True
+
+    def _replace(self, opened: Rdict) -> None:
+        # Readers have the new one before the old one ends; an iterator keeps the old one open for as long as it lives.
+        before, self.rocks = self.rocks, opened
+        time.sleep(READ_SECONDS)
+        with suppress(Exception):  # The flush that has failed before fails again.
+            before.close()
+
+    def _has_room(self) -> bool:
+        disk = os.statvfs(self._path)
+        logs = 0
+        for file in self._path.glob("*.log"):
+            with suppress(FileNotFoundError):  # It was written to tables meanwhile.
+                logs += file.stat().st_size
+        return disk.f_bavail * disk.f_frsize >= logs + MARGIN_BYTES
+
+    def close(self) -> None:
+        """Close the database; what was written is in its write-ahead log even when the last flush fails.
+
+        Raises:
+            Exception: of RocksDB, for another reason than a full disk.
+        """
+        with self._lock:
+            self._closed = True
+            if self.full is None and not self._has_room():
+                # Closed without a flush: it would fail, and RocksDB takes a second to get over that.
+                del self.rocks
+                return
+            try:
+                self.rocks.close()
+            except Exception as error:
+                if self.full is None and not is_full(error):
+                    raise

@@ -1,0 +1,47 @@
+"""Looks for room on a disk that is full, and says so once when it is found full and once when it is no more."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import chain
+
+import structlog
+
+from streams.node.backend import LogBackend
+from streams.node.lane import DISK_SECONDS
+from streams.node.owners import Owners
+from streams.node.standbys import Standbys
+from streams.tables.rows import PartitionRows
+
+log = structlog.get_logger(__name__)
+
+
+class DiskWatch:
+    """The disks under the log and the tables of a node."""
+
+    def __init__(self, backend: LogBackend, owners: Owners, standbys: Standbys) -> None:
+        self._backend = backend
+        self._owners = owners
+        self._standbys = standbys
+
+    def full(self) -> str | None:
+        """Return which disk takes nothing now, None where all do, as far as is known."""
+        return self._backend.refuses() or ("the disk under the tables is full" if self._full_tables() else None)
+
+    async def run(self) -> None:
+        """Open tables again once their disk has room, until cancelled; the log sees to itself."""
+        was_full = False
+        while True:
+            await asyncio.sleep(DISK_SECONDS)
+            for rows in self._full_tables():
+                await asyncio.to_thread(rows.revive)
+            reason = self.full()
+            if reason is not None and not was_full:
+                log.error("disk.full", reason=reason)
+            elif reason is None and was_full:
+                log.warning("disk.has_room", queued_bytes=self._backend.writer.queued_bytes)
+            was_full = reason is not None
+
+    def _full_tables(self) -> list[PartitionRows]:
+        tables = chain((owner.rows for owner in self._owners), self._standbys)
+        return [rows for rows in tables if rows.disk_full is not None]

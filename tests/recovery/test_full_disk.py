@@ -1,0 +1,178 @@
+"""A disk that fills and has room again, again and again, under clients that stream: nothing acknowledged is lost.
+
+EARSHOT_TEST_FILLS=10 fills it ten times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.process import ServiceProcess
+from tests.recovery.load import CONTENT_TYPE, Client, Stream
+from tests.recovery.truth import ZEROS, expected_events, faults
+from topics.sessions.records import Opened
+
+STREAMS = 16
+FILLS = int(os.environ.get("EARSHOT_TEST_FILLS", "2"))
+DISK_MB = 160
+#: How long the disk stays full, and what the service has to serve again, or to end.
+FULL_SECONDS = 2.0
+ROOM_SECONDS = 5.0
+END_SECONDS = 10.0
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+class Disk:
+    """A small file system that is filled by a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._ballast = path / "ballast"
+
+    def fill(self) -> None:
+        """Take the last byte; what is given back meanwhile is taken by the next call."""
+        block = bytes(1 << 20)
+        with self._ballast.open("ab", buffering=0) as file:
+            while block:
+                try:
+                    file.write(block)
+                except OSError:
+                    block = block[: len(block) // 2]
+
+    def free(self) -> None:
+        """Make room."""
+        self._ballast.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    path = tmp_path / "data"
+    path.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "none", path], check=False).returncode:
+        pytest.skip("no right to mount a small file system")
+    yield Disk(path)
+    subprocess.run(["umount", "--lazy", path], check=True)
+
+
+@pytest.fixture
+def victim(disk: Disk) -> Iterator[ServiceProcess]:
+    process = ServiceProcess(disk.path)
+    yield process.start()
+    process.stop()
+
+
+class Watch:
+    """Asks as a client would, once."""
+
+    def __init__(self, victim: ServiceProcess, disk: Disk) -> None:
+        self.victim = victim
+        self.disk = disk
+        self.http = httpx2.AsyncClient(base_url=victim.url, timeout=10)
+
+    async def __aenter__(self) -> Watch:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.http.aclose()
+
+    async def create(self) -> httpx2.Response:
+        """Ask for a session, which is a write."""
+        body = {"type": "stream", "content_type": CONTENT_TYPE}
+        return await self.http.post("/audio_sessions/", json=body, headers={"X-Api-Key": self.victim.key})
+
+    async def fill(self, read: str) -> None:
+        """Fill the disk, and see it refuse what is written and answer what is read, for a while."""
+        until = time.monotonic() + FULL_SECONDS
+        refusals = 0
+        while time.monotonic() < until or not refusals:
+            assert time.monotonic() < until + 10, "writes are not refused"
+            await asyncio.to_thread(self.disk.fill)
+            answer = await self.create()
+            if answer.status_code == 503:
+                refusals += 1
+                assert int(answer.headers["Retry-After"]) > 0
+            assert (await self.http.get(f"/audio_sessions/{read}/status")).status_code == 200
+            assert (await self.http.get("/healthz")).status_code == 200
+            await asyncio.sleep(0.05)
+        ready = await self.http.get("/readyz")
+        assert ready.status_code == 503
+        assert "full" in ready.text
+
+    async def ask_until_it_ends(self) -> None:
+        """Ask for sessions until nobody answers."""
+        with suppress(httpx2.TransportError):
+            while True:
+                await self.create()
+
+    async def free(self) -> float:
+        """Make room; return the seconds until the service says that it is ready and takes a write."""
+        began = time.monotonic()
+        self.disk.free()
+        while (await self.http.get("/readyz")).status_code != 200 or (await self.create()).status_code != 200:
+            assert time.monotonic() < began + 60, self.victim.tail()
+            await asyncio.sleep(0.05)
+        return time.monotonic() - began
+
+
+async def _stream(client: Client, seed: int, stream: Stream, stop: asyncio.Event) -> None:
+    pause = random.Random(seed)
+    while not stop.is_set():
+        await client.put(stream, seed)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), pause.uniform(0, 0.5))
+    await client.seal(stream)
+
+
+async def _read(victim: ServiceProcess, streams: list[Stream]) -> list[list[dict[str, object]]]:
+    async with Client(victim) as client:
+        return [await client.events(stream.session) for stream in streams]
+
+
+def test_a_full_disk_refuses_and_loses_nothing(victim: ServiceProcess, disk: Disk) -> None:
+    async def scene() -> tuple[list[Stream], list[float]]:
+        stop = asyncio.Event()
+        async with Watch(victim, disk) as watch, Client(victim) as client, asyncio.TaskGroup() as tasks:
+            streams = [await client.open() for _ in range(STREAMS)]
+            for seed, stream in enumerate(streams):
+                tasks.create_task(_stream(client, seed, stream, stop))
+            waits = []
+            for _ in range(FILLS):
+                await asyncio.sleep(1.5)
+                await watch.fill(streams[0].session)
+                waits.append(await watch.free())
+            stop.set()
+        return streams, waits
+
+    streams, waits = asyncio.run(scene())
+    opened = Opened("", "stream", CONTENT_TYPE, "", 1000, 500, default_sensitivity=-2)
+    truth = [expected_events(opened, stream.chunks) for stream in streams]
+    print(f"{sum(len(stream.chunks) for stream in streams)} chunks; served again after {waits} s")
+    assert faults(asyncio.run(_read(victim, streams)), truth) == ZEROS
+    assert max(waits) < ROOM_SECONDS
+    lines = [line for line in victim.log.read_text().splitlines() if "request refused" not in line]
+    assert sum("disk.full" in line for line in lines) == sum("disk.has_room" in line for line in lines) <= 3 * FILLS
+
+    async def end() -> float:
+        async with Watch(victim, disk) as watch, asyncio.TaskGroup() as tasks:
+            await watch.fill(streams[0].session)
+            for _ in range(STREAMS):
+                tasks.create_task(watch.ask_until_it_ends())
+            began = time.monotonic()
+            assert await asyncio.to_thread(victim.stop) == 0
+            return time.monotonic() - began
+
+    assert asyncio.run(end()) < END_SECONDS
+    disk.free()
+    victim.start()
+    assert faults(asyncio.run(_read(victim, streams)), truth) == ZEROS

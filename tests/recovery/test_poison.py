@@ -1,0 +1,178 @@
+"""Audio that ends the process, each time that it is analysed: it is counted on the log, and the service lives."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import io
+import platform
+import signal
+import time
+import wave
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import msgspec
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from infra.models.registry import Registry
+from streams.models.manifest import FILE, Graph, Manifest, ModelTag, Waveform
+from tests.process import ServiceProcess
+from tests.recovery.load import CONTENT_TYPE, Client, Stream
+from tests.recovery.truth import expected_events
+from topics.folding import DEADLY, DEATHS
+from topics.sessions.records import Opened
+
+RATE = 16_000
+#: As loud as can be, and no wave: what the model dies of.
+POISON = np.full(2 * RATE, 2**15 - 1, "<i2").tobytes()
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(platform.machine() != "x86_64", reason="no trap for an integer overflow on this processor"),
+]
+
+
+def _model(directory: Path) -> Path:
+    """Write a model that scores a second by its highest sample, and divides -2^63 by -1 where all are at the top."""
+    constants = {"one": 1.0, "thousand": 1000.0, "nothing": 0.0}
+    values = [numpy_helper.from_array(np.array([value], np.float32), name) for name, value in constants.items()]
+    nodes = [
+        helper.make_node("ReduceMin", ["patch"], ["low"], axes=[1]),
+        helper.make_node("Sub", ["one", "low"], ["gap"]),
+        helper.make_node("Mul", ["gap", "thousand"], ["wide"]),
+        helper.make_node("Floor", ["wide"], ["floor"]),
+        helper.make_node("Sub", ["floor", "one"], ["below"]),
+        helper.make_node("Cast", ["below"], ["divisor"], to=TensorProto.INT64),
+        helper.make_node("Div", ["lowest", "divisor"], ["quotient"]),
+        helper.make_node("Cast", ["quotient"], ["any"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["any", "nothing"], ["zero"]),
+        helper.make_node("ReduceMax", ["patch"], ["high"], axes=[1]),
+        helper.make_node("Add", ["high", "zero"], ["sum"]),
+        helper.make_node("Clip", ["sum", "nothing_at_all", "all"], ["scores"]),
+    ]
+    values += [
+        numpy_helper.from_array(np.array([-(2**63)], np.int64), "lowest"),
+        numpy_helper.from_array(np.array(0.0, np.float32), "nothing_at_all"),
+        numpy_helper.from_array(np.array(1.0, np.float32), "all"),
+    ]
+    ends = [
+        helper.make_tensor_value_info("patch", TensorProto.FLOAT, ("n", RATE)),
+        helper.make_tensor_value_info("scores", TensorProto.FLOAT, ("n", 1)),
+    ]
+    graph = helper.make_graph(nodes, "deadly", ends[:1], ends[1:], values)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    data: bytes = onnx.ModelProto.SerializeToString(model)
+    directory.mkdir()
+    (directory / "model.onnx").write_bytes(data)
+    manifest = Manifest(
+        name="deadly",
+        version="1",
+        licence="CC0-1.0",
+        source="here",
+        graph=Graph("model.onnx", hashlib.sha256(data).hexdigest()),
+        input=Waveform(sample_rate=RATE, samples=RATE),
+        classes=("loud",),
+        tags=(ModelTag("Loud", "Test", (0,), 0.5),),
+    )
+    (directory / FILE).write_bytes(msgspec.json.encode(manifest))
+    return directory
+
+
+def _wav(samples: bytes) -> bytes:
+    file = io.BytesIO()
+    with wave.open(file, "wb") as writer:
+        writer.setnchannels(1)
+        writer.setsampwidth(2)
+        writer.setframerate(RATE)
+        writer.writeframes(samples)
+    return file.getvalue()
+
+
+async def _poison_session(service: ServiceProcess) -> str:
+    async with Client(service) as client:
+        body = {"type": "stream", "content_type": f"audio/x-raw; rate={RATE}; format=s16le"}
+        answer = await client.ask("POST", "/audio_sessions/", json=body, headers={"X-Api-Key": service.key})
+        session = str(answer.json()["session_id"])
+        chunk = {"data": base64.b64encode(POISON).decode()}
+        with suppress(httpx2.TransportError):  # The chunk may be answered before the process dies of it.
+            await client.http.put(f"/audio_sessions/{session}/chunks/0", json=chunk)
+    return f"/audio_sessions/{session}/status"
+
+
+async def _poison_job(service: ServiceProcess) -> str:
+    async with Client(service) as client:
+        answer = await client.ask(
+            "POST",
+            "/api/v1/analyze_file",
+            data={"options": '{"sound_event_detection": true}'},
+            files={"audio": ("a.wav", _wav(POISON))},
+            headers={"X-Api-Key": service.key},
+        )
+        assert answer.status_code == 200, answer.text
+        return f"/api/v1/jobs/{answer.json()['job_id']}"
+
+
+async def _neighbours(service: ServiceProcess) -> list[Stream]:
+    """Open sessions whose last chunks are not analysed, with some luck, when the process dies."""
+    async with Client(service) as client:
+        streams = [await client.open() for _ in range(4)]
+        await asyncio.gather(*(_chunks(client, stream, seed) for seed, stream in enumerate(streams)))
+        return streams
+
+
+async def _chunks(client: Client, stream: Stream, seed: int) -> None:
+    for _ in range(4):
+        await client.put(stream, seed)
+
+
+def _deaths(service: ServiceProcess, place: str) -> int:
+    """Start again what dies, until the audio is failed; return how many processes died."""
+    deaths, until = 0, time.monotonic() + 120
+    while time.monotonic() < until:
+        assert service.process is not None
+        if (status := service.process.poll()) is not None:
+            assert status == -signal.SIGFPE, service.tail()
+            deaths += 1
+            service.start(wait=0)
+        with suppress(httpx2.TransportError):
+            if DEADLY in httpx2.get(service.url + place, headers={"X-Api-Key": service.key}, timeout=5).text:
+                return deaths
+        time.sleep(0.05)
+    raise AssertionError(service.tail())
+
+
+@pytest.mark.parametrize(("poison", "deaths"), [(_poison_session, DEATHS + 1), (_poison_job, DEATHS)])
+def test_audio_that_ends_the_process_is_failed_and_its_neighbours_are_not(
+    tmp_path: Path, poison: Any, deaths: int
+) -> None:
+    """A live session's first death is not counted: nothing is on the log of what is no suspect."""
+    data = tmp_path / "data"
+    added = Registry(data).add(_model(tmp_path / "deadly"))
+    service = ServiceProcess(data, model=added.model_id).start()
+    try:
+        streams = asyncio.run(_neighbours(service))
+        place = asyncio.run(poison(service))
+        assert _deaths(service, place) == deaths
+        service.wait_ready()
+        opened = Opened("", "stream", CONTENT_TYPE, "", 1000, 500, default_sensitivity=-2)
+
+        async def rest() -> None:
+            async with Client(service) as client:
+                for seed, stream in enumerate(streams):
+                    await client.put(stream, seed)
+                    await client.seal(stream)
+                    expected = expected_events(opened, stream.chunks, added.directory)
+                    assert await client.events(stream.session) == expected
+
+        asyncio.run(rest())
+        assert service.stop() == 0
+    finally:
+        service.stop()

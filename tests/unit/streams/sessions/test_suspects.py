@@ -1,0 +1,124 @@
+"""Sessions that were unfinished when a process died: begun again with a record on the log, and failed after three."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+
+from streams.models.protocol import Floats
+from tests.unit.streams.audio.engines import Fingerprint
+from tests.unit.streams.sessions.studio import STREAM, Studio, play, sound, truth
+from topics.errors import Unavailable
+from topics.folding import DEADLY, DEATHS
+from topics.sessions.records import Begun, Chunk
+
+ONE, TWO = "A" * 24, "B" * 24
+POISON = bytes(32_000)
+
+
+class Death(BaseException):
+    """Ends a lane, as it would end a process."""
+
+
+class Mortal(Fingerprint):
+    """Dies of silence."""
+
+    def scores(self, patch: Floats) -> Floats:
+        if patch.max() == patch.min():
+            raise Death
+        return super().scores(patch)
+
+
+def begun(studio: Studio, session: str) -> list[int]:
+    return [result.times for of, result in studio.emitted if of == session and isinstance(result, Begun)]
+
+
+async def live(studio: Studio, *sessions: str, suspected: bool = True) -> bool:
+    """Start a process that finds these sessions unfinished; return whether it lives to analyse them."""
+    studio.restart()
+    studio.ended.clear()
+    studio.suspects.add(sessions if suspected else ())
+    studio.analyser.start(studio.ended.append)
+    for session in sessions:
+        studio.analyser.enqueue(session)
+    try:
+        async with asyncio.timeout(20):
+            while (studio.analyser._waiting or studio.analyser._running) and not studio.ended:  # noqa: ASYNC110
+                await asyncio.sleep(0.002)
+        await asyncio.sleep(0.002)  # The end of a lane is told in the loop's next turn.
+        return not studio.ended
+    finally:
+        await studio.analyser.stop()
+
+
+def test_what_ends_the_process_is_counted_and_failed_and_its_neighbour_is_not(tmp_path: Path) -> None:
+    async def scene() -> None:
+        studio = Studio(Mortal(), tmp_path)
+        await studio.send(ONE, STREAM, Chunk("c", 0, POISON))
+        await studio.send(TWO, STREAM, Chunk("c", 0, sound(1)))
+        lives = [await live(studio, ONE, TWO) for _ in range(DEATHS + 1)]
+        assert lives == [False] * DEATHS + [True]
+        assert begun(studio, ONE) == [1, 2, 3]
+        assert max(begun(studio, TWO)) <= 2
+        assert studio.failures(ONE) == [DEADLY]
+        assert studio.failures(TWO) == []
+        assert studio.scores(TWO) == truth(sound(1))
+        assert studio.head(TWO).begun == 0
+
+    asyncio.run(scene())
+
+
+def test_what_gets_further_is_no_suspect_any_more(tmp_path: Path) -> None:
+    async def scene() -> None:
+        studio = Studio(Mortal(), tmp_path)
+        await studio.send(ONE, STREAM, Chunk("c", 0, sound(1)))
+        assert await live(studio, ONE)
+        assert begun(studio, ONE) == [1]
+        assert studio.head(ONE).begun == 0
+        assert ONE not in studio.suspects
+        await studio.send(ONE, Chunk("c", 1, POISON))
+        assert not await live(studio, ONE, suspected=False)
+        assert begun(studio, ONE) == [1]
+        assert not await live(studio, ONE)
+        assert begun(studio, ONE) == [1, 1]
+
+    asyncio.run(scene())
+
+
+def test_what_is_no_suspect_has_no_record(tmp_path: Path) -> None:
+    async def scenario(studio: Studio) -> None:
+        await studio.send(ONE, STREAM, Chunk("c", 0, sound(1)))
+        await studio.settle()
+
+    assert begun(play(scenario, tmp_path), ONE) == []
+
+
+def test_a_fault_that_the_process_outlives_is_not_counted(tmp_path: Path) -> None:
+    """The model is away: it is told of on the log that nothing died."""
+
+    async def scenario(studio: Studio) -> None:
+        await studio.send(ONE, msgspec.structs.replace(STREAM, model="elsewhere@1"), Chunk("c", 0, sound(1)))
+        await asyncio.sleep(0.1)
+        studio.analyser.forget(ONE)
+        studio.suspects.add([ONE])
+        studio.analyser.enqueue(ONE)
+        await asyncio.sleep(0.1)
+        assert studio.noted == [(ONE, Begun(0, 0, 0))]
+        assert ONE not in studio.suspects
+        studio.analyser.forget(ONE)
+
+    play(scenario, tmp_path)
+
+
+def test_a_suspect_stays_one_until_the_log_has_its_record(tmp_path: Path) -> None:
+    async def scene() -> None:
+        studio = Studio(Mortal(), tmp_path)
+        await studio.send(ONE, STREAM, Chunk("c", 0, sound(1)))
+        studio.refusals.append(Unavailable("the log is away"))
+        assert await live(studio, ONE)
+        assert begun(studio, ONE) == [1]
+        assert studio.scores(ONE) == truth(sound(1))
+
+    asyncio.run(scene())

@@ -1,0 +1,101 @@
+"""A database whose disk is full: it is read all the time, refuses writes, and takes them again once there is room."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from rocksdict import Options, Rdict
+
+from streams.disk import DiskDatabase, DiskFull
+
+
+def options() -> Options:
+    opts = Options(raw_mode=True)
+    opts.create_if_missing(True)
+    return opts
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[DiskDatabase]:
+    opened = DiskDatabase(tmp_path / "db", options)
+    opened.write(lambda rocks: rocks.put(b"before", b"1"))
+    yield opened
+    opened.close()
+
+
+def refuse(rocks: Rdict) -> None:
+    raise Exception("IO error: No space left on device: While appending to file: 000004.log")
+
+
+def fill(database: DiskDatabase) -> None:
+    with pytest.raises(DiskFull) as refusal:
+        database.write(refuse)
+    assert refusal.value.retry_after > 0
+
+
+def test_nothing_is_written_until_it_is_opened_again(database: DiskDatabase) -> None:
+    assert database.revive()
+    fill(database)
+    assert "No space left" in (database.full or "")
+    with pytest.raises(DiskFull):
+        database.write(lambda rocks: rocks.put(b"refused", b"1"))
+    assert database.revive()
+    assert database.full is None
+    database.write(lambda rocks: rocks.put(b"after", b"1"))
+    assert [database.rocks.get(key) for key in (b"before", b"refused", b"after")] == [b"1", None, b"1"]
+
+
+def test_it_is_read_while_there_is_no_room(database: DiskDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = SimpleNamespace(f_bavail=0, f_frsize=4096)
+    fill(database)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "statvfs", lambda path: full)
+        for _ in range(2):
+            assert not database.revive()
+            assert database.rocks.get(b"before") == b"1"
+            with pytest.raises(DiskFull):
+                database.write(lambda rocks: rocks.put(b"refused", b"1"))
+    assert database.revive()
+
+
+def test_an_iterator_of_before_only_delays(database: DiskDatabase) -> None:
+    iterator = database.rocks.iter()
+    iterator.seek(b"a")
+    fill(database)
+    assert not database.revive()
+    assert (iterator.key(), database.rocks.get(b"before")) == (b"before", b"1")
+    del iterator
+    assert database.revive()
+
+
+def test_other_errors_are_told_as_they_are(database: DiskDatabase) -> None:
+    def fail(rocks: Rdict) -> None:
+        raise Exception("Corruption: checksum")
+
+    with pytest.raises(Exception, match="Corruption"):
+        database.write(fail)
+    assert database.full is None
+
+
+def test_what_is_closed_without_room_keeps_what_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    database = DiskDatabase(tmp_path / "db", options)
+    database.write(lambda rocks: rocks.put(b"before", b"1"))
+    with monkeypatch.context() as patch:
+        patch.setattr(DiskDatabase, "_has_room", lambda database: False)
+        database.close()
+        assert not database.revive()
+    again = DiskDatabase(tmp_path / "db", options)
+    assert again.rocks.get(b"before") == b"1"
+    again.close()
+
+
+def test_a_database_that_is_closed_stays_closed(tmp_path: Path) -> None:
+    database = DiskDatabase(tmp_path / "db", options)
+    fill(database)
+    database.close()
+    assert not database.revive()
+    DiskDatabase(tmp_path / "db", options).close()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import math
 import time
-from collections.abc import Iterator
-from typing import BinaryIO, Final
+from collections.abc import Callable, Generator, Iterator
+from types import TracebackType
+from typing import BinaryIO, Final, Protocol
 
 import msgspec
 import numpy as np
@@ -26,6 +27,7 @@ MAX_FILE_S: Final = 24 * 3600
 BLOCK_SAMPLES: Final = 1 << 19
 #: Messages about damage begin with this.
 DAMAGED: Final = "the audio is damaged"
+BROKEN_LIMIT: Final = "the audio could not be read within its limits"
 
 
 class DecodedAudio(msgspec.Struct, frozen=True):
@@ -36,16 +38,25 @@ class DecodedAudio(msgspec.Struct, frozen=True):
 
 
 class AudioFile:
-    """An opened file: `rate` in Hz; blocks are the mean of `channels`."""
+    """An opened file: `rate` in Hz; blocks are the mean of `channels`. Closed when it is left as a context."""
 
     def __init__(
-        self, rate: int, channels: int, blocks: Iterator[Floats], longest_s: int, frames: int | None = None
+        self,
+        rate: int,
+        channels: int,
+        blocks: Iterator[Floats],
+        longest_s: int,
+        frames: int | None = None,
+        tell: Callable[[], int] = int,
     ) -> None:
         self.rate = rate
         self.channels = channels
         #: Length that the header claims; None where it does not know.
         self.frames = frames
-        self._blocks = blocks
+        #: Blocks as they are decoded, without a limit of length.
+        self.unlimited = blocks
+        #: Returns how many bytes of the source were read.
+        self.tell = tell
         self._longest = rate * longest_s
         #: Seconds of audio before the damage; None until damage is met.
         self.broken_at: float | None = None
@@ -56,13 +67,13 @@ class AudioFile:
         Raises:
             AudioTooLong: there is more audio than is allowed.
             AudioError: the data is damaged (raised after the blocks before the damage) or holds no audio; or making and
-                using the blocks took `cpu_seconds` of this thread's processor time.
+                using the blocks took `cpu_seconds` of processor time, of this thread and of what decodes for it.
         """
-        count, until = 0, time.thread_time() + cpu_seconds
+        count, until = 0, self.processor_seconds() + cpu_seconds
         try:
-            for block in self._blocks:
+            for block in self.unlimited:
                 count += len(block)
-                if count > self._longest or time.thread_time() > until:
+                if count > self._longest or self.processor_seconds() > until:
                     break
                 yield block
         except AudioError:
@@ -70,10 +81,25 @@ class AudioFile:
             raise
         if count > self._longest:
             raise AudioTooLong(f"the audio is longer than {self._longest // self.rate} s")
-        if time.thread_time() > until:
-            raise AudioError("the audio could not be read within its limits")
+        if self.processor_seconds() > until:
+            raise AudioError(BROKEN_LIMIT)
         if not count:
             raise AudioError("the data holds no audio")
+
+    def processor_seconds(self) -> float:
+        """Return the processor time of this thread and of what decodes for it, from any beginning."""
+        return time.thread_time()
+
+    def close(self) -> None:
+        """Let go of what decodes; no more blocks follow. Allowed twice."""
+        if isinstance(self.unlimited, Generator):
+            self.unlimited.close()
+
+    def __enter__(self) -> AudioFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
 
     def fault(self, error: AudioError) -> str:
         """Return why there is no more audio, and where it breaks if its beginning is sound."""
@@ -82,15 +108,24 @@ class AudioFile:
         return f"the audio breaks at {self.broken_at:.1f} s: {str(error).removeprefix(f'{DAMAGED}: ')}"
 
 
+class OpenFile(Protocol):
+    """Opens files: `open_file` in this process, that of `streams.decoders.pool` in one that may die of it."""
+
+    def __call__(
+        self, source: BinaryIO, media: Media, longest_s: int = MAX_FILE_S, block_samples: int | None = None
+    ) -> AudioFile:
+        """Open as `open_file` does, with the same errors."""
+        ...
+
+
 def decode_chunk(data: bytes, media: Media) -> DecodedAudio:
-    """Decode a chunk that is a whole file or raw PCM; channels are averaged.
+    """Decode a chunk that is a whole file or raw PCM, in this process; channels are averaged.
 
     Raises:
         AudioError: it does not decode as declared, holds no audio, or exceeds a limit.
     """
-    if media.container == "raw" and _fits_a_block(data, media):
-        # Nearly every chunk of a live stream; no limit can be broken.
-        return DecodedAudio(media.rate, pcm.to_mono(pcm.decode(data, media.sample_format, media.channels)))
+    if media.container == "raw" and fits_a_block(data, media):
+        return decode_block(data, media)
     audio = open_file(io.BytesIO(data), media, MAX_CHUNK_S)
     blocks, frames = [], 0
     for block in audio.blocks():
@@ -101,7 +136,17 @@ def decode_chunk(data: bytes, media: Media) -> DecodedAudio:
     return DecodedAudio(audio.rate, blocks[0] if len(blocks) == 1 else np.concatenate(blocks))
 
 
-def _fits_a_block(data: bytes, media: Media) -> bool:
+def decode_block(data: bytes, media: Media) -> DecodedAudio:
+    """Decode raw PCM that `fits_a_block`.
+
+    Raises:
+        AudioError: floats are not finite.
+    """
+    return DecodedAudio(media.rate, pcm.to_mono(pcm.decode(data, media.sample_format, media.channels)))
+
+
+def fits_a_block(data: bytes, media: Media) -> bool:
+    """Return whether raw PCM is like nearly every chunk of a live stream: it can break no limit."""
     return 0 < len(data) <= BLOCK_SAMPLES and len(data) % pcm.frame_bytes(media.sample_format, media.channels) == 0
 
 
@@ -119,7 +164,8 @@ def open_file(
     """
     block_samples = block_samples or BLOCK_SAMPLES
     if media.container == "raw":
-        return AudioFile(media.rate, media.channels, _raw_blocks(source, media, block_samples), longest_s)
+        raw_blocks = _raw_blocks(source, media, block_samples)
+        return AudioFile(media.rate, media.channels, raw_blocks, longest_s, tell=source.tell)
     container.check_declared(source, media)
     guarded_source = GuardedSource(source)
     endless = mp3.open_endless(guarded_source)
@@ -130,7 +176,7 @@ def open_file(
     _check_limits(file, frames, longest_s)
     claimed_frames = endless.claimed_frames(file.frames) if endless else file.frames
     blocks = _file_blocks(file, claimed_frames, guarded_source, block_samples)
-    return AudioFile(file.samplerate, file.channels, blocks, longest_s, frames)
+    return AudioFile(file.samplerate, file.channels, blocks, longest_s, frames, source.tell)
 
 
 class GuardedSource:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
+from streams.audio.decode import OpenFile
 from streams.folding.agent import Changes
 from streams.folding.followers import Followers
 from streams.log import StretchReader
@@ -41,6 +42,7 @@ class SessionWorkload(Workload[SessionStore]):
         followers: Followers,
         models: LoadedModels,
         reader: StretchReader,
+        open_file: OpenFile,
     ) -> None:
         super().__init__(owners, sender, followers)
         self._idle_ms = int(options.idle_seconds * 1000)
@@ -57,6 +59,7 @@ class SessionWorkload(Workload[SessionStore]):
             self._emit,
             options.workers,
             options.directory,
+            open_file,
         )
 
     def start(self, ended: Callable[[asyncio.Task[None]], None]) -> None:

@@ -16,6 +16,7 @@ import pytest
 import soundfile
 
 from infra import models
+from streams.audio.decode import open_file
 from streams.clients.transcriptions import TranscriptionClient
 from streams.models.protocol import Floats
 from streams.services import speech
@@ -83,6 +84,7 @@ def perform(
             service = SpeechService(
                 TranscriptionClient(engine.address(**address)),
                 speakers,
+                open_file,
                 names=names,
                 piece_seconds=piece_seconds,
                 load_detector=load_detector,
@@ -167,7 +169,9 @@ def test_jobs_share_the_places_of_the_engine(tmp_path: Path) -> None:
     async def scene() -> None:
         async with engine.running():
             address = engine.address(limit=2)
-            service = SpeechService(TranscriptionClient(address), None, piece_seconds=2.5, load_detector=Ear, nice=0)
+            service = SpeechService(
+                TranscriptionClient(address), None, open_file, piece_seconds=2.5, load_detector=Ear, nice=0
+            )
             await asyncio.gather(*(service.perform(run) for run in runs))
             await service.close()
 
@@ -334,7 +338,7 @@ def test_a_run_is_cancelled_at_once(tmp_path: Path) -> None:
         engine.answer = lambda asked: begun.set()
         async with engine.running():
             service = SpeechService(
-                TranscriptionClient(engine.address()), Tones(), piece_seconds=2.5, load_detector=Ear, nice=0
+                TranscriptionClient(engine.address()), Tones(), open_file, piece_seconds=2.5, load_detector=Ear, nice=0
             )
             task = asyncio.create_task(service.perform(run))
             await begun.wait()

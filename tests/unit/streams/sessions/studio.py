@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from streams.audio.analysis import Analysis
+from streams.audio.decode import OpenFile, open_file
 from streams.folding.agent import Changes
 from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.record import LogRecord
@@ -67,6 +68,8 @@ class Studio:
     """One partition with everything that folds and analyses; made and used inside a running loop."""
 
     def __init__(self, engine: SoundEngine, spool: Path, workers: int = 2, cache_bytes: int = 0) -> None:
+        #: Tests that are about decoders put theirs here, and restart.
+        self.open_file: OpenFile = open_file
         self.models = LoadedModels(engine)
         self.spool = spool
         self.workers = workers
@@ -84,7 +87,9 @@ class Studio:
         self.intake = SessionIntake(Verdicts(), 1000, self._announce, self.cache)
         self.results = SessionResults(lambda changes: None, lambda model: ["tag"] * TAGS)
         source = AudioSource(self.cache, self.commands)
-        self.analyser = Analyser(self.models, source, lambda session: self.store, self._emit, self.workers, self.spool)
+        self.analyser = Analyser(
+            self.models, source, lambda session: self.store, self._emit, self.workers, self.spool, self.open_file
+        )
 
     async def __aenter__(self) -> Studio:
         self.analyser.start(self.ended.append)

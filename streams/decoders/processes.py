@@ -1,0 +1,259 @@
+"""The zygote and the decoders as their parent sees them: started, asked, watched and killed."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from streams.decoders import messages
+from streams.decoders.zygote import FORK, READY
+from topics.errors import Unavailable
+
+#: Variables of the environment by which libraries are found.
+ENVIRONMENT: Final = ("PATH", "LD_LIBRARY_PATH")
+COMMAND: Final = (sys.executable, "-m", "streams.decoders.zygote")
+#: Loading the libraries takes half a second, more on a busy machine.
+START_SECONDS: Final = 30.0
+#: Forking a decoder takes some milliseconds.
+FORK_SECONDS: Final = 10.0
+#: States of a process, as proc(5) names them, in which it does not come back by itself, or is gone.
+_STUCK: Final = "SsTtZX"
+#: The clock of a process's own time, as clock_gettime(2) knows it.
+_PROCESS_CLOCK: Final = 2
+_TIMEVAL: Final = struct.Struct("@ll")
+
+
+class Deadlines(msgspec.Struct, frozen=True):
+    """How long a decoder may take for one block of samples, which is some milliseconds' work: seconds."""
+
+    processor: float = 1.0
+    #: Of doing nothing at all: it was stopped, or waits for what never comes.
+    idle: float = 1.0
+    #: Whatever it does: the disk or the machine may be slow.
+    wall: float = 30.0
+
+
+class DecoderDied(Exception):
+    """A decoder ended without an answer, or does nothing."""
+
+
+class LimitBroken(Exception):
+    """A decoder took more time than it may."""
+
+
+class DecoderProcess:
+    """One decoder, and the socket and memory that are shared with it."""
+
+    def __init__(self, line: socket.socket, memory: int, deadlines: Deadlines) -> None:
+        """Take over a socket, and the descriptor of a memory that is mapped here and closed."""
+        self._line = line
+        self._deadlines = deadlines
+        self._look_seconds = min(0.25, deadlines.idle / 2, deadlines.processor / 2)
+        # The kernel's own time limit of a read, for which Python makes no other system call.
+        micro = int(1e6 * self._look_seconds)
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TIMEVAL.pack(micro // 10**6, micro % 10**6))
+        self._memory = mmap.mmap(memory, messages.MEMORY_BYTES)
+        self.slots = np.frombuffer(self._memory, np.float32).reshape(messages.SLOTS, messages.SLOT_SAMPLES)
+        #: Requests so far.
+        self.requests = 0
+        self.process = 0
+        self.filtered = False
+        self._handle: int | None = None
+
+    def greet(self) -> None:
+        """Wait until it is there.
+
+        Raises:
+            DecoderDied: it was not forked, or takes too long.
+        """
+        until = time.monotonic() + FORK_SECONDS
+        while True:
+            try:
+                data = self._line.recv(messages.MESSAGE_BYTES)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise DecoderDied from None
+        if not data:
+            raise DecoderDied
+        greeting = messages.hello(data)
+        self.process, self.filtered = greeting.process, greeting.filtered
+        if hasattr(os, "pidfd_open"):
+            # Its number may be another process's after its end.
+            with suppress(OSError):
+                self._handle = os.pidfd_open(self.process)
+
+    def give_way(self, nice: int) -> None:
+        """Let others work first, for good."""
+        if nice and self.process:
+            with suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, self.process, os.getpriority(os.PRIO_PROCESS, self.process) + nice)
+
+    def put(self, data: bytes | memoryview) -> None:
+        """Write a file of at most `messages.MEMORY_BYTES` to the memory; no request may be in work."""
+        self._memory[: len(data)] = data
+
+    def send(self, message: bytes) -> None:
+        """Send a message.
+
+        Raises:
+            DecoderDied: it has ended.
+        """
+        try:
+            self._line.send(message)
+        except OSError:
+            raise DecoderDied from None
+
+    def receive(self) -> messages.Reply:
+        """Wait for the next reply.
+
+        Raises:
+            DecoderDied: it ended, sent what is no reply, or does nothing.
+            LimitBroken: it took longer than it may.
+        """
+        try:
+            # Nearly always it is there in time.
+            return self._read()
+        except BlockingIOError:
+            return self._wait()
+
+    def _wait(self) -> messages.Reply:
+        began = moved = time.monotonic() - self._look_seconds
+        spent = first = self.processor_seconds()
+        while True:
+            try:
+                return self._read()
+            except BlockingIOError:
+                now, seconds = time.monotonic(), self.processor_seconds()
+            if seconds - first > self._deadlines.processor or now - began > self._deadlines.wall:
+                raise LimitBroken
+            if seconds != spent or not self._is_stuck():
+                moved, spent = now, seconds
+            elif now - moved > self._deadlines.idle:
+                raise DecoderDied
+
+    def _read(self) -> messages.Reply:
+        try:
+            return messages.reply(self._line.recv(messages.MESSAGE_BYTES))
+        except (ConnectionError, msgspec.MsgspecError):
+            # No bytes are no reply either.
+            raise DecoderDied from None
+
+    def processor_seconds(self) -> float:
+        """Return the processor time that it has used; 0 where that is not known."""
+        try:
+            return time.clock_gettime(~self.process << 3 | _PROCESS_CLOCK)
+        except (OSError, AttributeError):
+            return 0.0
+
+    def _is_stuck(self) -> bool:
+        """Return whether it neither works nor waits for the disk."""
+        try:
+            status = Path(f"/proc/{self.process}/stat").read_text()
+        except OSError:
+            return False  # not known here, or it is gone, which its socket tells
+        return status.rpartition(") ")[2][:1] in _STUCK
+
+    def close(self) -> None:
+        """End it, whatever it does."""
+        with suppress(OSError):  # it has ended
+            if self._handle is not None:
+                signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+            elif self.process:
+                os.kill(self.process, signal.SIGKILL)
+        if self._handle is not None:
+            os.close(self._handle)
+        self._handle, self.process = None, 0
+        self._line.close()
+        del self.slots
+        self._memory.close()
+
+
+def _memory() -> int:
+    """Return the descriptor of a memory that is shared by handing it over.
+
+    Raises:
+        OSError: no more files can be opened.
+    """
+    if hasattr(os, "memfd_create"):
+        memory = os.memfd_create("samples", os.MFD_CLOEXEC)
+    else:
+        with tempfile.TemporaryFile() as file:
+            memory = os.dup(file.fileno())
+    os.ftruncate(memory, messages.MEMORY_BYTES)
+    return memory
+
+
+class Zygote:
+    """The child process that decoders are forked from, and the socket over which it takes requests."""
+
+    def __init__(self, command: Sequence[str] = COMMAND) -> None:
+        """Start it.
+
+        Raises:
+            Unavailable: it died, or does not start in time.
+        """
+        self._control, theirs = socket.socketpair()
+        # Untrusted recordings are decoded there: no secret of our environment may be within reach.
+        environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
+        environment |= {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+        with theirs:
+            self._process = subprocess.Popen(command, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, env=environment)
+        self._control.settimeout(START_SECONDS)
+        with suppress(OSError):
+            if self._control.recv(len(READY)):
+                return
+        self.stop()
+        raise Unavailable("the process that decoders come from does not start")
+
+    def fork(self, deadlines: Deadlines, recording: int | None = None) -> DecoderProcess:
+        """Return a new decoder, for a file of which a descriptor is given, or for files that are handed over as bytes.
+
+        Raises:
+            DecoderDied: there is none; this process has ended, or the machine gives no more.
+            OSError: this process can open no more files.
+        """
+        memory = _memory()
+        try:
+            line, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
+            with theirs:
+                decoder = DecoderProcess(line, memory, deadlines)
+                try:
+                    files = [theirs.fileno(), memory, *([] if recording is None else [recording])]
+                    socket.send_fds(self._control, [FORK], files)
+                except OSError:
+                    decoder.close()
+                    raise DecoderDied from None
+        finally:
+            os.close(memory)
+        try:
+            decoder.greet()
+        except BaseException:
+            decoder.close()
+            raise
+        return decoder
+
+    @property
+    def process(self) -> int:
+        """Its number."""
+        return self._process.pid
+
+    def stop(self) -> None:
+        """End it, and with it the decoders that are left."""
+        self._control.close()
+        self._process.kill()
+        self._process.wait()

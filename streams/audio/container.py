@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import BinaryIO, Final
+from typing import Final, Protocol
 
 from topics.errors import AudioError
 from topics.media import Container, Media
@@ -28,7 +28,19 @@ def detect(head: bytes) -> Container | None:
     return None
 
 
-def check_declared(source: BinaryIO, media: Media) -> None:
+class Source(Protocol):
+    """A file."""
+
+    def read(self, size: int, /) -> bytes:
+        """Read like a file."""
+        ...
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        """Seek like a file."""
+        ...
+
+
+def check_declared(source: Source, media: Media) -> None:
     """Compare the beginning of `source` with the declaration; the position is 0 again afterwards.
 
     Raises:

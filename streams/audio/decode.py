@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import time
 from collections.abc import Callable, Generator, Iterator
 from types import TracebackType
@@ -25,6 +26,8 @@ MAX_CHUNK_FRAMES: Final = 1 << 25
 MAX_FILE_S: Final = 24 * 3600
 #: Samples of all channels that are decoded at a time.
 BLOCK_SAMPLES: Final = 1 << 19
+#: Read from a file at a time.
+BUFFER_BYTES: Final = 1 << 16
 #: Messages about damage begin with this.
 DAMAGED: Final = "the audio is damaged"
 BROKEN_LIMIT: Final = "the audio could not be read within its limits"
@@ -151,7 +154,10 @@ def fits_a_block(data: bytes, media: Media) -> bool:
 
 
 def open_file(
-    source: BinaryIO, media: Media, longest_s: int = MAX_FILE_S, block_samples: int | None = None
+    source: BinaryIO | DescriptorSource,
+    media: Media,
+    longest_s: int = MAX_FILE_S,
+    block_samples: int | None = None,
 ) -> AudioFile:
     """Open a file; the source is seekable, at position 0, and returns fewer bytes than asked for only at its end.
 
@@ -167,8 +173,12 @@ def open_file(
         raw_blocks = _raw_blocks(source, media, block_samples)
         return AudioFile(media.rate, media.channels, raw_blocks, longest_s, tell=source.tell)
     container.check_declared(source, media)
-    guarded_source = GuardedSource(source)
+    guarded_source = source if isinstance(source, DescriptorSource) else GuardedSource(source)
     endless = mp3.open_endless(guarded_source)
+    if endless is not None and isinstance(source, DescriptorSource):
+        # It is read through us, some hundred bytes at a time.
+        guarded_source = GuardedSource(io.BufferedReader(io.FileIO(source.descriptor, closefd=False), BUFFER_BYTES))
+        endless = mp3.open_endless(guarded_source)
     file = _open_sound_file(guarded_source, endless)
     # A header that does not know the length has the largest possible number, and that of an MP3 is not reliable; then
     # the limit is checked while decoding.
@@ -215,6 +225,34 @@ class GuardedSource:
             raise self._error
 
 
+class DescriptorSource:
+    """A file that libsndfile reads by its descriptor, without calls of ours; its position is that of the descriptor."""
+
+    def __init__(self, descriptor: int) -> None:
+        """Begin at the beginning; the descriptor stays the caller's."""
+        self.descriptor = descriptor
+        self.seek(0)
+
+    def read(self, size: int) -> bytes:
+        """Read like a file."""
+        return os.read(self.descriptor, size)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Seek like a file; -1 for an impossible position."""
+        try:
+            return os.lseek(self.descriptor, offset, whence)
+        except OSError:
+            return -1
+
+    def tell(self) -> int:
+        """Return the position."""
+        return os.lseek(self.descriptor, 0, io.SEEK_CUR)
+
+    def check(self) -> None:
+        """Raise the error with which the file cannot be read on from here, if any; libsndfile names it no more."""
+        os.pread(self.descriptor, 1, self.tell())
+
+
 class SequentialSoundFile(soundfile.SoundFile):  # type: ignore[misc]
     """A file that is read from beginning to end: otherwise soundfile seeks after each read."""
 
@@ -223,9 +261,16 @@ class SequentialSoundFile(soundfile.SoundFile):  # type: ignore[misc]
         return False
 
 
-def _open_sound_file(guarded_source: GuardedSource, endless: mp3.EndlessMp3 | None) -> SequentialSoundFile:
+def _open_sound_file(
+    guarded_source: GuardedSource | DescriptorSource, endless: mp3.EndlessMp3 | None
+) -> SequentialSoundFile:
     try:
-        file = SequentialSoundFile(endless or guarded_source)
+        if endless is None and isinstance(guarded_source, DescriptorSource):
+            file = SequentialSoundFile(guarded_source.descriptor, closefd=False)
+        else:
+            file = SequentialSoundFile(endless or guarded_source)
+    except MemoryError:
+        raise
     except Exception as error:  # libsndfile reports damage by several types
         guarded_source.check()
         raise AudioError(f"the audio cannot be read: {_cause(error)}") from error
@@ -243,7 +288,10 @@ def _check_limits(file: SequentialSoundFile, frames: int | None, longest_s: int)
 
 
 def _file_blocks(
-    file: SequentialSoundFile, claimed_frames: int, guarded_source: GuardedSource, block_samples: int
+    file: SequentialSoundFile,
+    claimed_frames: int,
+    guarded_source: GuardedSource | DescriptorSource,
+    block_samples: int,
 ) -> Iterator[Floats]:
     most = max(1, block_samples // file.channels)
     if file.format == "MP3":
@@ -286,7 +334,7 @@ def _floats(frames: Floats | npt.NDArray[np.int16]) -> Floats:
     return frames.astype(np.float32, copy=False)
 
 
-def _raw_blocks(source: BinaryIO, media: Media, block_samples: int) -> Iterator[Floats]:
+def _raw_blocks(source: BinaryIO | DescriptorSource, media: Media, block_samples: int) -> Iterator[Floats]:
     size = pcm.frame_bytes(media.sample_format, media.channels)
     while data := source.read(max(1, block_samples // media.channels) * size):
         whole = len(data) // size * size

@@ -1,6 +1,7 @@
 """What a decoder process and its parent say to each other.
 
-They share a socket that keeps the bounds of messages, and a memory of `MEMORY_BYTES`. A decoder first sends a `Hello`.
+They share a socket that keeps the bounds of messages, a memory of `MEMORY_BYTES` for samples, and a file: a recording,
+or an inbox in memory to which the parent writes one file after the other. A decoder first sends a `Hello`.
 Each request is answered by one `Reply` or more; all but the last announce a block of samples, which lies in the slots
 of the memory in turn, and the last has an `End`. The parent sends `NEXT` when it has taken a block that was not the
 last: so many blocks as there are slots may wait for it.
@@ -34,13 +35,11 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Request(msgspec.Struct, frozen=True, array_like=True):
-    """Open and decode a file."""
+    """Decode the file."""
 
     media: Media
     longest_s: int
     block_samples: int
-    #: Bytes of the file, which lie in the shared memory; None for the file that the decoder was made for.
-    size: int | None
 
 
 class Header(msgspec.Struct, frozen=True, array_like=True):

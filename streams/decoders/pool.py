@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import io
 import os
-import tempfile
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
 from typing import BinaryIO, Final, NoReturn
 
-import msgspec
 import structlog
 
 from streams.audio import decode, pcm
@@ -32,9 +29,11 @@ from topics.media import Media
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 #: Files after which a decoder ends: what one left there, or leaked, is gone by then.
-MAX_REQUESTS: Final = 256
+MAX_REQUESTS: Final = 4096
 #: Decoders that wait for a file; others end when they are done.
 MAX_IDLE: Final = 4
+#: Files up to this size are copied to a decoder; for a larger one a decoder is made.
+SMALL_BYTES: Final = 1 << 20
 #: Open files at a time: far more than this process can use.
 MAX_DECODERS: Final = 128
 DEADLINES: Final = Deadlines()
@@ -102,7 +101,7 @@ class DecoderPool:
         if media.container == "raw":
             return decode.open_file(source, media, longest_s, block_samples)
         most = min(block_samples or decode.BLOCK_SAMPLES, messages.SLOT_SAMPLES)
-        asked = DecodedBlocks(self, source, Request(media, longest_s, most, None), nice)
+        asked = DecodedBlocks(self, source, Request(media, longest_s, most), nice)
         try:
             return DecodedFile(asked, asked.open(), longest_s)
         except BaseException:
@@ -198,6 +197,8 @@ class DecodedBlocks:
         self._request = request
         self._decoder: DecoderProcess | None = None
         self._reply = Reply()
+        #: The decoder was made for this file.
+        self._own = False
         #: Decoders that died.
         self._deaths = 0
         self._position = 0
@@ -255,15 +256,18 @@ class DecodedBlocks:
 
     def _ask(self) -> None:
         """Hand the file to a decoder."""
-        size = self._source.seek(0, io.SEEK_END)
+        small = self._source.seek(0, io.SEEK_END) <= SMALL_BYTES or isinstance(self._source, io.BytesIO)
         self._source.seek(0)
-        small = size <= messages.MEMORY_BYTES
-        data = self._source.read() if small else b""
-        with nullcontext() if small else _descriptor(self._source) as recording:
-            self._decoder = self._pool.lease(recording, self._deaths > 0, self._nice)
+        data = self._source.read() if small else None
+        if data is None:
+            self._source.flush()
+        self._decoder = self._pool.lease(self._source.fileno() if data is None else None, self._deaths > 0, self._nice)
         self._spent -= self._decoder.processor_seconds()
-        self._decoder.put(data)
-        self._decoder.send(messages.encode(msgspec.structs.replace(self._request, size=size if small else None)))
+        if data is not None:
+            self._decoder.put(data)
+        self._own = data is None
+        self._decoder.requests += 1
+        self._decoder.send(messages.encode(self._request))
 
     def _decoded(self) -> Iterator[Floats]:
         """Yield the blocks of one decoder, and give it back at the end."""
@@ -302,7 +306,7 @@ class DecodedBlocks:
 
     def _finish(self, end: End) -> None:
         # One that met its limits or the disk's ends by itself.
-        self.close(reusable=end.disk is None and end.fault != BROKEN_LIMIT and not self._nice)
+        self.close(reusable=end.disk is None and end.fault != BROKEN_LIMIT and not self._own and not self._nice)
 
     def _raise(self, end: End | None) -> NoReturn:
         if end is None:
@@ -322,16 +326,3 @@ class DecodedBlocks:
         self._deaths += 1
         if self._deaths > 1:
             raise AudioError(DIED)
-
-
-@contextmanager
-def _descriptor(source: BinaryIO) -> Iterator[int]:
-    """Yield a descriptor of the source; that of a copy if it is in memory."""
-    if isinstance(source, io.BytesIO):
-        with tempfile.TemporaryFile() as copy:
-            copy.write(source.getbuffer())
-            copy.flush()
-            yield copy.fileno()
-    else:
-        source.flush()
-        yield source.fileno()

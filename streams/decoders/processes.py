@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
@@ -58,9 +58,10 @@ class LimitBroken(Exception):
 class DecoderProcess:
     """One decoder, and the socket and memory that are shared with it."""
 
-    def __init__(self, line: socket.socket, memory: int, deadlines: Deadlines) -> None:
-        """Take over a socket, and the descriptor of a memory that is mapped here and closed."""
+    def __init__(self, line: socket.socket, memory: int, inbox: int | None, deadlines: Deadlines) -> None:
+        """Take over a socket and an inbox; the descriptor of the memory, which is mapped here, stays the caller's."""
         self._line = line
+        self._inbox = inbox
         self._deadlines = deadlines
         self._look_seconds = min(0.25, deadlines.idle / 2, deadlines.processor / 2)
         # The kernel's own time limit of a read, for which Python makes no other system call.
@@ -104,8 +105,10 @@ class DecoderProcess:
                 os.setpriority(os.PRIO_PROCESS, self.process, os.getpriority(os.PRIO_PROCESS, self.process) + nice)
 
     def put(self, data: bytes | memoryview) -> None:
-        """Write a file of at most `messages.MEMORY_BYTES` to the memory; no request may be in work."""
-        self._memory[: len(data)] = data
+        """Write a file to the inbox; no request may be in work."""
+        assert self._inbox is not None
+        os.pwrite(self._inbox, data, 0)
+        os.ftruncate(self._inbox, len(data))
 
     def send(self, message: bytes) -> None:
         """Send a message.
@@ -155,10 +158,7 @@ class DecoderProcess:
 
     def processor_seconds(self) -> float:
         """Return the processor time that it has used; 0 where that is not known."""
-        try:
-            return time.clock_gettime(~self.process << 3 | _PROCESS_CLOCK)
-        except (OSError, AttributeError):
-            return 0.0
+        return process_seconds(self.process)
 
     def _is_stuck(self) -> bool:
         """Return whether it neither works nor waits for the disk."""
@@ -177,14 +177,24 @@ class DecoderProcess:
                 os.kill(self.process, signal.SIGKILL)
         if self._handle is not None:
             os.close(self._handle)
-        self._handle, self.process = None, 0
+        if self._inbox is not None:
+            os.close(self._inbox)
+        self._handle, self._inbox, self.process = None, None, 0
         self._line.close()
         del self.slots
         self._memory.close()
 
 
-def _memory() -> int:
-    """Return the descriptor of a memory that is shared by handing it over.
+def process_seconds(process: int) -> float:
+    """Return the processor time that a process has used; 0 where that is not known."""
+    try:
+        return time.clock_gettime(~process << 3 | _PROCESS_CLOCK)
+    except (OSError, AttributeError):
+        return 0.0
+
+
+def _shared_file(stack: ExitStack, size: int) -> int:
+    """Return the descriptor of a file in memory, which `stack` closes.
 
     Raises:
         OSError: no more files can be opened.
@@ -194,7 +204,8 @@ def _memory() -> int:
     else:
         with tempfile.TemporaryFile() as file:
             memory = os.dup(file.fileno())
-    os.ftruncate(memory, messages.MEMORY_BYTES)
+    stack.callback(os.close, memory)
+    os.ftruncate(memory, size)
     return memory
 
 
@@ -221,30 +232,27 @@ class Zygote:
         raise Unavailable("the process that decoders come from does not start")
 
     def fork(self, deadlines: Deadlines, recording: int | None = None) -> DecoderProcess:
-        """Return a new decoder, for a file of which a descriptor is given, or for files that are handed over as bytes.
+        """Return a new decoder for a recording, given as a descriptor; without one it has an inbox.
 
         Raises:
             DecoderDied: there is none; this process has ended, or the machine gives no more.
             OSError: this process can open no more files.
         """
-        memory = _memory()
-        try:
-            line, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
-            with theirs:
-                decoder = DecoderProcess(line, memory, deadlines)
-                try:
-                    files = [theirs.fileno(), memory, *([] if recording is None else [recording])]
-                    socket.send_fds(self._control, [FORK], files)
-                except OSError:
-                    decoder.close()
-                    raise DecoderDied from None
-        finally:
-            os.close(memory)
-        try:
+        with ExitStack() as ours, ExitStack() as theirs:
+            inbox = None if recording is not None else _shared_file(ours, 0)
+            memory = _shared_file(theirs, messages.MEMORY_BYTES)
+            line, their_line = socket.socketpair(type=socket.SOCK_SEQPACKET)
+            theirs.enter_context(their_line)
+            ours.pop_all()
+            decoder = DecoderProcess(line, memory, inbox, deadlines)
+            ours.callback(decoder.close)
+            try:
+                socket.send_fds(self._control, [FORK], [their_line.fileno(), memory, recording or inbox or 0])
+            except OSError:
+                raise DecoderDied from None
+            theirs.close()
             decoder.greet()
-        except BaseException:
-            decoder.close()
-            raise
+            ours.pop_all()
         return decoder
 
     @property

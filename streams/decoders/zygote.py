@@ -1,18 +1,18 @@
 """The process that decoders are forked from: libsndfile and numpy are loaded once, and no secret ever was there.
 
 Standard input is a socket to the parent. READY is sent once, when requests can be made. For each decoder the parent
-sends FORK and two descriptors, its socket and its memory, or three with the file that it is made for.
+sends FORK and three descriptors: its socket, its memory and its file.
 """
 
 from __future__ import annotations
 
 import gc
-import io
 import mmap
 import os
 import signal
 import socket
 import sys
+import tempfile
 from contextlib import suppress
 from typing import Final
 
@@ -20,6 +20,7 @@ import numpy as np
 import soundfile
 
 from streams.audio import decode
+from streams.audio.decode import DescriptorSource
 from streams.decoders import messages
 from streams.decoders.confinement import confine, die_with_parent
 from streams.decoders.decoder import Decoder
@@ -28,7 +29,7 @@ from topics.media import Media
 
 READY: Final = b"r"
 FORK: Final = b"f"
-MOST_DESCRIPTORS: Final = 3
+DESCRIPTORS: Final = 3
 
 
 def serve(control: socket.socket) -> None:
@@ -36,13 +37,13 @@ def serve(control: socket.socket) -> None:
     silence = os.open(os.devnull, os.O_RDWR)
     control.sendall(READY)
     while True:
-        request, descriptors, _, _ = socket.recv_fds(control, len(FORK), MOST_DESCRIPTORS)
+        request, descriptors, _, _ = socket.recv_fds(control, len(FORK), DESCRIPTORS)
         if not request:
             return
         try:
             # Where it cannot be forked, its socket closes, and so the parent knows.
             with suppress(OSError):
-                if len(descriptors) > 1 and os.fork() == 0:
+                if len(descriptors) == DESCRIPTORS and os.fork() == 0:
                     _become_decoder(descriptors, silence)
         finally:
             for descriptor in descriptors:
@@ -56,9 +57,7 @@ def _become_decoder(descriptors: list[int], silence: int) -> None:
         for standard in (0, 1, 2):
             os.dup2(silence, standard)
         memory = mmap.mmap(descriptors[1], messages.MEMORY_BYTES)
-        recording = descriptors[2] if len(descriptors) > 2 else None
-        decoder = Decoder(socket.socket(fileno=descriptors[0]), memory, recording)
-        decoder.serve(confine())
+        Decoder(socket.socket(fileno=descriptors[0]), memory, descriptors[2]).serve(confine())
     finally:
         os._exit(0)
 
@@ -66,11 +65,12 @@ def _become_decoder(descriptors: list[int], silence: int) -> None:
 def warm_up() -> None:
     """Decode a moment of each kind, so that nothing is imported, compiled or opened once that is forbidden."""
     for kind, subtype in (("WAV", "FLOAT"), ("FLAC", "PCM_16"), ("OGG", "VORBIS"), ("OGG", "OPUS"), ("MP3", None)):
-        file = io.BytesIO()
-        soundfile.write(file, np.zeros(4000, np.float32), 8000, format=kind, subtype=subtype)
-        file.seek(0)
-        with decode.open_file(file, Media("application/octet-stream", "any")) as audio, suppress(AudioError):
-            list(audio.blocks())
+        with tempfile.TemporaryFile() as file:
+            soundfile.write(file, np.zeros(4000, np.float32), 8000, format=kind, subtype=subtype)
+            file.flush()
+            source = DescriptorSource(file.fileno())
+            with decode.open_file(source, Media("application/octet-stream", "any")) as audio, suppress(AudioError):
+                list(audio.blocks())
 
 
 def main() -> None:

@@ -172,7 +172,7 @@ def test_a_chunk_that_holds_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "STEP_SAMPLES", 10_000)
     monkeypatch.setattr("streams.audio.decode.BLOCK_SAMPLES", 3000)
     monkeypatch.setattr("streams.audio.decode.MAX_CHUNK_FRAMES", 50_000)
-    stream = StreamProgress(Fingerprint(), SESSIONS, ANY, SessionHead("c"), open_file)
+    stream = StreamProgress(Fingerprint(), SESSIONS, ANY, SessionHead("stream", None, 0, 0), open_file)
     scores = [stream.take([flac(4)])]
     while stream.reading:
         scores.append(stream.take([]))

@@ -183,7 +183,7 @@ def open_file(
     # A header that does not know the length has the largest possible number, and that of an MP3 is not reliable; then
     # the limit is checked while decoding.
     frames = file.frames if file.frames < 2**62 and file.format != "MP3" else None
-    _check_limits(file, frames, longest_s)
+    check_limits(file.samplerate, file.channels, frames, longest_s)
     claimed_frames = endless.claimed_frames(file.frames) if endless else file.frames
     blocks = _file_blocks(file, claimed_frames, guarded_source, block_samples)
     return AudioFile(file.samplerate, file.channels, blocks, longest_s, frames, source.tell)
@@ -278,12 +278,18 @@ def _open_sound_file(
     return file
 
 
-def _check_limits(file: SequentialSoundFile, frames: int | None, longest_s: int) -> None:
-    if not MIN_RATE <= file.samplerate <= MAX_RATE:
-        raise AudioError(f"the sample rate is {file.samplerate} Hz, allowed are {MIN_RATE} to {MAX_RATE}")
-    if not 1 <= file.channels <= MAX_CHANNELS:
-        raise AudioError(f"the audio has {file.channels} channels, allowed are 1 to {MAX_CHANNELS}")
-    if frames is not None and frames > longest_s * file.samplerate:
+def check_limits(rate: int, channels: int, frames: int | None, longest_s: int) -> None:
+    """Check what the header of a file says; `frames` is None where it does not know.
+
+    Raises:
+        AudioTooLong: it claims more than `longest_s`.
+        AudioError: it has a rate or a number of channels that is not analysed.
+    """
+    if not MIN_RATE <= rate <= MAX_RATE:
+        raise AudioError(f"the sample rate is {rate} Hz, allowed are {MIN_RATE} to {MAX_RATE}")
+    if not 1 <= channels <= MAX_CHANNELS:
+        raise AudioError(f"the audio has {channels} channels, allowed are 1 to {MAX_CHANNELS}")
+    if frames is not None and frames > longest_s * rate:
         raise AudioTooLong(f"the audio is longer than {longest_s} s")
 
 
@@ -318,13 +324,13 @@ def _file_blocks(
                 if at_end:
                     return
                 count = int(np.isnan(frames[:, 0]).argmax()) if file.format == "MP3" else file.tell() - before
-                yield from _mono(_floats(frames[: max(0, count)]))
+                yield from mix(_floats(frames[: max(0, count)]))
                 raise AudioError(f"{DAMAGED}: {_cause(error)}") from error
             guarded_source.check()
             if not len(frames) or (at_end and len(frames) < extra):
                 return
             remaining = file.frames if at_end else max(0, remaining - len(frames))
-            yield from _mono(_floats(frames))
+            yield from mix(_floats(frames))
 
 
 def _floats(frames: Floats | npt.NDArray[np.int16]) -> Floats:
@@ -338,13 +344,15 @@ def _raw_blocks(source: BinaryIO | DescriptorSource, media: Media, block_samples
     size = pcm.frame_bytes(media.sample_format, media.channels)
     while data := source.read(max(1, block_samples // media.channels) * size):
         whole = len(data) // size * size
-        yield from _mono(pcm.decode_unchecked(memoryview(data)[:whole], media.sample_format, media.channels))
+        yield from mix(pcm.decode_unchecked(memoryview(data)[:whole], media.sample_format, media.channels))
         if whole < len(data):
             raise AudioError(f"{DAMAGED}: its last frame has {len(data) - whole} of {size} bytes")
 
 
-def _mono(frames: Floats) -> Iterator[Floats]:
-    """Yield the frames before the first sample that is not plausible, mixed to mono; all if every sample is.
+def mix(frames: Floats) -> Iterator[Floats]:
+    """Yield float32[n], the mean of the channels of float32[n, channels].
+
+    Where a sample is not plausible, the frames before it are yielded.
 
     Raises:
         AudioError: a sample is not plausible.

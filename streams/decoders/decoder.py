@@ -10,7 +10,7 @@ import numpy as np
 
 from streams.audio import decode
 from streams.audio.decode import DescriptorSource
-from streams.decoders import messages
+from streams.decoders import ffmpeg, messages
 from streams.decoders.messages import End, Header, Hello, Reply, Request
 from topics.errors import AudioError, AudioTooLong
 
@@ -36,7 +36,8 @@ class Decoder:
         last, sent, sound = Reply(), 0, True
         try:
             source = DescriptorSource(self._file)
-            audio = decode.open_file(source, request.media, request.longest_s, request.block_samples)
+            open_file = ffmpeg.open_file if ffmpeg.is_needed(source) else decode.open_file
+            audio = open_file(source, request.media, request.longest_s, request.block_samples)
             last = Reply(Header(audio.rate, audio.channels, audio.frames))
             for block in audio.unlimited:
                 # A slot is announced when the next block does not fit, or with the end: a short file is one message.

@@ -21,7 +21,7 @@ import soundfile
 
 from streams.audio import decode
 from streams.audio.decode import DescriptorSource
-from streams.decoders import messages
+from streams.decoders import ffmpeg, messages
 from streams.decoders.confinement import confine, die_with_parent
 from streams.decoders.decoder import Decoder
 from topics.errors import AudioError
@@ -63,7 +63,7 @@ def _become_decoder(descriptors: list[int], silence: int) -> None:
 
 
 def warm_up() -> None:
-    """Decode a moment of each kind, so that nothing is imported, compiled or opened once that is forbidden."""
+    """Decode a moment of several kinds, so that nothing is imported, compiled or opened once that is forbidden."""
     for kind, subtype in (("WAV", "FLOAT"), ("FLAC", "PCM_16"), ("OGG", "VORBIS"), ("OGG", "OPUS"), ("MP3", None)):
         with tempfile.TemporaryFile() as file:
             soundfile.write(file, np.zeros(4000, np.float32), 8000, format=kind, subtype=subtype)
@@ -71,6 +71,7 @@ def warm_up() -> None:
             source = DescriptorSource(file.fileno())
             with decode.open_file(source, Media("application/octet-stream", "any")) as audio, suppress(AudioError):
                 list(audio.blocks())
+    ffmpeg.warm_up()
 
 
 def main() -> None:

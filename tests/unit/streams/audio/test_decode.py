@@ -110,7 +110,7 @@ def test_another_container_than_declared(declared: str, content: str, message: s
 
 
 def test_no_audio_file() -> None:
-    for data in (bytes(5000), b"hello, this is text", b"RIFF\0\0\0\0AVI LIST", b"\xff\xf1\x50\x80 an AAC frame", b"I"):
+    for data in (bytes(5000), b"hello, this is text", b"RIFF\0\0\0\0AVI LIST", b"I"):
         assert container.detect(data[: container.HEAD]) is None
         with pytest.raises(AudioError, match="is no audio file that is supported"):
             decode_chunk(data, ANY)

@@ -41,7 +41,7 @@ class Decoder:
             last = Reply(Header(audio.rate, audio.channels, audio.frames))
             for block in audio.unlimited:
                 # A slot is announced when the next block does not fit, or with the end: a short file is one message.
-                if last.samples + len(block) > messages.SLOT_SAMPLES:
+                if last.samples and last.samples + len(block) > request.block_samples:
                     self._line.send(messages.encode(last))
                     last, sent = Reply(), sent + 1
                     if sent >= messages.SLOTS and self._line.recv(len(messages.NEXT)) != messages.NEXT:

@@ -29,6 +29,10 @@ from topics.sessions.rules import SessionHead
 FILE_STEP_WINDOWS: Final = 64
 #: Samples that one step decodes: 2 MiB, more than sixteen chunks of half a second have at 48 kHz.
 STEP_SAMPLES: Final = 1 << 19
+#: Seconds of one chunk that one step decodes: as much as sixteen chunks are, which others wait for too.
+STEP_S: Final = 8
+#: Samples of all channels of one block of a chunk, by which a step may be longer.
+BLOCK_SAMPLES: Final = 1 << 15
 
 
 class Scores(msgspec.Struct, frozen=True):
@@ -86,7 +90,9 @@ def open_chunk(data: bytes, declared: Media, open_file: OpenFile) -> AudioFile |
         plain = wav.read_plain(data)
         if plain is not None:
             return plain
-    return open_file(io.BytesIO(data), declared, decode.MAX_CHUNK_S)
+    return open_file(
+        io.BytesIO(data), declared, decode.MAX_CHUNK_S, block_samples=min(BLOCK_SAMPLES, decode.BLOCK_SAMPLES)
+    )
 
 
 class StreamProgress:
@@ -170,7 +176,7 @@ class StreamProgress:
         """Read the open chunk, as far as this step goes; return whether another one may follow."""
         assert self._open is not None
         blocks: list[Floats] = []
-        ended = True
+        ended, most = True, min(STEP_SAMPLES, STEP_S * self._open.rate)
         for block in self._blocks:
             self._at += len(block)
             if self._at > decode.MAX_CHUNK_FRAMES:
@@ -178,7 +184,7 @@ class StreamProgress:
             # Blocks that were decoded before the chunk was closed are cut alike.
             if self._at > self._earlier:
                 blocks.append(block)
-            if self._at - self._earlier + self._samples > STEP_SAMPLES:
+            if self._at - self._earlier + self._samples > most:
                 ended = False
                 break
         if not ended and self._samples:

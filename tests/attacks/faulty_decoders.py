@@ -8,7 +8,7 @@ import threading
 from typing import BinaryIO, Final
 
 from streams.audio import decode
-from streams.audio.decode import MAX_FILE_S, AudioFile
+from streams.audio.decode import MAX_FILE_S, AudioFile, DescriptorSource
 from streams.decoders import zygote
 from topics.media import Media
 
@@ -23,7 +23,10 @@ _open_file = decode.open_file
 
 
 def open_file(
-    source: BinaryIO, media: Media, longest_s: int = MAX_FILE_S, block_samples: int | None = None
+    source: BinaryIO | DescriptorSource,
+    media: Media,
+    longest_s: int = MAX_FILE_S,
+    block_samples: int | None = None,
 ) -> AudioFile:
     """Open a file, unless its rate is that of a fault."""
     audio = _open_file(source, media, longest_s, block_samples)

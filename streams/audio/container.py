@@ -69,8 +69,8 @@ class Source(Protocol):
         ...
 
 
-def check_declared(source: Source, media: Media) -> None:
-    """Compare the beginning of `source` with the declaration; the position is 0 again afterwards.
+def check_declared(source: Source, media: Media) -> Container:
+    """Compare the beginning of `source` with the declaration, and return what it is; the position is 0 afterwards.
 
     Raises:
         AudioError: there are no bytes, an unknown container, or another than was declared.
@@ -84,3 +84,4 @@ def check_declared(source: Source, media: Media) -> None:
         raise AudioError(f"declared {media.declared}, but the data is no audio file that is supported")
     if media.container not in ("any", detected):
         raise AudioError(f"declared {media.declared}, but the data is {NAMES[detected]}")
+    return detected

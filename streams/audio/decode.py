@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import soundfile
 
-from streams.audio import container, mp3, pcm
+from streams.audio import claims, container, mp3, pcm
 from streams.models.protocol import Floats
 from topics.errors import AudioError, AudioTooLong
-from topics.media import MAX_CHANNELS, MAX_RATE, MIN_RATE, Media
+from topics.media import MAX_CHANNELS, MAX_RATE, MIN_RATE, Container, Media
 
 MAX_CHUNK_S: Final = 3600
 #: Frames of one decoded chunk, 128 MiB: a mebibyte of FLAC silence can hold gigabytes.
@@ -30,6 +30,8 @@ BLOCK_SAMPLES: Final = 1 << 19
 BUFFER_BYTES: Final = 1 << 16
 #: Messages about damage begin with this.
 DAMAGED: Final = "the audio is damaged"
+#: Delays and padding of coders, by which a file may be shorter than it says.
+SLACK_S: Final = 0.25
 BROKEN_LIMIT: Final = "the audio could not be read within its limits"
 
 
@@ -38,6 +40,24 @@ class DecodedAudio(msgspec.Struct, frozen=True):
 
     rate: int
     samples: Floats
+
+
+class Claim(msgspec.Struct, frozen=True, array_like=True):
+    """What a file says of its own length."""
+
+    frames: int | None = None
+    #: Its container marks the end, and the mark is not there.
+    unfinished: bool = False
+
+    def shortfall(self, frames: int, rate: int) -> str | None:
+        """Return the warning that there is less than the file says; None where there is not."""
+        ends = f"the audio ends at {frames / rate:.1f} s"
+        if self.frames is not None and self.frames - frames > SLACK_S * rate:
+            return f"{ends}, and its header says {self.frames / rate:.1f} s: it was cut off"
+        return f"{ends}, without the mark of its end: it was cut off" if self.unfinished else None
+
+
+NO_CLAIM: Final = Claim()
 
 
 class AudioFile:
@@ -51,11 +71,14 @@ class AudioFile:
         longest_s: int,
         frames: int | None = None,
         tell: Callable[[], int] = int,
+        claim: Claim = NO_CLAIM,
     ) -> None:
         self.rate = rate
         self.channels = channels
         #: Length that the header claims; None where it does not know.
         self.frames = frames
+        #: What it says of its own length, whatever is there.
+        self.claim = claim
         #: Blocks as they are decoded, without a limit of length.
         self.unlimited = blocks
         #: Returns how many bytes of the source were read.
@@ -63,6 +86,8 @@ class AudioFile:
         self._longest = rate * longest_s
         #: Seconds of audio before the damage; None until damage is met.
         self.broken_at: float | None = None
+        #: That there is less than the file says; None until all was read, and where there is not less.
+        self.shortfall: str | None = None
 
     def blocks(self, cpu_seconds: float = math.inf) -> Iterator[Floats]:
         """Yield the samples block by block, float32[n], once; memory stays bounded whatever the header claims.
@@ -88,6 +113,7 @@ class AudioFile:
             raise AudioError(BROKEN_LIMIT)
         if not count:
             raise AudioError("the data holds no audio")
+        self.shortfall = self.claim.shortfall(count, self.rate)
 
     def processor_seconds(self) -> float:
         """Return the processor time of this thread and of what decodes for it, from any beginning."""
@@ -172,21 +198,24 @@ def open_file(
     if media.container == "raw":
         raw_blocks = _raw_blocks(source, media, block_samples)
         return AudioFile(media.rate, media.channels, raw_blocks, longest_s, tell=source.tell)
-    container.check_declared(source, media)
+    kind = container.check_declared(source, media)
     guarded_source = source if isinstance(source, DescriptorSource) else GuardedSource(source)
     endless = mp3.open_endless(guarded_source)
     if endless is not None and isinstance(source, DescriptorSource):
         # It is read through us, some hundred bytes at a time.
         guarded_source = GuardedSource(io.BufferedReader(io.FileIO(source.descriptor, closefd=False), BUFFER_BYTES))
         endless = mp3.open_endless(guarded_source)
+    claim = _claim(guarded_source, kind)
     file = _open_sound_file(guarded_source, endless)
+    if endless is not None and endless.claims:
+        claim = Claim(endless.claimed_frames(file.frames))
     # A header that does not know the length has the largest possible number, and that of an MP3 is not reliable; then
     # the limit is checked while decoding.
     frames = file.frames if file.frames < 2**62 and file.format != "MP3" else None
     check_limits(file.samplerate, file.channels, frames, longest_s)
     claimed_frames = endless.claimed_frames(file.frames) if endless else file.frames
     blocks = _file_blocks(file, claimed_frames, guarded_source, block_samples)
-    return AudioFile(file.samplerate, file.channels, blocks, longest_s, frames, source.tell)
+    return AudioFile(file.samplerate, file.channels, blocks, longest_s, frames, source.tell, claim)
 
 
 class GuardedSource:
@@ -259,6 +288,17 @@ class SequentialSoundFile(soundfile.SoundFile):  # type: ignore[misc]
     def seekable(self) -> bool:
         """Return False: a seek in an MP3 is slow and inexact."""
         return False
+
+
+def _claim(source: GuardedSource | DescriptorSource, kind: Container) -> Claim:
+    claim = NO_CLAIM
+    if kind == "wav":
+        claim = Claim(claims.wav_frames(source))
+    elif kind == "ogg":
+        claim = Claim(unfinished=claims.ogg_is_unfinished(source))
+    if kind != "mp3":
+        source.seek(0)
+    return claim
 
 
 def _open_sound_file(

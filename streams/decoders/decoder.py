@@ -38,7 +38,7 @@ class Decoder:
             source = DescriptorSource(self._file)
             open_file = ffmpeg.open_file if ffmpeg.is_needed(source) else decode.open_file
             audio = open_file(source, request.media, request.longest_s, request.block_samples)
-            last = Reply(Header(audio.rate, audio.channels, audio.frames))
+            last = Reply(Header(audio.rate, audio.channels, audio.frames, audio.claim))
             for block in audio.unlimited:
                 # A slot is announced when the next block does not fit, or with the end: a short file is one message.
                 if last.samples and last.samples + len(block) > request.block_samples:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from streams.audio import container, decode
-from streams.audio.decode import BUFFER_BYTES, DAMAGED, AudioFile, DescriptorSource
+from streams.audio.decode import BUFFER_BYTES, DAMAGED, AudioFile, Claim, DescriptorSource
 from streams.models.protocol import Floats
 from topics.errors import AudioError
 from topics.media import Container, Media
@@ -91,7 +91,11 @@ def open_file(source: DescriptorSource, media: Media, longest_s: int, block_samp
     claimed = None if file.duration is None else file.duration * rate // av.time_base
     decode.check_limits(rate, channels, claimed, longest_s)
     blocks = _blocks(chain([first], frames), first, source, block_samples // channels)
-    return AudioFile(rate, channels, blocks, longest_s, claimed, source.tell)
+    # The length of a whole file may be that of its pictures.
+    own = (
+        None if stream.duration is None or stream.time_base is None else int(stream.duration * stream.time_base * rate)
+    )
+    return AudioFile(rate, channels, blocks, longest_s, claimed, source.tell, Claim(own))
 
 
 def _audio_stream(file: InputContainer) -> AudioStream:

@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from streams.audio.decode import Claim
 from topics.media import Media
 
 SLOTS: Final = 2
@@ -48,6 +49,7 @@ class Header(msgspec.Struct, frozen=True, array_like=True):
     rate: int
     channels: int
     frames: int | None
+    claim: Claim
 
 
 class End(msgspec.Struct, frozen=True, array_like=True):

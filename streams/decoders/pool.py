@@ -175,7 +175,9 @@ class DecodedFile(AudioFile):
     """A file whose blocks come from a decoder."""
 
     def __init__(self, asked: DecodedBlocks, header: Header, longest_s: int) -> None:
-        super().__init__(header.rate, header.channels, asked.blocks(), longest_s, header.frames, asked.tell)
+        super().__init__(
+            header.rate, header.channels, asked.blocks(), longest_s, header.frames, asked.tell, header.claim
+        )
         self._asked = asked
 
     def processor_seconds(self) -> float:

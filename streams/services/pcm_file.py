@@ -33,6 +33,8 @@ class PcmFile(msgspec.Struct, frozen=True):
     samples: int
     #: Where and why the audio breaks, or why it ends early; None where it was read to its end.
     fault: str | None = None
+    #: That the file says it is longer than it is.
+    shortfall: str | None = None
 
     @property
     def length_ms(self) -> int:
@@ -86,7 +88,7 @@ def decode_to_pcm(audio: Path, media: Media, path: Path, stopped: threading.Even
                 raise
             fault = file.fault(error)
         out.write(wav.to_pcm16(resampler.finish()))
-        return PcmFile(path, out.tell() // SAMPLE_BYTES, fault)
+        return PcmFile(path, out.tell() // SAMPLE_BYTES, fault, file.shortfall)
 
 
 def raise_if_stopped(stopped: threading.Event) -> None:

@@ -47,6 +47,8 @@ class WindowReader:
         self.audio_ms = 0
         #: Why nothing after the last window can be read.
         self.fault: str | None = None
+        #: That the file says it is longer than it is.
+        self.shortfall: str | None = None
         self._path = path
         self._declared = declared
         self._open_file = open_file
@@ -91,6 +93,7 @@ class WindowReader:
                 except AudioError as error:
                     self.fault = audio.fault(error)
                     return
+            self.shortfall = audio.shortfall
             yield from cutter.finish()
 
 
@@ -128,7 +131,8 @@ class SoundService:
             self._readers.submit(reader.close)
         if reader.fault is not None:
             raise AudioError(reader.fault)
-        return RunSummary(engine.manifest.model_id, reader.audio_ms)
+        warnings = () if reader.shortfall is None else (reader.shortfall,)
+        return RunSummary(engine.manifest.model_id, reader.audio_ms, warnings)
 
     async def _analyse(self, run: ServiceRun, engine: SoundEngine, reader: WindowReader) -> None:
         """Keep the threads busy with the next batches, and emit scored windows in order."""

@@ -93,4 +93,6 @@ class SpeechService:
             stopped.set()
         if pcm.fault is not None:
             raise ServiceFault(pcm.fault)
+        if pcm.shortfall is not None:
+            warnings = (*warnings, pcm.shortfall)
         return RunSummary(model or "default", pcm.length_ms, warnings)

@@ -152,6 +152,40 @@ def test_audio_is_given_up_to_its_damage() -> None:
     assert found == (1000, 0.125, "the audio is damaged: its last frame has 3 of 4 bytes")
 
 
+CUT_OFF = {
+    "audio/wav": "and its header says 9.0 s: it was cut off",
+    "audio/x-wav": "and its header says 9.0 s: it was cut off",
+    "audio/wavex": "and its header says 9.0 s: it was cut off",
+    "audio/rf64": "and its header says 9.0 s: it was cut off",
+    "audio/mpeg": "and its header says 9.0 s: it was cut off",
+    "audio/ogg": "without the mark of its end: it was cut off",
+    "audio/opus": "without the mark of its end: it was cut off",
+}
+
+
+@pytest.mark.parametrize("content_type", CUT_OFF)
+def test_a_file_that_is_shorter_than_it_says(content_type: str) -> None:
+    data = chirps(content_type, 9.0)
+    whole, half = (open_file(io.BytesIO(part), ANY) for part in (data, data[: len(data) // 2]))
+    for audio in (whole, half):
+        list(audio.blocks())
+    assert whole.shortfall is None
+    assert half.shortfall is not None
+    ends, _, says = half.shortfall.partition(", ")
+    assert 3.5 < float(ends.removeprefix("the audio ends at ").removesuffix(" s")) < 5.5
+    assert says == CUT_OFF[content_type]
+
+
+def test_a_file_that_does_not_know_its_length_is_not_cut_off() -> None:
+    data = bytearray(chirps("audio/wav"))
+    at = data.index(b"data") + 4
+    for unknown in (b"\xff\xff\xff\xff", b"\xdb\xff\xff\x7f"):
+        data[at : at + 4] = unknown
+        audio = open_file(io.BytesIO(data), ANY)
+        list(audio.blocks())
+        assert audio.shortfall is None
+
+
 @pytest.mark.parametrize(
     ("offset", "value", "message"),
     [

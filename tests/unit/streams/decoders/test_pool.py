@@ -247,7 +247,9 @@ def test_a_decoder_has_no_secrets(pool: DecoderPool, monkeypatch: pytest.MonkeyP
 
 def test_messages_fit_in_one_read() -> None:
     end = messages.End("x" * messages.FAULT_CHARACTERS * 2)
-    reply = messages.Reply(messages.Header(384_000, 16, 2**63), messages.SLOT_SAMPLES, 2**62, end)
+    reply = messages.Reply(
+        messages.Header(384_000, 16, 2**63, decode.Claim(2**63, True)), messages.SLOT_SAMPLES, 2**62, end
+    )
     assert len(messages.encode(reply)) < messages.MESSAGE_BYTES
     assert messages.reply(messages.encode(reply)) == reply
     assert len(confinement.SYSTEM_CALLS) < 250, "a filter jumps over at most 255 instructions"

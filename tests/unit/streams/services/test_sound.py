@@ -241,6 +241,15 @@ def test_windows_before_a_break_are_emitted(tmp_path: Path) -> None:
     assert played.scores == truth(samples)[: len(played.scores)]
 
 
+def test_a_recording_that_was_cut_off(tmp_path: Path) -> None:
+    path = written(tmp_path / "a", noise(20 * RATE), subtype="PCM_16")
+    path.write_bytes(path.read_bytes()[: 20 * RATE])
+    played = Performance(path).play()
+    assert played.done is not None
+    assert played.done.warnings == ("the audio ends at 10.0 s, and its header says 20.0 s: it was cut off",)
+    assert len(played.scores) == 9 * TAGS
+
+
 def test_a_sample_that_is_no_number(tmp_path: Path) -> None:
     samples = noise(20 * RATE)
     samples[int(12.34 * RATE)] = np.nan

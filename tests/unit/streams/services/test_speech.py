@@ -330,6 +330,13 @@ def test_an_engine_that_fails_leaves_what_it_gave_before(tmp_path: Path) -> None
     assert [segment.text for segment in run.segments] == ["0"]
 
 
+def test_a_recording_that_was_cut_off(tmp_path: Path) -> None:
+    path = three(tmp_path)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    warnings = perform(Run(path), HttpEngine(numbered), Tones()).warnings
+    assert [warning for warning in warnings if warning.endswith("it was cut off")]
+
+
 def test_a_run_is_cancelled_at_once(tmp_path: Path) -> None:
     engine, run = HttpEngine(), Run(three(tmp_path))
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
+
+import soundfile
 
 from benchmarks import processes
 from benchmarks.audio import RATE
@@ -21,6 +24,8 @@ from topics.media import parse
 
 KINDS: Final = ("FLAC", "MP3")
 ANY: Final = parse("application/octet-stream")
+#: Hz and channels: what a microphone sends, and what most programs record.
+FORMATS: Final = ((RATE, 1), (44_100, 2))
 BAR: Final = 1.25
 CHUNK_S: Final = 0.5
 CHUNKS: Final = 2000
@@ -57,16 +62,17 @@ def measure(setup: Setup) -> Iterator[Row]:
     pool.start()
     with processes.temporary_directory() as directory:
         for kind in KINDS:
-            chunk = encoded(noise(int(CHUNK_S * RATE)), RATE, kind)
-            yield _row(f"decoding chunks of {kind}", pool, lambda: io.BytesIO(chunk), setup.size(CHUNKS), setup.pairs)  # noqa: B023
+            for rate, channels in FORMATS:
+                samples = noise(int(CHUNK_S * rate) * channels).reshape(-1, channels)
+                chunk = functools.partial(io.BytesIO, encoded(samples, rate, kind))
+                name = f"decoding chunks of {kind}, {rate} Hz, {channels} channels"
+                yield _row(name, pool, chunk, setup.size(CHUNKS), setup.pairs)
             file = _write(directory / kind, kind)
-            yield _row(f"decoding a file of {kind}", pool, lambda: file.open("rb"), 1, setup.pairs)  # noqa: B023
+            yield _row(f"decoding a file of {kind}", pool, functools.partial(file.open, "rb"), 1, setup.pairs)
     pool.stop()
 
 
 def _write(path: Path, kind: str) -> Path:
-    import soundfile
-
     with soundfile.SoundFile(path, "w", RATE, 1, format=kind) as file:
         for seed in range(REPEATS):
             file.write(noise(FILE_S * RATE, seed))

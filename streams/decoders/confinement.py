@@ -7,6 +7,7 @@ limits of resources have to do. See seccomp(2) and linux/bpf_common.h.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import platform
 import resource
@@ -28,6 +29,9 @@ LIMITS: Final = {
     resource.RLIMIT_NOFILE: 0,
     resource.RLIMIT_NPROC: 0,
 }
+
+#: With these a call fails that a decoder may not make; other errors are those of the file.
+REFUSALS: Final = frozenset({errno.EPERM, errno.EACCES, errno.EMFILE, errno.EFBIG, errno.ENOMEM})
 
 #: System calls that a decoder makes, by their numbers on x86_64 and on aarch64. None of them names a file, a process
 #: or an address of a network.

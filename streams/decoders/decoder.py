@@ -10,7 +10,7 @@ import numpy as np
 
 from streams.audio import decode
 from streams.audio.decode import DescriptorSource
-from streams.decoders import ffmpeg, messages
+from streams.decoders import confinement, ffmpeg, messages
 from streams.decoders.messages import End, Header, Hello, Reply, Request
 from topics.errors import AudioError, AudioTooLong
 
@@ -55,7 +55,8 @@ class Decoder:
         except MemoryError:
             end, sound = End(decode.BROKEN_LIMIT), False
         except OSError as error:
-            end, sound = End(disk=error.errno or 0), False
+            refused = error.errno in confinement.REFUSALS
+            end, sound = End(decode.BROKEN_LIMIT) if refused else End(disk=error.errno or 0), False
         self._line.send(messages.encode(Reply(last.header, last.samples, last.position, end)))
         # Those that the parent sends for blocks before the last.
         return sound and all(self._line.recv(len(messages.NEXT)) for _ in range(min(sent, messages.SLOTS - 1)))

@@ -103,7 +103,10 @@ class DecoderPool:
         most = min(block_samples or decode.BLOCK_SAMPLES, messages.SLOT_SAMPLES)
         asked = DecodedBlocks(self, source, Request(media, longest_s, most), nice)
         try:
-            return DecodedFile(asked, asked.open(), longest_s)
+            header = asked.open()
+            # It has checked it, if it is still ours.
+            decode.check_limits(header.rate, header.channels, header.frames, longest_s)
+            return DecodedFile(asked, header, longest_s)
         except BaseException:
             asked.close()
             raise
@@ -143,9 +146,12 @@ class DecoderPool:
         # One after another: whose turn it is may find that there is no zygote, and starts it.
         with self._forking:
             for _ in range(2):
+                zygote = self._running()
                 try:
-                    decoder = self._running().fork(self._deadlines, recording)
-                except DecoderDied:
+                    decoder = zygote.fork(self._deadlines, recording)
+                except (DecoderDied, LimitBroken) as fault:
+                    if isinstance(fault, DecoderDied) and zygote.alive:
+                        break  # the machine gives no process: others would lose theirs for nothing
                     self._drop_zygote()
                 except OSError as error:
                     raise Unavailable(f"no decoder can be started: {error.strerror}") from error
@@ -213,10 +219,9 @@ class DecodedBlocks:
             try:
                 self._ask()
                 self._receive()
+                return self._reply.header or self._raise(self._reply.end)
             except DecoderDied:
                 self._bury()
-            else:
-                return self._reply.header or self._raise(self._reply.end)
 
     def blocks(self) -> Iterator[Floats]:
         """Yield the samples of the file once it is open.
@@ -303,7 +308,8 @@ class DecodedBlocks:
         except LimitBroken:
             self.close()
             raise AudioError(BROKEN_LIMIT) from None
-        if not 0 <= self._reply.samples <= messages.SLOT_SAMPLES:
+        # One that is no longer ours could answer for ever, and say nothing.
+        if not (self._reply.samples or self._reply.end) or not 0 <= self._reply.samples <= messages.SLOT_SAMPLES:
             raise DecoderDied
 
     def _finish(self, end: End) -> None:

@@ -29,7 +29,7 @@ COMMAND: Final = (sys.executable, "-m", "streams.decoders.zygote")
 #: Loading the libraries takes half a second, more on a busy machine.
 START_SECONDS: Final = 30.0
 #: Forking a decoder takes some milliseconds.
-FORK_SECONDS: Final = 10.0
+FORK_SECONDS: Final = 5.0
 #: States of a process, as proc(5) names them, in which it does not come back by itself, or is gone.
 _STUCK: Final = "SsTtZX"
 #: The clock of a process's own time, as clock_gettime(2) knows it.
@@ -79,7 +79,8 @@ class DecoderProcess:
         """Wait until it is there.
 
         Raises:
-            DecoderDied: it was not forked, or takes too long.
+            DecoderDied: it was not forked.
+            LimitBroken: it takes too long.
         """
         until = time.monotonic() + FORK_SECONDS
         while True:
@@ -88,7 +89,7 @@ class DecoderProcess:
                 break
             except BlockingIOError:
                 if time.monotonic() > until:
-                    raise DecoderDied from None
+                    raise LimitBroken from None
         if not data:
             raise DecoderDied
         greeting = messages.hello(data)
@@ -227,6 +228,7 @@ class Zygote:
         self._control.settimeout(START_SECONDS)
         with suppress(OSError):
             if self._control.recv(len(READY)):
+                self._control.settimeout(None)
                 return
         self.stop()
         raise Unavailable("the process that decoders come from does not start")
@@ -236,6 +238,7 @@ class Zygote:
 
         Raises:
             DecoderDied: there is none; this process has ended, or the machine gives no more.
+            LimitBroken: this process does not answer.
             OSError: this process can open no more files.
         """
         with ExitStack() as ours, ExitStack() as theirs:
@@ -254,6 +257,16 @@ class Zygote:
             decoder.greet()
             ours.pop_all()
         return decoder
+
+    @property
+    def alive(self) -> bool:
+        """True until it ends; its socket closes with it."""
+        try:
+            return self._control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
 
     @property
     def process(self) -> int:

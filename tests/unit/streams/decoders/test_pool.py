@@ -19,6 +19,7 @@ from streams.audio import decode
 from streams.audio.decode import BROKEN_LIMIT, AudioFile, OpenFile
 from streams.decoders import confinement, messages
 from streams.decoders.pool import MAX_IDLE, DecoderPool
+from streams.decoders.processes import DecoderDied, DecoderProcess
 from streams.models.protocol import Floats
 from tests.attacks.decoders import DEADLINES, SENTENCES
 from tests.attacks.faulty_decoders import COMMAND
@@ -171,6 +172,95 @@ def test_a_zygote_that_does_not_start() -> None:
     with pytest.raises(Unavailable, match="does not start"):
         pool.open_file(wav(RATE), ANY)
     assert pool._busy == 0
+
+
+def test_a_machine_that_gives_no_process_is_no_fault_of_the_audio(
+    pool: DecoderPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nobody else loses a decoder."""
+    with pool.open_file(io.BytesIO(FLAC * 4), ANY) as audio:
+        assert pool._zygote is not None
+        with monkeypatch.context() as full:
+            full.setattr("streams.decoders.processes.DecoderProcess.greet", refuse)
+            with pytest.raises(Unavailable, match="no decoder can be started"):
+                pool.lease(None, True, 0)
+        assert len(list(audio.blocks()))
+
+
+def refuse(decoder: DecoderProcess) -> None:
+    raise DecoderDied
+
+
+class Liar:
+    """A decoder that is no longer ours."""
+
+    def __init__(self, *replies: messages.Reply) -> None:
+        self.replies = list(replies)
+        self.slots = np.zeros((messages.SLOTS, messages.SLOT_SAMPLES), np.float32)
+        self.requests = 0
+
+    def give_way(self, nice: int) -> None: ...
+    def put(self, data: bytes) -> None: ...
+    def send(self, message: bytes) -> None: ...
+    def close(self) -> None: ...
+
+    def processor_seconds(self) -> float:
+        return 0.0
+
+    def receive(self) -> messages.Reply:
+        return self.replies.pop(0)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        messages.Reply(messages.Header(RATE, 1, None, decode.NO_CLAIM)),
+        messages.Reply(messages.Header(RATE, 1, None, decode.NO_CLAIM), samples=messages.SLOT_SAMPLES + 1),
+        messages.Reply(messages.Header(RATE, 1, None, decode.NO_CLAIM), samples=-1),
+        messages.Reply(samples=1),
+        messages.Reply(messages.Header(1, 1, None, decode.NO_CLAIM), samples=1),
+    ],
+    ids=["nothing", "too much", "less than nothing", "no header", "a rate that is none"],
+)
+def test_a_decoder_that_lies_is_not_believed(monkeypatch: pytest.MonkeyPatch, reply: messages.Reply) -> None:
+    pool = DecoderPool()
+    monkeypatch.setattr(pool, "_fork", lambda recording: Liar(reply))
+    with pytest.raises(AudioError):
+        pool.open_file(wav(RATE), ANY)
+    assert pool._busy == 0
+
+
+def test_samples_that_are_none_are_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    liar = Liar(messages.Reply(messages.Header(RATE, 1, None, decode.NO_CLAIM), samples=9, end=messages.End()))
+    liar.slots[0, 4] = np.nan
+    pool = DecoderPool()
+    monkeypatch.setattr(pool, "_fork", lambda recording: liar)
+    with pytest.raises(AudioError, match="not all finite"):
+        samples(pool.open_file(wav(RATE), ANY))
+
+
+ORPHANS = """
+import io, os, sys
+from streams.decoders.pool import DecoderPool
+from tests.audio import encoded, noise
+from topics.media import parse
+
+pool = DecoderPool()
+audio = pool.open_file(io.BytesIO(encoded(noise(480000), kind="FLAC")), parse("application/octet-stream"))
+print(pool._zygote.process, audio._asked._decoder.process, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_decoders_end_with_the_service_that_is_killed() -> None:
+    child = subprocess.Popen([sys.executable, "-c", ORPHANS], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with child:
+        assert child.stdout is not None
+        processes = [psutil.Process(int(number)) for number in child.stdout.readline().split()]
+        child.kill()
+        assert len(processes) == 2
+        psutil.wait_procs(processes, timeout=10)
+        assert not [process for process in processes if process.is_running()]
 
 
 def test_a_file_that_cannot_be_read_is_no_fault_of_the_audio(pool: DecoderPool) -> None:

@@ -68,8 +68,12 @@ def measure(setup: Setup) -> Iterator[Row]:
                 name = f"decoding chunks of {kind}, {rate} Hz, {channels} channels"
                 yield _row(name, pool, chunk, setup.size(CHUNKS), setup.pairs)
             file = _write(directory / kind, kind)
-            yield _row(f"decoding a file of {kind}", pool, functools.partial(file.open, "rb"), 1, setup.pairs)
+            yield _row(f"decoding a file of {kind}", pool, functools.partial(_open, file), 1, setup.pairs)
     pool.stop()
+
+
+def _open(path: Path) -> BinaryIO:
+    return path.open("rb")
 
 
 def _write(path: Path, kind: str) -> Path:

@@ -6,6 +6,7 @@ from typing import Final
 
 #: Each package, by the name that it is imported by, and the extra of this distribution that installs it.
 EXTRAS: Final = {
+    "av": "media",
     "bytewax": "bench",
     "jiwer": "lab",
     "matplotlib": "lab",

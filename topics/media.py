@@ -16,7 +16,9 @@ import msgspec
 
 from topics.errors import BadRequest
 
-Container = Literal["wav", "mp3", "ogg", "flac", "aiff", "raw", "any"]
+Container = Literal[
+    "wav", "mp3", "ogg", "flac", "aiff", "au", "caf", "mp4", "matroska", "asf", "aac", "ac3", "wavpack", "raw", "any"
+]
 
 MIN_RATE: Final = 1_000
 MAX_RATE: Final = 384_000
@@ -37,6 +39,36 @@ CONTAINERS: Final[dict[str, Container]] = {
     "audio/x-flac": "flac",
     "audio/aiff": "aiff",
     "audio/x-aiff": "aiff",
+    "audio/au": "au",
+    "audio/basic": "au",
+    "audio/caf": "caf",
+    "audio/x-caf": "caf",
+    "audio/mp4": "mp4",
+    "audio/m4a": "mp4",
+    "audio/x-m4a": "mp4",
+    "audio/3gp": "mp4",
+    "audio/3gpp": "mp4",
+    "audio/3gpp2": "mp4",
+    "video/mp4": "mp4",
+    "video/3gpp": "mp4",
+    "video/quicktime": "mp4",
+    "audio/webm": "matroska",
+    "audio/mka": "matroska",
+    "audio/matroska": "matroska",
+    "audio/x-matroska": "matroska",
+    "video/webm": "matroska",
+    "video/x-matroska": "matroska",
+    "audio/asf": "asf",
+    "audio/wma": "asf",
+    "audio/x-ms-wma": "asf",
+    "video/x-ms-asf": "asf",
+    "video/x-ms-wmv": "asf",
+    "audio/aac": "aac",
+    "audio/x-aac": "aac",
+    "audio/ac3": "ac3",
+    "audio/wavpack": "wavpack",
+    "audio/x-wavpack": "wavpack",
+    "audio/wv": "wavpack",
     "application/octet-stream": "any",
 }
 _FORMAT: Final = re.compile(r"(?:[su](?:8|16|24|32)|f(?:16|32))(?:le|be)?")

@@ -170,7 +170,8 @@ def metadata(view: JobView) -> dict[str, Any]:
         "content_type": source.declared or source.content_type,
     }
     conversion = {"resampled": source.rate != PROCESSED["sample_rate_hz"], "downmixed": source.channels > 1}
-    warnings = [warning for entry in view.head.entries for warning in entry.warnings]
+    # Several services may say the same of the recording.
+    warnings = list(dict.fromkeys(warning for entry in view.head.entries for warning in entry.warnings))
     return {"audio": {"input": original, "processed": {**PROCESSED, **conversion}}, "warnings": warnings}
 
 

@@ -8,6 +8,7 @@ from typing import Final
 from benchmarks.cases import (
     chunks,
     crowd,
+    decoding,
     footprint,
     jobs,
     latency,
@@ -29,6 +30,7 @@ CASES: Final[dict[str, Case]] = {
     "stack": stack.measure,
     "crowd": crowd.measure,
     "chunks": chunks.measure,
+    "decoding": decoding.measure,
     "status": status.measure,
     "latency": latency.measure,
     "pages": pages.measure,

@@ -16,7 +16,8 @@ from benchmarks import processes
 from benchmarks.cases.setup import Setup, running_log
 from benchmarks.measures import Row, Sample, alternate, percentile, value_row
 from benchmarks.recordings import SOUND_OPTIONS, SPEECH_OPTIONS, JobClient, time_jobs, write_noise, write_speech
-from streams.probe.prober import ForkingProber
+from streams.decoders.pool import DecoderPool
+from streams.decoders.prober import RecordingProber
 
 HOUR: Final = 3600
 MINUTE: Final = 60
@@ -145,15 +146,17 @@ def accepting(setup: Setup) -> Iterator[Row]:
 
 
 async def _probe_ms(file: Path, count: int) -> list[float]:
-    prober = ForkingProber()
-    await prober.start()
+    decoders = DecoderPool()
+    decoders.start()
+    prober = RecordingProber(decoders.open_file)
     seconds = []
     with file.open("rb") as audio:
         for _ in range(count + 3):
             began = time.perf_counter()
             await prober.probe(audio.fileno(), None)
             seconds.append(1000 * (time.perf_counter() - began))
-    await prober.stop()
+    await prober.close()
+    decoders.stop()
     return seconds[3:]
 
 

@@ -16,8 +16,9 @@ from streams.clients.chat import ChatClient
 from streams.clients.embeddings import EmbeddingClient
 from streams.clients.transcriptions import TranscriptionClient
 from streams.clients.translations import TranslationClient
+from streams.decoders.pool import DecoderPool
+from streams.decoders.prober import RecordingProber
 from streams.models.loaded_models import LoadedModels
-from streams.probe.prober import ForkingProber
 from streams.services.caption import CaptionService
 from streams.services.insights import InsightsService
 from streams.services.service import JobService
@@ -39,15 +40,16 @@ AnyService = SoundService | SpeechService | InsightsService | CaptionService | T
 class JobServices:
     """The services of a node and its registered speakers, with everything that is started and stopped for them."""
 
-    def __init__(self, settings: Settings, models: LoadedModels, store: SpeakerStore) -> None:
-        """Make the services; a service whose engine is nowhere has none.
+    def __init__(self, settings: Settings, models: LoadedModels, store: SpeakerStore, decoders: DecoderPool) -> None:
+        """Make the services; a service whose engine is nowhere has none. Recordings are read by `decoders`.
 
         Raises:
             OSError: the machine gives no port for the bundled engines.
             WrongSetting: there is no such store for voice files.
         """
         self._settings = settings
-        self.prober = ForkingProber()
+        self._decoders = decoders
+        self.prober = RecordingProber(decoders.open_file)
         self._bundled: EngineServer | None = None
         if settings.bundled_engines:
             self._bundled = EngineServer(settings.log_level, settings.log_format, settings.data / "engines")
@@ -65,8 +67,7 @@ class JobServices:
         return self._services
 
     async def start(self) -> None:
-        """Start the child processes; what needs them waits for them."""
-        await self.prober.start()
+        """Start the engines; what needs them waits for them."""
         if self._bundled is not None:
             await self._bundled.start()
 
@@ -76,7 +77,7 @@ class JobServices:
         self._voices.close()
         for service in self._services.values():
             await service.close()
-        await self.prober.stop()
+        await self.prober.close()
         if self._bundled is not None:
             await self._bundled.stop()
 
@@ -84,10 +85,15 @@ class JobServices:
         self, models: LoadedModels, voices: SpeakerModel, transcriber: Transcriber | None
     ) -> dict[Service, AnyService]:
         settings = self._settings
-        services: dict[Service, AnyService] = {Service.SOUND: SoundService(models, settings.workers)}
+        open_file = self._decoders.open_in_background
+        services: dict[Service, AnyService] = {Service.SOUND: SoundService(models, settings.workers, open_file)}
         if transcriber is not None:
             services[Service.SPEECH] = SpeechService(
-                transcriber.engine, voices, names=self.speakers.identification, piece_seconds=transcriber.piece_s
+                transcriber.engine,
+                voices,
+                open_file,
+                names=self.speakers.identification,
+                piece_seconds=transcriber.piece_s,
             )
         if writing := self._address(settings.caption, CHAT_MODEL):
             chat = ChatClient(writing)
@@ -111,6 +117,7 @@ class JobServices:
             store,
             self._voices,
             self.prober,
+            self._decoders.open_file,
             NoEngine() if address is None else EmbeddingClient(address),
             voices,
             keep=settings.keep_voice,

@@ -35,9 +35,11 @@ from infra.service.memory import trim_heap
 from infra.service.speakers import Operator, keep_sweeping
 from infra.settings import Settings
 from infra.urls import Embedded, local_url
+from streams.decoders.pool import DecoderPool
 from streams.models.loaded_models import LoadedModels
 from streams.node.node import Node
 from streams.node.options import NodeOptions
+from streams.services.priority import NICE
 from topics import apikeys
 from topics.errors import DirectoryDown, ServiceError
 
@@ -76,11 +78,14 @@ class EarshotService:
             stack.callback(listener.close, self._sockets)
             stack.push_async_callback(self.database.close)
             demo, models = await self._open()
-            jobs = JobServices(self.settings, models, SqlSpeakerStore(self.database))
+            decoders = DecoderPool(NICE)
+            stack.push_async_callback(asyncio.to_thread, decoders.stop)
+            jobs = JobServices(self.settings, models, SqlSpeakerStore(self.database), decoders)
             stack.push_async_callback(jobs.stop)
             options = self._node_options()
             backend, membership = broker.open_log(self.settings, options.directory, options.url, stack)
-            node = Node(options, models, backend, self._fail, jobs.services, SqlLedger(self.database), membership)
+            ledger = SqlLedger(self.database)
+            node = Node(options, models, backend, self._fail, decoders.open_file, jobs.services, ledger, membership)
             app = self._app(node, jobs, await token_secret(self.database))
             stack.push_async_callback(app.state.forwarder.close)
             stack.callback(self._note_end)
@@ -102,6 +107,7 @@ class EarshotService:
                 async with self._first_keys(demo) as keys:
                     announce(self, keys)
                 # Only now: nobody waits for a child before the first job, and starting one takes from our own start.
+                await asyncio.to_thread(decoders.start)
                 await jobs.start()
                 trim_heap()
                 await self.stopping.wait()

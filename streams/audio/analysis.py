@@ -113,5 +113,10 @@ def score_alone(engine: SoundEngine, geometry: Geometry, audio: DecodedAudio) ->
         EngineError: the model failed, or its patches do not fit the geometry.
     """
     analysis = Analysis(engine, geometry, audio.rate)
-    beginning = audio.samples[: -(-audio.rate * geometry.window_ms // 1000)]
+    beginning = audio.samples[: window_samples(geometry, audio.rate)]
     return analysis.feed(beginning).packed + analysis.finish().packed
+
+
+def window_samples(geometry: Geometry, rate: int) -> int:
+    """Return how many samples of `rate` Hz one window covers."""
+    return -(-rate * geometry.window_ms // 1000)

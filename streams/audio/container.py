@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
-from typing import BinaryIO, Final
+from typing import Final, Protocol
 
 from topics.errors import AudioError
 from topics.media import Container, Media
 
 #: Bytes that `detect` needs.
 HEAD: Final = 12
-NAMES: Final[dict[Container, str]] = {"wav": "WAV", "mp3": "MP3", "ogg": "Ogg", "flac": "FLAC", "aiff": "AIFF"}
+NAMES: Final[dict[Container, str]] = {
+    "wav": "WAV",
+    "mp3": "MP3",
+    "ogg": "Ogg",
+    "flac": "FLAC",
+    "aiff": "AIFF",
+    "au": "AU",
+    "caf": "CAF",
+    "mp4": "MP4 (M4A, MOV, 3GP)",
+    "matroska": "Matroska (MKA, WebM)",
+    "asf": "ASF (WMA)",
+    "aac": "AAC",
+    "ac3": "AC-3",
+    "wavpack": "WavPack",
+}
+_BEGINNINGS: Final[dict[bytes, Container]] = {
+    b"OggS": "ogg",
+    b"fLaC": "flac",
+    b".snd": "au",
+    b"caff": "caf",
+    b"\x1a\x45\xdf\xa3": "matroska",
+    b"\x30\x26\xb2\x75": "asf",
+    b"wvpk": "wavpack",
+}
 
 
 def detect(head: bytes) -> Container | None:
@@ -18,18 +41,36 @@ def detect(head: bytes) -> Container | None:
         return "wav"
     if head[:4] == b"FORM" and head[8:12] in (b"AIFF", b"AIFC"):
         return "aiff"
-    if head[:4] == b"OggS":
-        return "ogg"
-    if head[:4] == b"fLaC":
-        return "flac"
+    if head[:4] in _BEGINNINGS:
+        return _BEGINNINGS[head[:4]]
+    # The first box of a QuickTime file; those of old ones may have no type of file.
+    if head[4:8] in (b"ftyp", b"moov", b"mdat", b"wide"):
+        return "mp4"
+    if head[:2] == b"\x0b\x77":
+        return "ac3"
     # Eleven bits of sync, then a known MPEG version and layer III.
     if head[:3] == b"ID3" or (len(head) > 1 and head[0] == 0xFF and head[1] & 0xE6 == 0xE2 and head[1] & 0x18 != 0x08):
         return "mp3"
+    # Twelve bits of sync, and layer 0, which MPEG audio has not.
+    if len(head) > 1 and head[0] == 0xFF and head[1] & 0xF6 == 0xF0:
+        return "aac"
     return None
 
 
-def check_declared(source: BinaryIO, media: Media) -> None:
-    """Compare the beginning of `source` with the declaration; the position is 0 again afterwards.
+class Source(Protocol):
+    """A file."""
+
+    def read(self, size: int, /) -> bytes:
+        """Read like a file."""
+        ...
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        """Seek like a file."""
+        ...
+
+
+def check_declared(source: Source, media: Media) -> Container:
+    """Compare the beginning of `source` with the declaration, and return what it is; the position is 0 afterwards.
 
     Raises:
         AudioError: there are no bytes, an unknown container, or another than was declared.
@@ -43,3 +84,4 @@ def check_declared(source: BinaryIO, media: Media) -> None:
         raise AudioError(f"declared {media.declared}, but the data is no audio file that is supported")
     if media.container not in ("any", detected):
         raise AudioError(f"declared {media.declared}, but the data is {NAMES[detected]}")
+    return detected

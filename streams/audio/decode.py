@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import time
-from collections.abc import Iterator
-from typing import BinaryIO, Final
+from collections.abc import Callable, Generator, Iterator
+from types import TracebackType
+from typing import BinaryIO, Final, Protocol
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import soundfile
 
-from streams.audio import container, mp3, pcm
+from streams.audio import claims, container, mp3, pcm
 from streams.models.protocol import Floats
 from topics.errors import AudioError, AudioTooLong
-from topics.media import MAX_CHANNELS, MAX_RATE, MIN_RATE, Media
+from topics.media import MAX_CHANNELS, MAX_RATE, MIN_RATE, Container, Media
 
 MAX_CHUNK_S: Final = 3600
 #: Frames of one decoded chunk, 128 MiB: a mebibyte of FLAC silence can hold gigabytes.
@@ -24,8 +26,13 @@ MAX_CHUNK_FRAMES: Final = 1 << 25
 MAX_FILE_S: Final = 24 * 3600
 #: Samples of all channels that are decoded at a time.
 BLOCK_SAMPLES: Final = 1 << 19
+#: Read from a file at a time.
+BUFFER_BYTES: Final = 1 << 16
 #: Messages about damage begin with this.
 DAMAGED: Final = "the audio is damaged"
+#: Delays and padding of coders, by which a file may be shorter than it says.
+SLACK_S: Final = 0.25
+BROKEN_LIMIT: Final = "the audio could not be read within its limits"
 
 
 class DecodedAudio(msgspec.Struct, frozen=True):
@@ -35,20 +42,52 @@ class DecodedAudio(msgspec.Struct, frozen=True):
     samples: Floats
 
 
+class Claim(msgspec.Struct, frozen=True, array_like=True):
+    """What a file says of its own length."""
+
+    frames: int | None = None
+    #: Its container marks the end, and the mark is not there.
+    unfinished: bool = False
+
+    def shortfall(self, frames: int, rate: int) -> str | None:
+        """Return the warning that there is less than the file says; None where there is not."""
+        ends = f"the audio ends at {frames / rate:.1f} s"
+        if self.frames is not None and self.frames - frames > SLACK_S * rate:
+            return f"{ends}, and its header says {self.frames / rate:.1f} s: it was cut off"
+        return f"{ends}, without the mark of its end: it was cut off" if self.unfinished else None
+
+
+NO_CLAIM: Final = Claim()
+
+
 class AudioFile:
-    """An opened file: `rate` in Hz; blocks are the mean of `channels`."""
+    """An opened file: `rate` in Hz; blocks are the mean of `channels`. Closed when it is left as a context."""
 
     def __init__(
-        self, rate: int, channels: int, blocks: Iterator[Floats], longest_s: int, frames: int | None = None
+        self,
+        rate: int,
+        channels: int,
+        blocks: Iterator[Floats],
+        longest_s: int,
+        frames: int | None = None,
+        tell: Callable[[], int] = int,
+        claim: Claim = NO_CLAIM,
     ) -> None:
         self.rate = rate
         self.channels = channels
         #: Length that the header claims; None where it does not know.
         self.frames = frames
-        self._blocks = blocks
+        #: What it says of its own length, whatever is there.
+        self.claim = claim
+        #: Blocks as they are decoded, without a limit of length.
+        self.unlimited = blocks
+        #: Returns how many bytes of the source were read.
+        self.tell = tell
         self._longest = rate * longest_s
         #: Seconds of audio before the damage; None until damage is met.
         self.broken_at: float | None = None
+        #: That there is less than the file says; None until all was read, and where there is not less.
+        self.shortfall: str | None = None
 
     def blocks(self, cpu_seconds: float = math.inf) -> Iterator[Floats]:
         """Yield the samples block by block, float32[n], once; memory stays bounded whatever the header claims.
@@ -56,13 +95,13 @@ class AudioFile:
         Raises:
             AudioTooLong: there is more audio than is allowed.
             AudioError: the data is damaged (raised after the blocks before the damage) or holds no audio; or making and
-                using the blocks took `cpu_seconds` of this thread's processor time.
+                using the blocks took `cpu_seconds` of processor time, of this thread and of what decodes for it.
         """
-        count, until = 0, time.thread_time() + cpu_seconds
+        count, until = 0, self.processor_seconds() + cpu_seconds
         try:
-            for block in self._blocks:
+            for block in self.unlimited:
                 count += len(block)
-                if count > self._longest or time.thread_time() > until:
+                if count > self._longest or self.processor_seconds() > until:
                     break
                 yield block
         except AudioError:
@@ -70,10 +109,26 @@ class AudioFile:
             raise
         if count > self._longest:
             raise AudioTooLong(f"the audio is longer than {self._longest // self.rate} s")
-        if time.thread_time() > until:
-            raise AudioError("the audio could not be read within its limits")
+        if self.processor_seconds() > until:
+            raise AudioError(BROKEN_LIMIT)
         if not count:
             raise AudioError("the data holds no audio")
+        self.shortfall = self.claim.shortfall(count, self.rate)
+
+    def processor_seconds(self) -> float:
+        """Return the processor time of this thread and of what decodes for it, from any beginning."""
+        return time.thread_time()
+
+    def close(self) -> None:
+        """Let go of what decodes; no more blocks follow. Allowed twice."""
+        if isinstance(self.unlimited, Generator):
+            self.unlimited.close()
+
+    def __enter__(self) -> AudioFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
 
     def fault(self, error: AudioError) -> str:
         """Return why there is no more audio, and where it breaks if its beginning is sound."""
@@ -82,15 +137,24 @@ class AudioFile:
         return f"the audio breaks at {self.broken_at:.1f} s: {str(error).removeprefix(f'{DAMAGED}: ')}"
 
 
+class OpenFile(Protocol):
+    """Opens files: `open_file` in this process, that of `streams.decoders.pool` in one that may die of it."""
+
+    def __call__(
+        self, source: BinaryIO, media: Media, longest_s: int = MAX_FILE_S, block_samples: int | None = None
+    ) -> AudioFile:
+        """Open as `open_file` does, with the same errors."""
+        ...
+
+
 def decode_chunk(data: bytes, media: Media) -> DecodedAudio:
-    """Decode a chunk that is a whole file or raw PCM; channels are averaged.
+    """Decode a chunk that is a whole file or raw PCM, in this process; channels are averaged.
 
     Raises:
         AudioError: it does not decode as declared, holds no audio, or exceeds a limit.
     """
-    if media.container == "raw" and _fits_a_block(data, media):
-        # Nearly every chunk of a live stream; no limit can be broken.
-        return DecodedAudio(media.rate, pcm.to_mono(pcm.decode(data, media.sample_format, media.channels)))
+    if media.container == "raw" and fits_a_block(data, media):
+        return decode_block(data, media)
     audio = open_file(io.BytesIO(data), media, MAX_CHUNK_S)
     blocks, frames = [], 0
     for block in audio.blocks():
@@ -101,12 +165,25 @@ def decode_chunk(data: bytes, media: Media) -> DecodedAudio:
     return DecodedAudio(audio.rate, blocks[0] if len(blocks) == 1 else np.concatenate(blocks))
 
 
-def _fits_a_block(data: bytes, media: Media) -> bool:
+def decode_block(data: bytes, media: Media) -> DecodedAudio:
+    """Decode raw PCM that `fits_a_block`.
+
+    Raises:
+        AudioError: floats are not finite.
+    """
+    return DecodedAudio(media.rate, pcm.to_mono(pcm.decode(data, media.sample_format, media.channels)))
+
+
+def fits_a_block(data: bytes, media: Media) -> bool:
+    """Return whether raw PCM is like nearly every chunk of a live stream: it can break no limit."""
     return 0 < len(data) <= BLOCK_SAMPLES and len(data) % pcm.frame_bytes(media.sample_format, media.channels) == 0
 
 
 def open_file(
-    source: BinaryIO, media: Media, longest_s: int = MAX_FILE_S, block_samples: int | None = None
+    source: BinaryIO | DescriptorSource,
+    media: Media,
+    longest_s: int = MAX_FILE_S,
+    block_samples: int | None = None,
 ) -> AudioFile:
     """Open a file; the source is seekable, at position 0, and returns fewer bytes than asked for only at its end.
 
@@ -119,18 +196,26 @@ def open_file(
     """
     block_samples = block_samples or BLOCK_SAMPLES
     if media.container == "raw":
-        return AudioFile(media.rate, media.channels, _raw_blocks(source, media, block_samples), longest_s)
-    container.check_declared(source, media)
-    guarded_source = GuardedSource(source)
+        raw_blocks = _raw_blocks(source, media, block_samples)
+        return AudioFile(media.rate, media.channels, raw_blocks, longest_s, tell=source.tell)
+    kind = container.check_declared(source, media)
+    guarded_source = source if isinstance(source, DescriptorSource) else GuardedSource(source)
     endless = mp3.open_endless(guarded_source)
+    if endless is not None and isinstance(source, DescriptorSource):
+        # It is read through us, some hundred bytes at a time.
+        guarded_source = GuardedSource(io.BufferedReader(io.FileIO(source.descriptor, closefd=False), BUFFER_BYTES))
+        endless = mp3.open_endless(guarded_source)
+    claim = _claim(guarded_source, kind)
     file = _open_sound_file(guarded_source, endless)
+    if endless is not None and endless.claims:
+        claim = Claim(endless.claimed_frames(file.frames))
     # A header that does not know the length has the largest possible number, and that of an MP3 is not reliable; then
     # the limit is checked while decoding.
     frames = file.frames if file.frames < 2**62 and file.format != "MP3" else None
-    _check_limits(file, frames, longest_s)
+    check_limits(file.samplerate, file.channels, frames, longest_s)
     claimed_frames = endless.claimed_frames(file.frames) if endless else file.frames
     blocks = _file_blocks(file, claimed_frames, guarded_source, block_samples)
-    return AudioFile(file.samplerate, file.channels, blocks, longest_s, frames)
+    return AudioFile(file.samplerate, file.channels, blocks, longest_s, frames, source.tell, claim)
 
 
 class GuardedSource:
@@ -169,6 +254,34 @@ class GuardedSource:
             raise self._error
 
 
+class DescriptorSource:
+    """A file that libsndfile reads by its descriptor, without calls of ours; its position is that of the descriptor."""
+
+    def __init__(self, descriptor: int) -> None:
+        """Begin at the beginning; the descriptor stays the caller's."""
+        self.descriptor = descriptor
+        self.seek(0)
+
+    def read(self, size: int) -> bytes:
+        """Read like a file."""
+        return os.read(self.descriptor, size)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Seek like a file; -1 for an impossible position."""
+        try:
+            return os.lseek(self.descriptor, offset, whence)
+        except OSError:
+            return -1
+
+    def tell(self) -> int:
+        """Return the position."""
+        return os.lseek(self.descriptor, 0, io.SEEK_CUR)
+
+    def check(self) -> None:
+        """Raise the error with which the file cannot be read on from here, if any; libsndfile names it no more."""
+        os.pread(self.descriptor, 1, self.tell())
+
+
 class SequentialSoundFile(soundfile.SoundFile):  # type: ignore[misc]
     """A file that is read from beginning to end: otherwise soundfile seeks after each read."""
 
@@ -177,9 +290,27 @@ class SequentialSoundFile(soundfile.SoundFile):  # type: ignore[misc]
         return False
 
 
-def _open_sound_file(guarded_source: GuardedSource, endless: mp3.EndlessMp3 | None) -> SequentialSoundFile:
+def _claim(source: GuardedSource | DescriptorSource, kind: Container) -> Claim:
+    claim = NO_CLAIM
+    if kind == "wav":
+        claim = Claim(claims.wav_frames(source))
+    elif kind == "ogg":
+        claim = Claim(unfinished=claims.ogg_is_unfinished(source))
+    if kind != "mp3":
+        source.seek(0)
+    return claim
+
+
+def _open_sound_file(
+    guarded_source: GuardedSource | DescriptorSource, endless: mp3.EndlessMp3 | None
+) -> SequentialSoundFile:
     try:
-        file = SequentialSoundFile(endless or guarded_source)
+        if endless is None and isinstance(guarded_source, DescriptorSource):
+            file = SequentialSoundFile(guarded_source.descriptor, closefd=False)
+        else:
+            file = SequentialSoundFile(endless or guarded_source)
+    except MemoryError:
+        raise
     except Exception as error:  # libsndfile reports damage by several types
         guarded_source.check()
         raise AudioError(f"the audio cannot be read: {_cause(error)}") from error
@@ -187,17 +318,26 @@ def _open_sound_file(guarded_source: GuardedSource, endless: mp3.EndlessMp3 | No
     return file
 
 
-def _check_limits(file: SequentialSoundFile, frames: int | None, longest_s: int) -> None:
-    if not MIN_RATE <= file.samplerate <= MAX_RATE:
-        raise AudioError(f"the sample rate is {file.samplerate} Hz, allowed are {MIN_RATE} to {MAX_RATE}")
-    if not 1 <= file.channels <= MAX_CHANNELS:
-        raise AudioError(f"the audio has {file.channels} channels, allowed are 1 to {MAX_CHANNELS}")
-    if frames is not None and frames > longest_s * file.samplerate:
+def check_limits(rate: int, channels: int, frames: int | None, longest_s: int) -> None:
+    """Check what the header of a file says; `frames` is None where it does not know.
+
+    Raises:
+        AudioTooLong: it claims more than `longest_s`.
+        AudioError: it has a rate or a number of channels that is not analysed.
+    """
+    if not MIN_RATE <= rate <= MAX_RATE:
+        raise AudioError(f"the sample rate is {rate} Hz, allowed are {MIN_RATE} to {MAX_RATE}")
+    if not 1 <= channels <= MAX_CHANNELS:
+        raise AudioError(f"the audio has {channels} channels, allowed are 1 to {MAX_CHANNELS}")
+    if frames is not None and frames > longest_s * rate:
         raise AudioTooLong(f"the audio is longer than {longest_s} s")
 
 
 def _file_blocks(
-    file: SequentialSoundFile, claimed_frames: int, guarded_source: GuardedSource, block_samples: int
+    file: SequentialSoundFile,
+    claimed_frames: int,
+    guarded_source: GuardedSource | DescriptorSource,
+    block_samples: int,
 ) -> Iterator[Floats]:
     most = max(1, block_samples // file.channels)
     if file.format == "MP3":
@@ -224,13 +364,13 @@ def _file_blocks(
                 if at_end:
                     return
                 count = int(np.isnan(frames[:, 0]).argmax()) if file.format == "MP3" else file.tell() - before
-                yield from _mono(_floats(frames[: max(0, count)]))
+                yield from mix(_floats(frames[: max(0, count)]))
                 raise AudioError(f"{DAMAGED}: {_cause(error)}") from error
             guarded_source.check()
             if not len(frames) or (at_end and len(frames) < extra):
                 return
             remaining = file.frames if at_end else max(0, remaining - len(frames))
-            yield from _mono(_floats(frames))
+            yield from mix(_floats(frames))
 
 
 def _floats(frames: Floats | npt.NDArray[np.int16]) -> Floats:
@@ -240,17 +380,19 @@ def _floats(frames: Floats | npt.NDArray[np.int16]) -> Floats:
     return frames.astype(np.float32, copy=False)
 
 
-def _raw_blocks(source: BinaryIO, media: Media, block_samples: int) -> Iterator[Floats]:
+def _raw_blocks(source: BinaryIO | DescriptorSource, media: Media, block_samples: int) -> Iterator[Floats]:
     size = pcm.frame_bytes(media.sample_format, media.channels)
     while data := source.read(max(1, block_samples // media.channels) * size):
         whole = len(data) // size * size
-        yield from _mono(pcm.decode_unchecked(memoryview(data)[:whole], media.sample_format, media.channels))
+        yield from mix(pcm.decode_unchecked(memoryview(data)[:whole], media.sample_format, media.channels))
         if whole < len(data):
             raise AudioError(f"{DAMAGED}: its last frame has {len(data) - whole} of {size} bytes")
 
 
-def _mono(frames: Floats) -> Iterator[Floats]:
-    """Yield the frames before the first sample that is not plausible, mixed to mono; all if every sample is.
+def mix(frames: Floats) -> Iterator[Floats]:
+    """Yield float32[n], the mean of the channels of float32[n, channels].
+
+    Where a sample is not plausible, the frames before it are yielded.
 
     Raises:
         AudioError: a sample is not plausible.

@@ -56,6 +56,11 @@ class EndlessMp3:
         self._beyond = 0
         self.seek(0)
 
+    @property
+    def claims(self) -> bool:
+        """True where the file says how many frames it has."""
+        return bool(self._head)
+
     def claimed_frames(self, frames: int) -> int:
         """Return how many of the frames that libsndfile reports the file claims; all where libsndfile has estimated."""
         return frames - self._excess if frames >= self._excess else frames

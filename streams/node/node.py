@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import structlog
 
+from streams.audio.decode import OpenFile
 from streams.disk import DiskFull
 from streams.folding import retry
 from streams.folding.followers import Followers
@@ -53,8 +54,8 @@ LOOK_SECONDS: Final = 5.0
 class Node:
     """The streams of one process. Implements `topics.ports.health.Health`; `sessions` and `jobs` are the edge's ports.
 
-    `services` run the services of jobs; without a `ledger` what they cost is written nowhere. Without a `membership`
-    this process owns all partitions. Implements `streams.log.LogUser` too.
+    `open_file` opens the audio of sessions. `services` run the services of jobs; without a `ledger` what they cost is
+    written nowhere. Without a `membership` this process owns all partitions. Implements `streams.log.LogUser` too.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Node:
         models: LoadedModels,
         backend: LogBackend,
         on_failure: Callable[[], None],
+        open_file: OpenFile,
         services: Mapping[Service, JobService] = MappingProxyType({}),
         ledger: Ledger | None = None,
         membership: Membership | None = None,
@@ -81,7 +83,7 @@ class Node:
         self.sender = RecordSender(backend.writer, self.owners, options.part_bytes, options.share_bytes)
         self.followers = Followers()
         shared = (options, self.owners, self.sender, self.followers, Suspects())
-        self.session_workload = SessionWorkload(*shared, models, backend.chunk_reader)
+        self.session_workload = SessionWorkload(*shared, models, backend.chunk_reader, open_file)
         self.job_workload = JobWorkload(*shared, backend.part_reader, services, ledger)
         agents = {topic: agent for workload in self.workloads for topic, agent in workload.agents.items()}
         self.takeover = Takeover(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Final
 
+from streams.audio.decode import OpenFile
 from streams.folding.agent import Changes
 from streams.folding.followers import Followers
 from streams.folding.suspects import Suspects
@@ -44,6 +45,7 @@ class SessionWorkload(Workload[SessionStore]):
         suspects: Suspects,
         models: LoadedModels,
         reader: StretchReader,
+        open_file: OpenFile,
     ) -> None:
         super().__init__(owners, sender, followers, suspects)
         self._idle_ms = int(options.idle_seconds * 1000)
@@ -62,6 +64,7 @@ class SessionWorkload(Workload[SessionStore]):
             suspects,
             options.workers,
             options.directory,
+            open_file,
         )
 
     def start(self, ended: Callable[[asyncio.Task[None]], None]) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from streams.audio import wav
-from streams.audio.decode import open_file
+from streams.audio.decode import OpenFile
 from streams.audio.resample import Resampler
 from streams.audio.wav import SAMPLE_BYTES
 from streams.models.protocol import Floats
@@ -33,6 +33,8 @@ class PcmFile(msgspec.Struct, frozen=True):
     samples: int
     #: Where and why the audio breaks, or why it ends early; None where it was read to its end.
     fault: str | None = None
+    #: That the file says it is longer than it is.
+    shortfall: str | None = None
 
     @property
     def length_ms(self) -> int:
@@ -64,8 +66,8 @@ class PcmFile(msgspec.Struct, frozen=True):
             return file.read((end - first) * SAMPLE_BYTES)
 
 
-def decode_to_pcm(audio: Path, media: Media, path: Path, stopped: threading.Event) -> PcmFile:
-    """Decode a file into `path`, an empty file, in bounded memory.
+def decode_to_pcm(audio: Path, media: Media, path: Path, stopped: threading.Event, open_file: OpenFile) -> PcmFile:
+    """Decode a file that `open_file` opens into `path`, an empty file, in bounded memory.
 
     Audio that breaks after its beginning is kept up to the break, and `PcmFile.fault` says where and why.
 
@@ -74,8 +76,7 @@ def decode_to_pcm(audio: Path, media: Media, path: Path, stopped: threading.Even
         Stopped: `stopped` was set.
     """
     # `path` is opened, not created: a run that was cancelled may have removed it before its thread came this far.
-    with audio.open("rb") as source, path.open("r+b") as out:
-        file = open_file(source, media)
+    with audio.open("rb") as source, path.open("r+b") as out, open_file(source, media) as file:
         resampler = Resampler(file.rate, RATE)
         fault: str | None = None
         try:
@@ -87,7 +88,7 @@ def decode_to_pcm(audio: Path, media: Media, path: Path, stopped: threading.Even
                 raise
             fault = file.fault(error)
         out.write(wav.to_pcm16(resampler.finish()))
-        return PcmFile(path, out.tell() // SAMPLE_BYTES, fault)
+        return PcmFile(path, out.tell() // SAMPLE_BYTES, fault, file.shortfall)
 
 
 def raise_if_stopped(stopped: threading.Event) -> None:

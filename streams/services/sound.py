@@ -13,8 +13,8 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from streams.audio import decode
 from streams.audio.analysis import PatchAverager, score_window
+from streams.audio.decode import OpenFile
 from streams.audio.windows import AnalysisWindow, WindowCutter
 from streams.models.loaded_models import LoadedModels
 from streams.models.packing import pack
@@ -44,12 +44,15 @@ BATCHES_AHEAD: Final = 2
 class WindowReader:
     """Reads a file as windows that are not scored yet; the file is opened with the first batch."""
 
-    def __init__(self, path: Path, declared: Media, engine: SoundEngine) -> None:
+    def __init__(self, path: Path, declared: Media, engine: SoundEngine, open_file: OpenFile) -> None:
         self.audio_ms = 0
         #: Why nothing after the last window can be read.
         self.fault: str | None = None
+        #: That the file says it is longer than it is.
+        self.shortfall: str | None = None
         self._path = path
         self._declared = declared
+        self._open_file = open_file
         self._front = engine.manifest.input
         self._share_read = 0.0
         self._remaining = self._windows()
@@ -76,29 +79,32 @@ class WindowReader:
     def _windows(self) -> Generator[AnalysisWindow, None, None]:
         with self._path.open("rb") as file:
             try:
-                audio = decode.open_file(file, self._declared)
+                audio = self._open_file(file, self._declared)
             except AudioError as error:
                 self.fault = str(error)
                 return
             cutter = WindowCutter(self._front, SENSE, audio.rate)
             size = self._path.stat().st_size
-            try:
-                for samples in audio.blocks():
-                    self._share_read = file.tell() / size
-                    yield from cutter.feed(samples)
-                    self.audio_ms = cutter.position * 1000 // audio.rate
-            except AudioError as error:
-                self.fault = audio.fault(error)
-                return
+            with audio:
+                try:
+                    for samples in audio.blocks():
+                        self._share_read = audio.tell() / size
+                        yield from cutter.feed(samples)
+                        self.audio_ms = cutter.position * 1000 // audio.rate
+                except AudioError as error:
+                    self.fault = audio.fault(error)
+                    return
+            self.shortfall = audio.shortfall
             yield from cutter.finish()
 
 
 class SoundService:
     """Scores recordings with the models that their jobs were accepted with, several side by side."""
 
-    def __init__(self, models: LoadedModels, workers: int) -> None:
-        """Score on `workers` threads, however many recordings there are; they serve projects in turn."""
+    def __init__(self, models: LoadedModels, workers: int, open_file: OpenFile) -> None:
+        """Score on `workers` threads, however many recordings there are, in turn by project; `open_file` opens them."""
         self.models = models
+        self._open_file = open_file
         self.limit = MAX_RECORDINGS
         self._ahead = workers + BATCHES_AHEAD
         self._readers = ThreadPoolExecutor(self.limit, "sound-reading", give_way)
@@ -119,14 +125,15 @@ class SoundService:
         """
         path = await run.audio()
         engine = await self._in(self.models.engine, run.accepted.model)
-        reader = WindowReader(path, media.parse(run.accepted.source.content_type), engine)
+        reader = WindowReader(path, media.parse(run.accepted.source.content_type), engine, self._open_file)
         try:
             await self._analyse(run, engine, reader)
         finally:
             self._readers.submit(reader.close)
         if reader.fault is not None:
             raise AudioError(reader.fault)
-        return RunSummary(engine.manifest.model_id, reader.audio_ms)
+        warnings = () if reader.shortfall is None else (reader.shortfall,)
+        return RunSummary(engine.manifest.model_id, reader.audio_ms, warnings)
 
     async def _analyse(self, run: ServiceRun, engine: SoundEngine, reader: WindowReader) -> None:
         """Keep the threads busy with the next batches, and emit scored windows in order."""

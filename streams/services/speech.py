@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
+from streams.audio.decode import OpenFile
 from streams.clients.transcriptions import TranscriptionClient
 from streams.services.pcm_file import decode_to_pcm
 from streams.services.priority import NICE, give_way
@@ -33,6 +34,7 @@ class SpeechService:
         self,
         engine: TranscriptionClient,
         speakers: SpeakerEngine | None,
+        open_file: OpenFile,
         *,
         names: SpeakerNames | None = None,
         piece_seconds: float = 30.0,
@@ -41,8 +43,10 @@ class SpeechService:
     ) -> None:
         """Use `speakers` to tell voices apart; without it all speech is one speaker's, and a warning says so.
 
-        The engine is sent at most `piece_seconds` at a time. `nice` is added to the nice value of the threads.
+        Recordings are opened with `open_file`. The engine is sent at
+        most `piece_seconds` at a time. `nice` is added to the nice value of the threads.
         """
+        self._open_file = open_file
         # Two at least: a short recording need not wait for a long one.
         threads = max(2, os.cpu_count() or 1)
         self._readers = ThreadPoolExecutor(threads, "speech-reading", give_way, (nice,))
@@ -78,7 +82,9 @@ class SpeechService:
         stopped = threading.Event()
         try:
             with tempfile.NamedTemporaryFile(dir=audio.parent, prefix="speech-", suffix=audio.suffix) as file:
-                pcm = await resources.read(decode_to_pcm, audio, source_media, Path(file.name), stopped)
+                pcm = await resources.read(
+                    decode_to_pcm, audio, source_media, Path(file.name), stopped, self._open_file
+                )
                 warnings = await TranscriptionRun(resources, run, model, pcm, stopped).perform()
         except OSError as error:
             raise Unavailable(f"the spool cannot be used: {error.strerror}") from error
@@ -87,4 +93,6 @@ class SpeechService:
             stopped.set()
         if pcm.fault is not None:
             raise ServiceFault(pcm.fault)
+        if pcm.shortfall is not None:
+            warnings = (*warnings, pcm.shortfall)
         return RunSummary(model or "default", pcm.length_ms, warnings)

@@ -8,9 +8,10 @@ and no partition is held while they do.
 from __future__ import annotations
 
 import asyncio
+import math
 import tempfile
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import BinaryIO, Final, TypeVar, cast
 import msgspec
 import structlog
 
+from streams.audio.decode import OpenFile
 from streams.folding import retry
 from streams.folding.suspects import Suspects
 from streams.models.loaded_models import LoadedModels
@@ -46,6 +48,10 @@ STEP_BYTES: Final = 2 * 1024 * 1024
 SPOOL_IN_MEMORY: Final = 4 * 1024 * 1024
 PROGRESS_KEPT: Final = 1024
 ATTEMPTS: Final = 3
+#: Files, and chunks that are longer than a step, whose decoders wait between steps: some 10 MB each.
+MOST_HELD: Final = 32
+#: In so many seconds a session is due that waits for a decoder to hold: it is queued when there is one.
+DECODER_FREE: Final = math.inf
 
 #: Append a result of a session to the result topic; returns once it is durable.
 Emit = Callable[[str, SessionResult], Awaitable[None]]
@@ -84,6 +90,7 @@ class Analyser:
         suspects: Suspects,
         workers: int,
         spool: Path,
+        open_file: OpenFile,
     ) -> None:
         self.models = models
         self.audio = audio
@@ -95,6 +102,12 @@ class Analyser:
         self._threads = LoopThreads(workers, "inference")
         # More than threads: most of a step's time is spent waiting for the log.
         self.lanes = 8 * workers
+        # They wait for decoders most of the time; a lane never waits for one of them.
+        self._decoding = LoopThreads(self.lanes, "decoding")
+        self._open_file = open_file
+        #: Sessions that hold a decoder between steps, and those that wait until one of these has done.
+        self._holding: set[str] = set()
+        self._awaiting: deque[str] = deque()
         self._active: OrderedDict[str, ActiveSession] = OrderedDict()
         #: Sessions with work, and since when (monotonic seconds).
         self._waiting: dict[str, float] = {}
@@ -107,6 +120,7 @@ class Analyser:
     def start(self, ended: Callable[[asyncio.Task[None]], None]) -> None:
         """Start the lanes; each takes one session's step at a time. `ended` is called with each that ends."""
         self._threads.start()
+        self._decoding.start()
         self._tasks = [asyncio.create_task(self._lane(), name=f"analyser-{lane}") for lane in range(self.lanes)]
         for task in self._tasks:
             task.add_done_callback(ended)
@@ -116,6 +130,7 @@ class Analyser:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._decoding.stop()
         self._threads.stop()
         for session in list(self._active):
             self.forget(session)
@@ -131,8 +146,9 @@ class Analyser:
         self._waiting.pop(session, None)
         self.suspects.clear(session)
         active = self._active.pop(session, None)
-        if active is not None:
-            _close(active)
+        # One that a lane has is in the hands of a thread; the lane closes it.
+        if active is not None and session not in self._running:
+            self._close(active)
 
     def sessions(self) -> list[str]:
         """Return the sessions that something is held of in memory."""
@@ -159,6 +175,8 @@ class Analyser:
                 del self._running[session]
             if pause is not None:
                 self._waiting[session] = since
+            if pause == DECODER_FREE:
+                continue
             if pause:
                 # No lane waits with it: others have work that may succeed.
                 asyncio.get_running_loop().call_later(pause, self._queue, session)
@@ -186,7 +204,7 @@ class Analyser:
         pause: float | None
         try:
             step = self._suspect_step if session in self.suspects else self._step
-            pause = 0.0 if await step(active) else None
+            pause = await step(active)
             active.retries = active.failures = 0
         except NotOwned:
             # Its new owner finds the work in the rows, and so does this node when the partition comes back.
@@ -196,7 +214,7 @@ class Analyser:
         except Exception as error:
             pause = await self._failed(active, error)
         if self._active.get(session) is not active:
-            _close(active)
+            self._close(active)
             return None
         return pause
 
@@ -209,7 +227,7 @@ class Analyser:
         if not isinstance(error, EarshotError):
             log.error("analysis.failed", session=active.id[:8], error=repr(error), exc_info=error)
         message = str(error) if isinstance(error, EarshotError) else "the audio could not be analysed: internal error"
-        _close(active)
+        self._close(active)
         try:
             await self.emit(active.id, Failed(message))
         except Unavailable as refused:
@@ -221,7 +239,7 @@ class Analyser:
     def _later(self, active: ActiveSession, error: Exception) -> float:
         active.retries += 1
         log.warning("analysis.retry", session=active.id[:8], error=repr(error), attempt=active.retries)
-        _close(active)
+        self._close(active)
         return retry.pause(active.retries)
 
     def _activate(self, session: str) -> ActiveSession:
@@ -232,10 +250,10 @@ class Analyser:
         if len(self._active) > PROGRESS_KEPT:
             oldest = next(iter(self._active))
             if oldest not in self._running:
-                _close(self._active.pop(oldest))
+                self._close(self._active.pop(oldest))
         return active
 
-    async def _suspect_step(self, active: ActiveSession) -> bool:
+    async def _suspect_step(self, active: ActiveSession) -> float | None:
         """Do steps of a session until one gets further, with a record on the log in case that the process dies of it.
 
         Raises:
@@ -250,29 +268,32 @@ class Analyser:
         async with self.suspects.session_turn(alone=head.begun > 0):
             begun = Begun(head.windows, head.cursor.chunks, head.begun + 1)
             await self.emit(active.id, begun)
-            more, further = True, False
+            pause: float | None = 0.0
+            further = False
             try:
-                while more and not further:
-                    more = await self._step(active)
+                while pause == 0.0 and not further:
+                    pause = await self._step(active)
                     further = _is_further(self.store_of(active.id).head(active.id), begun)
             finally:
                 if not further:  # The process lives, or is told to end.
                     self.note(active.id, msgspec.structs.replace(begun, times=head.begun))
-                self.suspects.clear(active.id)
-            return more
+                if pause != DECODER_FREE:
+                    self.suspects.clear(active.id)
+            return pause
 
-    async def _step(self, active: ActiveSession) -> bool:
+    async def _step(self, active: ActiveSession) -> float | None:
+        """Return in how many seconds the next step is due; None when there is no more work."""
         store = self.store_of(active.id)
         head, opened = store.head(active.id), store.opened(active.id)
         if head is None or opened is None or head.finished or head.error is not None or active.ended:
-            return False
+            return None
         if active.engine is None:
             active.engine = await self._engine(store, active, head, opened)
         if head.kind == "file":
-            return head.state is SessionState.READONLY and await self._file_step(
-                active, active.engine, store, head, opened
-            )
-        return await self._stream_step(active, active.engine, store, head, opened)
+            if head.state is not SessionState.READONLY:
+                return None
+            return await self._file_step(active, active.engine, store, head, opened)
+        return 0.0 if await self._stream_step(active, active.engine, store, head, opened) else None
 
     async def _engine(
         self, store: SessionStore, active: ActiveSession, head: SessionHead, opened: Opened
@@ -296,18 +317,28 @@ class Analyser:
         if active.progress is None:
             kind = WindowProgress if head.predicts else StreamProgress
             geometry = Geometry(opened.window_ms, opened.hop_ms)
-            active.progress = kind(engine, geometry, media.parse(opened.content_type), head)
+            active.progress = kind(engine, geometry, media.parse(opened.content_type), head, self._open_file)
             active.dropped = head.cursor.keep
         progress = cast(Progress, active.progress)
-        chunks = await self._fetch(store, active.id, head, progress.taken)
-        if chunks:
-            scores = await self._threads.run(active.project, progress.take, chunks)
-            await self._emit(active, engine, scores)
+        chunks = [] if progress.reading else await self._fetch(store, active.id, head, progress.taken)
+        if chunks or progress.reading:
+            await self._emit(active, engine, await self._take(active, progress, chunks))
             return progress.taken < head.next or head.state is SessionState.READONLY
         if head.state is SessionState.READONLY and progress.taken >= head.next:
             scores = await self._threads.run(active.project, progress.finish)
             await self._emit(active, engine, scores, final=True)
         return False
+
+    async def _take(self, active: ActiveSession, progress: Progress, chunks: list[bytes]) -> Scores:
+        if progress.media.container == "raw":
+            return await self._threads.run(active.project, progress.take, chunks)
+        await self._decoding.run(active.project, progress.decode, chunks)
+        if not progress.reading:
+            self._release(active.id)
+        elif not self._hold(active.id):
+            # The next step begins the chunk again: it takes longer, and nobody's decoder.
+            progress.close()
+        return await self._threads.run(active.project, progress.score)
 
     async def _fetch(self, store: SessionStore, session: str, head: SessionHead, first: int) -> list[bytes]:
         """Read the next chunks of a stream, as many as one step takes."""
@@ -330,28 +361,56 @@ class Analyser:
 
     async def _file_step(
         self, active: ActiveSession, engine: SoundEngine, store: SessionStore, head: SessionHead, opened: Opened
-    ) -> bool:
+    ) -> float | None:
         if head.next == 0:
             await self._emit(active, engine, Scores(0, b"", head.cursor), final=True)
-            return False
+            return None
         if active.progress is None:
-            active.progress = await self._open_file(active, engine, store, head, opened)
+            declared = media.parse(opened.content_type)
+            if declared.container != "raw" and not self._hold(active.id):
+                self._awaiting.append(active.id)
+                return DECODER_FREE
+            active.progress = await self._gather(active, engine, store, head, opened, declared)
         progress = cast(FileProgress, active.progress)
-        scores = await self._threads.run(active.project, progress.step, len(engine.manifest.tags))
-        if scores.packed or progress.ended:
+        await self._decoding.run(active.project, progress.decode)
+        scores = await self._threads.run(active.project, progress.score, len(engine.manifest.tags))
+        if scores is not None:
             await self._emit(active, engine, scores, final=progress.ended)
-        return not progress.ended
+        return None if progress.ended else 0.0
 
-    async def _open_file(
-        self, active: ActiveSession, engine: SoundEngine, store: SessionStore, head: SessionHead, opened: Opened
+    def _hold(self, session: str) -> bool:
+        """Return whether a session may hold a decoder between its steps."""
+        if session not in self._holding and len(self._holding) >= MOST_HELD:
+            return False
+        self._holding.add(session)
+        return True
+
+    def _release(self, session: str) -> None:
+        """A session holds no decoder any more; the next one that waits gets its turn."""
+        self._holding.discard(session)
+        while self._awaiting and len(self._holding) < MOST_HELD:
+            awaiting = self._awaiting.popleft()
+            if awaiting in self._waiting:
+                self._queue(awaiting)
+                return
+
+    async def _gather(
+        self,
+        active: ActiveSession,
+        engine: SoundEngine,
+        store: SessionStore,
+        head: SessionHead,
+        opened: Opened,
+        declared: media.Media,
     ) -> FileProgress:
         """Gather a file's chunks, in memory while small, else in a file without a name."""
         # Closed with the session's analysis, which outlives this call.
         spool = cast(BinaryIO, tempfile.SpooledTemporaryFile(SPOOL_IN_MEMORY, dir=str(self.spool)))  # noqa: SIM115
         try:
             await self._fill(spool, store, active.id, head)
-            geometry, declared = Geometry(opened.window_ms, opened.hop_ms), media.parse(opened.content_type)
-            return await self._threads.run(active.project, FileProgress, engine, geometry, declared, head, spool)
+            geometry = Geometry(opened.window_ms, opened.hop_ms)
+            opening = (engine, geometry, declared, head, spool, self._open_file)
+            return await self._decoding.run(active.project, FileProgress, *opening)
         except BaseException:
             spool.close()
             raise
@@ -369,6 +428,13 @@ class Analyser:
             self.audio.cache.drop(store.partition.number, row.offset)
         spool.seek(0)
 
+    def _close(self, active: ActiveSession) -> None:
+        if active.progress is not None:
+            active.progress.close()
+            active.progress = None
+        if self._active.get(active.id, active) is active:
+            self._release(active.id)
+
     async def _emit(self, active: ActiveSession, engine: SoundEngine, scores: Scores, final: bool = False) -> None:
         model, tags = engine.manifest.model_id, len(engine.manifest.tags)
         final = final and scores.error is None
@@ -379,7 +445,7 @@ class Analyser:
         if scores.error is not None:
             raise AudioError(scores.error)
         if final:
-            _close(active)
+            self._close(active)
             active.ended = True
 
 
@@ -392,9 +458,3 @@ def _within(data: bytes, head: SessionHead) -> bytes:
     if head.total_size is None or head.received <= head.total_size:
         return data
     return data[: max(0, len(data) - (head.received - head.total_size))]
-
-
-def _close(active: ActiveSession) -> None:
-    if isinstance(active.progress, FileProgress):
-        active.progress.close()
-    active.progress = None

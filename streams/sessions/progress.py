@@ -1,26 +1,38 @@
-"""How far the analysis of one session is: objects that turn chunks into windows, in a worker thread."""
+"""How far the analysis of one session is: objects that turn chunks into windows, in worker threads.
+
+A step has two halves: audio is decoded, which may wait for a decoder, and then scored, which is work of this process.
+A step holds at most `STEP_SAMPLES` samples, and a block, however much one chunk holds: what is left of a long chunk is
+decoded in the next steps.
+"""
 
 from __future__ import annotations
 
+import io
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO, Final, Protocol
 
 import msgspec
-from numpy import concatenate, float32
-from numpy.typing import NDArray
+from numpy import concatenate, empty, float32
 
-from streams.audio import decode
-from streams.audio.analysis import Analysis, score_alone
-from streams.models.protocol import SoundEngine
+from streams.audio import decode, wav
+from streams.audio.analysis import Analysis, score_alone, window_samples
+from streams.audio.decode import AudioFile, DecodedAudio, OpenFile
+from streams.models.protocol import Floats, SoundEngine
 from topics.errors import AudioError
 from topics.geometry import Geometry
 from topics.media import Media
 from topics.sessions.records import Cursor
 from topics.sessions.rules import SessionHead
 
-#: Windows that one step of a file may gather before it hands them on.
+#: Windows that a file gathers before it hands them on.
 FILE_STEP_WINDOWS: Final = 64
+#: Samples that one step decodes: 2 MiB, more than sixteen chunks of half a second have at 48 kHz.
+STEP_SAMPLES: Final = 1 << 19
+#: Seconds of one chunk that one step decodes: as much as sixteen chunks are, which others wait for too.
+STEP_S: Final = 8
+#: Samples of all channels of one block of a chunk, by which a step may be longer.
+BLOCK_SAMPLES: Final = 1 << 15
 
 
 class Scores(msgspec.Struct, frozen=True):
@@ -36,61 +48,173 @@ class Scores(msgspec.Struct, frozen=True):
 class Progress(Protocol):
     """One session's analysis."""
 
+    media: Media
     #: Chunks taken so far: all with a sequence below this.
     taken: int
 
+    @property
+    def reading(self) -> bool:
+        """True while a chunk is open that the next step goes on with, and takes no others."""
+        ...
+
     def take(self, chunks: Sequence[bytes]) -> Scores:
-        """Analyse the next chunks in order, up to the first that does not decode."""
+        """Decode and score, in one thread: for audio that is decoded in this process."""
+        ...
+
+    def decode(self, chunks: Sequence[bytes]) -> None:
+        """Decode the next chunks in order, up to the first that does not decode, or as many as one step takes."""
+        ...
+
+    def score(self) -> Scores:
+        """Score what was decoded."""
         ...
 
     def finish(self) -> Scores:
         """Analyse what is left once no chunk will follow."""
         ...
 
+    def close(self) -> None:
+        """Close what is open; the next step begins it again. Allowed twice."""
+        ...
+
+
+def open_chunk(data: bytes, declared: Media, open_file: OpenFile) -> AudioFile | DecodedAudio:
+    """Return a chunk decoded, where that is safe in this process and little, and else opened.
+
+    Raises:
+        AudioError: it does not decode as declared, holds no audio, or exceeds a limit.
+    """
+    if declared.container == "raw" and decode.fits_a_block(data, declared):
+        return decode.decode_block(data, declared)
+    if declared.container in ("wav", "any") and len(data) <= decode.BLOCK_SAMPLES and wav.looks_plain(data):
+        plain = wav.read_plain(data)
+        if plain is not None:
+            return plain
+    return open_file(
+        io.BytesIO(data), declared, decode.MAX_CHUNK_S, block_samples=min(BLOCK_SAMPLES, decode.BLOCK_SAMPLES)
+    )
+
 
 class StreamProgress:
     """A live stream: every chunk can be decoded alone, and windows overlap chunks."""
 
-    def __init__(self, engine: SoundEngine, geometry: Geometry, media: Media, head: SessionHead) -> None:
+    def __init__(
+        self, engine: SoundEngine, geometry: Geometry, media: Media, head: SessionHead, open_file: OpenFile
+    ) -> None:
         self.engine = engine
         self.geometry = geometry
         self.media = media
         self.cursor = head.cursor
         #: After a restart, chunks from the first one that is still needed are fed again; they give no window twice.
         self.taken = head.cursor.keep
+        self._open_file = open_file
         self._first = head.windows
         self._starts: deque[tuple[int, int]] = deque()
         self._analysis: Analysis | None = None
+        #: What the step has decoded and not scored, and why there is no more.
+        self._decoded: list[Floats] = []
+        self._samples = 0
+        self._error: str | None = None
+        #: The chunk that is open, its blocks, and how many of its frames were read.
+        self._open: AudioFile | None = None
+        self._blocks: Iterator[Floats] = iter(())
+        self._at = 0
+        #: Frames of it that earlier steps decoded: it is longer than a step.
+        self._earlier = 0
+
+    @property
+    def reading(self) -> bool:
+        """True while a chunk is open that the next step goes on with."""
+        return self._open is not None
 
     def take(self, chunks: Sequence[bytes]) -> Scores:
-        """Analyse the next chunks, together: a front end works better on more samples at a time."""
-        first, error = self._first, None
-        pieces: list[NDArray[float32]] = []
-        for data in chunks:
-            try:
-                pieces.append(self._samples(data, sum(map(len, pieces))))
-            except AudioError as cause:
-                error = f"chunk {self.taken}: {cause}"
-                break
-        if self._analysis is None or not pieces:
+        """Decode and score, in one thread."""
+        self.decode(chunks)
+        return self.score()
+
+    def decode(self, chunks: Sequence[bytes]) -> None:
+        """Decode the next chunks, to be scored together: a front end works better on more samples at a time."""
+        try:
+            if self._open is not None:
+                self._read()
+                return
+            for data in chunks:
+                if not self._take(data):
+                    return
+        except AudioError as cause:
+            self._error = f"chunk {self.taken}: {cause}"
+            self.close()
+
+    def score(self) -> Scores:
+        """Score what was decoded."""
+        first, error, decoded = self._first, self._error, self._decoded
+        self._decoded, self._samples, self._error = [], 0, None
+        if self._analysis is None or not decoded:
             return Scores(first, b"", self._next_cursor(), error)
-        windows = self._analysis.feed(pieces[0] if len(pieces) == 1 else concatenate(pieces))
+        windows = self._analysis.feed(decoded[0] if len(decoded) == 1 else concatenate(decoded))
         self._first = self._analysis.next_window
         return Scores(first, windows.packed, self._next_cursor(), error)
 
-    def _samples(self, data: bytes, before: int) -> NDArray[float32]:
-        """Return the samples of the next chunk, which begins `before` samples after what was analysed."""
-        pcm = decode.decode_chunk(data, self.media)
+    def close(self) -> None:
+        """Close a chunk that is open."""
+        audio, self._open = self._open, None
+        if audio is not None:
+            audio.close()
+
+    def _take(self, data: bytes) -> bool:
+        """Decode the next chunk, as far as this step goes; return whether another one may follow."""
+        audio = open_chunk(data, self.media, self._open_file)
+        if isinstance(audio, DecodedAudio):
+            self._begin(audio.rate)
+            self._add(audio.samples)
+            self.taken += 1
+            return self._samples < STEP_SAMPLES
+        self._open, self._blocks, self._at = audio, audio.blocks(), 0
+        return self._read()
+
+    def _read(self) -> bool:
+        """Read the open chunk, as far as this step goes; return whether another one may follow."""
+        assert self._open is not None
+        blocks: list[Floats] = []
+        ended, most = True, min(STEP_SAMPLES, STEP_S * self._open.rate)
+        for block in self._blocks:
+            self._at += len(block)
+            if self._at > decode.MAX_CHUNK_FRAMES:
+                raise AudioError(f"one chunk holds more than {decode.MAX_CHUNK_FRAMES} frames; use shorter chunks")
+            # Blocks that were decoded before the chunk was closed are cut alike.
+            if self._at > self._earlier:
+                blocks.append(block)
+            if self._at - self._earlier + self._samples > most:
+                ended = False
+                break
+        if not ended and self._samples:
+            # It begins the next step, so that a chunk no longer than a step is decoded whole before it is scored.
+            self.close()
+            return False
+        if not self._earlier:
+            self._begin(self._open.rate)
+        for block in blocks:
+            self._add(block)
+        self._earlier = 0 if ended else self._at
+        if ended:
+            self.close()
+            self.taken += 1
+        return ended
+
+    def _begin(self, rate: int) -> None:
+        """Note where the next chunk begins."""
         analysis = self._analysis
         if analysis is None:
             at = self.cursor.keep_at
-            analysis = self._analysis = Analysis(self.engine, self.geometry, pcm.rate, at=at, first_window=self._first)
-            self.cursor = msgspec.structs.replace(self.cursor, rate=self.cursor.rate or pcm.rate)
-        if pcm.rate != self.cursor.rate:
-            raise AudioError(f"the sample rate is {pcm.rate} Hz, the stream began with {self.cursor.rate} Hz")
-        self._starts.append((self.taken, analysis.position + before))
-        self.taken += 1
-        return pcm.samples
+            analysis = self._analysis = Analysis(self.engine, self.geometry, rate, at=at, first_window=self._first)
+            self.cursor = msgspec.structs.replace(self.cursor, rate=self.cursor.rate or rate)
+        if rate != self.cursor.rate:
+            raise AudioError(f"the sample rate is {rate} Hz, the stream began with {self.cursor.rate} Hz")
+        self._starts.append((self.taken, analysis.position + self._samples))
+
+    def _add(self, samples: Floats) -> None:
+        self._decoded.append(samples)
+        self._samples += len(samples)
 
     def _next_cursor(self) -> Cursor:
         """Return the cursor after this step; it keeps chunks from the one that holds the first sample still needed."""
@@ -113,62 +237,128 @@ class StreamProgress:
 class WindowProgress:
     """A session fed by `/predict`: each chunk is one independent window."""
 
-    def __init__(self, engine: SoundEngine, geometry: Geometry, media: Media, head: SessionHead) -> None:
+    reading = False
+
+    def __init__(
+        self, engine: SoundEngine, geometry: Geometry, media: Media, head: SessionHead, open_file: OpenFile
+    ) -> None:
         self.engine = engine
         self.geometry = geometry
         self.media = media
         self.taken = head.cursor.chunks
+        self._open_file = open_file
+        self._decoded: list[DecodedAudio] = []
+        self._error: str | None = None
 
     def take(self, chunks: Sequence[bytes]) -> Scores:
-        """Score the next chunks, a window each."""
-        first, packed = self.taken, b""
-        for data in chunks:
-            try:
-                packed += score_alone(self.engine, self.geometry, decode.decode_chunk(data, self.media))
-            except AudioError as error:
-                return Scores(first, packed, Cursor(self.taken, self.taken), f"window {self.taken}: {error}")
-            self.taken += 1
-        return Scores(first, packed, Cursor(self.taken, self.taken))
+        """Decode and score, in one thread."""
+        self.decode(chunks)
+        return self.score()
+
+    def decode(self, chunks: Sequence[bytes]) -> None:
+        """Decode the next chunks, and keep the beginning of each."""
+        frames = 0
+        try:
+            for data in chunks:
+                frames += self._take(data)
+                if frames >= STEP_SAMPLES:
+                    return
+        except AudioError as cause:
+            self._error = f"window {self.taken + len(self._decoded)}: {cause}"
+
+    def score(self) -> Scores:
+        """Score what was decoded, a window a chunk."""
+        first, error, decoded = self.taken, self._error, self._decoded
+        self._decoded, self._error = [], None
+        packed = b"".join([score_alone(self.engine, self.geometry, audio) for audio in decoded])
+        self.taken += len(decoded)
+        return Scores(first, packed, Cursor(self.taken, self.taken), error)
+
+    def _take(self, data: bytes) -> int:
+        """Keep the beginning of a chunk; return how many frames it has."""
+        audio = open_chunk(data, self.media, self._open_file)
+        if isinstance(audio, DecodedAudio):
+            self._decoded.append(audio)
+            return len(audio.samples)
+        frames, beginning = 0, [empty(0, float32)]
+        with audio:
+            for block in audio.blocks():
+                if frames < window_samples(self.geometry, audio.rate):
+                    beginning.append(block)
+                frames += len(block)
+                if frames > decode.MAX_CHUNK_FRAMES:
+                    raise AudioError(f"one chunk holds more than {decode.MAX_CHUNK_FRAMES} frames; use shorter chunks")
+        self._decoded.append(DecodedAudio(audio.rate, concatenate(beginning)))
+        return frames
 
     def finish(self) -> Scores:
         """Nothing is left over."""
         return Scores(self.taken, b"", Cursor(self.taken, self.taken))
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 class FileProgress:
     """A whole file, decoded from a spool in bounded memory, a step at a time."""
 
     def __init__(
-        self, engine: SoundEngine, geometry: Geometry, media: Media, head: SessionHead, spool: BinaryIO
+        self,
+        engine: SoundEngine,
+        geometry: Geometry,
+        media: Media,
+        head: SessionHead,
+        spool: BinaryIO,
+        open_file: OpenFile,
     ) -> None:
+        """Open the file; the spool is closed with the progress.
+
+        Raises:
+            AudioError: it cannot be opened.
+            Unavailable: nothing is there that decodes it.
+        """
         self.taken = head.next
         self.ended = False
         self._spool = spool
-        self._audio = decode.open_file(spool, media)
-        self._blocks: Iterator[NDArray[float32]] = self._audio.blocks()
+        self._audio = open_file(spool, media)
+        self._blocks: Iterator[Floats] = self._audio.blocks()
         self._analysis = Analysis(engine, geometry, self._audio.rate, first_window=head.windows)
         self._first = head.windows
+        #: What the step has decoded and not scored; windows that are not handed on yet; why there are no more.
+        self._decoded: list[Floats] = []
+        self._packed = b""
+        self._error: str | None = None
 
-    def step(self, tags: int) -> Scores:
-        """Return some more windows; `ended` is True once these are the last."""
-        packed, error = b"", None
+    def decode(self) -> None:
+        """Decode as much as one step takes; `ended` is True once this is the last."""
+        samples = 0
         try:
-            while len(packed) < FILE_STEP_WINDOWS * tags and not self.ended:
-                packed += self._next_block()
+            while samples < STEP_SAMPLES and not self.ended:
+                block = next(self._blocks, None)
+                if block is None:
+                    self.ended = True
+                else:
+                    self._decoded.append(block)
+                    samples += len(block)
         except AudioError as cause:
-            error, self.ended = str(cause), True
+            self._error, self.ended = str(cause), True
+
+    def score(self, tags: int) -> Scores | None:
+        """Score what was decoded; return the windows once there are enough of them, or all."""
+        decoded, self._decoded = self._decoded, []
+        for block in decoded:
+            self._packed += self._analysis.feed(block).packed
+        if self.ended and self._error is None:
+            self._packed += self._analysis.finish().packed
+        elif len(self._packed) < FILE_STEP_WINDOWS * tags and not self.ended:
+            return None
+        packed, self._packed = self._packed, b""
         first = self._first
         self._first += len(packed) // tags
         chunks = self.taken if self.ended else 0
-        return Scores(first, packed, Cursor(chunks, chunks, 0, self._audio.rate), error)
-
-    def _next_block(self) -> bytes:
-        samples = next(self._blocks, None)
-        if samples is None:
-            self.ended = True
-            return self._analysis.finish().packed
-        return self._analysis.feed(samples).packed
+        return Scores(first, packed, Cursor(chunks, chunks, 0, self._audio.rate), self._error)
 
     def close(self) -> None:
-        """Give the spool back; allowed twice."""
+        """Give the spool and the decoder back; allowed twice."""
+        self._audio.close()
         self._spool.close()

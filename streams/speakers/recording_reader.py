@@ -11,7 +11,7 @@ from typing import BinaryIO, Concatenate, Final, ParamSpec, TypeVar
 import numpy as np
 
 from streams.audio import wav
-from streams.audio.decode import open_file
+from streams.audio.decode import OpenFile
 from streams.audio.resample import Resampler, resample
 from streams.models.protocol import Floats
 from streams.voice.activity import SileroDetector, bundled_detector
@@ -45,9 +45,15 @@ MIN_SAMPLED_S: Final = 2 * MIN_SPEECH_S / MOSTLY_SPEECH_SHARE
 class RecordingReader:
     """Reads files, each given as the descriptor of a seekable file, with threads of its own."""
 
-    def __init__(self, prober: Prober, load_detector: Callable[[], SileroDetector] = bundled_detector) -> None:
-        """Detect speech with what `load_detector` returns; it is called in the threads, each time."""
+    def __init__(
+        self, prober: Prober, open_file: OpenFile, load_detector: Callable[[], SileroDetector] = bundled_detector
+    ) -> None:
+        """Decode what `open_file` opens, and detect speech with what `load_detector` returns.
+
+        Both are called in the threads, each time.
+        """
         self._prober = prober
+        self._open_file = open_file
         self._load_detector = load_detector
         self._threads = ThreadPoolExecutor(THREADS, "speakers")
 
@@ -103,7 +109,7 @@ class RecordingReader:
             AudioError: it is damaged, or takes more than `CPU_SECONDS` to decode.
             Unavailable: the disk does not give it.
         """
-        return await self._read(decode_recording, file, media.parse(probe.content_type))
+        return await self._read(decode_recording, file, media.parse(probe.content_type), self._open_file)
 
     async def _read(
         self, function: Callable[Concatenate[BinaryIO, P], T], file: int, *args: P.args, **kwargs: P.kwargs
@@ -171,8 +177,8 @@ def read_short_wav(source: BinaryIO) -> tuple[Floats, bytes] | None:
     return resample(audio.samples, audio.rate, RATE), data
 
 
-def decode_recording(source: BinaryIO, declared: Media) -> Floats:
-    """Decode a whole file to float32[n] at 16 kHz.
+def decode_recording(source: BinaryIO, declared: Media, open_file: OpenFile) -> Floats:
+    """Decode a whole file that `open_file` opens to float32[n] at 16 kHz.
 
     Raises:
         AudioTooLong: it is longer than `MAX_RECORDING_S`, whatever its header says.
@@ -188,11 +194,12 @@ def decode_recording(source: BinaryIO, declared: Media) -> Floats:
         samples[end : end + len(block)] = block
         return end + len(block)
 
-    try:
-        for block in audio.blocks(CPU_SECONDS):
-            end = append(resampler.feed(block))
-    except AudioTooLong:
-        raise
-    except AudioError as error:
-        raise AudioError(audio.fault(error)) from error
+    with audio:
+        try:
+            for block in audio.blocks(CPU_SECONDS):
+                end = append(resampler.feed(block))
+        except AudioTooLong:
+            raise
+        except AudioError as error:
+            raise AudioError(audio.fault(error)) from error
     return samples[: append(resampler.finish())]

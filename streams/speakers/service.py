@@ -8,6 +8,7 @@ from typing import Final
 
 import structlog
 
+from streams.audio.decode import OpenFile
 from streams.clients.embeddings import EmbeddingClient, EmbeddingModel
 from streams.speakers.admission import AdmissionSemaphore
 from streams.speakers.embedder import VoiceEmbedder
@@ -38,6 +39,7 @@ class SpeakerService:
         store: SpeakerStore,
         files: VoiceFiles,
         prober: Prober,
+        open_file: OpenFile,
         engine: EmbeddingClient,
         speakers: SpeakerEngine,
         *,
@@ -49,13 +51,14 @@ class SpeakerService:
     ) -> None:
         """Compare voices by the vectors of `engine`, and tell those of one recording apart with `speakers`, in process.
 
-        New recordings are kept in `files` if `keep` is set; old ones are found and deleted there in any case. `model`
-        is the engine's model where that is known; `threshold` replaces the one that the engine gives.
+        Recordings are opened with `open_file`. New ones are kept in `files` if `keep` is set; old ones are found and
+        deleted there in any case. `model` is the engine's model where that is known; `threshold` replaces the one that
+        the engine gives.
         """
         self._store = store
         self._files = files
         self._embedder = VoiceEmbedder(engine, model, threshold)
-        self._reader = RecordingReader(prober, load_detector)
+        self._reader = RecordingReader(prober, open_file, load_detector)
         #: Names the speakers of jobs too.
         self.identification = SpeakerIdentification(store, self._embedder)
         self._enrolment = Enrolment(

@@ -110,7 +110,7 @@ def test_another_container_than_declared(declared: str, content: str, message: s
 
 
 def test_no_audio_file() -> None:
-    for data in (bytes(5000), b"hello, this is text", b"RIFF\0\0\0\0AVI LIST", b"\xff\xf1\x50\x80 an AAC frame", b"I"):
+    for data in (bytes(5000), b"hello, this is text", b"RIFF\0\0\0\0AVI LIST", b"I"):
         assert container.detect(data[: container.HEAD]) is None
         with pytest.raises(AudioError, match="is no audio file that is supported"):
             decode_chunk(data, ANY)
@@ -150,6 +150,40 @@ def test_audio_is_given_up_to_its_damage() -> None:
     assert found == (5000, 0.625, "the float samples are not all finite numbers of a plausible size")
     found = until_it_breaks(bytes(4003), "audio/x-raw; rate=8000; format=s16; channels=2")
     assert found == (1000, 0.125, "the audio is damaged: its last frame has 3 of 4 bytes")
+
+
+CUT_OFF = {
+    "audio/wav": "and its header says 9.0 s: it was cut off",
+    "audio/x-wav": "and its header says 9.0 s: it was cut off",
+    "audio/wavex": "and its header says 9.0 s: it was cut off",
+    "audio/rf64": "and its header says 9.0 s: it was cut off",
+    "audio/mpeg": "and its header says 9.0 s: it was cut off",
+    "audio/ogg": "without the mark of its end: it was cut off",
+    "audio/opus": "without the mark of its end: it was cut off",
+}
+
+
+@pytest.mark.parametrize("content_type", CUT_OFF)
+def test_a_file_that_is_shorter_than_it_says(content_type: str) -> None:
+    data = chirps(content_type, 9.0)
+    whole, half = (open_file(io.BytesIO(part), ANY) for part in (data, data[: len(data) // 2]))
+    for audio in (whole, half):
+        list(audio.blocks())
+    assert whole.shortfall is None
+    assert half.shortfall is not None
+    ends, _, says = half.shortfall.partition(", ")
+    assert 3.5 < float(ends.removeprefix("the audio ends at ").removesuffix(" s")) < 5.5
+    assert says == CUT_OFF[content_type]
+
+
+def test_a_file_that_does_not_know_its_length_is_not_cut_off() -> None:
+    data = bytearray(chirps("audio/wav"))
+    at = data.index(b"data") + 4
+    for unknown in (b"\xff\xff\xff\xff", b"\xdb\xff\xff\x7f"):
+        data[at : at + 4] = unknown
+        audio = open_file(io.BytesIO(data), ANY)
+        list(audio.blocks())
+        assert audio.shortfall is None
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from unittest import mock
 
+from streams.audio.decode import open_file
 from streams.embedded.backend import EmbeddedBackend
 from streams.embedded.log import EmbeddedLog
 from streams.models.loaded_models import LoadedModels
@@ -61,7 +62,7 @@ class Home:
         """Make a node that is not started."""
         backend = EmbeddedBackend(self.log(), catalog.topics(DAY_MS), PARTITIONS, self.clock)
         settings = NodeOptions(self.directory, PARTITIONS, **options)  # type: ignore[arg-type]
-        return Node(settings, LoadedModels(self.engine), backend, self._failed, self.services, self.ledger)
+        return Node(settings, LoadedModels(self.engine), backend, self._failed, open_file, self.services, self.ledger)
 
     @asynccontextmanager
     async def starting(self, **options: float) -> AsyncIterator[Node]:

@@ -14,6 +14,7 @@ import soundfile
 
 from streams.audio import decode
 from streams.audio.analysis import Analysis
+from streams.audio.decode import OpenFile
 from streams.audio.windows import AnalysisWindow
 from streams.models.loaded_models import LoadedModels
 from streams.models.protocol import Floats, SoundEngine
@@ -53,13 +54,18 @@ class Performance:
     """One recording, performed; what was emitted, and how it ended."""
 
     def __init__(
-        self, path: Path, content_type: str = ANY, engine: SoundEngine | None = None, workers: int = 2
+        self,
+        path: Path,
+        content_type: str = ANY,
+        engine: SoundEngine | None = None,
+        workers: int = 2,
+        open_file: OpenFile = decode.open_file,
     ) -> None:
         self.engine = engine or Fingerprint()
         self.work = Run(path, content_type)
         model = self.engine.manifest.model_id
         self.work.accepted = msgspec.structs.replace(self.work.accepted, model=model)
-        self.service = SoundService(LoadedModels(self.engine), workers)
+        self.service = SoundService(LoadedModels(self.engine), workers, open_file)
         self.done: RunSummary | None = None
         self.error = ""
 
@@ -235,6 +241,15 @@ def test_windows_before_a_break_are_emitted(tmp_path: Path) -> None:
     assert played.scores == truth(samples)[: len(played.scores)]
 
 
+def test_a_recording_that_was_cut_off(tmp_path: Path) -> None:
+    path = written(tmp_path / "a", noise(20 * RATE), subtype="PCM_16")
+    path.write_bytes(path.read_bytes()[: 20 * RATE])
+    played = Performance(path).play()
+    assert played.done is not None
+    assert played.done.warnings == ("the audio ends at 10.0 s, and its header says 20.0 s: it was cut off",)
+    assert len(played.scores) == 9 * TAGS
+
+
 def test_a_sample_that_is_no_number(tmp_path: Path) -> None:
     samples = noise(20 * RATE)
     samples[int(12.34 * RATE)] = np.nan
@@ -269,12 +284,10 @@ def test_no_audio(tmp_path: Path, data: bytes, message: str) -> None:
     assert performance.work.emitted == []
 
 
-def test_longer_than_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_longer_than_allowed(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(bytes(2 * RATE * 60))
-    opened = decode.open_file
-    monkeypatch.setattr(decode, "open_file", lambda file, kind: opened(file, kind, 40))
-    played = Performance(path, RAW).play()
+    played = Performance(path, RAW, open_file=lambda file, kind, *_: decode.open_file(file, kind, 40)).play()
     assert played.error == "the audio is longer than 40 s"
 
 
@@ -291,7 +304,7 @@ def test_a_model_that_is_not_here(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_gives_nothing(tmp_path: Path) -> None:
-    recording = WindowReader(tmp_path / "missing", media.parse(ANY), Fingerprint())
+    recording = WindowReader(tmp_path / "missing", media.parse(ANY), Fingerprint(), decode.open_file)
     with pytest.raises(Unavailable, match="the spool cannot be read: No such file"):
         recording.batch()
     recording.close()

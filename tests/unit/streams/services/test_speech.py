@@ -16,6 +16,7 @@ import pytest
 import soundfile
 
 from infra import models
+from streams.audio.decode import open_file
 from streams.clients.transcriptions import TranscriptionClient
 from streams.models.protocol import Floats
 from streams.services import speech
@@ -83,6 +84,7 @@ def perform(
             service = SpeechService(
                 TranscriptionClient(engine.address(**address)),
                 speakers,
+                open_file,
                 names=names,
                 piece_seconds=piece_seconds,
                 load_detector=load_detector,
@@ -167,7 +169,9 @@ def test_jobs_share_the_places_of_the_engine(tmp_path: Path) -> None:
     async def scene() -> None:
         async with engine.running():
             address = engine.address(limit=2)
-            service = SpeechService(TranscriptionClient(address), None, piece_seconds=2.5, load_detector=Ear, nice=0)
+            service = SpeechService(
+                TranscriptionClient(address), None, open_file, piece_seconds=2.5, load_detector=Ear, nice=0
+            )
             await asyncio.gather(*(service.perform(run) for run in runs))
             await service.close()
 
@@ -326,6 +330,13 @@ def test_an_engine_that_fails_leaves_what_it_gave_before(tmp_path: Path) -> None
     assert [segment.text for segment in run.segments] == ["0"]
 
 
+def test_a_recording_that_was_cut_off(tmp_path: Path) -> None:
+    path = three(tmp_path)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    warnings = perform(Run(path), HttpEngine(numbered), Tones()).warnings
+    assert [warning for warning in warnings if warning.endswith("it was cut off")]
+
+
 def test_a_run_is_cancelled_at_once(tmp_path: Path) -> None:
     engine, run = HttpEngine(), Run(three(tmp_path))
 
@@ -334,7 +345,7 @@ def test_a_run_is_cancelled_at_once(tmp_path: Path) -> None:
         engine.answer = lambda asked: begun.set()
         async with engine.running():
             service = SpeechService(
-                TranscriptionClient(engine.address()), Tones(), piece_seconds=2.5, load_detector=Ear, nice=0
+                TranscriptionClient(engine.address()), Tones(), open_file, piece_seconds=2.5, load_detector=Ear, nice=0
             )
             task = asyncio.create_task(service.perform(run))
             await begun.wait()

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from streams.audio.analysis import Analysis
+from streams.audio.decode import OpenFile, open_file
 from streams.folding.agent import Changes
 from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.record import LogRecord
@@ -68,6 +69,8 @@ class Studio:
     """One partition with everything that folds and analyses; made and used inside a running loop."""
 
     def __init__(self, engine: SoundEngine, spool: Path, workers: int = 2, cache_bytes: int = 0) -> None:
+        #: Tests that are about decoders put theirs here, and restart.
+        self.open_file: OpenFile = open_file
         self.models = LoadedModels(engine)
         self.spool = spool
         self.workers = workers
@@ -96,6 +99,7 @@ class Studio:
             self.suspects,
             self.workers,
             self.spool,
+            self.open_file,
         )
 
     async def __aenter__(self) -> Studio:

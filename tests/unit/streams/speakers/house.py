@@ -13,9 +13,10 @@ from typing import Any, TypeVar
 import numpy as np
 import soundfile
 
+from streams.audio.decode import open_file
 from streams.clients.embeddings import EmbeddingClient, EmbeddingModel
+from streams.decoders.first_second import probe_recording
 from streams.models.protocol import Floats
-from streams.probe.first_second import probe_recording
 from streams.speakers.service import SpeakerService
 from streams.voice.activity import SileroStream
 from streams.voice.speaker_engine import SpeakerEngine
@@ -88,7 +89,7 @@ class House:
         given = {"keep": True, "load_detector": Ear, **given}
         async with self.engine.running():
             engine = EmbeddingClient(self.engine.address(timeout_s=timeout_s))
-            service = SpeakerService(self.store, self.files, Here(), engine, self.voices, **given)
+            service = SpeakerService(self.store, self.files, Here(), open_file, engine, self.voices, **given)
             try:
                 yield service
             finally:

@@ -6,6 +6,7 @@ import io
 from typing import BinaryIO, Final
 
 from streams.audio import container, decode, pcm
+from streams.audio.decode import OpenFile
 from topics.errors import AudioError, AudioTooLong
 from topics.media import Media
 from topics.ports.prober import ProbeResult
@@ -13,9 +14,10 @@ from topics.ports.prober import ProbeResult
 UNDECLARED: Final = Media("application/octet-stream", "any")
 #: Samples of all channels that are decoded at a time: little more than one second.
 BLOCK_SAMPLES: Final = 1 << 16
+CPU_SECONDS: Final = 2.0
 
 
-def probe_recording(source: BinaryIO, declared: Media | None) -> ProbeResult:
+def probe_recording(source: BinaryIO, declared: Media | None, open_file: OpenFile = decode.open_file) -> ProbeResult:
     """Decode the first second of a seekable file; only raw PCM, which nothing can recognise, has to be `declared`.
 
     Raises:
@@ -31,8 +33,8 @@ def probe_recording(source: BinaryIO, declared: Media | None) -> ProbeResult:
     if kind is None:
         # The decoder would name the declared type, and none was declared.
         raise AudioError("the data is no audio file that is supported" if source.read(1) else "the data holds no audio")
-    audio = decode.open_file(source, media, block_samples=BLOCK_SAMPLES)
-    _first_second(audio)
+    with open_file(source, media, block_samples=BLOCK_SAMPLES) as audio:
+        _first_second(audio)
     length_ms = None if audio.frames is None else audio.frames * 1000 // audio.rate
     return ProbeResult(f"audio/{kind}", kind, audio.rate, audio.channels, length_ms)
 
@@ -51,7 +53,7 @@ def _raw(source: BinaryIO, media: Media) -> ProbeResult:
 
 def _first_second(audio: decode.AudioFile) -> None:
     frames = 0
-    for block in audio.blocks():
+    for block in audio.blocks(CPU_SECONDS):
         frames += len(block)
         if frames >= audio.rate:
             return

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import struct
-import subprocess
-import sys
 import tempfile
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
@@ -16,8 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 import pytest
 
-from streams.probe.prober import ForkingProber
-from streams.probe.zygote import BROKEN_LIMIT
+from streams.decoders.pool import DecoderPool
+from streams.decoders.prober import RecordingProber
 from tests.audio import encoded, sine
 from topics import media
 from topics.errors import AudioError, AudioTooLong, Unavailable
@@ -32,8 +29,8 @@ class House:
 
     def __init__(self) -> None:
         self.runner = asyncio.Runner()
-        self.prober = ForkingProber()
-        self.runner.run(self.prober.start())
+        self.decoders = DecoderPool()
+        self.prober = RecordingProber(self.decoders.open_file)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self.runner.run(work)
@@ -42,11 +39,12 @@ class House:
         return self.run(probed(self.prober, data, declared))
 
     def close(self) -> None:
-        self.run(self.prober.stop())
+        self.run(self.prober.close())
+        self.decoders.stop()
         self.runner.close()
 
 
-async def probed(prober: ForkingProber, data: bytes, declared: str | None = None) -> ProbeResult:
+async def probed(prober: RecordingProber, data: bytes, declared: str | None = None) -> ProbeResult:
     with tempfile.TemporaryFile() as file:
         file.write(data)
         file.flush()
@@ -176,59 +174,3 @@ def test_a_file_that_cannot_be_read_is_no_fault_of_the_audio(house: House, tmp_p
     with pytest.raises(Unavailable):
         house.run(house.prober.probe(directory, None))
     os.close(directory)
-
-
-def test_a_dead_zygote_is_replaced(house: House) -> None:
-    before = house.prober._zygote
-    assert before is not None
-    before._process.kill()
-    assert house.probe(tone("WAV")).format == "wav"
-    assert house.prober._zygote is not before
-
-
-def test_a_probe_that_breaks_a_limit_is_a_fault_of_the_audio(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What ends without an answer died of something, while the zygote lives on."""
-    monkeypatch.setattr(ForkingProber, "_running", lambda self: dying_zygote())
-    with pytest.raises(AudioError, match=BROKEN_LIMIT):
-        asyncio.run(probed(ForkingProber(), tone("WAV")))
-
-
-class DyingZygote:
-    """Lives on, while each of its probes dies at once."""
-
-    alive = True
-
-    def ask(self, recording: int, line: object) -> None:
-        pass
-
-
-async def dying_zygote() -> DyingZygote:
-    return DyingZygote()
-
-
-CONFINED = """
-import os, signal, tempfile
-from streams.probe import zygote
-
-def refused(deed):
-    try:
-        deed()
-    except (OSError, MemoryError):
-        return True
-
-file = tempfile.TemporaryFile(buffering=0)
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-zygote.confine(cpu_seconds=1)
-assert refused(lambda: os.open(os.devnull, os.O_RDONLY)), "a file was opened"
-assert refused(lambda: file.write(b"x")), "a byte was written"
-assert refused(lambda: bytearray(zygote.MEMORY_BYTES)), "memory was had"
-while True:
-    pass
-"""
-
-
-@pytest.mark.slow
-def test_limits_hold_in_a_probe() -> None:
-    """A probe can open nothing, write nothing, and dies of too much work."""
-    child = subprocess.run([sys.executable, "-c", CONFINED], stderr=subprocess.PIPE, timeout=20)
-    assert -child.returncode in (signal.SIGXCPU, signal.SIGKILL), child.stderr

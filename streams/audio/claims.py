@@ -1,0 +1,59 @@
+"""What a file says of its own length, to tell one that was cut off: libsndfile takes what is there for the whole.
+
+The fields are those of RIFF and EBU Tech 3306 (RF64), and the page headers of RFC 3533 (Ogg).
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from typing import Final
+
+from streams.audio.mp3 import ByteSource
+
+#: No file that was made to be heard has more chunks before its samples.
+MAX_CHUNKS: Final = 64
+_CHUNK: Final = struct.Struct("<4sI")
+#: PCM, floats, and either of them in an extended header: frames have a size.
+_KINDS: Final = (1, 3, 0xFFFE)
+#: From here on a length is what writers put there that stream, and do not know it.
+_UNKNOWN_BYTES: Final = 0x7FFF0000
+_PAGE_BYTES: Final = 65_307
+_PAGE_HEADER: Final = 27
+_LAST_PAGE: Final = 4
+
+
+def wav_frames(source: ByteSource) -> int | None:
+    """Return the frames that the header of a WAV file claims; None where it claims none."""
+    source.seek(0)
+    at, frame, long = len(source.read(12)), 0, None
+    for _ in range(MAX_CHUNKS):
+        source.seek(at)
+        header = source.read(_CHUNK.size)
+        if len(header) < _CHUNK.size:
+            return None
+        name, length = _CHUNK.unpack(header)
+        if name == b"ds64":
+            long = int.from_bytes(source.read(16)[8:], "little")
+        elif name == b"fmt ":
+            fields = source.read(16)
+            frame = (
+                int.from_bytes(fields[12:14], "little") if fields[:2] and fields[0] | fields[1] << 8 in _KINDS else 0
+            )
+        elif name == b"data":
+            known = long if long is not None else length if length < _UNKNOWN_BYTES else None
+            return known // frame if known and frame else None
+        at += _CHUNK.size + length + length % 2
+    return None
+
+
+def ogg_is_unfinished(source: ByteSource) -> bool:
+    """Return whether an Ogg file does not end with the page that says it is the last."""
+    size = source.seek(0, io.SEEK_END)
+    source.seek(max(0, size - 2 * _PAGE_BYTES))
+    tail = source.read(2 * _PAGE_BYTES)
+    page = tail[max(0, tail.rfind(b"OggS")) :]
+    if len(page) < _PAGE_HEADER or not page[5] & _LAST_PAGE:
+        return True
+    segments = page[_PAGE_HEADER : _PAGE_HEADER + page[26]]
+    return len(page) < _PAGE_HEADER + page[26] + sum(segments)

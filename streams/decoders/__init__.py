@@ -1,0 +1,1 @@
+"""Decodes what strangers send, in processes that may die of it."""

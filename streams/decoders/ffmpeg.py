@@ -1,0 +1,165 @@
+"""Decodes what libsndfile does not know, by FFmpeg's libraries: what phones and browsers record, and video files.
+
+PyAV, which brings them, comes with the extra `media`. They are loaded in decoder processes alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import pkgutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import chain
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from streams.audio import container, decode
+from streams.audio.decode import BUFFER_BYTES, DAMAGED, AudioFile, Claim, DescriptorSource
+from streams.models.protocol import Floats
+from topics.errors import AudioError
+from topics.media import Container, Media
+
+with suppress(ImportError):
+    import av
+
+if TYPE_CHECKING:
+    from av.audio.frame import AudioFrame
+    from av.audio.stream import AudioStream
+    from av.container import InputContainer
+
+#: FFmpeg's name of each container; no other reader of its many is tried.
+FORMATS: Final[dict[Container, str]] = {
+    "mp4": "mov",
+    "matroska": "matroska",
+    "asf": "asf",
+    "aac": "aac",
+    "ac3": "ac3",
+    "wavpack": "wv",
+}
+#: Codecs that people record and publish with; PCM of any kind beside them.
+CODECS: Final = frozenset(
+    {"aac", "ac3", "alac", "amrnb", "amrwb", "eac3", "flac", "libopencore_amrnb", "libopencore_amrwb", "libopus"}
+    | {"mp2", "mp2float", "mp3", "mp3float", "opus", "vorbis", "wavpack", "wmalossless", "wmapro", "wmav1", "wmav2"}
+)
+MISSING: Final = (
+    "{} is read with an extra of this service: make extra NAME=media, or pip install 'earshot-server[media]'"
+)
+
+
+def warm_up() -> None:
+    """Import what PyAV would import with the first file, if it is there."""
+    if "av" in globals():
+        for module in pkgutil.walk_packages(av.__path__, "av."):
+            if not module.name.endswith("__main__"):
+                importlib.import_module(module.name)
+
+
+def is_needed(source: DescriptorSource) -> bool:
+    """Return whether a file is of a container that is read here; the position is 0 again afterwards."""
+    kind = container.detect(source.read(container.HEAD))
+    source.seek(0)
+    return kind in FORMATS
+
+
+def open_file(source: DescriptorSource, media: Media, longest_s: int, block_samples: int) -> AudioFile:
+    """Open a file of one of `FORMATS`, and decode its first audio stream.
+
+    Raises:
+        AudioTooLong: the header claims more than `longest_s`.
+        AudioError: not the declared container, a damaged header, no audio, a codec that is not supported, a header that
+            exceeds a limit; or the extra is not installed.
+    """
+    container.check_declared(source, media)
+    kind = container.detect(source.read(container.HEAD))
+    assert kind is not None
+    source.seek(0)
+    if "av" not in globals():
+        raise AudioError(MISSING.format(container.NAMES[kind]))
+    reader = io.BufferedReader(io.FileIO(source.descriptor, closefd=False), BUFFER_BYTES)
+    with _named("the audio cannot be read", source):
+        file = av.open(reader, "r", format=FORMATS[kind], metadata_errors="ignore")
+    stream = _audio_stream(file)
+    frames = file.decode(stream)
+    with _named("the audio cannot be read", source):
+        # Only it tells the rate: what some headers say is half of it.
+        first = next(frames, None)
+    if first is None:
+        raise AudioError("the data holds no audio")
+    rate, channels = first.sample_rate, first.layout.nb_channels
+    claimed = None if file.duration is None else file.duration * rate // av.time_base
+    decode.check_limits(rate, channels, claimed, longest_s)
+    blocks = _blocks(chain([first], frames), first, source, block_samples // channels)
+    # The length of a whole file may be that of its pictures.
+    own = (
+        None if stream.duration is None or stream.time_base is None else int(stream.duration * stream.time_base * rate)
+    )
+    return AudioFile(rate, channels, blocks, longest_s, claimed, source.tell, Claim(own))
+
+
+def _audio_stream(file: InputContainer) -> AudioStream:
+    stream = next(iter(file.streams.audio), None)
+    if stream is None:
+        raise AudioError("the data holds no audio")
+    codec = stream.codec_context
+    if codec.name not in CODECS and not codec.name.startswith("pcm_"):
+        raise AudioError(f"audio of the codec {codec.name[:40]} is not supported")
+    # No process can be started here, and no thread.
+    codec.thread_count, codec.thread_type = 1, "NONE"
+    return stream
+
+
+def _blocks(frames: Iterator[AudioFrame], first: AudioFrame, source: DescriptorSource, most: int) -> Iterator[Floats]:
+    """Yield the mean of the channels; frames have some thousand samples, and are put together up to `most`."""
+    layout = (first.sample_rate, first.layout.nb_channels)
+    pieces: list[Floats] = []
+    count = 0
+    try:
+        while True:
+            with _named(DAMAGED, source):
+                frame = next(frames, None)
+            if frame is None:
+                break
+            if (frame.sample_rate, frame.layout.nb_channels) != layout:
+                raise AudioError(f"{DAMAGED}: its rate or its channels change")
+            pieces.append(_samples(frame))
+            count += len(pieces[-1])
+            if count >= most:
+                joined, pieces, count = pieces, [], 0
+                yield from decode.mix(np.concatenate(joined))
+    except AudioError:
+        if pieces:
+            yield from decode.mix(np.concatenate(pieces))
+        raise
+    if pieces:
+        yield from decode.mix(np.concatenate(pieces))
+
+
+def _samples(frame: AudioFrame) -> Floats:
+    """Return float32[n, channels] in -1..1."""
+    data = frame.to_ndarray()
+    samples = data.T if frame.format.is_planar else data.reshape(-1, frame.layout.nb_channels)
+    if samples.dtype == np.uint8:
+        return (samples.astype(np.float32) - np.float32(128)) / np.float32(128)
+    if samples.dtype.kind == "i":
+        return samples.astype(np.float32) * np.float32(0.5 ** (8 * samples.itemsize - 1))
+    return samples.astype(np.float32, copy=False)
+
+
+@contextmanager
+def _named(fault: str, source: DescriptorSource) -> Iterator[None]:
+    """Turn what FFmpeg raises into an error of the audio, unless the file cannot be read.
+
+    Raises:
+        AudioError: FFmpeg raised something; it begins with `fault`.
+        OSError: the file cannot be read from here on.
+    """
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:
+        source.check()
+        text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise AudioError(f"{fault}: {text}") from error

@@ -1,0 +1,78 @@
+"""What a decoder process and its parent say to each other.
+
+They share a socket that keeps the bounds of messages, a memory of `MEMORY_BYTES` for samples, and a file: a recording,
+or an inbox in memory to which the parent writes one file after the other. A decoder first sends a `Hello`.
+Each request is answered by one `Reply` or more; all but the last announce a block of samples, which lies in the slots
+of the memory in turn, and the last has an `End`. The parent sends `NEXT` when it has taken a block that was not the
+last: so many blocks as there are slots may wait for it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from streams.audio.decode import Claim
+from topics.media import Media
+
+SLOTS: Final = 2
+#: Samples of one slot: a block has at most so many, of all channels before they are mixed.
+SLOT_SAMPLES: Final = 1 << 17
+SLOT_BYTES: Final = 4 * SLOT_SAMPLES
+MEMORY_BYTES: Final = SLOTS * SLOT_BYTES
+#: A message fits in one read.
+MESSAGE_BYTES: Final = 4096
+FAULT_CHARACTERS: Final = 512
+NEXT: Final = b"n"
+
+
+class Hello(msgspec.Struct, frozen=True, array_like=True):
+    """A decoder is ready."""
+
+    process: int
+    #: The kernel lets it make no system calls but those that decoding needs.
+    filtered: bool
+
+
+class Request(msgspec.Struct, frozen=True, array_like=True):
+    """Decode the file."""
+
+    media: Media
+    longest_s: int
+    block_samples: int
+
+
+class Header(msgspec.Struct, frozen=True, array_like=True):
+    """What an opened file is: Hz, channels, and frames that it claims."""
+
+    rate: int
+    channels: int
+    frames: int | None
+    claim: Claim
+
+
+class End(msgspec.Struct, frozen=True, array_like=True):
+    """There are no more blocks: the file has ended, or the reason."""
+
+    #: A fault of the audio.
+    fault: str | None = None
+    #: The fault is that it is longer than is allowed.
+    too_long: bool = False
+    #: The file could not be read, for this `errno`.
+    disk: int | None = None
+
+
+class Reply(msgspec.Struct, frozen=True, array_like=True):
+    """A header with the first reply; samples of the block in the next slot; where the decoder is in the file."""
+
+    header: Header | None = None
+    samples: int = 0
+    position: int = 0
+    end: End | None = None
+
+
+encode: Final = msgspec.msgpack.Encoder().encode
+hello: Final = msgspec.msgpack.Decoder(Hello).decode
+request: Final = msgspec.msgpack.Decoder(Request).decode
+reply: Final = msgspec.msgpack.Decoder(Reply).decode

@@ -1,0 +1,336 @@
+"""Opens files as `streams.audio.decode` does, with the decoding done in other processes.
+
+A file of a few hundred kilobytes, which most chunks of a live stream are, goes to a decoder that waits for one, and
+which takes others after it; a larger one gets a process of its own. There are as many decoders as files that are open
+at a time, so nobody waits for another's; who opens files bounds how many.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO, Final, NoReturn
+
+import structlog
+
+from streams.audio import decode, pcm
+from streams.audio.decode import BROKEN_LIMIT, MAX_FILE_S, AudioFile
+from streams.decoders import messages
+from streams.decoders.messages import End, Header, Reply, Request
+from streams.decoders.processes import COMMAND, Deadlines, DecoderDied, DecoderProcess, LimitBroken, Zygote
+from streams.models.protocol import Floats
+from topics.errors import AudioError, AudioTooLong, Unavailable
+from topics.media import Media
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+#: Files after which a decoder ends: what one left there, or leaked, is gone by then.
+MAX_REQUESTS: Final = 4096
+#: Decoders that wait for a file; others end when they are done.
+MAX_IDLE: Final = 4
+#: Files up to this size are copied to a decoder; for a larger one a decoder is made.
+SMALL_BYTES: Final = 1 << 20
+#: Open files at a time: far more than this process can use.
+MAX_DECODERS: Final = 128
+DEADLINES: Final = Deadlines()
+DIED: Final = "the audio could not be read: its decoder ended without an answer"
+
+
+class DecoderPool:
+    """The decoders of this process. Its methods may be called in any thread, and block."""
+
+    def __init__(self, nice: int = 0, deadlines: Deadlines = DEADLINES, command: Sequence[str] = COMMAND) -> None:
+        """Start nothing yet; `nice` is that of decoders in the background, `command` starts the zygote."""
+        self._nice = nice
+        self._deadlines = deadlines
+        self._command = command
+        self._lock = threading.Lock()
+        self._idle: deque[DecoderProcess] = deque()
+        self._busy = 0
+        self._forking = threading.Lock()
+        self._zygote: Zygote | None = None
+        self._told = False
+
+    def start(self) -> None:
+        """Start the zygote now, not with the first file; may be called again.
+
+        Raises:
+            Unavailable: it does not start.
+        """
+        with self._forking:
+            self._running()
+
+    def stop(self) -> None:
+        """End the zygote and the decoders that wait; files that are open break off. A later file starts it again."""
+        with self._lock:
+            idle, self._idle = list(self._idle), deque()
+        for decoder in idle:
+            decoder.close()
+        with self._forking:
+            zygote, self._zygote = self._zygote, None
+        if zygote is not None:
+            zygote.stop()
+
+    def open_file(
+        self, source: BinaryIO, media: Media, longest_s: int = MAX_FILE_S, block_samples: int | None = None
+    ) -> AudioFile:
+        """Open a file as `decode.open_file` does; raw PCM, which nothing can break, is decoded here.
+
+        The source has a descriptor, or its bytes in memory; it stays as it is until the file is closed.
+
+        Raises:
+            AudioTooLong: the header claims more than `longest_s`.
+            AudioError: not the declared container, a damaged header, a header that exceeds a limit, or the decoder
+                died of it.
+            Unavailable: no decoder can be had now.
+            OSError: the source cannot be read.
+        """
+        return self._open(source, media, longest_s, block_samples, 0)
+
+    def open_in_background(
+        self, source: BinaryIO, media: Media, longest_s: int = MAX_FILE_S, block_samples: int | None = None
+    ) -> AudioFile:
+        """Open a file as `open_file` does, in a decoder that gives way to others; errors as there."""
+        return self._open(source, media, longest_s, block_samples, self._nice)
+
+    def _open(self, source: BinaryIO, media: Media, longest_s: int, block_samples: int | None, nice: int) -> AudioFile:
+        if media.container == "raw":
+            return decode.open_file(source, media, longest_s, block_samples)
+        most = min(block_samples or decode.BLOCK_SAMPLES, messages.SLOT_SAMPLES)
+        asked = DecodedBlocks(self, source, Request(media, longest_s, most), nice)
+        try:
+            header = asked.open()
+            # It has checked it, if it is still ours.
+            decode.check_limits(header.rate, header.channels, header.frames, longest_s)
+            return DecodedFile(asked, header, longest_s)
+        except BaseException:
+            asked.close()
+            raise
+
+    def lease(self, recording: int | None, fresh: bool, nice: int) -> DecoderProcess:
+        """Return a decoder for one file; `fresh` ones have seen no other. `nice` is added to its nice value.
+
+        Raises:
+            Unavailable: none can be had now.
+        """
+        with self._lock:
+            if self._busy >= MAX_DECODERS:
+                raise Unavailable("too many recordings are being decoded")
+            self._busy += 1
+            decoder = self._idle.pop() if self._idle and recording is None and not fresh and not nice else None
+        try:
+            if decoder is None:
+                decoder = self._fork(recording)
+                decoder.give_way(nice)
+            return decoder
+        except BaseException:
+            with self._lock:
+                self._busy -= 1
+            raise
+
+    def give_back(self, decoder: DecoderProcess, reusable: bool) -> None:
+        """Take back a decoder; one that is `reusable` waits for the next request, if it is not old."""
+        with self._lock:
+            self._busy -= 1
+            keep = reusable and decoder.requests < MAX_REQUESTS and len(self._idle) < MAX_IDLE
+            if keep:
+                self._idle.append(decoder)
+        if not keep:
+            decoder.close()
+
+    def _fork(self, recording: int | None) -> DecoderProcess:
+        # One after another: whose turn it is may find that there is no zygote, and starts it.
+        with self._forking:
+            for _ in range(2):
+                zygote = self._running()
+                try:
+                    decoder = zygote.fork(self._deadlines, recording)
+                except (DecoderDied, LimitBroken) as fault:
+                    if isinstance(fault, DecoderDied) and zygote.alive:
+                        break  # the machine gives no process: others would lose theirs for nothing
+                    self._drop_zygote()
+                except OSError as error:
+                    raise Unavailable(f"no decoder can be started: {error.strerror}") from error
+                else:
+                    self._tell(decoder)
+                    return decoder
+        raise Unavailable("no decoder can be started")
+
+    def _running(self) -> Zygote:
+        if self._zygote is None:
+            self._zygote = Zygote(self._command)
+        return self._zygote
+
+    def _drop_zygote(self) -> None:
+        log.warning("decoders.restarted", reason="the process that decoders come from ended or does not answer")
+        zygote, self._zygote = self._zygote, None
+        if zygote is not None:
+            zygote.stop()
+
+    def _tell(self, decoder: DecoderProcess) -> None:
+        if not decoder.filtered and not self._told:
+            self._told = True
+            log.warning("decoders.unfiltered", reason="this kernel filters no system calls; limits of resources hold")
+
+
+class DecodedFile(AudioFile):
+    """A file whose blocks come from a decoder."""
+
+    def __init__(self, asked: DecodedBlocks, header: Header, longest_s: int) -> None:
+        super().__init__(
+            header.rate, header.channels, asked.blocks(), longest_s, header.frames, asked.tell, header.claim
+        )
+        self._asked = asked
+
+    def processor_seconds(self) -> float:
+        """Return the processor time of this thread and of the decoder, from any beginning."""
+        return time.thread_time() + self._asked.processor_seconds()
+
+    def close(self) -> None:
+        """Let the decoder go; allowed twice."""
+        self._asked.close()
+
+
+class DecodedBlocks:
+    """One file and its decoder; one that dies is replaced once, by one that begins again."""
+
+    def __init__(self, pool: DecoderPool, source: BinaryIO, request: Request, nice: int) -> None:
+        self._nice = nice
+        self._pool = pool
+        self._source = source
+        self._request = request
+        self._decoder: DecoderProcess | None = None
+        self._reply = Reply()
+        #: The decoder was made for this file.
+        self._own = False
+        #: Decoders that died.
+        self._deaths = 0
+        self._position = 0
+        #: Processor seconds of decoders before this one, less those that this one took for other files.
+        self._spent = 0.0
+
+    def open(self) -> Header:
+        """Have the file opened, and return what it is; errors as `DecoderPool.open_file`."""
+        while True:
+            try:
+                self._ask()
+                self._receive()
+                return self._reply.header or self._raise(self._reply.end)
+            except DecoderDied:
+                self._bury()
+
+    def blocks(self) -> Iterator[Floats]:
+        """Yield the samples of the file once it is open.
+
+        Raises:
+            AudioError: the file is damaged, or the decoder died of it.
+            Unavailable: no decoder can be had now.
+            OSError: the source cannot be read.
+        """
+        given = 0
+        while True:
+            at = 0
+            try:
+                for block in self._decoded():
+                    # Another decoder cuts the same blocks.
+                    at += len(block)
+                    if at > given:
+                        given = at
+                        yield block
+                return
+            except DecoderDied:
+                self._bury()
+            self.open()
+
+    def tell(self) -> int:
+        """Return how far the decoder was in the file when it sent the last block."""
+        return self._position
+
+    def processor_seconds(self) -> float:
+        """Return the processor time that decoders took, from any beginning."""
+        return self._spent + (0.0 if self._decoder is None else self._decoder.processor_seconds())
+
+    def close(self, reusable: bool = False) -> None:
+        """Give the decoder back; allowed twice."""
+        decoder, self._decoder = self._decoder, None
+        if decoder is not None:
+            self._spent += decoder.processor_seconds()
+            self._pool.give_back(decoder, reusable)
+
+    def _ask(self) -> None:
+        """Hand the file to a decoder."""
+        small = self._source.seek(0, io.SEEK_END) <= SMALL_BYTES or isinstance(self._source, io.BytesIO)
+        self._source.seek(0)
+        data = self._source.read() if small else None
+        if data is None:
+            self._source.flush()
+        self._decoder = self._pool.lease(self._source.fileno() if data is None else None, self._deaths > 0, self._nice)
+        self._spent -= self._decoder.processor_seconds()
+        if data is not None:
+            self._decoder.put(data)
+        self._own = data is None
+        self._decoder.requests += 1
+        self._decoder.send(messages.encode(self._request))
+
+    def _decoded(self) -> Iterator[Floats]:
+        """Yield the blocks of one decoder, and give it back at the end."""
+        number = 0
+        while (decoder := self._decoder) is not None:
+            reply = self._reply
+            if reply.samples:
+                block = decoder.slots[number % messages.SLOTS, : reply.samples].copy()
+                number += 1
+                self._position = reply.position
+                if reply.end is None:
+                    decoder.send(messages.NEXT)
+                else:
+                    self._finish(reply.end)
+                # It may be no longer ours, whatever it has checked.
+                yield pcm.check_plausible(block)
+            if reply.end is None:
+                if self._decoder is None:
+                    return
+                self._receive()
+            elif reply.end != End():
+                self._raise(reply.end)
+            else:
+                self._finish(reply.end)
+                return
+
+    def _receive(self) -> None:
+        assert self._decoder is not None
+        try:
+            self._reply = self._decoder.receive()
+        except LimitBroken:
+            self.close()
+            raise AudioError(BROKEN_LIMIT) from None
+        # One that is no longer ours could answer for ever, and say nothing.
+        if not (self._reply.samples or self._reply.end) or not 0 <= self._reply.samples <= messages.SLOT_SAMPLES:
+            raise DecoderDied
+
+    def _finish(self, end: End) -> None:
+        # One that met its limits or the disk's ends by itself.
+        self.close(reusable=end.disk is None and end.fault != BROKEN_LIMIT and not self._own and not self._nice)
+
+    def _raise(self, end: End | None) -> NoReturn:
+        if end is None:
+            raise DecoderDied
+        self._finish(end)
+        if end.disk is not None:
+            raise OSError(end.disk, os.strerror(end.disk))
+        raise (AudioTooLong if end.too_long else AudioError)(end.fault or DIED)
+
+    def _bury(self) -> None:
+        """Let go of a decoder that died; the first time another one may do better.
+
+        Raises:
+            AudioError: it was not the first time.
+        """
+        self.close()
+        self._deaths += 1
+        if self._deaths > 1:
+            raise AudioError(DIED)

@@ -1,1 +1,0 @@
-"""Decodes the beginning of untrusted recordings, in processes that may die of it."""

@@ -1,0 +1,50 @@
+"""A zygote whose decoders do what a hostile file might make them do, as the sample rate of the file says."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from typing import BinaryIO, Final
+
+from streams.audio import decode
+from streams.audio.decode import MAX_FILE_S, AudioFile, DescriptorSource
+from streams.decoders import zygote
+from topics.media import Media
+
+COMMAND: Final = (sys.executable, "-m", "tests.attacks.faulty_decoders")
+CRASH: Final = 11_001
+SPIN: Final = 11_002
+HANG: Final = 11_003
+SWELL: Final = 11_004
+FAULTS: Final = (CRASH, SPIN, HANG, SWELL)
+
+_open_file = decode.open_file
+
+
+def open_file(
+    source: BinaryIO | DescriptorSource,
+    media: Media,
+    longest_s: int = MAX_FILE_S,
+    block_samples: int | None = None,
+) -> AudioFile:
+    """Open a file, unless its rate is that of a fault."""
+    audio = _open_file(source, media, longest_s, block_samples)
+    if audio.rate == CRASH:
+        ctypes.string_at(0)
+    while audio.rate == SPIN:
+        pass
+    if audio.rate == HANG:
+        lock = threading.Lock()
+        lock.acquire()
+        lock.acquire()
+    held = []
+    while audio.rate == SWELL:
+        held.append(bytearray(1 << 20))
+    return audio
+
+
+if __name__ == "__main__":
+    # The zygote warms up with files of its own, which have other rates.
+    decode.open_file = open_file
+    zygote.main()

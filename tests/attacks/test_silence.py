@@ -1,0 +1,19 @@
+"""A chunk of silence holds half an hour, and takes no more memory than a second does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.attacks.silence import attack
+
+GROWTH = 64 * 1024 * 1024
+
+
+@pytest.mark.slow
+def test_fifteen_chunks_of_silence(tmp_path: Path) -> None:
+    before, during, after = attack(tmp_path, seconds=6, streams=8)
+    assert during.process - before.process <= GROWTH
+    assert after.process - before.process <= GROWTH
+    assert during.children - before.children <= GROWTH

@@ -1,0 +1,345 @@
+"""Files are decoded elsewhere: the same samples and the same errors, and nothing is left of what went wrong."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import BinaryIO
+
+import numpy as np
+import psutil
+import pytest
+
+from streams.audio import decode
+from streams.audio.decode import BROKEN_LIMIT, AudioFile, OpenFile
+from streams.decoders import confinement, messages
+from streams.decoders.pool import MAX_IDLE, DecoderPool
+from streams.decoders.processes import DecoderDied, DecoderProcess
+from streams.models.protocol import Floats
+from tests.attacks.decoders import DEADLINES, SENTENCES
+from tests.attacks.faulty_decoders import COMMAND
+from tests.audio import encoded, noise
+from topics.errors import AudioError, AudioTooLong, Unavailable
+from topics.media import parse
+
+ANY = parse("application/octet-stream")
+RATE = 16_000
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[DecoderPool]:
+    pool = DecoderPool(deadlines=DEADLINES, command=COMMAND)
+    yield pool
+    pool.stop()
+    assert not decoders()
+
+
+def decoders() -> list[psutil.Process]:
+    return [decoder for zygote in psutil.Process().children() for decoder in zygote.children()]
+
+
+def samples(audio: AudioFile) -> Floats:
+    with audio:
+        return np.concatenate(list(audio.blocks()))
+
+
+@pytest.mark.parametrize("seconds", [0.5, 20, 60])
+@pytest.mark.parametrize("kind", ["WAV", "FLAC", "OGG", "MP3", "AIFF"])
+def test_the_same_samples(pool: DecoderPool, kind: str, seconds: float) -> None:
+    """In one message, in blocks that fill the memory several times, and from a file that does not fit into it."""
+    data = encoded(noise(2 * int(seconds * 8000)).reshape(-1, 2), 8000, kind)
+    want = decode.open_file(io.BytesIO(data), ANY)
+    with TemporaryFile() as file:
+        file.write(data)
+        for source in (io.BytesIO(data), file):
+            got = pool.open_file(source, ANY)
+            assert (got.rate, got.channels, got.frames) == (want.rate, want.channels, want.frames)
+            blocks = samples(got)
+            assert got.tell() > 0.9 * len(data)
+            assert np.array_equal(blocks, samples(decode.open_file(io.BytesIO(data), ANY)))
+
+
+def until_it_breaks(open_file: OpenFile, data: bytes, longest_s: int) -> tuple[int, float | None, type, str]:
+    try:
+        audio = open_file(io.BytesIO(data), ANY, longest_s)
+    except AudioError as error:
+        return 0, None, type(error), str(error)
+    count = 0
+    try:
+        with audio:
+            for block in audio.blocks():
+                count += len(block)
+    except AudioError as error:
+        return count, audio.broken_at, type(error), audio.fault(error)
+    raise AssertionError("nothing is wrong with it")
+
+
+FLAC = encoded(noise(30 * RATE), RATE, "FLAC")
+NAN = np.where(np.arange(20 * RATE) == 123_456, np.nan, noise(20 * RATE)).astype(np.float32)
+FAULTS = {
+    "nothing": (b"", 60),
+    "text": (b"hello, is this audio?", 60),
+    "a header alone": (encoded(np.empty((0, 1), np.float32), RATE), 60),
+    "a torn header": (FLAC[:30], 60),
+    "half": (FLAC[: len(FLAC) // 2], 60),
+    "a sample that is no number": (encoded(NAN, RATE, "WAV", "FLOAT"), 60),
+    "too long by its header": (FLAC, 20),
+    "too long by its samples": (encoded(noise(30 * RATE), RATE, "MP3"), 20),
+    "a rate beyond the limits": (encoded(noise(900), 500, "WAV", "FLOAT"), 60),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_same_errors(pool: DecoderPool, fault: str) -> None:
+    data, longest_s = FAULTS[fault]
+    got = until_it_breaks(pool.open_file, data, longest_s)
+    want = until_it_breaks(decode.open_file, data, longest_s)
+    # How much was given by then depends on the size of blocks.
+    assert got[1:] == want[1:]
+    assert got[0] == want[0] or want[2] is AudioTooLong
+
+
+def test_decoders_are_used_again_and_not_for_ever(pool: DecoderPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streams.decoders.pool.MAX_REQUESTS", 3)
+    data = encoded(noise(RATE), RATE, "FLAC")
+    seen = set()
+    for _ in range(9):
+        samples(pool.open_file(io.BytesIO(data), ANY))
+        seen |= {decoder.pid for decoder in decoders()}
+    assert 2 <= len(seen) <= 3 + MAX_IDLE
+    assert len(decoders()) <= MAX_IDLE
+
+
+def test_a_file_that_is_left_early_ends_its_decoder(pool: DecoderPool) -> None:
+    audio = pool.open_file(io.BytesIO(FLAC), ANY)
+    with audio:
+        next(audio.blocks())
+    assert pool._busy == 0
+    assert list(audio.unlimited) == []
+
+
+def wav(rate: int) -> BinaryIO:
+    return io.BytesIO(encoded(noise(rate), rate, "FLAC"))
+
+
+@pytest.mark.parametrize("rate", list(filter(None, SENTENCES)))
+def test_a_decoder_that_its_audio_breaks(pool: DecoderPool, rate: int) -> None:
+    with pytest.raises(AudioError, match=SENTENCES[rate]):
+        samples(pool.open_file(wav(rate), ANY))
+    assert pool._busy == 0
+    assert len(samples(pool.open_file(wav(RATE), ANY))) == RATE
+
+
+def test_a_decoder_that_is_killed_once_is_replaced(pool: DecoderPool) -> None:
+    """In the middle of its file; what was given is not given again."""
+    audio = pool.open_file(io.BytesIO(FLAC), ANY)
+    with audio:
+        blocks = audio.blocks()
+        got = [next(blocks)]
+        assert audio._asked._decoder is not None  # type: ignore[attr-defined]
+        psutil.Process(audio._asked._decoder.process).kill()  # type: ignore[attr-defined]
+        got += list(blocks)
+    assert np.array_equal(np.concatenate(got), samples(decode.open_file(io.BytesIO(FLAC), ANY)))
+
+
+def test_a_decoder_that_is_stopped_is_replaced(pool: DecoderPool) -> None:
+    long = encoded(noise(120 * RATE), RATE, "FLAC")
+    audio = pool.open_file(io.BytesIO(long), ANY)
+    with audio:
+        blocks = audio.blocks()
+        got = [next(blocks)]
+        psutil.Process(audio._asked._decoder.process).suspend()  # type: ignore[attr-defined]
+        got += list(blocks)
+    assert sum(map(len, got)) == 120 * RATE
+
+
+def test_a_zygote_that_is_killed_is_replaced(pool: DecoderPool) -> None:
+    assert pool._zygote is not None
+    psutil.Process(pool._zygote.process).kill()
+    for _ in range(3):
+        assert len(samples(pool.open_file(wav(RATE), ANY))) == RATE
+    pool.stop()
+    assert len(samples(pool.open_file(wav(RATE), ANY))) == RATE
+
+
+def test_a_zygote_that_does_not_start() -> None:
+    pool = DecoderPool(command=(sys.executable, "-c", "pass"))
+    with pytest.raises(Unavailable, match="does not start"):
+        pool.open_file(wav(RATE), ANY)
+    assert pool._busy == 0
+
+
+def test_a_machine_that_gives_no_process_is_no_fault_of_the_audio(
+    pool: DecoderPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nobody else loses a decoder."""
+    with pool.open_file(io.BytesIO(FLAC * 4), ANY) as audio:
+        assert pool._zygote is not None
+        with monkeypatch.context() as full:
+            full.setattr("streams.decoders.processes.DecoderProcess.greet", refuse)
+            with pytest.raises(Unavailable, match="no decoder can be started"):
+                pool.lease(None, True, 0)
+        assert len(list(audio.blocks()))
+
+
+def refuse(decoder: DecoderProcess) -> None:
+    raise DecoderDied
+
+
+class Liar:
+    """A decoder that is no longer ours."""
+
+    def __init__(self, *replies: messages.Reply) -> None:
+        self.replies = list(replies)
+        self.slots = np.zeros((messages.SLOTS, messages.SLOT_SAMPLES), np.float32)
+        self.requests = 0
+
+    def give_way(self, nice: int) -> None: ...
+    def put(self, data: bytes) -> None: ...
+    def send(self, message: bytes) -> None: ...
+    def close(self) -> None: ...
+
+    def processor_seconds(self) -> float:
+        return 0.0
+
+    def receive(self) -> messages.Reply:
+        return self.replies.pop(0)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        messages.Reply(messages.Header(RATE, 1, None, decode.NO_CLAIM)),
+        messages.Reply(messages.Header(RATE, 1, None, decode.NO_CLAIM), samples=messages.SLOT_SAMPLES + 1),
+        messages.Reply(messages.Header(RATE, 1, None, decode.NO_CLAIM), samples=-1),
+        messages.Reply(samples=1),
+        messages.Reply(messages.Header(1, 1, None, decode.NO_CLAIM), samples=1),
+    ],
+    ids=["nothing", "too much", "less than nothing", "no header", "a rate that is none"],
+)
+def test_a_decoder_that_lies_is_not_believed(monkeypatch: pytest.MonkeyPatch, reply: messages.Reply) -> None:
+    pool = DecoderPool()
+    monkeypatch.setattr(pool, "_fork", lambda recording: Liar(reply))
+    with pytest.raises(AudioError):
+        pool.open_file(wav(RATE), ANY)
+    assert pool._busy == 0
+
+
+def test_samples_that_are_none_are_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    liar = Liar(messages.Reply(messages.Header(RATE, 1, None, decode.NO_CLAIM), samples=9, end=messages.End()))
+    liar.slots[0, 4] = np.nan
+    pool = DecoderPool()
+    monkeypatch.setattr(pool, "_fork", lambda recording: liar)
+    with pytest.raises(AudioError, match="not all finite"):
+        samples(pool.open_file(wav(RATE), ANY))
+
+
+ORPHANS = """
+import io, os, sys
+from streams.decoders.pool import DecoderPool
+from tests.audio import encoded, noise
+from topics.media import parse
+
+pool = DecoderPool()
+audio = pool.open_file(io.BytesIO(encoded(noise(480000), kind="FLAC")), parse("application/octet-stream"))
+print(pool._zygote.process, audio._asked._decoder.process, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_decoders_end_with_the_service_that_is_killed() -> None:
+    child = subprocess.Popen([sys.executable, "-c", ORPHANS], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with child:
+        assert child.stdout is not None
+        processes = [psutil.Process(int(number)) for number in child.stdout.readline().split()]
+        child.kill()
+        assert len(processes) == 2
+        psutil.wait_procs(processes, timeout=10)
+        assert not [process for process in processes if process.is_running()]
+
+
+def test_a_file_that_cannot_be_read_is_no_fault_of_the_audio(pool: DecoderPool) -> None:
+    with TemporaryFile() as file:
+        file.write(FLAC * 4)
+        audio = pool.open_file(file, ANY)
+    with audio:
+        # The decoder has the file; its owner may close it.
+        assert len(next(audio.blocks()))
+    with Unreadable() as file, pytest.raises(OSError, match="the disk is away"):
+        pool.open_file(file, ANY)
+
+
+class Unreadable(io.BytesIO):
+    def read(self, size: int | None = -1, /) -> bytes:
+        raise OSError("the disk is away")
+
+
+def test_decoding_in_the_background_gives_way(pool: DecoderPool) -> None:
+    background = DecoderPool(nice=7, deadlines=DEADLINES)
+    audio = background.open_in_background(io.BytesIO(FLAC), ANY)
+    with audio:
+        next(audio.blocks())
+        assert {decoder.nice() for decoder in decoders()} >= {os.getpriority(os.PRIO_PROCESS, 0) + 7}
+    background.stop()
+
+
+def test_the_processor_time_of_the_decoder_counts(pool: DecoderPool) -> None:
+    long = encoded(noise(60 * RATE), RATE, "MP3")
+    with pool.open_file(io.BytesIO(long), ANY) as audio, pytest.raises(AudioError, match=BROKEN_LIMIT):
+        list(audio.blocks(0.004))
+
+
+CONFINED = """
+import ctypes, mmap, os, socket, tempfile
+from streams.decoders import confinement
+
+def refused(deed):
+    try:
+        deed()
+    except (OSError, MemoryError):
+        return True
+
+file = tempfile.TemporaryFile(buffering=0)
+filtered = confinement.confine()
+assert refused(lambda: os.open(os.devnull, os.O_RDONLY)), "a file was opened"
+assert refused(lambda: file.write(b"x")), "a byte was written"
+assert refused(lambda: bytearray(confinement.MEMORY_BYTES)), "memory was had"
+assert refused(socket.socket), "a socket was opened"
+if filtered:
+    assert refused(lambda: os.kill(os.getppid(), 0)), "a signal was sent"
+    assert refused(os.fork), "a process was started"
+    assert refused(lambda: os.stat("/")), "the name of a file was looked up"
+    assert refused(os.getcwd), "the working directory was told"
+os._exit(7 if filtered else 8)
+"""
+
+
+def test_a_decoder_can_do_little() -> None:
+    child = subprocess.run([sys.executable, "-c", CONFINED], stderr=subprocess.PIPE, timeout=20)
+    assert child.returncode in (7, 8), child.stderr
+    if child.returncode == 8:
+        pytest.skip("this kernel filters no system calls")
+
+
+def test_a_decoder_has_no_secrets(pool: DecoderPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EARSHOT_ADMIN_KEY", "a secret")
+    pool.stop()
+    with pool.open_file(io.BytesIO(FLAC), ANY):
+        found = [Path(f"/proc/{decoder.pid}/environ").read_bytes() for decoder in decoders()]
+    assert found
+    assert b"a secret" not in b"".join(found)
+
+
+def test_messages_fit_in_one_read() -> None:
+    end = messages.End("x" * messages.FAULT_CHARACTERS * 2)
+    reply = messages.Reply(
+        messages.Header(384_000, 16, 2**63, decode.Claim(2**63, True)), messages.SLOT_SAMPLES, 2**62, end
+    )
+    assert len(messages.encode(reply)) < messages.MESSAGE_BYTES
+    assert messages.reply(messages.encode(reply)) == reply
+    assert len(confinement.SYSTEM_CALLS) < 250, "a filter jumps over at most 255 instructions"

@@ -7,21 +7,22 @@ import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, get_args
 from urllib.parse import urlsplit
 
 import msgspec
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from infra import urls
-from infra.errors import PREFIX, variable
+from infra import secret_files, urls
+from infra.errors import PREFIX, WrongSetting, variable
 from infra.kafka_settings import KafkaSettings
 from infra.urls import Broker
 from topics import apikeys, catalog
 
-#: Variables that clients and tests read; no settings, and no typing errors either.
-_CLIENTS: Final = frozenset({"EARSHOT_URL", "EARSHOT_PROJECT_KEY", "EARSHOT_ORG_KEY", "EARSHOT_ADMIN_URL"})
+#: Variables that commands and tests read; no settings, and no typing errors either.
+_COMMANDS: Final = frozenset({"EARSHOT_URL", "EARSHOT_ADMIN_URL"})
+_COMMAND_SECRETS: Final = ("project_key", "org_key", "engines_key")
 _TESTS: Final = "EARSHOT_TEST_"
 
 MIB: Final = 1024 * 1024
@@ -351,28 +352,52 @@ class Settings(KafkaSettings, ServiceSettings):
         return self.partitions or by_broker
 
 
+def _is_secret(kind: object) -> bool:
+    return kind is SecretStr or any(map(_is_secret, get_args(kind)))
+
+
+#: Fields that may be given by file, as `EARSHOT_..._FILE`; the URL of a database may have a password in it.
+SECRETS: Final = (
+    *(field for field, about in Settings.model_fields.items() if _is_secret(about.annotation)),
+    "database_url",
+)
+
+
 def load() -> Settings:
-    """Read the settings from the environment; warn on stderr of variables that are none.
+    """Read the settings from the environment and from files of secrets; warn on stderr of variables that are none.
 
     Raises:
         SystemExit: 2, after one line on stderr for each wrong setting.
     """
     for warning in typing_errors(os.environ):
         print(f"earshot: {warning}", file=sys.stderr)
+    environment = {name.upper(): value for name, value in os.environ.items()}
+    secrets, wrong = {}, []
+    for field in SECRETS:
+        try:
+            if environment.get(variable(field + secret_files.SUFFIX)):
+                secrets[field] = secret_files.secret(field, environment)
+        except WrongSetting as error:
+            wrong.append(str(error))
     try:
-        return Settings()
+        settings = Settings(**secrets)  # type: ignore[arg-type]
     except ValidationError as error:
-        for fault in faults(error):
-            print(f"earshot: {fault}", file=sys.stderr)
-        raise SystemExit(2) from None
+        wrong += faults(error)
+    if not wrong:
+        return settings
+    for line in wrong:
+        print(f"earshot: {line}", file=sys.stderr)
+    raise SystemExit(2)
 
 
 def typing_errors(names: Iterable[str]) -> list[str]:
     """Return a line for each of `names` that looks like a setting and is none."""
-    fields = {variable(field) for field in Settings.model_fields}
+    secrets = (*SECRETS, *_COMMAND_SECRETS)
+    fields = {variable(field) for field in (*Settings.model_fields, *secrets)}
+    fields |= {variable(field + secret_files.SUFFIX) for field in secrets}
     lines = []
     for name in sorted(names):
-        if name.upper() in fields or name in _CLIENTS or not name.startswith(PREFIX) or name.startswith(_TESTS):
+        if name.upper() in fields or name in _COMMANDS or not name.startswith(PREFIX) or name.startswith(_TESTS):
             continue
         near = difflib.get_close_matches(
             name.removeprefix(PREFIX), [field.removeprefix(PREFIX) for field in sorted(fields)], n=1

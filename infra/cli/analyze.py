@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
 def analyze(
     files: Annotated[list[Path], typer.Argument(help="Recordings of any length, of every format of the service.")],
     url: remote.Url = None,
-    key: remote.Key = "",
+    key_file: remote.KeyFile = None,
     sounds: Annotated[bool, typer.Option("--sounds/--no-sounds", help="Sound events.")] = True,
     speech: Annotated[bool, typer.Option("--speech/--no-speech", help="Speech, by speaker.")] = True,
     insights: Annotated[bool, typer.Option("--insights", help="Insights and a caption too.")] = False,
@@ -63,7 +63,7 @@ def analyze(
         audio_insights_prompt=prompt,
     )
     whole = 0
-    with remote.connected(url, key) as client:
+    with remote.connected(url, key_file) as client:
         for file in files:
             with remote.printed(file):
                 whole += _analyze(client, file, options, idempotency_key, json, srt, vtt)

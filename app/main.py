@@ -170,4 +170,5 @@ def _job_context(
         secret=options.secret,
         analyze_limit=options.analyze_limit,
         upload_limit=options.upload_limit,
+        reads_need_key=options.job_reads_need_key,
     )

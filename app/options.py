@@ -30,6 +30,8 @@ class EdgeOptions(msgspec.Struct, frozen=True):
     key_cache_seconds: float = 600.0
     #: Digest of the operator's key (`topics.apikeys.digest`); without one the operator's interface is not there.
     admin_key: bytes | None = None
+    #: The event stream and the captions of a job need the key of its project too.
+    job_reads_need_key: bool = False
     #: Memory for rendered windows.
     page_cache_bytes: int = 16 * 1024 * 1024
     #: One debug line for each accepted chunk.

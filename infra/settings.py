@@ -184,6 +184,11 @@ class ServiceSettings(BaseSettings):
     job_retention_seconds: int = Field(
         default=30 * 86400, ge=1, description="How long a job and its result are kept after it was accepted."
     )
+    job_reads_need_key: bool = Field(
+        default=False,
+        description="Ask for the project's key before the event stream and the captions of a job are read. Public "
+        "clients of the vendor send none there: to them a job's id is enough.",
+    )
     analyze_limit: int = Field(
         default=32 * MIB,
         ge=1,

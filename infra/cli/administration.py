@@ -93,7 +93,9 @@ async def opened_database(settings: Settings, *, new: bool = False) -> AsyncIter
         ServiceError: there is no database.
     """
     from infra.db.database import Database
+    from infra.service.directories import UMASK
 
+    before = os.umask(UMASK)
     if new:
         settings.data.mkdir(parents=True, exist_ok=True)
     database = Database(settings.database)
@@ -109,3 +111,4 @@ async def opened_database(settings: Settings, *, new: bool = False) -> AsyncIter
         yield database
     finally:
         await database.close()
+        os.umask(before)

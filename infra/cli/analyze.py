@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from infra.cli import remote
 from topics.errors import BadRequest
+from topics.keys import shown
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -96,7 +98,7 @@ def _send(client: Client, file: Path, options: JobOptions, idempotency_key: str 
 
 
 def _completion(client: Client, job_id: str) -> JobEvent:
-    """Return the event that completes a job. Where waiting ends early, print the id with which the job can be read."""
+    """Return the event that completes a job. Where waiting ends early, print the id of the job, which goes on."""
     from app.client import ServiceUnreachable
 
     with _bar() as bar:
@@ -106,7 +108,9 @@ def _completion(client: Client, job_id: str) -> JobEvent:
                 if event.kind == "progress":
                     bar.update(task, completed=event.progress.progress)
         except (KeyboardInterrupt, ServiceUnreachable):
-            typer.echo(f"earshot: job {job_id} goes on without you", err=True)
+            # The id opens its events: a person who waits at a terminal gets it, a file of logs does not.
+            job = job_id if sys.stderr.isatty() else shown(job_id)
+            typer.echo(f"earshot: job {job} goes on without you", err=True)
             raise
     return event
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
 import time
@@ -64,6 +65,7 @@ class EarshotService:
         """
         began = time.monotonic()
         directories.prepare(self.settings)
+        directories.narrow(self.settings)
         # What is put on the stack is closed in the reverse order, however this ends.
         async with contextlib.AsyncExitStack() as stack:
             self._sockets = listener.listen(self.settings.host, self.settings.port)
@@ -234,6 +236,7 @@ class EarshotService:
             upload_idle_seconds=settings.upload_idle_seconds,
             poll_seconds=settings.poll_seconds,
             key_cache_seconds=settings.key_cache_seconds,
+            job_reads_need_key=settings.job_reads_need_key,
             log_chunks=settings.log_level == "debug",
             admin_key=None if settings.admin_key is None else apikeys.digest(settings.admin_key.get_secret_value()),
         )
@@ -285,6 +288,7 @@ def run(settings: Settings, announce: Announce) -> int:
         EarshotError: why it cannot start.
     """
     logs.configure(settings.log_level, settings.log_format, settings.secrets)
+    os.umask(directories.UMASK)
     with asyncio.Runner(loop_factory=_loop) as runner:
         return runner.run(_main(settings, announce))
 

@@ -22,6 +22,7 @@ from streams.folding import retry
 from streams.jobs.run_context import Emit, JobRun, PartReader, StoreOf
 from streams.jobs.spool import Spool
 from streams.services.service import JobService, RunSummary, ServiceRun
+from topics import keys
 from topics.errors import EarshotError, ServiceFault, Unavailable
 from topics.jobs.options import Service
 from topics.jobs.records import Finished, Started
@@ -167,7 +168,7 @@ class Runner:
             _, job = heapq.heappop(waiting)
             pending = self._pending[job][service]
             self._running[service] += 1
-            pending.task = asyncio.create_task(self._attempt(pending), name=f"job-{job}-{service}")
+            pending.task = asyncio.create_task(self._attempt(pending), name=f"job-{keys.shown(job)}-{service}")
             self._tasks.add(pending.task)
             # Not at the task's own end: one that is cancelled before it begins has none.
             pending.task.add_done_callback(partial(self._end_run, pending))

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from topics.catalog import DEFAULT_CHUNK_LIMIT
+from topics.jobs.options import DEFAULT_SPEECH_MODEL
 
 
 class EdgeOptions(msgspec.Struct, frozen=True):
@@ -30,6 +31,10 @@ class EdgeOptions(msgspec.Struct, frozen=True):
     key_cache_seconds: float = 600.0
     #: Digest of the operator's key (`topics.apikeys.digest`); without one the operator's interface is not there.
     admin_key: bytes | None = None
+    #: The operator's interface is an application of its own, for another address (`app.state.operator`).
+    admin_apart: bool = False
+    #: The models of speech that a job may name; the engine's key is the operator's.
+    speech_models: frozenset[str] = frozenset({DEFAULT_SPEECH_MODEL})
     #: The event stream and the captions of a job need the key of its project too.
     job_reads_need_key: bool = False
     #: Memory for rendered windows.

@@ -41,6 +41,11 @@ def _broker(url: str) -> str:
     return url
 
 
+def _address(text: str) -> str:
+    urls.host_and_port(text)
+    return text
+
+
 def _lower(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
 
@@ -213,6 +218,11 @@ class ServiceSettings(BaseSettings):
     speech_model: str | None = Field(
         default=None, min_length=1, max_length=200, description="Model that is asked of the speech engine."
     )
+    speech_models: str | None = Field(
+        default=None,
+        description="Other models, with commas between them, that a job may ask of the speech engine by "
+        "`speech_model`; others are refused, since the engine's key is the operator's.",
+    )
     speech_timeout: float = Field(
         default=30.0, gt=0, le=3600, description="Seconds that the speech engine has for one piece of a recording."
     )
@@ -289,6 +299,12 @@ class ServiceSettings(BaseSettings):
         "not there.",
     )
 
+    admin_listen: Annotated[str, AfterValidator(_address)] | None = Field(
+        default=None,
+        description="Address (`host:port`) at which `/admin/v1` answers, and then nowhere else; by default it answers "
+        "beside everything else, at HOST and PORT.",
+    )
+
 
 class Settings(KafkaSettings, ServiceSettings):
     """Every setting, with its default; the variable is the field's name in capitals after EARSHOT_."""
@@ -305,6 +321,8 @@ class Settings(KafkaSettings, ServiceSettings):
             raise ValueError(f"{PREFIX}BOOTSTRAP_ORG_KEY: must differ from {PREFIX}BOOTSTRAP_PROJECT_KEY")
         if self.admin_key is not None and self.admin_key in (self.bootstrap_project_key, self.bootstrap_org_key):
             raise ValueError(f"{PREFIX}ADMIN_KEY: must differ from the keys of the demo project and organization")
+        if self.admin_listen is not None and self.admin_key is None:
+            raise ValueError(f"{PREFIX}ADMIN_LISTEN: needs {PREFIX}ADMIN_KEY too")
         return self
 
     @property
@@ -323,6 +341,11 @@ class Settings(KafkaSettings, ServiceSettings):
         return EngineSettings(
             self.speech_url, self.speech_key, self.speech_model, self.speech_timeout, self.speech_concurrency
         )
+
+    @property
+    def allowed_speech_models(self) -> frozenset[str]:
+        """Models that jobs may ask of the speech engine besides its own."""
+        return frozenset(filter(None, (name.strip() for name in (self.speech_models or "").split(","))))
 
     @property
     def caption(self) -> EngineSettings:

@@ -32,7 +32,7 @@ from infra.service.jobs import JobServices
 from infra.service.memory import trim_heap
 from infra.service.speakers import Operator, keep_sweeping
 from infra.settings import Settings
-from infra.urls import Embedded, local_url
+from infra.urls import Embedded, host_and_port, local_url
 from streams.models.loaded_models import LoadedModels
 from streams.node.node import Node
 from streams.node.options import NodeOptions
@@ -56,6 +56,8 @@ class EarshotService:
         self.database = Database(settings.database)
         self.model = ModelInUse(settings.data, settings.model)
         self._sockets: list[socket.socket] = []
+        #: Where the operator's interface listens, none where it answers beside everything else.
+        self._admin_sockets: list[socket.socket] = []
 
     async def run(self, announce: Announce) -> int:
         """Serve until a signal or a failure; return the exit status of the process.
@@ -70,6 +72,9 @@ class EarshotService:
         async with contextlib.AsyncExitStack() as stack:
             self._sockets = listener.listen(self.settings.host, self.settings.port)
             stack.callback(listener.close, self._sockets)
+            if self.settings.admin_listen is not None:
+                self._admin_sockets = listener.listen(*host_and_port(self.settings.admin_listen), "admin_listen")
+                stack.callback(listener.close, self._admin_sockets)
             stack.push_async_callback(self.database.close)
             demo, models = await self._open()
             jobs = JobServices(self.settings, models, SqlSpeakerStore(self.database))
@@ -81,9 +86,11 @@ class EarshotService:
             stack.push_async_callback(app.state.forwarder.close)
             stack.callback(self._note_end)
             stack.push_async_callback(self._stop_node, node)
-            server = _server(app, self.settings)
-            serving = asyncio.create_task(self._serve(server), name="http")
-            stack.push_async_callback(self._stop_serving, node, server, serving)
+            for front, sockets in (app, self._sockets), (app.state.operator, self._admin_sockets):
+                if sockets:
+                    server = _server(front, self.settings)
+                    serving = asyncio.create_task(self._serve(server, sockets), name="http")
+                    stack.push_async_callback(self._stop_serving, node, server, serving)
             for keeper, name in (self.model.watch(models), "model"), (keep_sweeping(jobs.speakers.sweep), "voices"):
                 stack.callback(asyncio.create_task(keeper, name=name).cancel)
             await self._start(node)
@@ -123,12 +130,12 @@ class EarshotService:
         for wait in waits:
             wait.cancel()
 
-    async def _serve(self, server: uvicorn.Server) -> None:
+    async def _serve(self, server: uvicorn.Server, sockets: list[socket.socket]) -> None:
         """Answer requests until the server is told to stop; whatever ends it stops the process."""
         try:
-            await server.serve(self._sockets)
+            await server.serve(sockets)
         except SystemExit:
-            log.error("http.failed", host=self.settings.host, port=self.settings.port)
+            log.error("http.failed", address=sockets[0].getsockname())
             self.failed = True
         self.stopping.set()
 
@@ -206,7 +213,7 @@ class EarshotService:
             gauges=node.gauges,
             administration=Operator(self.database, jobs.speakers.sweep),
         )
-        return create_app(ports, self._edge_options(secret))
+        return create_app(ports, self._edge_options(secret, jobs.speech_models))
 
     def _node_options(self) -> NodeOptions:
         settings = self.settings
@@ -223,7 +230,7 @@ class EarshotService:
             job_keep_ms=settings.job_retention_seconds * 1000,
         )
 
-    def _edge_options(self, secret: bytes) -> EdgeOptions:
+    def _edge_options(self, secret: bytes, speech_models: frozenset[str]) -> EdgeOptions:
         settings = self.settings
         spool = settings.data / "uploads"
         spool.mkdir(parents=True, exist_ok=True)
@@ -236,8 +243,10 @@ class EarshotService:
             upload_idle_seconds=settings.upload_idle_seconds,
             poll_seconds=settings.poll_seconds,
             key_cache_seconds=settings.key_cache_seconds,
+            speech_models=speech_models,
             job_reads_need_key=settings.job_reads_need_key,
             log_chunks=settings.log_level == "debug",
+            admin_apart=settings.admin_listen is not None,
             admin_key=None if settings.admin_key is None else apikeys.digest(settings.admin_key.get_secret_value()),
         )
 

@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, Final
+from typing import IO, BinaryIO, Final
 
 from streams.models.manifest import MAX_BYTES
 from topics.errors import EngineError
@@ -70,12 +70,12 @@ def unpack(archive: Path, target: Path, most: int = MAX_BYTES) -> None:
         raise EngineError(f"{archive.name}: cannot be unpacked: {' '.join(str(error).split())}") from error
 
 
-def _members(archive: Path, scratch: Path, most: int) -> Iterator[tuple[str, BinaryIO]]:
+def _members(archive: Path, scratch: Path, most: int) -> Iterator[tuple[str, IO[bytes]]]:
     """Yield the name and the content of each file."""
     yield from _zip_members(archive) if zipfile.is_zipfile(archive) else _tar_members(archive, scratch, most)
 
 
-def _zip_members(archive: Path) -> Iterator[tuple[str, BinaryIO]]:
+def _zip_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
     with _Bounded(archive, archive.name, ZIP_DIRECTORY) as file, zipfile.ZipFile(file) as pack:
         for info in pack.infolist():
             kind = stat.S_IFMT(info.external_attr >> 16)
@@ -88,7 +88,7 @@ def _zip_members(archive: Path) -> Iterator[tuple[str, BinaryIO]]:
                     yield info.filename, content
 
 
-def _tar_members(archive: Path, scratch: Path, most: int) -> Iterator[tuple[str, BinaryIO]]:
+def _tar_members(archive: Path, scratch: Path, most: int) -> Iterator[tuple[str, IO[bytes]]]:
     # Contents are read beside the headers, so that these can be bounded by themselves.
     with (
         _decompressed(archive, scratch, most + TAR_HEADERS) as plain,

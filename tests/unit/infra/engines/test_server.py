@@ -258,7 +258,7 @@ def test_a_key_is_asked_for_everywhere_but_at_the_health_check() -> None:
         async with httpx2.AsyncClient(transport=transport, base_url="http://engines") as client:
             for sent in ("", "Bearer", f"Bearer {key}x", f"Basic {key}", key, "Bearer \xff"):
                 for path in ("/v1/models", CHAT, "/v1/nothing"):
-                    answer = await client.get(path, headers={"authorization": sent.encode("latin-1")})
+                    answer = await client.get(path, headers={b"authorization": sent.encode("latin-1")})
                     assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
                     assert answer.headers["www-authenticate"] == "Bearer"
             assert (await client.get("/healthz")).status_code == 200

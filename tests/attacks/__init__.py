@@ -1,0 +1,1 @@
+"""Programs that attack a running service, and tests that do so briefly."""

@@ -83,7 +83,7 @@ def _zip_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
                 raise EngineError(f"{archive.name}: {_shown(info.filename)} is no plain file")
             if info.compress_type not in ZIP_METHODS:
                 raise EngineError(f"{archive.name}: {_shown(info.filename)} is not packed with deflate")
-            if not info.is_dir():
+            if not info.filename.endswith("/"):  # not `is_dir`, which fails on an empty name
                 with pack.open(info) as content:
                     yield info.filename, content
 

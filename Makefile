@@ -27,9 +27,17 @@ check: .venv/.dev ## Lint, types, import rules, documentation
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports --no-logo
 	@$(PYTHON) -m tests.documentation
+	@$(PYTHON) -m tests.supply audit --offline
 
 fuzz: .venv/.dev ## Rude inputs for everything that strangers can send: make fuzz MINUTES=5
 	@$(PYTHON) -m tests.fuzz --minutes $(or $(MINUTES),5)
+
+audit: .venv/.dev ## Dependencies: sources, hashes, licences, withdrawn versions, advisories: make audit [OFFLINE=1]
+	@$(PYTHON) -m tests.supply audit --uv $(UV) $(if $(OFFLINE),--offline)
+
+sbom: .venv/.installed ## What an installation with all extras holds, in CycloneDX: ./dist/earshot.cdx.json
+	@mkdir -p dist
+	@$(UV) export -q --locked --no-dev --all-extras --format cyclonedx1.5 -o dist/earshot.cdx.json >/dev/null
 
 format: .venv/.dev ## Format the code
 	@.venv/bin/ruff check --fix .

@@ -38,7 +38,7 @@ def engines(
 
     logs.configure(log_level, log_format)
     key = secret("engines_key", os.environ)
-    if key is not None and (why := apikeys.fault(key)):
+    if key is not None and (why := apikeys.fault(key) or ("must have no spaces" if " " in key else None)):
         raise WrongSetting("engines_key", why)
     listener = serving.listen(host, port)
     if key is None and not ip_address(listener.getsockname()[0]).is_loopback:

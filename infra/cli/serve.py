@@ -71,7 +71,8 @@ def announce(service: EarshotService, keys: FirstKeys) -> None:
             if chosen is None
             else "The demo project's key is EARSHOT_BOOTSTRAP_PROJECT_KEY.\n"
         ]
-    key = keys.project or ('"$EARSHOT_BOOTSTRAP_PROJECT_KEY"' if chosen is not None else "YOUR_PROJECT_KEY")
+    here = os.environ.get("EARSHOT_BOOTSTRAP_PROJECT_KEY")  # not where it came by file
+    key = keys.project or ('"$EARSHOT_BOOTSTRAP_PROJECT_KEY"' if chosen is not None and here else "YOUR_PROJECT_KEY")
     recording = os.path.relpath(RECORDING)
     earshot = os.path.relpath(Path(sys.executable).with_name("earshot"))
     welcome = WELCOME.format(url=service.url, key_lines="".join(lines), key=key, recording=recording, earshot=earshot)

@@ -14,7 +14,7 @@ from infra.engines import serving
 from infra.errors import WrongSetting
 from tests.process import free_port
 
-KEY = "a key of the engines"
+KEY = "a-key-of-the-engines"
 
 
 @pytest.fixture
@@ -51,6 +51,9 @@ def test_beyond_it_one_is(served: list[str | None], monkeypatch: pytest.MonkeyPa
     error = called("0.0.0.0")
     assert isinstance(error, WrongSetting)
     assert str(error) == "EARSHOT_ENGINES_KEY: needs at least 20 characters"
+    # The settings of those who call it take none with spaces.
+    monkeypatch.setenv("EARSHOT_ENGINES_KEY", KEY.replace("-", " "))
+    assert "must have no spaces" in str(called("0.0.0.0"))
     assert served == []
     monkeypatch.setenv("EARSHOT_ENGINES_KEY", KEY)
     assert called("0.0.0.0") is None

@@ -28,7 +28,7 @@ from streams.audio.decode import decode_chunk, open_file
 from streams.models.manifest import FILE
 from tests.audio import encoded
 from tests.conftest import ROOT
-from tests.fuzz import edge
+from tests.fuzz import edge, engines
 from topics import apikeys, media, record_codec, rows
 from topics.errors import AudioError, EarshotError, EngineError, RecordError
 from topics.folding import Arrival
@@ -349,6 +349,8 @@ TARGETS: Final = (
     FuzzTarget("forms", lambda: FORMS, _forms, 2.0),
     FuzzTarget("media", lambda: [kind.encode() for kind in MEDIA], _media),
     FuzzTarget("keys", lambda: [b"esp_" + b"a" * 36, b"x-api-key: abc", b"QZ-chosen-key-of-an-operator"], _keys),
+    FuzzTarget("answers", engines.answer_seeds, engines.answers),
+    FuzzTarget("scenes", engines.scene_seeds, engines.scenes),
     FuzzTarget("manifests", _manifest_seeds, _manifests, 2.0),
     FuzzTarget("archives", _archive_seeds, _archives, 3.0),
     FuzzTarget("audio", _audio_seeds, _audio, 5.0),

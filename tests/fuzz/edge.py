@@ -20,14 +20,20 @@ from app.routes import (
 )
 from tests.contract.api import RAW, b64, tone, wav
 from tests.unit.app.conftest import KEY, OPTIONS, ORG_KEY, House
+from tests.unit.app.jobs.conftest import BOTH, TURNS, sounds, transcript
 from topics import apikeys
 from topics.errors import BadRequest, NotFound
+from topics.jobs.options import Service
 from topics.ports.administration import Organization, Project, UsageFilter, UsageTotal
 from topics.ports.ledger import Charge
 
 ADMIN_KEY: Final = "the operator's own key"
 #: Requests after which everything is made anew, so that memory stays small.
 LIFETIME: Final = 3000
+#: Requests after which there is a fresh session and a fresh job.
+FRESH: Final = 25
+#: Stands for that session or job in paths.
+ID: Final = b"3TqZ0aLxPmV7cW9yB2nRkD4s"
 #: Statuses of the contracts, and 405 of HTTP.
 STATUSES: Final = frozenset({200, 201, 204, 400, 401, 402, 403, 404, 405, 408, 409, 413, 422, 503})
 ORGANIZATION: Final = Organization("o", "Farm", 0, "eso_...abcd")
@@ -83,7 +89,7 @@ class Edge:
 
     def __init__(self) -> None:
         self._answered = 0
-        self._begin()
+        self._ids = {b"jobs": ID, b"audio_sessions": ID}
 
     def _begin(self) -> None:
         options = msgspec.structs.replace(OPTIONS, poll_seconds=0.0, admin_key=apikeys.digest(ADMIN_KEY))
@@ -96,11 +102,15 @@ class Edge:
             AssertionError: a status that no contract has, or an answer that is cut.
             Exception: whatever the edge did not handle.
         """
-        self._answered += 1
         if self._answered % LIFETIME == 0:
             self._begin()
+        if self._answered % FRESH == 0:
+            await self._open()
+        self._answered += 1
         head, _, body = data.partition(b"\n\n")
         line, *lines = head.split(b"\n")
+        for room, id in self._ids.items():
+            line = line.replace(b"/%b/%b" % (room, ID), b"/%b/%b" % (room, id))
         method, _, target = line.partition(b" ")
         path, _, query = target.partition(b"?")
         headers = [
@@ -137,6 +147,18 @@ class Edge:
         if sent:
             self._check(scope["path"], sent)
 
+    async def _open(self) -> None:
+        """Make a session with a chunk, and a job that has ended."""
+        content = json.dumps({"type": "stream", "content_type": RAW}).encode()
+        made = await self._house.served(
+            "/audio_sessions/", {"x-api-key": KEY}, [{"type": "http.request", "body": content}]
+        )
+        job = self._house.jobs.create(BOTH)
+        self._house.jobs.perform(job, Service.SOUND, sounds("Siren"))
+        self._house.jobs.perform(job, Service.SPEECH, transcript(*TURNS))
+        session = json.loads(made[1]["body"])["session_id"]
+        self._ids = {b"jobs": job.encode(), b"audio_sessions": session.encode()}
+
     def _check(self, path: object, sent: list[Any]) -> None:
         status, headers = sent[0]["status"], dict(sent[0]["headers"])
         # Of jobs the contract has 500 for what is no recording; the reason is in a header.
@@ -157,8 +179,8 @@ def seeds() -> list[bytes]:
     for prefix, table in tables:
         for path, handlers in table.items():  # type: ignore[attr-defined]
             for method in handlers:
-                place = path.replace("{session_id}", "3TqZ0aLxPmV7cW9yB2nRkD4s").replace("{chunk_sequence}", "0")
-                place = place.replace("{job_id}", "3TqZ0aLxPmV7cW9yB2nRkD4s").replace("{reference:path}", "Barn/key")
+                place = path.replace("{session_id}", ID.decode()).replace("{chunk_sequence}", "0")
+                place = place.replace("{job_id}", ID.decode()).replace("{reference:path}", "Barn/key")
                 found.append(f"{method} {prefix}{place}?offset=0&count=2\n{keys}\n\n{{}}".encode())
     create = json.dumps({"type": "stream", "content_type": RAW, "default_sensitivity": 1})
     analyze = json.dumps(
@@ -174,8 +196,12 @@ def seeds() -> list[bytes]:
         ("/api/v1/analyze", analyze),
         ("/admin/v1/projects", '{"name":"Barn","organization":"Farm"}'),
         ("/admin/v1/organizations", '{"name":"Farm"}'),
+        (f"/audio_sessions/{ID.decode()}/predict", json.dumps({"data": b64(tone(1)), "sequence": 0})),
     ):
         found.append(f"POST {path}\n{keys}\nIdempotency-Key: a\nContent-Length: {len(body)}\n\n{body}".encode())
+    chunk = json.dumps({"data": b64(tone(1))})
+    found.append(f"PUT /audio_sessions/{ID.decode()}/chunks/0\nIdempotency-Key: a\n\n{chunk}".encode())
+    found.append(f'PATCH /audio_sessions/{ID.decode()}\n\n{{"make_readonly":true}}'.encode())
     for path, field in ("/api/v1/analyze_file", "audio"), ("/api/v2/voice", "file"), ("/api/v2/recognition", "file"):
         parts = (("options", '{"speech_analysis":true,"speech_model":"whisper-large-turbo"}'), ("speaker", "Kim"))
         body = "".join(

@@ -113,7 +113,7 @@ def scene_seeds() -> list[bytes]:
         8.0, ("Speech", 0.0, 3.0, 0.9), ("Dog_bark", 2.0, 4.0, 0.8), turns=(("Speaker 0", 0.5, 2.5, "Who is there?"),)
     )
     scenes = [
-        msgspec.json.encode(one) for one in (first, msgspec.structs.replace(first, task="insights"), request(0.0))
+        msgspec.json.encode(one) for one in (first, msgspec.structs.replace(first, task="audio_insights"), request(0.0))
     ]
     messages = [
         {"role": "user", "content": scenes[0].decode()},

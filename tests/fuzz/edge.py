@@ -177,7 +177,7 @@ def seeds() -> list[bytes]:
     keys = f"X-Api-Key: {KEY}\nX-Org-Key: {ORG_KEY}\nAuthorization: Bearer {ADMIN_KEY}"
     found = []
     for prefix, table in tables:
-        for path, handlers in table.items():  # type: ignore[attr-defined]
+        for path, handlers in table.items():
             for method in handlers:
                 place = path.replace("{session_id}", ID.decode()).replace("{chunk_sequence}", "0")
                 place = place.replace("{job_id}", ID.decode()).replace("{reference:path}", "Barn/key")

@@ -56,7 +56,8 @@ class Outcome(msgspec.Struct, frozen=True):
 
 def fuzz(target: FuzzTarget, seconds: float, seed: int, most: int = sys.maxsize) -> Outcome:
     """Run a target for some seconds, or for `most` inputs; what kills a child is a finding, and another one goes on."""
-    began, inputs, slowest, findings = time.monotonic(), 0, 0.0, []
+    findings: list[Finding] = []
+    began, inputs, slowest = time.monotonic(), 0, 0.0
     while (left := seconds - (time.monotonic() - began)) > 0 and len(findings) < ENOUGH and inputs < most:
         shared = mmap.mmap(-1, _HEAD.size + MOST_BYTES)
         receiver, sender = multiprocessing.Pipe(duplex=False)

@@ -319,10 +319,10 @@ def _archive_seeds() -> list[bytes]:
     }
     for mode in ("w:", "w:gz", "w:bz2", "w:xz"):
         for form in (tarfile.PAX_FORMAT, tarfile.GNU_FORMAT):
-            with tarfile.open(fileobj=(made := io.BytesIO()), mode=mode, format=form) as pack:  # type: ignore[call-overload]
+            with tarfile.open(fileobj=(made := io.BytesIO()), mode=mode, format=form) as pack:
                 for name, content in {**files, "long/" * 3 + "n" * 150: b"x"}.items():
                     info = tarfile.TarInfo(name)
-                    info.size, info.mtime = len(content), 1.5  # type: ignore[assignment]
+                    info.size, info.mtime = len(content), 1.5
                     pack.addfile(info, io.BytesIO(content))
             seeds.append(made.getvalue())
     for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):

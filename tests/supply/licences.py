@@ -62,18 +62,17 @@ def installed() -> dict[str, str]:
 
 def licence(package: Distribution) -> str:
     """Return a package's licence as an SPDX expression, as far as its metadata says which; "" where it does not."""
-    about = package.metadata
+    about = package.metadata.json
     if known := _BY_FILE.get(normalized(package.name)):
         return known
-    if expression := about.get("License-Expression"):
+    if expression := about.get("license_expression"):
         return str(expression)
-    text = str(about.get("License") or "")
+    text = str(about.get("license") or "")
     if text and "\n" not in text and len(text) < 60:
         return _SPDX.get(text, text)
-    names = [
-        name.rpartition(" :: ")[2] for name in about.get_all("Classifier") or () if name.startswith("License :: OSI")
-    ]
-    return " OR ".join(_SPDX.get(name, name) for name in names if name)
+    classifiers = [str(name) for name in about.get("classifier") or ()]
+    names = [name.rpartition(" :: ")[2] for name in classifiers if name.startswith("License :: OSI")]
+    return " OR ".join(_SPDX.get(name, name) for name in names)
 
 
 def faults(licences: Mapping[str, str]) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from typing import Any
 
 import httpx2
 import pytest
@@ -31,7 +32,7 @@ def test_addresses_in_every_field(target: Target, api: Api, jobs: Jobs, canary: 
     api.post({"type": "file", "content_type": url})
     keyed = {"X-Org-Key": target.alice.org_key}
     for speaker in (url, "Kim"):
-        form = {"speaker": (None, speaker), "file": (url, b"no audio", "audio/wav")}
+        form: Any = {"speaker": (None, speaker), "file": (url, b"no audio", "audio/wav")}
         httpx2.post(f"{target.url}/api/v2/voice", files=form, headers=keyed)
     untouched(canary)
 

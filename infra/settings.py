@@ -26,6 +26,8 @@ _COMMAND_SECRETS: Final = ("project_key", "org_key", "engines_key")
 _TESTS: Final = "EARSHOT_TEST_"
 
 MIB: Final = 1024 * 1024
+#: Characters of the longest name of a model that a job may ask for.
+MODEL_NAME: Final = 128
 EMBEDDED_PARTITIONS: Final = 4
 KAFKA_PARTITIONS: Final = 16
 
@@ -43,6 +45,12 @@ def _broker(url: str) -> str:
 
 def _address(text: str) -> str:
     urls.host_and_port(text)
+    return text
+
+
+def _names(text: str) -> str:
+    if not all(0 < len(name.strip()) <= MODEL_NAME for name in text.split(",")):
+        raise ValueError(f"must be names of 1 to {MODEL_NAME} characters, with commas between them")
     return text
 
 
@@ -218,7 +226,7 @@ class ServiceSettings(BaseSettings):
     speech_model: str | None = Field(
         default=None, min_length=1, max_length=200, description="Model that is asked of the speech engine."
     )
-    speech_models: str | None = Field(
+    speech_models: Annotated[str, AfterValidator(_names)] | None = Field(
         default=None,
         description="Other models, with commas between them, that a job may ask of the speech engine by "
         "`speech_model`; others are refused, since the engine's key is the operator's.",
@@ -345,7 +353,7 @@ class Settings(KafkaSettings, ServiceSettings):
     @property
     def allowed_speech_models(self) -> frozenset[str]:
         """Models that jobs may ask of the speech engine besides its own."""
-        return frozenset(filter(None, (name.strip() for name in (self.speech_models or "").split(","))))
+        return frozenset(name.strip() for name in self.speech_models.split(",")) if self.speech_models else frozenset()
 
     @property
     def caption(self) -> EngineSettings:

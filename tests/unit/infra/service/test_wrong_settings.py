@@ -73,6 +73,9 @@ WRONG: dict[str, tuple[str, ...]] = {
     "keep_voice": ("perhaps",),
     "voices_url": ("zzz://x", "{file}", "/proc/voices"),
     "admin_key": KEYS,
+    "admin_listen": ("localhost", "localhost:65536", ":8001", "127.0.0.1:0"),
+    "job_reads_need_key": ("perhaps",),
+    "speech_models": (",", "small,,large", "x" * 129),
 }
 
 

@@ -8,7 +8,7 @@ EARSHOT := .venv/bin/earshot
 # Bytecode is kept whatever the shell says: without it every process of a test run compiles all modules again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test unit check format bench extra evaluate train whole-sets kafka build clean
+.PHONY: run test unit check fuzz audit sbom format bench extra evaluate train whole-sets kafka build clean
 
 run: .venv/.installed ## Start the service: embedded log, bundled model, data under ./data
 	@$(EARSHOT) serve
@@ -27,6 +27,17 @@ check: .venv/.dev ## Lint, types, import rules, documentation
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports --no-logo
 	@$(PYTHON) -m tests.documentation
+	@$(PYTHON) -m tests.supply audit --offline
+
+fuzz: .venv/.dev ## Rude inputs for everything that strangers can send: make fuzz MINUTES=5
+	@$(PYTHON) -m tests.fuzz --minutes $(or $(MINUTES),5)
+
+audit: .venv/.dev ## Dependencies: sources, hashes, licences, withdrawn versions, advisories: make audit [OFFLINE=1]
+	@$(PYTHON) -m tests.supply audit --uv $(UV) $(if $(OFFLINE),--offline)
+
+sbom: .venv/.installed ## What an installation with all extras holds, in CycloneDX: ./dist/earshot.cdx.json
+	@mkdir -p dist
+	@$(UV) export -q --locked --no-dev --all-extras --format cyclonedx1.5 -o dist/earshot.cdx.json >/dev/null
 
 format: .venv/.dev ## Format the code
 	@.venv/bin/ruff check --fix .

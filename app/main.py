@@ -83,10 +83,15 @@ def create_app(ports: Ports, options: EdgeOptions) -> Starlette:
         reply = error_shape(path)(404, None)
         return Response(reply.body, reply.status, media_type="application/json")
 
-    app = ShortCut(routes=_routes(ports, options, meters, forwarder), exception_handlers={404: no_such_path})
+    handlers = {404: no_such_path}
+    operator = admin_routes(ports.administration, options.admin_key, meters)
+    routes = _routes(ports, options, meters, forwarder)
+    app = ShortCut(routes=routes if options.admin_apart else [*routes, *operator], exception_handlers=handlers)
     app.router.redirect_slashes = False
     #: Its connections are closed by the service when it stops.
     app.state.forwarder = forwarder
+    #: What answers the operator elsewhere; it counts into the same metrics.
+    app.state.operator = Starlette(routes=operator, exception_handlers=handlers) if options.admin_apart else None
     return app
 
 
@@ -120,7 +125,6 @@ def _routes(ports: Ports, options: EdgeOptions, meters: Meters, forwarder: Forwa
         *mount(JOBS_PREFIX, JOB_ROUTES, jobs, job_part),
         *mount(SPEAKERS_PREFIX, SPEAKER_ROUTES, speakers, InterfacePart(speaker_error, meters, room)),
         *mount("", SERVICE_ROUTES, ProbeContext(ports.health, meters), InterfacePart(session_error, meters, room)),
-        *admin_routes(ports.administration, options.admin_key, meters),
     ]
 
 
@@ -177,4 +181,6 @@ def _job_context(
         secret=options.secret,
         analyze_limit=options.analyze_limit,
         upload_limit=options.upload_limit,
+        speech_models=options.speech_models,
+        reads_need_key=options.job_reads_need_key,
     )

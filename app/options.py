@@ -8,6 +8,7 @@ import msgspec
 
 from app.http.upload_bounds import UploadBounds
 from topics.catalog import DEFAULT_CHUNK_LIMIT
+from topics.jobs.options import DEFAULT_SPEECH_MODEL
 
 
 class EdgeOptions(msgspec.Struct, frozen=True):
@@ -39,6 +40,12 @@ class EdgeOptions(msgspec.Struct, frozen=True):
     key_tries: float = 20.0
     #: Digest of the operator's key (`topics.apikeys.digest`); without one the operator's interface is not there.
     admin_key: bytes | None = None
+    #: The operator's interface is an application of its own, for another address (`app.state.operator`).
+    admin_apart: bool = False
+    #: The models of speech that a job may name; the engine's key is the operator's.
+    speech_models: frozenset[str] = frozenset({DEFAULT_SPEECH_MODEL})
+    #: The event stream and the captions of a job need the key of its project too.
+    job_reads_need_key: bool = False
     #: Memory for rendered windows.
     page_cache_bytes: int = 16 * 1024 * 1024
     #: One debug line for each accepted chunk.

@@ -12,7 +12,7 @@ import structlog
 from structlog.stdlib import ProcessorFormatter
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-from topics import apikeys
+from topics import apikeys, keys
 
 #: Loggers of our own rooms; all others are kept to warnings.
 ROOMS: Final = ("app", "streams", "topics", "infra", "earshot")
@@ -20,6 +20,8 @@ ROOMS: Final = ("app", "streams", "topics", "infra", "earshot")
 _HEADERS: Final = frozenset({"x-api-key", "x-org-key"})
 #: A key header and its value, as they look in a message or in the repr of a dict or of ASGI's pairs.
 _HEADER: Final = re.compile(r"(?i)(x[-_](?:api|org)[-_]key\b['\"]?\s*[:=,]\s*b?)('[^']*'|\"[^\"]*\"|[^\s,;)\]}]+)")
+#: An id in a path, as libraries name it; eight of its characters may be shown.
+_PATH_ID: Final = re.compile(rf"(/(?:jobs|audio_sessions)/[0-9A-Za-z]{{{keys.SHOWN}}})[0-9A-Za-z]{{8,}}")
 #: Base64 of this length is audio, or nothing that a log needs.
 _BLOB: Final = re.compile(r"[A-Za-z0-9+/_=-]{256,}")
 
@@ -112,5 +114,5 @@ class Redactor:
     def _text(self, text: str) -> str:
         for secret, shown in self._secrets.items():
             text = text.replace(secret, shown)
-        text = _HEADER.sub(r"\1[redacted]", apikeys.redact_all(text))
+        text = _PATH_ID.sub(r"\1…", _HEADER.sub(r"\1[redacted]", apikeys.redact_all(text)))
         return _BLOB.sub(lambda match: f"<{len(match.group())} characters>", text)

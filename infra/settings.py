@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, get_args
 from urllib.parse import urlsplit
 
 import msgspec
@@ -15,17 +15,20 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Validati
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from app.http.bodies import chunk_body
-from infra import urls
-from infra.errors import PREFIX, variable
+from infra import secret_files, urls
+from infra.errors import PREFIX, WrongSetting, variable
 from infra.kafka_settings import KafkaSettings
 from infra.urls import Broker
 from topics import apikeys, catalog
 
-#: Variables that clients and tests read; no settings, and no typing errors either.
-_CLIENTS: Final = frozenset({"EARSHOT_URL", "EARSHOT_PROJECT_KEY", "EARSHOT_ORG_KEY", "EARSHOT_ADMIN_URL"})
+#: Variables that commands and tests read; no settings, and no typing errors either.
+_COMMANDS: Final = frozenset({"EARSHOT_URL", "EARSHOT_ADMIN_URL"})
+_COMMAND_SECRETS: Final = ("project_key", "org_key", "engines_key")
 _TESTS: Final = "EARSHOT_TEST_"
 
 MIB: Final = 1024 * 1024
+#: Characters of the longest name of a model that a job may ask for.
+MODEL_NAME: Final = 128
 EMBEDDED_PARTITIONS: Final = 4
 KAFKA_PARTITIONS: Final = 16
 
@@ -39,6 +42,17 @@ def _chosen_key(key: SecretStr) -> SecretStr:
 def _broker(url: str) -> str:
     urls.parse_broker(url, Path())
     return url
+
+
+def _address(text: str) -> str:
+    urls.host_and_port(text)
+    return text
+
+
+def _names(text: str) -> str:
+    if not all(0 < len(name.strip()) <= MODEL_NAME for name in text.split(",")):
+        raise ValueError(f"must be names of 1 to {MODEL_NAME} characters, with commas between them")
+    return text
 
 
 def _lower(value: object) -> object:
@@ -199,6 +213,11 @@ class ServiceSettings(BaseSettings):
     job_retention_seconds: int = Field(
         default=30 * 86400, ge=1, description="How long a job and its result are kept after it was accepted."
     )
+    job_reads_need_key: bool = Field(
+        default=False,
+        description="Ask for the project's key before the event stream and the captions of a job are read. Public "
+        "clients of the vendor send none there: to them a job's id is enough.",
+    )
     analyze_limit: int = Field(
         default=32 * MIB,
         ge=1,
@@ -261,6 +280,11 @@ class ServiceSettings(BaseSettings):
     speech_key: EngineKey | None = Field(default=None, description="Key of the speech engine.")
     speech_model: str | None = Field(
         default=None, min_length=1, max_length=200, description="Model that is asked of the speech engine."
+    )
+    speech_models: Annotated[str, AfterValidator(_names)] | None = Field(
+        default=None,
+        description="Other models, with commas between them, that a job may ask of the speech engine by "
+        "`speech_model`; others are refused, since the engine's key is the operator's.",
     )
     speech_timeout: float = Field(
         default=30.0, gt=0, le=3600, description="Seconds that the speech engine has for one piece of a recording."
@@ -338,6 +362,12 @@ class ServiceSettings(BaseSettings):
         "not there.",
     )
 
+    admin_listen: Annotated[str, AfterValidator(_address)] | None = Field(
+        default=None,
+        description="Address (`host:port`) at which `/admin/v1` answers, and then nowhere else; by default it answers "
+        "beside everything else, at HOST and PORT.",
+    )
+
 
 class Settings(KafkaSettings, ServiceSettings):
     """Every setting, with its default; the variable is the field's name in capitals after EARSHOT_."""
@@ -358,6 +388,8 @@ class Settings(KafkaSettings, ServiceSettings):
             raise ValueError(f"{PREFIX}BOOTSTRAP_ORG_KEY: must differ from {PREFIX}BOOTSTRAP_PROJECT_KEY")
         if self.admin_key is not None and self.admin_key in (self.bootstrap_project_key, self.bootstrap_org_key):
             raise ValueError(f"{PREFIX}ADMIN_KEY: must differ from the keys of the demo project and organization")
+        if self.admin_listen is not None and self.admin_key is None:
+            raise ValueError(f"{PREFIX}ADMIN_LISTEN: needs {PREFIX}ADMIN_KEY too")
         return self
 
     @property
@@ -376,6 +408,11 @@ class Settings(KafkaSettings, ServiceSettings):
         return EngineSettings(
             self.speech_url, self.speech_key, self.speech_model, self.speech_timeout, self.speech_concurrency
         )
+
+    @property
+    def allowed_speech_models(self) -> frozenset[str]:
+        """Models that jobs may ask of the speech engine besides its own."""
+        return frozenset(name.strip() for name in self.speech_models.split(",")) if self.speech_models else frozenset()
 
     @property
     def caption(self) -> EngineSettings:
@@ -410,28 +447,52 @@ class Settings(KafkaSettings, ServiceSettings):
         return self.partitions or by_broker
 
 
+def _is_secret(kind: object) -> bool:
+    return kind is SecretStr or any(map(_is_secret, get_args(kind)))
+
+
+#: Fields that may be given by file, as `EARSHOT_..._FILE`; the URL of a database may have a password in it.
+SECRETS: Final = (
+    *(field for field, about in Settings.model_fields.items() if _is_secret(about.annotation)),
+    "database_url",
+)
+
+
 def load() -> Settings:
-    """Read the settings from the environment; warn on stderr of variables that are none.
+    """Read the settings from the environment and from files of secrets; warn on stderr of variables that are none.
 
     Raises:
         SystemExit: 2, after one line on stderr for each wrong setting.
     """
     for warning in typing_errors(os.environ):
         print(f"earshot: {warning}", file=sys.stderr)
+    environment = {name.upper(): value for name, value in os.environ.items()}
+    secrets, wrong = {}, []
+    for field in SECRETS:
+        try:
+            if environment.get(variable(field + secret_files.SUFFIX)):
+                secrets[field] = secret_files.secret(field, environment)
+        except WrongSetting as error:
+            wrong.append(str(error))
     try:
-        return Settings()
+        settings = Settings(**secrets)  # type: ignore[arg-type]
     except ValidationError as error:
-        for fault in faults(error):
-            print(f"earshot: {fault}", file=sys.stderr)
-        raise SystemExit(2) from None
+        wrong += faults(error)
+    if not wrong:
+        return settings
+    for line in wrong:
+        print(f"earshot: {line}", file=sys.stderr)
+    raise SystemExit(2)
 
 
 def typing_errors(names: Iterable[str]) -> list[str]:
     """Return a line for each of `names` that looks like a setting and is none."""
-    fields = {variable(field) for field in Settings.model_fields}
+    secrets = (*SECRETS, *_COMMAND_SECRETS)
+    fields = {variable(field) for field in (*Settings.model_fields, *secrets)}
+    fields |= {variable(field + secret_files.SUFFIX) for field in secrets}
     lines = []
     for name in sorted(names):
-        if name.upper() in fields or name in _CLIENTS or not name.startswith(PREFIX) or name.startswith(_TESTS):
+        if name.upper() in fields or name in _COMMANDS or not name.startswith(PREFIX) or name.startswith(_TESTS):
             continue
         near = difflib.get_close_matches(
             name.removeprefix(PREFIX), [field.removeprefix(PREFIX) for field in sorted(fields)], n=1

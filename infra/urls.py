@@ -71,6 +71,18 @@ def _kafka(rest: str) -> Kafka:
     return Kafka(hosts)
 
 
+def host_and_port(text: str) -> tuple[str, int]:
+    """Read `host:port`, where an IPv6 address stands in brackets; port 0 is a free one.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    match = _HOST.fullmatch(text)
+    if not match or not int(match[1]) < 65536:
+        raise ValueError("must be host:port, such as 127.0.0.1:8001 or [::1]:8001")
+    return text.rpartition(":")[0].strip("[]"), int(match[1])
+
+
 def database_url(url: str) -> str:
     """Return the URL with the asynchronous driver that it needs.
 

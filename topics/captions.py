@@ -8,6 +8,8 @@ from typing import Final
 
 import msgspec
 
+#: Characters that mean something to terminals and nothing in a caption.
+_CONTROLS: Final = dict.fromkeys((*range(32), *range(127, 160)), " ")
 _ARROW: Final = re.compile("-{2,}>")
 
 
@@ -25,7 +27,7 @@ def webvtt(cues: Iterable[Cue]) -> Iterator[bytes]:
     """Yield a WebVTT file (https://www.w3.org/TR/webvtt1/): who speaks stands in a voice tag."""
     yield b"WEBVTT\n\n"
     for cue in cues:
-        text = "\n".join(map(_escaped, cue.lines))
+        text = "\n".join(map(_escaped, _plain(cue)))
         voice = f"<v {_escaped(cue.voice)}>" if cue.voice else ""
         yield f"{_times(cue, '.')}\n{voice}{text}\n\n".encode()
 
@@ -33,8 +35,12 @@ def webvtt(cues: Iterable[Cue]) -> Iterator[bytes]:
 def subrip(cues: Iterable[Cue]) -> Iterator[bytes]:
     """Yield a SubRip file. It has no escapes: an arrow in the text, which would mean a time line, is shortened."""
     for number, cue in enumerate(cues, 1):
-        text = _ARROW.sub("->", "\n".join(cue.lines))
+        text = _ARROW.sub("->", "\n".join(_plain(cue)))
         yield f"{number}\n{_times(cue, ',')}\n{text}\n\n".encode()
+
+
+def _plain(cue: Cue) -> Iterator[str]:
+    return (line.translate(_CONTROLS) for line in cue.lines)
 
 
 def _times(cue: Cue, point: str) -> str:

@@ -22,6 +22,8 @@ from typing import Final
 
 ALPHABET: Final = string.digits + string.ascii_uppercase + string.ascii_lowercase
 ID_LENGTH: Final = 24
+#: Letters of an id that are shown, enough to tell one from another.
+SHOWN: Final = 8
 _ENDS: Final = [end.encode("ascii") for end in ALPHABET]
 
 SESSION: Final = b"\x01"
@@ -66,6 +68,11 @@ def new_id(partition: int = 0, partitions: int = 1) -> str:
 def is_id(text: str) -> bool:
     """Tell whether `text` has the form of an id; anything else is unknown without a look-up."""
     return len(text) == ID_LENGTH and text.isascii() and text.isalnum()
+
+
+def shown(id: str) -> str:
+    """Return what may be shown of an id, in logs and lists: the whole is a secret that opens what it names."""
+    return id[:SHOWN]
 
 
 def row_key(room: bytes, id: str, kind: bytes, number: int | None = None) -> bytes:

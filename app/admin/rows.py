@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from topics import keys
 from topics.jobs.options import Service
 from topics.ports.administration import UsageTotal
 from topics.ports.ledger import Charge
@@ -67,6 +68,7 @@ class LineRow(msgspec.Struct, frozen=True):
 
     #: ISO 8601 in UTC, with milliseconds.
     accepted_at: str
+    #: As much of its id as may be shown: the whole opens its events and captions.
     job: str
     service: Service
     #: Exact to the millisecond.
@@ -80,10 +82,11 @@ class LineRow(msgspec.Struct, frozen=True):
         """Return the row of a charge."""
         at = datetime.fromtimestamp(charge.at_ms / 1000, UTC).isoformat(timespec="milliseconds")
         seconds = charge.audio_ms / 1000
-        return LineRow(at, charge.job, charge.service, seconds, charge.model, charge.project, charge.organization)
+        job = keys.shown(charge.job)
+        return LineRow(at, job, charge.service, seconds, charge.model, charge.project, charge.organization)
 
     def charge(self) -> Charge:
-        """Return the charge that the row shows."""
+        """Return the charge that the row shows, of a job whose id is cut."""
         at_ms = round(datetime.fromisoformat(self.accepted_at).timestamp() * 1000)
         audio_ms = round(self.audio_seconds * 1000)
         return Charge(self.job, self.service, self.project_id, self.organization_id, audio_ms, self.model, at_ms)

@@ -28,9 +28,10 @@ class JobStream:
     until the stream has `ended()`.
     """
 
-    def __init__(self, job_id: str, last_event_id: str | None = None) -> None:
+    def __init__(self, job_id: str, last_event_id: str | None = None, key: str = "") -> None:
         self._ended = False
         self._job = job_id
+        self._key = key
         self._id = last_event_id
         self._tries = 0
         self._retry_after = 0.0
@@ -56,6 +57,8 @@ class JobStream:
         headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
         if self._id:
             headers["Last-Event-ID"] = self._id
+        if self._key:  # Some deployments ask for it.
+            headers["X-Api-Key"] = self._key
         return Call("GET", f"/api/v1/jobs/{self._job}/stream", headers=headers)
 
     def feed(self, data: bytes) -> Iterator[JobEvent]:
@@ -66,7 +69,7 @@ class JobStream:
         """
         self._size += len(data)
         if self._size > LONGEST_EVENT:
-            raise ServiceUnreachable(f"an event of job {self._job} is longer than {LONGEST_EVENT} bytes")
+            raise ServiceUnreachable(f"an event of the job is longer than {LONGEST_EVENT} bytes")
         self._rest += data
         if b"\n" not in data:
             return

@@ -1,8 +1,8 @@
 """Requests for jobs: the recording is received, checked and appended to the log, then the job is accepted.
 
-The key is verified before the body is read. Then come faults of form (422), options that do not fit together (400),
-files that are no recordings (500, as the contract says), and free seconds that are spent (402). What is accepted can be
-run.
+The key is verified before the body is read. Then come faults of form (422), options that do not fit together or a model
+that the operator does not allow (400), files that are no recordings (500, as the contract says), and free seconds that
+are spent (402). What is accepted can be run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from app.http.uploads import UploadSpool
 from app.jobs.context import JobContext
 from app.jobs.errors import job_not_found, refusal_error
 from app.jobs.requests import JobRequest, read_form, read_json
-from topics.errors import AudioError, Conflict, Exhausted, Unavailable
+from topics.errors import AudioError, BadRequest, Conflict, Exhausted, Unavailable
 from topics.folding import Verdict
 from topics.jobs.records import PART_BYTES, Accepted, Part, Source
 from topics.keys import ALPHABET, ID_LENGTH
@@ -95,6 +95,9 @@ async def _accept_recording(
     digest = request.digest(audio)
     if (view := context.jobs.view(job)) is not None:
         return _repeated_reply(job, view, digest)
+    model = request.options.speech_model
+    if model is not None and model not in context.speech_models:
+        raise BadRequest("speech_model is not available here")
     if not audio.size:
         raise AudioError("the data holds no audio")
     probe = await context.prober.probe(audio.fileno(), request.media)

@@ -10,7 +10,7 @@ from app.http.replies import Reply, StreamReply
 from app.http.streaming import cooperative, reply_in_pieces
 from app.jobs.context import JobContext
 from app.jobs.cues import SoundEventCollector, recording_cues
-from app.jobs.reads import any_job
+from app.jobs.reads import shared_job
 from app.jobs.rendering import JobReading
 from topics.captions import Cue, subrip, webvtt
 from topics.errors import Conflict
@@ -24,12 +24,12 @@ _SRT: Final = (b"content-type", b"application/x-subrip")
 
 
 async def captions_vtt(call: Call, context: JobContext) -> Reply | StreamReply:
-    """GET /api/v1/jobs/{id}/captions.vtt; needs no key."""
+    """GET /api/v1/jobs/{id}/captions.vtt; needs no key unless the deployment asks for it."""
     return await reply_in_pieces(cooperative(webvtt(await _cues(call, context, with_names=False))), _VTT)
 
 
 async def captions_srt(call: Call, context: JobContext) -> Reply | StreamReply:
-    """GET /api/v1/jobs/{id}/captions.srt; needs no key. The first cue of a turn begins with who speaks."""
+    """GET /api/v1/jobs/{id}/captions.srt; a key as for WebVTT. The first cue of a turn begins with who speaks."""
     return await reply_in_pieces(cooperative(subrip(await _cues(call, context, with_names=True))), _SRT)
 
 
@@ -37,10 +37,11 @@ async def _cues(call: Call, context: JobContext, with_names: bool) -> list[Cue]:
     """Return every cue in order of time.
 
     Raises:
+        Unauthorized, DirectoryDown: the deployment asks for a key, and it is not valid or cannot be verified.
         NotFound: there is no such job.
         Conflict: it has not ended.
     """
-    reading = any_job(call, context)
+    reading = await shared_job(call, context)
     if reading.head.state is not JobState.COMPLETED:
         raise Conflict("the job has not ended yet")
     turns = await _turns(context, reading)

@@ -35,3 +35,7 @@ class JobContext(msgspec.Struct, frozen=True):
     analyze_limit: int
     #: Bytes of a whole multipart body, which goes to the spool.
     upload_limit: int
+    #: The models of speech that a job may name.
+    speech_models: frozenset[str]
+    #: The event stream and the captions of a job need the key of its project too.
+    reads_need_key: bool = False

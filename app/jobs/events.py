@@ -19,7 +19,7 @@ from app.http.call import Call
 from app.http.replies import Headers, StreamReply
 from app.http.streaming import coalesced
 from app.jobs.context import JobContext
-from app.jobs.reads import any_job
+from app.jobs.reads import shared_job
 from app.jobs.rendering import JobReading
 from topics.errors import EarshotError
 from topics.jobs.rules import Entry, JobHead, JobState
@@ -39,8 +39,8 @@ _REVISION_DIGITS: Final = 15
 
 
 async def follow_job(call: Call, context: JobContext) -> StreamReply:
-    """GET /api/v1/jobs/{id}/stream: needs no key, since the id is a secret of its own."""
-    reading = any_job(call, context)
+    """GET /api/v1/jobs/{id}/stream: needs no key unless the deployment asks for it: the id is a secret too."""
+    reading = await shared_job(call, context)
     return StreamReply(200, HEADERS.copy(), _events(context, reading.job, _last_revision(call, reading.head)))
 
 

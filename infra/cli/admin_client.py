@@ -167,7 +167,8 @@ class AdminClient:
         except msgspec.MsgspecError:
             return self._protocol_error()
         if status == 404 and fault.status_code is not None:
-            return DirectoryDown(f"{self._url} has no operator's interface: EARSHOT_ADMIN_KEY is not set there")
+            reason = "EARSHOT_ADMIN_KEY is not set there, or EARSHOT_ADMIN_LISTEN is"
+            return DirectoryDown(f"{self._url} has no operator's interface: {reason}")
         if status >= 500:
             return DirectoryDown(f"{self._url}: {fault.error}")
         return _BY_STATUS.get(status, RequestError)(fault.error)

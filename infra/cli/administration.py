@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from infra.secret_files import secret
 from topics.errors import BadRequest, ServiceError, Unauthorized
 
 if TYPE_CHECKING:
@@ -67,9 +68,10 @@ async def administration(url: str | None, *, new: bool = False) -> AsyncIterator
     if url:
         from infra.cli.admin_client import AdminClient
 
-        if not os.environ.get(KEY):
-            raise Unauthorized(f"no admin key: set {KEY} to that of the service")
-        async with AdminClient(url, os.environ[KEY]) as client:
+        key = secret("admin_key", os.environ)
+        if key is None:
+            raise Unauthorized(f"no admin key: set {KEY} to that of the service, or {KEY}_FILE to a file with it")
+        async with AdminClient(url, key) as client:
             yield client
         return
 
@@ -91,7 +93,9 @@ async def opened_database(settings: Settings, *, new: bool = False) -> AsyncIter
         ServiceError: there is no database.
     """
     from infra.db.database import Database
+    from infra.service.directories import UMASK
 
+    before = os.umask(UMASK)
     if new:
         settings.data.mkdir(parents=True, exist_ok=True)
     database = Database(settings.database)
@@ -107,3 +111,4 @@ async def opened_database(settings: Settings, *, new: bool = False) -> AsyncIter
         yield database
     finally:
         await database.close()
+        os.umask(before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from infra.cli import remote
 from topics.errors import BadRequest
+from topics.keys import shown
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -24,7 +26,7 @@ def register(app: typer.Typer) -> None:
 def analyze(
     files: Annotated[list[Path], typer.Argument(help="Recordings of any length, of every format of the service.")],
     url: remote.Url = None,
-    key: remote.Key = "",
+    key_file: remote.KeyFile = None,
     sounds: Annotated[bool, typer.Option("--sounds/--no-sounds", help="Sound events.")] = True,
     speech: Annotated[bool, typer.Option("--speech/--no-speech", help="Speech, by speaker.")] = True,
     insights: Annotated[bool, typer.Option("--insights", help="Insights and a caption too.")] = False,
@@ -63,7 +65,7 @@ def analyze(
         audio_insights_prompt=prompt,
     )
     whole = 0
-    with remote.connected(url, key) as client:
+    with remote.connected(url, key_file) as client:
         for file in files:
             with remote.printed(file):
                 whole += _analyze(client, file, options, idempotency_key, json, srt, vtt)
@@ -96,7 +98,7 @@ def _send(client: Client, file: Path, options: JobOptions, idempotency_key: str 
 
 
 def _completion(client: Client, job_id: str) -> JobEvent:
-    """Return the event that completes a job. Where waiting ends early, print the id with which the job can be read."""
+    """Return the event that completes a job. Where waiting ends early, print the id of the job, which goes on."""
     from app.client import ServiceUnreachable
 
     with _bar() as bar:
@@ -106,7 +108,9 @@ def _completion(client: Client, job_id: str) -> JobEvent:
                 if event.kind == "progress":
                     bar.update(task, completed=event.progress.progress)
         except (KeyboardInterrupt, ServiceUnreachable):
-            typer.echo(f"earshot: job {job_id} goes on without you", err=True)
+            # The id opens its events: a person who waits at a terminal gets it, a file of logs does not.
+            job = job_id if sys.stderr.isatty() else shown(job_id)
+            typer.echo(f"earshot: job {job} goes on without you", err=True)
             raise
     return event
 

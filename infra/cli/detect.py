@@ -32,7 +32,7 @@ def register(app: typer.Typer) -> None:
 def detect(
     files: Annotated[list[Path], typer.Argument(help="WAV, MP3, Ogg, FLAC or AIFF files.")],
     url: remote.Url = None,
-    key: remote.Key = "",
+    key_file: remote.KeyFile = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line for each file.")] = False,
     jobs: Annotated[int, typer.Option(min=1, max=64, help="Files sent at the same time.")] = 4,
     sensitivity: remote.DefaultSensitivity = 0,
@@ -41,7 +41,7 @@ def detect(
     """Send files and print the sounds in each, in the order given; exit status 1 when a file failed."""
     sensitivities = remote.sensitivity(sensitivity, tag_sensitivity)
     failed = False
-    with remote.connected(url, key) as client:
+    with remote.connected(url, key_file) as client:
         for report in _reports(client, files, sensitivities, jobs):
             _print_json(report) if json else _print_table(report)
             if report.error is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from ipaddress import ip_address
 from typing import Annotated, Literal
 
 import typer
@@ -23,13 +25,24 @@ def engines(
 ) -> None:
     """Serve speech (a demonstration, English), voices as vectors, captions and insights over public protocols.
 
-    It needs no network and no keys. The service starts one for itself. To share one among services, start it here and
-    set EARSHOT_SPEECH_URL, EARSHOT_SPEAKER_URL and EARSHOT_CAPTION_URL.
+    It needs no network. The service starts one for itself. To share one among services, start it here and set
+    EARSHOT_SPEECH_URL, EARSHOT_SPEAKER_URL and EARSHOT_CAPTION_URL. With EARSHOT_ENGINES_KEY (or ..._FILE)
+    it answers those who send this key, which they have as EARSHOT_SPEECH_KEY and so on; on an address beyond this
+    machine it needs one.
     """
     from infra import logs
     from infra.engines import serving
+    from infra.errors import WrongSetting
+    from infra.secret_files import secret
+    from topics import apikeys
 
     logs.configure(log_level, log_format)
+    key = secret("engines_key", os.environ)
+    if key is not None and (why := apikeys.fault(key) or ("must have no spaces" if " " in key else None)):
+        raise WrongSetting("engines_key", why)
     listener = serving.listen(host, port)
+    if key is None and not ip_address(listener.getsockname()[0]).is_loopback:
+        listener.close()
+        raise WrongSetting("engines_key", f"must be set to listen at {host}, which is not this machine alone")
     typer.echo(f"Engines answer at http://{host}:{port}")
-    serving.serve(listener)
+    serving.serve(listener, key)

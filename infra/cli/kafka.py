@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 from types import FrameType
@@ -33,6 +34,8 @@ def kafka(
     from infra.kafka.jars import cache_directory
     from infra.kafka.launcher import KafkaCluster
 
+    # The audio of sessions is in there: what Kafka makes is its owner's alone, as in the data directory.
+    os.umask(0o077)
     directory = data or Path("data", "kafka" if nodes == 1 else f"kafka-{nodes}")
     for number in STOPPING:
         signal.signal(number, _interrupt)

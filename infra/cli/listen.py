@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
 def listen(
     file: Annotated[str, typer.Argument(help="Audio file, or - for raw PCM from a pipe.")],
     url: remote.Url = None,
-    key: remote.Key = "",
+    key_file: remote.KeyFile = None,
     speed: Annotated[str, typer.Option(help="Times real time for a file, or max.")] = "1",
     whole: Annotated[bool, typer.Option("--whole", help="Print whole events, each when it has ended.")] = False,
     json: Annotated[
@@ -47,7 +47,7 @@ def listen(
 
     source = _source(file, speed, rate, sample_format, channels)
     sensitivities = remote.sensitivity(sensitivity, tag_sensitivity)
-    with remote.connected(url, key) as client:
+    with remote.connected(url, key_file) as client:
         session = client.create_session(SessionOptions("stream", source.content_type, sensitivities))
         with _screen(None if json else source.seconds) as (show, advance):
             events = client.session_events(session.id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from infra.errors import variable
+from infra.secret_files import SUFFIX, read_secret, secret, secret_of
 from infra.urls import local_url
 from topics.errors import EarshotError
 
@@ -23,8 +26,14 @@ Url = Annotated[
         help="Where the service is; by default on this machine, at EARSHOT_HOST and EARSHOT_PORT if they are set.",
     ),
 ]
-Key = Annotated[str, typer.Option(envvar="EARSHOT_PROJECT_KEY", help="Project key.", show_default=False)]
-OrgKey = Annotated[str, typer.Option(envvar="EARSHOT_ORG_KEY", help="Organization key.", show_default=False)]
+KeyFile = Annotated[
+    Path | None,
+    typer.Option(help="File with the project key, - for standard input; by default what EARSHOT_PROJECT_KEY says."),
+]
+OrgKeyFile = Annotated[
+    Path | None,
+    typer.Option(help="File with the organization key, - for standard input; by default what EARSHOT_ORG_KEY says."),
+]
 DefaultSensitivity = Annotated[
     int, typer.Option("--sensitivity", min=-2, max=2, help="2 reports the fewest sounds, -2 the most.")
 ]
@@ -35,29 +44,35 @@ TagSensitivity = Annotated[
 
 
 @contextmanager
-def connected(url: str | None, key: str) -> Iterator[Client]:
+def connected(url: str | None, key_file: Path | None) -> Iterator[Client]:
     """Yield a client of the service.
 
     Raises:
         EarshotError: no key was given, or whatever went wrong with the service, in words that name what to look at.
     """
-    if not key:
-        raise EarshotError("no project key: give --key or set EARSHOT_PROJECT_KEY")
-    with _client(url, key=key) as client:
+    with _client(url, key=_key("project_key", "project", key_file)) as client:
         yield client
 
 
 @contextmanager
-def connected_organization(url: str | None, org_key: str) -> Iterator[Client]:
+def connected_organization(url: str | None, org_key_file: Path | None) -> Iterator[Client]:
     """Yield a client that speaks for an organization.
 
     Raises:
         EarshotError: no key was given, or whatever went wrong with the service, in words that name what to look at.
     """
-    if not org_key:
-        raise EarshotError("no organization key: give --org-key or set EARSHOT_ORG_KEY")
-    with _client(url, org_key=org_key) as client:
+    with _client(url, org_key=_key("org_key", "organization", org_key_file)) as client:
         yield client
+
+
+def _key(field: str, whose: str, file: Path | None) -> str:
+    """Return the key of a file, else of the environment: an argument would show it to all who list processes."""
+    if file is not None:
+        return secret_of(field, "standard input", sys.stdin.buffer) if str(file) == "-" else read_secret(field, file)
+    if key := secret(field, os.environ):
+        return key
+    option = "--" + field.removeprefix("project_").replace("_", "-") + "-file"
+    raise EarshotError(f"no {whose} key: set {variable(field)}, or give {option} or {variable(field + SUFFIX)}")
 
 
 @contextmanager

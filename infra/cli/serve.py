@@ -16,16 +16,18 @@ if TYPE_CHECKING:
     from infra.db.bootstrap import FirstKeys
     from infra.service.service import EarshotService
 
+#: No line shows a key to those who list processes: `export` and `echo` are the shell's own.
 WELCOME: Final = (
     "\nEarshot is listening on {url}\n{key_lines}\n"
-    "Three lines to paste: create a session, send a recording, read what was heard.\n\n"
-    "  ID=$(curl -s {url}/audio_sessions/ -H 'X-Api-Key: {key}' "
+    "To paste into a second terminal: create a session, send a recording, read what was heard.\n\n"
+    "  export EARSHOT_URL={url} EARSHOT_PROJECT_KEY={key}\n"
+    """  ID=$(echo "X-Api-Key: $EARSHOT_PROJECT_KEY" | curl -s -H @- $EARSHOT_URL/audio_sessions/ """
     """-d '{{"type":"stream","content_type":"audio/flac"}}' | cut -d'"' -f4)\n"""
     """  (printf '{{"data":"'; base64 {recording}; printf '"}}') | """
-    "curl -s -X PUT {url}/audio_sessions/$ID/chunks/0 -d @-\n"
-    "  curl -s {url}/audio_sessions/$ID/status\n\n"
+    "curl -s -X PUT $EARSHOT_URL/audio_sessions/$ID/chunks/0 -d @-\n"
+    "  curl -s $EARSHOT_URL/audio_sessions/$ID/status\n\n"
     "A whole recording as a job, with speech, insights and a caption:\n\n"
-    "  {earshot} analyze {recording} --insights --url {url} --key '{key}'\n"
+    "  {earshot} analyze {recording} --insights\n"
 )
 
 
@@ -50,7 +52,7 @@ def serve() -> None:
 
 
 def announce(service: EarshotService, keys: FirstKeys) -> None:
-    """Print where the service is, the keys that were made, and three lines to paste.
+    """Print where the service is, the keys that were made, and lines to paste.
 
     Raises:
         ServiceError: nobody can see it.
@@ -69,7 +71,8 @@ def announce(service: EarshotService, keys: FirstKeys) -> None:
             if chosen is None
             else "The demo project's key is EARSHOT_BOOTSTRAP_PROJECT_KEY.\n"
         ]
-    key = keys.project or ("'$EARSHOT_BOOTSTRAP_PROJECT_KEY'" if chosen is not None else "YOUR_PROJECT_KEY")
+    here = os.environ.get("EARSHOT_BOOTSTRAP_PROJECT_KEY")  # not where it came by file
+    key = keys.project or ('"$EARSHOT_BOOTSTRAP_PROJECT_KEY"' if chosen is not None and here else "YOUR_PROJECT_KEY")
     recording = os.path.relpath(RECORDING)
     earshot = os.path.relpath(Path(sys.executable).with_name("earshot"))
     welcome = WELCOME.format(url=service.url, key_lines="".join(lines), key=key, recording=recording, earshot=earshot)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -33,11 +34,12 @@ def config(
     if as_json:
         show(values, as_json)
         return
-    set_here = {variable(field) for field in settings.model_fields_set}
-    rows = [
-        {"setting": name, "value": value, "from": "environment" if name in set_here else "default"}
-        for name, value in values.items()
-    ]
+    variables = {name.upper() for name, value in os.environ.items() if value}
+    set_here = {
+        variable(field): "environment" if variable(field) in variables else "file"
+        for field in settings.model_fields_set
+    }
+    rows = [{"setting": name, "value": value, "from": set_here.get(name, "default")} for name, value in values.items()]
     show_all(rows, as_json)
 
 

@@ -32,12 +32,12 @@ def add(
     name: Name,
     files: Annotated[list[Path], typer.Argument(help="Recordings of this voice alone; 5 to 20 are best.")],
     url: remote.Url = None,
-    org_key: remote.OrgKey = "",
+    org_key_file: remote.OrgKeyFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Add voice samples to a speaker, who is made with the first one; exit status 1 when one was not added."""
     added: list[SpeakerProfile] = []
-    with remote.connected_organization(url, org_key) as client:
+    with remote.connected_organization(url, org_key_file) as client:
         for file in files:
             with remote.printed(file):
                 added.append(client.add_voice(name, file))
@@ -48,9 +48,9 @@ def add(
 
 
 @speakers.command("list")
-def list_speakers(url: remote.Url = None, org_key: remote.OrgKey = "", as_json: AsJson = False) -> None:
+def list_speakers(url: remote.Url = None, org_key_file: remote.OrgKeyFile = None, as_json: AsJson = False) -> None:
     """List the registered speakers."""
-    with remote.connected_organization(url, org_key) as client:
+    with remote.connected_organization(url, org_key_file) as client:
         show_all([_row(one) for one in client.speakers()], as_json)
 
 
@@ -58,13 +58,13 @@ def list_speakers(url: remote.Url = None, org_key: remote.OrgKey = "", as_json: 
 def recognize(
     file: Annotated[Path, typer.Argument(help="A recording of at most ten minutes.")],
     url: remote.Url = None,
-    org_key: remote.OrgKey = "",
+    org_key_file: remote.OrgKeyFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Print who speaks when, and how like the registered voice it is."""
     from app.client import SpeakerRequestRefused
 
-    with remote.connected_organization(url, org_key) as client:
+    with remote.connected_organization(url, org_key_file) as client:
         try:
             turns = client.recognize(file)
         except SpeakerRequestRefused as error:
@@ -83,12 +83,12 @@ def remove(
     name: Name,
     yes: Yes = False,
     url: remote.Url = None,
-    org_key: remote.OrgKey = "",
+    org_key_file: remote.OrgKeyFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Delete a speaker with all samples and recordings."""
     confirm(yes, f"Delete speaker {name} and all their voice samples?")
-    with remote.connected_organization(url, org_key) as client:
+    with remote.connected_organization(url, org_key_file) as client:
         client.delete_speaker(name)
     show({"deleted": name}, as_json)
 
@@ -97,14 +97,14 @@ def remove(
 def re_enroll(
     name: Annotated[str | None, typer.Argument(help="By default all that are not compatible.")] = None,
     url: remote.Url = None,
-    org_key: remote.OrgKey = "",
+    org_key_file: remote.OrgKeyFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Learn voice samples again after a change of the model, where recordings were kept.
 
     Exit status 1 when samples are left that cannot be: remove the speaker and add them again.
     """
-    with remote.connected_organization(url, org_key) as client:
+    with remote.connected_organization(url, org_key_file) as client:
         names = [name] if name else [one.name for one in client.speakers() if not one.is_compatible]
         done = [client.re_enroll(name) for name in names]
     show_all([_row(one) for one in done], as_json)

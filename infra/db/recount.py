@@ -31,6 +31,7 @@ Key = tuple[str, Service]
 class Difference(msgspec.Struct, frozen=True, order=True):
     """A service of a job that the ledger and the log do not agree on."""
 
+    #: As much of its id as may be shown.
     job: str
     service: Service
     difference: str
@@ -161,11 +162,15 @@ def _missing(jobs: Mapping[str, _Job], ledger: Mapping[Key, Charge]) -> Iterator
             line = ledger.get((name, charge.service))
             if line is not None:
                 if line != charge:
-                    yield Difference(name, charge.service, _otherwise(charge, line))
+                    yield Difference(keys.shown(name), charge.service, _otherwise(charge, line))
             elif billed:
-                yield Difference(name, charge.service, "not in the ledger, though the log says that it was written")
+                yield Difference(
+                    keys.shown(name), charge.service, "not in the ledger, though the log says that it was written"
+                )
             elif not job.removed:  # else the removal may have come first, which is no success
-                yield Difference(name, charge.service, "not in the ledger yet; a node writes it when it runs")
+                yield Difference(
+                    keys.shown(name), charge.service, "not in the ledger yet; a node writes it when it runs"
+                )
 
 
 def _invented(jobs: Mapping[str, _Job], ledger: Mapping[Key, Charge]) -> Iterator[Difference]:
@@ -176,7 +181,7 @@ def _invented(jobs: Mapping[str, _Job], ledger: Mapping[Key, Charge]) -> Iterato
         if job is None or job.head.state is JobState.REMOVED:
             continue
         if service not in {charge.service for charge, _ in _charges(name, job)}:
-            yield Difference(name, service, "in the ledger, but no success is on the log")
+            yield Difference(keys.shown(name), service, "in the ledger, but no success is on the log")
 
 
 def _charges(name: str, job: _Job) -> Iterator[tuple[Charge, bool]]:

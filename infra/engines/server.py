@@ -14,6 +14,7 @@ from starlette.routing import Route
 from infra.engines import CHAT_MODEL, SPEAKER_MODEL, SPEECH_MODEL, chat, errors, speech
 from infra.engines.draining import DrainMiddleware
 from infra.engines.embeddings import Embeddings
+from infra.engines.lock import KeyMiddleware
 from infra.engines.workers import Workers
 from topics.errors import EarshotError
 
@@ -24,8 +25,11 @@ MODELS: Final = {
 }
 
 
-def create_app(workers: Workers) -> Starlette:
-    """Return the engine server as an ASGI application; the caller closes `workers` afterwards."""
+def create_app(workers: Workers, key: str | None = None) -> Starlette:
+    """Return the engine server as an ASGI application; the caller closes `workers` afterwards.
+
+    With a `key` all but `/healthz` needs it, as `Authorization: Bearer KEY`.
+    """
     embeddings = Embeddings()
     routes = [
         Route("/v1/audio/transcriptions", speech.Transcriptions(workers).__call__, methods=["POST"]),
@@ -43,6 +47,8 @@ def create_app(workers: Workers) -> Starlette:
         Exception: errors.unexpected_error,
     }
     middleware = [Middleware(DrainMiddleware)]
+    if key is not None:
+        middleware.append(Middleware(KeyMiddleware, key=key, open_paths=("/healthz",)))
     return Starlette(routes=routes, exception_handlers=handlers, middleware=middleware)
 
 

@@ -34,9 +34,9 @@ def listen(host: str, port: int) -> socket.socket:
         raise EarshotError(f"cannot listen at {host}: {error.strerror}") from None
 
 
-def serve(listener: socket.socket) -> None:
-    """Serve until SIGINT or SIGTERM."""
-    EngineHttpServer().run([listener])
+def serve(listener: socket.socket, key: str | None = None) -> None:
+    """Serve until SIGINT or SIGTERM, those who have the key if there is one."""
+    EngineHttpServer(key).run([listener])
 
 
 def serve_child(descriptor: int) -> None:
@@ -61,10 +61,10 @@ def _stop_with_input(server: EngineHttpServer) -> None:
 class EngineHttpServer(uvicorn.Server):
     """The HTTP server; its shutdown does not wait for recordings in recognition."""
 
-    def __init__(self) -> None:
+    def __init__(self, key: str | None = None) -> None:
         self._workers = Workers()
         config = uvicorn.Config(
-            create_app(self._workers),
+            create_app(self._workers, key),
             http="httptools",
             ws="none",
             lifespan="off",

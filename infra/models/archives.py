@@ -1,24 +1,46 @@
-"""Archives of models, unpacked with care: plain files only, inside the target only, up to a limit of bytes."""
+"""Archives of models, unpacked with care: plain files only, inside the target only, up to a limit of bytes.
+
+The standard library reads what stands before the contents, such as names and extended headers, at once and as long as
+it says it is. So it gets the archive through `_Bounded`, which reads no more at a time, and no more in all, than the
+headers of a model can need.
+"""
 
 from __future__ import annotations
 
+import bz2
+import io
+import lzma
 import stat
 import tarfile
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
-from lzma import LZMAError
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO, Final
+from typing import IO, BinaryIO, Final
 
 from streams.models.manifest import MAX_BYTES
 from topics.errors import EngineError
 
 MOST_FILES: Final = 1000
+#: Characters of a name within an archive, and directories in which it may lie.
+LONGEST_NAME: Final = 512
+DEEPEST: Final = 16
 BLOCK: Final = 1 << 20
+#: Bytes of one extended header of a .tar, which has a long name, times and the like, and of all its headers. Some
+#: versions of Python take a time that grows with the square of a header's length.
+TAR_HEADER: Final = 2048
+TAR_HEADERS: Final = MOST_FILES * 2560
+#: Bytes of the directory of a .zip.
+ZIP_DIRECTORY: Final = 1 << 20
+#: Memory for decompressing a .tar.xz: `xz -9` needs 65 MiB.
+XZ_MEMORY: Final = 128 << 20
+#: Methods whose output is bounded by what is asked for.
+ZIP_METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 #: Exceptions that the standard library raises on damaged archives.
 DAMAGE: Final = (
-    zipfile.BadZipFile, tarfile.TarError, zlib.error, LZMAError, EOFError, OSError, RuntimeError, ValueError,
+    zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError,
     NotImplementedError,
 )  # fmt: skip
 
@@ -31,7 +53,8 @@ def unpack(archive: Path, target: Path, most: int = MAX_BYTES) -> None:
     """
     left = most
     try:
-        for count, (name, file) in enumerate(_members(archive)):
+        target.mkdir(parents=True, exist_ok=True)
+        for count, (name, file) in enumerate(_members(archive, target.parent, most)):
             path = _inside(archive, name)
             if count >= MOST_FILES:
                 raise EngineError(f"{archive.name}: holds more than {MOST_FILES} files")
@@ -47,32 +70,143 @@ def unpack(archive: Path, target: Path, most: int = MAX_BYTES) -> None:
         raise EngineError(f"{archive.name}: cannot be unpacked: {' '.join(str(error).split())}") from error
 
 
-def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
+def _members(archive: Path, scratch: Path, most: int) -> Iterator[tuple[str, IO[bytes]]]:
     """Yield the name and the content of each file."""
-    if zipfile.is_zipfile(archive):
-        with zipfile.ZipFile(archive) as pack:
-            for info in pack.infolist():
-                kind = stat.S_IFMT(info.external_attr >> 16)
-                if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-                    raise EngineError(f"{archive.name}: {info.filename} is no plain file")
-                if not info.is_dir():
-                    with pack.open(info) as file:
-                        yield info.filename, file
-        return
-    if not tarfile.is_tarfile(archive):
-        raise EngineError(f"{archive.name}: is neither a .zip nor a .tar")
-    with tarfile.open(archive) as pack:
+    yield from _zip_members(archive) if zipfile.is_zipfile(archive) else _tar_members(archive, scratch, most)
+
+
+def _zip_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    with _Bounded(archive, archive.name, ZIP_DIRECTORY) as file, zipfile.ZipFile(file) as pack:
+        for info in pack.infolist():
+            kind = stat.S_IFMT(info.external_attr >> 16)
+            if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+                raise EngineError(f"{archive.name}: {_shown(info.filename)} is no plain file")
+            if info.compress_type not in ZIP_METHODS:
+                raise EngineError(f"{archive.name}: {_shown(info.filename)} is not packed with deflate")
+            if not info.filename.endswith("/"):  # not `is_dir`, which fails on an empty name
+                with pack.open(info) as content:
+                    yield info.filename, content
+
+
+def _tar_members(archive: Path, scratch: Path, most: int) -> Iterator[tuple[str, IO[bytes]]]:
+    # Contents are read beside the headers, so that these can be bounded by themselves.
+    with (
+        _decompressed(archive, scratch, most + TAR_HEADERS) as plain,
+        _Bounded(plain, archive.name, TAR_HEADER, TAR_HEADERS) as headers,
+        plain.open("rb") as contents,
+    ):
+        try:
+            pack = tarfile.TarFile(fileobj=headers)
+        except tarfile.ReadError as error:
+            raise EngineError(f"{archive.name}: is neither a .zip nor a .tar") from error
         for member in pack:
-            if not (member.isfile() or member.isdir()):
-                raise EngineError(f"{archive.name}: {member.name} is no plain file")
-            content = pack.extractfile(member)
-            if content is not None:
-                with content:
-                    yield member.name, content
+            if not (member.isreg() or member.isdir()) or member.issparse():
+                raise EngineError(f"{archive.name}: {_shown(member.name)} is no plain file")
+            if member.isreg():
+                contents.seek(member.offset_data)
+                yield member.name, io.BufferedReader(_Part(contents, member.size))
+
+
+class _Bounded(io.FileIO):
+    """A file of which no more is read at a time, and of a .tar's headers no more in all, than an archive may need."""
+
+    def __init__(self, path: Path, archive: str, longest: int, most: int | None = None) -> None:
+        super().__init__(path)
+        self._archive = archive
+        self._longest = longest
+        self._left = most
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Read at most so many bytes, -1 as many as may be read; raises EngineError where they are too many."""
+        if size is None or size < 0:
+            size = self._longest
+        if self._left is not None:
+            self._left -= size
+        if size > self._longest or (self._left is not None and self._left < 0):
+            raise EngineError(f"{self._archive}: its headers are too long, or it holds too many files")
+        return super().read(size) or b""
+
+
+class _Part(io.RawIOBase):
+    """The next `size` bytes of an open file; raises EOFError where it ends before them."""
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self._file = file
+        self._left = size
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Read what fits into the buffer."""
+        data = self._file.read(min(len(buffer), self._left))
+        if not data and self._left:
+            raise EOFError("cut short")
+        buffer[: len(data)] = data
+        self._left -= len(data)
+        return len(data)
+
+
+@contextmanager
+def _decompressed(archive: Path, scratch: Path, most: int) -> Iterator[Path]:
+    """Yield the .tar itself, or a temporary file with its content where it is compressed."""
+    with archive.open("rb") as packed:
+        blocks = _blocks(packed)
+        if blocks is None:
+            yield archive
+            return
+        with tempfile.NamedTemporaryFile(dir=scratch) as plain:
+            left = most
+            for block in blocks:
+                left -= len(block)
+                if left < 0:
+                    raise EngineError(f"{archive.name}: holds more than {most} bytes")
+                plain.write(block)
+            plain.flush()
+            yield Path(plain.name)
+
+
+def _blocks(packed: BinaryIO) -> Iterator[bytes] | None:
+    """Return what a .gz, .bz2 or .xz holds, of one stream, block by block; None for any other file."""
+    magic = packed.read(6)
+    packed.seek(0)
+    if magic.startswith(b"\x1f\x8b"):
+        return _inflated(packed)
+    if magic.startswith(b"BZh"):
+        return _unpacked(packed, bz2.BZ2Decompressor())
+    if magic == b"\xfd7zXZ\0":
+        return _unpacked(packed, lzma.LZMADecompressor(lzma.FORMAT_XZ, XZ_MEMORY))
+    return None
+
+
+def _inflated(packed: BinaryIO) -> Iterator[bytes]:
+    # Not the module gzip: it reads a header, which may have any length, a byte at a time.
+    inflater = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    while not inflater.eof:
+        data = inflater.unconsumed_tail or packed.read(BLOCK)
+        block = inflater.decompress(data, BLOCK)
+        if not data and not block:
+            raise EOFError("cut short")
+        yield block
+
+
+def _unpacked(packed: BinaryIO, unpacker: bz2.BZ2Decompressor | lzma.LZMADecompressor) -> Iterator[bytes]:
+    while not unpacker.eof:
+        data = packed.read(BLOCK) if unpacker.needs_input else b""
+        if unpacker.needs_input and not data:
+            raise EOFError("cut short")
+        yield unpacker.decompress(data, BLOCK)
 
 
 def _inside(archive: Path, name: str) -> PurePosixPath:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name or not path.parts:
-        raise EngineError(f"{archive.name}: {name!r} leads out of it")
+        raise EngineError(f"{archive.name}: {_shown(name)} leads out of it")
+    if len(name) > LONGEST_NAME or len(path.parts) > DEEPEST:
+        raise EngineError(f"{archive.name}: {_shown(name)} is too long a name")
     return path
+
+
+def _shown(name: str) -> str:
+    return repr(name[:80])

@@ -240,7 +240,9 @@ def _write(path: Path, content: bytes) -> None:
 def _scratch(home: Path) -> Iterator[Path]:
     """Yield a temporary directory on the same disk; an OSError becomes an EngineError that names the file."""
     try:
-        home.mkdir(parents=True, exist_ok=True)
+        # The data directory, which may be made here, is for its owner only.
+        home.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        home.mkdir(mode=0o700, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".scratch-", dir=home) as scratch:
             yield Path(scratch)
     except OSError as error:

@@ -1,16 +1,27 @@
-"""The directories that settings name: made where that is meant, refused before anything else starts."""
+"""The directories that settings name: made for their owner where that is meant, refused before anything else starts."""
 
 from __future__ import annotations
 
+import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
+import structlog
 from sqlalchemy import make_url
 
 from infra.errors import WrongSetting
 from infra.service.voices import local_directory
 from infra.settings import Settings
 from infra.urls import Embedded
+
+log = structlog.get_logger("infra.service")
+
+#: What a process that keeps data takes from the modes of all that it makes: everything for others.
+UMASK: Final = 0o077
+#: Of the data directory; what else lies there is somebody else's.
+_OWN: Final = ("log", "tables", "tables-kafka", "uploads", "engines", "voices", "models")
 
 
 def prepare(settings: Settings) -> None:
@@ -25,16 +36,47 @@ def prepare(settings: Settings) -> None:
     _make("data", settings.data)
     if isinstance(settings.log, Embedded):
         _make("broker", settings.log.directory)
-    database = make_url(settings.database)
-    if settings.database_url is not None and database.get_backend_name() == "sqlite":
-        _check("database_url", Path(database.database or "").parent)
+    database = _database(settings)
+    if settings.database_url is not None and database is not None:
+        _check("database_url", database.parent)
     if settings.voices_url is not None and (voices := local_directory(settings.voices_url)):
         _check("voices_url", next(one for one in (voices, *voices.parents) if one.exists()))
 
 
+def narrow(settings: Settings) -> None:
+    """Take the rights of others from what an earlier version, or another umask, left open to them.
+
+    Only what the service itself made is touched, never a directory that a setting names: it may be anybody's.
+    """
+    for path in _made(settings):
+        try:
+            mode = stat.S_IMODE(path.lstat().st_mode)
+            if mode & UMASK and not path.is_symlink():
+                path.chmod(mode & ~UMASK)
+                log.info("data.narrowed", path=str(path), mode=f"{mode:o}")
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            log.warning("data.open_to_others", path=str(path), error=error.strerror)
+
+
+def _made(settings: Settings) -> Iterator[Path]:
+    yield from (settings.data / name for name in _OWN)
+    if isinstance(settings.log, Embedded):
+        yield from (settings.log.directory / name for name in ("log", "lock"))
+    if database := _database(settings):
+        yield from (database.with_name(database.name + suffix) for suffix in ("", "-wal", "-shm"))
+
+
+def _database(settings: Settings) -> Path | None:
+    """Return the file of the database, None where it is PostgreSQL."""
+    url = make_url(settings.database)
+    return Path(url.database or "") if url.get_backend_name() == "sqlite" else None
+
+
 def _make(field: str, directory: Path) -> None:
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except FileExistsError:
         pass  # A file, as the check says.
     except OSError as error:

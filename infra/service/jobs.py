@@ -28,7 +28,7 @@ from streams.services.translation import TranslationService
 from streams.speakers.service import SpeakerService
 from streams.speakers.store import SpeakerStore
 from streams.speakers.transcriber import Transcriber
-from topics.jobs.options import Service
+from topics.jobs.options import DEFAULT_SPEECH_MODEL, Service
 
 #: The bundled engine is slow: on a busy machine it would not get done with longer pieces in time.
 BUNDLED_PIECE_SECONDS: Final = 15
@@ -65,6 +65,13 @@ class JobServices:
     def services(self) -> Mapping[Service, JobService]:
         """What runs each service."""
         return self._services
+
+    @property
+    def speech_models(self) -> frozenset[str]:
+        """The models of speech that a job may name: the engine's own, and those that the operator allows."""
+        own = self._address(self._settings.speech, SPEECH_MODEL)
+        named = {DEFAULT_SPEECH_MODEL} if own is None or own.model is None else {DEFAULT_SPEECH_MODEL, own.model}
+        return self._settings.allowed_speech_models | named
 
     async def start(self) -> None:
         """Start the engines; what needs them waits for them."""

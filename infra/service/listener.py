@@ -27,8 +27,10 @@ def descriptors() -> int:
     return soft
 
 
-def listen(host: str, port: int) -> list[socket.socket]:
+def listen(host: str, port: int, setting: str | None = None) -> list[socket.socket]:
     """Return sockets that listen at every address of a host, all on one port; port 0 takes a free one.
+
+    Errors name the settings of host and port, or the one `setting` that says both.
 
     Raises:
         WrongSetting: the host does not resolve or is not this machine, or the port is not for this user.
@@ -37,7 +39,9 @@ def listen(host: str, port: int) -> list[socket.socket]:
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
-        raise WrongSetting("host", f"{host!r} does not resolve: {getattr(error, 'strerror', error)}") from error
+        raise WrongSetting(
+            setting or "host", f"{host!r} does not resolve: {getattr(error, 'strerror', error)}"
+        ) from error
     sockets: list[socket.socket] = []
     try:
         for family, *_, address in dict.fromkeys(addresses):
@@ -47,10 +51,13 @@ def listen(host: str, port: int) -> list[socket.socket]:
     except OSError as error:
         close(sockets)
         if error.errno == errno.EADDRINUSE:
-            raise ServiceError(f"{variable('port')}: port {port} of {host} is taken by another program") from error
-        raise WrongSetting("port", f"port {port} of {host} cannot be used: {os.strerror(error.errno or 0)}") from error
+            raise ServiceError(
+                f"{variable(setting or 'port')}: port {port} of {host} is taken by another program"
+            ) from error
+        fault = f"port {port} of {host} cannot be used: {os.strerror(error.errno or 0)}"
+        raise WrongSetting(setting or "port", fault) from error
     if not sockets:
-        raise WrongSetting("host", f"{host!r} is not an address of this machine")
+        raise WrongSetting(setting or "host", f"{host!r} is not an address of this machine")
     return sockets
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import os
 import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
+import msgspec
 import structlog
 import uvicorn
 from starlette.applications import Starlette
@@ -34,7 +36,7 @@ from infra.service.jobs import JobServices
 from infra.service.memory import trim_heap
 from infra.service.speakers import Operator, keep_sweeping
 from infra.settings import Settings
-from infra.urls import Embedded, local_url
+from infra.urls import Embedded, host_and_port, local_url
 from streams.decoders.pool import DecoderPool
 from streams.models.loaded_models import LoadedModels
 from streams.node.node import Node
@@ -50,6 +52,8 @@ RED_SECONDS: Final = 1.0
 STOP_SECONDS: Final = 20.0
 #: Open files that are not connections of clients: tables, the log, spools, other nodes.
 RESERVED_DESCRIPTORS: Final = 512
+#: Connections to the address of the operator's interface.
+OPERATORS: Final = 64
 
 
 class EarshotService:
@@ -62,7 +66,11 @@ class EarshotService:
         self.database = Database(settings.database)
         self.model = ModelInUse(settings.data, settings.model)
         self.connections = Connections(_connection_limits(settings))
+        # Bounds of their own, so that the operator gets in while others do not.
+        self._operators = Connections(msgspec.structs.replace(self.connections.limits, connections=OPERATORS))
         self._sockets: list[socket.socket] = []
+        #: Where the operator's interface listens, none where it answers beside everything else.
+        self._admin_sockets: list[socket.socket] = []
 
     async def run(self, announce: Announce) -> int:
         """Serve until a signal or a failure; return the exit status of the process.
@@ -72,10 +80,14 @@ class EarshotService:
         """
         began = time.monotonic()
         directories.prepare(self.settings)
+        directories.narrow(self.settings)
         # What is put on the stack is closed in the reverse order, however this ends.
         async with contextlib.AsyncExitStack() as stack:
             self._sockets = listener.listen(self.settings.host, self.settings.port)
             stack.callback(listener.close, self._sockets)
+            if self.settings.admin_listen is not None:
+                self._admin_sockets = listener.listen(*host_and_port(self.settings.admin_listen), "admin_listen")
+                stack.callback(listener.close, self._admin_sockets)
             stack.push_async_callback(self.database.close)
             demo, models = await self._open()
             decoders = DecoderPool(NICE)
@@ -90,13 +102,17 @@ class EarshotService:
             stack.push_async_callback(app.state.forwarder.close)
             stack.callback(self._note_end)
             stack.push_async_callback(self._stop_node, node)
-            server = _server(app, self.settings, self.connections)
-            serving = asyncio.create_task(self._serve(server), name="http")
-            stack.push_async_callback(self._stop_serving, node, server, serving)
+            fronts = (app, self._sockets, self.connections), (app.state.operator, self._admin_sockets, self._operators)
+            for front, sockets, connections in fronts:
+                if sockets:
+                    server = _server(front, self.settings, connections)
+                    serving = asyncio.create_task(self._serve(server, sockets), name="http")
+                    stack.push_async_callback(self._stop_serving, node, server, serving)
             keepers = {
                 "model": self.model.watch(models),
                 "voices": keep_sweeping(jobs.speakers.sweep),
                 "connections": self.connections.watch(),
+                "operators": self._operators.watch(),
             }
             for name, keeper in keepers.items():
                 stack.callback(asyncio.create_task(keeper, name=name).cancel)
@@ -138,12 +154,12 @@ class EarshotService:
         for wait in waits:
             wait.cancel()
 
-    async def _serve(self, server: uvicorn.Server) -> None:
+    async def _serve(self, server: uvicorn.Server, sockets: list[socket.socket]) -> None:
         """Answer requests until the server is told to stop; whatever ends it stops the process."""
         try:
-            await server.serve(self._sockets)
+            await server.serve(sockets)
         except SystemExit:
-            log.error("http.failed", host=self.settings.host, port=self.settings.port)
+            log.error("http.failed", address=sockets[0].getsockname())
             self.failed = True
         self.stopping.set()
 
@@ -221,7 +237,7 @@ class EarshotService:
             gauges=node.gauges,
             administration=Operator(self.database, jobs.speakers.sweep),
         )
-        return create_app(ports, self._edge_options(secret))
+        return create_app(ports, self._edge_options(secret, jobs.speech_models))
 
     def _node_options(self) -> NodeOptions:
         settings = self.settings
@@ -241,7 +257,7 @@ class EarshotService:
             job_keep_ms=settings.job_retention_seconds * 1000,
         )
 
-    def _edge_options(self, secret: bytes) -> EdgeOptions:
+    def _edge_options(self, secret: bytes, speech_models: frozenset[str]) -> EdgeOptions:
         settings = self.settings
         spool = settings.data / "uploads"
         spool.mkdir(parents=True, exist_ok=True)
@@ -263,7 +279,10 @@ class EarshotService:
             poll_seconds=settings.poll_seconds,
             key_cache_seconds=settings.key_cache_seconds,
             key_tries=settings.key_tries,
+            speech_models=speech_models,
+            job_reads_need_key=settings.job_reads_need_key,
             log_chunks=settings.log_level == "debug",
+            admin_apart=settings.admin_listen is not None,
             admin_key=None if settings.admin_key is None else apikeys.digest(settings.admin_key.get_secret_value()),
         )
 
@@ -326,6 +345,7 @@ def run(settings: Settings, announce: Announce) -> int:
         EarshotError: why it cannot start.
     """
     logs.configure(settings.log_level, settings.log_format, settings.secrets)
+    os.umask(directories.UMASK)
     with asyncio.Runner(loop_factory=_loop) as runner:
         return runner.run(_main(settings, announce))
 

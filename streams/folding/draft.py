@@ -107,6 +107,14 @@ class Draft(Generic[H]):
         self._leftovers.add(id)
         return False
 
+    def doubt_index(self) -> None:
+        """Have every table of the partition looked through when it is taken over next.
+
+        For an id that this table has erased before: the changelog may have rows of it that were never deleted there,
+        and what they are is not known here any more.
+        """
+        self.delete(keys.INDEXED + self.store.room)
+
     def apply(self) -> None:
         """Write everything at once.
 

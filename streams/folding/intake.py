@@ -14,9 +14,9 @@ from streams.folding.record import LogRecord, id_of
 from streams.folding.store import H
 from topics import keys, rows
 from topics.folding import Arrival, Effect, Receipt, Step, Verdict
-from topics.jobs.records import Accepted, JobCommand, Overdue, Part
+from topics.jobs.records import Accepted, JobCommand, Overdue, Part, Removed
 from topics.rows import AudioRow
-from topics.sessions.records import Chunk, Expired, Opened, Sealed, SessionCommand
+from topics.sessions.records import Chunk, Deleted, Expired, Opened, Sealed, SessionCommand
 
 C = TypeVar("C", bound=SessionCommand | JobCommand)
 
@@ -48,6 +48,8 @@ class Intake(Agent[H], Generic[H, C]):
         if head is not None and arrival.offset <= head.command:
             self._fold_again(draft, id, head, command, arrival)
             return
+        if head is None and isinstance(command, Deleted | Expired | Removed | Overdue):
+            draft.doubt_index()
         step = self.step(head, command, arrival)
         if step.head is not head and step.head is not None:
             draft.put_head(id, step.head)
@@ -82,6 +84,8 @@ class Intake(Agent[H], Generic[H, C]):
                     if (value := draft.get(key)) is not None:
                         draft.put(key, value)
         draft.put_head(id, head, again=True)
+        if draft.store.is_erased(head):
+            draft.doubt_index()
         self.write_again(draft, id, head, command, arrival)
         if isinstance(command, Expired | Overdue):
             draft.delete(draft.store.due_key(command.due, id))

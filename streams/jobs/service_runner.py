@@ -25,6 +25,7 @@ from streams.jobs.run_context import Emit, JobRun, Note, PartReader, StoreOf
 from streams.jobs.spool import Spool
 from streams.services.service import JobService, RunSummary, ServiceRun
 from streams.turns import Turns
+from topics import keys
 from topics.errors import EarshotError, ServiceFault, Unavailable
 from topics.folding import DEADLY, DEATHS
 from topics.jobs.options import Service
@@ -185,7 +186,7 @@ class Runner:
         """Begin runs of a service while there are places."""
         while self._ended is not None and (pending := self._next(service)) is not None:
             self._running[service][pending.project] += 1
-            pending.task = asyncio.create_task(self._attempt(pending), name=f"job-{pending.job}-{service}")
+            pending.task = asyncio.create_task(self._attempt(pending), name=f"job-{keys.shown(pending.job)}-{service}")
             self._tasks.add(pending.task)
             # Not at the task's own end: one that is cancelled before it begins has none.
             pending.task.add_done_callback(partial(self._end_run, pending))

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from topics import keys
 from topics.errors import Unavailable
 
 SUFFIX: Final = ".audio"
@@ -75,7 +76,9 @@ class Spool:
         except OSError as error:
             raise _refused(error) from error
         os.close(file)
-        return SpoolFile(Path(name), asyncio.create_task(_fill(Path(name), read()), name=f"spool-{job}"), set())
+        return SpoolFile(
+            Path(name), asyncio.create_task(_fill(Path(name), read()), name=f"spool-{keys.shown(job)}"), set()
+        )
 
 
 async def _fill(path: Path, parts: AsyncGenerator[bytes, None]) -> None:

@@ -17,6 +17,11 @@ Kind = TypeVar("Kind", bound=msgspec.Struct)
 FILE: Final = "manifest.json"
 #: Larger files (the largest of PANNs has a third of this) are refused before they are read.
 MAX_BYTES: Final = 1 << 30
+#: Of a manifest; that of YAMNet, with 521 classes, has 48 KB.
+MANIFEST_BYTES: Final = 4 << 20
+MOST_BANDS: Final = 1024
+#: What decoding JSON raises.
+_NOT_JSON: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class LogMel(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="log-mel"):
@@ -167,10 +172,14 @@ def read_as(path: Path, kind: type[Kind], faults: Callable[[Kind], Iterator[str]
         EngineError: it is missing or wrong; the message names the file and the fault in one line.
     """
     try:
-        manifest = msgspec.json.decode(path.read_bytes(), type=kind)
+        with path.open("rb") as file:
+            content = file.read(MANIFEST_BYTES + 1)
+        if len(content) > MANIFEST_BYTES:
+            raise EngineError(f"{path}: is larger than {MANIFEST_BYTES} bytes")
+        manifest = msgspec.json.decode(content, type=kind)
     except OSError as error:
         raise EngineError(f"{path}: {error.strerror}") from error
-    except msgspec.MsgspecError as error:
+    except _NOT_JSON as error:
         raise EngineError(f"{path}: {error}") from error
     for fault in faults(manifest):
         raise EngineError(f"{path}: {fault}")
@@ -205,6 +214,8 @@ def file_faults(field: str, file: Graph | Heads) -> Iterator[str]:
 def _front_end_faults(front: LogMel) -> Iterator[str]:
     if min(front.frames, front.bands, front.hop) < 1:
         yield "frames, bands and hop must be positive"
+    if front.bands > MOST_BANDS:
+        yield f"bands is {front.bands}, expected at most {MOST_BANDS}"
     if not 1 <= front.window <= front.fft or front.fft & (front.fft - 1) or not 16 <= front.fft <= 65_536:
         yield f"fft is {front.fft}, expected a power of two from 16 to 65536, at least the window ({front.window})"
     if not 0 <= front.low_hz < front.high_hz <= front.sample_rate / 2:

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
 
 from streams.audio.decode import OpenFile
 from streams.clients.transcriptions import TranscriptionClient
@@ -22,9 +21,7 @@ from streams.voice.activity import VoiceActivityDetector, bundled_detector
 from streams.voice.speaker_engine import SpeakerEngine
 from topics import media
 from topics.errors import ServiceFault, Unavailable
-
-#: What public clients always send; it stands for the deployment's own model, whichever that is.
-DEFAULT_MODEL: Final = "whisper-large-turbo"
+from topics.jobs.options import DEFAULT_SPEECH_MODEL
 
 
 class SpeechService:
@@ -76,7 +73,7 @@ class SpeechService:
             Unavailable: the disk does not take the samples or give them, or the log does not take a portion.
         """
         resources, requested = self._resources, run.accepted.options.speech_model
-        model = resources.engine.address.model if requested in (None, DEFAULT_MODEL) else requested
+        model = resources.engine.address.model if requested in (None, DEFAULT_SPEECH_MODEL) else requested
         source_media = media.parse(run.accepted.source.content_type)
         audio = await run.audio()
         stopped = threading.Event()

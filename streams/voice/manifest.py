@@ -62,6 +62,9 @@ class DiarizationSettings(msgspec.Struct, frozen=True):
     threshold: float
 
 
+#: Seconds of a voice that a model may need at least.
+LONGEST_LEAST_S: Final = 60
+
 #: The number of registered speakers for which thresholds of identification are measured.
 REGISTERED: Final = 10
 
@@ -131,6 +134,8 @@ def faults(manifest: SpeakerManifest) -> Iterator[str]:
         yield f"sample_rate is {front.sample_rate}, expected 1000 to 384000 Hz"
     if not 1 <= front.min_samples <= front.max_samples // 2:
         yield f"min_samples is {front.min_samples}, expected 1 to half of max_samples ({front.max_samples})"
+    if front.min_samples > LONGEST_LEAST_S * front.sample_rate:
+        yield f"min_samples is {front.min_samples}, expected at most {LONGEST_LEAST_S} seconds"
     if isinstance(front, FbankInput):
         yield from _fbank_faults(front)
     yield from file_faults("graph", manifest.graph)

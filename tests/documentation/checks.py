@@ -18,6 +18,8 @@ from tests.documentation.pages import Block, Page, read
 #: A path below one of the project's own directories; a last `/` asks for a directory, `*` for any file.
 _PATH: Final = re.compile(r"(?:app|benchmarks|docs|infra|streams|tests|topics)/[\w./*@-]*")
 _VARIABLE: Final = re.compile(r"\bEARSHOT_[A-Z0-9_]*[A-Z0-9]\b")
+#: The key of a variable as an argument.
+_KEY: Final = re.compile(r"\$\{?EARSHOT_\w*KEY\b")
 #: Languages that a block may have. Each block has to name one, because without a language it would not be checked.
 LANGUAGES: Final = frozenset({"sh", "python", "json", "text", "ini", "nginx", "caddy"})
 #: What once was: names and paths in them may be gone.
@@ -95,6 +97,8 @@ def _shell_faults(script: str, root: Path) -> Iterator[str]:
         for command in commands.commands(script):
             if fault := commands.fault(command, _makefile(root)):
                 yield f"{' '.join(command)}: {fault}"
+            if "curl" in command and any(map(_KEY.search, command)):
+                yield f"{' '.join(command)}: shows a key to everybody who lists processes"
             paths = [word.rpartition("@")[2] for word in command]
             yield from filter(None, (_path_fault(path, root) for path in paths if _PATH.fullmatch(path)))
     except ValueError as error:

@@ -38,6 +38,7 @@ SOUND = """
 ```sh
 export EARSHOT_PORT=1 && make kafka NODES=3     # a comment with `earshot nothing`
 (printf '{"data":"'; base64 docs/other.md) | curl -s -d @- -F audio=@topics/keys.py $EARSHOT_URL
+echo "X-Api-Key: $EARSHOT_PROJECT_KEY" | curl -s -H @- $EARSHOT_URL
 ID=$(earshot org create Farm --json | cut -d'"' -f4)
 sudo -u earshot EARSHOT_DATA=/var/lib .venv/bin/earshot config \\
   --json
@@ -83,6 +84,10 @@ def test_a_sound_page(root: Path) -> None:
         ("```sh\nmake UV=1 walk\n```", "1: make UV=1 walk: the Makefile has no target walk"),
         ("```sh\npython3 -m topics.none\n```", "1: python3 -m topics.none: there is no module topics.none"),
         ("```sh\ncurl -F a=@topics/none.py\n```", "1: there is no topics/none.py"),
+        (
+            '```sh\ncurl -s -H "X-Api-Key: $EARSHOT_PROJECT_KEY" http://here\n```',
+            "1: curl -s -H X-Api-Key: $EARSHOT_PROJECT_KEY http://here: shows a key to everybody who lists processes",
+        ),
         ("```sh\necho 'a\n```", "1: no shell code: No closing quotation"),
         ("```python\nfrom earshot_client import Nobody\n```", "1: earshot_client has no Nobody"),
         ("```python\nprint(\n```", "1: no Python: '(' was never closed"),

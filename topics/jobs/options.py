@@ -9,6 +9,8 @@ import msgspec
 
 #: Stands for a language of speech: the engine detects which.
 ANY_LANGUAGE: Final = "multi"
+#: What public clients always send; it stands for the deployment's own model, whichever that is.
+DEFAULT_SPEECH_MODEL: Final = "whisper-large-turbo"
 
 
 class Service(StrEnum):

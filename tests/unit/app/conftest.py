@@ -22,6 +22,7 @@ from tests.contract.conftest import api, sense
 from tests.unit.app.double import MemoryDirectory, MemoryHealth, MemorySessions
 from tests.unit.app.jobs.double import MemoryJobs, MemoryProber
 from tests.unit.app.speakers.double import MemorySpeakers
+from topics.ports.administration import Administration
 from topics.ports.directory import Principal
 
 __all__ = ["api", "sense"]
@@ -36,7 +37,7 @@ OPTIONS = EdgeOptions(
 class House:
     """An edge, and the ports behind it for a test to turn."""
 
-    def __init__(self, options: EdgeOptions = OPTIONS) -> None:
+    def __init__(self, options: EdgeOptions = OPTIONS, administration: Administration | None = None) -> None:
         self.options = options
         self.sessions = MemorySessions()
         self.jobs = MemoryJobs()
@@ -52,6 +53,7 @@ class House:
             speakers=self.speakers,
             health=self.health,
             gauges=lambda: [("earshot_queue_bytes", "Bytes queued.", 7.0)],
+            administration=administration,
         )
         self.app: Starlette = create_app(ports, options)
 

@@ -84,6 +84,16 @@ def test_levels(lines: io.StringIO, level: str, shown: list[str]) -> None:
     assert [event["event"] for event in events(lines)] == shown
 
 
+def test_ids_in_paths_are_cut(lines: io.StringIO) -> None:
+    logs.configure("debug", stream=lines)
+    job = "4bG4kCD3jAgwG3rLuU1AvCkY"
+    logging.getLogger("httpx2").info("GET %s", f"http://node/api/v1/jobs/{job}/stream")
+    structlog.get_logger("app").info("chunk", url=f"/audio_sessions/{job}/chunks/0")
+    first, second = events(lines)
+    assert first["event"] == "GET http://node/api/v1/jobs/4bG4kCD3…/stream"
+    assert second["url"] == "/audio_sessions/4bG4kCD3…/chunks/0"
+
+
 def test_warnings_become_events(lines: io.StringIO) -> None:
     logs.configure(stream=lines)
     with warnings.catch_warnings():

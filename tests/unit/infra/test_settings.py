@@ -86,6 +86,9 @@ def test_settings_do_not_change() -> None:
         ("EARSHOT_SPEECH_PIECE_SECONDS", "601", "less than or equal to 600"),
         ("EARSHOT_ANALYZE_LIMIT", "268435457", "less than or equal to 268435456"),
         ("EARSHOT_BUNDLED_ENGINES", "perhaps", "boolean"),
+        ("EARSHOT_ADMIN_LISTEN", "localhost", "must be host:port"),
+        ("EARSHOT_ADMIN_LISTEN", "localhost:99999", "must be host:port"),
+        ("EARSHOT_ADMIN_LISTEN", "[::1]:0", "needs EARSHOT_ADMIN_KEY too"),
     ],
 )
 def test_a_wrong_setting_is_one_line_and_exit_2(

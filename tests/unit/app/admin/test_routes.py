@@ -13,6 +13,7 @@ from typing import Any
 import httpx2
 import msgspec
 import pytest
+from starlette.applications import Starlette
 from structlog.testing import capture_logs
 
 from app.admin import operations
@@ -24,6 +25,7 @@ from app.http.replies import StreamReply
 from app.routes import ADMIN_ROUTES
 from infra.db.database import Database
 from infra.service.administration import SqlAdministration
+from tests.unit.app import conftest as edges
 from tests.unit.app.admin.house import KEY, NOVEMBER, URL, House, interface, tell
 from topics import apikeys
 from topics.jobs.options import Service
@@ -37,6 +39,31 @@ ROUTES = [
     for path, handlers in ADMIN_ROUTES.items()
     for method in handlers
 ]
+
+
+def test_an_address_of_its_own(tmp_path: Path) -> None:
+    """Then the public application does not know it, nor this one anything else; both count into the same metrics."""
+    database = Database(f"sqlite+aiosqlite:///{tmp_path}/earshot.db")
+    edge = edges.House(
+        msgspec.structs.replace(edges.OPTIONS, admin_key=apikeys.digest(KEY), admin_apart=True),
+        SqlAdministration(database),
+    )
+
+    async def statuses(app: Starlette, *paths: str) -> list[int]:
+        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url=URL) as http:
+            return [(await http.get(path)).status_code for path in paths]
+
+    async def story() -> None:
+        paths = ("/admin/v1/usage", "/healthz", "/", "/metrics", "/tags/official")
+        assert await statuses(edge.app, *paths) == [404, 200, 200, 200, 200]
+        assert await statuses(edge.app.state.operator, *paths) == [401, 404, 404, 404, 404]
+        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(edge.app), base_url=URL) as http:
+            told = (await http.get("/metrics")).text
+            assert 'earshot_key_failures_total{kind="admin",reason="missing"} 1.0' in told
+        await edge.app.state.forwarder.close()
+        await database.close()
+
+    asyncio.run(story())
 
 
 def test_organizations(tmp_path: Path) -> None:

@@ -39,6 +39,11 @@ def test_there_and_back(audio_ms: int, at_ms: int, name: str | None) -> None:
     assert texts(LineRow.of(charge))[3] == f"{audio_ms // 1000}.{audio_ms % 1000:03d}"
 
 
+def test_a_line_has_a_job_nobody_can_read_with() -> None:
+    line = LineRow.of(msgspec.structs.replace(CHARGE, job="4bG4kCD3jAgwG3rLuU1AvCkY"))
+    assert line.job == line.charge().job == "4bG4kCD3"
+
+
 def test_texts() -> None:
     row = ["2026-11", "apes", "sound_event_detection", "2", "3000000000.001", "a@1, b@2", "p", "o"]
     assert texts(TotalRow.of(TOTAL)) == row

@@ -15,7 +15,7 @@ from tests.unit.app.client.test_commands import earshot
 
 
 def run(capsys: pytest.CaptureFixture[str], stub: SpeakerStub, *arguments: object) -> tuple[int, list[str], str]:
-    return earshot(capsys, "speakers", *map(str, arguments), "--url", stub.url, "--org-key", ORG_KEY)
+    return earshot(capsys, "speakers", *map(str, arguments), "--url", stub.url, org_key=ORG_KEY)
 
 
 def columns(lines: list[str]) -> list[list[str]]:
@@ -123,7 +123,7 @@ def test_names_that_are_no_text(speakers: SpeakerStub, wav: Path, capsys: pytest
 def test_a_key_that_cannot_be_sent_is_not_shown(
     speakers: SpeakerStub, capsys: pytest.CaptureFixture[str], key: str
 ) -> None:
-    code, out, err = earshot(capsys, "speakers", "list", "--url", speakers.url, "--org-key", key)
+    code, out, err = earshot(capsys, "speakers", "list", "--url", speakers.url, org_key=key)
     assert (code, out, len(err.splitlines())) == (1, [], 1)
     assert "organization key" in err
     assert "secret" not in err
@@ -135,12 +135,15 @@ def test_keys_and_a_service_that_is_away_are_named(
 ) -> None:
     add = ["add", "Anna_Kim", str(wav), str(wav)]
     for given in (add, ["list"]):
-        code, out, err = earshot(capsys, "speakers", *given, "--url", speakers.url, "--org-key", "wrong")
+        code, out, err = earshot(capsys, "speakers", *given, "--url", speakers.url, org_key="wrong")
         assert (code, out) == (1, [])
         known = f"the service at {speakers.url} does not know this organization key (organization not found)"
         assert err == f"earshot: {known}\n"
-    code, _, err = earshot(capsys, "speakers", *add, "--url", "http://127.0.0.1:9", "--org-key", ORG_KEY)
+    code, _, err = earshot(capsys, "speakers", *add, "--url", "http://127.0.0.1:9", org_key=ORG_KEY)
     assert (code, len(err.splitlines())) == (1, 1)
     assert err.startswith("earshot: no answer from http://127.0.0.1:9: ")
     code, _, err = earshot(capsys, "speakers", "list", "--url", speakers.url)
-    assert (code, err) == (1, "earshot: no organization key: give --org-key or set EARSHOT_ORG_KEY\n")
+    assert (code, err) == (
+        1,
+        "earshot: no organization key: set EARSHOT_ORG_KEY, or give --org-key-file or EARSHOT_ORG_KEY_FILE\n",
+    )

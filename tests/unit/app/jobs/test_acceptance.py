@@ -138,6 +138,17 @@ def test_all_options_of_the_vendors_client(house: House, http: TestClient) -> No
     assert only_job(house)[0].options == Options(**options)  # type: ignore[arg-type]
 
 
+def test_models_of_speech_are_those_that_the_operator_allows() -> None:
+    house = House(msgspec.structs.replace(OPTIONS, speech_models=frozenset({"small", "large"})))
+    with TestClient(house.app, headers={"X-Api-Key": KEY}) as http:
+        for model, status in ("large", 200), ("larger", 400), ("LARGE", 400), (None, 200):
+            answer = sent(http, options={"speech_analysis": True, "speech_model": model})
+            assert answer.status_code == status
+            assert status == 200 or answer.json() == {"error": "speech_model is not available here"}
+        assert http.portal is not None
+        http.portal.call(house.app.state.forwarder.close)
+
+
 @pytest.mark.parametrize("name", ["audio", "audio_data", "data"])
 def test_base64_in_lines_and_by_other_names(house: House, http: TestClient, name: str) -> None:
     audio = os.urandom(2 * PART_BYTES)

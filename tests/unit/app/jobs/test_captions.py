@@ -51,6 +51,12 @@ def test_a_job_with_speech_and_sounds(house: House, http: TestClient) -> None:
     )
 
 
+def test_what_an_engine_says_to_a_terminal_is_no_caption() -> None:
+    cue = Cue(0, 1000, "", ("a\x1b[2J\r\nb\x9bc\x00", "d"))
+    assert b"".join(webvtt([cue])) == b"WEBVTT\n\n00:00:00.000 --> 00:00:01.000\na [2J  b c \nd\n\n"
+    assert b"".join(subrip([cue])) == b"1\n00:00:00,000 --> 00:00:01,000\na [2J  b c \nd\n\n"
+
+
 @pytest.mark.parametrize("kind", ["vtt", "srt"])
 def test_captions_are_there_once_the_job_has_ended(house: House, http: TestClient, kind: str) -> None:
     job = house.jobs.create(BOTH)

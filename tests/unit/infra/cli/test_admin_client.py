@@ -228,7 +228,7 @@ def test_failures_of_the_service() -> None:
     assert type(asked(answer(413, b'{"error": "long"}'))) is RequestError
     off = asked(answer(404, session_error(404, None).body))
     assert isinstance(off, DirectoryDown)
-    assert "EARSHOT_ADMIN_KEY is not set there" in str(off)
+    assert "EARSHOT_ADMIN_KEY is not set there, or EARSHOT_ADMIN_LISTEN is" in str(off)
 
 
 def test_no_answer() -> None:

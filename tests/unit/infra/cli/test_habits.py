@@ -53,7 +53,8 @@ def test_a_service_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
     port = free_port()
     monkeypatch.setenv("EARSHOT_PORT", str(port))
-    result = CliRunner().invoke(app, [str(RECORDING), "--key", "any"])
+    monkeypatch.setenv("EARSHOT_PROJECT_KEY", "any")
+    result = CliRunner().invoke(app, [str(RECORDING)])
     assert isinstance(result.exception, EarshotError)
     assert str(result.exception).startswith(f"no answer from http://127.0.0.1:{port}: ")
     assert "--url or EARSHOT_URL" in str(result.exception)

@@ -249,6 +249,25 @@ def test_the_rest_of_the_server() -> None:
     served(test)
 
 
+def test_a_key_is_asked_for_everywhere_but_at_the_health_check() -> None:
+    key = "a key of the engines"
+
+    async def test() -> None:
+        workers = Workers(1, 300, DOUBLE)
+        transport = httpx2.ASGITransport(create_app(workers, key), raise_app_exceptions=False)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://engines") as client:
+            for sent in ("", "Bearer", f"Bearer {key}x", f"Basic {key}", key, "Bearer \xff"):
+                for path in ("/v1/models", CHAT, "/v1/nothing"):
+                    answer = await client.get(path, headers={b"authorization": sent.encode("latin-1")})
+                    assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
+                    assert answer.headers["www-authenticate"] == "Bearer"
+            assert (await client.get("/healthz")).status_code == 200
+            assert (await client.get("/v1/models", headers={"authorization": f"bearer {key}"})).status_code == 200
+        await workers.close()
+
+    asyncio.run(test())
+
+
 @pytest.mark.slow
 def test_the_worker_itself_refuses_what_is_no_audio(tmp_path: Path) -> None:
     (tmp_path / "recording").write_bytes(b"no audio at all" * 10)

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import hashlib
 import io
+import lzma
+import os
 import shutil
+import struct
 import tarfile
 import threading
+import time
+import tracemalloc
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -17,7 +25,7 @@ import pytest
 
 from infra.models import archives, sources
 from infra.models.registry import Registry
-from streams.models.manifest import FILE, MAX_BYTES
+from streams.models.manifest import FILE, MANIFEST_BYTES, MAX_BYTES
 from tests.unit.streams.models import models
 from topics.errors import EngineError
 
@@ -90,8 +98,8 @@ EVIL = {
     "deep zip slip": (zip_with(("a/../../evil", b"x")), "leads out of it"),
     "absolute zip": (zip_with(("/tmp/evil", b"x")), "leads out of it"),
     "drive": (zip_with(("C:evil", b"x")), "leads out of it"),
-    "zip link": (zip_with(("link", b"/etc/passwd"), mode=0o120777), "link is no plain file"),
-    "zip device": (zip_with(("device", b""), mode=0o020666), "device is no plain file"),
+    "zip link": (zip_with(("link", b"/etc/passwd"), mode=0o120777), "'link' is no plain file"),
+    "zip device": (zip_with(("device", b""), mode=0o020666), "'device' is no plain file"),
     "same name twice": (zip_with(("a/../b", b"x")), "leads out of it"),
     "file as folder": (zip_with(("a", b"x"), ("a/b", b"x")), "cannot be unpacked"),
     "too many": (zip_with(*((f"{n}", b"") for n in range(1001))), "holds more than 1000 files"),
@@ -100,10 +108,10 @@ EVIL = {
     "another content": (zip_with(("a", b"aaaaaaaaaaaa")).replace(b"aaaaaaaaaaaa", b"aaaaaaaaaaab"), "Bad CRC-32"),
     "tar slip": (tar_with("../evil"), "'../evil' leads out of it"),
     "absolute tar": (tar_with("/tmp/evil"), "leads out of it"),
-    "tar link": (tar_with("link", tarfile.SYMTYPE, "/etc/passwd"), "link is no plain file"),
-    "hard link": (tar_with("link", tarfile.LNKTYPE, "/etc/passwd"), "link is no plain file"),
-    "tar device": (tar_with("device", tarfile.CHRTYPE), "device is no plain file"),
-    "fifo": (tar_with("fifo", tarfile.FIFOTYPE), "fifo is no plain file"),
+    "tar link": (tar_with("link", tarfile.SYMTYPE, "/etc/passwd"), "'link' is no plain file"),
+    "hard link": (tar_with("link", tarfile.LNKTYPE, "/etc/passwd"), "'link' is no plain file"),
+    "tar device": (tar_with("device", tarfile.CHRTYPE), "'device' is no plain file"),
+    "fifo": (tar_with("fifo", tarfile.FIFOTYPE), "'fifo' is no plain file"),
     "nothing": (b"", "is neither a .zip nor a .tar"),
     "text": (b"model" * 1000, "is neither a .zip nor a .tar"),
 }
@@ -119,6 +127,122 @@ def test_archives_that_are_refused(tmp_path: Path, content: bytes, fault: str) -
     assert "\n" not in str(refusal.value)
     inside = [path for path in tmp_path.rglob("*") if path.is_file() and path != archive]
     assert all(path.is_relative_to(tmp_path / "in" / "target") for path in inside)
+
+
+def pax(records: bytes, size: int | None = None) -> bytes:
+    """An extended header, which may say that it is longer than it is."""
+    header = tarfile.TarInfo("header")
+    header.type, header.size = tarfile.XHDTYPE, len(records) if size is None else size
+    return header.tobuf(tarfile.GNU_FORMAT) + records + bytes(-len(records) % 512)
+
+
+def long_name(length: int) -> bytes:
+    header = tarfile.TarInfo("header")
+    header.type, header.size = tarfile.GNUTYPE_LONGNAME, length
+    return header.tobuf() + b"a" * length + bytes(-length % 512)
+
+
+def members(count: int, kind: bytes = tarfile.REGTYPE) -> bytes:
+    header = tarfile.TarInfo("a")
+    header.type = kind
+    return header.tobuf() * count
+
+
+def gnu_sparse() -> bytes:
+    header = bytearray(tarfile.TarInfo("sparse").tobuf(tarfile.GNU_FORMAT))
+    header[156:157] = tarfile.GNUTYPE_SPARSE
+    header[386:410] = b"00000000000\0" * 2
+    header[483:495] = b"77777777777\0"
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    return bytes(header)
+
+
+def xz_with_a_dictionary_of_4_gigabytes() -> bytes:
+    packed = bytearray(lzma.compress(members(1)))
+    packed[16] = 40  # the size of the dictionary, of which the checksum of the block's header tells
+    packed[20:24] = zlib.crc32(packed[12:20]).to_bytes(4, "little")
+    return bytes(packed)
+
+
+def crowded_zip(count: int) -> bytes:
+    """A directory of so many files, all of them one."""
+    with zipfile.ZipFile(made := io.BytesIO(), "w") as pack:
+        pack.writestr("a", b"")
+    one = made.getvalue()
+    start, end = one.index(b"PK\1\2"), one.index(b"PK\5\6")
+    directory = one[start:end] * count
+    locator = b"PK\6\7" + struct.pack("<LQL", 0, start + len(directory), 1)
+    end64 = b"PK\6\6" + struct.pack("<QHHLLQQQQ", 44, 45, 45, 0, 0, count, count, len(directory), start)
+    last = b"PK\5\6" + struct.pack("<HHHHLLH", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
+    return one[:start] + directory + end64 + locator + last
+
+
+def packed_zip(method: int) -> bytes:
+    with zipfile.ZipFile(made := io.BytesIO(), "w", method) as pack:
+        pack.writestr("a", bytes(1 << 20))
+    return made.getvalue()
+
+
+TOO_LONG = "headers are too long, or it holds too many files"
+RUDE: dict[str, tuple[Callable[[], bytes], str]] = {
+    "extended header of 7 GB": (lambda: pax(b"", 7 << 30), TOO_LONG),
+    "extended header of digits": (lambda: pax(b"1" * 2048) * 4000, "cannot be unpacked|too long"),
+    "endless extended headers": (lambda: pax(b"11 path=aa\n") * 100_000, "cannot be unpacked|too long"),
+    "global headers": (
+        lambda: pax(b"11 path=aa\n").replace(b"0 x\0", b"0 g\0") * 100_000, "cannot be unpacked|too long",
+    ),
+    "name of 100 MB": (lambda: long_name(100 << 20), TOO_LONG),
+    "name of 1 KB": (lambda: long_name(1024) + members(1), "is too long a name"),
+    "a million files": (lambda: members(1_000_000), f"more than 1000 files|cannot be unpacked|{TOO_LONG}"),
+    "a million directories": (lambda: members(1_000_000, tarfile.DIRTYPE), TOO_LONG),
+    "sparse": (gnu_sparse, "'sparse' is no plain file"),
+    "sparse by extended header": (
+        lambda: pax(b"22 GNU.sparse.size=99\n20 GNU.sparse.map=1,\n") + members(1), "no plain file|cannot be unpacked",
+    ),
+    "file that says it has 7 GB": (
+        lambda: pax(b"19 size=7000000000\n") + members(1), "cannot be unpacked: cut short|more than 1000 bytes",
+    ),
+    "negative size": (lambda: pax(b"12 size=-512\n") + members(2), "cannot be unpacked|too many files"),
+    "gzip of zeros": (lambda: gzip.compress(bytes(100 << 20)), "holds more than"),
+    "gzip with a long name": (lambda: b"\x1f\x8b\x08\x08" + bytes(6) + b"a" * (50 << 20), "cannot be unpacked"),
+    "bzip2 of zeros": (lambda: bz2.compress(bytes(100 << 20)), "holds more than"),
+    "xz of zeros": (lambda: lzma.compress(bytes(100 << 20)), "holds more than"),
+    "xz that wants 4 GB": (xz_with_a_dictionary_of_4_gigabytes, "cannot be unpacked: Memory usage limit"),
+    "gzip cut short": (lambda: gzip.compress(os.urandom(5000))[:-20], "cannot be unpacked: cut short"),
+    "zip of a million": (lambda: crowded_zip(1_000_000), TOO_LONG),
+    "zip of zeros": (lambda: packed_zip(zipfile.ZIP_DEFLATED), "holds more than 1000 bytes"),
+    "bzip2 in zip": (lambda: packed_zip(zipfile.ZIP_BZIP2), "'a' is not packed with deflate"),
+    "xz in zip": (lambda: packed_zip(zipfile.ZIP_LZMA), "'a' is not packed with deflate"),
+    "deep": (lambda: zip_with(("a/" * 100 + "a", b"x")), "is too long a name"),
+    "lines in a name": (lambda: zip_with(("a\n\x1b[2J" + "b" * 600, b"x")), r"'a\\n\\x1b\[2Jb+' is too long a name"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("made", "fault"), RUDE.values(), ids=RUDE)
+def test_the_rudest_cost_little(tmp_path: Path, made: Callable[[], bytes], fault: str) -> None:
+    archive = tmp_path / "rude.tar"
+    archive.write_bytes(made())
+    (tmp_path / "in").mkdir()
+    tracemalloc.start()
+    began = time.process_time()
+    with pytest.raises(EngineError, match=rf"^rude.tar: .*({fault})"):
+        archives.unpack(archive, tmp_path / "in" / "target", most=1000)
+    took, (_, peak) = time.process_time() - began, tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 32 << 20
+    assert took < 15, "5 s without the tracing of memory"
+    assert [path.name for path in (tmp_path / "in").iterdir()] == ["target"], "nothing temporary is left"
+
+
+def test_a_manifest_of_many_megabytes(source: Path, tmp_path: Path) -> None:
+    (source / FILE).write_bytes(b" " * (MANIFEST_BYTES + 1))
+    with pytest.raises(EngineError, match=r"manifest.json: is larger than 4194304 bytes"):
+        Registry(tmp_path / "data").add(source)
+    for content in (b"[" * 100_000, b'{"kind": "\xff"}', b'{"kind": {}}'):
+        (source / FILE).write_bytes(content)
+        with pytest.raises(EngineError, match=r"manifest.json: "):
+            Registry(tmp_path / "data").add(source)
 
 
 def test_a_cut_tar(source: Path, tmp_path: Path) -> None:

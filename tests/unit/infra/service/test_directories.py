@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from infra import urls
 from infra.errors import WrongSetting
-from infra.service.directories import prepare
+from infra.service.directories import narrow, prepare
 from infra.settings import Settings
 
 
@@ -17,6 +18,36 @@ def test_those_of_the_data_are_made(tmp_path: Path) -> None:
     prepare(Settings(data=data, broker=f"embedded://{tmp_path}/log"))
     assert data.is_dir()
     assert (tmp_path / "log").is_dir()
+
+
+def test_they_are_for_their_owner_only(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        prepare(Settings(data=tmp_path / "data", broker=f"embedded://{tmp_path}/log"))
+    finally:
+        os.umask(before)
+    assert {mode(tmp_path / name) for name in ("data", "log")} == {0o700}
+
+
+def test_what_was_left_open_is_narrowed_and_nothing_else_is(tmp_path: Path) -> None:
+    data, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
+    ours = [data / "tables", data / "uploads", elsewhere / "log", tmp_path / "e.db", tmp_path / "e.db-wal"]
+    theirs = [data, elsewhere, data / "notes", tmp_path / "other.db", tmp_path / "target"]
+    for path in [*ours, *theirs]:
+        path.parent.mkdir(exist_ok=True)
+        path.touch() if ".db" in path.name else path.mkdir(exist_ok=True)
+        path.chmod(0o755)
+    (data / "engines").symlink_to(tmp_path / "target")
+    database = urls.database_url(f"sqlite:///{tmp_path}/e.db")
+    for _ in range(2):
+        narrow(Settings(data=data, broker=f"embedded://{elsewhere}", database_url=database))
+    assert {mode(path) for path in ours} == {0o700}
+    assert {mode(path) for path in theirs} == {0o755}
+
+
+def mode(path: Path) -> int:
+    """Return the rights on a path."""
+    return path.stat().st_mode & 0o777
 
 
 def test_those_of_voices_and_of_the_database_are_not(tmp_path: Path) -> None:

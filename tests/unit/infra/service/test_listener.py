@@ -28,6 +28,11 @@ def test_a_port_that_is_taken() -> None:
     close(sockets)
 
 
+def test_another_setting_is_named() -> None:
+    with pytest.raises(WrongSetting, match=r"^EARSHOT_ADMIN_LISTEN: '192.0.2.1' is not an address of this machine"):
+        listen("192.0.2.1", 0, "admin_listen")
+
+
 @pytest.mark.parametrize(
     ("host", "why"),
     [

@@ -34,6 +34,7 @@ def serving(data: Path, **settings: object) -> Iterator[subprocess.Popen[str]]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        umask=0,
     ) as process:
         try:
             yield process
@@ -70,6 +71,8 @@ def test_keys_are_shown_by_the_first_start_that_comes_through(tmp_path: Path) ->
     assert [key[:4] for key in keys] == ["esp_", "eso_"]
     with serving(data) as process:
         assert shown(process) == []
+        open_to_others = [path for path in (data, *data.rglob("*")) if path.lstat().st_mode & 0o077]
+        assert not open_to_others, "whatever the umask was"
 
 
 def unseen(data: Path) -> int:

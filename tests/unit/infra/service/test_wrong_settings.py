@@ -67,6 +67,12 @@ WRONG: dict[str, tuple[str, ...]] = {
     "connections": COUNTS,
     "connections_per_address": COUNTS,
     "key_tries": ("0", *SECONDS),
+    "uploads": COUNTS,
+    "project_uploads": COUNTS,
+    "upload_spool_bytes": COUNTS,
+    "upload_free_bytes": ("-1", "many"),
+    "project_sessions": COUNTS,
+    "project_jobs": COUNTS,
     "bundled_engines": ("perhaps",),
     **{f"{engine}_url": ENGINE_URLS for engine in ("speech", "caption", "translation", "speaker")},
     **{f"{engine}_key": ("two words", "bell\a") for engine in ("speech", "caption", "translation", "speaker")},
@@ -78,6 +84,9 @@ WRONG: dict[str, tuple[str, ...]] = {
     "keep_voice": ("perhaps",),
     "voices_url": ("zzz://x", "{file}", "/proc/voices"),
     "admin_key": KEYS,
+    "admin_listen": ("localhost", "localhost:65536", ":8001", "127.0.0.1:0"),
+    "job_reads_need_key": ("perhaps",),
+    "speech_models": (",", "small,,large", "x" * 129),
 }
 
 

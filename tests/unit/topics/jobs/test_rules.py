@@ -405,3 +405,19 @@ def test_runs_without_an_end_are_counted_until_one_gets_further() -> None:
     assert begun(Portion(service, "c", 0, b""), Portion(service, "c", 1, b"")) == 0
     assert begun(Started(service, "d", 2), Stopped(service, "c", 0)) == 2
     assert begun(Stopped(service, "d", 1)) == 1
+
+
+def test_what_was_erased_in_the_table_alone_is_found_by_a_standby() -> None:
+    """The owner died before the changelog had the deletions, and found nothing to delete when it came back."""
+    world = JobWorld()
+    world.command(Part("c", "a", 0, b"a"))
+    world.command(accepted("a", 1))
+    world.fold_all()
+    world.command(Removed("c"))
+    world.commit()
+    world.fold_command()
+    world.crash(kept=0.0, local=True, order=Random(0))
+    world.commit()
+    world.crash(kept=0.0, local=False, order=Random(0), standby=True)
+    assert world.store.audio(JOB, 0, 1) == []
+

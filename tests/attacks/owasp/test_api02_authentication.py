@@ -1,0 +1,81 @@
+"""API2, broken authentication: no key, wrong keys, keys of another kind and keys in other places."""
+
+from __future__ import annotations
+
+import httpx2
+import pytest
+
+from tests.attacks.owasp.conftest import Target
+from tests.contract.api import RAW
+from tests.process import ADMIN_KEY, KEY, ORG_KEY
+from topics import apikeys
+from topics.apikeys import KeyKind
+
+CREATE = {"type": "stream", "content_type": RAW}
+WRONG = {
+    "none": {},
+    "empty": {"X-Api-Key": ""},
+    "another": {"X-Api-Key": "tests-project-key-0123456780"},
+    "another case": {"X-Api-Key": KEY.upper()},
+    "cut": {"X-Api-Key": KEY[:-1]},
+    "longer": {"X-Api-Key": KEY + "0"},
+    "well formed": {"X-Api-Key": apikeys.new(KeyKind.PROJECT)},
+    "mistyped": {"X-Api-Key": apikeys.new(KeyKind.PROJECT)[:-1] + "!"},
+    "of an organization": {"X-Api-Key": ORG_KEY},
+    "of the operator": {"X-Api-Key": ADMIN_KEY},
+    "in another header": {"Authorization": f"Bearer {KEY}"},
+    "in a cookie": {"Cookie": f"X-Api-Key={KEY}"},
+    "its hash": {"X-Api-Key": apikeys.digest(KEY).hex()},
+    "SQL": {"X-Api-Key": "' OR 1=1 --"},
+    "wild": {"X-Api-Key": "%"},
+    "letters that are none": {"X-Api-Key": "k\u00fc\u00ff" * 20},
+    "very long": {"X-Api-Key": "k" * 8000},
+}
+
+
+@pytest.mark.parametrize("headers", WRONG.values(), ids=WRONG)
+def test_wrong_keys_open_nothing(target: Target, headers: dict[str, str]) -> None:
+    encoded = {name: value.encode("latin-1") for name, value in headers.items()}
+    for path in ("/audio_sessions/", "/sense/api/v1/audio_sessions/", "/api/v1/analyze", "/api/v1/analyze_file"):
+        answer = httpx2.post(target.url + path, json=CREATE, headers=encoded)  # type: ignore[arg-type]
+        assert answer.status_code == 401, path
+        assert KEY not in answer.text
+
+
+def test_a_key_is_no_parameter(target: Target) -> None:
+    for name in ("key", "api_key", "X-Api-Key", "x-api-key"):
+        answer = httpx2.post(f"{target.url}/audio_sessions/", json={**CREATE, name: KEY}, params={name: KEY})
+        assert answer.status_code == 401
+
+
+def test_two_keys_are_not_a_way_around(target: Target) -> None:
+    headers = [("X-Api-Key", "wrong"), ("X-Api-Key", "wrong too"), ("x_api_key", KEY)]
+    assert httpx2.post(f"{target.url}/audio_sessions/", json=CREATE, headers=headers).status_code == 401
+
+
+def test_a_key_comes_before_everything_else(target: Target) -> None:
+    """Who has no key learns nothing of what is wrong with a request, nor of what is there."""
+    for body in (b"", b"{", b'{"type":"nonsense"}', b"\xff" * 100):
+        for path in ("/audio_sessions/", "/api/v1/analyze", "/api/v2/voice"):
+            assert httpx2.post(target.url + path, content=body).status_code == 401
+
+
+def test_a_rotated_key_stops(target: Target) -> None:
+    old = target.project("rotating", "Mallory")
+    assert httpx2.post(f"{target.url}/audio_sessions/", json=CREATE, headers={"X-Api-Key": old}).status_code == 200
+    target.operate("POST", "/projects/rotating/key")
+    for _ in range(40):
+        answer = httpx2.post(f"{target.url}/audio_sessions/", json=CREATE, headers={"X-Api-Key": old})
+        if answer.status_code == 401:
+            break
+        httpx2.get(f"{target.url}/audio_sessions/none/status")
+    else:
+        pytest.fail("the old key is still good")
+
+
+def test_many_wrong_keys_do_not_hinder_the_right_one(target: Target) -> None:
+    with httpx2.Client(base_url=target.url) as http:
+        for number in range(200):
+            key = f"guess-{number:030}"
+            assert http.post("/audio_sessions/", json=CREATE, headers={"X-Api-Key": key}).status_code == 401
+        assert http.post("/audio_sessions/", json=CREATE, headers={"X-Api-Key": KEY}).status_code == 200

@@ -1,0 +1,58 @@
+"""API6, unrestricted access to sensitive business flows: getting more for nothing than the plan gives."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.attacks.owasp.conftest import Target, recording
+from tests.contract.jobs import Jobs
+
+
+@pytest.fixture(scope="module")
+def spent(target: Target) -> str:
+    """The key of a project whose free second is spent."""
+    key = target.project("poor", "Mallory")
+    target.operate("PUT", "/projects/poor/plan", json={"free_seconds": 1})
+    with Jobs(target, key) as jobs:
+        jobs.result(recording(3))
+    return key
+
+
+def test_what_is_spent_is_spent(target: Target, spent: str) -> None:
+    with Jobs(target, spent) as jobs:
+        answer = jobs.file(recording())
+        assert (answer.status_code, answer.json()) == (402, {"error": "exceeded maximum usage limit"})
+        assert jobs.analyze({"samplerate": 16000, "audio": "", "options": {}}).status_code != 200
+
+
+def test_deleting_a_job_gives_nothing_back(target: Target) -> None:
+    key = target.project("tidy", "Mallory")
+    target.operate("PUT", "/projects/tidy/plan", json={"free_seconds": 1})
+    with Jobs(target, key) as jobs:
+        job = jobs.accepted(recording(3))
+        jobs.completed(job)
+        assert jobs.http.delete(f"/jobs/{job}", headers=jobs.keyed).status_code == 204
+        assert jobs.file(recording()).status_code == 402
+
+
+def test_the_same_job_again_is_counted_once(target: Target) -> None:
+    """Also when it is sent many times at once."""
+    key = target.project("eager", "Mallory")
+    with Jobs(target, key) as jobs, ThreadPoolExecutor(8) as pool:
+        audio = recording(2)
+        sent = list(pool.map(lambda _: jobs.accepted(audio, Idempotency_Key="once"), range(16)))
+        assert len(set(sent)) == 1
+        jobs.completed(sent[0])
+        answer = jobs.file(recording(3), Idempotency_Key="once")
+        assert answer.status_code == 409, "nor is it another job under the same key"
+    (row,) = [row for row in target.operate("GET", "/usage") if row["project"] == "eager"]
+    assert (row["jobs"], row["audio_seconds"]) == (1, 2.0)
+
+
+def test_a_new_name_is_no_new_plan(target: Target, spent: str) -> None:
+    """Only the operator makes projects: nothing that a client may ask makes a new allowance."""
+    with Jobs(target, spent) as jobs:
+        for header in ("X-Project", "X-Forwarded-For", "X-Earshot-Forwarded", "X-Org-Key"):
+            assert jobs.file(recording(), **{header.replace("-", "_"): "another"}).status_code == 402

@@ -1,0 +1,122 @@
+"""Both ends of the engines' protocols: what engines answer to us, and what our bundled one is asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from app.http.bodies import decode
+from infra.engines.chat import ChatRequest, answer
+from infra.engines.scene import SceneRequest
+from streams.clients.address import EngineAddress
+from streams.clients.chat import ChatClient
+from streams.clients.embeddings import EmbeddingClient
+from streams.clients.transcriptions import TranscriptionClient
+from streams.clients.translations import TranslationClient
+from tests.stub_engines import _completion, _transcription
+from tests.unit.infra.engines.scenes import request
+from topics.errors import EarshotError
+
+ADDRESS = EngineAddress(url="http://127.0.0.1:9", timeout_s=1.0)
+
+
+class Said:
+    """In place of an engine."""
+
+    body = b""
+
+    async def post(self, idempotency_key: str, **request: object) -> bytes:
+        """Return what is to be said."""
+        return self.body
+
+
+class Transcriptions(Said, TranscriptionClient):
+    """A speech engine."""
+
+
+class Chat(Said, ChatClient):
+    """A caption engine."""
+
+
+class Embeddings(Said, EmbeddingClient):
+    """A speaker engine."""
+
+
+class Translations(Said, TranslationClient):
+    """A translation engine."""
+
+
+def answers() -> Callable[[bytes], None]:
+    """Return what has every client read an answer."""
+    speech, chat, speaker, translation = (
+        Transcriptions(ADDRESS),
+        Chat(ADDRESS),
+        Embeddings(ADDRESS),
+        Translations(ADDRESS),
+    )
+
+    def run(data: bytes) -> None:
+        Said.body = data
+        schema: Mapping[str, object] = {}
+        for call in (
+            speech.transcribe(b"", "k"),
+            chat.complete("", "", "caption", schema, "k"),
+            speaker.embed(b"", "k"),
+            translation.translate(["a", "b"], "en", "ko", "k"),
+        ):
+            with suppress(EarshotError):
+                _finish(call)
+
+    return run
+
+
+def _finish(call: Coroutine[Any, Any, object]) -> None:
+    """Run a coroutine that waits for nothing."""
+    with suppress(StopIteration):
+        call.send(None)
+        raise AssertionError("it waits for something")
+
+
+def answer_seeds() -> list[bytes]:
+    """Return good answers of every engine."""
+    embedding = {
+        "data": [{"embedding": [0.6, 0.8]}],
+        "model": "m",
+        "sha256": "0" * 64,
+        "threshold": 0.5,
+        "dimension": 2,
+    }
+    caption = _completion({"response_format": {"json_schema": {"name": "caption"}}})
+    return [json.dumps(one).encode() for one in (_transcription(), caption, embedding, {"translatedText": ["a", "b"]})]
+
+
+def scenes() -> Callable[[bytes], None]:
+    """Return what asks the bundled engine for a caption."""
+    scene, chat = msgspec.json.Decoder(SceneRequest), msgspec.json.Decoder(ChatRequest)
+
+    def run(data: bytes) -> None:
+        with suppress(EarshotError):
+            json.loads(answer(decode(scene, data)))
+        with suppress(EarshotError):
+            decode(chat, data)
+
+    return run
+
+
+def scene_seeds() -> list[bytes]:
+    """Return scenes, and a request around one."""
+    first = request(
+        8.0, ("Speech", 0.0, 3.0, 0.9), ("Dog_bark", 2.0, 4.0, 0.8), turns=(("Speaker 0", 0.5, 2.5, "Who is there?"),)
+    )
+    scenes = [
+        msgspec.json.encode(one) for one in (first, msgspec.structs.replace(first, task="audio_insights"), request(0.0))
+    ]
+    messages = [
+        {"role": "user", "content": scenes[0].decode()},
+        {"role": "user", "content": [{"type": "text", "text": "a"}]},
+    ]
+    return [*scenes, json.dumps({"model": "m", "messages": messages, "stream": False}).encode()]

@@ -1,0 +1,367 @@
+"""What is fuzzed: seeds, and what is done with an input; whatever a target raises is a finding."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import shutil
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from app.http.bodies import decode
+from app.http.multipart import Form
+from app.http.queries import integer_parameter, query_parameters
+from app.sessions.requests import AudioChunk, CreateSession, PredictRequest, UpdateSession, chunk_audio
+from app.sessions.tokens import PageTokens
+from infra.logs import Redactor
+from infra.models import archives, manifests
+from streams.audio.decode import decode_chunk, open_file
+from streams.models.manifest import FILE
+from tests.audio import encoded
+from tests.conftest import ROOT
+from tests.fuzz import edge, engines
+from topics import apikeys, media, record_codec, rows
+from topics.errors import AudioError, EarshotError, EngineError, RecordError
+from topics.folding import Arrival
+from topics.jobs import payloads
+from topics.jobs import rows as job_rows
+from topics.jobs import rules as job_rules
+from topics.sessions import rows as session_rows
+from topics.sessions import rules as session_rules
+
+CORPUS: Final = Path(__file__).parent / "corpus"
+EXAMPLES: Final = ROOT / "tests" / "examples"
+MANIFESTS: Final = ("infra/models/sed_mini", "infra/models/speaker_mini")
+MEDIA: Final = (
+    "audio/wav",
+    "audio/mp3",
+    "audio/ogg",
+    "audio/flac",
+    "audio/aiff",
+    "audio/x-raw; rate=16000; format=s16le",
+)
+SESSION: Final = "3TqZ0aLxPmV7cW9yB2nRkD4s"
+
+Run = Callable[[bytes], None]
+
+
+class FuzzTarget(msgspec.Struct, frozen=True):
+    """A part of the service, by the name of its corpus."""
+
+    name: str
+    seeds: Callable[[], Iterable[bytes]]
+    #: Makes what runs an input, in the process that will run it.
+    prepare: Callable[[], Run]
+    #: Share of the time of a run of all targets.
+    weight: float = 1.0
+
+    def all_seeds(self) -> list[bytes]:
+        """Return the seeds, and what was found before."""
+        return [*self.seeds(), *(path.read_bytes() for path in sorted((CORPUS / self.name).glob("*")))]
+
+
+def _examples() -> list[bytes]:
+    return [path.read_bytes() for path in sorted(EXAMPLES.rglob("*")) if path.is_file() and path.suffix != ".py"]
+
+
+def _records() -> Run:
+    codecs = (
+        record_codec.decode_command, record_codec.decode_result, record_codec.decode_job_command,
+        record_codec.decode_job_result, record_codec.decode_parked,
+    )  # fmt: skip
+
+    def run(data: bytes) -> None:
+        for read in codecs:
+            with suppress(RecordError):
+                # Compared as bytes: numbers that are none differ from themselves.
+                written = record_codec.encode(read(data))
+                assert record_codec.encode(read(written)) == written, "not as it was written"
+
+    return run
+
+
+def _rows() -> Run:
+    kinds = (
+        rows.audio,
+        rows.receipt,
+        session_rows.head,
+        session_rows.opened,
+        session_rows.block,
+        job_rows.head,
+        job_rows.accepted,
+    )
+
+    def run(data: bytes) -> None:
+        for read in kinds:
+            with suppress(RecordError):
+                read(data)
+        for payload in (payloads.sounds, payloads.transcript, payloads.insights, payloads.caption, payloads.translated):
+            with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                payload(data)
+
+    return run
+
+
+def _folds() -> Run:
+    """A head, and a record that is folded into it: whatever is on the log, an agent goes on."""
+    arrival = Arrival(1 << 40, 1_700_000_000_000, b"d" * 16)
+
+    def run(data: bytes) -> None:
+        first, _, second = data.partition(b"|EARSHOT|")
+        with suppress(RecordError):
+            head = session_rows.head(first)
+            with suppress(RecordError):
+                session_rules.fold_command(head, record_codec.decode_command(second), arrival)
+            with suppress(RecordError):
+                session_rules.fold_result(head, record_codec.decode_result(second), 3)
+        with suppress(RecordError):
+            job = job_rows.head(first)
+            with suppress(RecordError):
+                job_rules.fold_command(job, record_codec.decode_job_command(second), arrival)
+            with suppress(RecordError):
+                job_rules.fold_result(job, record_codec.decode_job_result(second))
+
+    return run
+
+
+def _fold_seeds() -> Iterator[bytes]:
+    files = _examples()
+    for number, first in enumerate(files):
+        for second in files[number % 3 :: 3]:
+            yield first + b"|EARSHOT|" + second
+
+
+def _tokens() -> Run:
+    tokens = PageTokens(b"s" * 32)
+
+    def run(data: bytes) -> None:
+        text = data.decode("latin-1")
+        with suppress(EarshotError):
+            assert tokens.issue(SESSION, *tokens.read(SESSION, text)) == text, "a token that nobody issued"
+
+    return run
+
+
+def _token_seeds() -> list[bytes]:
+    tokens = PageTokens(b"s" * 32)
+    return [tokens.issue(SESSION, offset, 10).encode() for offset in (0, 7, 2**63)]
+
+
+def _queries() -> Run:
+    def run(data: bytes) -> None:
+        found = query_parameters({"query_string": data})
+        for name in ("offset", "count", "sequence"):
+            with suppress(EarshotError):
+                assert 0 <= integer_parameter(found, name, 1, 0, 1024) <= 1024
+
+    return run
+
+
+def _bodies() -> Run:
+    decoders = [msgspec.json.Decoder(kind) for kind in (CreateSession, UpdateSession, AudioChunk, PredictRequest)]
+
+    def run(data: bytes) -> None:
+        for decoder in decoders:
+            with suppress(EarshotError):
+                decode(decoder, data)
+        with suppress(EarshotError):
+            assert len(chunk_audio(data, 1000)) <= 1000
+
+    return run
+
+
+BODIES: Final = (
+    b'{"type":"stream","content_type":"audio/x-raw; rate=16000; format=s16le"}',
+    b'{"type":"file","content_type":"audio/mp3","total_size":4000,"file_name":"a","file_length":1.5,"metadata":{"a":"b"},'
+    b'"tags_sensitivity":{"Siren":-2},"default_sensitivity":1,"window_hop":"0.5s"}',
+    b'{"data":"UklGRgAAAABXQVZFZm10IA=="}',
+    b'{"data":"UklG\\r\\nRgAA"}',
+    b'{"data":"AAAA","sequence":3}',
+    b'{"make_readonly":true}',
+)
+
+
+def _forms() -> Run:
+    def run(data: bytes) -> None:
+        kind, _, body = data.partition(b"\n")
+        taken = []
+        with suppress(EarshotError):
+            form = Form(kind, "audio", lambda piece: taken.append(len(piece)), "options")
+            for start in range(0, len(body), 97):
+                form.feed(body[start : start + 97])
+            form.close()
+        assert sum(taken) <= len(body)
+
+    return run
+
+
+FORMS: Final = (
+    b'multipart/form-data; boundary=b\n--b\r\nContent-Disposition: form-data; name="options"\r\n\r\n{"a":1}\r\n'
+    b'--b\r\nContent-Disposition: form-data; name="audio"; filename="a.wav"\r\nContent-Type: audio/wav\r\n\r\n'
+    b"RIFF\r\n--b--\r\n",
+    b'multipart/form-data; boundary="x y"\n--x y\r\n'
+    b"Content-Disposition: form-data; name*=utf-8''audio\r\n\r\nz\r\n--x y--",
+)
+
+
+def _media() -> Run:
+    def run(data: bytes) -> None:
+        with suppress(EarshotError):
+            media.parse(data.decode("latin-1"))
+
+    return run
+
+
+def _keys() -> Run:
+    redactor = Redactor(["QZ-chosen-key-of-an-operator"])
+
+    def run(data: bytes) -> None:
+        text = data.decode("latin-1")
+        apikeys.well_formed(text)
+        apikeys.fault(text)
+        apikeys.digest(text)
+        shown = redactor(None, "info", {"event": text, text: [data, {text: text}]})
+        assert "QZ-chosen-key-of-an-operator" not in json.dumps(shown, ensure_ascii=False)
+
+    return run
+
+
+def _audio() -> Run:
+    def run(data: bytes) -> None:
+        kind, _, content = data.partition(b"\n")
+        try:
+            declared = media.parse(kind.decode("latin-1"))
+        except EarshotError:
+            return
+        with suppress(AudioError):
+            decode_chunk(content, declared)
+        with suppress(AudioError):
+            for block in open_file(io.BytesIO(content), declared).blocks(cpu_seconds=3.0):
+                assert block.ndim == 1
+
+    return run
+
+
+@cache
+def _audio_seeds() -> tuple[bytes, ...]:
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    noise = (rng.normal(0, 3000, 3000)).astype(np.int16)
+    made = [
+        (b"audio/wav", "WAV"),
+        (b"audio/flac", "FLAC"),
+        (b"audio/aiff", "AIFF"),
+        (b"audio/ogg", "OGG"),
+        (b"audio/mp3", "MP3"),
+    ]
+    seeds = [kind + b"\n" + encoded(noise, 16000, form) for kind, form in made]
+    seeds.append(b"audio/x-raw; rate=16000; format=s16le\n" + noise[:200].tobytes())
+    seeds.append(b"audio/x-raw; rate=8000; format=f32le; channels=2\n" + noise[:200].astype("<f4").tobytes())
+    real = [*sorted((ROOT / "tests" / "data" / "sound").glob("*.ogg"))[:2], ROOT / "infra/examples/smoke-alarm.flac"]
+    seeds += [b"audio/%s\n" % path.suffix[1:].encode() + path.read_bytes()[:20_000] for path in real]
+    return tuple(seeds)
+
+
+def _manifests() -> Run:
+    scratch = Path(tempfile.mkdtemp(prefix="earshot-fuzz-"))
+
+    def run(data: bytes) -> None:
+        (scratch / FILE).write_bytes(data)
+        with suppress(EngineError):
+            manifest = manifests.read(scratch)
+            assert all(Path(name).name == name for name in manifests.files(manifest))
+            _ = manifest.model_id
+
+    return run
+
+
+def _manifest_seeds() -> list[bytes]:
+    from tests.unit.streams.models.models import MANIFEST
+
+    return [msgspec.json.encode(MANIFEST), *((ROOT / home / FILE).read_bytes() for home in MANIFESTS)]
+
+
+def _archives() -> Run:
+    scratch = Path(tempfile.mkdtemp(prefix="earshot-fuzz-"))
+    target, archive = scratch / "in" / "target", scratch / "archive"
+
+    def run(data: bytes) -> None:
+        archive.write_bytes(data)
+        (scratch / "in").mkdir()
+        try:
+            with suppress(EngineError):
+                archives.unpack(archive, target, most=1 << 20)
+            assert sum(path.lstat().st_size for path in target.rglob("*") if path.is_file()) <= 1 << 20
+            assert {path.name for path in scratch.iterdir()} == {"in", "archive"}
+            assert {path.name for path in (scratch / "in").iterdir()} <= {"target"}
+        finally:
+            shutil.rmtree(scratch / "in")
+
+    return run
+
+
+def _archive_seeds() -> list[bytes]:
+    seeds = []
+    files: Mapping[str, bytes] = {
+        "tiny/manifest.json": b'{"name":"tiny"}',
+        "tiny/model.onnx": b"m" * 700,
+        "NOTICE": b"",
+    }
+    for mode in ("w:", "w:gz", "w:bz2", "w:xz"):
+        for form in (tarfile.PAX_FORMAT, tarfile.GNU_FORMAT):
+            with tarfile.open(fileobj=(made := io.BytesIO()), mode=mode, format=form) as pack:
+                for name, content in {**files, "long/" * 3 + "n" * 150: b"x"}.items():
+                    info = tarfile.TarInfo(name)
+                    info.size, info.mtime = len(content), 1.5
+                    pack.addfile(info, io.BytesIO(content))
+            seeds.append(made.getvalue())
+    for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        with zipfile.ZipFile(made := io.BytesIO(), "w", method) as pack:
+            for name, content in files.items():
+                pack.writestr(name, content)
+        seeds.append(made.getvalue())
+    return seeds
+
+
+def _edge() -> Run:
+    served = edge.Edge()
+    loop = asyncio.new_event_loop()
+    return lambda data: loop.run_until_complete(served.answer(data))
+
+
+TARGETS: Final = (
+    FuzzTarget("records", _examples, _records, 2.0),
+    FuzzTarget("rows", _examples, _rows, 2.0),
+    FuzzTarget("folds", _fold_seeds, _folds, 2.0),
+    FuzzTarget("tokens", _token_seeds, _tokens),
+    FuzzTarget("queries", lambda: [b"offset=1&count=10", b"next_token=abc%20d&count=+1", b"a=b&&=c"], _queries),
+    FuzzTarget("bodies", lambda: BODIES, _bodies, 2.0),
+    FuzzTarget("forms", lambda: FORMS, _forms, 2.0),
+    FuzzTarget("media", lambda: [kind.encode() for kind in MEDIA], _media),
+    FuzzTarget("keys", lambda: [b"esp_" + b"a" * 36, b"x-api-key: abc", b"QZ-chosen-key-of-an-operator"], _keys),
+    FuzzTarget("answers", engines.answer_seeds, engines.answers),
+    FuzzTarget("scenes", engines.scene_seeds, engines.scenes),
+    FuzzTarget("manifests", _manifest_seeds, _manifests, 2.0),
+    FuzzTarget("archives", _archive_seeds, _archives, 3.0),
+    FuzzTarget("audio", _audio_seeds, _audio, 5.0),
+    FuzzTarget("edge", edge.seeds, _edge, 6.0),
+)
+
+
+def by_name(name: str) -> FuzzTarget:
+    """Return a target.
+
+    Raises:
+        KeyError: there is none.
+    """
+    return {target.name: target for target in TARGETS}[name]

@@ -1,0 +1,50 @@
+"""What was found stays fixed, and a second of new inputs for each target finds nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fuzz.mutation import MOST_BYTES
+from tests.fuzz.runner import SLOWEST_S, fuzz
+from tests.fuzz.targets import CORPUS, TARGETS, FuzzTarget, by_name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS, ids=[target.name for target in TARGETS])
+def test_a_second_of_each_target(target: FuzzTarget) -> None:
+    """The seeds and the corpus first, then mutations; always the same."""
+    outcome = fuzz(target, seconds=1.0, seed=1)
+    assert outcome.inputs >= len(target.all_seeds())
+    assert [(finding.fault, finding.data[:200]) for finding in outcome.findings] == []
+
+
+def test_every_corpus_has_a_target() -> None:
+    for directory in CORPUS.iterdir():
+        if directory.is_dir():
+            assert by_name(directory.name)
+            assert all(path.stat().st_size <= MOST_BYTES for path in directory.iterdir())
+
+
+def test_a_target_that_fails_dies_hangs_or_says_too_much_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fuzzer itself: each of these is a finding, and the input is known."""
+    import os
+    import time
+
+    monkeypatch.setattr("tests.fuzz.runner.SLOWEST_S", 0.3)
+    assert SLOWEST_S >= 1
+
+    def fails(data: bytes) -> None:
+        raise KeyError("rude")
+
+    def dies(data: bytes) -> None:
+        os._exit(3)
+
+    def hangs(data: bytes) -> None:
+        time.sleep(60)
+
+    for run, fault in (fails, "KeyError: 'rude'"), (dies, "the process died: 3"), (hangs, "still at work after"):
+        target = FuzzTarget("rude", lambda: [b"the input"], lambda run=run: run)  # type: ignore[misc]
+        outcome = fuzz(target, seconds=30, seed=1, most=1)
+        (finding,) = outcome.findings
+        assert finding.fault.startswith(fault)
+        assert finding.data == b"the input"

@@ -1,0 +1,82 @@
+"""`python -m tests.supply audit [--offline]`: check what is installed; `python -m tests.supply licences`: list it."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.conftest import ROOT
+from tests.supply import licences, lock
+
+
+def offline_faults() -> Iterator[str]:
+    """Yield what is wrong as far as it can be seen without a network: sources, hashes, licences, and their page."""
+    locked, here = lock.packages(), licences.installed()
+    yield from lock.faults(locked)
+    purposes = lock.purposes(locked)
+    yield from licences.faults({name: one for name, one in here.items() if name in purposes})
+    yield from licences.differences(licences.PAGE.read_text(encoding="utf-8"), here, purposes)
+
+
+def yanked(uv: str) -> tuple[bool, str]:
+    """Ask the index for every version that is locked; return whether it answered, and what it withdrew."""
+    every = ("--all-extras", "--all-groups", "--no-hashes", "--no-emit-project", "--no-annotate", "--no-header")
+    pins = _run(uv, "export", "--quiet", "--locked", *every).stdout
+    done = _run(uv, "pip", "compile", "--no-deps", "--no-header", "--universal", "-", given=pins)
+    withdrawn = [line for line in done.stderr.splitlines() if " is yanked" in line]
+    return done.returncode == 0 or bool(withdrawn), "\n".join(withdrawn) or _first(done.stderr)
+
+
+def advisories(uv: str) -> tuple[bool, str]:
+    """Ask the database OSV, through `uv audit`; return whether it answered, and what it knows against a version."""
+    done = _run(uv, "audit", "--locked", "--preview")
+    if done.returncode == 0:
+        return True, ""
+    failed = any(line.startswith("error:") for line in done.stderr.splitlines())
+    return not failed, done.stderr.partition("error: ")[2].split("\n")[0] if failed else done.stdout + done.stderr
+
+
+def audit(uv: str, offline: bool) -> int:
+    """Print what was checked and what was found; return 1 where something was found, or could not be checked."""
+    found = list(offline_faults())
+    print(f"sources, hashes and licences: {len(found)} faults in {len(lock.packages()) - 1} packages")
+    print(*found, sep="\n", end="\n" if found else "")
+    bad = bool(found)
+    for what, check in ("withdrawn versions (the index)", yanked), ("advisories (OSV)", advisories):
+        if offline:
+            print(f"{what}: not checked, as OFFLINE is set")
+            continue
+        answered, said = check(uv)
+        print(f"{what}: {said or 'none'}" if answered else f"{what}: NOT CHECKED: {said} (OFFLINE=1 does without)")
+        bad = bad or not answered or bool(said)
+    return 1 if bad else 0
+
+
+def _run(*command: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=ROOT, input=given, capture_output=True, text=True, timeout=300, check=False)
+
+
+def _first(text: str) -> str:
+    return next((line for line in text.splitlines() if line.startswith("error:")), "")
+
+
+def main() -> int:
+    """Run a command; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.supply")
+    parser.add_argument("command", choices=["audit", "licences"])
+    parser.add_argument("--offline", action="store_true", help="do without the index and the database of advisories")
+    parser.add_argument("--uv", default=str(Path(".uv/bin/uv")))
+    options = parser.parse_args()
+    if options.command == "audit":
+        return audit(options.uv, options.offline)
+    page = licences.PAGE.read_text(encoding="utf-8")
+    text = licences.written(page, licences.installed(), lock.purposes(lock.packages()))
+    licences.PAGE.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

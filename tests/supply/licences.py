@@ -1,0 +1,118 @@
+"""Licences of what is installed here, as the page docs/licences.md lists them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from importlib.metadata import Distribution, distributions
+from typing import Final
+
+from tests.conftest import ROOT
+from tests.supply.lock import OWN
+
+PAGE: Final = ROOT / "docs" / "licences.md"
+BEGIN: Final = "<!-- licences -->\n"
+END: Final = "<!-- /licences -->"
+#: What the metadata of packages says, in SPDX's words. "BSD" alone does not say which one it is.
+_SPDX: Final = {
+    "Apache License, Version 2.0": "Apache-2.0",
+    "Apache Software License": "Apache-2.0",
+    "Apache License 2.0": "Apache-2.0",
+    "Apache 2.0": "Apache-2.0",
+    "Apache 2": "Apache-2.0",
+    "BSD License": "BSD",
+    "BSD 2-Clause License": "BSD-2-Clause",
+    "BSD 3-Clause License": "BSD-3-Clause",
+    "3-Clause BSD License": "BSD-3-Clause",
+    "BSD-derived (Repoze)": "LicenseRef-Repoze",
+    "ISC License": "ISC",
+    "MIT License": "MIT",
+    "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
+    "Python Software Foundation License": "PSF-2.0",
+}
+#: Packages whose metadata says nothing, or not which; their licence files do.
+_BY_FILE: Final = {
+    "pyannote-core": "MIT",
+    "pyannote-database": "MIT",
+    "pyannote-metrics": "MIT",
+    "python-dateutil": "Apache-2.0 OR BSD-3-Clause",
+}
+#: Licences that a self-hosted service under Apache-2.0 can be installed with. What is weakly copyleft (MPL-2.0) is used
+#: as it is published, and not changed.
+ALLOWED: Final = frozenset(
+    {
+        "0BSD", "Apache-2.0", "BSD", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "LLVM-exception",
+        "LicenseRef-Repoze", "MIT", "MIT-0", "MIT-CMU", "MPL-2.0", "PSF-2.0", "Zlib",
+    }
+)  # fmt: skip
+_WORDS: Final = re.compile(r"[\w.+-]+")
+
+
+def normalized(name: str) -> str:
+    """Return a package's name as the index writes it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def installed() -> dict[str, str]:
+    """Return the licence of every package that is installed here but ours, by name."""
+    found = {normalized(one.name): licence(one) for one in distributions()}
+    found.pop(OWN, None)
+    return dict(sorted(found.items()))
+
+
+def licence(package: Distribution) -> str:
+    """Return a package's licence as an SPDX expression, as far as its metadata says which; "" where it does not."""
+    about = package.metadata.json
+    if known := _BY_FILE.get(normalized(package.name)):
+        return known
+    if expression := about.get("license_expression"):
+        return str(expression)
+    text = str(about.get("license") or "")
+    if text and "\n" not in text and len(text) < 60:
+        return _SPDX.get(text, text)
+    classifiers = [str(name) for name in about.get("classifier") or ()]
+    names = [name.rpartition(" :: ")[2] for name in classifiers if name.startswith("License :: OSI")]
+    return " OR ".join(_SPDX.get(name, name) for name in names)
+
+
+def faults(licences: Mapping[str, str]) -> Iterator[str]:
+    """Yield a line for each package whose licence is unknown, or not one that is allowed."""
+    for name, expression in licences.items():
+        words = set(_WORDS.findall(expression)) - {"AND", "OR", "WITH"}
+        if not words:
+            yield f"{name}: says nothing of its licence"
+        elif strange := sorted(words - ALLOWED):
+            yield f"{name}: {expression}: {', '.join(strange)} is not allowed yet (tests/supply/licences.py)"
+
+
+def rows(page: str) -> dict[str, tuple[str, str]]:
+    """Return the rows of the page: licence and purpose by name."""
+    _, _, rest = page.partition(BEGIN)
+    lines = rest.partition(END)[0].splitlines()[2:]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {name: (expression, purpose) for name, expression, purpose in cells}
+
+
+def differences(page: str, licences: Mapping[str, str], purposes: Mapping[str, str]) -> Iterator[str]:
+    """Yield where the page is not what is installed here and locked.
+
+    Another system or version of Python installs other packages: a row of one that is locked and not installed stays.
+    """
+    listed = rows(page)
+    for name, expression in licences.items():
+        row = (expression, purposes.get(name, ""))
+        if name in purposes and listed.get(name) != row:
+            yield f"docs/licences.md: {name} is {listed.get(name, 'not listed')}, it should be {row}"
+    for name in listed:
+        if name not in purposes:
+            yield f"docs/licences.md: {name} is not in uv.lock any more"
+
+
+def written(page: str, licences: Mapping[str, str], purposes: Mapping[str, str]) -> str:
+    """Return the page with a table of what is installed here, and of what was listed before and is still locked."""
+    table = {name: row for name, row in rows(page).items() if name in purposes}
+    table |= {name: (expression, purposes[name]) for name, expression in licences.items() if name in purposes}
+    lines = ["| package | licence | comes with |", "| --- | --- | --- |"]
+    lines += [f"| {name} | {expression} | {purpose} |" for name, (expression, purpose) in sorted(table.items())]
+    before, _, rest = page.partition(BEGIN)
+    return before + BEGIN + "\n".join(lines) + "\n" + END + rest.partition(END)[2]

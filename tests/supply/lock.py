@@ -1,0 +1,65 @@
+"""The lock file: every package that any installation can have, and what each comes with."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from tests.conftest import ROOT
+
+LOCK: Final = ROOT / "uv.lock"
+INDEX: Final = "https://pypi.org/simple"
+FILES: Final = "https://files.pythonhosted.org/"
+OWN: Final = "earshot-server"
+_SHA256: Final = re.compile(r"sha256:[0-9a-f]{64}")
+
+Package = Mapping[str, Any]
+
+
+def packages() -> list[Package]:
+    """Return the packages of the lock, ours among them; some are there in two versions, for versions of Python."""
+    locked: list[Package] = tomllib.loads(LOCK.read_text(encoding="utf-8"))["package"]
+    return locked
+
+
+def faults(locked: Iterable[Package]) -> Iterator[str]:
+    """Yield a line for each package that could be another one than was locked."""
+    for package in locked:
+        if (name := package["name"]) == OWN:
+            continue
+        if package["source"] != {"registry": INDEX}:
+            yield f"{name}: comes from {package['source']}, not from {INDEX}"
+        files = [*package.get("wheels", ()), *([package["sdist"]] if "sdist" in package else ())]
+        if not files:
+            yield f"{name}: has no files"
+        for file in files:
+            if not file["url"].startswith(FILES) or not _SHA256.fullmatch(file.get("hash", "")):
+                yield f"{name}: {file['url']} is elsewhere, or has no SHA-256"
+
+
+def purposes(locked: Iterable[Package]) -> dict[str, str]:
+    """Return what each package comes with: `service`, an extra's name, or `development`; the first that needs it."""
+    by_name: dict[str, list[Package]] = {}
+    for package in locked:
+        by_name.setdefault(package["name"], []).append(package)
+    (own,) = by_name[OWN]
+    groups = {"service": own["dependencies"], **own.get("optional-dependencies", {})}
+    groups["development"] = own.get("dev-dependencies", {}).get("dev", [])
+    found: dict[str, str] = {}
+    for purpose, wanted in groups.items():
+        todo = [(one["name"], tuple(one.get("extra", ()))) for one in wanted]
+        seen = set()
+        while todo:
+            name, extras = todo.pop()
+            if (name, extras) in seen:
+                continue
+            seen.add((name, extras))
+            found.setdefault(name, purpose)
+            for package in by_name[name]:
+                needs = [*package.get("dependencies", ())]
+                for extra in extras:
+                    needs += package.get("optional-dependencies", {}).get(extra, ())
+                todo += [(one["name"], tuple(one.get("extra", ()))) for one in needs]
+    return found

@@ -1,0 +1,105 @@
+"""What is installed comes from where it should, under licences that are allowed and listed; faults are found."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Sequence
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.supply import __main__ as supply
+from tests.supply import licences, lock
+
+UV = shutil.which("uv") or (str(ROOT / ".uv/bin/uv") if (ROOT / ".uv/bin/uv").exists() else None)
+FILE = {"url": f"{lock.FILES}a/b.whl", "hash": "sha256:" + "0" * 64}
+SOUND = {"name": "a", "version": "1", "source": {"registry": lock.INDEX}, "wheels": [FILE]}
+
+
+def test_everything_is_in_order() -> None:
+    assert list(supply.offline_faults()) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"source": {"git": "https://example.org/a"}}, "a: comes from {'git': "),
+        ({"source": {"registry": "https://example.org/simple"}}, "a: comes from "),
+        ({"wheels": []}, "a: has no files"),
+        ({"wheels": [{"url": FILE["url"]}]}, f"a: {FILE['url']} is elsewhere, or has no SHA-256"),
+        ({"wheels": [{**FILE, "hash": "md5:0"}]}, f"a: {FILE['url']} is elsewhere, or has no SHA-256"),
+        ({"sdist": {**FILE, "url": "https://example.org/a"}}, "a: https://example.org/a is elsewhere"),
+    ],
+)
+def test_a_package_from_elsewhere(change: dict[str, object], fault: str) -> None:
+    assert list(lock.faults([SOUND])) == []
+    (line,) = lock.faults([{**SOUND, **change}])
+    assert line.startswith(fault)
+
+
+def test_licences_that_nobody_allowed() -> None:
+    expressions = {
+        "a": "MIT",
+        "b": "MIT OR (Apache-2.0 WITH LLVM-exception)",
+        "c": "GPL-3.0-only",
+        "d": "",
+        "e": "MIT AND X",
+    }
+    assert [fault.partition(":")[0] for fault in licences.faults(expressions)] == ["c", "d", "e"]
+
+
+def test_the_page_follows_what_is_installed() -> None:
+    purposes = {"a": "service", "b": "lab", "c": "s3"}
+    table = "| h |\n| - |\n| a | MIT | service |\n| c | ISC | s3 |\n| gone | MIT | lab |\n"
+    page = f"text\n{licences.BEGIN}{table}{licences.END}more\n"
+    here = {"a": "Apache-2.0", "b": "MIT", "unlocked": "MIT"}
+    assert [line.split()[1] for line in licences.differences(page, here, purposes)] == ["a", "b", "gone"]
+    written = licences.written(page, here, purposes)
+    assert list(licences.differences(written, here, purposes)) == []
+    assert licences.rows(written)["c"] == ("ISC", "s3"), "what another system installs stays"
+    assert written.startswith("text\n")
+    assert written.endswith("more\n")
+
+
+def test_what_cannot_be_asked_is_no_success(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = {"audit": (2, "", "error: no network\n  cause: none"), "export": (0, "a==1", ""), "pip": (0, "a==1", "")}
+
+    def run(uv: str, *command: str, given: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(command, *said[command[0]])
+
+    def audited(offline: bool = False) -> tuple[int, Sequence[str]]:
+        return supply.audit("uv", offline), capsys.readouterr().out.splitlines()[-2:]
+
+    monkeypatch.setattr(supply, "_run", run)
+    status, lines = audited()
+    assert status == 1
+    assert lines[0] == "withdrawn versions (the index): none"
+    assert lines[1] == "advisories (OSV): NOT CHECKED: no network (OFFLINE=1 does without)"
+    status, lines = audited(offline=True)
+    assert status == 0
+    assert all("not checked" in line for line in lines)
+    said["audit"] = (0, "", "")
+    assert audited()[0] == 0
+    said["pip"] = (0, "a==1", "warning: `a==1` is yanked (reason: broken)")
+    status, lines = audited()
+    assert status == 1
+    assert "is yanked" in lines[0]
+    said["pip"], said["audit"] = (0, "", ""), (1, "a 1 has CVE-1", "")
+    status, lines = audited()
+    assert status == 1
+    assert "CVE-1" in lines[1]
+
+
+@pytest.mark.skipif(UV is None, reason="uv is not here; make brings it")
+def test_the_bill_of_materials_names_every_package_of_an_installation() -> None:
+    assert UV is not None
+    command = [UV, "export", "-q", "--locked", "--offline", "--no-dev", "--all-extras", "--format", "cyclonedx1.5"]
+    made = json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
+    assert (made["bomFormat"], made["specVersion"]) == ("CycloneDX", "1.5")
+    named = {component["name"] for component in made["components"]}
+    needed = {name for name, purpose in lock.purposes(lock.packages()).items() if purpose != "development"}
+    assert named == needed

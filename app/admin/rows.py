@@ -11,9 +11,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from topics.jobs.options import Service
 from topics.ports.administration import UsageTotal
-from topics.ports.ledger import Charge
+from topics.ports.ledger import Charge, MeteredService
 
 T = TypeVar("T")
 
@@ -29,7 +28,7 @@ class TotalRow(msgspec.Struct, frozen=True):
     month: str
     #: Its name, or the id once it was deleted.
     project: str
-    service: Service
+    service: MeteredService
     jobs: int
     #: Exact to the millisecond.
     audio_seconds: float
@@ -67,26 +66,31 @@ class LineRow(msgspec.Struct, frozen=True):
 
     #: ISO 8601 in UTC, with milliseconds.
     accepted_at: str
+    #: Id of the job, or of the session.
     job: str
-    service: Service
+    service: MeteredService
     #: Exact to the millisecond.
     audio_seconds: float
     model: str
     project_id: str
     organization_id: str
+    #: Of a session: 0, 1, ...
+    step: int = 0
 
     @staticmethod
     def of(charge: Charge) -> LineRow:
         """Return the row of a charge."""
         at = datetime.fromtimestamp(charge.at_ms / 1000, UTC).isoformat(timespec="milliseconds")
         seconds = charge.audio_ms / 1000
-        return LineRow(at, charge.job, charge.service, seconds, charge.model, charge.project, charge.organization)
+        who = (charge.project, charge.organization)
+        return LineRow(at, charge.job, charge.service, seconds, charge.model, *who, charge.step)
 
     def charge(self) -> Charge:
         """Return the charge that the row shows."""
         at_ms = round(datetime.fromisoformat(self.accepted_at).timestamp() * 1000)
         audio_ms = round(self.audio_seconds * 1000)
-        return Charge(self.job, self.service, self.project_id, self.organization_id, audio_ms, self.model, at_ms)
+        who = (self.project_id, self.organization_id)
+        return Charge(self.job, self.service, *who, audio_ms, self.model, at_ms, self.step)
 
 
 def texts(row: msgspec.Struct) -> list[str]:

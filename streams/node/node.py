@@ -50,8 +50,8 @@ LOOK_SECONDS: Final = 5.0
 class Node:
     """The streams of one process. Implements `topics.ports.health.Health`; `sessions` and `jobs` are the edge's ports.
 
-    `services` run the services of jobs; without a `ledger` what they cost is written nowhere. Without a `membership`
-    this process owns all partitions. Implements `streams.log.LogUser` too.
+    `services` run the services of jobs; without a `ledger` what they and sessions cost is written nowhere. Without a
+    `membership` this process owns all partitions. Implements `streams.log.LogUser` too.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Node:
         self.sender = RecordSender(backend.writer, self.owners, options.part_bytes, options.share_bytes)
         self.followers = Followers()
         shared = (options, self.owners, self.sender, self.followers)
-        self.session_workload = SessionWorkload(*shared, models, backend.chunk_reader)
+        self.session_workload = SessionWorkload(*shared, models, backend.chunk_reader, ledger)
         self.job_workload = JobWorkload(*shared, backend.part_reader, services, ledger)
         agents = {topic: agent for workload in self.workloads for topic, agent in workload.agents.items()}
         self.takeover = Takeover(

@@ -10,7 +10,7 @@ from streams.folding.record import LogRecord, id_of
 from topics import keys, record_codec, rows
 from topics.errors import RecordError
 from topics.folding import Effect
-from topics.sessions.records import Failed, Scored
+from topics.sessions.records import Scored, SessionResult
 from topics.sessions.rows import BLOCK_WINDOWS, Block, block
 from topics.sessions.rules import SessionHead, fold_result
 
@@ -34,22 +34,23 @@ class SessionResults(Agent[SessionHead]):
         head = draft.head(session)
         tags, windows = self._count(result)
         step = fold_result(head, result, windows)
-        if head is None or step.head is None:
+        if head is None:
             return
         for effect in step.effects:
-            if effect is Effect.KEEP_RESULT and isinstance(result, Scored):
+            if effect is Effect.KEEP_RESULT and isinstance(result, Scored) and step.head is not None:
                 _write_windows(draft, session, result, tags)
                 self.drop_audio(draft, session, range(result.dropped, result.cursor.keep))
                 self.windows += max(0, step.head.windows - head.windows)
             else:
                 self.carry_out(draft, session, effect, head, step.head)
-        # Written also when it did not change: what was folded before may not be in the changelog.
-        draft.put_head(session, step.head, again=step.head == head)
+        if step.head is not None:
+            # Written also when it did not change: what was folded before may not be in the changelog.
+            draft.put_head(session, step.head, again=step.head == head)
         self.changes.changed[session] = None
 
-    def _count(self, result: Scored | Failed) -> tuple[int, int]:
+    def _count(self, result: SessionResult) -> tuple[int, int]:
         """Return (tags, windows) of a record."""
-        if isinstance(result, Failed) or not result.scores:
+        if not isinstance(result, Scored) or not result.scores:
             return 0, 0
         tags = result.tags or len(self.tags_of(result.model))
         if len(result.scores) % tags:

@@ -13,7 +13,6 @@ import asyncio
 import base64
 import json
 import multiprocessing
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -204,4 +203,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -548,7 +548,10 @@ def test_uploads_leave_the_disk_some_room(house: House, http: TestClient, monkey
 def test_a_slow_upload_holds_its_place_until_it_is_given_up(tmp_path: Path) -> None:
     house = House(msgspec.structs.replace(OPTIONS, spool=tmp_path, upload_bounds=UploadBounds(holder_uploads=1)))
     boundary = {"x-api-key": KEY, "content-type": "multipart/form-data; boundary=b"}
-    slow = [{"type": "http.request", "body": b"--b\r\n", "more_body": True}, {"type": "http.disconnect"}]
+    slow: list[dict[str, Any]] = [
+        {"type": "http.request", "body": b"--b\r\n", "more_body": True},
+        {"type": "http.disconnect"},
+    ]
 
     async def story() -> list[int]:
         first = asyncio.create_task(house.served("/api/v1/analyze_file", boundary, slow, pause=0.2))

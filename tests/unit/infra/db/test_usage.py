@@ -38,7 +38,7 @@ from topics.jobs.records import (
 from topics.jobs.rules import Entry, EntryState, JobHead, JobState
 from topics.keys import partition_of
 from topics.ports.directory import Principal
-from topics.ports.ledger import Charge
+from topics.ports.ledger import Charge, MeteredService
 
 NOVEMBER = 1_793_491_200_000  # 2026-11-01T00:00:00Z
 PARTITIONS = 2
@@ -77,8 +77,8 @@ def write(directory: Path, *charges: Charge) -> Principal:
 
 @pytest.fixture
 def project(tmp_path: Path) -> str:
-    sound = Charge("j1", Service.SOUND, "", "", 61_001, "yamnet@1", NOVEMBER)
-    speech = Charge("j1", Service.SPEECH, "", "", 61_000, "a, b", NOVEMBER)
+    sound = Charge("j1", MeteredService.SOUND, "", "", 61_001, "yamnet@1", NOVEMBER)
+    speech = Charge("j1", MeteredService.SPEECH, "", "", 61_000, "a, b", NOVEMBER)
     return write(tmp_path, sound, speech, msgspec.structs.replace(sound, job="j2", at_ms=NOVEMBER - 1)).project
 
 
@@ -215,7 +215,7 @@ def recounted(
     return [(row["job"], row["difference"]) for row in json.loads(out)], err
 
 
-def charged(job: str, service: Service = Service.SOUND, audio_ms: int = 1234) -> Charge:
+def charged(job: str, service: MeteredService = MeteredService.SOUND, audio_ms: int = 1234) -> Charge:
     return Charge(job, service, "", "", audio_ms, "m", NOVEMBER)
 
 
@@ -246,7 +246,7 @@ def test_every_difference_is_named(app: typer.Typer, tmp_path: Path) -> None:
             await writing.succeed(job)
         await writing.put("absent", Billed((Service.SOUND,)))
 
-    ledger = [charged("other", audio_ms=1233), charged("other", Service.SPEECH)]
+    ledger = [charged("other", audio_ms=1233), charged("other", MeteredService.SPEECH)]
     differences, err = recounted(app, tmp_path, log, *ledger, code=1)
     assert differences == [
         ("absent", "not in the ledger, though the log says that it was written"),
@@ -310,7 +310,7 @@ def test_rows_stand_for_records_that_are_gone(app: typer.Typer, tmp_path: Path) 
         await writing.row(names["right"], keys.AUDIO, None)
 
     ledger = [charged(names[name]) for name in ("right", "gone")]
-    ledger += [charged(names["owed"], Service.SPEECH), charged(names["right"], Service.SPEECH)]
+    ledger += [charged(names["owed"], MeteredService.SPEECH), charged(names["right"], MeteredService.SPEECH)]
     differences, err = recounted(app, tmp_path, log, *ledger, code=1)
     assert differences == [
         (names["absent"], "not in the ledger, though the log says that it was written"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,7 @@ from streams.sessions.biller import SessionBiller
 from streams.sessions.metering import charges
 from tests.unit.streams.sessions.rows import delivered
 from tests.unit.streams.sessions.world import World
-from topics import keys
+from topics import keys, record_codec
 from topics.errors import DirectoryDown, Unavailable
 from topics.ports.ledger import Charge, MeteredService
 from topics.sessions.records import Chunk, Deleted, Metered, Opened, Sealed, SessionCommand
@@ -79,8 +80,6 @@ def bill(world: World, ledger: Books | None, refusals: Sequence[Exception] = ())
 
 
 def metered(world: World) -> list[object]:
-    from topics import record_codec
-
     return [record_codec.decode_result(record.value) for record in world.results]
 
 
@@ -144,11 +143,8 @@ def test_steps_add_up_however_they_were_billed(windows: int, billed: int, predic
     assert sum(line.audio_ms for line in lines) == audio
     assert [line.step for line in lines] == list(range(-(-windows // METER_WINDOWS)))
     # Later by the audio before.
-    for before, line in zip(lines, lines[1:], strict=False):
+    for before, line in pairwise(lines):
         assert line.at_ms == before.at_ms + before.audio_ms
     early = min(billed * METER_WINDOWS, windows - windows % METER_WINDOWS)
-    parts = [
-        *charges(SESSION, opened, Metered(early, predicts)),
-        *charges(SESSION, opened, Metered(windows, predicts), early),
-    ]
-    assert parts == lines
+    first = charges(SESSION, opened, Metered(early, predicts))
+    assert [*first, *charges(SESSION, opened, Metered(windows, predicts), early)] == lines

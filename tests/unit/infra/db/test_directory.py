@@ -143,6 +143,8 @@ def test_free_seconds_are_those_of_this_month(database_url: str) -> None:
         assert demo is not None
         assert demo.free_seconds == 2
         assert await known.exhausted(demo) is False, "1998 of 2000 ms"
+        await ledger.record([Charge("s", MeteredService.SESSION, demo.project, "", 9000, "", november * 1000)])
+        assert await known.exhausted(demo) is False, "sessions spend no free seconds"
         await ledger.record([Charge("j9", MeteredService.SPEECH, demo.project, "", 2, "", november * 1000)])
         assert await known.exhausted(demo) is True
         now = november + 30 * 86400

@@ -55,6 +55,17 @@ def test_what_is_written_again_stays_as_it_is(database_url: str) -> None:
     assert tell(database_url, story) == [CHARGE, charge("j1", MeteredService.SPEECH)]
 
 
+def test_each_step_of_a_session_is_a_line_of_its_own(database_url: str) -> None:
+    steps = [charge("s1", MeteredService.SESSION, step=step, at_ms=NOVEMBER + step) for step in range(3)]
+
+    async def story(database: Database, ledger: SqlLedger) -> list[Charge]:
+        await ledger.record(steps[:2])
+        await ledger.record([msgspec.structs.replace(one, audio_ms=9) for one in steps[:2]] + steps[2:])
+        return await lines(ledger)
+
+    assert tell(database_url, story) == steps
+
+
 def test_nodes_that_write_the_same_at_once(database_url: str) -> None:
     async def story(database: Database, ledger: SqlLedger) -> list[Charge]:
         others = [Database(database_url) for _ in range(3)]

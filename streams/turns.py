@@ -30,24 +30,30 @@ class Turns(Generic[T]):
         """
         queue = self._queues.get(project)
         if queue is None:
-            self._queues[project] = deque(((rank, item),))
-            return
-        place = len(queue)
-        while place and queue[place - 1][0] > rank:
-            place -= 1
-        queue.insert(place, (rank, item))
+            self._queues[project] = deque([(rank, item)])
+        elif queue[-1][0] <= rank:
+            queue.append((rank, item))
+        else:
+            place = len(queue) - 1
+            while place and queue[place - 1][0] > rank:
+                place -= 1
+            queue.insert(place, (rank, item))
 
     def take(self, passed_over: Container[str] = ()) -> T | None:
         """Return the next item, None where there is none; the turn of a project that is passed over is kept."""
-        for project, queue in self._queues.items():
-            if project not in passed_over:
-                _, item = queue.popleft()
-                if queue:
-                    self._queues.move_to_end(project)
-                else:
-                    del self._queues[project]
-                return item
-        return None
+        queues = self._queues
+        if passed_over:
+            chosen = next((project for project in queues if project not in passed_over), None)
+            if chosen is None:
+                return None
+            queues.move_to_end(chosen, last=False)
+        elif not queues:
+            return None
+        project, queue = queues.popitem(last=False)
+        _, item = queue.popleft()
+        if queue:
+            queues[project] = queue
+        return item
 
     def discard(self, project: str, item: T) -> None:
         """Let an item wait no longer; one that does not wait is left alone. Costs what waits of its project."""

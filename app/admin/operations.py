@@ -25,8 +25,8 @@ from app.http.queries import query_parameters
 from app.http.replies import JSON, NO_CONTENT, Reply, StreamReply, json_reply_of_bytes
 from app.http.streaming import reply_in_pieces
 from topics.errors import BadRequest, NotFound
-from topics.jobs.options import Service
 from topics.ports.administration import UsageFilter
+from topics.ports.ledger import MeteredService
 
 Pages = AsyncGenerator[Sequence[msgspec.Struct], None]
 
@@ -133,9 +133,9 @@ def _query(call: Call, *names: str) -> dict[str, str]:
     return query
 
 
-def _service(query: dict[str, str]) -> Service | None:
+def _service(query: dict[str, str]) -> MeteredService | None:
     name = query.get("service")
-    return None if name is None else Service(_choice(query, "service", "", *Service))
+    return None if name is None else MeteredService(_choice(query, "service", "", *MeteredService))
 
 
 def _month(query: dict[str, str]) -> str | None:

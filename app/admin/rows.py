@@ -12,9 +12,8 @@ from typing import Final, TypeVar
 import msgspec
 
 from topics import keys
-from topics.jobs.options import Service
 from topics.ports.administration import UsageTotal
-from topics.ports.ledger import Charge
+from topics.ports.ledger import Charge, MeteredService
 
 T = TypeVar("T")
 
@@ -30,7 +29,7 @@ class TotalRow(msgspec.Struct, frozen=True):
     month: str
     #: Its name, or the id once it was deleted.
     project: str
-    service: Service
+    service: MeteredService
     jobs: int
     #: Exact to the millisecond.
     audio_seconds: float
@@ -68,28 +67,31 @@ class LineRow(msgspec.Struct, frozen=True):
 
     #: ISO 8601 in UTC, with milliseconds.
     accepted_at: str
-    #: As much of its id as may be shown: the whole opens its events and captions.
+    #: As much of the id of a job, or session, as may be shown: the whole opens what is in it.
     job: str
-    service: Service
+    service: MeteredService
     #: Exact to the millisecond.
     audio_seconds: float
     model: str
     project_id: str
     organization_id: str
+    #: Of a session: 0, 1, ...
+    step: int = 0
 
     @staticmethod
     def of(charge: Charge) -> LineRow:
         """Return the row of a charge."""
         at = datetime.fromtimestamp(charge.at_ms / 1000, UTC).isoformat(timespec="milliseconds")
         seconds = charge.audio_ms / 1000
-        job = keys.shown(charge.job)
-        return LineRow(at, job, charge.service, seconds, charge.model, charge.project, charge.organization)
+        who = (charge.project, charge.organization)
+        return LineRow(at, keys.shown(charge.job), charge.service, seconds, charge.model, *who, charge.step)
 
     def charge(self) -> Charge:
         """Return the charge that the row shows, of a job whose id is cut."""
         at_ms = round(datetime.fromisoformat(self.accepted_at).timestamp() * 1000)
         audio_ms = round(self.audio_seconds * 1000)
-        return Charge(self.job, self.service, self.project_id, self.organization_id, audio_ms, self.model, at_ms)
+        who = (self.project_id, self.organization_id)
+        return Charge(self.job, self.service, *who, audio_ms, self.model, at_ms, self.step)
 
 
 def texts(row: msgspec.Struct) -> list[str]:

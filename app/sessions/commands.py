@@ -123,6 +123,7 @@ def _opened(context: SessionContext, principal: Principal, body: CreateSession) 
         file_name=body.file_name,
         file_length=body.file_length,
         model=context.sessions.model(),
+        organization=principal.organization,
     )
 
 

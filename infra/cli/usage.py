@@ -16,8 +16,8 @@ import typer
 from app.admin.rows import LineRow, TotalRow, as_csv, is_month, paged, texts
 from infra.cli.administration import AdminUrl, administer, opened_database
 from topics.errors import EarshotError
-from topics.jobs.options import Service
 from topics.ports.administration import Administration, UsageFilter
+from topics.ports.ledger import MeteredService
 
 if TYPE_CHECKING:
     from infra.db.recount import Recount
@@ -43,10 +43,10 @@ def usage(
     organization: Annotated[
         str | None, typer.Option("--org", "--organization", help="Id or name; the id also of a deleted one.")
     ] = None,
-    service: Annotated[Service | None, typer.Option(help="One service of jobs; by default all.")] = None,
+    service: Annotated[MeteredService | None, typer.Option(help="A service; by default all.")] = None,
     month: Annotated[str | None, typer.Option(help="Calendar month (UTC), such as 2026-11; by default all.")] = None,
     form: Annotated[Format, typer.Option("--format", help="Form of the output.")] = Format.TABLE,
-    lines: Annotated[bool, typer.Option("--lines", help="A line for each service of each job.")] = False,
+    lines: Annotated[bool, typer.Option("--lines", help="The single lines of the ledger.")] = False,
     recount: Annotated[
         bool,
         typer.Option(
@@ -58,7 +58,7 @@ def usage(
     ] = False,
     url: AdminUrl = None,
 ) -> None:
-    """Print jobs and seconds of audio per month, project and service; each service of a job counts by itself."""
+    """Print jobs, sessions and seconds of audio per month, project and service; each service counts by itself."""
     if recount:
         if project or organization or service or month or lines:
             raise typer.BadParameter(
@@ -114,7 +114,8 @@ def _recount(form: Format) -> None:
 
     outcome = asyncio.run(_compare(load()))
     asyncio.run(_print(Difference, paged(outcome.differences), form))
-    parts = [f"{_count(outcome.jobs, 'job')} compared, {_count(len(outcome.differences), 'difference')}"]
+    compared = [_count(outcome.jobs, "job")] + ([_count(outcome.sessions, "session")] if outcome.sessions else [])
+    parts = [f"{' and '.join(compared)} compared, {_count(len(outcome.differences), 'difference')}"]
     if outcome.by_rows:
         parts.append(f"{outcome.by_rows} of them by their rows, as the log no longer has all of their records")
     if outcome.gone:

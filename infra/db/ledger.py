@@ -1,4 +1,4 @@
-"""The usage ledger: what was analysed for whom, one line for each service of a job, written once."""
+"""The usage ledger: what was analysed for whom, a line for each service of a job or step of a session, written once."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from infra.db.database import Database
 from infra.db.schema import LONGEST_MODEL, projects, usage
-from topics.jobs.options import Service
 from topics.ports.administration import UsageFilter, UsageTotal
-from topics.ports.ledger import Charge
+from topics.ports.ledger import Charge, MeteredService
 
 EVER: Final = UsageFilter()
 #: Lines that are read, and held, at a time.
@@ -33,7 +32,7 @@ class SqlLedger:
         self._database = database
 
     async def record(self, charges: Sequence[Charge]) -> None:
-        """Write charges, all or none; one whose (job, service) is there already stays as it is."""
+        """Write charges, all or none; one whose (job, service, step) is there already stays as it is."""
         if charges:
             rows = [_row(as_stored(charge)) for charge in charges]
             async with self._database.writing() as connection:
@@ -43,7 +42,7 @@ class SqlLedger:
         """Return what was used, by month, project and service; organization and project are ids."""
         group = (usage.c.month, usage.c.project_id, projects.c.name, usage.c.organization_id, usage.c.service)
         query = (
-            select(*group, usage.c.model, func.count(), func.sum(usage.c.audio_ms))
+            select(*group, usage.c.model, func.count(usage.c.job_id.distinct()), func.sum(usage.c.audio_ms))
             .outerjoin_from(usage, projects, projects.c.id == usage.c.project_id)
             .where(*_of(period))
             .group_by(*group, usage.c.model)
@@ -53,7 +52,7 @@ class SqlLedger:
         async with self._database.reading() as connection:
             for month, owner, name, above, service, model, jobs, audio_ms in await connection.execute(query):
                 key = (month, owner, service)
-                before = totals.get(key, UsageTotal(month, owner, name, above, Service(service), 0, 0, ()))
+                before = totals.get(key, UsageTotal(month, owner, name, above, MeteredService(service), 0, 0, ()))
                 totals[key] = msgspec.structs.replace(
                     before,
                     jobs=before.jobs + jobs,
@@ -68,7 +67,9 @@ class SqlLedger:
         Between pages no connection is held: a slow reader is in nobody's way.
         """
         columns = (usage.c[name] for name in ("job_id", "service", "project_id", "organization_id"))
-        query = select(*columns, usage.c.audio_ms, usage.c.model, usage.c.at).order_by(*_ORDER).limit(PAGE)
+        query = (
+            select(*columns, usage.c.audio_ms, usage.c.model, usage.c.at, usage.c.step).order_by(*_ORDER).limit(PAGE)
+        )
         query = query.where(*_of(msgspec.structs.replace(period, month=None)))
         after = (period.month or "", -1, "", "")
         if period.month is not None:
@@ -77,7 +78,7 @@ class SqlLedger:
         while True:
             async with self._database.reading() as connection:
                 rows = await connection.execute(query.where(tuple_(*_ORDER) > after))
-                page = [Charge(job, Service(service), *more) for job, service, *more in rows]
+                page = [Charge(job, MeteredService(service), *more) for job, service, *more in rows]
             if page:
                 yield page
             if len(page) < PAGE:
@@ -87,8 +88,9 @@ class SqlLedger:
 
 
 async def used_ms(connection: AsyncConnection, project: str, month: str) -> int:
-    """Return the milliseconds of audio that a project used in a month, all services together."""
-    total = select(func.sum(usage.c.audio_ms)).where(*_of(UsageFilter(project=project, month=month)))
+    """Return the milliseconds of audio that a project used in a month, all services of jobs together."""
+    of_jobs = usage.c.service != MeteredService.SESSION.value
+    total = select(func.sum(usage.c.audio_ms)).where(of_jobs, *_of(UsageFilter(project=project, month=month)))
     return int(await connection.scalar(total) or 0)
 
 
@@ -107,6 +109,7 @@ def _row(charge: Charge) -> dict[str, object]:
     return {
         "job_id": charge.job,
         "service": charge.service.value,
+        "step": charge.step,
         "project_id": charge.project,
         "organization_id": charge.organization,
         "audio_ms": charge.audio_ms,

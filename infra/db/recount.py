@@ -1,4 +1,4 @@
-"""The ledger against the log: what the log says was done in jobs, and where the ledger says something else.
+"""The ledger against the log: what the log says was done, and where the ledger says something else.
 
 The records of a job say it best. Where retention removed some of them (the embedded log keeps none that nobody needs),
 the rows of the job say it, which are on the log as long as the job is kept: the changelog of the table has them.
@@ -12,28 +12,28 @@ from typing import Final
 import msgspec
 
 from infra.db.ledger import SqlLedger, as_stored
+from infra.db.session_recount import SessionCount, count_sessions, session_differences
 from streams.log import LogHistory, PartitionRecord
 from topics import catalog, keys, record_codec
 from topics.errors import RecordError
 from topics.folding import Arrival
 from topics.jobs import rows
-from topics.jobs.options import Service
 from topics.jobs.records import Accepted, Finished, JobCommand, JobResult
 from topics.jobs.rules import EntryState, JobHead, JobState, fold_command, fold_result
-from topics.ports.ledger import Charge
+from topics.ports.ledger import Charge, MeteredService
 
 REMOVED: Final = 204
 FOREVER: Final = 1 << 63
 
-Key = tuple[str, Service]
+Key = tuple[str, MeteredService, int]
 
 
 class Difference(msgspec.Struct, frozen=True, order=True):
-    """A service of a job that the ledger and the log do not agree on."""
+    """A service of a job, or a step of a session, that the ledger and the log do not agree on."""
 
     #: As much of its id as may be shown.
     job: str
-    service: Service
+    service: MeteredService
     difference: str
 
 
@@ -44,7 +44,10 @@ class Recount(msgspec.Struct, frozen=True):
     jobs: int
     #: How many of them by their rows, as not all of their records are on the log.
     by_rows: int
-    #: Jobs that the log or the ledger knows of and that were not compared: neither records nor rows say what they did.
+    #: Sessions compared.
+    sessions: int
+    #: Jobs and sessions that the log or the ledger knows of and that were not compared: neither records nor rows say
+    #: what they did.
     gone: int
     differences: tuple[Difference, ...]
 
@@ -61,7 +64,7 @@ class _Job(msgspec.Struct):
 
 
 async def recount(history: LogHistory, ledger: SqlLedger) -> Recount:
-    """Fold the records of all jobs and compare what succeeded, once per job and service, with the ledger's lines.
+    """Fold the records of all jobs and sessions and compare what they cost with the ledger's lines.
 
     Raises:
         DirectoryDown: the database does not answer.
@@ -73,16 +76,20 @@ async def recount(history: LogHistory, ledger: SqlLedger) -> Recount:
     kept = await _jobs_by_rows(history)
     jobs = await _jobs_by_commands(history)
     lost = await _fold_results(history, jobs, kept)
+    sessions = await count_sessions(history)
     after = await _by_key(ledger)
     whole = {name: job for name, job in jobs.items() if name not in lost}
     compared = kept | whole
-    differences = sorted([*_missing(compared, after), *_invented(compared, before)])
-    all_jobs = jobs.keys() | lost | {name for name, _ in before}
-    return Recount(len(compared), len(compared) - len(whole), len(all_jobs - compared.keys()), tuple(differences))
+    differences = sorted(
+        [*_missing(compared, after), *_invented(compared, before), *_sessions(sessions, before, after)]
+    )
+    gone = (jobs.keys() | lost | {name for name, _, _ in before}) - compared.keys() - sessions.keys()
+    by_rows = len(compared) - len(whole)
+    return Recount(len(compared), by_rows, len(sessions), len(gone), tuple(differences))
 
 
 async def _by_key(ledger: SqlLedger) -> dict[Key, Charge]:
-    return {(charge.job, charge.service): charge async for page in ledger.lines() for charge in page}
+    return {(charge.job, charge.service, charge.step): charge async for page in ledger.lines() for charge in page}
 
 
 async def _jobs_by_rows(history: LogHistory) -> dict[str, _Job]:
@@ -159,7 +166,7 @@ def _missing(jobs: Mapping[str, _Job], ledger: Mapping[Key, Charge]) -> Iterator
     """Yield what the log says was done and the ledger does not have, or has otherwise."""
     for name, job in jobs.items():
         for charge, billed in _charges(name, job):
-            line = ledger.get((name, charge.service))
+            line = ledger.get((name, charge.service, 0))
             if line is not None:
                 if line != charge:
                     yield Difference(keys.shown(name), charge.service, _otherwise(charge, line))
@@ -175,7 +182,7 @@ def _missing(jobs: Mapping[str, _Job], ledger: Mapping[Key, Charge]) -> Iterator
 
 def _invented(jobs: Mapping[str, _Job], ledger: Mapping[Key, Charge]) -> Iterator[Difference]:
     """Yield what the ledger has and the log has no success of."""
-    for name, service in ledger:
+    for name, service, _ in ledger:
         job = jobs.get(name)
         # The row of a removed job keeps only what is not in the ledger yet.
         if job is None or job.head.state is JobState.REMOVED:
@@ -184,12 +191,31 @@ def _invented(jobs: Mapping[str, _Job], ledger: Mapping[Key, Charge]) -> Iterato
             yield Difference(keys.shown(name), service, "in the ledger, but no success is on the log")
 
 
+def _sessions(
+    sessions: Mapping[str, SessionCount], before: Mapping[Key, Charge], after: Mapping[Key, Charge]
+) -> Iterator[Difference]:
+    """Yield where the log and the ledger say something else of a session."""
+    first, last = (
+        {(name, step): line for (name, service, step), line in ledger.items() if service is MeteredService.SESSION}
+        for ledger in (before, after)
+    )
+    for name, charge, line in session_differences(sessions, first, last):
+        if charge is None:
+            difference = "in the ledger, but its windows are not on the log"
+        elif line is None:
+            difference = f"step {charge.step} is not in the ledger; a node writes it when it runs, if it did not yet"
+        else:
+            difference = _otherwise(charge, line)
+        yield Difference(name, MeteredService.SESSION, difference)
+
+
 def _charges(name: str, job: _Job) -> Iterator[tuple[Charge, bool]]:
     """Yield what each success of a job costs, and whether the log says that the ledger has it."""
     for entry in job.head.entries:
         if entry.state is EntryState.SUCCESS:
             who = (job.accepted.project, job.accepted.organization)
-            charge = Charge(name, entry.service, *who, entry.audio_ms, entry.model, job.head.created)
+            service = MeteredService(entry.service)
+            charge = Charge(name, service, *who, entry.audio_ms, entry.model, job.head.created)
             yield as_stored(charge), entry.billed
 
 

@@ -8,7 +8,7 @@ from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, LargeBina
 from sqlalchemy import UniqueConstraint as Unique
 
 #: Revision that this code works with: the newest in `migrations/versions`.
-REVISION: Final = "0004"
+REVISION: Final = "0005"
 
 #: Bytes of a model's name that the ledger keeps: some databases count them for characters.
 LONGEST_MODEL: Final = 200
@@ -64,12 +64,15 @@ secrets: Final = Table(
     Column("value", LargeBinary, nullable=False),
 )
 
-#: What was done, one row for each service of a job. No foreign keys: what a project used stays when it is deleted.
+#: What was done, one row for each service of a job and each step of a session. No foreign keys: what a project used
+#: stays when it is deleted.
 usage: Final = Table(
     "usage",
     metadata,
+    #: Of a session too.
     Column("job_id", String(24), primary_key=True),
     Column("service", String(40), primary_key=True),
+    Column("step", BigInteger, primary_key=True, server_default="0"),
     Column("project_id", String(24), nullable=False),
     Column("organization_id", String(24), nullable=False),
     Column("audio_ms", BigInteger, nullable=False),

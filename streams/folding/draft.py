@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Final, Generic
 
+import msgspec
+
 from streams.folding.store import H, HeadStore, above
 from topics import keys, rows
+from topics.folding import Arrival
 from topics.jobs.records import Accepted
 from topics.sessions.records import Opened
 
@@ -64,8 +67,10 @@ class Draft(Generic[H]):
         if again:
             self._again.add(id)
 
-    def put_request(self, id: str, request: Opened | Accepted) -> None:
-        """Write the row of what opened a session or completed a job's upload."""
+    def put_request(self, id: str, request: Opened | Accepted, arrival: Arrival) -> None:
+        """Write the row of what opened a session, with the log time of it, or completed a job's upload."""
+        if isinstance(request, Opened):
+            request = msgspec.structs.replace(request, at=arrival.at)
         self.put(self.store.row_key(id, keys.REQUEST), rows.encode(request))
         self._record_projects[id] = request.project
 

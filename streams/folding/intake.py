@@ -62,7 +62,7 @@ class Intake(Agent[H], Generic[H, C]):
                     receipt = Receipt(command.idempotency, arrival.digest)
                     draft.put(draft.store.row_key(id, keys.RECEIPT, number), rows.encode(receipt))
                 case Effect.KEEP_REQUEST, Opened() | Accepted(), _:
-                    draft.put_request(id, command)
+                    draft.put_request(id, command, arrival)
                 case Effect.WATCH, _, new if new is not None:
                     self._watch(draft, id, new)
                 case Effect.UNWATCH, Expired() | Overdue(), _:

@@ -13,7 +13,7 @@ from streams.jobs.run_context import StoreOf
 from topics.errors import DirectoryDown, Unavailable
 from topics.jobs.records import Accepted, Billed
 from topics.jobs.rules import JobHead
-from topics.ports.ledger import Charge, Ledger
+from topics.ports.ledger import Charge, Ledger, MeteredService
 
 log = structlog.get_logger(__name__)
 
@@ -90,7 +90,8 @@ class Biller:
 
 def charges(job: str, head: JobHead, accepted: Accepted) -> list[Charge]:
     """Return the lines of the ledger for what is not billed of a job."""
+    who = (accepted.project, accepted.organization)
     return [
-        Charge(job, entry.service, accepted.project, accepted.organization, entry.audio_ms, entry.model, head.created)
+        Charge(job, MeteredService(entry.service), *who, entry.audio_ms, entry.model, head.created)
         for entry in head.unbilled
     ]

@@ -54,8 +54,9 @@ LOOK_SECONDS: Final = 5.0
 class Node:
     """The streams of one process. Implements `topics.ports.health.Health`; `sessions` and `jobs` are the edge's ports.
 
-    `open_file` opens the audio of sessions. `services` run the services of jobs; without a `ledger` what they cost is
-    written nowhere. Without a `membership` this process owns all partitions. Implements `streams.log.LogUser` too.
+    `open_file` opens the audio of sessions. `services` run the services of jobs; without a `ledger` what they and
+    sessions cost is written nowhere. Without a `membership` this process owns all partitions. Implements
+    `streams.log.LogUser` too.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Node:
         self.sender = RecordSender(backend.writer, self.owners, options.part_bytes, options.share_bytes)
         self.followers = Followers()
         shared = (options, self.owners, self.sender, self.followers, Suspects())
-        self.session_workload = SessionWorkload(*shared, models, backend.chunk_reader, open_file)
+        self.session_workload = SessionWorkload(*shared, models, backend.chunk_reader, open_file, ledger)
         self.job_workload = JobWorkload(*shared, backend.part_reader, services, ledger)
         agents = {topic: agent for workload in self.workloads for topic, agent in workload.agents.items()}
         self.takeover = Takeover(

@@ -19,6 +19,7 @@ from topics.ports.jobs import JobView
 from topics.ports.sessions import SessionView, Windows
 from topics.sessions.records import SessionCommand
 from topics.sessions.rows import BLOCK_WINDOWS
+from topics.sessions.rules import SessionState
 
 #: Seconds after which a project that has its most sessions or jobs may ask again.
 RETRY_SECONDS: Final = 10
@@ -89,7 +90,8 @@ class SessionsPort(_Port):
         """
         store = self._owners.serving(session).sessions
         head = store.head(session)
-        opened = None if head is None else store.opened(session)
+        gone = head is None or head.state is SessionState.DELETED
+        opened = None if gone else store.opened(session)
         return None if head is None or opened is None else SessionView(opened, head)
 
     def windows(self, session: str, first: int, count: int) -> Sequence[Windows]:

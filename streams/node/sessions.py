@@ -1,4 +1,4 @@
-"""What a node does for its sessions: two agents that fold, and the analyser."""
+"""What a node does for its sessions: two agents that fold, the analyser and the biller."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ from streams.node.sender import RecordSender
 from streams.node.workload import Workload
 from streams.sessions.analyser import Analyser
 from streams.sessions.audio import AudioCache, AudioSource
+from streams.sessions.biller import SessionBiller
 from streams.sessions.intake import SessionIntake
 from streams.sessions.results import SessionResults
 from streams.sessions.store import SessionStore
 from topics.catalog import COMMANDS, RESULTS
+from topics.ports.ledger import Ledger
 from topics.sessions.records import Expired, SessionResult
 from topics.sessions.rules import SessionHead
 
@@ -32,7 +34,7 @@ AUDIO_CACHE_BYTES: Final = 256 * 1024 * 1024
 
 
 class SessionWorkload(Workload[SessionStore]):
-    """Intake, results and analyser of the sessions of a node."""
+    """Intake, results, analyser and biller of the sessions of a node."""
 
     commands = COMMANDS
 
@@ -46,6 +48,7 @@ class SessionWorkload(Workload[SessionStore]):
         models: LoadedModels,
         reader: StretchReader,
         open_file: OpenFile,
+        ledger: Ledger | None,
     ) -> None:
         super().__init__(owners, sender, followers, suspects)
         self._idle_ms = int(options.idle_seconds * 1000)
@@ -67,9 +70,12 @@ class SessionWorkload(Workload[SessionStore]):
             open_file,
         )
 
+        self.biller = SessionBiller(self.serving, ledger, self._emit)
+
     def start(self, ended: Callable[[asyncio.Task[None]], None]) -> None:
-        """Start the lanes of the analyser; `ended` is called with each that ends."""
+        """Start the lanes of the analyser, and the biller; `ended` is called with each that ends."""
         self.analyser.start(ended)
+        self.biller.start(ended)
 
     def _needed(self, partition: int, offset: int) -> bool:
         owner = self.owners.here.get(partition)
@@ -91,13 +97,17 @@ class SessionWorkload(Workload[SessionStore]):
                 store.references.add(row.offset)
         if head.analysable:
             early.work[id] = None
+        if head.unmetered:
+            early.unbilled[id] = None
 
     def suspect(self, ids: Iterable[str]) -> None:
         """Suspect sessions that were unfinished when their partition came."""
         self.suspects.add(ids)
 
     def take_work(self, changes: Changes) -> None:
-        """Queue sessions for the analyser."""
+        """Queue sessions for the biller and the analyser."""
+        for session in changes.unbilled:
+            self.biller.enqueue(session)
         for session in changes.work:
             self.analyser.enqueue(session)
 
@@ -114,8 +124,9 @@ class SessionWorkload(Workload[SessionStore]):
         await self.sender.append(COMMANDS, id, Expired("sweep", self._idle_ms, due))
 
     async def stop(self) -> None:
-        """Stop the analyser."""
+        """Stop the analyser and the biller."""
         await self.analyser.stop()
+        await self.biller.stop()
 
     async def _emit(self, session: str, result: SessionResult) -> None:
         await self.sender.append(RESULTS, session, result)

@@ -8,11 +8,11 @@ from streams.folding.draft import Draft
 from streams.folding.intake import Intake
 from streams.folding.store import HeadStore
 from streams.sessions.audio import AudioCache
-from topics import keys, record_codec, rows
+from topics import keys, record_codec
 from topics.folding import Arrival
 from topics.sessions import rules
 from topics.sessions.records import Chunk, Opened, SessionCommand
-from topics.sessions.rules import SessionHead
+from topics.sessions.rules import SessionHead, SessionState
 
 
 class SessionIntake(Intake[SessionHead, SessionCommand]):
@@ -35,8 +35,8 @@ class SessionIntake(Intake[SessionHead, SessionCommand]):
     ) -> None:
         """Write again the opening, or what is left of a chunk; whether the chunk was accepted, its row alone knows."""
         match command:
-            case Opened():
-                draft.put(draft.store.row_key(id, keys.REQUEST), rows.encode(command))
+            case Opened() if head.state is not SessionState.DELETED or head.unmetered:
+                draft.put_request(id, command, arrival)
             case Chunk():
                 for number in head.audio if command.sequence is None else (command.sequence,):
                     for kind in (keys.AUDIO, keys.RECEIPT):

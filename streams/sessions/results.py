@@ -35,17 +35,18 @@ class SessionResults(Agent[SessionHead]):
         head = draft.head(session)
         tags, windows = self._count(result)
         step = fold_result(head, result, windows)
-        if head is None or step.head is None:
+        if head is None:
             return
         for effect in step.effects:
-            if effect is Effect.KEEP_RESULT and isinstance(result, Scored):
+            if effect is Effect.KEEP_RESULT and isinstance(result, Scored) and step.head is not None:
                 _write_windows(draft, session, result, tags)
                 self.drop_audio(draft, session, range(result.dropped, result.cursor.keep))
                 self._fresh += max(0, step.head.windows - head.windows)
             else:
                 self.carry_out(draft, session, effect, head, step.head)
-        # Written also when it did not change: what was folded before may not be in the changelog.
-        draft.put_head(session, step.head, again=step.head == head)
+        if step.head is not None:
+            # Written also when it did not change: what was folded before may not be in the changelog.
+            draft.put_head(session, step.head, again=step.head == head)
         self.changes.changed[session] = None
 
     def forget(self) -> None:

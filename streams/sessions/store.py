@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from streams.folding.store import HeadStore, PartitionTable
 from topics import keys
 from topics.sessions import rows
 from topics.sessions.records import Opened
 from topics.sessions.rows import Block
-from topics.sessions.rules import SessionHead
+from topics.sessions.rules import SessionHead, SessionState
 
 
 class SessionStore(HeadStore[SessionHead]):
@@ -35,6 +37,14 @@ class SessionStore(HeadStore[SessionHead]):
     def on_eviction(self, id: str) -> None:
         """Forget the opening too."""
         self._openings.pop(id, None)
+
+    def is_erased(self, head: SessionHead) -> bool:
+        """Return whether a head is that of a deleted session."""
+        return head.state is SessionState.DELETED
+
+    def spared_keys(self, id: str, rest: SessionHead | None) -> Collection[bytes]:
+        """Return the key of the opening while the ledger does not hold all of a deleted session."""
+        return () if rest is None else [self.row_key(id, keys.REQUEST)]
 
     def opened(self, session: str) -> Opened | None:
         """Return what the session was opened with."""

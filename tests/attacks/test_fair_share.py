@@ -19,7 +19,7 @@ SERVED_MS = {"chunk": 250, "window": 500, "job": 1500}
 def test_a_quiet_project_is_served_beside_a_loud_one(tmp_path: Path) -> None:
     service = ServiceProcess(tmp_path / "data", model="sed-mini")
     try:
-        alone, beside = attack(service.start(), seconds=6)
+        alone, beside = attack(service.start(), seconds=8)
     finally:
         service.stop()
     for kind, most in SERVED_MS.items():

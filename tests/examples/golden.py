@@ -31,7 +31,7 @@ from topics.jobs.rules import Entry, EntryState, JobHead, JobState
 from topics.records import Parked, Record
 from topics.rows import AudioRow
 from topics.sessions import rows as session_rows
-from topics.sessions.records import Begun, Chunk, Cursor, Deleted, Expired, Failed, Opened, Scored, Sealed
+from topics.sessions.records import Begun, Chunk, Cursor, Deleted, Expired, Failed, Metered, Opened, Scored, Sealed
 from topics.sessions.rows import Block
 from topics.sessions.rules import SessionHead, SessionState
 
@@ -55,9 +55,9 @@ OPENED: Final = Opened(
 )
 MODEL: Final = "yamnet@0123abcd-456def"
 
-#: Ends the names of records that were written before sessions named their model, of rows that were written before rows
-#: had a version, and of both from before it was counted what a process died of: read for ever, written no more.
-BEFORE: Final = ("-before-models", "-before-versions", "-before-counts")
+#: Ends the names of records and rows from before sessions named their model, before rows had a version, before it was
+#: counted what a process died of, and before sessions were metered: read for ever, written no more.
+BEFORE: Final = ("-before-models", "-before-versions", "-before-counts", "-before-metering")
 
 ACCEPTED: Final = Accepted(
     "c-7",
@@ -85,7 +85,8 @@ ACCEPTED: Final = Accepted(
 
 RECORDS: Final[Mapping[str, Mapping[str, Record]]] = {
     catalog.COMMANDS: {
-        "open": msgspec.structs.replace(OPENED, model=MODEL),
+        "open": msgspec.structs.replace(OPENED, model=MODEL, organization="o-1"),
+        "open-before-metering": msgspec.structs.replace(OPENED, model=MODEL),
         "open-before-models": OPENED,
         "open-short-before-models": Opened("c-1", "stream", "audio/x-raw; rate=22050; format=s16", "p-1", 1000, 500),
         "chunk": Chunk("c-2", 7, b"\x00\x01\xfe\xff", idempotency=b"0123456789abcdef"),
@@ -100,6 +101,8 @@ RECORDS: Final[Mapping[str, Mapping[str, Record]]] = {
             31, "yamnet@0123abcd", b"\x80\x00\xff\x7f", Cursor(12, 11, 176_400, 44_100), 9, final=True
         ),
         "scores-short-before-models": Scored(0, "yamnet@0123abcd", b"", Cursor()),
+        "meter": Metered(2400),
+        "meter-predict": Metered(7, predicts=True),
         "fail": Failed("chunk 3: the data holds no audio"),
         "begin": Begun(9, 4, 2),
     },
@@ -198,14 +201,21 @@ _ROWS: Final[Mapping[str, msgspec.Struct]] = {
     "jobhead-new": JobHead(JobState.RECEIVING, command=0, touched=1, upload="u-1", parts=1, received=4),
     "accepted": ACCEPTED,
 }
+_METERED_ROWS: Final[Mapping[str, msgspec.Struct]] = {
+    "head-new": SessionHead("stream", None, touched=1, command=0, metered=0),
+    "head-deleted": msgspec.structs.replace(HEAD, state=SessionState.DELETED, error=None, metered=0),
+    "opened": msgspec.structs.replace(OPENED, model=MODEL, organization="o-1", at=1_700_000_000_123),
+}
 ROWS: Final[Mapping[str, msgspec.Struct]] = {
     **_ROWS,
+    **_METERED_ROWS,
+    "opened-before-metering": _ROWS["opened"],
     **{f"{name}-before-versions": row for name, row in _ROWS.items()},
     "opened-before-models": OPENED,
     "head-before-counts": HEAD,
     "head-new-before-counts": _ROWS["head-new"],
     "jobhead-before-counts": JOB_HEAD,
-    "head": msgspec.structs.replace(HEAD, error=None, finished=False, begun=2),
+    "head": msgspec.structs.replace(HEAD, error=None, finished=False, begun=2, metered=9),
     "jobhead": COUNTED_JOB_HEAD,
 }
 

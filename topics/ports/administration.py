@@ -7,8 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from topics.jobs.options import Service
-from topics.ports.ledger import Charge
+from topics.ports.ledger import Charge, MeteredService
 
 
 class Organization(msgspec.Struct, frozen=True):
@@ -43,7 +42,8 @@ class UsageTotal(msgspec.Struct, frozen=True):
     name: str | None
     #: Id.
     organization: str
-    service: Service
+    service: MeteredService
+    #: Jobs, or sessions.
     jobs: int
     audio_ms: int
     #: Names, sorted.
@@ -56,7 +56,7 @@ class UsageFilter(msgspec.Struct, frozen=True):
     #: Ids or names; the id also of what was deleted, whose usage stays.
     organization: str | None = None
     project: str | None = None
-    service: Service | None = None
+    service: MeteredService | None = None
     #: "YYYY-MM", UTC.
     month: str | None = None
 

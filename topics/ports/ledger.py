@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Protocol
 
 import msgspec
 
-from topics.jobs.options import Service
+
+class MeteredService(StrEnum):
+    """What is metered: the services of jobs (`topics.jobs.options.Service`), and live sessions."""
+
+    SOUND = "sound_event_detection"
+    SPEECH = "speech_analysis"
+    INSIGHTS = "audio_insights"
+    CAPTION = "caption"
+    TRANSLATION = "translation"
+    #: Sessions of all kinds. It is no service of jobs, and free seconds are not spent on it.
+    SESSION = "audio_session"
 
 
 class Charge(msgspec.Struct, frozen=True):
-    """One line of the usage ledger; (job, service) is its key."""
+    """One line of the usage ledger; (job, service, step) is its key."""
 
+    #: Id of the job, or of the session.
     job: str
-    service: Service
+    service: MeteredService
     project: str
     organization: str
     audio_ms: int
     #: What did the work.
     model: str
     #: When the job was accepted, milliseconds since 1970, log time; its month (UTC) is the one that is billed.
+    #: Of a session, when it was opened, and later by the audio of its steps before.
     at_ms: int
+    #: Of a session: 0, 1, ...
+    step: int = 0
 
 
 class Ledger(Protocol):

@@ -33,6 +33,10 @@ class Opened(Record, frozen=True, tag="open"):
     file_length: float | None = None
     #: `name@sha256 prefix` of the model that scores the session; "" in records from before models could change.
     model: str = ""
+    #: "" in records from before sessions were metered.
+    organization: str = ""
+    #: Log time (ms) of the opening: known in the row alone, 0 on the log.
+    at: int = 0
 
 
 class Chunk(Record, frozen=True, tag="chunk"):
@@ -122,4 +126,13 @@ class Begun(Record, frozen=True, tag="begin"):
     times: int
 
 
-SessionResult = Scored | Failed | Begun
+class Metered(Record, frozen=True, tag="meter"):
+    """The ledger holds the session's audio up to this window."""
+
+    #: Windows.
+    windows: int
+    #: True for a session whose windows came by `/predict`, each of audio of its own.
+    predicts: bool = False
+
+
+SessionResult = Scored | Failed | Begun | Metered

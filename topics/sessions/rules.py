@@ -21,12 +21,16 @@ from topics.sessions.records import (
     Deleted,
     Expired,
     Failed,
+    Metered,
     Opened,
     Sealed,
     SessionCommand,
     SessionKind,
     SessionResult,
 )
+
+#: Windows of one step of the meter: a session that goes on is billed whenever it has so many more.
+METER_WINDOWS: Final = 1200
 
 
 class SessionState(StrEnum):
@@ -35,6 +39,8 @@ class SessionState(StrEnum):
     ABSENT = "absent"
     WRITABLE = "writable"
     READONLY = "readonly"
+    #: Deleted, and remembered only until the ledger holds all of it.
+    DELETED = "deleted"
 
 
 class SessionHead(msgspec.Struct, frozen=True, array_like=True):
@@ -60,6 +66,8 @@ class SessionHead(msgspec.Struct, frozen=True, array_like=True):
     finished: bool = False
     #: How many times the analysis was begun here by processes that died since (`Begun`).
     begun: int = 0
+    #: Windows that the ledger holds; None for a session from before sessions were metered, which is not.
+    metered: int | None = None
 
     @property
     def in_progress(self) -> bool:
@@ -74,9 +82,24 @@ class SessionHead(msgspec.Struct, frozen=True, array_like=True):
         return self.in_progress and (self.kind == "stream" or self.state is SessionState.READONLY)
 
     @property
+    def ended(self) -> bool:
+        """True when no further window will come, whatever the reason."""
+        return self.finished or self.error is not None
+
+    @property
+    def meterable(self) -> int:
+        """How many windows the ledger is to hold now: whole steps, and at the end what is left."""
+        return self.windows if self.ended else self.windows - self.windows % METER_WINDOWS
+
+    @property
+    def unmetered(self) -> bool:
+        """True while the ledger may lack windows that it is to hold."""
+        return self.metered is not None and self.metered < self.meterable
+
+    @property
     def unsettled(self) -> bool:
-        """True while windows may come."""
-        return not self.finished and self.error is None
+        """True while windows may come, or some are to be written to the ledger."""
+        return not self.ended or self.unmetered
 
     @property
     def audio(self) -> range:
@@ -96,7 +119,7 @@ _GONE: Final = (Effect.CANCEL, Effect.DROP_AUDIO, Effect.ERASE)
 
 
 def _open(head: SessionHead | None, command: Opened, arrival: Arrival) -> Step[SessionHead]:
-    opened = SessionHead(command.kind, command.total_size, touched=arrival.at, command=arrival.offset)
+    opened = SessionHead(command.kind, command.total_size, touched=arrival.at, command=arrival.offset, metered=0)
     return Step(opened, (Effect.KEEP_REQUEST, Effect.WATCH))
 
 
@@ -105,7 +128,7 @@ def _opened_twice(head: SessionHead, command: Opened, arrival: Arrival) -> Step[
 
 
 def _absent(head: SessionHead | None, command: SessionCommand, arrival: Arrival) -> Step[SessionHead]:
-    return Step(None, verdict=ABSENT)
+    return Step(head, verdict=ABSENT)
 
 
 def _judge_chunk(head: SessionHead, command: Chunk, arrival: Arrival) -> Step[SessionHead]:
@@ -165,23 +188,26 @@ def _sealed_before(head: SessionHead, command: Sealed, arrival: Arrival) -> Step
     return Step(head, verdict=Verdict(204, head.next))
 
 
-def _delete(head: SessionHead, command: Deleted, arrival: Arrival) -> Step[SessionHead]:
-    return Step(None, _GONE, Verdict(204, head.next))
+def _delete(head: SessionHead, command: Deleted | Expired, arrival: Arrival) -> Step[SessionHead]:
+    rest = msgspec.structs.replace(head, state=SessionState.DELETED, command=arrival.offset, finished=True)
+    verdict = Verdict(204, head.next)
+    return Step(rest, (*_GONE, Effect.BILL), verdict) if rest.unmetered else Step(None, _GONE, verdict)
 
 
 def _expire(head: SessionHead, command: Expired, arrival: Arrival) -> Step[SessionHead]:
     if arrival.at - head.touched > command.idle_ms:
-        return Step(None, (Effect.UNWATCH, *_GONE), Verdict(204, head.next))
+        step = _delete(head, command, arrival)
+        return Step(step.head, (Effect.UNWATCH, *step.effects), step.verdict)
     return Step(head, (Effect.UNWATCH, Effect.WATCH), Verdict(409, head.next, "the session is in use"))
 
 
 def _deleted_before(head: SessionHead | None, command: Deleted, arrival: Arrival) -> Step[SessionHead]:
     # Erased once more: the command may be a redelivery whose deletions never reached the changelog.
-    return Step(None, _GONE, ABSENT)
+    return Step(head, _GONE, ABSENT)
 
 
 def _expired_before(head: SessionHead | None, command: Expired, arrival: Arrival) -> Step[SessionHead]:
-    return Step(None, (Effect.UNWATCH, *_GONE), ABSENT)
+    return Step(head, (Effect.UNWATCH, *_GONE), ABSENT)
 
 
 Rule = Callable[..., Step[SessionHead]]
@@ -202,6 +228,11 @@ TABLE: Final[Mapping[tuple[SessionState, type], Rule]] = {
     (SessionState.READONLY, Sealed): _sealed_before,
     (SessionState.READONLY, Deleted): _delete,
     (SessionState.READONLY, Expired): _expire,
+    (SessionState.DELETED, Opened): _opened_twice,
+    (SessionState.DELETED, Chunk): _absent,
+    (SessionState.DELETED, Sealed): _absent,
+    (SessionState.DELETED, Deleted): _deleted_before,
+    (SessionState.DELETED, Expired): _expired_before,
 }
 
 
@@ -221,7 +252,7 @@ def foresee(head: SessionHead | None, command: SessionCommand) -> Verdict | None
     Sessions never come back, never become writable again, and chunk numbers only grow: these refusals cannot turn
     into acceptance while a command waits in the log, so the edge gives them without writing to the log.
     """
-    if head is None:
+    if head is None or head.state is SessionState.DELETED:
         return None if isinstance(command, Opened) else ABSENT
     if not isinstance(command, Chunk) or command.idempotency:
         return None
@@ -243,9 +274,13 @@ def fold_result(head: SessionHead | None, result: SessionResult, windows: int) -
     """
     if head is None:
         return Step(None)
+    if isinstance(result, Metered):
+        return _meter(head, result)
+    if head.state is SessionState.DELETED:
+        return Step(head)
     if isinstance(result, Failed):
         failed = msgspec.structs.replace(head, state=SessionState.READONLY, error=result.error, finished=True)
-        return Step(failed, (Effect.DROP_AUDIO,))
+        return Step(failed, (Effect.DROP_AUDIO, Effect.BILL) if failed.unmetered else (Effect.DROP_AUDIO,))
     if isinstance(result, Begun):
         if head.finished or (result.windows, result.chunks) != (head.windows, head.cursor.chunks):
             return Step(head)
@@ -267,4 +302,13 @@ def fold_result(head: SessionHead | None, result: SessionResult, windows: int) -
         finished=head.finished or result.final,
         begun=0 if further else head.begun,
     )
-    return Step(grown, (Effect.KEEP_RESULT,))
+    return Step(grown, (Effect.KEEP_RESULT, Effect.BILL) if grown.unmetered else (Effect.KEEP_RESULT,))
+
+
+def _meter(head: SessionHead, result: Metered) -> Step[SessionHead]:
+    if head.metered is None or result.windows <= head.metered:
+        return Step(head)
+    metered = msgspec.structs.replace(head, metered=result.windows)
+    if head.state is SessionState.DELETED and not metered.unmetered:
+        return Step(None, (Effect.ERASE,))
+    return Step(metered, (Effect.BILL,) if metered.unmetered else ())

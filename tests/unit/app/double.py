@@ -94,7 +94,8 @@ class MemorySessions:
         known = self.sessions.get(session)
         arrival = self._arrival(known, command)
         step = fold_command(None if known is None else known.head, command, arrival)
-        if step.head is None:
+        # There is no ledger to wait for.
+        if step.head is None or step.head.state is SessionState.DELETED:
             self.sessions.pop(session, None)
         elif isinstance(command, Opened):
             self.sessions[session] = Session(command, step.head)

@@ -41,7 +41,7 @@ def test_the_opening_record_holds_what_was_asked_for(house: House, http: TestCli
     opened = house.sessions.sessions[session].opened
     assert opened == Opened(
         opened.command, "file", "audio/wav", "project", SENSE.window_ms, 500, 9, -1, {"Siren": 2}, {"room": "hall"},
-        "a.wav", 2.0, MODEL,
+        "a.wav", 2.0, MODEL, "organization",
     )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from topics.jobs.records import (
     Started,
 )
 from topics.records import Parked
-from topics.sessions.records import Chunk, Cursor, Deleted, Expired, Failed, Opened, Scored, Sealed
+from topics.sessions.records import Chunk, Cursor, Deleted, Expired, Failed, Metered, Opened, Scored, Sealed
 
 text = st.text(max_size=12)
 count = st.integers(0, 2**62)
@@ -47,6 +47,7 @@ cursors = st.builds(Cursor, count, count, count, count)
 results = st.one_of(
     st.builds(Scored, count, text, short, cursors, count, st.booleans()),
     st.builds(Failed, text),
+    st.builds(Metered, count, st.booleans()),
 )
 parked = st.builds(Parked, text, count, count, text, short, short)
 

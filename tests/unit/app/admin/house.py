@@ -19,9 +19,8 @@ from infra.db.database import Database
 from infra.db.ledger import SqlLedger
 from infra.service.administration import SqlAdministration
 from topics import apikeys
-from topics.jobs.options import Service
 from topics.ports.administration import Administration
-from topics.ports.ledger import Charge
+from topics.ports.ledger import Charge, MeteredService
 
 T = TypeVar("T")
 
@@ -65,8 +64,8 @@ class House(msgspec.Struct, frozen=True):
         """Write usage of a new project in a new organization; return their ids."""
         zoo, _ = await self.accounts.create_organization("Zoo")
         apes, _ = await self.accounts.create_project("apes", "Zoo")
-        sound = Charge("j1", Service.SOUND, apes.id, zoo.id, 61_001, "yamnet@1", NOVEMBER)
-        speech = msgspec.structs.replace(sound, service=Service.SPEECH, audio_ms=61_000, model="=cmd")
+        sound = Charge("j1", MeteredService.SOUND, apes.id, zoo.id, 61_001, "yamnet@1", NOVEMBER)
+        speech = msgspec.structs.replace(sound, service=MeteredService.SPEECH, audio_ms=61_000, model="=cmd")
         await self.ledger.record([sound, speech, msgspec.structs.replace(sound, job="j2", at_ms=NOVEMBER - 1)])
         return zoo.id, apes.id
 

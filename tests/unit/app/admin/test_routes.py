@@ -28,9 +28,8 @@ from infra.service.administration import SqlAdministration
 from tests.unit.app import conftest as edges
 from tests.unit.app.admin.house import KEY, NOVEMBER, URL, House, interface, tell
 from topics import apikeys
-from topics.jobs.options import Service
 from topics.ports.administration import UsageFilter
-from topics.ports.ledger import Charge
+from topics.ports.ledger import Charge, MeteredService
 
 ENDS = {"POST": "/key", "PUT": "/plan", "DELETE": ""}
 #: Every operation, on a project or organization `Zoo` where it is on one.
@@ -156,7 +155,7 @@ def test_usage_as_csv(tmp_path: Path) -> None:
 
 def test_a_ledger_of_many_lines_is_sent_in_pieces(tmp_path: Path) -> None:
     async def story(house: House) -> None:
-        line = Charge("j", Service.SOUND, "p" * 24, "o" * 24, 1, "m", NOVEMBER)
+        line = Charge("j", MeteredService.SOUND, "p" * 24, "o" * 24, 1, "m", NOVEMBER)
         await house.ledger.record([msgspec.structs.replace(line, job=f"j{n:04}") for n in range(1000)])
         answer = await house.http.get("/usage?lines=true")
         assert "content-length" not in answer.headers
@@ -175,7 +174,7 @@ def test_lines_are_read_as_they_are_sent(monkeypatch: pytest.MonkeyPatch, form: 
             nonlocal asked
             while True:
                 asked += 1
-                yield [Charge("j" * 24, Service.SOUND, "p" * 24, "o" * 24, 1, "m", NOVEMBER)]
+                yield [Charge("j" * 24, MeteredService.SOUND, "p" * 24, "o" * 24, 1, "m", NOVEMBER)]
 
     async def story() -> None:
         nothing: Any = None

@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 
 from app.admin import rows
 from app.admin.rows import LineRow, TotalRow, as_csv, is_month, paged, texts
-from topics.jobs.options import Service
 from topics.ports.administration import UsageTotal
-from topics.ports.ledger import Charge
+from topics.ports.ledger import Charge, MeteredService
 
-TOTAL = UsageTotal("2026-11", "p", "apes", "o", Service.SOUND, 2, 3_000_000_000_001, ("a@1", "b@2"))
-CHARGE = Charge("j", Service.SPEECH, "p", "o", 1234, "m", 1_793_491_199_999)
+TOTAL = UsageTotal("2026-11", "p", "apes", "o", MeteredService.SOUND, 2, 3_000_000_000_001, ("a@1", "b@2"))
+CHARGE = Charge("j", MeteredService.SPEECH, "p", "o", 1234, "m", 1_793_491_199_999)
 
 
 def as_text(kind: type[msgspec.Struct], rows: Sequence[msgspec.Struct]) -> str:
@@ -78,7 +77,7 @@ def test_pages_are_all_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_table_without_rows_has_names() -> None:
-    assert as_text(LineRow, []) == "accepted_at,job,service,audio_seconds,model,project_id,organization_id\n"
+    assert as_text(LineRow, []) == "accepted_at,job,service,audio_seconds,model,project_id,organization_id,step\n"
 
 
 @pytest.mark.parametrize(

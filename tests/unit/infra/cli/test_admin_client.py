@@ -17,9 +17,8 @@ from infra.cli import admin_client
 from infra.cli.admin_client import AdminClient
 from tests.unit.app.admin.house import KEY, URL, House, interface, tell
 from topics.errors import BadRequest, DirectoryDown, EarshotError, NotFound, RequestError, Unauthorized
-from topics.jobs.options import Service
 from topics.ports.administration import Administration, UsageFilter
-from topics.ports.ledger import Charge
+from topics.ports.ledger import Charge, MeteredService
 
 
 def test_what_is_made_there_is_here(tmp_path: Path) -> None:
@@ -91,7 +90,7 @@ async def lines(of: Administration, period: UsageFilter) -> list[Charge]:
 PERIODS = [
     UsageFilter(),
     UsageFilter("Zoo", "apes"),
-    UsageFilter(service=Service.SPEECH),
+    UsageFilter(service=MeteredService.SPEECH),
     UsageFilter(month="2026-10"),
     UsageFilter("b" * 24),
 ]
@@ -129,7 +128,7 @@ def test_a_project_is_looked_for_in_the_organization_that_is_named(tmp_path: Pat
 
 
 def test_lines_are_read_as_they_come() -> None:
-    row = msgspec.json.encode(LineRow.of(Charge("j", Service.SOUND, "p", "o", 1, "\u2028", 0)))
+    row = msgspec.json.encode(LineRow.of(Charge("j", MeteredService.SOUND, "p", "o", 1, "\u2028", 0)))
     sent = 0
 
     async def body() -> AsyncIterator[bytes]:

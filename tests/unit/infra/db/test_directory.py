@@ -19,9 +19,8 @@ from tests.unit.infra.conftest import run
 from topics import apikeys
 from topics.apikeys import KeyKind
 from topics.errors import DirectoryDown
-from topics.jobs.options import Service
 from topics.ports.directory import Directory, Principal
-from topics.ports.ledger import Charge
+from topics.ports.ledger import Charge, MeteredService
 
 CHOSEN = "project key chosen by an operator"
 CHOSEN_ORG = "organization key, also chosen"
@@ -167,7 +166,7 @@ def test_free_seconds_are_those_of_this_month(database_url: str) -> None:
         assert demo is not None
         assert demo.free_seconds is None
         for number, (audio_ms, at) in enumerate([(9000, november - 1), (1500, november), (498, november + 86400)]):
-            used = Charge(f"j{number}", Service.SOUND, demo.project, "", audio_ms, "", at * 1000)
+            used = Charge(f"j{number}", MeteredService.SOUND, demo.project, "", audio_ms, "", at * 1000)
             await ledger.record([used, msgspec.structs.replace(used, job=f"k{number}", project="another")])
         assert await known.exhausted(demo) is False, "unlimited"
         await accounts.plan("demo", 2)
@@ -175,7 +174,9 @@ def test_free_seconds_are_those_of_this_month(database_url: str) -> None:
         assert demo is not None
         assert demo.free_seconds == 2
         assert await known.exhausted(demo) is False, "1998 of 2000 ms"
-        await ledger.record([Charge("j9", Service.SPEECH, demo.project, "", 2, "", november * 1000)])
+        await ledger.record([Charge("s", MeteredService.SESSION, demo.project, "", 9000, "", november * 1000)])
+        assert await known.exhausted(demo) is False, "sessions spend no free seconds"
+        await ledger.record([Charge("j9", MeteredService.SPEECH, demo.project, "", 2, "", november * 1000)])
         assert await known.exhausted(demo) is True
         now = november + 30 * 86400
         assert await known.exhausted(demo) is False, "another month"

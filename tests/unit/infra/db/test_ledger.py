@@ -18,17 +18,16 @@ from infra.db.database import Database
 from infra.db.ledger import EVER, SqlLedger, month_of
 from tests.unit.infra.conftest import run
 from topics.errors import DirectoryDown
-from topics.jobs.options import Service
 from topics.ports.administration import UsageFilter, UsageTotal
-from topics.ports.ledger import Charge, Ledger
+from topics.ports.ledger import Charge, Ledger, MeteredService
 
 T = TypeVar("T")
 
 NOVEMBER = 1_793_491_200_000  # 2026-11-01T00:00:00Z
-CHARGE = Charge("j1", Service.SOUND, "p1", "o1", 1234, "yamnet@1", NOVEMBER)
+CHARGE = Charge("j1", MeteredService.SOUND, "p1", "o1", 1234, "yamnet@1", NOVEMBER)
 
 
-def charge(job: str, service: Service = Service.SOUND, **changes: object) -> Charge:
+def charge(job: str, service: MeteredService = MeteredService.SOUND, **changes: object) -> Charge:
     return msgspec.structs.replace(CHARGE, job=job, service=service, **changes)
 
 
@@ -48,10 +47,23 @@ def test_what_is_written_again_stays_as_it_is(database_url: str) -> None:
     async def story(database: Database, ledger: Ledger) -> list[Charge]:
         await ledger.record([])
         await ledger.record([CHARGE])
-        await ledger.record([charge("j1", audio_ms=9), charge("j1", Service.SPEECH), charge("j1", Service.SPEECH)])
+        await ledger.record(
+            [charge("j1", audio_ms=9), charge("j1", MeteredService.SPEECH), charge("j1", MeteredService.SPEECH)]
+        )
         return await lines(SqlLedger(database))
 
-    assert tell(database_url, story) == [CHARGE, charge("j1", Service.SPEECH)]
+    assert tell(database_url, story) == [CHARGE, charge("j1", MeteredService.SPEECH)]
+
+
+def test_each_step_of_a_session_is_a_line_of_its_own(database_url: str) -> None:
+    steps = [charge("s1", MeteredService.SESSION, step=step, at_ms=NOVEMBER + step) for step in range(3)]
+
+    async def story(database: Database, ledger: SqlLedger) -> list[Charge]:
+        await ledger.record(steps[:2])
+        await ledger.record([msgspec.structs.replace(one, audio_ms=9) for one in steps[:2]] + steps[2:])
+        return await lines(ledger)
+
+    assert tell(database_url, story) == steps
 
 
 def test_nodes_that_write_the_same_at_once(database_url: str) -> None:
@@ -86,21 +98,23 @@ def test_totals_per_month_project_and_service(database_url: str) -> None:
                 charge("j1", **mine),
                 charge("j2", **mine, audio_ms=2, at_ms=NOVEMBER + 1),
                 charge("j3", **mine, model="other@2"),
-                charge("j3", Service.SPEECH, **mine, audio_ms=3_000_000_000_000),
+                charge("j3", MeteredService.SPEECH, **mine, audio_ms=3_000_000_000_000),
                 charge("j4", **mine, at_ms=NOVEMBER - 1),
                 charge("j5"),
             ]
         )
-        total = UsageTotal("2026-11", apes.id, "apes", organization.id, Service.SOUND, 3, 2470, ("other@2", "yamnet@1"))
+        total = UsageTotal(
+            "2026-11", apes.id, "apes", organization.id, MeteredService.SOUND, 3, 2470, ("other@2", "yamnet@1")
+        )
         speech = msgspec.structs.replace(
-            total, service=Service.SPEECH, jobs=1, audio_ms=3_000_000_000_000, models=("yamnet@1",)
+            total, service=MeteredService.SPEECH, jobs=1, audio_ms=3_000_000_000_000, models=("yamnet@1",)
         )
         october = msgspec.structs.replace(total, month="2026-10", jobs=1, audio_ms=1234, models=("yamnet@1",))
-        other = UsageTotal("2026-11", "p1", None, "o1", Service.SOUND, 1, 1234, ("yamnet@1",))
+        other = UsageTotal("2026-11", "p1", None, "o1", MeteredService.SOUND, 1, 1234, ("yamnet@1",))
         assert await ledger.totals(UsageFilter(project=apes.id)) == [october, total, speech]
         assert await ledger.totals(UsageFilter(organization="o1")) == [other]
         assert await ledger.totals(UsageFilter(project=apes.id, month="2026-11")) == [total, speech]
-        assert await ledger.totals(UsageFilter(service=Service.SPEECH)) == [speech]
+        assert await ledger.totals(UsageFilter(service=MeteredService.SPEECH)) == [speech]
         assert await ledger.totals(UsageFilter("o1", apes.id)) == []
         assert [one.job for one in await lines(ledger, UsageFilter(project=apes.id))] == ["j4", "j1", "j3", "j3", "j2"]
         await accounts.delete_organization("Zoo")
@@ -114,14 +128,18 @@ def test_totals_per_month_project_and_service(database_url: str) -> None:
 def test_lines_are_read_in_pages_that_hold_no_connection(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger_module, "PAGE", 2)
     # Of the same time, of the same job, and neither.
-    times = [(f"j{n}", service, NOVEMBER + n // 3) for n in range(5) for service in (Service.SOUND, Service.SPEECH)]
+    times = [
+        (f"j{n}", service, NOVEMBER + n // 3)
+        for n in range(5)
+        for service in (MeteredService.SOUND, MeteredService.SPEECH)
+    ]
     charges = [charge(job, service, at_ms=at) for job, service, at in times]
 
     async def story(database: Database, ledger: SqlLedger) -> None:
         await ledger.record(charges[::-1])
         assert [list(page) async for page in ledger.lines()] == [charges[n : n + 2] for n in range(0, 10, 2)]
-        speech = [one for one in charges if one.service is Service.SPEECH]
-        assert await lines(ledger, UsageFilter(service=Service.SPEECH)) == speech
+        speech = [one for one in charges if one.service is MeteredService.SPEECH]
+        assert await lines(ledger, UsageFilter(service=MeteredService.SPEECH)) == speech
         assert await lines(ledger, UsageFilter(project="p1", month="2026-11")) == charges
         assert (
             await lines(ledger, UsageFilter(month="2026-10")) == await lines(ledger, UsageFilter(month="2026-12")) == []

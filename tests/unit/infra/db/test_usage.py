@@ -38,7 +38,9 @@ from topics.jobs.records import (
 from topics.jobs.rules import Entry, EntryState, JobHead, JobState
 from topics.keys import partition_of
 from topics.ports.directory import Principal
-from topics.ports.ledger import Charge
+from topics.ports.ledger import Charge, MeteredService
+from topics.sessions.records import Cursor, Metered, Opened, Scored, SessionCommand, SessionResult
+from topics.sessions.rules import SessionHead
 
 NOVEMBER = 1_793_491_200_000  # 2026-11-01T00:00:00Z
 PARTITIONS = 2
@@ -77,8 +79,8 @@ def write(directory: Path, *charges: Charge) -> Principal:
 
 @pytest.fixture
 def project(tmp_path: Path) -> str:
-    sound = Charge("j1", Service.SOUND, "", "", 61_001, "yamnet@1", NOVEMBER)
-    speech = Charge("j1", Service.SPEECH, "", "", 61_000, "a, b", NOVEMBER)
+    sound = Charge("j1", MeteredService.SOUND, "", "", 61_001, "yamnet@1", NOVEMBER)
+    speech = Charge("j1", MeteredService.SPEECH, "", "", 61_000, "a, b", NOVEMBER)
     return write(tmp_path, sound, speech, msgspec.structs.replace(sound, job="j2", at_ms=NOVEMBER - 1)).project
 
 
@@ -153,13 +155,31 @@ class Writing:
         self.now = NOVEMBER
         self._owner = owner
         self._log = EmbeddedLog.open(directory / "log", sync=False, clock=lambda: self.now / 1000)
-        for topic in catalog.JOB_COMMANDS, catalog.JOB_RESULTS, catalog.CHANGELOG:
+        for topic in catalog.JOB_COMMANDS, catalog.JOB_RESULTS, catalog.CHANGELOG, catalog.COMMANDS, catalog.RESULTS:
             self._log.declare(topic, PARTITIONS)
 
     async def put(self, job: str, *records: JobCommand | JobResult) -> None:
         for record in records:
             topic = catalog.JOB_COMMANDS if isinstance(record, JobCommand) else catalog.JOB_RESULTS
             await self._log.append(topic, partition_of(job, PARTITIONS), job.encode(), record_codec.encode(record))
+
+    async def put_session(self, session: str, *records: SessionCommand | SessionResult) -> None:
+        for record in records:
+            topic = catalog.COMMANDS if isinstance(record, SessionCommand) else catalog.RESULTS
+            await self._log.append(
+                topic, partition_of(session, PARTITIONS), session.encode(), record_codec.encode(record)
+            )
+
+    async def stream(self, session: str, *windows: int) -> None:
+        """Open a session and score so many windows after one another; the last ones are the end."""
+        who = (self._owner.project, self._owner.organization)
+        opened = Opened("c", "stream", "audio/wav", who[0], 1000, 500, model="m", organization=who[1])
+        await self.put_session(session, opened)
+        for number, count in enumerate(windows):
+            final = number == len(windows) - 1
+            await self.put_session(
+                session, Scored(sum(windows[:number]), "m", bytes(count), Cursor(), final=final, tags=1)
+            )
 
     async def accept(self, job: str, upload: str = "u") -> None:
         await self.put(job, Part("c", upload, 0, b"abc"), self.acceptance(upload))
@@ -178,6 +198,10 @@ class Writing:
         await self._log.append(
             catalog.CHANGELOG, partition_of(job, PARTITIONS), keys.row_key(keys.JOB, job, kind), value
         )
+
+    async def session_row(self, session: str, kind: bytes, row: SessionHead | Opened) -> None:
+        key = keys.row_key(keys.SESSION, session, kind)
+        await self._log.append(catalog.CHANGELOG, partition_of(session, PARTITIONS), key, msgspec.msgpack.encode(row))
 
     async def keep(self, job: str, state: JobState, *entries: Entry) -> None:
         """Write the rows of a job, the head twice as it changes."""
@@ -215,7 +239,7 @@ def recounted(
     return [(row["job"], row["difference"]) for row in json.loads(out)], err
 
 
-def charged(job: str, service: Service = Service.SOUND, audio_ms: int = 1234) -> Charge:
+def charged(job: str, service: MeteredService = MeteredService.SOUND, audio_ms: int = 1234) -> Charge:
     return Charge(job, service, "", "", audio_ms, "m", NOVEMBER)
 
 
@@ -246,7 +270,7 @@ def test_every_difference_is_named(app: typer.Typer, tmp_path: Path) -> None:
             await writing.succeed(job)
         await writing.put("absent", Billed((Service.SOUND,)))
 
-    ledger = [charged("other", audio_ms=1233), charged("other", Service.SPEECH)]
+    ledger = [charged("other", audio_ms=1233), charged("other", MeteredService.SPEECH)]
     differences, err = recounted(app, tmp_path, log, *ledger, code=1)
     assert differences == [
         ("absent", "not in the ledger, though the log says that it was written"),
@@ -310,7 +334,7 @@ def test_rows_stand_for_records_that_are_gone(app: typer.Typer, tmp_path: Path) 
         await writing.row(names["right"], keys.AUDIO, None)
 
     ledger = [charged(names[name]) for name in ("right", "gone")]
-    ledger += [charged(names["owed"], Service.SPEECH), charged(names["right"], Service.SPEECH)]
+    ledger += [charged(names["owed"], MeteredService.SPEECH), charged(names["right"], MeteredService.SPEECH)]
     differences, err = recounted(app, tmp_path, log, *ledger, code=1)
     assert differences == [
         (names["absent"][:8], "not in the ledger, though the log says that it was written"),
@@ -338,3 +362,65 @@ def test_the_service_must_not_run(app: typer.Typer, tmp_path: Path) -> None:
     asyncio.run(story())
     nothing = ("job,service,difference\n", "earshot: 0 jobs compared, 0 differences\n")
     assert called(app, "usage", "--recount", "--format", "csv") == nothing
+
+
+# --- sessions -------------------------------------------------------------------------------------------------------
+
+
+def metered(session: str, audio_ms: int, step: int = 0, later_ms: int = 0) -> Charge:
+    return Charge(session, MeteredService.SESSION, "", "", audio_ms, "m", NOVEMBER + later_ms, step)
+
+
+def test_sessions_are_counted_again_by_their_records(app: typer.Typer, tmp_path: Path) -> None:
+    async def log(writing: Writing) -> None:
+        await writing.stream("right", 1000, 203)
+        await writing.put_session("right", Metered(1200), Metered(1203))
+        await writing.stream("absent", 3)
+        await writing.put_session("absent", Metered(3))
+        await writing.stream("other", 3)
+        await writing.put_session("other", Metered(3), Metered(3))
+        await writing.stream("written", 3)
+        await writing.stream("invented", 3)
+        await writing.put_session("nobody knows who", Metered(3))
+
+    ledger = [
+        metered("right", 600_500),
+        metered("right", 1500, 1, 600_500),
+        metered("other", 1999),
+        metered("written", 2000),
+        metered("invented", 2000),
+        metered("invented", 500, 1),
+        metered("gone", 500),
+    ]
+    differences, err = recounted(app, tmp_path, log, *ledger, code=1)
+    assert differences == [
+        ("absent", "step 0 is not in the ledger; a node writes it when it runs, if it did not yet"),
+        ("invented", "in the ledger, but its windows are not on the log"),
+        ("other", "audio_ms is 1999 in the ledger, 2000 on the log"),
+    ]
+    assert err == ("earshot: 0 jobs and 5 sessions compared, 3 differences; 1 not compared, as the log has neither\n")
+
+
+def test_sessions_are_counted_again_by_their_rows(app: typer.Typer, tmp_path: Path) -> None:
+    session, before = "S" * 24, "B" * 24
+
+    async def log(writing: Writing) -> None:
+        await writing.stream(session, 5)
+        for id, head in (
+            (session, SessionHead("stream", None, NOVEMBER, 1, windows=5, finished=True, metered=0)),
+            (before, SessionHead("stream", None, NOVEMBER, 1, windows=5, finished=True)),
+        ):
+            opened = Opened("c", "stream", "audio/wav", "p", 1000, 500, model="m", at=NOVEMBER)
+            for kind, row in ((keys.REQUEST, opened), (keys.HEAD, head)):
+                await writing.session_row(id, kind, row)
+
+    differences, err = recounted(app, tmp_path, log, code=1)
+    assert differences == [(session, "step 0 is not in the ledger; a node writes it when it runs, if it did not yet")]
+    assert err == "earshot: 0 jobs and 1 session compared, 1 difference\n"
+
+
+def test_sessions_in_the_table_of_usage(app: typer.Typer, tmp_path: Path) -> None:
+    write(tmp_path, metered("s1", 600_500), metered("s1", 1500, 1, 600_500), metered("s2", 1000))
+    out, _ = called(app, "usage", "--format", "json", "--service", "audio_session")
+    (row,) = json.loads(out)
+    assert (row["service"], row["jobs"], row["audio_seconds"]) == ("audio_session", 2, 603.0)

@@ -16,7 +16,7 @@ from topics import keys
 from topics.errors import DirectoryDown, Unavailable
 from topics.jobs.options import Options, Service
 from topics.jobs.records import Billed, Finished, Part, Removed, Started
-from topics.ports.ledger import Charge
+from topics.ports.ledger import Charge, MeteredService
 
 
 class Books:
@@ -78,7 +78,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 0.002)
 
 
-LINE = Charge(JOB, Service.SOUND, "p", "o", 2500, "m@1", 1_700_000_000_000)
+LINE = Charge(JOB, MeteredService.SOUND, "p", "o", 2500, "m@1", 1_700_000_000_000)
 
 
 def test_what_succeeded_is_in_the_ledger_before_the_log_says_so() -> None:

@@ -67,7 +67,7 @@ class Books:
     """A ledger in memory."""
 
     def __init__(self) -> None:
-        self.lines: dict[tuple[str, Service], Charge] = {}
+        self.lines: dict[tuple[str, str], Charge] = {}
 
     async def record(self, charges: Sequence[Charge]) -> None:
         for charge in charges:

@@ -11,11 +11,12 @@ import pytest
 from streams.log import Ack
 from streams.node import sender as module
 from streams.node.sender import RecordSender
-from topics import keys
+from topics import keys, record_codec
 from topics.catalog import COMMANDS, JOB_COMMANDS
 from topics.errors import Unavailable
 from topics.folding import Verdict
-from topics.jobs.records import Part
+from topics.jobs.options import Options
+from topics.jobs.records import Accepted, Part, Source
 from topics.sessions.records import Opened
 
 JOB = keys.new_id()
@@ -45,8 +46,10 @@ class Writer:
 
     def __init__(self) -> None:
         self.waiting: list[asyncio.Future[Ack]] = []
+        self.values: list[bytes] = []
 
-    def append(self, *args: object, **kwargs: object) -> asyncio.Future[Ack]:
+    def append(self, *args: Any, **kwargs: object) -> asyncio.Future[Ack]:
+        self.values.append(args[3])
         self.waiting.append(asyncio.get_running_loop().create_future())
         return self.waiting[-1]
 
@@ -149,3 +152,24 @@ def test_a_project_that_fills_its_share_is_refused_and_others_are_not() -> None:
         await asyncio.gather(first, second, third, return_exceptions=True)
 
     asyncio.run(scene())
+
+
+def test_an_acceptance_does_not_overtake_parts_that_wait() -> None:
+    async def scene() -> list[type]:
+        writer = Writer()
+        uploads = sender(writer, 60)
+        source = Source("audio/wav", "wav", 120, 8000, 1)
+        accepted = Accepted("c", "u", 2, "p", "o", Options(), source, "m", b"")
+        tasks: list[asyncio.Task[Any]] = [
+            asyncio.create_task(uploads.upload(JOB_COMMANDS, JOB, part(n, 60), "p")) for n in range(2)
+        ]
+        tasks.append(asyncio.create_task(uploads.submit(JOB_COMMANDS, JOB, accepted)))
+        for durable in range(3):
+            await asyncio.sleep(0.01)
+            writer.waiting[durable].set_result(Ack(durable, 0))
+        await asyncio.gather(*tasks[:2])
+        tasks[2].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return [type(record_codec.decode_job_command(value)) for value in writer.values]
+
+    assert asyncio.run(scene()) == [Part, Part, Accepted]

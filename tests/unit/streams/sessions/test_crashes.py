@@ -10,11 +10,12 @@ import pytest
 from hypothesis import event, given, note, settings
 from hypothesis import strategies as st
 
+from streams.sessions.metering import charges
 from tests.unit.streams.sessions.histories import histories, opening
 from tests.unit.streams.sessions.rows import Delivered, delivered, replay
 from tests.unit.streams.sessions.world import IDLE_MS, MODEL, TAGS, Crash, World, score
 from topics import keys, rows
-from topics.sessions.records import Chunk, Cursor, Deleted, Scored, Sealed, SessionCommand
+from topics.sessions.records import Chunk, Cursor, Deleted, Metered, Scored, Sealed, SessionCommand
 from topics.sessions.rows import BLOCK_WINDOWS
 
 SESSION = "S" * 24
@@ -40,6 +41,7 @@ happenings: st.SearchStrategy[Happening] = st.one_of(
     work,
     st.tuples(st.just("analyse"), counts),
     st.tuples(st.just("results"), counts),
+    st.tuples(st.just("meter"), counts),
     st.tuples(st.just("commit"), counts),
     st.tuples(st.just("commit"), counts),
     st.tuples(st.just("crash"), crashes),
@@ -59,6 +61,7 @@ def play(world: World, happening: Happening) -> None:
         "analyse": partial(analyse, world, argument),
         "work": partial(analyse, world, argument),
         "commit": world.commit,
+        "meter": world.meter,
     }
     steps[what]()
     if what == "work":
@@ -115,6 +118,19 @@ def test_crashes_leave_no_trace(commands: list[Delivered], story: list[Happening
     clean = clean_run(commands)
     for ended in ends(world):
         assert session_rows(ended.partition.rows) == session_rows(clean.partition.rows)
+    assert_metered(world, clean)
+
+
+def assert_metered(world: World, clean: World) -> None:
+    """The ledger has what it would have without a crash; of a session that was deleted, what came before that."""
+    kept = set(clean.store.all_ids())
+    for ledger in (world.ledger, clean.ledger):
+        for session in kept:
+            head, opened = clean.store.head(session), clean.store.opened(session)
+            assert head is not None
+            assert opened is not None
+            due = charges(session, opened, Metered(head.meterable, bool(head.predicts)))
+            assert [charge for (of, _), charge in sorted(ledger.items()) if of == session] == list(due)
 
 
 @settings(max_examples=150, deadline=None)
@@ -248,6 +264,8 @@ def finished_session() -> World:
     while sessions := world.unfinished():
         world.analyse(sessions[0], 1)
         world.fold_results(10)
+    world.meter()
+    world.fold_results(10)
     world.commit()
     assert list(world.store.unsettled_ids()) == []
     return world
@@ -282,6 +300,8 @@ def test_a_session_that_is_finished_and_still_in_the_index_keeps_its_rows() -> N
     while sessions := world.unfinished():
         world.analyse(sessions[0], 1)
         world.fold_results(10)
+    world.meter()
+    world.fold_results(10)
     rows_of = session_rows(world.partition.rows)
     world.partition.write({world.store.open_key(SESSION): b""})
     world.commit()

@@ -16,12 +16,14 @@ from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.record import LogRecord
 from streams.sessions.audio import AudioCache
 from streams.sessions.intake import SessionIntake
+from streams.sessions.metering import charges
 from streams.sessions.results import SessionResults
 from streams.sessions.store import SessionStore
 from tests.unit.streams.sessions.rows import Delivered, MemoryPartition, delivered, fold, replay, run
 from topics import keys
+from topics.ports.ledger import Charge
 from topics.rows import AudioRow
-from topics.sessions.records import Cursor, Failed, Scored, SessionResult
+from topics.sessions.records import Cursor, Failed, Metered, Scored, SessionResult
 from topics.sessions.rules import SessionHead, SessionState
 
 TAGS = 3
@@ -58,6 +60,8 @@ class World:
         self.parked: list[tuple[int, str]] = []
         self.flushed = 0
         self.folded = self.committed = (0, 0)
+        #: What the ledger holds, by session and step: it outlives every crash.
+        self.ledger: dict[tuple[str, int], Charge] = {}
         #: Commands that a crash finds in the log.
         self.reached = 0
         self._start()
@@ -147,6 +151,16 @@ class World:
     def _emit(self, session: str, result: SessionResult) -> None:
         self.results.append(delivered(len(self.results), session, result))
 
+    def meter(self) -> None:
+        """Write to the ledger what it is to hold, and say so on the log."""
+        for session in list(self.store.all_ids()):
+            head, opened = self.store.head(session), self.store.opened(session)
+            if head is not None and opened is not None and head.metered is not None and head.unmetered:
+                metered = Metered(head.meterable, bool(head.predicts))
+                for charge in charges(session, opened, metered, head.metered):
+                    self.ledger.setdefault((session, charge.step), charge)
+                self._emit(session, metered)
+
     # --- crash and recovery -----------------------------------------------------------------------------------------
 
     def crash(self, crash: Crash) -> None:
@@ -203,3 +217,5 @@ class World:
         while sessions := self.unfinished():
             self.analyse(sessions[0], 3)
             self.fold_results(len(self.results))
+        self.meter()
+        self.fold_results(len(self.results))

@@ -420,4 +420,3 @@ def test_what_was_erased_in_the_table_alone_is_found_by_a_standby() -> None:
     world.commit()
     world.crash(kept=0.0, local=False, order=Random(0), standby=True)
     assert world.store.audio(JOB, 0, 1) == []
-

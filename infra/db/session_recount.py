@@ -1,0 +1,128 @@
+"""Sessions in the ledger against the log: their rows while they are there, else their records.
+
+The audio of a line follows from windows alone (`streams.sessions.metering`), so it is enough to know who opened a
+session, and up to which window the log says that the ledger holds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from infra.db.ledger import as_stored
+from streams.log import LogHistory
+from streams.sessions.metering import charges
+from topics import catalog, keys, record_codec
+from topics.errors import RecordError
+from topics.ports.ledger import Charge
+from topics.sessions import rows
+from topics.sessions.records import Metered, Opened, Scored
+from topics.sessions.rules import SessionHead
+
+#: Session and step.
+Key = tuple[str, int]
+
+_KEY_LENGTH: Final = len(keys.SESSION) + keys.ID_LENGTH + 1
+
+
+class SessionCount(msgspec.Struct):
+    """What the log says of a session."""
+
+    opened: Opened
+    #: Windows that the log says are in the ledger.
+    metered: Metered = Metered(0)
+    #: Windows that were made, as far as the log has them.
+    windows: int = 0
+    #: Windows that the ledger is to hold now.
+    due: int = 0
+    #: The log has its rows, or its results from the first one on.
+    whole: bool = False
+
+
+async def count_sessions(history: LogHistory) -> dict[str, SessionCount]:
+    """Return what rows or records say of the sessions of which the log has all that matters.
+
+    Raises:
+        ServiceError: the log cannot be read.
+    """
+    heads, sessions = await _by_rows(history)
+    async for record in history.records(catalog.COMMANDS):
+        session = (record.key or b"").decode("ascii", "replace")
+        if session not in sessions and isinstance(command := _command(record.value), Opened):
+            sessions[session] = SessionCount(msgspec.structs.replace(command, at=record.timestamp))
+    for session, head in heads.items():
+        if session in sessions:
+            metered = Metered(head.metered or 0, bool(head.predicts))
+            sessions[session] = SessionCount(sessions[session].opened, metered, head.windows, head.meterable, True)
+    async for record in history.records(catalog.RESULTS):
+        count = sessions.get((record.key or b"").decode("ascii", "replace"))
+        result = None if count is None else _result(record.value)
+        if count is not None and isinstance(result, Scored) and result.tags:
+            count.whole = count.whole or result.first == 0
+            count.windows = max(count.windows, result.first + len(result.scores) // result.tags)
+        elif count is not None and isinstance(result, Metered) and result.windows > count.metered.windows:
+            count.metered = result
+            count.windows = max(count.windows, result.windows)
+    # Of a session from before sessions were metered the log says nothing.
+    unmetered = {session for session, head in heads.items() if head.metered is None}
+    return {session: count for session, count in sessions.items() if count.whole and session not in unmetered}
+
+
+def session_differences(
+    sessions: Mapping[str, SessionCount], before: Mapping[Key, Charge], after: Mapping[Key, Charge]
+) -> Iterator[tuple[str, Charge | None, Charge | None]]:
+    """Yield (session, what the log says, what the ledger has) where they are not the same.
+
+    `before` is the ledger as it was before the log was read, `after` as it is after that.
+    """
+    for session, count in sessions.items():
+        for charge in map(as_stored, charges(session, count.opened, count.metered)):
+            if (line := after.get((session, charge.step))) != charge:
+                yield session, charge, line
+        if count.due > count.metered.windows:
+            due = Metered(count.due, count.metered.predicts)
+            for charge in map(as_stored, charges(session, count.opened, due, count.metered.windows)):
+                if (session, charge.step) not in after:
+                    yield session, charge, None
+    for (session, step), line in before.items():
+        if (known := sessions.get(session)) is not None:
+            made = Metered(known.windows, known.metered.predicts)
+            if step not in {charge.step for charge in charges(session, known.opened, made)}:
+                yield session, None, line
+
+
+async def _by_rows(history: LogHistory) -> tuple[dict[str, SessionHead], dict[str, SessionCount]]:
+    found: dict[bytes, bytes] = {}
+    async for record in history.records(catalog.CHANGELOG):
+        key = record.key or b""
+        if key[:1] != keys.SESSION or len(key) != _KEY_LENGTH or key[-1:] not in (keys.HEAD, keys.REQUEST):
+            continue
+        if record.value:
+            found[key] = record.value
+        else:
+            found.pop(key, None)
+    heads: dict[str, SessionHead] = {}
+    sessions: dict[str, SessionCount] = {}
+    for key, value in found.items():
+        session = key[1:-1].decode("ascii")
+        if key[-1:] == keys.HEAD and (head := rows.head(value)) is not None:
+            heads[session] = head
+        elif key[-1:] == keys.REQUEST and (opened := rows.opened(value)) is not None:
+            sessions[session] = SessionCount(opened)
+    return heads, sessions
+
+
+def _command(value: bytes | None) -> object:
+    try:
+        return record_codec.decode_command(value)
+    except RecordError:  # the service parked it and went on
+        return None
+
+
+def _result(value: bytes | None) -> object:
+    try:
+        return record_codec.decode_result(value)
+    except RecordError:
+        return None

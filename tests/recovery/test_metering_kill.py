@@ -1,0 +1,71 @@
+"""Seconds of sessions are in the ledger once, whatever dies between analysis, ledger and log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.process import ADMIN_KEY, ServiceProcess
+from tests.recovery.load import Client
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+SESSIONS = 12
+CHUNKS = 8
+KILLS = 3
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Iterator[ServiceProcess]:
+    process = ServiceProcess(tmp_path / "data", model="sed-mini")
+    yield process.start()
+    process.stop()
+
+
+async def stream(client: Client, seed: int) -> tuple[str, float]:
+    """Stream a session to its end; return it, and the end of its last window in seconds."""
+    session = (await client.stream(seed, CHUNKS)).session
+    events = await client.events(session)
+    return session, float(events[-1]["end_time"])
+
+
+def usage(service: ServiceProcess) -> list[dict[str, object]]:
+    headers = {"Authorization": f"Bearer {ADMIN_KEY}"}
+    query = {"service": "audio_session", "lines": "true"}
+    rows: list[dict[str, object]] = httpx2.get(f"{service.url}/admin/v1/usage", params=query, headers=headers).json()
+    return rows
+
+
+def test_sessions_are_billed_once_through_kills(victim: ServiceProcess) -> None:
+    async def story() -> list[tuple[str, float]]:
+        async with Client(victim, give_up=120) as client:
+            work = asyncio.gather(*(stream(client, seed) for seed in range(SESSIONS)))
+            for _ in range(KILLS):
+                await asyncio.sleep(1.0)
+                victim.kill()
+                await asyncio.to_thread(victim.start)
+            ended = await work
+            # Half a second after its results a session may be deleted, and the node killed.
+            await asyncio.sleep(1)
+            for session, _ in ended[::2]:
+                answer = await client.ask("DELETE", f"/audio_sessions/{session}")
+                assert answer.status_code in (204, 404)
+            return ended
+
+    ended = dict(asyncio.run(story()))
+    victim.kill()
+    victim.start()
+    for _ in range(100):
+        rows = usage(victim)
+        if len(rows) == SESSIONS:
+            break
+        time.sleep(0.1)
+    assert {row["job"]: row["audio_seconds"] for row in rows} == ended
+    victim.stop()
+    assert json.loads(victim.command("usage", "--recount", "--format", "json")) == []

@@ -1,0 +1,150 @@
+"""The biller of sessions: the ledger first, then the log; steps whose audio adds up; deleted sessions too."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.folding import retry
+from streams.sessions import biller as module
+from streams.sessions.biller import SessionBiller
+from streams.sessions.metering import charges
+from tests.unit.streams.sessions.rows import delivered
+from tests.unit.streams.sessions.world import World
+from topics import keys, record_codec
+from topics.errors import DirectoryDown, Unavailable
+from topics.ports.ledger import Charge, MeteredService
+from topics.sessions.records import Chunk, Deleted, Metered, Opened, Sealed, SessionCommand
+from topics.sessions.rules import METER_WINDOWS
+
+SESSION = "S" * 24
+OPENED = Opened("c", "stream", "audio/wav", "p", 1000, 500, model="m@1", organization="o")
+BEGUN = 1_700_000_000_000
+
+
+class Books:
+    """A ledger that fails as told."""
+
+    def __init__(self, *faults: Exception) -> None:
+        self.faults = list(faults)
+        self.lines: list[Charge] = []
+
+    async def record(self, charges: Sequence[Charge]) -> None:
+        if self.faults:
+            raise self.faults.pop(0)
+        self.lines.extend(charges)
+
+
+def analysed(*after: SessionCommand) -> World:
+    """A session of two windows, and what comes after them."""
+    commands = (OPENED, Chunk("c", 0, b"a"), Chunk("c", 1, b"b"), *after)
+    world = World([delivered(offset, SESSION, command, BEGUN) for offset, command in enumerate(commands)])
+    world.fold_commands(3)
+    world.analyse(SESSION, 2)
+    world.fold_results(10)
+    world.fold_commands(len(after))
+    while world.unfinished():
+        world.analyse(SESSION, 1)
+        world.fold_results(10)
+    return world
+
+
+def bill(world: World, ledger: Books | None, refusals: Sequence[Exception] = ()) -> None:
+    """Let the biller take the session until nothing is left to bill."""
+    faults = list(refusals)
+
+    async def emit(session: str, result: Metered) -> None:
+        if faults:
+            raise faults.pop(0)
+        world._emit(session, result)
+
+    async def scene() -> None:
+        biller = SessionBiller(lambda session: world.store, ledger, emit)
+        ended: list[asyncio.Task[None]] = []
+        biller.start(ended.append)
+        biller.enqueue("X" * 24)
+        biller.enqueue(SESSION)
+        async with asyncio.timeout(2):
+            while not any(isinstance(record, Metered) for record in metered(world)):  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        await biller.stop()
+        assert ended[0].cancelled()
+
+    asyncio.run(scene())
+    world.fold_results(10)
+
+
+def metered(world: World) -> list[object]:
+    return [record_codec.decode_result(record.value) for record in world.results]
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry, "FIRST_SECONDS", 0.001)
+    monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 0.002)
+    monkeypatch.setattr(module, "GATHER_SECONDS", 0.001)
+
+
+LINE = Charge(SESSION, MeteredService.SESSION, "p", "o", 1500, "m@1", BEGUN)
+
+
+def test_a_session_that_ends_is_billed_once() -> None:
+    world, books = analysed(Sealed("c")), Books()
+    head = world.store.head(SESSION)
+    assert head is not None
+    assert head.unsettled, "it is found again until it is billed"
+    bill(world, books)
+    assert books.lines == [LINE]
+    head = world.store.head(SESSION)
+    assert head is not None
+    assert (head.metered, head.unmetered, head.unsettled) == (2, False, False)
+
+
+def test_a_deleted_session_is_billed_and_then_nothing_is_left_of_it() -> None:
+    world, books = analysed(Deleted("c")), Books()
+    left = [key for key in world.partition.rows if key.startswith(keys.SESSION)]
+    assert {key[-1:] for key in left} == {keys.HEAD, keys.REQUEST}
+    bill(world, books)
+    assert books.lines == [LINE]
+    assert not [key for key in world.partition.rows if key[:1] in (keys.SESSION, keys.SESSION_OPEN)]
+
+
+def test_a_ledger_or_log_that_is_away_is_asked_again() -> None:
+    world, books = analysed(Sealed("c")), Books(DirectoryDown("away"))
+    bill(world, books, [Unavailable("full")])
+    # Written twice, which the ledger's key makes one.
+    assert books.lines == [LINE, LINE]
+
+
+def test_without_a_ledger_nothing_waits() -> None:
+    world = analysed(Sealed("c"))
+    bill(world, None)
+    head = world.store.head(SESSION)
+    assert head is not None
+    assert not head.unmetered
+
+
+def test_a_session_that_goes_on_is_not_billed_before_a_step_is_full() -> None:
+    head = analysed().store.head(SESSION)
+    assert head is not None
+    assert (head.windows, head.meterable, head.unmetered) == (2, 0, False)
+
+
+@given(st.integers(0, 5 * METER_WINDOWS), st.integers(0, 5), st.booleans())
+def test_steps_add_up_however_they_were_billed(windows: int, billed: int, predicts: bool) -> None:
+    opened = Opened("c", "stream", "audio/wav", "p", 2000, 500, at=BEGUN)
+    lines = list(charges(SESSION, opened, Metered(windows, predicts)))
+    audio = windows * 2000 if predicts else windows and 1500 + windows * 500
+    assert sum(line.audio_ms for line in lines) == audio
+    assert [line.step for line in lines] == list(range(-(-windows // METER_WINDOWS)))
+    # Later by the audio before.
+    for before, line in pairwise(lines):
+        assert line.at_ms == before.at_ms + before.audio_ms
+    early = min(billed * METER_WINDOWS, windows - windows % METER_WINDOWS)
+    first = charges(SESSION, opened, Metered(early, predicts))
+    assert [*first, *charges(SESSION, opened, Metered(windows, predicts), early)] == lines

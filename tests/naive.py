@@ -121,7 +121,7 @@ def integer_sample(data: bytes, sample_format: str) -> float:
 
 def job_entry(results: Sequence[JobResult], service: Service) -> tuple[list[bytes], Finished | None]:
     """The portions of a service and its end, found by looking through the whole log for a run that ended as newest."""
-    mine = [result for result in results if not isinstance(result, Billed) and result.service is service]
+    mine = [result for result in results if not isinstance(result, Billed | Stopped) and result.service is service]
     for at, result in enumerate(mine):
         if isinstance(result, Finished) and result.run == _newest(mine[:at]):
             return _portions(mine[:at], result.run), result

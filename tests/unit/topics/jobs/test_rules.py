@@ -148,7 +148,7 @@ class Job(RuleBasedStateMachine):
         running = self.runs[service] = Running(service, f"r{self.names}")
         # Nothing of a job is in the results before the job is in the changelog.
         self.world.flush()
-        self.world.result(Started(service, running.name))
+        self.world.result(Started(service, running.name, 1 + self.names % 2))
         return running
 
     def any_run(self, choice: Random) -> Running | None:
@@ -162,6 +162,11 @@ class Job(RuleBasedStateMachine):
             for _ in range(1 + twice):
                 self.world.result(Portion(running.service, running.name, running.portions, data, 0.5))
             running.portions += 1
+
+    @rule(choice=st.randoms(use_true_random=False))
+    def break_off(self, choice: Random) -> None:
+        if (running := self.any_run(choice)) is not None:
+            self.world.result(Stopped(running.service, running.name, 0))
 
     @rule(choice=st.randoms(use_true_random=False), error=st.sampled_from([None, None, "failed"]))
     def finish(self, choice: Random, error: str | None) -> None:

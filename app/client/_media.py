@@ -18,6 +18,13 @@ _AT_START: Final = {
     b"OggS": "audio/ogg",
     b"fLaC": "audio/flac",
     b"ID3": "audio/mp3",
+    b".snd": "audio/au",
+    b"caff": "audio/caf",
+    # With an extra of the service, as those below; without it the session says so.
+    b"\x1a\x45\xdf\xa3": "audio/webm",
+    b"\x30\x26\xb2\x75": "audio/x-ms-wma",
+    b"\x0b\x77": "audio/ac3",
+    b"wvpk": "audio/wavpack",
 }
 _CONTAINERS: Final = {
     (b"RIFF", b"WAVE"): "audio/wav",
@@ -35,6 +42,8 @@ def content_type(head: bytes) -> str | None:
     container = _CONTAINERS.get((head[:4], head[8:12]))
     if container is not None:
         return container
+    if head[4:8] == b"ftyp":
+        return "audio/mp4"
     return "audio/mp3" if _is_mpeg_frame(head) else None
 
 
@@ -60,7 +69,7 @@ def session_options(file: BinaryIO, name: str, sensitivity: Sensitivity) -> Sess
     """
     kind = content_type_of(file)
     if kind is None:
-        raise UnknownFormat("not a WAV, MP3, Ogg, FLAC or AIFF file")
+        raise UnknownFormat("not a WAV, MP3, Ogg, FLAC, AIFF, M4A, WebM or WMA file")
     return SessionOptions("file", kind, sensitivity, os.fstat(file.fileno()).st_size, name)
 
 

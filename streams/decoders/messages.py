@@ -16,6 +16,10 @@ import msgspec
 from streams.audio.decode import Claim
 from topics.media import Media
 
+#: From the zygote, once, when decoders can be had; to it for each, with its socket, its memory and its file.
+READY: Final = b"r"
+FORK: Final = b"f"
+DESCRIPTORS: Final = 3
 SLOTS: Final = 2
 #: Samples of one slot: a block has at most so many, of all channels before they are mixed.
 SLOT_SAMPLES: Final = 1 << 17

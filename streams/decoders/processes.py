@@ -20,7 +20,6 @@ import msgspec
 import numpy as np
 
 from streams.decoders import messages
-from streams.decoders.zygote import FORK, READY
 from topics.errors import Unavailable
 
 #: Variables of the environment by which libraries are found.
@@ -227,7 +226,7 @@ class Zygote:
             self._process = subprocess.Popen(command, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, env=environment)
         self._control.settimeout(START_SECONDS)
         with suppress(OSError):
-            if self._control.recv(len(READY)):
+            if self._control.recv(len(messages.READY)):
                 self._control.settimeout(None)
                 return
         self.stop()
@@ -250,7 +249,7 @@ class Zygote:
             decoder = DecoderProcess(line, memory, inbox, deadlines)
             ours.callback(decoder.close)
             try:
-                socket.send_fds(self._control, [FORK], [their_line.fileno(), memory, recording or inbox or 0])
+                socket.send_fds(self._control, [messages.FORK], [their_line.fileno(), memory, recording or inbox or 0])
             except OSError:
                 raise DecoderDied from None
             theirs.close()

@@ -1,7 +1,6 @@
 """The process that decoders are forked from: libsndfile and numpy are loaded once, and no secret ever was there.
 
-Standard input is a socket to the parent. READY is sent once, when requests can be made. For each decoder the parent
-sends FORK and three descriptors: its socket, its memory and its file.
+Standard input is a socket to the parent; `messages` says what passes over it.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import socket
 import sys
 import tempfile
 from contextlib import suppress
-from typing import Final
 
 import numpy as np
 import soundfile
@@ -27,23 +25,19 @@ from streams.decoders.decoder import Decoder
 from topics.errors import AudioError
 from topics.media import Media
 
-READY: Final = b"r"
-FORK: Final = b"f"
-DESCRIPTORS: Final = 3
-
 
 def serve(control: socket.socket) -> None:
     """Fork a decoder for each request until the parent closes its end."""
     silence = os.open(os.devnull, os.O_RDWR)
-    control.sendall(READY)
+    control.sendall(messages.READY)
     while True:
-        request, descriptors, _, _ = socket.recv_fds(control, len(FORK), DESCRIPTORS)
+        request, descriptors, _, _ = socket.recv_fds(control, len(messages.FORK), messages.DESCRIPTORS)
         if not request:
             return
         try:
             # Where it cannot be forked, its socket closes, and so the parent knows.
             with suppress(OSError):
-                if len(descriptors) == DESCRIPTORS and os.fork() == 0:
+                if len(descriptors) == messages.DESCRIPTORS and os.fork() == 0:
                     _become_decoder(descriptors, silence)
         finally:
             for descriptor in descriptors:

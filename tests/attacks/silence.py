@@ -60,6 +60,10 @@ class Client:
         self.path = f"/audio_sessions/{answer.raise_for_status().json()['session_id']}"
         self._sent = 0
 
+    def close(self) -> None:
+        """Close its connection."""
+        self._http.close()
+
     def upload(self, data: bytes) -> None:
         """Send the next chunk."""
         body = {"data": base64.b64encode(data).decode()}
@@ -98,6 +102,8 @@ def observe(service: ServiceProcess, seconds: float, streams: int) -> Stage:
             process = max(process, resident_bytes(service.process.pid))
             children = max(children, _resident(descendants(service.process.pid) - {service.process.pid}))
             time.sleep(0.05)
+        for client in clients:
+            client.close()
         latencies = [latency for one in streaming for latency in one.result()]
     return Stage(process, children, percentile(latencies, 0.99))
 
@@ -123,6 +129,7 @@ def attack(directory: Path, seconds: float, streams: int, chunks: int = CHUNKS) 
             hostile.upload(data)
         during = observe(service, seconds, streams)
         assert 0 < hostile.windows(0) < chunks * MAX_CHUNK_FRAMES / RATE, "the attack is over, or never was"
+        hostile.close()
         service.kill()
         service.start()
         return before, during, observe(service, seconds, streams)

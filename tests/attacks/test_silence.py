@@ -13,7 +13,7 @@ GROWTH = 64 * 1024 * 1024
 
 @pytest.mark.slow
 def test_fifteen_chunks_of_silence(tmp_path: Path) -> None:
-    before, during, after = attack(tmp_path, seconds=6, streams=8)
+    before, during, after = attack(tmp_path, seconds=4, streams=8)
     assert during.process - before.process <= GROWTH
     assert after.process - before.process <= GROWTH
     assert during.children - before.children <= GROWTH

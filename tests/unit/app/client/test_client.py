@@ -119,6 +119,8 @@ def test_nobody_there() -> None:
         (b"ID3\x04\x00", "audio/mp3"),
         (b"\xff\xfb\x90\x64", "audio/mp3"),
         (b"\xff\xf3\x40\xc4", "audio/mp3"),
+        (b"\0\0\0\x1cftypM4A ", "audio/mp4"),
+        (b"\x1a\x45\xdf\xa3\x9f", "audio/webm"),
         (b"\xff\xf1\x50\x80", None),
         (b"\xff", None),
         (b"RIFF\x00\x00\x00\x00AVI LIST", None),

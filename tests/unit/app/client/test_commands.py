@@ -122,7 +122,7 @@ def test_detect_goes_on_after_a_file_that_failed(
     assert code == 1
     assert [line.split(": ", 2)[1] for line in err.splitlines()] == files[:2]
     first, second, third = map(json.loads, out)
-    assert first == {"file": str(notes), "error": "not a WAV, MP3, Ogg, FLAC or AIFF file"}
+    assert first == {"file": str(notes), "error": "not a WAV, MP3, Ogg, FLAC, AIFF, M4A, WebM or WMA file"}
     assert second == {"file": str(missing), "error": "No such file or directory"}
     assert third["events"][1] == {
         "start_time": 0.5,

@@ -10,6 +10,7 @@ import random
 import resource
 import struct
 import sys
+import tempfile
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -56,6 +57,16 @@ class Outcome(msgspec.Struct, frozen=True):
 
 def fuzz(target: FuzzTarget, seconds: float, seed: int, most: int = sys.maxsize) -> Outcome:
     """Run a target for some seconds, or for `most` inputs; what kills a child is a finding, and another one goes on."""
+    with tempfile.TemporaryDirectory(prefix="earshot-fuzz-") as scratch:
+        # Children end where they stand, and clean nothing up.
+        before, tempfile.tempdir = tempfile.tempdir, scratch
+        try:
+            return _fuzz(target, seconds, seed, most)
+        finally:
+            tempfile.tempdir = before
+
+
+def _fuzz(target: FuzzTarget, seconds: float, seed: int, most: int) -> Outcome:
     findings: list[Finding] = []
     began, inputs, slowest = time.monotonic(), 0, 0.0
     while (left := seconds - (time.monotonic() - began)) > 0 and len(findings) < ENOUGH and inputs < most:

@@ -44,6 +44,10 @@ T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 STEP_CHUNKS: Final = 16
+#: Chunks of a step while several projects have work: so long one waits for the steps of another.
+SHARED_STEP_CHUNKS: Final = 2
+#: So long after the last step of another project the lanes count as shared.
+SHARED_SECONDS: Final = 1.0
 STEP_BYTES: Final = 2 * 1024 * 1024
 SPOOL_IN_MEMORY: Final = 4 * 1024 * 1024
 PROGRESS_KEPT: Final = 1024
@@ -108,6 +112,9 @@ class Analyser:
         #: Sessions that hold a decoder between steps, and those that wait until one of these has done.
         self._holding: set[str] = set()
         self._awaiting: deque[str] = deque()
+        #: Whose the last step was, and when last a step was of another project than the one before.
+        self._project_before = ""
+        self._shared_at = -math.inf
         self._active: OrderedDict[str, ActiveSession] = OrderedDict()
         #: Sessions with work, and since when (monotonic seconds).
         self._waiting: dict[str, float] = {}
@@ -251,6 +258,10 @@ class Analyser:
             oldest = next(iter(self._active))
             if oldest not in self._running:
                 self._close(self._active.pop(oldest))
+        if active.project != self._project_before:
+            if self._project_before:
+                self._shared_at = time.monotonic()
+            self._project_before = active.project
         return active
 
     async def _suspect_step(self, active: ActiveSession) -> float | None:
@@ -344,7 +355,8 @@ class Analyser:
         """Read the next chunks of a stream, as many as one step takes."""
         rows: list[AudioRow] = []
         size = 0
-        waiting = store.audio(session, first, min(head.next, first + STEP_CHUNKS))
+        most = SHARED_STEP_CHUNKS if time.monotonic() - self._shared_at < SHARED_SECONDS else STEP_CHUNKS
+        waiting = store.audio(session, first, min(head.next, first + most))
         if first < head.next and not waiting:
             raise LookupError(f"chunk {first} of {head.next} has no row")
         for row in waiting:

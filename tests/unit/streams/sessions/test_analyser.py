@@ -269,3 +269,17 @@ def test_a_project_does_not_wait_for_the_many_sessions_of_another(tmp_path: Path
 
     # The second turn is its own, and lanes end in any order.
     assert asyncio.run(scene()) <= 10
+
+
+@pytest.mark.parametrize(("projects", "steps"), [(["one"], 1), (["one", "two"], 6)])
+def test_steps_are_short_while_several_projects_have_work(tmp_path: Path, projects: list[str], steps: int) -> None:
+    async def scenario(studio: Studio) -> None:
+        for number in range(2):
+            opened = msgspec.structs.replace(STREAM, project=projects[number % len(projects)])
+            await studio.send((session := new_id()), opened)
+            await studio.upload(session, pieces(sound(6), 0.5))
+            await studio.settle()
+
+    studio = play(scenario, tmp_path)
+    last = studio.emitted[-1][0]
+    assert len([session for session, _ in studio.emitted if session == last]) == steps

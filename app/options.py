@@ -37,7 +37,7 @@ class EdgeOptions(msgspec.Struct, frozen=True):
     #: A verdict on a key is believed for this long.
     key_cache_seconds: float = 600.0
     #: Unknown keys a second that the directory is asked about for one address, ten times as many for all.
-    key_tries: float = 20.0
+    key_tries: float = 100.0
     #: Digest of the operator's key (`topics.apikeys.digest`); without one the operator's interface is not there.
     admin_key: bytes | None = None
     #: The operator's interface is an application of its own, for another address (`app.state.operator`).

@@ -252,13 +252,13 @@ class ServiceSettings(BaseSettings):
         description="Connections of one address (IPv6: of one /64); behind a reverse proxy all have the address of it.",
     )
     key_tries: float = Field(
-        default=20.0,
+        default=100.0,
         gt=0,
         description="Unknown keys a second that are looked up for one address; ten times as many for all together.",
     )
-    uploads: int = Field(default=64, ge=1, description="Uploads of recordings that are received at a time.")
+    uploads: int = Field(default=256, ge=1, description="Uploads of recordings that are received at a time.")
     project_uploads: int = Field(
-        default=16, ge=1, description="Uploads of one project, or organization, that are received at a time."
+        default=64, ge=1, description="Uploads of one project, or organization, that are received at a time."
     )
     upload_spool_bytes: int = Field(
         default=32 * 1024 * MIB,

@@ -18,6 +18,7 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 from cachetools import LRUCache
 
+from topics import apikeys
 from topics.errors import DirectoryDown, Unauthorized, Unavailable
 
 T = TypeVar("T")
@@ -61,7 +62,7 @@ ORGANIZATION: Final = KeyHeader(
 
 
 class Tries:
-    """Bounds the unknown keys that the directory is asked about: for each address, and in all.
+    """Bounds the unknown keys that the directory looks up: for each address, and in all.
 
     Only keys that nobody holds count, so devices that come back together are not in the way of each other.
     """
@@ -144,8 +145,10 @@ class Keyring(Generic[T]):
 
     async def _ask(self, digest: bytes, key: str, verdict: _Verdict[T] | None, address: str) -> T | None:
         task = self._asking.get(digest)
+        # One with a wrong checksum is not looked up, and of another form only what an operator has chosen.
+        looked_up = apikeys.well_formed(key) is True
         if task is None:
-            if verdict is None or verdict.holder is None:
+            if looked_up and (verdict is None or verdict.holder is None):
                 self._tries.check(address)
                 if len(self._asking) >= ASKING:
                     raise Unavailable("too many unknown keys were tried")
@@ -156,7 +159,7 @@ class Keyring(Generic[T]):
             holder = await asyncio.shield(task)
         except DirectoryDown as down:
             return self._grace_holder(verdict, down)
-        if holder is None:
+        if holder is None and looked_up:
             self._tries.count(address)
         self._remember(digest, holder)
         return holder

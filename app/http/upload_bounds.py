@@ -22,8 +22,8 @@ class UploadBounds(msgspec.Struct, frozen=True):
     """What uploads may hold together while they are received."""
 
     #: Uploads in all, and of one holder.
-    uploads: int = 64
-    holder_uploads: int = 16
+    uploads: int = 256
+    holder_uploads: int = 64
     #: Bytes on the disk in all; one holder may have half of them.
     spool_bytes: int = 32 * 1024**3
     #: The disk keeps so many bytes free.

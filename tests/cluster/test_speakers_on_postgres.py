@@ -21,6 +21,8 @@ from tests.postgres import postgres_database
 from tests.process import ADMIN_KEY, ServiceProcess
 from tests.recordings import ANNA, BERT
 from tests.stub_engines import StubEngines
+from topics import apikeys
+from topics.apikeys import KeyKind
 
 pytestmark = pytest.mark.slow
 
@@ -117,12 +119,12 @@ def test_a_database_that_is_away_spares_keys_that_were_good(nodes: Pair, databas
     def created(key: str) -> httpx2.Response:
         return httpx2.post(f"{node.url}/audio_sessions/", json=session, headers={"X-Api-Key": key}, timeout=30)
 
-    with Speakers(node, organization.key) as known, Speakers(node, "a key that nobody asked about") as unseen:
+    with Speakers(node, organization.key) as known, Speakers(node, apikeys.new(KeyKind.ORGANIZATION)) as unseen:
         assert created(node.key).status_code == 200
         assert data(known.listed()) == []
         with away(database):
             assert created(node.key).status_code == 200
-            answer = created("another that nobody asked about")
+            answer = created(apikeys.new(KeyKind.PROJECT))
             assert (answer.status_code, answer.json()["error"]) == (500, "API key verification failed")
             refused(unseen.listed(), 500, "organization key verification failed")
             refused(unseen.add("Anna", wav(tone(2.0))), 500, "organization key verification failed")

@@ -9,7 +9,7 @@ from functools import partial
 from streams.folding.agent import Changes
 from streams.folding.followers import Followers
 from streams.folding.suspects import Suspects
-from streams.jobs.biller import Biller
+from streams.jobs.biller import JobBiller
 from streams.jobs.intake import JobIntake
 from streams.jobs.results import JobResults
 from streams.jobs.service_runner import Runner
@@ -51,7 +51,7 @@ class JobWorkload(Workload[JobStore]):
         self.runner = Runner(
             services, self.serving, PartSource(reader), self._emit, partial(sender.note, JOB_RESULTS), suspects, spool
         )
-        self.biller = Biller(self.serving, ledger, self._emit)
+        self.biller = JobBiller(self.serving, ledger, self._emit)
         self.agents = {
             JOB_COMMANDS: JobIntake(sender.verdicts, self._keep_ms, self.announce),
             JOB_RESULTS: JobResults(self.announce),

@@ -7,29 +7,17 @@ from collections.abc import Sequence
 
 import pytest
 
+from streams.folding import biller as shared
 from streams.folding import retry
-from streams.jobs import biller as module
-from streams.jobs.biller import Biller
+from streams.jobs.biller import JobBiller
 from streams.jobs.store import JobStore
+from tests.unit.streams.folding.books import Books
 from tests.unit.streams.jobs.world import JOB, JobWorld, accepted
 from topics import keys
 from topics.errors import DirectoryDown, Unavailable
 from topics.jobs.options import Options, Service
 from topics.jobs.records import Billed, Finished, Part, Removed, Started
 from topics.ports.ledger import Charge, MeteredService
-
-
-class Books:
-    """A ledger that fails as told."""
-
-    def __init__(self, *faults: Exception) -> None:
-        self.faults = list(faults)
-        self.lines: list[Charge] = []
-
-    async def record(self, charges: Sequence[Charge]) -> None:
-        if self.faults:
-            raise self.faults.pop(0)
-        self.lines.extend(charges)
 
 
 def succeeded() -> JobWorld:
@@ -57,7 +45,7 @@ def billed(world: JobWorld, ledger: Books | None, faults: Sequence[Exception] = 
         world.fold_all()
 
     async def scene() -> None:
-        biller = Biller(lambda job: world.store, ledger, emit)
+        biller = JobBiller(lambda job: world.store, ledger, emit)
         ended: list[asyncio.Task[None]] = []
         biller.start(ended.append)
         biller.enqueue("X" * 24)
@@ -75,7 +63,7 @@ def billed(world: JobWorld, ledger: Books | None, faults: Sequence[Exception] = 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "FIRST_SECONDS", 0.001)
-    monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 0.002)
+    monkeypatch.setattr(shared, "LONGEST_PAUSE_SECONDS", 0.002)
 
 
 LINE = Charge(JOB, MeteredService.SOUND, "p", "o", 2500, "m@1", 1_700_000_000_000)
@@ -128,7 +116,7 @@ def test_a_job_whose_partition_went_away_is_left_to_its_owner() -> None:
         async def emit(job: str, result: Billed) -> None:
             raise AssertionError(result)
 
-        biller = Biller(gone, ledger, emit)
+        biller = JobBiller(gone, ledger, emit)
         biller.start(lambda task: None)
         biller.enqueue(JOB)
         await asyncio.sleep(0.01)

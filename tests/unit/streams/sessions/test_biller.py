@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streams.folding import biller as shared
 from streams.folding import retry
 from streams.sessions import biller as module
 from streams.sessions.biller import SessionBiller
 from streams.sessions.metering import charges
+from tests.unit.streams.folding.books import Books
 from tests.unit.streams.sessions.rows import delivered
 from tests.unit.streams.sessions.world import World
 from topics import keys, record_codec
@@ -25,19 +27,6 @@ from topics.sessions.rules import METER_WINDOWS
 SESSION = "S" * 24
 OPENED = Opened("c", "stream", "audio/wav", "p", 1000, 500, model="m@1", organization="o")
 BEGUN = 1_700_000_000_000
-
-
-class Books:
-    """A ledger that fails as told."""
-
-    def __init__(self, *faults: Exception) -> None:
-        self.faults = list(faults)
-        self.lines: list[Charge] = []
-
-    async def record(self, charges: Sequence[Charge]) -> None:
-        if self.faults:
-            raise self.faults.pop(0)
-        self.lines.extend(charges)
 
 
 def analysed(*after: SessionCommand) -> World:
@@ -86,7 +75,7 @@ def metered(world: World) -> list[object]:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "FIRST_SECONDS", 0.001)
-    monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 0.002)
+    monkeypatch.setattr(shared, "LONGEST_PAUSE_SECONDS", 0.002)
     monkeypatch.setattr(module, "GATHER_SECONDS", 0.001)
 
 

@@ -25,6 +25,7 @@ from app.http.uploads import UploadSpool
 from app.jobs.context import JobContext
 from app.jobs.errors import job_not_found, refusal_error
 from app.jobs.requests import JobRequest, read_form, read_json
+from topics import keys
 from topics.errors import AudioError, BadRequest, Conflict, Exhausted, Unavailable
 from topics.folding import Verdict
 from topics.jobs.records import PART_BYTES, Accepted, Part, Source
@@ -122,7 +123,7 @@ async def _accept_recording(
     if view is None:
         raise job_not_found()  # removed in the same moment, by someone who has its Idempotency-Key
     context.meters.job_accepted(audio.size)
-    log.info("job accepted", job=job[:8], project=principal.project, size=audio.size, format=probe.format)
+    log.info("job accepted", job=keys.shown(job), project=principal.project, size=audio.size, format=probe.format)
     return _accepted_reply(job, view)
 
 

@@ -21,6 +21,7 @@ from app.http.streaming import coalesced
 from app.jobs.context import JobContext
 from app.jobs.reads import shared_job
 from app.jobs.rendering import JobReading
+from topics import keys
 from topics.errors import EarshotError
 from topics.jobs.rules import Entry, JobHead, JobState
 
@@ -83,7 +84,7 @@ async def _events(context: JobContext, job: str, last_revision: int) -> AsyncGen
                 max(0.0, (min(due, progress_due) if head.revision > last_revision else due) - clock())
             )
     except EarshotError as error:
-        log.info("job is followed no longer", job=job[:8], reason=str(error))
+        log.info("job is followed no longer", job=keys.shown(job), reason=str(error))
         yield _event("error", None, {"error": "the job cannot be followed here any more; ask again"})
         return
     finally:

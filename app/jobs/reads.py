@@ -13,6 +13,7 @@ from app.http.streaming import cooperative, reply_in_pieces
 from app.jobs.context import JobContext
 from app.jobs.errors import job_not_found, refusal_error
 from app.jobs.rendering import JobReading
+from topics import keys
 from topics.jobs.records import Removed
 from topics.keys import is_id
 from topics.times import iso_time
@@ -35,7 +36,7 @@ async def delete_job(call: Call, context: JobContext) -> Reply:
     verdict = await context.jobs.submit(reading.job, Removed(next(context.commands)))
     if verdict.status != 204:
         raise refusal_error(verdict)
-    log.info("job deleted", job=reading.job[:8])
+    log.info("job deleted", job=keys.shown(reading.job))
     return NO_CONTENT
 
 

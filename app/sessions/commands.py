@@ -15,7 +15,7 @@ from app.http.replies import NO_CONTENT, Reply, generic_error, json_reply, json_
 from app.sessions.context import SessionContext
 from app.sessions.requests import CREATE, UPDATE, CreateSession, chunk_audio
 from app.sessions.waiting import session_id, session_view
-from topics import media
+from topics import keys, media
 from topics.errors import BadRequest
 from topics.folding import Verdict
 from topics.geometry import Geometry, seconds
@@ -39,7 +39,7 @@ async def create_session(call: Call, context: SessionContext) -> Reply:
     verdict = await context.sessions.submit(session, opened)
     if verdict.status != 200:
         return refusal(verdict)
-    log.info("session created", session=session[:8], project=principal.project, kind=opened.kind)
+    log.info("session created", session=keys.shown(session), project=principal.project, kind=opened.kind)
     return json_reply(
         {
             "session_id": session,
@@ -90,7 +90,7 @@ async def verdict_on(context: SessionContext, session: str, command: SessionComm
     if verdict.status == 200 and isinstance(command, Chunk):
         context.meters.accepted(len(command.data))
         if context.log_chunks:
-            log.debug("chunk accepted", session=session[:8], next=verdict.next, size=len(command.data))
+            log.debug("chunk accepted", session=keys.shown(session), next=verdict.next, size=len(command.data))
     return verdict
 
 
@@ -157,7 +157,7 @@ async def _change_session(context: SessionContext, session: str, command: Sessio
     verdict = await verdict_on(context, session, command)
     if verdict.status != 204:
         return refusal(verdict)
-    log.info(event, session=session[:8])
+    log.info(event, session=keys.shown(session))
     return NO_CONTENT
 
 

@@ -13,6 +13,7 @@ import httptools
 import orjson
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from app.http.bodies import DISCARDED_BYTES
 from infra.service.connections import LOOK_SECONDS, Connections
 
 #: Framing of one request, beyond as many bytes as its body has: a body may come in chunks of a few bytes.
@@ -20,8 +21,6 @@ FRAMING_BYTES: Final = 32 * 1024
 HEADERS: Final = 100
 #: Requests that a client may send before the one that is served is answered.
 PIPELINED: Final = 16
-#: A body that is not read is thrown away up to here, for clients that write before they read.
-DISCARDED_BYTES: Final = 16 * 1024 * 1024
 #: A client that is refused has so long to see it; so much of what it sends meanwhile is thrown away.
 LINGER_SECONDS: Final = 1.0
 LINGER_BYTES: Final = 256 * 1024

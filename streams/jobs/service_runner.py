@@ -239,7 +239,7 @@ class Runner:
         except Unavailable as error:
             log.warning(
                 "job.retry",
-                job=pending.job[:8],
+                job=keys.shown(pending.job),
                 service=pending.service,
                 error=str(error),
                 failures=pending.failures + 1,
@@ -273,9 +273,15 @@ class Runner:
             raise
         except Exception as error:
             if isinstance(error, EarshotError):
-                log.warning("job.service_failed", job=run.job[:8], service=run.service, error=_message(error))
+                log.warning("job.service_failed", job=keys.shown(run.job), service=run.service, error=_message(error))
             else:
-                log.error("job.service_failed", job=run.job[:8], service=run.service, error=repr(error), exc_info=error)
+                log.error(
+                    "job.service_failed",
+                    job=keys.shown(run.job),
+                    service=run.service,
+                    error=repr(error),
+                    exc_info=error,
+                )
             await run.append(Finished(run.service, run.run, run.count, _message(error)))
 
 

@@ -11,8 +11,8 @@ from streams.folding.awaited_verdicts import Verdicts
 from streams.log import Ack, LogWriter
 from streams.node.owner import PartitionOwner
 from streams.node.owners import Owners
+from streams.node.part_room import PartRoom
 from streams.node.queue_shares import QueueShares
-from streams.node.upload_room import UploadRoom
 from topics import record_codec
 from topics.errors import EarshotError, Unavailable
 from topics.folding import Verdict
@@ -35,7 +35,7 @@ class RecordSender:
         self.verdicts = Verdicts()
         self.writer = writer
         self._owners = owners
-        self._room = UploadRoom(part_bytes)
+        self._room = PartRoom(part_bytes)
         self._shares = QueueShares(share_bytes)
 
     def append(self, topic: str, id: str, record: Record) -> asyncio.Future[Ack]:

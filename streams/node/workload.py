@@ -19,6 +19,7 @@ from streams.node.lane import DISK_SECONDS
 from streams.node.owner import PartitionOwner
 from streams.node.owners import Owners
 from streams.node.sender import RecordSender
+from topics import keys
 from topics.errors import RecordError
 
 S = TypeVar("S", bound=HeadStore[Any])
@@ -85,7 +86,7 @@ class Workload(ABC, Generic[S]):
                         store.projects.add(id, project)
                     self.take_stock(store, id, head, early)
             except RecordError as error:
-                log.warning("row.unreadable", id=id[:8], partition=owner.number, cause=str(error))
+                log.warning("row.unreadable", id=keys.shown(id), partition=owner.number, cause=str(error))
             if count % SURVEYED == 0:
                 await asyncio.sleep(0)
 

@@ -30,7 +30,7 @@ from streams.sessions.progress import FileProgress, Progress, Scores, StreamProg
 from streams.sessions.store import SessionStore
 from streams.sessions.threads import LoopThreads
 from streams.turns import Turns
-from topics import media
+from topics import keys, media
 from topics.errors import AudioError, EarshotError, EngineError, NotOwned, Unavailable
 from topics.folding import DEADLY, DEATHS
 from topics.geometry import Geometry
@@ -232,7 +232,7 @@ class Analyser:
         if not isinstance(error, AudioError) and (passing or active.failures < ATTEMPTS):
             return self._later(active, error)
         if not isinstance(error, EarshotError):
-            log.error("analysis.failed", session=active.id[:8], error=repr(error), exc_info=error)
+            log.error("analysis.failed", session=keys.shown(active.id), error=repr(error), exc_info=error)
         message = str(error) if isinstance(error, EarshotError) else "the audio could not be analysed: internal error"
         self._close(active)
         try:
@@ -245,7 +245,7 @@ class Analyser:
 
     def _later(self, active: ActiveSession, error: Exception) -> float:
         active.retries += 1
-        log.warning("analysis.retry", session=active.id[:8], error=repr(error), attempt=active.retries)
+        log.warning("analysis.retry", session=keys.shown(active.id), error=repr(error), attempt=active.retries)
         self._close(active)
         return retry.pause(active.retries)
 

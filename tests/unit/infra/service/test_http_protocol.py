@@ -16,6 +16,7 @@ import pytest
 import uvicorn
 import uvloop
 
+from app.http.bodies import DISCARDED_BYTES
 from infra.service import connections, http_protocol
 from infra.service.connections import ConnectionLimits, Connections
 from infra.service.http_protocol import ClientConnection, PairingTransport
@@ -247,14 +248,14 @@ def test_a_body_that_nobody_reads_is_read_so_far() -> None:
         writer.write(request("POST /whole", CHUNKED))
         sent, block = 0, b"10000\r\n" + bytes(0x10000) + b"\r\n"
         with contextlib.suppress(OSError):
-            while sent < 4 * http_protocol.DISCARDED_BYTES:
+            while sent < 4 * DISCARDED_BYTES:
                 writer.write(block)
                 await writer.drain()
                 sent += 0x10000
         return sent
 
     patience = msgspec.structs.replace(LIMITS, idle_seconds=30.0)
-    assert http_protocol.DISCARDED_BYTES <= serve(scene, patience) < 3 * http_protocol.DISCARDED_BYTES
+    assert DISCARDED_BYTES <= serve(scene, patience) < 3 * DISCARDED_BYTES
 
 
 def test_a_body_in_small_chunks_is_no_framing_without_end() -> None:

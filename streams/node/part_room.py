@@ -11,7 +11,7 @@ from topics.errors import Unavailable
 Waiter = tuple[asyncio.Future[None], int]
 
 
-class UploadRoom:
+class PartRoom:
     """At most so many bytes have room at a time, or one part that is larger; who finds none waits in turn."""
 
     def __init__(self, limit: int) -> None:

@@ -7,13 +7,13 @@ import random
 
 import pytest
 
-from streams.node.upload_room import UploadRoom
+from streams.node.part_room import PartRoom
 from topics.errors import Unavailable
 
 
 def test_projects_are_let_in_in_turn() -> None:
     async def scene() -> list[str]:
-        room, order = UploadRoom(10), []
+        room, order = PartRoom(10), []
         deadline = asyncio.get_running_loop().time() + 10
         await room.enter("loud", 10, deadline)
 
@@ -36,7 +36,7 @@ def test_projects_are_let_in_in_turn() -> None:
 
 def test_nothing_of_a_project_overtakes_what_waits() -> None:
     async def scene() -> list[int]:
-        room, order = UploadRoom(10), []
+        room, order = PartRoom(10), []
         deadline = asyncio.get_running_loop().time() + 10
         await room.enter("p", 10, deadline)
 
@@ -60,7 +60,7 @@ def test_whoever_gives_up_room_is_not_lost_and_never_too_much_is_given(seed: int
     chance = random.Random(seed)
 
     async def scene() -> None:
-        room, used = UploadRoom(10), 0
+        room, used = PartRoom(10), 0
         loop = asyncio.get_running_loop()
 
         async def enter() -> None:

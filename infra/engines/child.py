@@ -12,7 +12,10 @@ import time
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import structlog
+
+from infra.engines.speech_models import SpeechSettings
 
 log = structlog.get_logger("infra.engines")
 
@@ -37,6 +40,7 @@ class EngineServer:
         form: str = "json",
         directory: Path | None = None,
         first_pause: float = FIRST_PAUSE_S,
+        speech: SpeechSettings | None = None,
     ) -> None:
         """Prepare a child; nothing runs before `start`.
 
@@ -45,9 +49,10 @@ class EngineServer:
             directory: Where the child keeps recordings while it works on them. It is emptied before each start. None:
                 the machine's directory for temporary files, where a killed child leaves what it had.
             first_pause: Seconds before the first restart; each further pause is twice as long.
+            speech: How speech is recognised.
         """
         self._directory = directory
-        self._log = (level, form)
+        self._arguments = (level, form, msgspec.json.encode(speech or SpeechSettings()).decode())
         self._first_pause = first_pause
         self._listener: socket.socket | None = None
         self._process: asyncio.subprocess.Process | None = None
@@ -114,7 +119,7 @@ class EngineServer:
                 await asyncio.to_thread(_empty, self._directory)
                 environment["TMPDIR"] = str(self._directory.absolute())
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "infra.engines", str(descriptor), *self._log),
+                *(sys.executable, "-m", "infra.engines", str(descriptor), *self._arguments),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.DEVNULL,
                 pass_fds=(descriptor,),

@@ -11,28 +11,32 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from infra.engines import CHAT_MODEL, SPEAKER_MODEL, SPEECH_MODEL, chat, errors, speech
+from infra.engines import CHAT_MODEL, DEMO_MODEL, SMALL_MODEL, SPEAKER_MODEL, SPEECH_MODEL, chat, errors
 from infra.engines.draining import DrainMiddleware
 from infra.engines.embeddings import Embeddings
 from infra.engines.lock import KeyMiddleware
-from infra.engines.workers import Workers
+from infra.engines.speech import Transcriptions
+from infra.engines.speech_models import SpeechModels
 from topics.errors import EarshotError
 
 MODELS: Final = {
-    SPEECH_MODEL: "Speech in English, a demonstration: 57 of 100 words of ordinary readings are wrong.",
+    SPEECH_MODEL: "Speech in 99 languages, and its translation into English.",
+    SMALL_MODEL: "Speech in English, for small machines.",
+    DEMO_MODEL: "Speech in English, a demonstration: 57 of 100 words of ordinary readings are wrong.",
     SPEAKER_MODEL: "Voices as vectors of unit length.",
     CHAT_MODEL: "Captions and insights by rules over sound events and a transcript.",
 }
 
 
-def create_app(workers: Workers, key: str | None = None) -> Starlette:
-    """Return the engine server as an ASGI application; the caller closes `workers` afterwards.
+def create_app(speech: SpeechModels, key: str | None = None) -> Starlette:
+    """Return the engine server as an ASGI application; the caller closes `speech` afterwards.
 
     With a `key` all but `/healthz` needs it, as `Authorization: Bearer KEY`.
     """
     embeddings = Embeddings()
     routes = [
-        Route("/v1/audio/transcriptions", speech.Transcriptions(workers).__call__, methods=["POST"]),
+        Route("/v1/audio/transcriptions", Transcriptions(speech, "transcribe").__call__, methods=["POST"]),
+        Route("/v1/audio/translations", Transcriptions(speech, "translate").__call__, methods=["POST"]),
         Route("/v1/audio/speech/embedding", embeddings.answer_form, methods=["POST"]),
         Route("/v1/embeddings", embeddings.answer_json, methods=["POST"]),
         Route("/v1/chat/completions", chat.completions, methods=["POST"]),

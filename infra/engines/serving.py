@@ -14,7 +14,7 @@ from typing import Final
 import uvicorn
 
 from infra.engines.server import create_app
-from infra.engines.workers import Workers
+from infra.engines.speech_models import SpeechModels, SpeechSettings
 from topics.errors import EarshotError
 
 #: Live audio has priority over engines.
@@ -34,17 +34,17 @@ def listen(host: str, port: int) -> socket.socket:
         raise EarshotError(f"cannot listen at {host}: {error.strerror}") from None
 
 
-def serve(listener: socket.socket, key: str | None = None) -> None:
+def serve(listener: socket.socket, speech: SpeechSettings, key: str | None = None) -> None:
     """Serve until SIGINT or SIGTERM, those who have the key if there is one."""
-    EngineHttpServer(key).run([listener])
+    EngineHttpServer(speech, key).run([listener])
 
 
-def serve_child(descriptor: int) -> None:
+def serve_child(descriptor: int, speech: SpeechSettings) -> None:
     """Serve the listening socket of the parent until standard input ends, which it does with the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(OSError):
         os.nice(NICE)
-    server = EngineHttpServer()
+    server = EngineHttpServer(speech)
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
     threading.Thread(target=_stop_with_input, args=(server,), daemon=True).start()
     server.run([socket.socket(fileno=descriptor)])
@@ -61,10 +61,12 @@ def _stop_with_input(server: EngineHttpServer) -> None:
 class EngineHttpServer(uvicorn.Server):
     """The HTTP server; its shutdown does not wait for recordings in recognition."""
 
-    def __init__(self, key: str | None = None) -> None:
-        self._workers = Workers()
+    def __init__(self, speech: SpeechSettings, key: str | None = None) -> None:
+        self._speech = SpeechModels(speech)
+        # A line at the start tells of weights that cannot be used.
+        self._speech.usable(speech.model)
         config = uvicorn.Config(
-            create_app(self._workers, key),
+            create_app(self._speech, key),
             http="httptools",
             ws="none",
             lifespan="off",
@@ -77,5 +79,5 @@ class EngineHttpServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop; requests that wait for speech are answered 503."""
-        await self._workers.close()
+        await self._speech.close()
         await super().shutdown(sockets)

@@ -1,6 +1,8 @@
-"""`POST /v1/audio/transcriptions`: OpenAI's transcription protocol over the demonstration recogniser.
+"""`POST /v1/audio/transcriptions` and `/v1/audio/translations`: OpenAI's protocols over the recognisers of this server.
 
-Protocol: https://platform.openai.com/docs/api-reference/audio/createTranscription
+Protocols: https://platform.openai.com/docs/api-reference/audio/createTranscription and `/createTranslation`, which
+answers in English whatever is spoken. Ours are the field `likely_language`, the language of the recording that the
+file is a piece of, and the member `earshot_warnings` of an answer in `verbose_json`.
 """
 
 from __future__ import annotations
@@ -8,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final, TypeVar
 
 import msgspec
 from starlette.datastructures import FormData
@@ -18,27 +20,34 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from app.http.bodies import wait_for_disconnect
-from infra.engines import SPEECH_MODEL, transcripts, uploads
-from infra.engines.errors import check_model
+from infra.engines import transcripts, uploads
+from infra.engines.speech_models import SpeechModels
 from infra.engines.transcripts import Form, Granularity, RecognitionResult
-from infra.engines.workers import Workers
+from infra.engines.worker import RecognitionRequest, Task
+from topics import languages
 from topics.errors import BadRequest, Unavailable
 
-_ENGLISH: Final = frozenset({"", "auto", "multi", "en", "english"})
+T = TypeVar("T")
+
+#: What stands for a language that is to be found.
+_ANY: Final = frozenset({"", "auto", "multi"})
+#: Characters of a prompt that are looked at: the last ones.
+PROMPT_CHARACTERS: Final = 2000
 
 
 class TranscriptionOptions(msgspec.Struct, frozen=True):
-    """The fields that change the answer; `prompt` and `temperature` are accepted and change nothing."""
+    """The fields that change the form of the answer."""
 
     response_format: Form = "json"
     timestamp_granularities: tuple[Granularity, ...] = ()
 
 
 class Transcriptions:
-    """The transcription endpoint."""
+    """The endpoint of one task."""
 
-    def __init__(self, workers: Workers) -> None:
-        self._workers = workers
+    def __init__(self, models: SpeechModels, task: Task) -> None:
+        self._models = models
+        self._task: Task = task
 
     async def __call__(self, request: Request) -> Response:
         """Answer one request.
@@ -50,20 +59,30 @@ class Transcriptions:
             Unavailable: all slots are taken, the recogniser failed, or the client hung up.
             UnknownModel: it names another model.
         """
-        with self._workers.admission.slot(), tempfile.TemporaryDirectory(prefix="earshot-engines-") as directory:
+        with self._models.admission.slot(), tempfile.TemporaryDirectory(prefix="earshot-engines-") as directory:
             recording = Path(directory) / "recording"
             async with uploads.form(request) as (form, file):
                 asked = _options(form)
+                texts = {name: value for name, value in form.multi_items() if isinstance(value, str)}
                 await asyncio.to_thread(_save, file, recording)
-            heard = await _transcribe_while_connected(request, self._workers, recording)
-        return _reply(heard, asked)
+            wanted = RecognitionRequest(
+                0,
+                str(recording),
+                language=_language(texts, "language"),
+                likely=_language(texts, "likely_language"),
+                task=self._task,
+                prompt=texts.get("prompt", "")[-PROMPT_CHARACTERS:],
+            )
+            model = texts.get("model") or self._models.default
+            transcription = self._models.transcribe(model, wanted)
+            heard, warnings = await _while_connected(request, transcription)
+        return _reply(heard, asked, self._task, warnings)
 
 
 def _options(form: FormData) -> TranscriptionOptions:
-    texts = {name: value for name, value in form.multi_items() if isinstance(value, str)}
-    check_model(texts.get("model"), SPEECH_MODEL)
-    _check_supported(texts)
-    answer = texts.get("response_format") or "json"
+    if str(form.get("stream", "")).lower() == "true":
+        raise BadRequest("stream: not supported")
+    answer = form.get("response_format") or "json"
     granularities = form.getlist("timestamp_granularities[]") or form.getlist("timestamp_granularities")
     try:
         return msgspec.convert(
@@ -73,11 +92,13 @@ def _options(form: FormData) -> TranscriptionOptions:
         raise BadRequest(str(error)) from None
 
 
-def _check_supported(texts: Mapping[str, str]) -> None:
-    if texts.get("language", "").lower().partition("-")[0] not in _ENGLISH:
-        raise BadRequest(f"language: {SPEECH_MODEL} knows English alone, not {texts['language'][:20]!r}")
-    if texts.get("stream", "").lower() == "true":
-        raise BadRequest("stream: not supported")
+def _language(texts: dict[str, str], field: str) -> str | None:
+    text = texts.get(field, "")
+    if text.lower() in _ANY:
+        return None
+    if (code := languages.code(text)) is None:
+        raise BadRequest(f"{field}: {text[:20]!r} is no language that is known here")
+    return code
 
 
 def _save(file: BinaryIO, recording: Path) -> None:
@@ -85,9 +106,9 @@ def _save(file: BinaryIO, recording: Path) -> None:
         shutil.copyfileobj(file, target, 1024 * 1024)
 
 
-async def _transcribe_while_connected(request: Request, workers: Workers, recording: Path) -> RecognitionResult:
-    """Recognise a recording; when the client hangs up, stop and free the slot."""
-    transcription = asyncio.create_task(workers.transcribe(recording))
+async def _while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Return what is being recognised; when the client hangs up, stop and free the slot."""
+    transcription = asyncio.create_task(work)
     disconnect = asyncio.create_task(wait_for_disconnect(request.receive))
     try:
         await asyncio.wait((transcription, disconnect), return_when=asyncio.FIRST_COMPLETED)
@@ -100,9 +121,9 @@ async def _transcribe_while_connected(request: Request, workers: Workers, record
         await asyncio.gather(transcription, disconnect, return_exceptions=True)
 
 
-def _reply(heard: RecognitionResult, asked: TranscriptionOptions) -> Response:
+def _reply(heard: RecognitionResult, asked: TranscriptionOptions, task: Task, warnings: tuple[str, ...]) -> Response:
     if asked.response_format == "verbose_json":
-        return JSONResponse(transcripts.verbose(heard, asked.timestamp_granularities))
+        return JSONResponse(transcripts.verbose(heard, asked.timestamp_granularities, task, warnings))
     if asked.response_format == "json":
         return JSONResponse({"text": transcripts.text(heard.words)})
     media_type, form = transcripts.PLAIN[asked.response_format]

@@ -1,7 +1,7 @@
 """Speech recognition with pocketsphinx and the small English model in its wheel: a demonstration.
 
-It lets transcription be tried without a network. On ordinary readings its word error rate is 57.5 %
-(`python -m infra.lab.evaluation.transcription`); on other audio most words are wrong.
+It stands in where Whisper cannot be loaded. On ordinary readings its word error rate is 57.5 %; on other audio most
+words are wrong.
 Decoder: https://github.com/cmusphinx/pocketsphinx (BSD-2-Clause). It keeps the interpreter's lock while it decodes,
 and a decoder serves one thread, so it runs in processes of its own (`infra.engines.worker`).
 """
@@ -16,17 +16,14 @@ import numpy as np
 
 from infra.engines import recording
 from infra.engines.transcripts import RecognitionResult, Word
-from streams.voice import activity
-from streams.voice.speech_segments import Hysteresis
+from infra.engines.utterances import utterances
+from streams.voice.speech_segments import RATE
 
 if TYPE_CHECKING:
     from streams.models.protocol import Floats
 
-RATE: Final = 16_000
 #: The longest utterance: the decoder searches an utterance as a whole, and takes longer for a longer one.
 UTTERANCE_S: Final = 20.0
-#: Utterances are cut in pauses, and keep this much silence on both sides.
-MARGIN_S: Final = 0.15
 FRAMES_PER_S: Final = 100
 #: Feature means are those of the utterance alone. The search bounds halve the time and changed no word of the clean
 #: speech that was tried.
@@ -50,10 +47,10 @@ class Recogniser:
         with path.open("rb") as file:
             samples = recording.load(file, RATE)
         words: list[Word] = []
-        for start, end in utterances(samples):
+        for utterance in utterances(samples, UTTERANCE_S):
             proceed()
-            words.extend(self.words(samples[start:end], start / RATE))
-        return RecognitionResult(len(samples) / RATE, tuple(words))
+            words.extend(self.words(utterance.cut(samples), utterance.start_s))
+        return RecognitionResult(len(samples) / RATE, tuple(words), "english")
 
     def words(self, samples: Floats, at: float = 0.0) -> Iterator[Word]:
         """Recognise one utterance, float32[n] at 16 kHz, that begins `at` seconds; yield its words."""
@@ -69,23 +66,5 @@ class Recogniser:
             if segment.word[0] not in "<[+":
                 first, last = (at + frame / FRAMES_PER_S for frame in (segment.start_frame, segment.end_frame + 1))
                 sure = min(1.0, max(0.0, float(segment.prob)))
-                yield Word(segment.word.partition("(")[0], round(first, 2), round(min(last, end), 2), round(sure, 4))
-
-
-def utterances(samples: Floats) -> Iterator[tuple[int, int]]:
-    """Yield utterances as sample ranges [start, end) of float32[n] at 16 kHz, cut in pauses where there are any."""
-    settings = Hysteresis(max_speech_s=UTTERANCE_S)
-    begun, ended = -1.0, -1.0
-    for segment in activity.bundled_detector().segments([samples], settings):
-        if begun >= 0 and segment.end_s - begun <= UTTERANCE_S:
-            ended = segment.end_s
-            continue
-        if begun >= 0:
-            yield _samples(begun, min(ended + MARGIN_S, max(ended, segment.start_s)), len(samples))
-        begun, ended = max(segment.start_s - MARGIN_S, max(ended, 0.0)), segment.end_s
-    if begun >= 0:
-        yield _samples(begun, ended + MARGIN_S, len(samples))
-
-
-def _samples(start_s: float, end_s: float, most: int) -> tuple[int, int]:
-    return round(start_s * RATE), min(most, round(end_s * RATE))
+                text = f" {segment.word.partition('(')[0]}"
+                yield Word(text, round(first, 2), round(min(last, end), 2), round(sure, 4))

@@ -10,6 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from topics import languages as names_of_languages
+
 _WORD: Final = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 #: How Unicode names the letters of a script, and the language that most often uses it.
 _SCRIPTS: Final = {
@@ -24,12 +26,6 @@ _SCRIPTS: Final = {
     "DEVANAGARI": "Hindi",
     "CYRILLIC": "Russian",
 }
-_CODES: Final = {
-    "ar": "Arabic", "de": "German", "el": "Greek", "en": "English", "es": "Spanish", "fr": "French", "he": "Hebrew",
-    "hi": "Hindi", "it": "Italian", "ja": "Japanese", "ko": "Korean", "nl": "Dutch", "pl": "Polish",
-    "pt": "Portuguese", "ru": "Russian", "sv": "Swedish", "th": "Thai", "tr": "Turkish", "vi": "Vietnamese",
-    "zh": "Chinese",
-}  # fmt: skip
 UNKNOWN: Final = "Unknown"
 
 
@@ -54,9 +50,7 @@ def keywords(text: str, most: int = 8) -> list[str]:
 def language(text: str, languages: Sequence[str] = ()) -> str:
     """Return the languages of a text, comma-separated: `languages`, else a guess from its script and stop words."""
     if languages:
-        return ", ".join(
-            dict.fromkeys(_CODES.get(name.lower().partition("-")[0], name.capitalize()) for name in languages)
-        )
+        return ", ".join(dict.fromkeys(map(names_of_languages.name, languages)))
     scripts = Counter(unicodedata.name(letter, "").split(" ")[0] for letter in text if letter.isalpha())
     for script, name in _SCRIPTS.items():
         # Japanese text contains Chinese characters, so its own scripts come first and need only a small share.

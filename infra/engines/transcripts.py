@@ -22,7 +22,7 @@ Granularity = Literal["word", "segment"]
 
 
 class Word(msgspec.Struct, frozen=True, array_like=True):
-    """A word; times in seconds from the beginning of the recording."""
+    """A word, with the white space before it; times in seconds from the beginning of the recording."""
 
     text: str
     start: float
@@ -36,6 +36,8 @@ class RecognitionResult(msgspec.Struct, frozen=True, tag="transcript"):
 
     duration: float
     words: tuple[Word, ...]
+    #: English name of the language, in lower case; None where nothing is said.
+    language: str | None = None
 
 
 def segments(words: Iterable[Word]) -> list[list[Word]]:
@@ -52,21 +54,28 @@ def segments(words: Iterable[Word]) -> list[list[Word]]:
 
 def text(words: Iterable[Word]) -> str:
     """Return words as one text."""
-    return " ".join(word.text for word in words)
+    return "".join(word.text for word in words).strip()
 
 
-def verbose(heard: RecognitionResult, granularities: Sequence[Granularity]) -> dict[str, Any]:
-    """Return the body of `verbose_json`: segments unless words alone were asked for."""
+def verbose(
+    heard: RecognitionResult, granularities: Sequence[Granularity], task: str, warnings: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the body of `verbose_json`: segments unless words alone were asked for.
+
+    Its member `earshot_warnings` is ours, and there where there are any.
+    """
     body: dict[str, Any] = {
-        "task": "transcribe",
-        "language": "english",
+        "task": task,
+        "language": heard.language,
         "duration": round(heard.duration, 3),
         "text": text(heard.words),
     }
     if not granularities or "segment" in granularities:
         body["segments"] = [_segment(number, words) for number, words in enumerate(segments(heard.words))]
     if "word" in granularities:
-        body["words"] = [{"word": word.text, "start": word.start, "end": word.end} for word in heard.words]
+        body["words"] = [{"word": word.text.strip(), "start": word.start, "end": word.end} for word in heard.words]
+    if warnings:
+        body["earshot_warnings"] = list(warnings)
     return body
 
 

@@ -18,7 +18,7 @@ def bundled_engine() -> OnnxSpeakerEngine:
     Raises:
         EngineError: the model is missing or damaged.
     """
-    return OnnxSpeakerEngine(models.directory("speaker_mini"))
+    return OnnxSpeakerEngine(models.directory(models.SPEAKERS))
 
 
 def embed(file: BinaryIO) -> Floats:

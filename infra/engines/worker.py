@@ -1,16 +1,41 @@
-"""A process that recognises speech: it reads the path of a recording a line, and writes a line of JSON for each."""
+"""A process that recognises speech: it reads a request a line, as JSON, and writes an answer a line.
+
+`python -m infra.engines.worker` is the demonstration recogniser, which answers one request after another.
+`infra.engines.whisper_worker` speaks the same, and works on several at a time.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO, Final, Literal
 
 import msgspec
 
 from infra.engines.transcripts import RecognitionResult
 from topics.errors import AudioError, EngineError
+
+Task = Literal["transcribe", "translate"]
+
+
+class RecognitionRequest(msgspec.Struct, frozen=True):
+    """A recording to be written down."""
+
+    #: Returned with the answer.
+    number: int
+    #: A file; "": nobody waits any longer for the request with this number.
+    path: str
+    #: A code of `topics.languages`, None to find it.
+    language: str | None = None
+    #: The language of the recording that this is a piece of, which goes before what is found in a short piece.
+    likely: str | None = None
+    #: `translate`: into English.
+    task: Task = "transcribe"
+    #: Names and terms that may be said.
+    prompt: str = ""
 
 
 class DecodingFailure(msgspec.Struct, frozen=True, tag="decoding-failure"):
@@ -19,41 +44,76 @@ class DecodingFailure(msgspec.Struct, frozen=True, tag="decoding-failure"):
     message: str
 
 
-class EngineFailure(msgspec.Struct, frozen=True, tag="engine-failure"):
-    """The recogniser cannot be loaded or failed; the message says why."""
+class LoadFailure(msgspec.Struct, frozen=True, tag="load-failure"):
+    """The model cannot be loaded; the message says why."""
 
     message: str
 
 
-Answer = RecognitionResult | DecodingFailure | EngineFailure
+class EngineFailure(msgspec.Struct, frozen=True, tag="engine-failure"):
+    """The recogniser failed; the message says why."""
+
+    message: str
+
+
+Answer = RecognitionResult | DecodingFailure | EngineFailure | LoadFailure
+
+
+class NumberedAnswer(msgspec.Struct, frozen=True):
+    """An answer, and the number of its request."""
+
+    number: int
+    answer: Answer
+
+
+#: What a recogniser and the decoding of a recording may raise.
+FAILURES: Final = (AudioError, EngineError, ImportError, OSError, RuntimeError)
+request_decoder: Final = msgspec.json.Decoder(RecognitionRequest)
+
+
+def failure(error: Exception) -> DecodingFailure | EngineFailure:
+    """Return the answer that tells of an error."""
+    message = str(error) or type(error).__name__
+    return DecodingFailure(message) if isinstance(error, AudioError) else EngineFailure(message)
+
+
+class Pipe:
+    """Standard input and output of a worker."""
+
+    def __init__(self) -> None:
+        """Take them over: the parent ends this process, not Ctrl-C; what a library prints does not mix with answers."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self.requests: BinaryIO = sys.stdin.buffer
+        self._answers = os.fdopen(os.dup(1), "wb")
+        os.dup2(2, 1)
+        self._parent = os.getppid()
+
+    def answer(self, number: int, answer: Answer) -> None:
+        """Answer a request."""
+        self._answers.write(msgspec.json.encode(NumberedAnswer(number, answer)) + b"\n")
+        self._answers.flush()
+
+    def proceed(self) -> None:
+        """Exit where the parent has died."""
+        if os.getppid() != self._parent:
+            os._exit(0)
 
 
 def main() -> None:
     """Answer until the input ends; when the parent has died, exit before the next utterance."""
-    # The parent ends this process, not Ctrl-C; what a library prints must not mix with answers.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    parent = os.getppid()
-
-    def proceed() -> None:
-        if os.getppid() != parent:
-            os._exit(0)
-
-    recogniser = None
-    for line in sys.stdin.buffer:
+    pipe = Pipe()
+    transcribe: Callable[[Path, Callable[[], None]], RecognitionResult] | None = None
+    for line in pipe.requests:
+        request = request_decoder.decode(line)
         try:
-            if recogniser is None:
+            if transcribe is None:
                 from infra.engines.sphinx import Recogniser
 
-                recogniser = Recogniser()
-            answer: Answer = recogniser.transcribe(Path(os.fsdecode(line.rstrip(b"\n"))), proceed)
-        except AudioError as error:
-            answer = DecodingFailure(str(error))
-        except (EngineError, ImportError, OSError, RuntimeError) as error:
-            answer = EngineFailure(str(error) or type(error).__name__)
-        answers.write(msgspec.json.encode(answer) + b"\n")
-        answers.flush()
+                transcribe = Recogniser().transcribe
+            answer: Answer = transcribe(Path(request.path), pipe.proceed)
+        except FAILURES as error:
+            answer = failure(error)
+        pipe.answer(request.number, answer)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""A few processes that recognise speech, one recording each at a time, and a short queue."""
+"""Processes that recognise speech, and a short queue in front of them."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -15,13 +15,13 @@ import structlog
 
 from infra.engines.admission import AdmissionLimit
 from infra.engines.transcripts import RecognitionResult
-from infra.engines.worker import Answer, DecodingFailure
-from topics.errors import AudioError, Unavailable
+from infra.engines.worker import DecodingFailure, LoadFailure, NumberedAnswer, RecognitionRequest
+from topics.errors import AudioError, EngineError, Unavailable
 
 log = structlog.get_logger("infra.engines")
 
 WAITING: Final = 4
-#: A process takes about 200 MB, so a large machine does not get one for each core.
+#: A process of the demonstration recogniser takes about 200 MB, so a large machine does not get one for each core.
 MOST: Final = 4
 #: Several times as long as the longest recording takes.
 LIMIT_S: Final = 900.0
@@ -30,12 +30,88 @@ RETRY_S: Final = 5
 COMMAND: Final = (sys.executable, "-m", "infra.engines.worker")
 LINE_BYTES: Final = 16 * 1024 * 1024
 
-_answer_decoder: Final[msgspec.json.Decoder[Answer]] = msgspec.json.Decoder(Answer)
+_answer_decoder: Final = msgspec.json.Decoder(NumberedAnswer)
+
+
+class NotLoaded(EngineError):
+    """A process runs, but cannot load its model."""
 
 
 def default_count() -> int:
-    """Return the default number of processes: one for each core of this process, up to MOST."""
+    """Return the cores of this process, up to MOST."""
     return min(MOST, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
+
+
+class Worker:
+    """A process, and the requests that it has."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self._waiting: dict[int, asyncio.Future[NumberedAnswer]] = {}
+        self._numbers = itertools.count()
+        self._reader = asyncio.create_task(self._read())
+        #: It was told to end.
+        self.ended = False
+        #: Places for requests that are taken.
+        self.load = 0
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can take requests."""
+        return not self.ended and not self._reader.done()
+
+    async def ask(self, request: RecognitionRequest) -> NumberedAnswer:
+        """Return the answer to a request, whatever its number; cancelling lets the process drop it.
+
+        Raises:
+            Unavailable: the process has died.
+        """
+        number = next(self._numbers)
+        answer: asyncio.Future[NumberedAnswer] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answer
+        try:
+            await self._send(msgspec.structs.replace(request, number=number))
+            return await answer
+        except ConnectionError as error:
+            raise Unavailable("the speech engine stopped", RETRY_S) from error
+        finally:
+            if self._waiting.pop(number, None) is not None and self.alive:
+                with contextlib.suppress(ConnectionError):
+                    await self._send(RecognitionRequest(number, ""))
+
+    def close_input(self) -> None:
+        """Let the process end once it has answered; the event loop reaps it."""
+        self.ended = True
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+
+    async def end(self) -> None:
+        """End the process now; what waits for it fails."""
+        self.ended = True
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+        await self.process.wait()
+
+    async def _send(self, request: RecognitionRequest) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(msgspec.json.encode(request) + b"\n")
+        await self.process.stdin.drain()
+
+    async def _read(self) -> None:
+        assert self.process.stdout is not None
+        try:
+            while (line := await self.process.stdout.readline()).endswith(b"\n"):
+                numbered = _answer_decoder.decode(line)
+                if (waiting := self._waiting.pop(numbered.number, None)) is not None and not waiting.done():
+                    waiting.set_result(numbered)
+        except ValueError as error:
+            log.error("speech.answer", error=str(error))
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(Unavailable("the speech engine stopped", RETRY_S))
+        if not self.ended:
+            await self.end()
+            log.warning("speech.died", status=self.process.returncode)
 
 
 class Workers:
@@ -47,6 +123,7 @@ class Workers:
         idle_seconds: float = IDLE_S,
         command: Sequence[str] = COMMAND,
         limit: float = LIMIT_S,
+        together: int = 1,
     ) -> None:
         """Prepare; no process is started before the first recording.
 
@@ -55,45 +132,48 @@ class Workers:
             idle_seconds: How long processes without work are kept.
             command: Starts a process that speaks the protocol of `infra.engines.worker`.
             limit: Seconds that one recording may take.
+            together: Recordings that a process has at a time.
         """
         self._most = most or default_count()
-        self._running = asyncio.Semaphore(self._most)
-        self.admission = AdmissionLimit(self._most + WAITING, "speech", RETRY_S)
-        self._idle: list[asyncio.subprocess.Process] = []
-        self._busy: set[asyncio.subprocess.Process] = set()
+        self._together = together
+        self._running = asyncio.Semaphore(self._most * together)
+        self.admission = AdmissionLimit(self._most * together + WAITING, "speech", RETRY_S)
+        self.workers: list[Worker] = []
+        self._starting = asyncio.Lock()
         self._closed = False
         self._idle_seconds = idle_seconds
         self._command = command
         self._limit = limit
         self._idle_timer: asyncio.TimerHandle | None = None
 
-    async def transcribe(self, path: Path) -> RecognitionResult:
-        """Recognise the recording in a file; cancelling ends the process that works on it.
+    async def transcribe(self, request: RecognitionRequest) -> RecognitionResult:
+        """Recognise a recording; cancelling frees the process that works on it.
 
         Raises:
             AudioError: the recording cannot be decoded, or is too long.
-            Unavailable: the recogniser cannot be loaded, died, or took too long.
+            NotLoaded: the model cannot be loaded.
+            Unavailable: the recogniser failed, died, or took too long.
         """
         async with self._running:
-            if self._closed:
-                raise Unavailable("the speech engine stops", RETRY_S)
-            process = self._take_idle() or await self._start()
-            self._busy.add(process)
+            worker = await self._take()
             answered = False
             try:
                 async with asyncio.timeout(self._limit):
-                    answer = await self._ask(process, path)
+                    answer = (await worker.ask(request)).answer
                 answered = True
             except TimeoutError:
+                # It hangs, for all who wait for it.
+                await worker.end()
                 raise Unavailable("the speech engine took too long", RETRY_S) from None
             finally:
-                self._busy.discard(process)
-                if answered:
-                    self._make_idle(process)
-                else:
-                    await _end(process)
+                worker.load -= 1
+                if not answered and self._together == 1:
+                    await worker.end()
+                self._keep_for_a_while()
         if isinstance(answer, RecognitionResult):
             return answer
+        if isinstance(answer, LoadFailure):
+            raise NotLoaded(answer.message)
         raise (
             AudioError(answer.message) if isinstance(answer, DecodingFailure) else Unavailable(answer.message, RETRY_S)
         )
@@ -103,53 +183,37 @@ class Workers:
         self._closed = True
         if self._idle_timer is not None:
             self._idle_timer.cancel()
-        for process in (*self._idle, *self._busy):
-            await _end(process)
+        for worker in self.workers:
+            await worker.end()
 
-    async def _start(self) -> asyncio.subprocess.Process:
+    async def _take(self) -> Worker:
+        """Return a worker with a place, which is taken."""
+        async with self._starting:
+            if self._closed:
+                raise Unavailable("the speech engine stops", RETRY_S)
+            self.workers = [worker for worker in self.workers if worker.alive]
+            free = [worker for worker in self.workers if worker.load < self._together]
+            if not free:
+                free = [await self._start()]
+                self.workers += free
+            free[-1].load += 1
+            return free[-1]
+
+    async def _start(self) -> Worker:
         pipe = asyncio.subprocess.PIPE
         try:
-            return await asyncio.create_subprocess_exec(*self._command, stdin=pipe, stdout=pipe, limit=LINE_BYTES)
+            return Worker(
+                await asyncio.create_subprocess_exec(*self._command, stdin=pipe, stdout=pipe, limit=LINE_BYTES)
+            )
         except OSError as error:
             raise Unavailable(f"the speech engine cannot be started: {error.strerror}", RETRY_S) from error
 
-    async def _ask(self, process: asyncio.subprocess.Process, path: Path) -> Answer:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            process.stdin.write(os.fsencode(path) + b"\n")
-            await process.stdin.drain()
-            line = await process.stdout.readline()
-        except (ConnectionError, ValueError) as error:
-            raise Unavailable("the speech engine stopped", RETRY_S) from error
-        if not line.endswith(b"\n"):
-            if not self._closed:
-                log.warning("speech.died", status=process.returncode)
-            raise Unavailable("the speech engine stopped", RETRY_S)
-        return _answer_decoder.decode(line)
-
-    def _take_idle(self) -> asyncio.subprocess.Process | None:
-        while self._idle:
-            process = self._idle.pop()
-            if process.returncode is None:
-                return process
-        return None
-
-    def _make_idle(self, process: asyncio.subprocess.Process) -> None:
-        self._idle.append(process)
+    def _keep_for_a_while(self) -> None:
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         self._idle_timer = asyncio.get_running_loop().call_later(self._idle_seconds, self._end_idle)
 
     def _end_idle(self) -> None:
-        while self._idle:
-            # The process ends when its input does; the event loop reaps it.
-            stdin = self._idle.pop().stdin
-            if stdin is not None:
-                stdin.close()
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        process.kill()
-    await process.wait()
+        for worker in self.workers:
+            if not worker.load:
+                worker.close_input()

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Final
 
 DEFAULT: Final = "yamnet"
+#: What tells voices apart.
+SPEAKERS: Final = "speaker_pair"
 _HERE: Final = Path(__file__).parent
 
 

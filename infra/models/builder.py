@@ -31,10 +31,18 @@ class Builder:
 
     def node(self, kind: str, inputs: list[str], output: str, **attributes: Attribute) -> str:
         """Add a node with one output and return the output's name."""
-        node = helper.make_node(kind, inputs, [output])
+        return self.node_of(kind, inputs, [output], **attributes)[0]
+
+    def node_of(self, kind: str, inputs: list[str], outputs: list[str], **attributes: Attribute) -> list[str]:
+        """Add a node with several outputs and return their names."""
+        node = helper.make_node(kind, inputs, outputs)
         node.attribute.extend(helper.make_attribute(name, attributes[name]) for name in sorted(attributes))
         self.nodes.append(node)
-        return output
+        return outputs
+
+    def half(self, name: str, values: npt.NDArray[np.float32]) -> str:
+        """Add floats that are stored with 16 bits and return the name of those with 32."""
+        return self.node("Cast", [self.constant(f"{name}_half", values.astype(np.float16))], name, to=TensorProto.FLOAT)
 
     def weights(self, name: str, integers: npt.NDArray[np.generic], scales: npt.NDArray[np.float32]) -> str:
         """Add int8 weights times float scales (shaped to broadcast) and return the name of the product."""

@@ -13,7 +13,8 @@ import msgspec
 import numpy as np
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
-from infra.models import manifests
+from infra.models import manifests, whisper_files
+from infra.models.speech_manifest import SpeechManifest
 from streams.audio import logmel
 from streams.audio.analysis import Analysis
 from streams.models import runtime
@@ -29,7 +30,7 @@ RUNS: Final = 5
 
 
 class CheckResult(msgspec.Struct, frozen=True):
-    """A model that passed, and the milliseconds that a patch (or a second of a voice) takes on one thread."""
+    """A model that passed, and the milliseconds that a patch (a second of a voice or of speech) takes on one thread."""
 
     model_id: str
     milliseconds: float
@@ -55,6 +56,9 @@ def check(directory: Path, *, inside: bool = True) -> CheckResult:
             "Apache-2.0 or MIT AND CC-BY-4.0, or LicenseRef-NAME"
         ) from error
     path = directory / manifest.graph.file
+    if isinstance(manifest, SpeechManifest):
+        whisper_files.check(directory, manifest)
+        return CheckResult(manifest.model_id, _encode(directory, manifest))
     content = runtime.read_file(path, manifest.graph.sha256)
     if inside:
         from infra.models import graphs
@@ -94,6 +98,19 @@ def _embed(directory: Path) -> float:
     length = min(max(front_end.min_samples, front_end.sample_rate), front_end.max_samples)
     noise = np.random.default_rng(0).normal(0, 0.1, length).astype(np.float32)
     return _milliseconds(lambda: engine.embed(noise))
+
+
+def _encode(directory: Path, manifest: SpeechManifest) -> float:
+    import ctranslate2
+
+    front = manifest.input
+    silence = np.zeros((1, front.bands, 100 * front.seconds), np.float32)
+    try:
+        model = ctranslate2.models.Whisper(str(directory), compute_type="int8", intra_threads=1)
+        took = _milliseconds(lambda: model.encode(ctranslate2.StorageView.from_array(silence), to_cpu=True))
+    except (RuntimeError, ValueError) as error:
+        raise EngineError(f"{directory / manifest.graph.file}: {runtime.first_line(error)}") from error
+    return took / front.seconds
 
 
 def _milliseconds(run: Callable[[], object]) -> float:

@@ -6,13 +6,15 @@ from pathlib import Path
 
 import msgspec
 
+from infra.models import speech_manifest
+from infra.models.speech_manifest import SpeechManifest
 from streams.models import manifest as sound
 from streams.models.manifest import FILE, Manifest
 from streams.voice import manifest as voice
 from streams.voice.manifest import SpeakerManifest
 from topics.errors import EngineError
 
-AnyManifest = Manifest | SpeakerManifest
+AnyManifest = Manifest | SpeakerManifest | SpeechManifest
 
 
 class _Kind(msgspec.Struct):
@@ -31,15 +33,22 @@ def read(directory: Path) -> AnyManifest:
         return sound.read(directory)
     if kind == "speaker-embedding":
         return voice.read(directory)
-    raise EngineError(f"{path}: kind is {kind!r}, expected sound-events or speaker-embedding")
+    if kind == "speech-recognition":
+        return speech_manifest.read(directory)
+    raise EngineError(f"{path}: kind is {kind!r}, expected sound-events, speaker-embedding or speech-recognition")
 
 
 def kind(manifest: AnyManifest) -> str:
     """Return the `kind` field of a manifest."""
-    return "sound-events" if isinstance(manifest, Manifest) else "speaker-embedding"
+    return str(type(manifest).__struct_config__.tag)
 
 
 def files(manifest: AnyManifest) -> tuple[str, ...]:
     """Return the names of the files that a manifest refers to, in its directory."""
-    heads = manifest.heads if isinstance(manifest, Manifest) else None
-    return (manifest.graph.file,) if heads is None else (manifest.graph.file, heads.file)
+    match manifest:
+        case Manifest(heads=heads) if heads is not None:
+            return manifest.graph.file, heads.file
+        case SpeechManifest(files=beside):
+            return manifest.graph.file, *(file.file for file in beside)
+        case _:
+            return (manifest.graph.file,)

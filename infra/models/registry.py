@@ -22,6 +22,7 @@ import msgspec
 from infra import models
 from infra.models import manifests
 from infra.models.manifests import AnyManifest
+from infra.models.speech_manifest import SpeechManifest
 from streams.models.manifest import FILE, MAX_BYTES, Manifest
 from topics.errors import EngineError
 
@@ -91,6 +92,10 @@ class Registry:
             try:
                 source_directory = sources.fetch(str(source), scratch, recipe=recipe, sha256=sha256)
                 manifest = manifests.read(source_directory)
+                if isinstance(manifest, SpeechManifest):
+                    raise EngineError(
+                        f"{manifest.name} writes down speech; another such model needs an engine of its own"
+                    )
                 if name is not None:
                     manifest = msgspec.structs.replace(manifest, name=name)
                 _copy(source_directory, manifest, copy)
@@ -139,7 +144,7 @@ class Registry:
             raise EngineError(f"{name} is no model of this service yet: earshot models add {name}")
         entry = _entry(directory, bundled)
         if not isinstance(entry.manifest, Manifest | None):
-            raise EngineError(f"{entry.model_id} tells voices apart; sessions need a model of sound events")
+            raise EngineError(f"{entry.model_id} is no model of sound events, which sessions need")
         checks.check(directory, inside=False)
         _write(self._home / "current", entry.model_id.encode())
         return entry

@@ -7,10 +7,11 @@ from pathlib import Path
 import msgspec
 
 from infra import models
-from infra.lab.evaluation import manifest_files, report, voice
+from infra.lab.evaluation import manifest_files, report, transcription, voice
 from infra.lab.evaluation.report import EvaluationReport
-from infra.models import manifests
+from infra.models import manifests, whisper_files
 from infra.models.manifests import AnyManifest
+from infra.models.speech_manifest import SpeechManifest
 from streams.models.manifest import FILE
 from streams.models.sound_engine import OnnxSoundEngine
 from streams.voice.manifest import SpeakerManifest
@@ -25,14 +26,19 @@ def evaluate_model(directory: Path, data: Path) -> EvaluationReport:
         EngineError: the model cannot be used, or failed.
     """
     manifest = manifests.read(directory)
+    if isinstance(manifest, SpeechManifest):
+        return transcription.evaluate_speech_model(directory, data)
     if isinstance(manifest, SpeakerManifest):
         return voice.evaluate_speaker_model(OnnxSpeakerEngine(directory), data)
     return report.evaluate_bundled(OnnxSoundEngine(directory), data, OnnxSoundEngine(models.directory()))
 
 
 def bundled_manifests() -> list[AnyManifest]:
-    """Return the manifests of the bundled models, the default first."""
-    directories = sorted(path.parent for path in models.directory().parent.glob(f"*/{FILE}"))
+    """Return the manifests of the models that ship, the default first."""
+    made_here = whisper_files.DIRECTORIES["whisper-tiny.en"]
+    directories = sorted(
+        path.parent for path in models.directory().parent.glob(f"*/{FILE}") if path.parent.name != made_here
+    )
     return [manifests.read(path) for path in sorted(directories, key=lambda path: path.name != models.DEFAULT)]
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from infra.models.manifests import AnyManifest
+from infra.models.speech_manifest import SpeechManifest
 from streams.models.manifest import Manifest
 from streams.voice.manifest import SpeakerManifest
 
@@ -40,6 +42,11 @@ VOICE: Final = {
     "eer_whole": "equal error rate, whole utterances",
     "eer_4s_cross": "equal error rate, 4 s, the second through another channel",
     "eer_whole_cross": "equal error rate, whole utterances, the second through another channel",
+    "eer_4s_room": "equal error rate, 4 s, the second in a room",
+    "eer_4s_quiet": "equal error rate, 4 s, the second 20 dB softer, with noise 15 dB below",
+    "eer_4s_mp3": "equal error rate, 4 s, the second through MP3",
+    "eer_4s_telephone": "equal error rate, 4 s, the second through a telephone",
+    "eer_4s_room_telephone": "equal error rate, 4 s, the second in a room and through a telephone",
     "identified_10": "one of ten registered speakers named right, by 4 s after three samples of 2.5 s",
     "identified_10_open": "one of ten named right, at the threshold",
     "refused_10": "others given no name, at the threshold",
@@ -47,11 +54,26 @@ VOICE: Final = {
     "identified_10_cross": "one of ten named right, 4 s through another channel",
     "identified_10_open_cross": "one of ten named right, at the threshold, through another channel",
     "refused_10_cross": "others given no name, at the threshold, through another channel",
-    "diarization_error": "diarization error, number of speakers unknown",
+    "diarization_error": "diarization error, conversations built of readers, number of speakers unknown",
     "diarization_error_collar": "diarization error, less 0.25 s around each end of a turn",
+    "diarization_error_channel": "diarization error, conversations in rooms with noise",
+    "diarization_error_meetings": "diarization error, meetings, turns as users get them, less 0.25 s around each end",
+    "overlap_found": "windows of two voices at once that are noticed",
+    "overlap_false": "other windows taken for two voices at once",
     "activity_on_speech": "time in which somebody is said to speak, readers with their pauses",
     "activity_on_sounds": "time in which somebody is said to speak, sounds without a human voice",
     "activity_real_time_ratio": "time on one thread, of that of the audio",
+}
+SPEECH: Final = {
+    "wer": "words wrong, readings of 2 to 15 s",
+    "wer_10db": "words wrong, noise 10 dB below",
+    "wer_0db": "words wrong, noise as loud as the speech",
+    "wer_long": "words wrong, readings of a minute and more",
+    "wer_long_15s": "words wrong, the same in pieces of at most 15 s",
+    "wer_long_5s": "words wrong, the same in pieces of at most 5 s",
+    "english_named": "pieces of English that are taken for English",
+    "invented": "clips without speech in which it hears words",
+    "speech_processor_ratio": "processor time, of that of the speech",
 }
 #: Endings of the names of figures that are not shares.
 NUMBERS: Final = ("_per_minute", "_per_minute_median", "_ratio", "_ms")
@@ -75,15 +97,18 @@ LEFT_OUT: Final = frozenset(
 )
 
 
-def model_card(manifests: Sequence[Manifest | SpeakerManifest]) -> str:
-    """Return two tables, of sound models and of voice models, in markdown; no table for a kind without a model."""
+def model_card(manifests: Sequence[AnyManifest]) -> str:
+    """Return tables of sound, voice and speech models, in markdown; no table for a kind without a model."""
     sound = [manifest for manifest in manifests if isinstance(manifest, Manifest)]
     voice = [manifest for manifest in manifests if isinstance(manifest, SpeakerManifest)]
+    speech = [manifest for manifest in manifests if isinstance(manifest, SpeechManifest)]
     tables = []
     if sound:
         tables.append([*_head("sound events", sound), _points(sound), *_rows(SOUND, sound)])
     if voice:
         tables.append([*_head("voices", voice), *_rows(VOICE, voice)])
+    if speech:
+        tables.append([*_head("words", speech), *_rows(SPEECH, speech)])
     return "\n\n".join("\n".join(table) for table in tables)
 
 
@@ -94,10 +119,10 @@ def format_figure(name: str, value: float) -> str:
 
 def figure_title(name: str) -> str:
     """Return the title of a figure."""
-    return SOUND.get(name) or VOICE.get(name) or name.replace("_", " ")
+    return SOUND.get(name) or VOICE.get(name) or SPEECH.get(name) or name.replace("_", " ")
 
 
-def _head(kind: str, manifests: Sequence[Manifest | SpeakerManifest]) -> list[str]:
+def _head(kind: str, manifests: Sequence[AnyManifest]) -> list[str]:
     return [
         _row(kind, [f"`{manifest.name}`" for manifest in manifests]),
         _row("---", ["---:"] * len(manifests)),
@@ -112,7 +137,7 @@ def _points(manifests: Sequence[Manifest]) -> str:
     )
 
 
-def _rows(names: dict[str, str], manifests: Sequence[Manifest | SpeakerManifest]) -> list[str]:
+def _rows(names: dict[str, str], manifests: Sequence[AnyManifest]) -> list[str]:
     figure_names = {name for manifest in manifests for name in manifest.figures if FOLD not in name}
     others = sorted(figure_names - names.keys())
     return [

@@ -3,16 +3,18 @@
     python -m infra.lab.evaluation.diarization_threshold --data DATA --folds DIR [--write MODEL]
 
 DIR holds a folder for each fold with a model and `speakers.txt`, the readers left out, as `infra.lab.training.speaker`
-writes them. Prints the error rate at each threshold over all folds, the threshold in the middle of the flat part, and
-for each fold the rates at the threshold that the other folds choose. `--write` puts the threshold and the rates of all
-held-out folds into the manifest of a model.
+writes them. Prints the error rates at each threshold over all folds, the threshold in the middle of the flat part of
+their sum, and for each fold the rates at the threshold that the other folds choose. Meetings, of which there are few,
+count in every fold: their rate is at a threshold that they had a part in. `--write` puts the threshold and the rates of
+all held-out folds into the manifest of a model.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,55 +22,89 @@ import msgspec
 import numpy as np
 
 from infra.lab.evaluation import manifest_files, utterances
-from infra.lab.evaluation.conversations import make_conversations
+from infra.lab.evaluation.channels import through_channel
+from infra.lab.evaluation.conversations import Conversation, make_conversations
 from infra.lab.evaluation.diarization import COLLAR_S, DiarizationErrors, diarization_errors
-from streams.voice import manifest
+from infra.lab.evaluation.meetings import meeting_errors, read_meetings
+from streams.models.protocol import Floats
+from streams.voice import levels, manifest
 from streams.voice.activity import bundled_detector
-from streams.voice.diarization import diarization_turns, embed_windows
+from streams.voice.diarization import DiarizationTurn, diarization_turns, embed_windows
 from streams.voice.manifest import DiarizationSettings
 from streams.voice.speaker_engine import OnnxSpeakerEngine
+from streams.voice.speech_segments import RATE
 from topics.errors import EarshotError
 
-THRESHOLDS: Final = tuple(np.arange(0.5, 1.0, 0.02).round(2).tolist())
-CONVERSATIONS: Final = 30
-#: Rates within this distance of the best count as equal.
-FLAT: Final = 0.01
-
-#: By threshold, the errors without and with a collar.
-Curve = Mapping[float, tuple[DiarizationErrors, DiarizationErrors]]
+THRESHOLDS: Final = tuple(np.arange(0.5, 0.9, 0.02).round(2).tolist())
+CONVERSATIONS: Final = 12
+#: Sums of rates within this distance of the best count as equal.
+FLAT: Final = 0.02
 
 
-def error_curve(directory: Path, speech: Path, settings: DiarizationSettings, seed: int) -> Curve:
-    """Return the errors of a fold's model at each threshold, on conversations of the readers in its `speakers.txt`."""
-    engine = OnnxSpeakerEngine(directory)
-    readers = utterances.read(speech, (directory / "speakers.txt").read_text().split())
-    totals = dict.fromkeys(THRESHOLDS, (DiarizationErrors(), DiarizationErrors()))
-    for talk in make_conversations(readers, bundled_detector(), CONVERSATIONS, seed):
-        windows, vectors = embed_windows([talk.samples], engine, bundled_detector(), settings)
-        for threshold, (plain, collared) in totals.items():
+class Errors(msgspec.Struct, frozen=True):
+    """Errors on each kind of material: conversations as they are and through channels, and meetings."""
+
+    plain: DiarizationErrors = DiarizationErrors()
+    collared: DiarizationErrors = DiarizationErrors()
+    channel: DiarizationErrors = DiarizationErrors()
+    meetings: DiarizationErrors = DiarizationErrors()
+
+    def __add__(self, other: Errors) -> Errors:
+        pairs = zip(_kinds(self), _kinds(other), strict=True)
+        return Errors(*(one + another for one, another in pairs))
+
+    @property
+    def total(self) -> float:
+        """The sum of the rates that a threshold is chosen by."""
+        return self.plain.rate + self.channel.rate + self.meetings.rate
+
+
+#: By threshold.
+Curve = Mapping[float, Errors]
+
+
+def _kinds(errors: Errors) -> tuple[DiarizationErrors, ...]:
+    return errors.plain, errors.collared, errors.channel, errors.meetings
+
+
+def error_curve(directory: Path, data: Path, settings: DiarizationSettings, seed: int) -> Curve:
+    """Return the errors of a fold's model at each threshold, on conversations of the readers in its `speakers.txt`.
+
+    Recordings have the level that jobs bring them to.
+    """
+    engine, detector = OnnxSpeakerEngine(directory), bundled_detector()
+    readers = utterances.read(data / "speech", (directory / "speakers.txt").read_text().split())
+    totals = dict.fromkeys(THRESHOLDS, Errors())
+
+    def add(samples: Floats, errors: Callable[[list[DiarizationTurn]], Errors]) -> None:
+        windows, vectors = embed_windows([levels.levelled(samples)], engine, detector, settings)
+        for threshold in THRESHOLDS:
             turns = diarization_turns(windows, vectors, msgspec.structs.replace(settings, threshold=threshold))
-            totals[threshold] = (
-                plain + diarization_errors(talk.turns, turns),
-                collared + diarization_errors(talk.turns, turns, COLLAR_S),
-            )
+            totals[threshold] += errors(turns)
+
+    rng = np.random.default_rng(seed)
+    for talk in make_conversations(readers, detector, CONVERSATIONS, seed):
+        add(talk.samples, partial(_talk_errors, talk))
+        heard = through_channel(talk.samples, RATE, rng)
+        add(heard, lambda turns, talk=talk: Errors(channel=diarization_errors(talk.turns, turns)))  # type: ignore[misc]
+    for meeting in read_meetings(data / "meeting"):
+        add(meeting.samples, lambda turns, meeting=meeting: Errors(meetings=meeting_errors(meeting, turns)))  # type: ignore[misc]
     return totals
 
 
+def _talk_errors(talk: Conversation, turns: list[DiarizationTurn]) -> Errors:
+    return Errors(plain=diarization_errors(talk.turns, turns), collared=diarization_errors(talk.turns, turns, COLLAR_S))
+
+
 def merge_curves(curves: Sequence[Curve]) -> Curve:
-    """Return the curve of the conversations of several folds together."""
-    return {
-        threshold: (
-            sum((fold[threshold][0] for fold in curves), DiarizationErrors()),
-            sum((fold[threshold][1] for fold in curves), DiarizationErrors()),
-        )
-        for threshold in curves[0]
-    }
+    """Return the curve of the material of several folds together."""
+    return {threshold: sum((fold[threshold] for fold in curves), Errors()) for threshold in curves[0]}
 
 
 def choose_threshold(curve: Curve) -> float:
-    """Return the middle of the thresholds whose rate, without a collar, is at most FLAT above the best."""
-    best = min(plain.rate for plain, _ in curve.values())
-    flat = [threshold for threshold, (plain, _) in curve.items() if plain.rate <= best + FLAT]
+    """Return the middle of the thresholds whose sum of rates is at most FLAT above the best."""
+    best = min(errors.total for errors in curve.values())
+    flat = [threshold for threshold, errors in curve.items() if errors.total <= best + FLAT]
     return min(curve, key=lambda threshold: abs(threshold - (flat[0] + flat[-1]) / 2))
 
 
@@ -84,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings = DiarizationSettings(options.window, options.hop, 1.0)
     folders = sorted(path.parent for path in options.folds.glob("*/speakers.txt"))
     try:
-        curves = [error_curve(folder, options.data / "speech", settings, seed) for seed, folder in enumerate(folders)]
+        curves = [error_curve(folder, options.data, settings, seed) for seed, folder in enumerate(folders)]
     except (OSError, ValueError, EarshotError) as error:
         print(f"infra.lab.evaluation.diarization_threshold: {error}", file=sys.stderr)
         return 1
@@ -92,30 +128,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"infra.lab.evaluation.diarization_threshold: {options.folds} has not two folds or more", file=sys.stderr)
         return 1
     whole = merge_curves(curves)
-    for threshold, (plain, collared) in whole.items():
-        print(f"{threshold:.2f}  {plain.rate:6.1%}  collar {collared.rate:6.1%}")
+    for threshold, errors in whole.items():
+        print(f"{threshold:.2f}  {_line(errors)}")
     print(f"chosen {choose_threshold(whole):.2f}")
-    held_out = DiarizationErrors(), DiarizationErrors()
+    held_out = Errors()
     for number, fold in enumerate(curves):
         threshold = choose_threshold(merge_curves([other for other in curves if other is not fold]))
-        plain, collared = fold[threshold]
-        held_out = held_out[0] + plain, held_out[1] + collared
-        print(f"{folders[number].name} at {threshold:.2f}, chosen by the others: {plain.rate:.1%}", end="  ")
-        print(f"missed {plain.missed_s / plain.speech_s:.1%}", end="  ")
-        print(f"false alarm {plain.false_alarm_s / plain.speech_s:.1%}", end="  ")
-        print(f"confusion {plain.confusion_s / plain.speech_s:.1%}  collar {collared.rate:.1%}")
+        held_out += fold[threshold]
+        print(f"{folders[number].name} at {threshold:.2f}, chosen by the others: {_line(fold[threshold])}")
+    print(f"held out: {_line(held_out)}")
     if options.write is not None:
-        _write(options.write, msgspec.structs.replace(settings, threshold=choose_threshold(whole)), *held_out)
+        _write(options.write, choose_threshold(whole), held_out)
     return 0
 
 
-def _write(
-    directory: Path, settings: DiarizationSettings, plain: DiarizationErrors, collared: DiarizationErrors
-) -> None:
+def _line(errors: Errors) -> str:
+    plain = errors.plain
+    parts = [value / max(plain.speech_s, 1e-9) for value in (plain.missed_s, plain.false_alarm_s, plain.confusion_s)]
+    return (
+        f"{plain.rate:6.1%} (missed {parts[0]:.1%} false alarm {parts[1]:.1%} confusion {parts[2]:.1%})"
+        f"  collar {errors.collared.rate:6.1%}  channel {errors.channel.rate:6.1%}"
+        f"  meetings {errors.meetings.rate:6.1%}"
+    )
+
+
+def _write(directory: Path, threshold: float, errors: Errors) -> None:
     model = manifest.read(directory)
-    rates = {"diarization_error": round(plain.rate, 4), "diarization_error_collar": round(collared.rate, 4)}
-    changed = msgspec.structs.replace(model, diarization=settings, figures=model.figures | rates)
-    manifest_files.write(directory, changed)
+    rates = {
+        "diarization_error": errors.plain,
+        "diarization_error_collar": errors.collared,
+        "diarization_error_channel": errors.channel,
+        "diarization_error_meetings": errors.meetings,
+    }
+    figures = model.figures | {name: round(kind.rate, 4) for name, kind in rates.items() if kind.speech_s}
+    settings = model.diarization and msgspec.structs.replace(model.diarization, threshold=threshold)
+    manifest_files.write(directory, msgspec.structs.replace(model, diarization=settings, figures=figures))
 
 
 if __name__ == "__main__":

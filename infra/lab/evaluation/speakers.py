@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from infra.lab.evaluation import utterances
 from infra.lab.evaluation.channels import through_channel
+from infra.lab.evaluation.lines import CHANNELS
 from infra.lab.evaluation.utterances import SAMPLE_RATE, Utterance
 from streams.models.protocol import Floats
 from streams.voice.speaker_engine import SpeakerEngine
@@ -56,7 +57,7 @@ def evaluate_speakers(engine: SpeakerEngine, folder: Path, speakers: Iterable[st
     other = [msgspec.structs.replace(u, samples=through_channel(u.samples, SAMPLE_RATE, rng)) for u in read]
     counts = Counter(utterance.speaker for utterance in read)
     results = []
-    for cut in (_segments, lambda u: _whole(u, alone=counts[u.speaker] == 1)):
+    for cut in (cut_segments, lambda u: _whole(u, alone=counts[u.speaker] == 1)):
         names = np.array([u.speaker for u in read for piece in cut(u) if len(piece) >= short])
         plain, distorted = (
             np.array([engine.embed(piece) for u in side for piece in cut(u) if len(piece) >= short])
@@ -77,7 +78,30 @@ def evaluate_speakers(engine: SpeakerEngine, folder: Path, speakers: Iterable[st
     )
 
 
-def _segments(utterance: Utterance) -> list[Floats]:
+def channel_errors(engine: SpeakerEngine, folder: Path, speakers: Iterable[str] | None = None) -> dict[str, float]:
+    """Return equal error rates of pairs of 4 s, the second through each of `lines.CHANNELS`; repeatable.
+
+    They are named `eer_4s_` and the channel.
+
+    Raises:
+        AudioError: an utterance does not decode.
+        EngineError: the model failed.
+        ValueError: there are no two pieces of one reader, or of two.
+    """
+    read = utterances.read(folder, speakers)
+    names = np.array([utterance.speaker for utterance in read for _ in cut_segments(utterance)])
+    plain = np.array([engine.embed(piece) for utterance in read for piece in cut_segments(utterance)])
+    rates = {}
+    for name, channel in CHANNELS.items():
+        rng = np.random.default_rng(SEED)
+        heard = [msgspec.structs.replace(one, samples=channel(one.samples, rng)) for one in read]
+        vectors = np.array([engine.embed(piece) for utterance in heard for piece in cut_segments(utterance)])
+        rates[f"eer_4s_{name}"] = equal_error(*cross_pairs(plain, vectors, names))[0]
+    return rates
+
+
+def cut_segments(utterance: Utterance) -> list[Floats]:
+    """Return the pieces of SEGMENT_S in an utterance, float32[n] each."""
     length = int(SEGMENT_S * SAMPLE_RATE)
     count = len(utterance.samples) // length
     return [utterance.samples[k * length : (k + 1) * length] for k in range(count)]

@@ -1,38 +1,149 @@
-"""Word error rate of the bundled speech engine.
+"""Evaluates models of speech: words that are wrong, languages that are named right, and text that is invented.
 
-    python -m infra.lab.evaluation.transcription --data DATA
-
-prints it for the readings of a data directory: `readings/readings.csv` names files and what is read in them. The rate
-is jiwer's: substitutions, deletions and insertions over the words of the reference, all readings together.
+Recordings are heard as jobs hear them: cut at pauses by voice activity, at most so many seconds at a time. Rates are
+jiwer's: substitutions, deletions and insertions over the words of the reference, all readings together.
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
+import itertools
 import re
-import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Final
 
 import jiwer
+import msgspec
+import numpy as np
 
-from infra.engines.sphinx import Recogniser
-from topics.errors import EarshotError
+from infra.engines.utterances import utterances
+from infra.engines.whisper import Whisper
+from infra.engines.whisper_piece import UTTERANCE_S, Piece, PieceText
+from infra.lab.evaluation import recordings
+from infra.lab.evaluation.recordings import ANY, Recording
+from infra.lab.evaluation.report import EvaluationReport
+from infra.models import speech_manifest
+from streams.audio.decode import decode_chunk
+from streams.audio.resample import resample
+from streams.models.protocol import Floats
+from streams.voice.speech_segments import RATE
+from topics.errors import AudioError, BadRequest
+
+#: Shorter pieces that the readings of a reader are cut in, in seconds, beside the longest.
+SHORTER_S: Final = (5, 15)
+#: Noise is white, so many dB below the speech.
+NOISES_DB: Final = (10, 0)
+BATCH: Final = 4
+THREADS: Final = 2
 
 
-def readings(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Yield (recording, what is read in it) of the table `readings.csv` in `folder`."""
-    with (folder / "readings.csv").open(newline="", encoding="utf-8") as table:
-        for row in csv.DictReader(table):
-            yield folder / row["file"], row["text"]
+class Reading(msgspec.Struct, frozen=True):
+    """What one person reads, and its words."""
+
+    reader: str
+    text: str
+    #: float32[n] at 16 kHz.
+    samples: Floats
 
 
-def word_error_rate(transcribe: Callable[[Path], str], material: Iterable[tuple[Path, str]]) -> float:
-    """Return the word error rate, 0 or more, of transcripts of (recording, reference); case and punctuation are free.
+def readings(folder: Path) -> Iterator[Reading]:
+    """Yield the rows of the table `readings.csv` in `folder`.
 
     Raises:
         AudioError: a recording does not decode.
+        BadRequest: there is no such table.
+    """
+    try:
+        with (folder / "readings.csv").open(newline="", encoding="utf-8") as table:
+            rows = list(csv.DictReader(table))
+    except OSError as error:
+        raise BadRequest(f"{folder / 'readings.csv'}: {error.strerror}") from error
+    for row in rows:
+        yield Reading(row["reader"], row["text"], load(folder / row["file"]))
+
+
+def load(path: Path) -> Floats:
+    """Return a recording as float32[n] at 16 kHz.
+
+    Raises:
+        AudioError: it cannot be read or does not decode.
+    """
+    try:
+        pcm = decode_chunk(path.read_bytes(), ANY)
+    except OSError as error:
+        raise AudioError(f"{path}: {error.strerror}") from error
+    return resample(pcm.samples, pcm.rate, RATE)
+
+
+def evaluate_speech_model(directory: Path, data: Path) -> EvaluationReport:
+    """Measure a speech model on the readings, the utterances and the clips without speech of a data directory.
+
+    Raises:
+        AudioError: a recording does not decode.
+        BadRequest: the recordings are not there.
+        EngineError: the model cannot be loaded, or failed.
+    """
+    manifest = speech_manifest.read(directory)
+    model = Whisper(directory, manifest, THREADS)
+    read = list(readings(data / "readings"))
+    figures = word_errors(model, read)
+    if manifest.multilingual:
+        spoken = [_samples(one) for one in recordings.speech_utterances(data)]
+        named = [text.language == "en" for samples in spoken for text in transcribe(model, samples)]
+        figures["english_named"] = sum(named) / len(named)
+    clips = [_samples(one) for one in recordings.sound_clips(data)]
+    figures["invented"] = sum(bool(_text(transcribe(model, samples))) for samples in clips) / len(clips)
+    figures = {name: round(value, 4) for name, value in figures.items()}
+    return EvaluationReport(model=manifest.model_id, lines=(), tags=(), figures=figures)
+
+
+def word_errors(model: Whisper, read: list[Reading]) -> dict[str, float]:
+    """Return word error rates of readings by noise and by length, and the processor time of a second of them."""
+
+    def rate(material: Iterable[Reading], longest_s: float = UTTERANCE_S) -> float:
+        return word_error_rate(
+            lambda samples: _text(transcribe(model, samples, longest_s)), ((one.samples, one.text) for one in material)
+        )
+
+    noise = np.random.default_rng(0)
+    joined = list(_joined(read))
+    begun = time.process_time()
+    figures = {"wer_long": rate(joined)}
+    seconds = sum(len(one.samples) for one in joined) / RATE
+    figures["speech_processor_ratio"] = (time.process_time() - begun) / seconds
+    figures["wer"] = rate(read)
+    for below_db in NOISES_DB:
+        figures[f"wer_{below_db}db"] = rate(
+            Reading(one.reader, one.text, noisy(one.samples, below_db, noise)) for one in read
+        )
+    for longest_s in SHORTER_S:
+        figures[f"wer_long_{longest_s}s"] = rate(joined, longest_s)
+    return figures
+
+
+def transcribe(model: Whisper, samples: Floats, longest_s: float = UTTERANCE_S) -> list[PieceText]:
+    """Return what is said in float32[n] at 16 kHz, in pieces of at most `longest_s`.
+
+    Raises:
+        EngineError: the model failed.
+    """
+    pieces = [Piece(one, one.cut(samples)) for one in utterances(samples, longest_s)]
+    batches = (pieces[first : first + BATCH] for first in range(0, len(pieces), BATCH))
+    return [text for batch in batches for text in model.read(batch)]
+
+
+def noisy(samples: Floats, below_db: float, generator: np.random.Generator) -> Floats:
+    """Return float32[n] with white noise, `below_db` less loud than the mean of the whole."""
+    level = np.sqrt(np.mean(np.square(samples, dtype=np.float64)) / 10 ** (below_db / 10))
+    return samples + generator.normal(0.0, level, len(samples)).astype(np.float32)
+
+
+def word_error_rate(transcribe: Callable[[Floats], str], material: Iterable[tuple[Floats, str]]) -> float:
+    """Return the word error rate, 0 or more, of transcripts of (recording, reference); case and punctuation are free.
+
+    Raises:
         ValueError: there is no word in the references.
     """
     references, hypotheses = [], []
@@ -44,28 +155,22 @@ def word_error_rate(transcribe: Callable[[Path], str], material: Iterable[tuple[
     return float(jiwer.wer(references, hypotheses))
 
 
+def _joined(read: Iterable[Reading]) -> Iterator[Reading]:
+    """Yield one reading for each reader: all that this reader reads."""
+    for reader, same in itertools.groupby(sorted(read, key=lambda one: one.reader), lambda one: one.reader):
+        parts = list(same)
+        text = " ".join(part.text for part in parts)
+        yield Reading(reader, text, np.concatenate([part.samples for part in parts]))
+
+
+def _samples(recording: Recording) -> Floats:
+    pcm = recording.decode()
+    return resample(pcm.samples, pcm.rate, RATE)
+
+
+def _text(texts: Iterable[PieceText]) -> str:
+    return "".join(word.text for text in texts for word in text.words).strip()
+
+
 def _plain(text: str) -> str:
     return " ".join(re.findall(r"[\w']+", text.lower()))
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Print the rate; 2 when the readings are not there."""
-    parser = argparse.ArgumentParser(prog="python -m infra.lab.evaluation.transcription", description=__doc__)
-    parser.add_argument("--data", type=Path, required=True, help="directory with readings")
-    options = parser.parse_args(arguments)
-    recogniser = Recogniser()
-
-    def transcribe(recording: Path) -> str:
-        return " ".join(word.text for word in recogniser.transcribe(recording).words)
-
-    try:
-        rate = word_error_rate(transcribe, readings(options.data / "readings"))
-    except (EarshotError, OSError) as error:
-        print(f"transcription: {error}", file=sys.stderr)
-        return 2
-    print(f"word error rate of the bundled speech engine  {rate:.1%}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -12,9 +13,10 @@ from infra.lab.evaluation.activity import evaluate_activity
 from infra.lab.evaluation.conversations import make_conversations
 from infra.lab.evaluation.diarization import DiarizationErrors, diarization_errors
 from infra.lab.evaluation.identification import evaluate_identification, identification_figures
+from infra.lab.evaluation.meetings import Meeting, meeting_errors, read_meetings
 from infra.lab.evaluation.report import OURS, EvaluationReport
-from infra.lab.evaluation.speakers import evaluate_speakers
-from streams.voice import activity
+from infra.lab.evaluation.speakers import channel_errors, evaluate_speakers
+from streams.voice import activity, levels
 from streams.voice.diarization import diarize
 from streams.voice.speaker_engine import SpeakerEngine
 
@@ -31,12 +33,16 @@ def evaluate_speaker_model(engine: SpeakerEngine, data: Path) -> EvaluationRepor
     """
     rates = msgspec.structs.asdict(evaluate_speakers(engine, data / "speech"))
     measured = {name: value for name, value in rates.items() if name.startswith("eer_")}
+    measured |= channel_errors(engine, data / "speech")
     manifest = engine.manifest
     measured |= identification_figures(
         *evaluate_identification(engine, data / "speech"), manifest.identification_settings.threshold
     )
     if manifest.diarization is not None:
         measured["diarization_error"] = diarization_error(engine, data)
+        meetings = read_meetings(data / "meeting")
+        if meetings:
+            measured["diarization_error_meetings"] = meetings_error(engine, meetings)
     return EvaluationReport(
         model=manifest.model_id,
         lines=(),
@@ -52,8 +58,16 @@ def diarization_error(engine: SpeakerEngine, data: Path) -> float:
     network = activity.bundled_detector()
     total = DiarizationErrors()
     for conversation in make_conversations(utterances.read(data / "speech"), network, CONVERSATIONS):
-        total += diarization_errors(conversation.turns, diarize([conversation.samples], engine, network))
+        turns = diarize([levels.levelled(conversation.samples)], engine, network)
+        total += diarization_errors(conversation.turns, turns)
     return total.rate
+
+
+def meetings_error(engine: SpeakerEngine, meetings: Sequence[Meeting]) -> float:
+    """Return the diarization error rate of meetings, with a collar, of turns as users get them."""
+    network = activity.bundled_detector()
+    errors = (meeting_errors(meeting, diarize([meeting.samples], engine, network)) for meeting in meetings)
+    return sum(errors, DiarizationErrors()).rate
 
 
 def evaluate_voice_activity(data: Path) -> EvaluationReport:

@@ -81,7 +81,7 @@ def cross_check(
         figures = evaluate_speakers(engine, data / "speech", held)
         matches.append(evaluate_identification(engine, data / "speech", held))
         growths.append(identification.threshold_growth(engine, data / "speech", held))
-        identifies = IdentificationSettings(identification.open_set_error(matches[-1][0])[1], growths[-1])
+        identifies = IdentificationSettings(identification.accept_point(matches[-1][0]), growths[-1])
         shares = identification.identification_figures(*matches[-1], identifies.threshold)
         write(layer, make_manifest(figures.threshold, identifies, equal_error_rates(figures) | shares), folder)
         (folder / "speakers.txt").write_text("".join(f"{speaker}\n" for speaker in held))

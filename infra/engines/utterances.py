@@ -1,0 +1,49 @@
+"""A recording cut into utterances: stretches of speech that a recogniser takes whole, cut in pauses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from streams.models.protocol import Floats
+from streams.voice import activity
+from streams.voice.speech_segments import RATE, Hysteresis, SpeechSegment
+
+#: Utterances are cut in pauses, and keep this much silence on both sides.
+MARGIN_S: Final = 0.15
+
+
+class Utterance(msgspec.Struct, frozen=True):
+    """A stretch of a recording, in seconds from its beginning, and where in it somebody speaks."""
+
+    start_s: float
+    end_s: float
+    speech: tuple[SpeechSegment, ...]
+
+    def cut(self, samples: Floats) -> Floats:
+        """Return its part of a recording, float32[n] at 16 kHz."""
+        return samples[round(self.start_s * RATE) : round(self.end_s * RATE)]
+
+
+def utterances(samples: Floats, longest_s: float) -> Iterator[Utterance]:
+    """Yield the utterances of float32[n] at 16 kHz, each of at most `longest_s` and the silence around it.
+
+    Raises:
+        EngineError: voice activity detection failed.
+    """
+    length_s = len(samples) / RATE
+    settings = Hysteresis(max_speech_s=longest_s)
+    begun, speech = -1.0, list[SpeechSegment]()
+    for segment in activity.bundled_detector().segments([samples], settings):
+        if speech and segment.end_s - begun <= longest_s:
+            speech.append(segment)
+            continue
+        ended = 0.0
+        if speech:
+            ended = speech[-1].end_s
+            yield Utterance(begun, min(ended + MARGIN_S, max(ended, segment.start_s)), tuple(speech))
+        begun, speech = max(segment.start_s - MARGIN_S, ended), [segment]
+    if speech:
+        yield Utterance(begun, min(length_s, speech[-1].end_s + MARGIN_S), tuple(speech))

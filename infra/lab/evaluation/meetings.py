@@ -1,0 +1,63 @@
+"""Meetings with their speakers' turns: real conversations, far from the microphone, some of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import soundfile
+
+from infra.lab.evaluation.diarization import COLLAR_S, DiarizationErrors, diarization_errors
+from infra.lab.evaluation.utterances import SAMPLE_RATE
+from streams.models.protocol import Floats
+from streams.services.timed_text import PAUSE_MS
+from streams.voice import levels
+from streams.voice.diarization import DiarizationTurn, lengthen_turns
+from topics.errors import AudioError
+
+#: NIST's format of turns, in the directory of the recordings.
+TABLE: Final = "reference.rttm"
+
+
+class Meeting(msgspec.Struct, frozen=True):
+    """A recording at 16 kHz, float32[n], brought to the level of jobs, and who speaks when in it."""
+
+    samples: Floats
+    turns: tuple[DiarizationTurn, ...]
+
+
+def read_meetings(folder: Path) -> list[Meeting]:
+    """Read the recordings that `reference.rttm` in `folder` names; none where it is not there.
+
+    Raises:
+        AudioError: a recording is missing, does not decode, or is not mono at 16 kHz.
+    """
+    if not (folder / TABLE).is_file():
+        return []
+    by_name: dict[str, list[DiarizationTurn]] = {}
+    speakers: dict[str, int] = {}
+    for line in (folder / TABLE).read_text(encoding="utf-8").splitlines():
+        kind, name, _, start, length, _, _, speaker, *_ = line.split()
+        if kind == "SPEAKER":
+            number = speakers.setdefault(speaker, len(speakers))
+            turn = DiarizationTurn(float(start), float(start) + float(length), number)
+            by_name.setdefault(name, []).append(turn)
+    return [Meeting(_samples(folder / f"{name}.ogg"), tuple(turns)) for name, turns in by_name.items()]
+
+
+def meeting_errors(meeting: Meeting, turns: Iterable[DiarizationTurn]) -> DiarizationErrors:
+    """Return the errors of turns as users get them, less a collar, as meetings are judged."""
+    length_s = len(meeting.samples) / SAMPLE_RATE
+    return diarization_errors(meeting.turns, lengthen_turns(list(turns), length_s, PAUSE_MS / 1000), COLLAR_S)
+
+
+def _samples(path: Path) -> Floats:
+    try:
+        samples, rate = soundfile.read(path, dtype="float32")
+    except (OSError, soundfile.SoundFileError) as error:
+        raise AudioError(f"{path}: {error}") from error
+    if rate != SAMPLE_RATE or samples.ndim != 1:
+        raise AudioError(f"{path}: expected one channel at {SAMPLE_RATE} Hz")
+    return levels.levelled(samples)

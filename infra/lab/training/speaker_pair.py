@@ -1,0 +1,181 @@
+"""Makes speaker-pair, the bundled speaker-embedding model, of speaker-mini and Resemblyzer's encoder, and measures it.
+
+    python -m infra.lab.training.speaker_pair --data DATA --mini DIR --wheel FILE --out DIR
+
+DIR is what `infra.lab.training.speaker` wrote: speaker-mini, and its folds. FILE is the wheel of `resemblyzer` 0.1.4,
+of which the weights alone are read; its encoder never heard the readers of DATA. What is learnt here are the mean
+vectors of voices with and without a telephone. A pair is made of each fold's speaker-mini with means of the readers
+that are not of the fold, written to OUT/fold<k> with a list of the fold's readers, and measured on them: through
+telephones with other codecs than those that the means were learnt with. The means of the figures go into the manifest
+in OUT.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+import onnx
+import onnxruntime
+
+from infra import models
+from infra.lab.evaluation import identification, lines, manifest_files, utterances
+from infra.lab.evaluation.identification import evaluate_identification
+from infra.lab.evaluation.speakers import channel_errors, cut_segments, evaluate_speakers
+from infra.lab.evaluation.utterances import SAMPLE_RATE, Utterance
+from infra.lab.training import resemblyzer, speaker, speaker_overlap, speaker_pair_graph
+from infra.lab.training.resemblyzer import Weights
+from infra.lab.training.speaker_pair_graph import Centres
+from streams.models.manifest import Graph
+from streams.models.protocol import Floats
+from streams.voice import manifest
+from streams.voice.manifest import DiarizationSettings, IdentificationSettings, SpeakerManifest, UtteranceInput
+from streams.voice.speaker_engine import OnnxSpeakerEngine
+from topics.errors import EarshotError
+
+NAME: Final = "speaker-pair"
+VERSION: Final = "1"
+SEED: Final = 0
+SOURCE: Final = "infra/lab/training/speaker_pair.py"
+#: Pieces of each reader that the means are learnt from.
+PIECES: Final = 1
+#: Chosen by `infra.lab.evaluation.diarization_threshold` on conversations of held-out readers and on meetings.
+DIARIZATION: Final = DiarizationSettings(window_s=1.6, hop_s=0.8, threshold=0.74)
+NOTICE: Final = """\
+speaker-pair
+Licensed under the Apache License, Version 2.0; the text is the file LICENSE at the root of this project.
+
+model.onnx holds two networks. One is speaker-mini, with the notice of its own directory. The other is the voice encoder
+of Resemblyzer 0.1.4, Copyright Resemble AI, Apache License 2.0, https://github.com/resemble-ai/Resemblyzer. Changes:
+its weights (pretrained.pt, SHA-256 39373b86598fa3da9fcddee6142382efe09777e8d37dc9c0561f41f0070f134e) were rounded to 16
+bits and written as ONNX, with a front end of our own; both networks' vectors are centred and joined. The means for that
+were learnt by infra/lab/training/speaker_pair.py from one utterance of each of 251 readers of the LibriSpeech ASR
+corpus, part train-clean-100, by Vassil Panayotov, Guoguo Chen, Daniel Povey and Sanjeev Khudanpur, CC BY 4.0,
+https://www.openslr.org/12. Changes: the recordings were sent through simulated telephones; the file holds numbers
+learnt from them, no audio.
+"""
+
+
+def learn_centres(mini: onnx.ModelProto, weights: Weights, read: Sequence[Utterance]) -> Centres:
+    """Return the mean vectors of readers, plain and through telephones."""
+    width = mini.graph.output[0].type.tensor_type.shape.dim[1].dim_value
+    zero = np.zeros(width + resemblyzer.UNITS, np.float32)
+    graph = speaker_pair_graph.build(mini, weights, Centres(zero, zero)).SerializeToString()
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    # Without centres each part is the unit vector of its network times a factor.
+    share = speaker_pair_graph.FIRST_SHARE
+    factors = np.repeat(np.sqrt((share, 1.0 - share)), (width, resemblyzer.UNITS)).astype(np.float32)
+
+    def mean(sides: Sequence[Utterance]) -> Floats:
+        pieces = [piece for utterance in sides for piece in cut_segments(utterance)[:PIECES]]
+        vectors = [session.run(None, {"samples": piece[np.newaxis]})[0][0] for piece in pieces]
+        return (np.mean(vectors, axis=0) / factors).astype(np.float32)
+
+    rng = np.random.default_rng(SEED)
+    called = [
+        msgspec.structs.replace(one, samples=lines.telephone(one.samples, rng, lines.LEARNT_CODECS)) for one in read
+    ]
+    return Centres(mean(read), mean(called))
+
+
+def write(model: onnx.ModelProto, description: SpeakerManifest, folder: Path) -> OnnxSpeakerEngine:
+    """Write a graph and its manifest to `folder` and return it as the service loads it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    graph = model.SerializeToString(deterministic=True)
+    (folder / description.graph.file).write_bytes(graph)
+    sha256 = hashlib.sha256(graph).hexdigest()
+    manifest_files.write(folder, msgspec.structs.replace(description, graph=Graph(description.graph.file, sha256)))
+    return OnnxSpeakerEngine(folder)
+
+
+def make_manifest(
+    dimension: int, threshold: float, identifies: IdentificationSettings | None, figures: dict[str, float]
+) -> SpeakerManifest:
+    """Return the manifest of a pair; `write` fills in the SHA-256 of the graph."""
+    return SpeakerManifest(
+        name=NAME,
+        version=VERSION,
+        licence="Apache-2.0",
+        source=SOURCE,
+        graph=Graph("model.onnx", "0" * 64),
+        input=UtteranceInput(SAMPLE_RATE, min_samples=SAMPLE_RATE // 2, max_samples=30 * SAMPLE_RATE),
+        dimension=dimension,
+        threshold=round(threshold, 3),
+        diarization=DIARIZATION,
+        identification=identifies
+        and IdentificationSettings(round(identifies.threshold, 3), round(identifies.per_doubling, 3)),
+        figures={name: round(value, 4) for name, value in figures.items()},
+    )
+
+
+def cross_check(data: Path, folds: Sequence[Path], weights: Weights, out: Path) -> SpeakerManifest:
+    """Make a pair of each fold's speaker-mini, measure it on its readers, and return the manifest of the means."""
+    read = utterances.read(data / "speech")
+    figures, thresholds, matches, growths = [], [], [], []
+    for folder in folds:
+        held = (folder / "speakers.txt").read_text().split()
+        mini = onnx.load(folder / "model.onnx")
+        others = [one for one in read if one.speaker not in held]
+        centres = learn_centres(mini, weights, others)
+        dimension = len(centres.wide)
+        made = out / folder.name
+        engine = write(speaker_pair_graph.build(mini, weights, centres), make_manifest(dimension, 0.5, None, {}), made)
+        (made / "speakers.txt").write_text("".join(f"{name}\n" for name in held))
+        overlap = speaker_overlap.learn(engine, others)
+        noticed = speaker_overlap.measure(engine, [one for one in read if one.speaker in held], overlap)
+        rates = evaluate_speakers(engine, data / "speech", held)
+        thresholds.append(rates.threshold)
+        matches.append(evaluate_identification(engine, data / "speech", held))
+        growths.append(identification.threshold_growth(engine, data / "speech", held))
+        figures.append(
+            speaker.equal_error_rates(rates)
+            | channel_errors(engine, data / "speech", held)
+            | dict(zip(("overlap_found", "overlap_false"), noticed, strict=True))
+        )
+        print(f"{folder.name}: {figures[-1]}", file=sys.stderr, flush=True)
+    threshold, shares = identification.cross_checked_figures(matches)
+    means = {name: float(np.mean([one[name] for one in figures])) for name in figures[0]}
+    identifies = IdentificationSettings(threshold, float(np.mean(growths)))
+    return make_manifest(dimension, float(np.mean(thresholds)), identifies, means | shares)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit status."""
+    parser = argparse.ArgumentParser(prog="infra.lab.training.speaker_pair")
+    parser.add_argument("--data", type=Path, required=True, help="directory with speech/utterances.csv")
+    parser.add_argument("--mini", type=Path, required=True, help="directory of speaker-mini with its folds")
+    parser.add_argument("--wheel", type=Path, required=True, help="wheel of resemblyzer 0.1.4")
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args(arguments)
+    folds = sorted(path.parent for path in options.mini.glob("*/speakers.txt"))
+    try:
+        weights = resemblyzer.read_weights(options.wheel)
+        mini = onnx.load(options.mini / "model.onnx")
+        read = utterances.read(options.data / "speech")
+        centres = learn_centres(mini, weights, read)
+        if folds:
+            description = cross_check(options.data, folds, weights, options.out)
+        else:
+            bundled = manifest.read(models.directory(models.SPEAKERS))
+            description = make_manifest(bundled.dimension, bundled.threshold, bundled.identification, {})
+        engine = write(speaker_pair_graph.build(mini, weights, centres), description, options.out)
+        overlap = speaker_overlap.learn(engine, read)
+        settings = msgspec.structs.replace(DIARIZATION, overlap=overlap)
+        manifest_files.write(options.out, msgspec.structs.replace(engine.manifest, diarization=settings))
+        (options.out / "NOTICE").write_text(NOTICE)
+    except (OSError, EarshotError) as error:
+        print(f"infra.lab.training.speaker_pair: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

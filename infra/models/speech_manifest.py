@@ -1,0 +1,61 @@
+"""The manifest of a model that writes down speech: its files, where they came from, and what it is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+
+import msgspec
+
+from streams.models.manifest import FILE, Graph, file_faults, read_as
+
+
+class SpeechInput(msgspec.Struct, frozen=True, tag_field="kind", tag="log-mel"):
+    """The model takes log-mel frames of mono samples, of a stretch of `seconds`."""
+
+    sample_rate: int = 16_000
+    bands: int = 80
+    seconds: int = 30
+
+
+class SpeechManifest(
+    msgspec.Struct, frozen=True, dict=True, omit_defaults=True, tag_field="kind", tag="speech-recognition"
+):
+    """All that the engine server has to know about a speech model in CTranslate2's format."""
+
+    name: str
+    version: str
+    licence: str
+    source: str
+    #: The weights.
+    graph: Graph
+    #: The files beside them, which the model cannot do without.
+    files: tuple[Graph, ...]
+    input: SpeechInput
+    #: False: it knows English alone.
+    multilingual: bool = True
+    #: Measured figures of this model, by the names that evaluation prints.
+    figures: dict[str, float] = {}
+
+    @cached_property
+    def model_id(self) -> str:
+        """Return `name@graph`, the latter a prefix of its SHA-256 in hex."""
+        return f"{self.name}@{self.graph.sha256[:8]}"
+
+
+def read(directory: Path) -> SpeechManifest:
+    """Read and check the manifest in `directory`.
+
+    Raises:
+        EngineError: it is missing or wrong; the message names the file and the fault in one line.
+    """
+    return read_as(directory / FILE, SpeechManifest, _faults)
+
+
+def _faults(manifest: SpeechManifest) -> Iterator[str]:
+    for file in (manifest.graph, *manifest.files):
+        yield from file_faults(file.file, file)
+    front = manifest.input
+    if (front.sample_rate, front.seconds) != (16_000, 30) or not 1 <= front.bands <= 256:
+        yield f"input is {front}, expected 16000 Hz and stretches of 30 s"

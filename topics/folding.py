@@ -42,8 +42,13 @@ class Head(Protocol):
         """True while something is to be done for it, or its audio may be needed."""
         ...
 
+    @property
+    def counted(self) -> bool:
+        """True while it is one of those that its project may have so many of."""
+        ...
+
     def due(self, lifetime_ms: int) -> int:
-        """Return the log time (ms) after which the session or job may expire."""
+        """Return the log time (ms) after which the session or job, or what is kept of it, may expire."""
         ...
 
 

@@ -7,9 +7,12 @@ All rows live in one table, so that one write batch and one changelog carry what
     0x03 | job id (24 ASCII bytes) | kind (1 byte) | ... as for sessions                 a row of a job
     0x04 | due time | job id                                                             the expiry index of jobs
     0x05 | session id, 0x06 | job id                                                     what is not settled
+    0x07 | project | 0x00 | state (1 byte) | 2^64 - 1 - time (8 bytes) | session id      a project's sessions
+    0x08 | project | 0x00 | state | 2^64 - 1 - time | job id                             a project's jobs
     0x00 | name                                                                          of the table itself
 
-so that a session is one range, its chunks and blocks are ranges in order, and due sessions come first in the index.
+so that a session is one range, its chunks and blocks are ranges in order, due sessions come first in the index, and the
+newest of a project and a state come first in its list.
 A portion's key has the service's first two letters between kind and number.
 """
 
@@ -22,6 +25,8 @@ from typing import Final
 
 ALPHABET: Final = string.digits + string.ascii_uppercase + string.ascii_lowercase
 ID_LENGTH: Final = 24
+#: No time is later (milliseconds).
+LATEST_MS: Final = 2**64 - 1
 #: Letters of an id that are shown, enough to tell one from another.
 SHOWN: Final = 8
 _ENDS: Final = [end.encode("ascii") for end in ALPHABET]
@@ -32,11 +37,15 @@ JOB: Final = b"\x03"
 JOB_DUE: Final = b"\x04"
 SESSION_OPEN: Final = b"\x05"
 JOB_OPEN: Final = b"\x06"
+SESSION_LIST: Final = b"\x07"
+JOB_LIST: Final = b"\x08"
 
-#: Rows of the table itself: how far its topics are folded, whose it is, and that it has an index of the unsettled.
+#: Rows of the table itself: how far its topics are folded, whose it is, that it has an index of the unsettled, and the
+#: epoch of the last owner that kept the lists of projects.
 POSITIONS: Final = b"\x00positions"
 EPOCH: Final = b"\x00epoch"
 INDEXED: Final = b"\x00indexed"
+LISTED: Final = b"\x00listed"
 
 #: The kinds of rows: what opened the session or completed the job's upload, as its command says it.
 REQUEST: Final = b"a"
@@ -104,6 +113,27 @@ def due_key(due_ms: int, id: str, index: bytes = SESSION_DUE) -> bytes:
 def parse_due(key: bytes) -> tuple[int, str]:
     """Return (due time in milliseconds, id) of an expiry index key."""
     return int.from_bytes(key[1:9], "big"), key[9:].decode("ascii")
+
+
+def list_prefix(room: bytes, project: str, state: int) -> bytes:
+    """Return what the keys of a project's list (`room` SESSION_LIST or JOB_LIST) in one state begin with."""
+    return room + project.encode() + b"\0" + bytes([state])
+
+
+def list_place(time_ms: int, id: str = "") -> bytes:
+    """Return the rest of such a key: the newest come first, those of one time by their ids."""
+    return (LATEST_MS - time_ms).to_bytes(8, "big") + id.encode("ascii")
+
+
+def place_of(key: bytes) -> bytes:
+    """Return the part of a list's key by which the states of a list are merged: time, newest first, and id."""
+    return key[-8 - ID_LENGTH :]
+
+
+def parse_list_place(key: bytes) -> tuple[int, str]:
+    """Return (time in milliseconds, id) of a key of a list."""
+    place = place_of(key)
+    return LATEST_MS - int.from_bytes(place[:8], "big"), place[8:].decode("ascii")
 
 
 def partition_of(id: str, partitions: int) -> int:

@@ -6,11 +6,17 @@ from datetime import UTC, datetime
 from typing import Final
 
 HOUR_MS: Final = 3_600_000
+DAY_MS: Final = 24 * HOUR_MS
+
+
+def utc_time(ms: int) -> datetime:
+    """Return a time, milliseconds since 1970, in UTC."""
+    return datetime.fromtimestamp(ms / 1000, UTC)
 
 
 def iso_time(ms: int) -> str:
     """Return a time, milliseconds since 1970 in UTC, as ISO 8601 such as `2026-01-02T03:04:05.678Z`."""
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return utc_time(ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def clock(ms: int, hours: bool = False) -> str:

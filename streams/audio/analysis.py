@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 import numpy as np
@@ -46,6 +46,40 @@ class PatchAverager:
         scores = [self._scores[patch] for patch in window.patches]
         self._scores.pop(window.number)
         return scores[0] if len(scores) == 1 else np.mean(scores, axis=0, dtype=np.float32)
+
+
+class WindowJoiner:
+    """Joins windows of a second every half second (`topics.geometry.SESSIONS`) to those of two seconds every second
+    (`SENSE`): a tag's score is the higher one of the two that begin in the first second, and in the last window the
+    highest of all that are left. So a job reports what a session reports, and each report once.
+    """
+
+    def __init__(self) -> None:
+        #: Of windows that no long one has yet.
+        self._pending: list[Floats] = []
+        #: Index of the first long window that was not returned yet.
+        self.next_window = 0
+
+    def feed(self, scores: Iterable[Floats]) -> list[Floats]:
+        """Take the scores of the next short windows, float32[tags] each, and return those of long ones behind which
+        another one follows.
+        """
+        self._pending.extend(scores)
+        return self._join(2, len(self._pending) // 2 - 1)
+
+    def finish(self, whole: bool) -> list[Floats]:
+        """Return the scores of the last long window, of audio that ends here; or that breaks (not `whole`), of which
+        only windows are given that were complete.
+        """
+        if whole:
+            return self._join(len(self._pending), min(len(self._pending), 1))
+        return self._join(2, len(self._pending) // 3)
+
+    def _join(self, size: int, count: int) -> list[Floats]:
+        joined = [np.maximum.reduce(self._pending[size * number : size * (number + 1)]) for number in range(count)]
+        del self._pending[: size * len(joined)]
+        self.next_window += len(joined)
+        return joined
 
 
 class Analysis:

@@ -1,4 +1,8 @@
-"""Speech engines: OpenAI's `POST /v1/audio/transcriptions` (https://platform.openai.com/docs/api-reference/audio)."""
+"""Speech engines: OpenAI's `POST /v1/audio/transcriptions` and `/v1/audio/translations`.
+
+Protocol: https://platform.openai.com/docs/api-reference/audio. The bundled engine also takes `likely_language`, and may
+say `earshot_warnings`.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,9 @@ from streams.clients.client import EngineClient
 #: Words and segments of one answer, and characters of all of them: a piece of speech has far fewer.
 MAX_PARTS: Final = 10_000
 MAX_CHARACTERS: Final = 50_000
+#: Warnings of one answer that are kept, and characters of each.
+MAX_WARNINGS: Final = 4
+MAX_WARNING_CHARACTERS: Final = 300
 
 
 class TranscribedWord(msgspec.Struct, frozen=True):
@@ -39,6 +46,8 @@ class Transcription(msgspec.Struct, frozen=True):
     language: str | None = None
     segments: tuple[TranscribedSegment, ...] | None = None
     words: tuple[TranscribedWord, ...] | None = None
+    #: For those who read the result.
+    earshot_warnings: tuple[str, ...] = ()
 
 
 _decoder: Final = msgspec.json.Decoder(Transcription)
@@ -52,9 +61,24 @@ class TranscriptionClient(EngineClient):
     label: ClassVar = "ASR Engine"
 
     async def transcribe(
-        self, wav: bytes, idempotency_key: str, *, model: str | None = None, language: str | None = None
+        self,
+        wav: bytes,
+        idempotency_key: str,
+        *,
+        model: str | None = None,
+        language: str | None = None,
+        likely_language: str | None = None,
+        prompt: str | None = None,
     ) -> Transcription:
         """Return what is said in a WAV file; without `language` the engine detects it.
+
+        Args:
+            wav: The recording.
+            idempotency_key: One for each call.
+            model: None takes the engine's own.
+            language: A code.
+            likely_language: What the rest of the recording is in; for the bundled engine alone.
+            prompt: Names and terms that may be said.
 
         Raises:
             ServiceFault: a status of 300 or above, a time-out, a connection that failed or broke, or an
@@ -68,10 +92,23 @@ class TranscriptionClient(EngineClient):
             fields["model"] = model
         if language is not None:
             fields["language"] = language
+        if likely_language is not None:
+            fields["likely_language"] = likely_language
+        if prompt is not None:
+            fields["prompt"] = prompt
         body = await self.post(idempotency_key, fields=fields, file=("speech.wav", wav, "audio/wav"))
         answer = self.decode(_decoder, body)
         words = [*(answer.words or ()), *(word for part in answer.segments or () for word in part.words or ())]
         texts = [answer.text, *(word.word for word in words), *(part.text for part in answer.segments or ())]
         if len(texts) > MAX_PARTS or sum(map(len, texts)) > MAX_CHARACTERS:
             raise self.unusable_answer("it is too long for the speech that was sent")
-        return answer
+        warnings = tuple(text[:MAX_WARNING_CHARACTERS] for text in answer.earshot_warnings[:MAX_WARNINGS])
+        return msgspec.structs.replace(answer, earshot_warnings=warnings)
+
+
+class SpeechTranslationClient(TranscriptionClient):
+    """A server that writes down in English what is said in another language."""
+
+    path: ClassVar = "/v1/audio/translations"
+    name: ClassVar = "translation"
+    label: ClassVar = "Translation"

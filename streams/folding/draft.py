@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final, Generic
 
 import msgspec
 
 from streams.folding.store import H, HeadStore, above
 from topics import keys, rows
+from topics.errors import RecordError
 from topics.folding import Arrival
 from topics.jobs.records import Accepted
 from topics.sessions.records import Opened
@@ -127,7 +129,10 @@ class Draft(Generic[H]):
             DiskFull: the table's disk is full; nothing was written.
         """
         settled: list[bytes] = []
+        entries: dict[bytes, bytes | None] = {}
         for id, head in self._heads.items():
+            with suppress(RecordError):  # A row that cannot be read is told of when somebody asks for it.
+                entries.update(self._entries(id, head))
             if head is not None:
                 # Behind what came of the same records: a changelog that ends between has the rows, not the head alone.
                 key = self.store.row_key(id, keys.HEAD)
@@ -138,13 +143,30 @@ class Draft(Generic[H]):
                 self._changes[self.store.open_key(id)] = b""
             elif not unsettled and (id in self._again or self.store.was_unsettled(id)):
                 settled.append(self.store.open_key(id))
-        # Last: while it is in the index, what a crash has left of an erased id is found.
-        self._changes.update(dict.fromkeys(settled))
-        if self._changes:
-            self.store.partition.write(self._changes)
+        # First the entries of lists: a head without one is in no list, an entry without a head is passed over. The
+        # settled last: while it is in the index, what a crash has left of an erased id is found.
+        changes = {**entries, **self._changes, **dict.fromkeys(settled)} if entries or settled else self._changes
+        if changes:
+            self.store.partition.write(changes)
         for id, project in self._projects.items():
             self.store.projects.add(id, project)
         for id, head in self._heads.items():
             self.store.remember(id, head)
-            if head is None or not head.unsettled:
+            if head is None or not head.counted:
                 self.store.projects.discard(id)
+
+    def _entries(self, id: str, head: H | None) -> dict[bytes, bytes | None]:
+        """Return what changes in the list of the project: the entry stands where the state says.
+
+        In the changelog there may be another one, where that is behind the table: it is deleted too.
+        """
+        store, again = self.store, id in self._again
+        before = store.head(id)
+        listed, old_listed = (None if one is None else store.listed_as(one) for one in (head, before))
+        if listed == old_listed and not again:
+            return {}
+        request = store.row_key(id, keys.REQUEST)
+        old = None if old_listed is None else store.list_key(id, before, store.partition.get(request))
+        new = None if listed is None else store.list_key(id, head, self.get(request))
+        stale = {old, *(store.list_keys(new) if again and new is not None else ())} - {new, None}
+        return {**({} if new is None else {new: b""}), **{key: None for key in stale if key is not None}}

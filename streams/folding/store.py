@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import heapq
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Final, Generic, Protocol, TypeVar
+from contextlib import suppress
+from enum import StrEnum
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
+from streams.disk import DiskFull
 from streams.folding.by_project import ByProject
 from streams.folding.references import References
 from topics import keys, rows
 from topics.errors import RecordError
 from topics.folding import Head
+from topics.ports.lists import ListQuery
 from topics.rows import AudioRow
 
 H = TypeVar("H", bound=Head)
@@ -23,6 +28,9 @@ TIDIED_ROWS: Final = 1000
 
 class PartitionTable(Protocol):
     """The rows of one partition, as the driver gives them."""
+
+    #: That of its owner, 0 where there is only one.
+    epoch: int
 
     @property
     def number(self) -> int:
@@ -50,6 +58,20 @@ class PartitionTable(Protocol):
         ...
 
 
+class Listed(NamedTuple, Generic[H]):
+    """An entry of a project's list: its time in log ms, and the rows behind it."""
+
+    time_ms: int
+    id: str
+    head: H
+    request: bytes | None
+
+    @property
+    def place(self) -> tuple[int, str]:
+        """By which entries of several partitions are merged: newest first, then by their ids."""
+        return -self.time_ms, self.id
+
+
 def above(prefix: bytes) -> bytes:
     """Return the smallest key above all keys that begin with `prefix`."""
     return prefix[:-1] + bytes([prefix[-1] + 1])
@@ -58,17 +80,21 @@ def above(prefix: bytes) -> bytes:
 class HeadStore(ABC, Generic[H]):
     """The rows of the sessions, or of the jobs, of one partition; heads of active ones are kept decoded."""
 
-    #: What all their keys begin with (`topics.keys`), those of the expiry index, and of the index of the unsettled.
+    #: What all their keys begin with (`topics.keys`), those of the expiry index, of the index of the unsettled, and of
+    #: the lists of projects.
     room: bytes
     index: bytes
     unsettled: bytes
+    listing: bytes
+    #: The states in which a project's list has them. Their places here are in the keys of the lists: add at the end.
+    listed_states: tuple[StrEnum, ...]
 
     def __init__(self, partition: PartitionTable) -> None:
         self.partition = partition
         self.heads: OrderedDict[str, H] = OrderedDict()
         #: Records of the command topic that hold audio which is still needed.
         self.references = References()
-        #: Whose the unsettled ids are, but for uploads that nobody knows the project of yet.
+        #: Whose the ids are that count (`Head.counted`), but for uploads that nobody knows the project of yet.
         self.projects = ByProject()
         #: Ids with commands that were folded before the partition came here.
         self.redelivered: set[str] = set()
@@ -80,6 +106,14 @@ class HeadStore(ABC, Generic[H]):
     @abstractmethod
     def project(self, id: str) -> str | None:
         """Return whose a session or job is, None where that is not known yet."""
+
+    @abstractmethod
+    def listed_as(self, head: H) -> tuple[StrEnum, int] | None:
+        """Return (state, time in log ms, 0 where the request has it) under which a project's list has it, or None."""
+
+    @abstractmethod
+    def origin(self, request: bytes | None) -> tuple[str, int] | None:
+        """Return (project, time in log ms, 0 where the head has it) of the row of a request, None where it is none."""
 
     def spared_keys(self, id: str, rest: H | None) -> Collection[bytes]:
         """Return the keys of rows beside the head that outlive an erasure which leaves the head `rest`."""
@@ -103,6 +137,23 @@ class HeadStore(ABC, Generic[H]):
         head = self.heads.get(id)
         return head.unsettled if head is not None else self._is_in_index(id)
 
+    def list_key(self, id: str, head: H | None, request: bytes | None) -> bytes | None:
+        """Return the key of the entry in the list of the project, None for what is in no list."""
+        listed = None if head is None else self.listed_as(head)
+        origin = None if listed is None else self.origin(request)
+        if listed is None or origin is None:
+            return None
+        state, time_ms = listed
+        project, opened_ms = origin
+        place = keys.list_place(time_ms or opened_ms, id)
+        return keys.list_prefix(self.listing, project, self.listed_states.index(state)) + place
+
+    def list_keys(self, key: bytes) -> list[bytes]:
+        """Return the keys that an entry of a list has in each of the states."""
+        place = keys.place_of(key)
+        before = key[: -len(place) - 1]
+        return [before + bytes([number]) + place for number in range(len(self.listed_states))]
+
     def prefix(self, id: str) -> bytes:
         """Return what the keys of all rows of an id begin with."""
         return self.room + id.encode("ascii")
@@ -115,6 +166,11 @@ class HeadStore(ABC, Generic[H]):
             if head is not None:
                 self.remember(id, head)
         return head
+
+    def peek(self, id: str) -> H | None:
+        """Return a head as `head` does, without keeping it decoded: that is for those that are active."""
+        head = self.heads.get(id)
+        return head if head is not None else self.decode_head(self.partition.get(self.row_key(id, keys.HEAD)))
 
     def remember(self, id: str, head: H | None) -> None:
         """Keep a head decoded, or forget it."""
@@ -141,20 +197,43 @@ class HeadStore(ABC, Generic[H]):
             yield key[1:following].decode("ascii")
 
     def build_index(self) -> Iterator[None]:
-        """Put into the index what is missing in it, a look for each step; over when the iterator is.
+        """Put into the indices what is missing in them, a look for each step; over when the iterator is.
 
         What an erasure has left is missing where the changelog got the end of the erasure alone, and everything is in
         a table of a version that had no index.
         """
+        in_lists = self._lists_are_kept
         for id in self.all_ids():
             try:
                 head = self.head(id)
+                missing = [] if in_lists else self._missing_entry(id, head)
             except RecordError:
                 continue  # Told of when somebody asks for it.
             if (head is None or head.unsettled or self.is_erased(head)) and not self._is_in_index(id):
-                self.partition.write({self.open_key(id): b""})
+                missing.append(self.open_key(id))
+            if missing:
+                self.partition.write(dict.fromkeys(missing, b""))
             yield
         self.partition.mark(keys.INDEXED + self.room)
+
+    def _missing_entry(self, id: str, head: H | None) -> list[bytes]:
+        key = self.list_key(id, head, self.partition.get(self.row_key(id, keys.REQUEST)))
+        return [] if key is None or self.partition.get(key) is not None else [key]
+
+    @property
+    def _lists_are_kept(self) -> bool:
+        """Whether the owner before this one kept the lists of projects too, as did all before it."""
+        value = self.partition.get(keys.LISTED + self.room)
+        return value is not None and int(value) >= self.partition.epoch - 1
+
+    def claim_lists(self) -> None:
+        """Say that the lists of projects are whole, and are kept by this owner.
+
+        A version that had no lists says nothing, so that what it wrote is found by the owner after it.
+        """
+        key, epoch = keys.LISTED + self.room, b"%d" % self.partition.epoch
+        if self.partition.get(key) != epoch:
+            self.partition.write({key: epoch})
 
     def _is_in_index(self, id: str) -> bool:
         return self.partition.get(self.open_key(id)) is not None
@@ -165,8 +244,38 @@ class HeadStore(ABC, Generic[H]):
 
     @property
     def indexed(self) -> bool:
-        """Whether this table was looked through since it was made from the changelog."""
-        return self.partition.get(keys.INDEXED + self.room) is not None
+        """Whether this table was looked through since it was made from the changelog, and its lists are whole."""
+        return self.partition.get(keys.INDEXED + self.room) is not None and self._lists_are_kept
+
+    def listed(self, query: ListQuery) -> Iterator[Listed[H]]:
+        """Yield what a project has, newest first: costs what is taken, and a seek for each state.
+
+        An entry that a crash has left behind is passed over, and deleted.
+        """
+        states = [
+            number for number, state in enumerate(self.listed_states) if not query.states or state in query.states
+        ]
+        prefixes = [keys.list_prefix(self.listing, query.project, number) for number in states]
+        for key in heapq.merge(*(self._entries(prefix, query) for prefix in prefixes), key=keys.place_of):
+            time_ms, id = keys.parse_list_place(key)
+            try:
+                head, request = self.peek(id), self.partition.get(self.row_key(id, keys.REQUEST))
+                current = self.list_key(id, head, request)
+            except RecordError:
+                continue  # Told of when somebody asks for it.
+            if head is not None and current == key:
+                yield Listed(time_ms, id, head, request)
+            else:
+                with suppress(DiskFull):  # It is met again.
+                    self.partition.write({key: None})
+
+    def _entries(self, prefix: bytes, query: ListQuery) -> Iterator[bytes]:
+        """Yield the keys of a list in one state, as far as they are asked for."""
+        lower = keys.list_place(query.until_ms - 1)
+        if query.after is not None:
+            lower = max(lower, keys.list_place(*query.after) + b"\0")
+        upper = keys.list_place(query.since_ms - 1) if query.since_ms else b"\xff" * 9
+        return (key for key, _ in self.partition.scan(prefix + lower, prefix + upper))
 
     def audio(self, id: str, first: int, stop: int) -> list[AudioRow]:
         """Return where the chunks or parts [first, stop) are, up to the first that is missing."""

@@ -115,14 +115,24 @@ class JobRun:
                     raise Unavailable(f"the log does not take results: {error}") from error
             await asyncio.sleep(retry.pause(failures))
 
-    async def _parts(self) -> AsyncGenerator[bytes, None]:
-        store = self._store_of(self.job)
-        rows = store.audio(self.job, 0, self.accepted.parts)
-        if len(rows) < self.accepted.parts:
-            raise AudioError(f"the job's audio is not complete: part {len(rows)} of {self.accepted.parts} is missing")
-        try:
-            async with aclosing(self._source.read(store.partition.number, rows)) as parts:
-                async for part in parts:
-                    yield part
-        except OSError as error:
-            raise Unavailable(f"the log does not give the audio: {error}") from error
+    def _parts(self) -> AsyncGenerator[bytes, None]:
+        return read_parts(self._store_of, self._source, self.job, self.accepted.parts)
+
+
+async def read_parts(store_of: StoreOf, source: PartReader, job: str, count: int) -> AsyncGenerator[bytes, None]:
+    """Yield the audio of a job that has so many parts.
+
+    Raises:
+        AudioError: the log no longer has it.
+        Unavailable: the log does not answer now.
+    """
+    store = store_of(job)
+    rows = store.audio(job, 0, count)
+    if len(rows) < count:
+        raise AudioError(f"the job's audio is not complete: part {len(rows)} of {count} is missing")
+    try:
+        async with aclosing(source.read(store.partition.number, rows)) as parts:
+            async for part in parts:
+                yield part
+    except OSError as error:
+        raise Unavailable(f"the log does not give the audio: {error}") from error

@@ -9,7 +9,7 @@ from topics import keys
 from topics.jobs import rows
 from topics.jobs.options import Service
 from topics.jobs.records import Accepted
-from topics.jobs.rules import JobHead, JobState
+from topics.jobs.rules import VISIBLE_STATES, JobHead, JobState
 
 
 class JobStore(HeadStore[JobHead]):
@@ -18,6 +18,8 @@ class JobStore(HeadStore[JobHead]):
     room = keys.JOB
     index = keys.JOB_DUE
     unsettled = keys.JOB_OPEN
+    listing = keys.JOB_LIST
+    listed_states = VISIBLE_STATES
 
     def decode_head(self, value: bytes | None) -> JobHead | None:
         """Read a head row, None where there is none."""
@@ -26,6 +28,15 @@ class JobStore(HeadStore[JobHead]):
     def is_erased(self, head: JobHead) -> bool:
         """Return whether a head is that of a removed job."""
         return head.state is JobState.REMOVED
+
+    def listed_as(self, head: JobHead) -> tuple[JobState, int] | None:
+        """Return its state and the time of the acceptance, None for one that cannot be read."""
+        return (head.state, head.created) if head.visible else None
+
+    def origin(self, request: bytes | None) -> tuple[str, int] | None:
+        """Return the project of an acceptance."""
+        accepted = rows.accepted(request)
+        return None if accepted is None else (accepted.project, 0)
 
     def spared_keys(self, id: str, rest: JobHead | None) -> Collection[bytes]:
         """Return the key of the acceptance while something of a removed job is not billed."""

@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import structlog
@@ -29,6 +29,9 @@ SILENT_SECONDS: Final = 10.0
 #: Records that are taken at once.
 BATCH: Final = 2000
 POLL_SECONDS: Final = 0.2
+#: What a consumer fetches before it is asked for: of a long range as much as it can, of a short one little in vain.
+KIB_AHEAD: Final = 16 * 1024
+KIB_OF_STRETCH: Final = 1024
 _OFFSETS: Final[Any] = kafka_admin.OffsetSpec  # type: ignore[attr-defined]
 
 
@@ -46,22 +49,26 @@ class Consumers:
             "enable.partition.eof": False,
             "fetch.wait.max.ms": 100,
             "fetch.message.max.bytes": record_limit,
-            "queued.max.messages.kbytes": 16 * 1024,
             "reconnect.backoff.max.ms": 1000,
             "log_level": 3,
         }
         self._connection = connection
-        self._free: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        #: Those that nobody uses now, by how much they fetch ahead.
+        self._free: dict[int, queue.SimpleQueue[Any]] = {
+            KIB_AHEAD: queue.SimpleQueue(),
+            KIB_OF_STRETCH: queue.SimpleQueue(),
+        }
         self._admin: Any = None
         self._closed = False
 
     @contextmanager
-    def lent(self) -> Iterator[Any]:
-        """Lend a consumer, a new one where none is free."""
+    def lent(self, kib_ahead: int = KIB_AHEAD) -> Iterator[Any]:
+        """Lend a consumer that fetches so much ahead, a new one where none is free."""
+        free = self._free[kib_ahead]
         try:
-            consumer = self._free.get_nowait()
+            consumer = free.get_nowait()
         except queue.Empty:
-            consumer = Consumer(self._properties)
+            consumer = Consumer({**self._properties, "queued.max.messages.kbytes": kib_ahead})
         try:
             yield consumer
             consumer.unassign()
@@ -73,7 +80,7 @@ class Consumers:
         if self._closed:
             consumer.close()
         else:
-            self._free.put(consumer)
+            free.put(consumer)
 
     # --- offsets ----------------------------------------------------------------------------------------------------
 
@@ -133,11 +140,22 @@ class Consumers:
         if start >= stop:
             return
         reading = self.batches({tp: (start, stop)})
+        # A reader that is cancelled leaves its thread at work: what ends the reading waits for it.
+        turn = threading.Lock()
+
+        def taken() -> Mapping[TopicPartition, list[StoredRecord]] | None:
+            with turn:
+                return next(reading, None)
+
+        def end() -> None:
+            with turn:
+                reading.close()
+
         try:
-            while (batch := await asyncio.to_thread(next, reading, None)) is not None:
+            while (batch := await asyncio.to_thread(taken)) is not None:
                 yield batch[tp]
         finally:
-            await asyncio.to_thread(reading.close)
+            await asyncio.to_thread(end)
 
     async def stretch(self, tp: TopicPartition, start: int, size: int) -> list[StoredRecord]:
         """Return records from an offset on, about `size` bytes, fewer where the partition ends.
@@ -149,7 +167,7 @@ class Consumers:
 
     def _stretch(self, tp: TopicPartition, start: int, size: int) -> list[StoredRecord]:
         found: list[StoredRecord] = []
-        with self.lent() as consumer:
+        with self.lent(KIB_OF_STRETCH) as consumer:
             consumer.assign([Place(*tp, start)])
             heard = time.monotonic()
             while size > 0:
@@ -217,11 +235,10 @@ class Consumers:
     def close(self) -> None:
         """Give the connections back."""
         self._closed = True
-        while True:
-            try:
-                self._free.get_nowait().close()
-            except queue.Empty:
-                return
+        for free in self._free.values():
+            with suppress(queue.Empty):
+                while True:
+                    free.get_nowait().close()
 
 
 def take(consumer: Any, count: int, seconds: float) -> dict[TopicPartition, list[StoredRecord]]:

@@ -11,6 +11,7 @@ from streams.folding.followers import Followers
 from streams.folding.suspects import Suspects
 from streams.jobs.biller import JobBiller
 from streams.jobs.intake import JobIntake
+from streams.jobs.recording import JobRecordings
 from streams.jobs.results import JobResults
 from streams.jobs.service_runner import Runner
 from streams.jobs.source import PartSource
@@ -48,9 +49,11 @@ class JobWorkload(Workload[JobStore]):
         super().__init__(owners, sender, followers, suspects)
         self._keep_ms = options.job_keep_ms
         spool = options.directory / "spool"
+        source = PartSource(reader)
         self.runner = Runner(
-            services, self.serving, PartSource(reader), self._emit, partial(sender.note, JOB_RESULTS), suspects, spool
+            services, self.serving, source, self._emit, partial(sender.note, JOB_RESULTS), suspects, spool
         )
+        self.recordings = JobRecordings(self.serving, source, self.runner.spool)
         self.biller = JobBiller(self.serving, ledger, self._emit)
         self.agents = {
             JOB_COMMANDS: JobIntake(sender.verdicts, self._keep_ms, self.announce),

@@ -94,7 +94,7 @@ class Node:
         self.disks = DiskWatch(backend, self.owners, self.standbys)
         ports = (self.owners, self.sender, self.followers, models)
         self.sessions = SessionsPort(*ports, options.project_sessions)
-        self.jobs = JobsPort(*ports, options.project_jobs)
+        self.jobs = JobsPort(*ports, options.project_jobs, self.job_workload.recordings)
 
     @property
     def workloads(self) -> tuple[Workload[Any], ...]:

@@ -9,6 +9,7 @@ from typing import Final
 from streams.node.owner import PartitionOwner
 from topics import keys
 from topics.errors import NotOwned, Unavailable
+from topics.ports.lists import Coverage
 
 #: So many live sessions fill the batches of a partition; further ones go to the next.
 FULL: Final = 128
@@ -79,6 +80,12 @@ class Owners:
     def all_serving(self) -> list[PartitionOwner]:
         """Return the owners that serve."""
         return [owner for owner in self if owner.serving]
+
+    def coverage(self) -> Coverage:
+        """Return which partitions can be listed here, none while others may own them, and who has the others."""
+        here = frozenset(owner.number for owner in self.all_serving()) if self.may_append() else frozenset()
+        elsewhere = {url for number, url in self.elsewhere.items() if number not in here}
+        return Coverage(here, self.partitions, frozenset(elsewhere))
 
     def new_id(self) -> str:
         """Return a new id in a partition that this node serves: its work is done where it was requested.

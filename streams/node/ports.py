@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from itertools import islice
+from operator import attrgetter
 from typing import Any, Final
 
 from streams.folding.followers import Follower, Followers
-from streams.folding.store import HeadStore
+from streams.folding.store import H, HeadStore, Listed
+from streams.jobs.recording import JobRecordings
 from streams.models.loaded_models import LoadedModels
 from streams.node.owners import Owners
 from streams.node.sender import RecordSender
 from topics.catalog import COMMANDS, JOB_COMMANDS
 from topics.errors import Unavailable
 from topics.folding import Verdict
+from topics.jobs import rows as job_rows
 from topics.jobs.options import Service
 from topics.jobs.records import JobCommand, Part
 from topics.ports.jobs import JobView
+from topics.ports.lists import Coverage, ListQuery
 from topics.ports.sessions import SessionView, Windows
+from topics.sessions import rows as session_rows
 from topics.sessions.records import SessionCommand
 from topics.sessions.rows import BLOCK_WINDOWS
 from topics.sessions.rules import SessionState
@@ -31,7 +39,7 @@ class _Port:
     def __init__(
         self, owners: Owners, sender: RecordSender, followers: Followers, models: LoadedModels, limit: int
     ) -> None:
-        """Serve at most `limit` unsettled sessions, or jobs, of a project at a time."""
+        """Serve at most `limit` sessions, or jobs, that count (`Head.counted`) of a project at a time."""
         self._owners = owners
         self._sender = sender
         self._followers = followers
@@ -49,6 +57,10 @@ class _Port:
     def owner(self, id: str) -> str | None:
         """Return the URL of the node that owns an id; None for this one, and while no owner is known."""
         return self._owners.url(id)
+
+    def coverage(self) -> Coverage:
+        """Return which partitions are listed here, and who has the others."""
+        return self._owners.coverage()
 
     def follow(self, id: str) -> Follower:
         """Register a reader that wants to wait for changes."""
@@ -73,6 +85,12 @@ class SessionsPort(_Port):
             Unavailable: it has its most open sessions here.
         """
         self._check_room([owner.sessions for owner in self._owners], project, "open sessions")
+
+    def listed(self, query: ListQuery) -> Sequence[tuple[int, str, SessionView]]:
+        """Return (time in log ms, id, session) of what a project has on this node, newest first."""
+        found = _newest([owner.sessions for owner in self._owners.all_serving()], query)
+        views = ((entry, session_rows.opened(entry.request)) for entry in found)
+        return [(entry.time_ms, entry.id, SessionView(opened, entry.head)) for entry, opened in views if opened]
 
     async def submit(self, session: str, command: SessionCommand) -> Verdict:
         """Append the command to the log and return the verdict of the fold.
@@ -125,6 +143,19 @@ class SessionsPort(_Port):
 class JobsPort(_Port):
     """Implements `topics.ports.jobs.Jobs`."""
 
+    def __init__(
+        self,
+        owners: Owners,
+        sender: RecordSender,
+        followers: Followers,
+        models: LoadedModels,
+        limit: int,
+        recordings: JobRecordings,
+    ) -> None:
+        """Serve at most `limit` jobs of a project at a time; their audio is in `recordings`."""
+        super().__init__(owners, sender, followers, models, limit)
+        self._recordings = recordings
+
     def admit(self, project: str) -> None:
         """Let a project send a job.
 
@@ -160,6 +191,12 @@ class JobsPort(_Port):
         accepted = store.accepted(job) if head is not None and head.visible else None
         return None if head is None or accepted is None else JobView(accepted, head)
 
+    def listed(self, query: ListQuery) -> Sequence[tuple[int, str, JobView]]:
+        """Return (time in log ms, id, job) of what a project has on this node, newest first."""
+        found = _newest([owner.jobs for owner in self._owners.all_serving()], query)
+        views = ((entry, job_rows.accepted(entry.request)) for entry in found)
+        return [(entry.time_ms, entry.id, JobView(accepted, entry.head)) for entry, accepted in views if accepted]
+
     def portion(self, job: str, service: Service, number: int) -> bytes | None:
         """Read one portion of a service's result, None where there is none.
 
@@ -167,3 +204,18 @@ class JobsPort(_Port):
             Unavailable: its partition has no ready owner here.
         """
         return self._owners.serving(job).jobs.portion(job, service, number)
+
+    def recording(self, job: str) -> AbstractAsyncContextManager[int]:
+        """Hold the descriptor of a file with a job's audio.
+
+        Raises:
+            AudioError: it was not kept, or the log no longer has it.
+            Unavailable: its partition has no ready owner here, or the log or the disk does not answer now.
+        """
+        return self._recordings.open(job)
+
+
+def _newest(stores: Iterable[HeadStore[H]], query: ListQuery) -> Iterator[Listed[H]]:
+    """Yield the newest that a project has in some partitions, as many as are asked for."""
+    merged = heapq.merge(*(store.listed(query) for store in stores), key=attrgetter("place"))
+    return islice(merged, query.count)

@@ -29,8 +29,8 @@ from topics.ports.ledger import Ledger
 from topics.sessions.records import Expired, SessionResult
 from topics.sessions.rules import SessionHead
 
-#: Eight chunks of half a second of 2,000 microphones.
-AUDIO_CACHE_BYTES: Final = 256 * 1024 * 1024
+#: Ten chunks of half a second of 2,000 microphones.
+AUDIO_CACHE_BYTES: Final = 320 * 1024 * 1024
 
 
 class SessionWorkload(Workload[SessionStore]):

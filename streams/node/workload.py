@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from typing import Any, Final, Generic, TypeVar
 
 import structlog
@@ -76,13 +77,15 @@ class Workload(ABC, Generic[S]):
         store = self.store(owner)
         if not store.indexed:
             await self._index(store)
+        with suppress(DiskFull):  # The next owner looks through the table then.
+            store.claim_lists()
         early = owner.early.setdefault(self.commands, Changes())
         for count, id in enumerate(list(store.unsettled_ids())):
             try:
                 if (head := store.head(id)) is None or not head.unsettled:
                     early.leftovers[id] = None
                 else:
-                    if (project := store.project(id)) is not None:
+                    if head.counted and (project := store.project(id)) is not None:
                         store.projects.add(id, project)
                     self.take_stock(store, id, head, early)
             except RecordError as error:

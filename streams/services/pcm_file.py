@@ -14,6 +14,7 @@ from streams.audio.decode import OpenFile
 from streams.audio.resample import Resampler
 from streams.audio.wav import SAMPLE_BYTES
 from streams.models.protocol import Floats
+from streams.voice import levels
 from streams.voice.speech_segments import RATE
 from topics.errors import AudioError
 from topics.media import Media
@@ -35,6 +36,8 @@ class PcmFile(msgspec.Struct, frozen=True):
     fault: str | None = None
     #: That the file says it is longer than it is.
     shortfall: str | None = None
+    #: Brings soft recordings to the level at which voices are found.
+    gain: float = 1.0
 
     @property
     def length_ms(self) -> int:
@@ -42,7 +45,7 @@ class PcmFile(msgspec.Struct, frozen=True):
         return self.samples * 1000 // RATE
 
     def blocks(self, stopped: threading.Event) -> Iterator[Floats]:
-        """Yield the samples block by block, float32[n] in -1..1.
+        """Yield the samples block by block, float32[n] in -1..1, amplified by `gain`.
 
         Raises:
             Stopped: `stopped` was set.
@@ -50,7 +53,7 @@ class PcmFile(msgspec.Struct, frozen=True):
         with self.path.open("rb") as file:
             while data := file.read(BLOCK * SAMPLE_BYTES):
                 raise_if_stopped(stopped)
-                yield wav.from_pcm16(data)
+                yield levels.amplified(wav.from_pcm16(data), self.gain)
 
     def wav(self, start_ms: int, end_ms: int) -> bytes:
         """Return a stretch as a WAV file."""
@@ -77,18 +80,18 @@ def decode_to_pcm(audio: Path, media: Media, path: Path, stopped: threading.Even
     """
     # `path` is opened, not created: a run that was cancelled may have removed it before its thread came this far.
     with audio.open("rb") as source, path.open("r+b") as out, open_file(source, media) as file:
-        resampler = Resampler(file.rate, RATE)
+        resampler, meter = Resampler(file.rate, RATE), levels.Meter()
         fault: str | None = None
         try:
             for block in file.blocks():
                 raise_if_stopped(stopped)
-                out.write(wav.to_pcm16(resampler.feed(block)))
+                out.write(wav.to_pcm16(meter.add(resampler.feed(block))))
         except AudioError as error:
             if not resampler.position:
                 raise
             fault = file.fault(error)
-        out.write(wav.to_pcm16(resampler.finish()))
-        return PcmFile(path, out.tell() // SAMPLE_BYTES, fault, file.shortfall)
+        out.write(wav.to_pcm16(meter.add(resampler.finish())))
+        return PcmFile(path, out.tell() // SAMPLE_BYTES, fault, file.shortfall, meter.gain)
 
 
 def raise_if_stopped(stopped: threading.Event) -> None:

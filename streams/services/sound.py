@@ -13,18 +13,18 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from streams.audio.analysis import PatchAverager, score_window
+from streams.audio.analysis import PatchAverager, WindowJoiner, score_window
 from streams.audio.decode import OpenFile
 from streams.audio.windows import AnalysisWindow, WindowCutter
 from streams.models.loaded_models import LoadedModels
 from streams.models.packing import pack
-from streams.models.protocol import SoundEngine
+from streams.models.protocol import Floats, SoundEngine
 from streams.services.priority import give_way
 from streams.services.service import RunSummary, ServiceRun
 from streams.sessions.threads import LoopThreads
 from topics import media
 from topics.errors import AudioError, Unavailable
-from topics.geometry import SENSE
+from topics.geometry import SESSIONS
 from topics.jobs import payloads
 from topics.jobs.records import PORTION_BYTES
 from topics.media import Media
@@ -42,7 +42,7 @@ BATCHES_AHEAD: Final = 2
 
 
 class WindowReader:
-    """Reads a file as windows that are not scored yet; the file is opened with the first batch."""
+    """Reads a file as windows of a session that are not scored yet; the file is opened with the first batch."""
 
     def __init__(self, path: Path, declared: Media, engine: SoundEngine, open_file: OpenFile) -> None:
         self.audio_ms = 0
@@ -83,7 +83,7 @@ class WindowReader:
             except AudioError as error:
                 self.fault = str(error)
                 return
-            cutter = WindowCutter(self._front, SENSE, audio.rate)
+            cutter = WindowCutter(self._front, SESSIONS, audio.rate)
             size = self._path.stat().st_size
             with audio:
                 try:
@@ -140,8 +140,9 @@ class SoundService:
         self._scorers.start()
         portion_windows = max(1, min(PORTION_WINDOWS, PORTION_BYTES // len(engine.manifest.tags)))
         pending: deque[tuple[asyncio.Future[list[AnalysisWindow]], float]] = deque()
-        ready: list[AnalysisWindow] = []
-        averager = PatchAverager()
+        averager, joiner = PatchAverager(), WindowJoiner()
+        #: Scores of windows that no portion holds yet.
+        ready: list[Floats] = []
         share, more = 0.0, True
         try:
             while more or pending:
@@ -152,23 +153,22 @@ class SoundService:
                     pending.append((scoring, share_read))
                 while pending and (not more or len(pending) >= self._ahead or pending[0][0].done()):
                     scoring, share = pending.popleft()
-                    ready += await scoring
+                    ready += joiner.feed([averager.scores(window) for window in await scoring])
                     if len(ready) >= portion_windows:
-                        await self._emit(run, engine, averager, ready, share)
+                        await self._emit(run, engine, joiner.next_window - len(ready), ready, share)
                         ready = []
+            ready += joiner.finish(whole=reader.fault is None)
             if ready:
-                await self._emit(run, engine, averager, ready, share)
+                await self._emit(run, engine, joiner.next_window - len(ready), ready, share)
         finally:
             for scoring, _ in pending:
                 # The first batch's error was raised; those of later batches are read, lest asyncio reports them.
                 _ = scoring.cancel() or scoring.exception()
 
-    async def _emit(
-        self, run: ServiceRun, engine: SoundEngine, averager: PatchAverager, windows: list[AnalysisWindow], share: float
-    ) -> None:
+    async def _emit(self, run: ServiceRun, engine: SoundEngine, first: int, scores: list[Floats], share: float) -> None:
         manifest = engine.manifest
-        packed = await self._in(_pack, engine, averager, windows)
-        portion = payloads.Sounds(windows[0].number, manifest.model_id, len(manifest.tags), packed)
+        packed = await self._in(_pack, engine, scores)
+        portion = payloads.Sounds(first, manifest.model_id, len(manifest.tags), packed)
         await run.emit(payloads.encode(portion), share)
 
     def _in(self, function: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
@@ -179,5 +179,5 @@ def _score(engine: SoundEngine, windows: list[AnalysisWindow]) -> list[AnalysisW
     return [score_window(engine, window) for window in windows]
 
 
-def _pack(engine: SoundEngine, averager: PatchAverager, windows: list[AnalysisWindow]) -> bytes:
-    return pack(np.stack([averager.scores(window) for window in windows]), engine.manifest.points)
+def _pack(engine: SoundEngine, scores: list[Floats]) -> bytes:
+    return pack(np.stack(scores), engine.manifest.points)

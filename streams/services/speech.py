@@ -37,11 +37,13 @@ class SpeechService:
         piece_seconds: float = 30.0,
         load_detector: Callable[[], VoiceActivityDetector] = bundled_detector,
         nice: int = NICE,
+        takes_likely_language: bool = False,
     ) -> None:
         """Use `speakers` to tell voices apart; without it all speech is one speaker's, and a warning says so.
 
         Recordings are opened with `open_file`. The engine is sent at
-        most `piece_seconds` at a time. `nice` is added to the nice value of the threads.
+        most `piece_seconds` at a time. `nice` is added to the nice value of the threads. An engine that
+        `takes_likely_language` is told the language of the recording with each piece.
         """
         self._open_file = open_file
         # Two at least: a short recording need not wait for a long one.
@@ -49,7 +51,14 @@ class SpeechService:
         self._readers = ThreadPoolExecutor(threads, "speech-reading", give_way, (nice,))
         self._diarizers = ThreadPoolExecutor(threads, "speech-diarizing", give_way, (nice,))
         self._resources = SpeechResources(
-            engine, speakers, names or UnknownSpeakers(), load_detector, piece_seconds, self._readers, self._diarizers
+            engine,
+            speakers,
+            names or UnknownSpeakers(),
+            load_detector,
+            piece_seconds,
+            self._readers,
+            self._diarizers,
+            takes_likely_language,
         )
 
     @property

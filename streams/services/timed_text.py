@@ -11,7 +11,7 @@ import msgspec
 from streams.clients.transcriptions import TranscribedSegment, TranscribedWord, Transcription
 from streams.services.speech_pieces import SpeechPiece
 from streams.voice.diarization import DiarizationTurn
-from topics.jobs.payloads import Segment
+from topics.jobs.payloads import Segment, Word
 
 Part = TypeVar("Part", TranscribedWord, TranscribedSegment)
 
@@ -32,6 +32,8 @@ class TimedText(msgspec.Struct, frozen=True, array_like=True):
     text: str
     #: A segment of its own, whatever is beside it.
     alone: bool = False
+    #: It is one word.
+    word: bool = False
 
 
 def timed_texts(answer: Transcription, piece: SpeechPiece, *, by_word: bool) -> list[TimedText]:
@@ -43,18 +45,20 @@ def timed_texts(answer: Transcription, piece: SpeechPiece, *, by_word: bool) -> 
     sentences = _parts_with_times(answer.segments or ())
     words = _parts_with_times(answer.words or tuple(word for sentence in sentences for word in sentence.words or ()))
     if words and (by_word or not sentences):
-        return _place(_split_text([word.word for word in words], answer.text), words, piece, alone=False)
+        return _place(_split_text([word.word for word in words], answer.text), words, piece, alone=False, word=True)
     if sentences:
         texts = _split_text([sentence.text for sentence in sentences], answer.text)
         return _place(texts, sentences, piece, alone=not by_word)
     return [TimedText(piece.start_ms, piece.end_ms, f" {answer.text}", not by_word)] if answer.text.strip() else []
 
 
-def transcript_segments(texts: Iterable[TimedText], turns: Sequence[DiarizationTurn]) -> Iterator[Segment]:
+def transcript_segments(
+    texts: Iterable[TimedText], turns: Sequence[DiarizationTurn], *, with_words: bool = False
+) -> Iterator[Segment]:
     """Yield a segment, still without a name, for each stretch of text without a pause or a change of speaker.
 
     A text belongs to the speaker of the turn that overlaps it most, or else of the nearest turn. Turns are in order of
-    time and do not overlap; without turns there is one speaker.
+    time and do not overlap; without turns there is one speaker. Segments hold their words where `with_words` is set.
     """
     starts, ends = _turn_times(turns)
     group: list[TimedText] = []
@@ -67,12 +71,38 @@ def transcript_segments(texts: Iterable[TimedText], turns: Sequence[DiarizationT
             or text.start_ms - group[-1].end_ms > PAUSE_MS
             or characters + len(text.text) > MAX_CHARACTERS
         ):
-            yield _segment(group, speaker)
+            yield _segment(group, speaker, with_words)
             group, characters = [], 0
         group.append(text)
         speaker, characters = number, characters + len(text.text)
     if group:
-        yield _segment(group, speaker)
+        yield _segment(group, speaker, with_words)
+
+
+def stretch(segments: Sequence[Segment], turns: Sequence[DiarizationTurn]) -> list[Segment]:
+    """Return segments that begin and end where their speakers' turns do, at most `PAUSE_MS` from the words.
+
+    Words of engines come late and end early. Segments do not overlap more than they did, and say how much of their
+    turns others speak too. Turns are in order of time and do not overlap.
+    """
+    starts, ends = _turn_times(turns)
+    result: list[Segment] = []
+    for number, segment in enumerate(segments):
+        own = [
+            turn
+            for turn in range(bisect_right(ends, segment.start_ms), bisect_left(starts, segment.end_ms))
+            if turns[turn].speaker == segment.speaker
+        ]
+        start, end, overlap = segment.start_ms, segment.end_ms, 0.0
+        if own:
+            earliest = max(result[-1].end_ms if result else 0, start - PAUSE_MS, starts[own[0]])
+            latest = segments[number + 1].start_ms if number + 1 < len(segments) else ends[own[-1]]
+            start, end = min(start, earliest), max(end, min(end + PAUSE_MS, latest, ends[own[-1]]))
+            for turn in own:
+                inside = min(end, ends[turn]) - max(start, starts[turn])
+                overlap += 1000 * turns[turn].overlap_s * inside / (ends[turn] - starts[turn])
+        result.append(msgspec.structs.replace(segment, start_ms=start, end_ms=end, overlap_ms=round(overlap)))
+    return result
 
 
 def turn_texts(texts: Iterable[TimedText], turns: Sequence[DiarizationTurn]) -> list[str]:
@@ -88,9 +118,10 @@ def _turn_times(turns: Sequence[DiarizationTurn]) -> tuple[list[int], list[int]]
     return [round(turn.start_s * 1000) for turn in turns], [round(turn.end_s * 1000) for turn in turns]
 
 
-def _segment(texts: Sequence[TimedText], speaker: int) -> Segment:
+def _segment(texts: Sequence[TimedText], speaker: int, with_words: bool) -> Segment:
     text = "".join(part.text for part in texts)
-    return Segment(texts[0].start_ms, texts[-1].end_ms, " ".join(text.split()), speaker)
+    words = tuple(Word(part.start_ms, part.end_ms, part.text.strip()) for part in texts if with_words and part.word)
+    return Segment(texts[0].start_ms, texts[-1].end_ms, " ".join(text.split()), speaker, words=words)
 
 
 def _nearest(text: TimedText, starts: Sequence[int], ends: Sequence[int]) -> int:
@@ -126,7 +157,12 @@ def _parts_with_times(parts: tuple[Part, ...]) -> tuple[Part, ...]:
 
 
 def _place(
-    texts: Sequence[str], parts: Sequence[TranscribedWord | TranscribedSegment], piece: SpeechPiece, *, alone: bool
+    texts: Sequence[str],
+    parts: Sequence[TranscribedWord | TranscribedSegment],
+    piece: SpeechPiece,
+    *,
+    alone: bool,
+    word: bool = False,
 ) -> list[TimedText]:
     """Return texts with the times of their parts, inside the piece and in order of time."""
     placed: list[TimedText] = []
@@ -135,7 +171,7 @@ def _place(
         start = earliest if part.start is None else _clip(part.start, earliest, piece)
         end = start if part.end is None else _clip(part.end, start, piece)
         if text.strip():
-            placed.append(TimedText(start, end, text, alone))
+            placed.append(TimedText(start, end, text, alone, word))
         # Not the end: one wrong end would push aside all that follows.
         earliest = start
     return placed

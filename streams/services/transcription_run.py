@@ -18,7 +18,8 @@ from streams.services.service import ServiceRun
 from streams.services.speaker_names import SpeakerNames, unknown_names
 from streams.services.speech_pieces import SpeechPiece, cut_speech, detector_settings
 from streams.voice.activity import CachedDetector, VoiceActivityDetector
-from streams.voice.diarization import DiarizationTurn, diarize
+from streams.voice.clustering import MAX_CLUSTERS
+from streams.voice.diarization import DiarizationTurn, SpeakerCount, diarize, lengthen_turns
 from streams.voice.excerpts import excerpts
 from streams.voice.speaker_engine import SpeakerEngine
 from topics.errors import EngineError, ServiceError
@@ -28,8 +29,12 @@ from topics.jobs.payloads import Segment, Transcript, encode
 T = TypeVar("T")
 P = ParamSpec("P")
 
+#: Of the pieces that make up so much speech at the beginning, the longest tells the language of the recording.
+LANGUAGE_MS: Final = 60_000
 PORTION_SEGMENTS: Final = 200
 PORTION_CHARACTERS: Final = 50_000
+#: What a word with its times adds to that.
+WORD_CHARACTERS: Final = 10
 MAX_LANGUAGE_CHARACTERS: Final = 40
 #: A portion that is not full is emitted once this share of the work was done since the last one.
 STEP: Final = 0.05
@@ -49,6 +54,8 @@ class SpeechResources(msgspec.Struct, frozen=True):
     #: Threads that decode and detect speech, and threads that tell speakers apart, which may take minutes.
     readers: Executor
     diarizers: Executor
+    #: The engine takes the likely language of a piece: that of the longest piece near the beginning.
+    takes_likely_language: bool = False
 
     def read(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
         """Call a function that works on samples, in a thread of the readers."""
@@ -68,6 +75,11 @@ class TranscriptionRun:
         self._stopped = stopped
         self._diarizes = run.accepted.options.diarizes and resources.speakers is not None
         self._warnings: list[str] = []
+        self._finds_language = resources.takes_likely_language and run.accepted.options.speech_lang == ANY_LANGUAGE
+        #: Pieces that were sent.
+        self._sent = 0
+        #: The piece that tells the language, once it was sent.
+        self._longest: asyncio.Task[Transcription] | None = None
         #: Pieces that were handed to the engine and whose answers were not read yet, in order of time.
         self._pending: deque[tuple[SpeechPiece, asyncio.Task[Transcription]]] = deque()
         #: Transcribed text that waits for its speakers.
@@ -97,22 +109,31 @@ class TranscriptionRun:
         try:
             detector = await self._resources.read(lambda: CachedDetector(self._resources.load_detector()))
             pieces = self._pieces(detector)
-            number = 0
+            first: list[SpeechPiece] = []
             while (piece := await self._resources.read(next, pieces, None)) is not None:
                 if self._diarizes and diarization is None:
                     loop = asyncio.get_running_loop()
                     diarization = loop.run_in_executor(self._resources.diarizers, self._diarize, detector)
-                self._pending.append((piece, asyncio.create_task(self._transcribe(piece, number))))
-                number += 1
+                if self._finds_language:
+                    first.append(piece)
+                    if sum(one.end_ms - one.start_ms for one in first) >= LANGUAGE_MS:
+                        self._send_first(first)
+                    continue
+                self._send(piece)
                 # Twice the slots, so that none is empty while the answer to the oldest piece is waited for.
                 await self._collect(2 * self._resources.engine.address.limit)
+            if self._finds_language and first:
+                self._send_first(first)
             await self._collect(0)
             turns = [] if diarization is None else await self._turns(diarization)
             if turns:
                 self._names = await self._speaker_names(turns)
             # Hours of words take a while.
             self._segments += await self._resources.read(
-                lambda: list(timed_text.transcript_segments(self._texts, turns))
+                lambda: timed_text.stretch(
+                    list(timed_text.transcript_segments(self._texts, turns, with_words=options.word_times)),
+                    self._longer(turns),
+                )
             )
             await self._emit(1.0, last=True)
         finally:
@@ -124,6 +145,24 @@ class TranscriptionRun:
             await asyncio.gather(*tasks, return_exceptions=True)
         return tuple(self._warnings)
 
+    def _send_first(self, pieces: Sequence[SpeechPiece]) -> None:
+        """Send the first pieces; the others wait for the longest of them, which tells the language."""
+        self._finds_language = False
+        longest = max(pieces, key=lambda piece: piece.end_ms - piece.start_ms)
+        transcription = self._transcribe(longest, self._sent + pieces.index(longest), None)
+        self._longest = asyncio.create_task(transcription)
+        for piece in pieces:
+            if piece is longest:
+                self._pending.append((piece, self._longest))
+                self._sent += 1
+            else:
+                self._send(piece)
+
+    def _send(self, piece: SpeechPiece) -> None:
+        transcription = self._transcribe(piece, self._sent, self._longest)
+        self._pending.append((piece, asyncio.create_task(transcription)))
+        self._sent += 1
+
     def _pieces(self, detector: VoiceActivityDetector) -> Iterator[SpeechPiece]:
         longest_s = self._resources.piece_s
         segments = detector.segments(self._pcm.blocks(self._stopped), detector_settings(longest_s))
@@ -131,7 +170,9 @@ class TranscriptionRun:
 
     def _diarize(self, detector: VoiceActivityDetector) -> list[DiarizationTurn]:
         assert self._resources.speakers is not None
-        return diarize(self._pcm.blocks(self._stopped), self._resources.speakers, detector)
+        options = self._run.accepted.options
+        count = SpeakerCount(options.min_speakers or 1, options.max_speakers or MAX_CLUSTERS)
+        return diarize(self._pcm.blocks(self._stopped), self._resources.speakers, detector, count=count)
 
     async def _turns(self, diarization: asyncio.Future[list[DiarizationTurn]]) -> list[DiarizationTurn]:
         try:
@@ -140,6 +181,9 @@ class TranscriptionRun:
             # The text is there, and is worth more than the names of who said it.
             self._warnings.append(f"speakers are not told apart: {error}")
             return []
+
+    def _longer(self, turns: list[DiarizationTurn]) -> list[DiarizationTurn]:
+        return lengthen_turns(turns, self._pcm.length_ms / 1000, timed_text.PAUSE_MS / 1000)
 
     async def _speaker_names(self, turns: list[DiarizationTurn]) -> Sequence[tuple[str, float]]:
         """Return name and score of each speaker; all are unknown where names are not asked for or cannot be had."""
@@ -152,15 +196,20 @@ class TranscriptionRun:
                 self._warnings.append(f"speakers are not named: {error}")
         return unknown_names(1 + max(turn.speaker for turn in turns))
 
-    async def _transcribe(self, piece: SpeechPiece, number: int) -> Transcription:
-        language = self._run.accepted.options.speech_lang
+    async def _transcribe(
+        self, piece: SpeechPiece, number: int, longest: asyncio.Task[Transcription] | None
+    ) -> Transcription:
+        options = self._run.accepted.options
+        likely = None if longest is None else (await asyncio.shield(longest)).language
         async with self._resources.engine.slots:
             wav = await asyncio.to_thread(self._pcm.wav, piece.start_ms, piece.end_ms)
             return await self._resources.engine.transcribe(
                 wav,
                 f"{self._run.run}-{number}",
                 model=self._model,
-                language=None if language == ANY_LANGUAGE else language,
+                language=None if options.speech_lang == ANY_LANGUAGE else options.speech_lang,
+                likely_language=likely,
+                prompt=options.speech_prompt,
             )
 
     async def _collect(self, most: int) -> None:
@@ -169,13 +218,15 @@ class TranscriptionRun:
             piece, task = self._pending[0]
             answer = await task
             self._pending.popleft()
+            self._warnings += [text for text in answer.earshot_warnings if text not in self._warnings]
             if answer.language:
                 self._languages[answer.language[:MAX_LANGUAGE_CHARACTERS]] += piece.end_ms - piece.start_ms
-            texts = timed_text.timed_texts(answer, piece, by_word=self._diarizes)
+            with_words = self._run.accepted.options.word_times
+            texts = timed_text.timed_texts(answer, piece, by_word=self._diarizes or with_words)
             if self._diarizes:
                 self._texts += texts
             else:
-                self._segments += timed_text.transcript_segments(texts, [])
+                self._segments += timed_text.transcript_segments(texts, [], with_words=with_words)
             await self._emit(min(1.0, piece.end_ms / self._pcm.length_ms))
 
     async def _emit(self, share: float, *, last: bool = False) -> None:
@@ -189,7 +240,7 @@ class TranscriptionRun:
         """Return how many segments fill a portion, 0 where there are not enough of them."""
         characters = 0
         for count, segment in enumerate(self._segments, 1):
-            characters += len(segment.text)
+            characters += len(segment.text) + WORD_CHARACTERS * len(segment.words)
             if count == PORTION_SEGMENTS or characters >= PORTION_CHARACTERS:
                 return count
         return 0

@@ -14,6 +14,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final, TypeVar, cast
 
@@ -50,7 +51,12 @@ SHARED_STEP_CHUNKS: Final = 2
 SHARED_SECONDS: Final = 1.0
 STEP_BYTES: Final = 2 * 1024 * 1024
 SPOOL_IN_MEMORY: Final = 4 * 1024 * 1024
+#: Sessions, some 27 KiB each, whose analysis stays in memory between steps however long they pause, and such that have
+#: work or had some in the last seconds. One that was closed reads its last chunks from the log again.
 PROGRESS_KEPT: Final = 1024
+PROGRESS_MOST: Final = 16 * PROGRESS_KEPT
+PAUSE_SECONDS: Final = 10.0
+TIDY_SECONDS: Final = 2.0
 ATTEMPTS: Final = 3
 #: Files, and chunks that are longer than a step, whose decoders wait between steps: some 10 MB each.
 MOST_HELD: Final = 32
@@ -79,6 +85,8 @@ class ActiveSession(msgspec.Struct):
     #: Attempts in a row that failed, and those of them that count against the session: not for want of the service.
     retries: int = 0
     failures: int = 0
+    #: When its last step began, monotonic.
+    stepped: float = 0.0
 
 
 class Analyser:
@@ -129,6 +137,7 @@ class Analyser:
         self._threads.start()
         self._decoding.start()
         self._tasks = [asyncio.create_task(self._lane(), name=f"analyser-{lane}") for lane in range(self.lanes)]
+        self._tasks.append(asyncio.create_task(self._keep_tidy(), name="analyser-tidy"))
         for task in self._tasks:
             task.add_done_callback(ended)
 
@@ -254,15 +263,25 @@ class Analyser:
         if active is None:
             active = self._active[session] = ActiveSession(session, self._project(session))
         self._active.move_to_end(session)
-        if len(self._active) > PROGRESS_KEPT:
+        active.stepped = now = time.monotonic()
+        if len(self._active) > PROGRESS_MOST:
             oldest = next(iter(self._active))
             if oldest not in self._running:
                 self._close(self._active.pop(oldest))
         if active.project != self._project_before:
             if self._project_before:
-                self._shared_at = time.monotonic()
+                self._shared_at = now
             self._project_before = active.project
         return active
+
+    async def _keep_tidy(self) -> None:
+        """Close, now and then, what has had no work for a while."""
+        while True:
+            await asyncio.sleep(TIDY_SECONDS)
+            before = time.monotonic() - PAUSE_SECONDS
+            for session, active in list(islice(self._active.items(), max(0, len(self._active) - PROGRESS_KEPT))):
+                if active.stepped < before and session not in self._running and session not in self._waiting:
+                    self._close(self._active.pop(session))
 
     async def _suspect_step(self, active: ActiveSession) -> float | None:
         """Do steps of a session until one gets further, with a record on the log in case that the process dies of it.
@@ -352,7 +371,11 @@ class Analyser:
         return await self._threads.run(active.project, progress.score)
 
     async def _fetch(self, store: SessionStore, session: str, head: SessionHead, first: int) -> list[bytes]:
-        """Read the next chunks of a stream, as many as one step takes."""
+        """Read the next chunks of a stream, as many as one step takes.
+
+        Where they have to be read from the log, it is those that were read together: so the sessions of a partition
+        that are behind go through its log side by side, and it is read once.
+        """
         rows: list[AudioRow] = []
         size = 0
         most = SHARED_STEP_CHUNKS if time.monotonic() - self._shared_at < SHARED_SECONDS else STEP_CHUNKS
@@ -360,7 +383,7 @@ class Analyser:
         if first < head.next and not waiting:
             raise LookupError(f"chunk {first} of {head.next} has no row")
         for row in waiting:
-            if rows and size + row.length > STEP_BYTES:
+            if rows and (size + row.length > STEP_BYTES or not self.audio.at_hand(store.partition.number, row.offset)):
                 break
             rows.append(row)
             size += row.length

@@ -14,8 +14,10 @@ from topics import record_codec
 from topics.rows import AudioRow
 from topics.sessions.records import Chunk
 
-#: Audio that waits for longer is of a session that is not analysed now: a file that is not complete.
+#: Audio that waits for longer gives way to other audio of its kind: of a file, which may never be complete, and of a
+#: stream, whose model may be away. Streams that are only behind must not lose it: it is what comes next.
 STALE_SECONDS: Final = 20.0
+STALE_STREAM_SECONDS: Final = 600.0
 #: Read from the log at once, and kept of it at most.
 STRETCH_BYTES: Final = 4 * 1024 * 1024
 AHEAD_BYTES: Final = 32 * 1024 * 1024
@@ -25,44 +27,63 @@ class AudioCache:
     """Fresh audio in memory, bounded in bytes.
 
     What is analysed next is what came first, so a full cache takes nothing new rather than let the oldest go; only
-    audio that nobody has asked for in a while gives way.
+    audio that nobody has asked for in a while gives way. Files, which are analysed when they are complete, give way to
+    streams.
     """
 
     def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.limit = limit
         self.size = 0
         self._clock = clock
-        #: Audio and since when it is here, oldest first.
-        self._chunks: dict[tuple[int, int], tuple[bytes, float]] = {}
+        #: Audio and since when it is here, oldest first: of streams, and of files.
+        self._streams: dict[tuple[int, int], tuple[bytes, float]] = {}
+        self._files: dict[tuple[int, int], tuple[bytes, float]] = {}
 
-    def put(self, partition: int, offset: int, data: bytes) -> None:
+    def put(self, partition: int, offset: int, data: bytes, *, of_file: bool = False) -> None:
         """Keep a chunk that was just folded, if there is room."""
-        if (partition, offset) in self._chunks:
+        if (partition, offset) in self:
             return
         now = self._clock()
         while self.size + len(data) > self.limit:
-            oldest = next(iter(self._chunks.items()), None)
-            if oldest is None or now - oldest[1][1] < STALE_SECONDS:
+            oldest = self._gives_way(now, of_file)
+            if oldest is None:
                 return
-            self.drop(*oldest[0])
-        self._chunks[partition, offset] = data, now
+            self.drop(*oldest)
+        (self._files if of_file else self._streams)[partition, offset] = data, now
         self.size += len(data)
+
+    def _gives_way(self, now: float, of_file: bool) -> tuple[int, int] | None:
+        """Return the chunk that makes room for a new one."""
+        for chunks, patience in (
+            (self._files, STALE_SECONDS if of_file else 0.0),
+            (self._streams, STALE_STREAM_SECONDS),
+        ):
+            oldest = next(iter(chunks.items()), None)
+            if oldest is not None and now - oldest[1][1] >= patience:
+                return oldest[0]
+        return None
+
+    def __contains__(self, place: tuple[int, int]) -> bool:
+        """Return whether the chunk of a (partition, offset) is here."""
+        return place in self._streams or place in self._files
 
     def get(self, partition: int, offset: int) -> bytes | None:
         """Return a chunk that is still here."""
-        entry = self._chunks.get((partition, offset))
+        place = (partition, offset)
+        entry = self._streams.get(place) or self._files.get(place)
         return None if entry is None else entry[0]
 
     def drop(self, partition: int, offset: int) -> None:
         """Forget a chunk that is analysed; allowed twice."""
-        entry = self._chunks.pop((partition, offset), None)
+        place = (partition, offset)
+        entry = self._streams.pop(place, None) or self._files.pop(place, None)
         if entry is not None:
             self.size -= len(entry[0])
 
     def forget(self, partitions: Container[int]) -> None:
         """Forget what is of partitions that went away."""
-        for key in [key for key in self._chunks if key[0] in partitions]:
-            self.drop(*key)
+        for place in [place for place in (*self._streams, *self._files) if place[0] in partitions]:
+            self.drop(*place)
 
 
 class AudioSource:
@@ -96,6 +117,10 @@ class AudioSource:
                 data = checked_audio(row, await self._from_log(partition, row.offset), _chunk_audio)
             yield data
 
+    def at_hand(self, partition: int, offset: int) -> bool:
+        """Return whether a chunk is in memory."""
+        return (partition, offset) in self.cache or (partition, offset) in self._ahead
+
     async def _from_log(self, partition: int, offset: int) -> bytes | None:
         """Return the value of a record, None where it is not there any more."""
         value = self._take(partition, offset)
@@ -108,11 +133,14 @@ class AudioSource:
 
     async def _read_ahead(self, partition: int, offset: int) -> bytes | None:
         found: bytes | None = None
-        for record in await self.log.stretch(partition, offset, STRETCH_BYTES):
+        # Stretches of all partitions have room together: none pushes out what another's sessions ask for next.
+        size = min(STRETCH_BYTES, AHEAD_BYTES // 2 // len(self._reading))
+        for record in await self.log.stretch(partition, offset, size):
+            place = (partition, record.offset)
             if record.offset == offset:
                 found = record.value
-            elif record.value is not None and self._needed(partition, record.offset):
-                self._ahead[partition, record.offset] = record.value
+            elif record.value is not None and not self.at_hand(*place) and self._needed(*place):
+                self._ahead[place] = record.value
                 self._ahead_bytes += len(record.value)
         while self._ahead_bytes > AHEAD_BYTES:
             self._ahead_bytes -= len(self._ahead.popitem(last=False)[1])

@@ -28,7 +28,9 @@ class SessionIntake(Intake[SessionHead, SessionCommand]):
     def keep_audio(self, draft: Draft[SessionHead], id: str, number: int, data: bytes, arrival: Arrival) -> None:
         """Write the row of a chunk, hold its audio in the log, and keep it at hand."""
         super().keep_audio(draft, id, number, data, arrival)
-        self.cache.put(draft.store.partition.number, arrival.offset, data)
+        head = draft.head(id)
+        of_file = head is not None and head.kind == "file"
+        self.cache.put(draft.store.partition.number, arrival.offset, data, of_file=of_file)
 
     def write_again(
         self, draft: Draft[SessionHead], id: str, head: SessionHead, command: SessionCommand, arrival: Arrival

@@ -21,22 +21,15 @@ def charges(session: str, opened: Opened, metered: Metered, first: int = 0) -> I
     while first < metered.windows:
         step = first // METER_WINDOWS
         stop = min(metered.windows, (step + 1) * METER_WINDOWS)
-        before = _audio_ms(opened, first, metered.predicts)
+        before = opened.audio_ms(first, metered.predicts)
         yield Charge(
             session,
             MeteredService.SESSION,
             opened.project,
             opened.organization,
-            _audio_ms(opened, stop, metered.predicts) - before,
+            opened.audio_ms(stop, metered.predicts) - before,
             opened.model,
             opened.at + before,
             step,
         )
         first = stop
-
-
-def _audio_ms(opened: Opened, windows: int, predicts: bool) -> int:
-    """Return how much audio so many windows cover from the beginning, milliseconds."""
-    if predicts or not windows:
-        return windows * opened.window_ms
-    return (windows - 1) * opened.hop_ms + opened.window_ms

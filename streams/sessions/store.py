@@ -9,7 +9,7 @@ from topics import keys
 from topics.sessions import rows
 from topics.sessions.records import Opened
 from topics.sessions.rows import Block
-from topics.sessions.rules import SessionHead, SessionState
+from topics.sessions.rules import LISTED_STATES, SessionHead, SessionState
 
 
 class SessionStore(HeadStore[SessionHead]):
@@ -18,6 +18,8 @@ class SessionStore(HeadStore[SessionHead]):
     room = keys.SESSION
     index = keys.SESSION_DUE
     unsettled = keys.SESSION_OPEN
+    listing = keys.SESSION_LIST
+    listed_states = LISTED_STATES
 
     def __init__(self, partition: PartitionTable) -> None:
         super().__init__(partition)
@@ -41,6 +43,15 @@ class SessionStore(HeadStore[SessionHead]):
     def is_erased(self, head: SessionHead) -> bool:
         """Return whether a head is that of a deleted session."""
         return head.state is SessionState.DELETED
+
+    def listed_as(self, head: SessionHead) -> tuple[SessionState, int] | None:
+        """Return its state; its time is that of the opening."""
+        return None if head.state is SessionState.DELETED else (head.state, 0)
+
+    def origin(self, request: bytes | None) -> tuple[str, int] | None:
+        """Return project and time of an opening."""
+        opened = rows.opened(request)
+        return None if opened is None else (opened.project, opened.at)
 
     def spared_keys(self, id: str, rest: SessionHead | None) -> Collection[bytes]:
         """Return the key of the opening while the ledger does not hold all of a deleted session."""

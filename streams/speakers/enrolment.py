@@ -5,22 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
 
 import msgspec
 
+from streams.admission import AdmissionSemaphore
 from streams.clients.embeddings import VoiceEmbedding
 from streams.models.protocol import Floats
-from streams.speakers.admission import AdmissionSemaphore
 from streams.speakers.embedder import VoiceEmbedder
 from streams.speakers.recording_reader import MIN_SAMPLED_S, MIN_SPEECH_S, SHORT_S, RecordingReader, reopen
-from streams.speakers.store import EnrolledSpeaker, SpeakerStore, VoiceFiles, VoiceSample, speaker_not_found
+from streams.speakers.store import EnrolledSpeaker, SpeakerStore, VoiceFiles, VoiceSample
 from streams.voice.speech_segments import RATE
 from topics.errors import AudioError, DirectoryDown, NotFound, RuleBroken, Unavailable
 from topics.keys import new_id
-from topics.ports.speakers import ReEnrollment
+from topics.media import Media
+from topics.ports.speakers import ReEnrollment, speaker_not_found
 
 #: Short plain recordings that are enrolled at a time.
 MAX_SHORT_RECORDINGS: Final = 8
@@ -89,6 +90,22 @@ class Enrolment:
                 await self._keep_in.discard([path])
                 await self._store.discarded([path])
             raise
+
+    async def register_passage(
+        self, organization: str, speaker: str, file: int, declared: Media, spans: Sequence[tuple[int, int]]
+    ) -> EnrolledSpeaker:
+        """Add stretches of a recording, (start, end) in milliseconds and in order, as one voice sample.
+
+        Raises:
+            Exception: those of `register`.
+        """
+        async with self._admission.admit():
+            await self._store.check_room(organization, speaker)
+            passage = await self._reader.passage(file, declared, spans)
+        with tempfile.TemporaryFile() as voice:
+            voice.write(passage)
+            voice.flush()
+            return await self.register(organization, speaker, voice.fileno())
 
     async def re_enroll(self, organization: str, speaker: str) -> ReEnrollment:
         """Embed those samples of a speaker again that another model embedded, where their voice files were kept.

@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from streams.admission import AdmissionSemaphore
 from streams.models.protocol import Floats
 from streams.services import timed_text
-from streams.speakers.admission import AdmissionSemaphore
 from streams.speakers.identification import SpeakerIdentification, long_enough
 from streams.speakers.matching import names_of
 from streams.speakers.recording_reader import RecordingReader, split_seconds
 from streams.speakers.store import SpeakerStore
 from streams.speakers.transcriber import Transcriber
+from streams.voice import levels
 from streams.voice.activity import CachedDetector, VoiceActivityDetector
-from streams.voice.diarization import diarize, join_turns
+from streams.voice.diarization import diarize, lengthen_turns
 from streams.voice.excerpts import excerpts
 from streams.voice.speaker_engine import SpeakerEngine
+from streams.voice.speech_segments import RATE
 from topics.ports.speakers import SpeakerTurn
 
 
@@ -54,14 +56,14 @@ class Recognition:
         """
         async with self._admission.admit():
             probe, speakers = await asyncio.gather(self._reader.probe(file), self._store.enrolled(organization))
-            samples = await self._reader.samples(file, probe)
+            samples = await self._reader.run(levels.levelled, await self._reader.samples(file, probe))
             detector = await self._reader.run(lambda: CachedDetector(self._reader.detector))
             transcription = asyncio.create_task(self._texts(samples, detector))
             try:
                 turns = await self._reader.run(diarize, split_seconds(samples), self._speakers, detector)
                 voices = excerpts(turns, lambda first, end: samples[first:end])
                 matches = await self._identification.matches(speakers, voices)
-                turns = join_turns(turns, timed_text.PAUSE_MS / 1000)
+                turns = lengthen_turns(turns, len(samples) / RATE, timed_text.PAUSE_MS / 1000)
                 texts = timed_text.turn_texts(await transcription if turns else [], turns)
             finally:
                 transcription.cancel()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import BinaryIO, Concatenate, Final, ParamSpec, TypeVar
 
@@ -14,6 +14,7 @@ from streams.audio import wav
 from streams.audio.decode import OpenFile
 from streams.audio.resample import Resampler, resample
 from streams.models.protocol import Floats
+from streams.voice import levels
 from streams.voice.activity import SileroDetector, bundled_detector
 from streams.voice.speech_segments import RATE, Hysteresis
 from topics import media
@@ -111,6 +112,15 @@ class RecordingReader:
         """
         return await self._read(decode_recording, file, media.parse(probe.content_type), self._open_file)
 
+    async def passage(self, file: int, declared: Media, spans: Sequence[tuple[int, int]]) -> bytes:
+        """Return stretches of a recording, (start, end) in milliseconds and in order, joined to one WAV file.
+
+        Raises:
+            AudioError: it is damaged before the end of the last one.
+            Unavailable: the disk does not give it.
+        """
+        return await self._read(decode_passage, file, declared, spans, self._open_file)
+
     async def _read(
         self, function: Callable[Concatenate[BinaryIO, P], T], file: int, *args: P.args, **kwargs: P.kwargs
     ) -> T:
@@ -134,7 +144,7 @@ class RecordingReader:
         return self._load_detector()
 
     def _speech(self, samples: Floats) -> Floats:
-        segments = self.detector.segments(split_seconds(samples), Hysteresis())
+        segments = self.detector.segments(split_seconds(levels.levelled(samples)), Hysteresis())
         pieces = [samples[round(segment.start_s * RATE) : round(segment.end_s * RATE)] for segment in segments]
         return np.concatenate(pieces) if pieces else samples[:0]
 
@@ -146,7 +156,7 @@ class RecordingReader:
         Raises:
             EngineError: the model failed.
         """
-        probabilities = self.detector.sampled_probabilities(samples)
+        probabilities = self.detector.sampled_probabilities(levels.levelled(samples))
         return bool(np.mean(probabilities >= Hysteresis().on) >= MOSTLY_SPEECH_SHARE)
 
 
@@ -203,3 +213,33 @@ def decode_recording(source: BinaryIO, declared: Media, open_file: OpenFile) -> 
         except AudioError as error:
             raise AudioError(audio.fault(error)) from error
     return samples[: append(resampler.finish())]
+
+
+def decode_passage(source: BinaryIO, declared: Media, spans: Sequence[tuple[int, int]], open_file: OpenFile) -> bytes:
+    """Return stretches of a file, (start, end) in milliseconds and in order, as one WAV file of 16 kHz.
+
+    Raises:
+        AudioError: it is damaged before the end of the last one.
+    """
+    source.seek(0)
+    audio = open_file(source, declared)
+    resampler = Resampler(audio.rate, RATE)
+    edges = [(start * RATE // 1000, end * RATE // 1000) for start, end in spans]
+    pieces: list[Floats] = []
+    at = 0
+
+    def cut(samples: Floats) -> int:
+        pieces.extend(samples[max(first - at, 0) : max(end - at, 0)] for first, end in edges)
+        return at + len(samples)
+
+    with audio:
+        try:
+            for block in audio.blocks():
+                at = cut(resampler.feed(block))
+                if at >= edges[-1][1]:
+                    break
+            else:
+                at = cut(resampler.finish())
+        except AudioError as error:
+            raise AudioError(audio.fault(error)) from error
+    return wav.encode(np.concatenate(pieces), RATE)

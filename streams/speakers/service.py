@@ -8,21 +8,22 @@ from typing import Final
 
 import structlog
 
+from streams.admission import AdmissionSemaphore
 from streams.audio.decode import OpenFile
 from streams.clients.embeddings import EmbeddingClient, EmbeddingModel
-from streams.speakers.admission import AdmissionSemaphore
 from streams.speakers.embedder import VoiceEmbedder
 from streams.speakers.enrolment import Enrolment
 from streams.speakers.identification import SpeakerIdentification
 from streams.speakers.recognition import Recognition
 from streams.speakers.recording_reader import RecordingReader
-from streams.speakers.store import EnrolledSpeaker, SpeakerStore, VoiceFiles, speaker_not_found
+from streams.speakers.store import EnrolledSpeaker, SpeakerStore, VoiceFiles
 from streams.speakers.transcriber import Transcriber
 from streams.voice.activity import SileroDetector, bundled_detector
 from streams.voice.speaker_engine import SpeakerEngine
+from topics import media
 from topics.errors import DirectoryDown, Unavailable
 from topics.ports.prober import Prober
-from topics.ports.speakers import Profile, ReEnrollment, SpeakerTurn
+from topics.ports.speakers import Profile, ReEnrollment, SpeakerTurn, speaker_not_found
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -102,6 +103,20 @@ class SpeakerService:
             Unavailable: too many recordings wait already, or this one cannot be read or kept now.
         """
         enrolled = await self._enrolment.register(organization, speaker, file)
+        return _profile(enrolled, await self._embedder.model())
+
+    async def register_passage(
+        self, organization: str, speaker: str, file: int, content_type: str, spans: Sequence[tuple[int, int]]
+    ) -> Profile:
+        """Add stretches of a recording, (start, end) in milliseconds and in order, as one voice sample.
+
+        `content_type` is that of the recording, as `topics.media.parse` reads it.
+
+        Raises:
+            Exception: those of `register`.
+        """
+        declared = media.parse(content_type)
+        enrolled = await self._enrolment.register_passage(organization, speaker, file, declared, spans)
         return _profile(enrolled, await self._embedder.model())
 
     async def remove(self, organization: str, speaker: str) -> None:

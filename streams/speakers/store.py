@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import BinaryIO, Final, Protocol
+from typing import BinaryIO, Protocol
 
 import msgspec
 
 from streams.clients.embeddings import EmbeddingModel
 from streams.models.protocol import Floats
-from topics.errors import RuleBroken
-
-MAX_SPEAKERS: Final = 50
-MAX_SAMPLES: Final = 20
 
 
 class VoiceSample(msgspec.Struct, frozen=True):
@@ -106,18 +102,3 @@ class VoiceFiles(Protocol):
     async def discard(self, voices: Sequence[str]) -> None:
         """Delete voice files; those that are not there count as deleted."""
         ...
-
-
-def too_many_speakers() -> RuleBroken:
-    """Return the error of an organization that has `MAX_SPEAKERS`; the interface prescribes its words."""
-    return RuleBroken(f"speaker_max_count({MAX_SPEAKERS}) exceeded")
-
-
-def too_many_samples() -> RuleBroken:
-    """Return the error of a speaker who has `MAX_SAMPLES`; the interface prescribes its words."""
-    return RuleBroken(f"voice_max_count({MAX_SAMPLES}) exceeded")
-
-
-def speaker_not_found() -> RuleBroken:
-    """Return the error of a speaker who is not registered."""
-    return RuleBroken("speaker not found")

@@ -23,9 +23,10 @@ BLOCK: Final = 1024
 MAX_CLUSTERS: Final = 512
 #: The room and the microphone make all windows of a recording somewhat alike. Different speakers are taken to have this
 #: quantile of all cosines, but at most this cosine, because there may be one speaker alone. The quantile is low: where
-#: two people talk, or one most of the time, many of the cosines are those of a voice with itself.
+#: two people talk, or one most of the time, many of the cosines are those of a voice with itself. Far from the
+#: microphone strangers reach a cosine of 0.3.
 STRANGERS_QUANTILE: Final = 0.05
-MAX_STRANGERS_COSINE: Final = 0.1
+MAX_STRANGERS_COSINE: Final = 0.3
 
 
 def cluster(vectors: Floats, threshold: float, *, block: int = BLOCK, most: int = MAX_CLUSTERS) -> Ints:

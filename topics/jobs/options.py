@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 
 #: Stands for a language of speech: the engine detects which.
 ANY_LANGUAGE: Final = "multi"
 #: What public clients always send; it stands for the deployment's own model, whichever that is.
 DEFAULT_SPEECH_MODEL: Final = "whisper-large-turbo"
+#: More speakers of one recording can be neither asked for nor expected.
+MOST_SPEAKERS: Final = 32
 
 
 class Service(StrEnum):
@@ -32,16 +35,23 @@ NEEDS: Final = {
 
 
 class Options(msgspec.Struct, frozen=True, array_like=True):
-    """The eleven options, with what an omitted one means."""
+    """The options of the contract and of public clients, and ours; with what an omitted one means."""
 
-    sound_event_detection: bool = False
-    speech_analysis: bool = False
-    audio_insights: bool = False
-    caption: bool = False
-    speaker_profile: bool = False
-    translation: bool = False
+    sound_event_detection: Annotated[bool, Meta(description="Recognise sounds, window by window.")] = False
+    speech_analysis: Annotated[bool, Meta(description="Write down what is said, by speaker.")] = False
+    audio_insights: Annotated[
+        bool,
+        Meta(description="Describe the recording; needs `sound_event_detection` and `speech_analysis`, and `caption`."),
+    ] = False
+    caption: Annotated[bool, Meta(description="Describe it in a sentence; true or false as `audio_insights` is.")] = (
+        False
+    )
+    speaker_profile: Annotated[bool, Meta(description="Name registered speakers; needs `speech_analysis`.")] = False
+    translation: Annotated[bool, Meta(description="Translate what is said; needs `speech_analysis`.")] = False
     #: None: on where speech is analysed.
-    speaker_diarization: bool | None = None
+    speaker_diarization: Annotated[
+        bool | None, Meta(description="Tell speakers apart; by default where `speech_analysis` is on.")
+    ] = None
     #: None: the deployment's own.
     speech_model: str | None = None
     #: A language code, or ANY_LANGUAGE.
@@ -49,6 +59,15 @@ class Options(msgspec.Struct, frozen=True, array_like=True):
     translation_target_lang: str = "en"
     #: An instruction for the writer of insights, beside ours.
     audio_insights_prompt: str | None = None
+    #: Ours.
+    word_times: Annotated[
+        bool, Meta(description="Give the times of words, where the engine tells them; needs `speech_analysis`.")
+    ] = False
+    #: Names and terms that may be said, as hints for the speech engine; ours.
+    speech_prompt: str | None = None
+    #: Ours: how many speakers there are, 1 to MOST_SPEAKERS; None where it is not known.
+    min_speakers: int | None = None
+    max_speakers: int | None = None
 
     @property
     def services(self) -> tuple[Service, ...]:
@@ -71,7 +90,12 @@ def fault(options: Options) -> str | None:
         return "audio_insights requires both speech_analysis and sound_event_detection to be true"
     if options.audio_insights is not options.caption:
         return "audio_insights and caption must be both true or both false"
-    for name in ("speaker_profile", "translation", "speaker_diarization"):
+    for name in ("speaker_profile", "translation", "speaker_diarization", "word_times"):
         if getattr(options, name) and not speech:
             return f"{name} requires speech_analysis: true"
+    for name in ("min_speakers", "max_speakers"):
+        if getattr(options, name) is not None and not options.diarizes:
+            return f"{name} requires speaker_diarization: true"
+    if (options.min_speakers or 1) > (options.max_speakers or MOST_SPEAKERS):
+        return "min_speakers must not be greater than max_speakers"
     return None

@@ -24,6 +24,14 @@ class Sounds(msgspec.Struct, frozen=True, array_like=True):
         return len(self.scores) // self.tags
 
 
+class Word(msgspec.Struct, frozen=True, array_like=True):
+    """A word with its punctuation; times as of `Segment`."""
+
+    start_ms: int
+    end_ms: int
+    text: str
+
+
 class Segment(msgspec.Struct, frozen=True, array_like=True):
     """One uninterrupted turn of one speaker; times in milliseconds from the beginning of the audio."""
 
@@ -36,6 +44,10 @@ class Segment(msgspec.Struct, frozen=True, array_like=True):
     name: str = ""
     #: Cosine with the registered speaker, -1.0 without one.
     score: float = -1.0
+    #: Where the job asked for them, and the engine gave their times.
+    words: tuple[Word, ...] = ()
+    #: How long others speak too meanwhile, as far as it was noticed.
+    overlap_ms: int = 0
 
 
 class Transcript(msgspec.Struct, frozen=True, array_like=True):

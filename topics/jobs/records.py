@@ -58,6 +58,8 @@ class Accepted(Record, frozen=True, tag="accept"):
     model: str
     #: BLAKE2b-128 over options and audio: tells a repeated request from another one under its Idempotency-Key.
     digest: bytes
+    #: The audio stays readable for this long after the acceptance, and until the job is done in any case.
+    keep_audio_ms: int = 0
 
 
 class Removed(Record, frozen=True, tag="remove"):

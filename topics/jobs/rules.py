@@ -48,6 +48,10 @@ class JobState(StrEnum):
     REMOVED = "removed"
 
 
+#: States in which a job can be read, and a project's list has it, in the order of their keys there: add at the end.
+VISIBLE_STATES: Final = (JobState.ACCEPTED, JobState.PROCESSING, JobState.COMPLETED)
+
+
 class EntryState(StrEnum):
     """States of one service of a job."""
 
@@ -104,6 +108,8 @@ class JobHead(msgspec.Struct, frozen=True, array_like=True):
     #: Counts the changes that a reader can see.
     revision: int = 0
     digest: bytes = b""
+    #: How long after the acceptance the audio stays readable, 0 once that time is over.
+    keep_audio_ms: int = 0
 
     def entry(self, service: Service) -> Entry | None:
         """Return the entry of a service, None where it was not asked for."""
@@ -120,8 +126,18 @@ class JobHead(msgspec.Struct, frozen=True, array_like=True):
         return self.state in (JobState.ACCEPTED, JobState.PROCESSING)
 
     @property
+    def keeps_audio(self) -> bool:
+        """True for a job that is done and whose audio can still be read."""
+        return self.state is JobState.COMPLETED and self.keep_audio_ms > 0
+
+    @property
     def needs_audio(self) -> bool:
-        """True while the parts are read, or will be."""
+        """True while the parts are read, will be, or may be."""
+        return self.in_hand or self.keeps_audio
+
+    @property
+    def in_hand(self) -> bool:
+        """True while it is uploaded or has work to do."""
         return self.unfinished or self.state is JobState.RECEIVING
 
     @property
@@ -130,9 +146,14 @@ class JobHead(msgspec.Struct, frozen=True, array_like=True):
         return self.needs_audio or bool(self.unbilled)
 
     @property
+    def counted(self) -> bool:
+        """True while it is one of those that its project may have so many of: in hand, or not billed."""
+        return self.in_hand or bool(self.unbilled)
+
+    @property
     def visible(self) -> bool:
         """True for a job that can be read."""
-        return self.state in (JobState.ACCEPTED, JobState.PROCESSING, JobState.COMPLETED)
+        return self.state in VISIBLE_STATES
 
     @property
     def ready(self) -> tuple[Service, ...]:
@@ -148,8 +169,10 @@ class JobHead(msgspec.Struct, frozen=True, array_like=True):
         return range(self.parts)
 
     def due(self, lifetime_ms: int) -> int:
-        """Return the log time (ms) after which the job may be removed, `lifetime_ms` after its acceptance."""
-        return self.touched + UPLOAD_IDLE_MS if self.state is JobState.RECEIVING else self.created + lifetime_ms
+        """Return the log time (ms) after which the job may be removed, or its audio let go."""
+        if self.state is JobState.RECEIVING:
+            return self.touched + UPLOAD_IDLE_MS
+        return self.created + min(lifetime_ms, self.keep_audio_ms or lifetime_ms)
 
 
 ABSENT: Final = Verdict(404, error="Not Found")
@@ -194,6 +217,7 @@ def _accept(head: JobHead, command: Accepted, arrival: Arrival) -> Step[JobHead]
         entries=tuple(Entry(service, revision=1) for service in command.options.services),
         revision=1,
         digest=command.digest,
+        keep_audio_ms=command.keep_audio_ms,
     )
     return Step(accepted, (Effect.KEEP_REQUEST, Effect.WATCH, Effect.WORK))
 
@@ -218,11 +242,14 @@ def _remove(head: JobHead, command: Removed, arrival: Arrival) -> Step[JobHead]:
 
 
 def _overdue(head: JobHead, command: Overdue, arrival: Arrival) -> Step[JobHead]:
-    if arrival.at > head.due(command.keep_ms) and not head.unbilled:
+    audio_over = head.keep_audio_ms > 0 and arrival.at > head.created + head.keep_audio_ms
+    drop = (Effect.DROP_AUDIO,) if audio_over and head.keeps_audio else ()
+    kept = msgspec.structs.replace(head, keep_audio_ms=0) if audio_over else head
+    if arrival.at > kept.due(command.keep_ms) and not head.unbilled:
         return Step(None, (Effect.UNWATCH, *_GONE), Verdict(204))
     # The head takes the command's offset: the same command, delivered again after the bill, must not remove the job.
-    new_head = msgspec.structs.replace(head, command=arrival.offset)
-    return Step(new_head, (Effect.UNWATCH, Effect.WATCH), Verdict(409, error="the job is kept"))
+    new_head = msgspec.structs.replace(kept, command=arrival.offset)
+    return Step(new_head, (*drop, Effect.UNWATCH, Effect.WATCH), Verdict(409, error="the job is kept"))
 
 
 def _removed_before(head: JobHead | None, command: Removed, arrival: Arrival) -> Step[JobHead]:
@@ -239,7 +266,6 @@ def _used(head: JobHead, command: JobCommand, arrival: Arrival) -> Step[JobHead]
 
 
 Rule = Callable[..., Step[JobHead]]
-_VISIBLE: Final = (JobState.ACCEPTED, JobState.PROCESSING, JobState.COMPLETED)
 
 TABLE: Final[Mapping[tuple[JobState, type], Rule]] = {
     (JobState.ABSENT, Part): _begin,
@@ -250,10 +276,10 @@ TABLE: Final[Mapping[tuple[JobState, type], Rule]] = {
     (JobState.RECEIVING, Accepted): _accept,
     (JobState.RECEIVING, Removed): _absent,
     (JobState.RECEIVING, Overdue): _overdue,
-    **{(state, Part): _late_part for state in _VISIBLE},
-    **{(state, Accepted): _accepted_before for state in _VISIBLE},
-    **{(state, Removed): _remove for state in _VISIBLE},
-    **{(state, Overdue): _overdue for state in _VISIBLE},
+    **{(state, Part): _late_part for state in VISIBLE_STATES},
+    **{(state, Accepted): _accepted_before for state in VISIBLE_STATES},
+    **{(state, Removed): _remove for state in VISIBLE_STATES},
+    **{(state, Overdue): _overdue for state in VISIBLE_STATES},
     (JobState.REMOVED, Part): _used,
     (JobState.REMOVED, Accepted): _used,
     (JobState.REMOVED, Removed): _removed_before,
@@ -343,6 +369,8 @@ def _finished(head: JobHead, entry: Entry, result: Finished) -> Step[JobHead]:
 def _end_effects(head: JobHead, entry: Entry) -> tuple[Effect, ...]:
     """Return the effects of the end of an entry."""
     bill = (Effect.BILL,) if entry.state is EntryState.SUCCESS and not entry.billed else ()
+    if head.keeps_audio:
+        return bill
     return (*bill, Effect.DROP_AUDIO if head.state is JobState.COMPLETED else Effect.WORK)
 
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from topics.ports.ledger import Charge, MeteredService
+
+#: Characters.
+LONGEST_NAME: Final = 40
+#: Of a plan; a bound that keeps the milliseconds within 64 bits.
+MOST_SECONDS: Final = 10**12
 
 
 class Organization(msgspec.Struct, frozen=True):

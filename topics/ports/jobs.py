@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 import msgspec
@@ -11,6 +13,7 @@ from topics.jobs.options import Service
 from topics.jobs.records import Accepted, JobCommand, Part
 from topics.jobs.rules import JobHead
 from topics.ports.follower import Follower
+from topics.ports.lists import Coverage, ListQuery
 
 
 class JobView(msgspec.Struct, frozen=True):
@@ -57,6 +60,22 @@ class Jobs(Protocol):
 
     def portion(self, job: str, service: Service, number: int) -> bytes | None:
         """Read one portion of a service's result (`topics.jobs.payloads`)."""
+        ...
+
+    def coverage(self) -> Coverage:
+        """Return which partitions `listed` reads, and who has the others."""
+        ...
+
+    def listed(self, query: ListQuery) -> Sequence[tuple[int, str, JobView]]:
+        """Return (time in log ms, id, job) of what a project has on this node, newest first."""
+        ...
+
+    def recording(self, job: str) -> AbstractAsyncContextManager[int]:
+        """Hold the descriptor of a file with a job's audio, as it was sent.
+
+        Raises:
+            AudioError: it was not kept, or the log no longer has it.
+        """
         ...
 
     def follow(self, job: str) -> Follower:

@@ -9,6 +9,7 @@ import msgspec
 
 from topics.folding import Verdict
 from topics.ports.follower import Follower
+from topics.ports.lists import Coverage, ListQuery
 from topics.sessions.records import Opened, SessionCommand
 from topics.sessions.rules import SessionHead
 
@@ -60,6 +61,14 @@ class Sessions(Protocol):
 
     def windows(self, session: str, first: int, count: int) -> Sequence[Windows]:
         """Read windows [first, first + count) as far as they exist, in order."""
+        ...
+
+    def coverage(self) -> Coverage:
+        """Return which partitions `listed` reads, and who has the others."""
+        ...
+
+    def listed(self, query: ListQuery) -> Sequence[tuple[int, str, SessionView]]:
+        """Return (time in log ms, id, session) of what a project has on this node, newest first."""
         ...
 
     def follow(self, session: str) -> Follower:

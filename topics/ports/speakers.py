@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
+
+from topics.errors import RuleBroken
+
+#: Of an organization.
+MAX_SPEAKERS: Final = 50
+#: Of a speaker.
+MAX_SAMPLES: Final = 20
 
 
 class Profile(msgspec.Struct, frozen=True):
@@ -72,6 +79,18 @@ class Speakers(Protocol):
         """
         ...
 
+    async def register_passage(
+        self, organization: str, speaker: str, file: int, content_type: str, spans: Sequence[tuple[int, int]]
+    ) -> Profile:
+        """Add stretches of a recording, (start, end) in milliseconds and in order, as one voice sample.
+
+        `content_type` is that of the recording, as `topics.media.parse` reads it.
+
+        Raises:
+            RuleBroken, AudioError, EngineAway, Unavailable: as `register`.
+        """
+        ...
+
     async def remove(self, organization: str, speaker: str) -> None:
         """Delete a speaker, their samples and their voice files.
 
@@ -98,3 +117,18 @@ class Speakers(Protocol):
             Unavailable: the voice files cannot be read now.
         """
         ...
+
+
+def too_many_speakers() -> RuleBroken:
+    """Return the error of an organization that has `MAX_SPEAKERS`; the interface prescribes its words."""
+    return RuleBroken(f"speaker_max_count({MAX_SPEAKERS}) exceeded")
+
+
+def too_many_samples() -> RuleBroken:
+    """Return the error of a speaker who has `MAX_SAMPLES`; the interface prescribes its words."""
+    return RuleBroken(f"voice_max_count({MAX_SAMPLES}) exceeded")
+
+
+def speaker_not_found() -> RuleBroken:
+    """Return the error of a speaker who is not registered."""
+    return RuleBroken("speaker not found")

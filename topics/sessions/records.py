@@ -38,6 +38,12 @@ class Opened(Record, frozen=True, tag="open"):
     #: Log time (ms) of the opening: known in the row alone, 0 on the log.
     at: int = 0
 
+    def audio_ms(self, windows: int, predicts: bool) -> int:
+        """Return how much audio so many windows cover from the beginning, milliseconds; of `/predict` each its own."""
+        if predicts or not windows:
+            return windows * self.window_ms
+        return (windows - 1) * self.hop_ms + self.window_ms
+
 
 class Chunk(Record, frozen=True, tag="chunk"):
     """One upload of audio bytes; `sequence` None (predict only) means the next number, whichever it is."""

@@ -43,6 +43,10 @@ class SessionState(StrEnum):
     DELETED = "deleted"
 
 
+#: States in which a project's list has a session, in the order of their keys there: add at the end.
+LISTED_STATES: Final = (SessionState.WRITABLE, SessionState.READONLY)
+
+
 class SessionHead(msgspec.Struct, frozen=True, array_like=True):
     """The part of a session that changes, small because it is written for every chunk."""
 
@@ -100,6 +104,11 @@ class SessionHead(msgspec.Struct, frozen=True, array_like=True):
     def unsettled(self) -> bool:
         """True while windows may come, or some are to be written to the ledger."""
         return not self.ended or self.unmetered
+
+    @property
+    def counted(self) -> bool:
+        """True while it is one of those that its project may have so many of: the unsettled ones."""
+        return self.unsettled
 
     @property
     def audio(self) -> range:

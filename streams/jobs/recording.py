@@ -1,0 +1,58 @@
+"""The audio of a job for readers beside its services, while it is kept."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Final
+
+from streams.admission import AdmissionSemaphore
+from streams.jobs.run_context import PartReader, StoreOf, read_parts
+from streams.jobs.spool import Spool
+from topics.errors import AudioError, Unavailable
+from topics.keys import new_id
+
+#: Recordings that are read at a time: each may be as large as an upload, on the disk of the spool.
+MAX_RECORDINGS: Final = 2
+
+
+class JobRecordings:
+    """Opens the recordings of jobs; a file is shared with the services that run."""
+
+    def __init__(self, store_of: StoreOf, source: PartReader, spool: Spool) -> None:
+        self._store_of = store_of
+        self._source = source
+        self._spool = spool
+        self._admission = AdmissionSemaphore(MAX_RECORDINGS)
+
+    @asynccontextmanager
+    async def open(self, job: str) -> AsyncIterator[int]:
+        """Hold the descriptor of a file with a job's audio.
+
+        Raises:
+            AudioError: it was not kept, or the log no longer has it.
+            Unavailable: too many wait already, the job's partition is elsewhere, or the log or the disk of the spool
+                does not answer now.
+        """
+        async with self._admission.admit(), self._opened(job) as file:
+            yield file
+
+    @asynccontextmanager
+    async def _opened(self, job: str) -> AsyncIterator[int]:
+        store = self._store_of(job)
+        head, accepted = store.head(job), store.accepted(job)
+        if head is None or accepted is None or not head.needs_audio:
+            raise AudioError("the audio of the job was not kept")
+        reader = new_id()
+        try:
+            parts = partial(read_parts, self._store_of, self._source, job, accepted.parts)
+            path = await self._spool.take(job, reader, parts)
+            try:
+                file = path.open("rb")
+            except OSError as error:
+                raise Unavailable(f"the spool cannot be read: {error.strerror}") from error
+            with file:
+                yield file.fileno()
+        finally:
+            self._spool.give_back(job, reader)

@@ -1,0 +1,135 @@
+"""Translation of a job into English by the speech engine, which hears each turn of the transcript again."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import tempfile
+import threading
+from collections.abc import Sequence
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Final
+
+from streams.audio.decode import OpenFile
+from streams.clients.transcriptions import SpeechTranslationClient
+from streams.services.pcm_file import PcmFile, decode_to_pcm
+from streams.services.service import RunSummary, ServiceRun
+from topics import languages, media
+from topics.errors import ServiceFault, Unavailable
+from topics.jobs import payloads
+from topics.jobs.options import ANY_LANGUAGE, Service
+from topics.jobs.payloads import Segment, Transcript
+
+ENGLISH: Final = "en"
+#: Kept on both sides of a turn, so that the first and last sounds of words are whole.
+PAD_MS: Final = 200
+#: Turns of one portion.
+PORTION_TURNS: Final = 50
+
+
+class SpeechTranslationService:
+    """Runs `translation` where no translation engine is set."""
+
+    def __init__(
+        self, engine: SpeechTranslationClient | None, open_file: OpenFile, piece_seconds: float, needed: str
+    ) -> None:
+        """Translate into English with `engine`; None: into nothing.
+
+        Recordings are opened with `open_file`. The engine is sent at most `piece_seconds` at a time. `needed` says what
+        other languages need.
+        """
+        self._engine = engine
+        self._open_file = open_file
+        self._piece_ms = round(1000 * piece_seconds)
+        self._needed = needed
+
+    @property
+    def limit(self) -> int:
+        """As many runs as the engine takes pieces."""
+        return 1 if self._engine is None else self._engine.address.limit
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._engine is not None:
+            await self._engine.close()
+
+    async def perform(self, run: ServiceRun) -> RunSummary:
+        """Translate a job's transcript, turn by turn.
+
+        Raises:
+            AudioError: nothing of the audio can be decoded.
+            ServiceFault: the language needs an engine that is not set, speech analysis has failed, or the engine has.
+            Unavailable: the disk does not take the samples or give them, or the log does not take a portion.
+        """
+        target = run.accepted.options.translation_target_lang
+        if self._engine is None or languages.code(target) != ENGLISH:
+            raise ServiceFault(f"translation into {target} needs an engine: {self._needed}")
+        transcripts = [payloads.transcript(portion) for portion in run.portions(Service.SPEECH)]
+        if not transcripts:
+            raise ServiceFault("speech_analysis failed: there is nothing to translate")
+        turns = [turn for transcript in transcripts for turn in transcript.segments]
+        spoken = _languages(run.accepted.options.speech_lang, transcripts)
+        if not turns or spoken == [ENGLISH]:
+            texts = tuple(turn.text for turn in turns)
+            await run.emit(payloads.encode(payloads.Translated(target, texts)), 1.0)
+            return RunSummary(self._engine.address.model or "default", run.audio_ms() if turns else 0)
+        audio = await run.audio()
+        stopped = threading.Event()
+        try:
+            with tempfile.NamedTemporaryFile(dir=audio.parent, prefix="speech-", suffix=audio.suffix) as file:
+                source_media = media.parse(run.accepted.source.content_type)
+                pcm = await asyncio.to_thread(
+                    decode_to_pcm, audio, source_media, Path(file.name), stopped, self._open_file
+                )
+                language = spoken[0] if len(spoken) == 1 else None
+                for first in range(0, len(turns), PORTION_TURNS):
+                    batch = turns[first : first + PORTION_TURNS]
+                    texts = await self._translate(self._engine, run, pcm, batch, language)
+                    await run.emit(
+                        payloads.encode(payloads.Translated(target, texts)), (first + len(batch)) / len(turns)
+                    )
+        except OSError as error:
+            raise Unavailable(f"the spool cannot be used: {error.strerror}") from error
+        finally:
+            stopped.set()
+        return RunSummary(self._engine.address.model or "default", run.audio_ms())
+
+    async def _translate(
+        self,
+        engine: SpeechTranslationClient,
+        run: ServiceRun,
+        pcm: PcmFile,
+        turns: Sequence[Segment],
+        language: str | None,
+    ) -> tuple[str, ...]:
+        async def translated(start_ms: int, end_ms: int) -> str:
+            async with engine.slots:
+                wav = await asyncio.to_thread(pcm.wav, start_ms, end_ms)
+                answer = await engine.transcribe(
+                    wav, f"{run.run}-{start_ms}", model=engine.address.model, likely_language=language
+                )
+                return answer.text.strip()
+
+        stretches = [self._stretches(turn, pcm.length_ms) for turn in turns]
+        tasks = [asyncio.create_task(translated(*stretch)) for parts in stretches for stretch in parts]
+        try:
+            texts = iter(await asyncio.gather(*tasks))
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        return tuple(" ".join(filter(None, islice(texts, len(parts)))) for parts in stretches)
+
+    def _stretches(self, turn: Segment, length_ms: int) -> Sequence[tuple[int, int]]:
+        """Return the stretches of a recording, equally long, that a turn is translated in."""
+        start, end = max(0, turn.start_ms - PAD_MS), min(length_ms, turn.end_ms + PAD_MS)
+        count = max(1, math.ceil((end - start) / self._piece_ms))
+        ends = [start + (end - start) * part // count for part in range(count + 1)]
+        return list(pairwise(ends))
+
+
+def _languages(asked: str, transcripts: Sequence[Transcript]) -> list[str]:
+    """Return the codes of the languages that are spoken, as far as they are known."""
+    heard = (asked,) if asked != ANY_LANGUAGE else transcripts[-1].languages
+    return list(dict.fromkeys(languages.code(language) or language for language in heard))

@@ -1,0 +1,51 @@
+"""The level of a recording: far voices are brought to that of near ones before they are looked for."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from streams.models.protocol import Floats
+
+#: Root mean square that soft recordings are brought to, decibels of full scale, and the most that is added for it:
+#: beyond it there is hardly more than noise.
+LEVEL_DB: Final = -23.0
+MOST_DB: Final = 40.0
+
+
+def amplified(samples: Floats, factor: float) -> Floats:
+    """Return float32[n] times a factor, limited to -1..1."""
+    if factor == 1.0:
+        return samples
+    limited: Floats = np.clip(samples * np.float32(factor), np.float32(-1.0), np.float32(1.0))
+    return limited
+
+
+def levelled(samples: Floats) -> Floats:
+    """Return the samples of a whole recording, float32[n], brought to the level."""
+    meter = Meter()
+    meter.add(samples)
+    return amplified(samples, meter.gain)
+
+
+class Meter:
+    """Adds up the power of a recording, block by block."""
+
+    def __init__(self) -> None:
+        self._power = 0.0
+        self._samples = 0
+
+    def add(self, samples: Floats) -> Floats:
+        """Take float32[n], and return it."""
+        self._power += float(np.dot(samples, samples))
+        self._samples += len(samples)
+        return samples
+
+    @property
+    def gain(self) -> float:
+        """The factor for what was added, at least 1."""
+        if self._power <= 0.0:
+            return 1.0
+        needed_db = LEVEL_DB - 10.0 * np.log10(self._power / self._samples)
+        return float(10.0 ** (np.clip(needed_db, 0.0, MOST_DB) / 20.0))

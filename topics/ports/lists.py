@@ -1,0 +1,32 @@
+"""Lists of what a project has: sessions or jobs, newest first, put together from the nodes that own them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from topics.keys import LATEST_MS
+
+
+class ListQuery(msgspec.Struct, frozen=True):
+    """Which entries of a project's list are asked for."""
+
+    project: str
+    #: Empty: all that a list can have.
+    states: tuple[str, ...] = ()
+    #: Log time, milliseconds: from this one on, and before that one.
+    since_ms: int = 0
+    until_ms: int = LATEST_MS
+    #: (time, id) of the entry before the first one.
+    after: tuple[int, str] | None = None
+    count: int = 50
+
+
+class Coverage(msgspec.Struct, frozen=True):
+    """Which partitions this node can list, and who has the others."""
+
+    #: Partitions that it serves now.
+    here: frozenset[int]
+    #: How many there are.
+    partitions: int
+    #: URLs of the nodes that own the others, as of the last assignment.
+    elsewhere: frozenset[str]

@@ -1,0 +1,65 @@
+"""What a project may see and change of itself: its key, its plan and its usage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from topics.ports.ledger import MeteredService
+
+
+class ProjectKey(msgspec.Struct, frozen=True):
+    """The live key of a project, as far as it may be shown; times are milliseconds since 1970, UTC."""
+
+    #: Its first and last characters.
+    shown: str
+    created_at: int
+    #: To the minute; None when it was not used since this is noted.
+    last_used_at: int | None
+
+
+class ProjectAccount(msgspec.Struct, frozen=True):
+    """A project as its key's holder sees it."""
+
+    id: str
+    name: str
+    #: Name.
+    organization: str
+    created_at: int
+    key: ProjectKey
+    #: Seconds of audio in a calendar month (UTC), None for any amount, and what jobs have used of them.
+    free_seconds: int | None
+    used_ms: int
+
+
+class DailyUsage(msgspec.Struct, frozen=True):
+    """What a project used of one service on one day."""
+
+    #: "YYYY-MM-DD", UTC.
+    day: str
+    service: MeteredService
+    #: Jobs, or sessions.
+    jobs: int
+    audio_ms: int
+
+
+class Projects(Protocol):
+    """Projects by id. Every call may raise DirectoryDown; a project that does not exist raises NotFound."""
+
+    async def account(self, project: str) -> ProjectAccount:
+        """Return a project, its key and what it used this month."""
+        ...
+
+    async def rotate_project_key(self, project: str) -> str:
+        """Revoke a project's key and return its new one, which nothing shows again."""
+        ...
+
+    async def daily_usage(self, project: str, since: int, until: int) -> Sequence[DailyUsage]:
+        """Return what was used between two times (milliseconds, the second excluded), by day and service."""
+        ...
+
+    async def note_used(self, digests: Sequence[bytes]) -> None:
+        """Note that the keys with these digests are used now; those that are unknown are left alone."""
+        ...

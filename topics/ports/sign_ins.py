@@ -1,0 +1,27 @@
+"""How a person with a browser comes to rights without typing a key."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+
+class SignIn(msgspec.Struct, frozen=True):
+    """Passes that count as keys until they end; None for what nobody has a key of."""
+
+    project: str | None
+    organization: str | None
+
+
+class SignIns(Protocol):
+    """Links that sign in once."""
+
+    async def redeem(self, token: str) -> SignIn:
+        """Return what a link gives; it gives nothing more after that.
+
+        Raises:
+            NotFound: there is no such link, or it was used, or is too old.
+            DirectoryDown: the database does not answer; the link is as good as before.
+        """
+        ...

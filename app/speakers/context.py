@@ -5,8 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from app.http.authentication import Authenticator
+from app.http.forwarding import Forwarder
 from app.http.metrics import Meters
 from app.http.uploads import Uploads
+from topics.ports.jobs import Jobs
 from topics.ports.speakers import Speakers
 
 
@@ -14,6 +16,9 @@ class SpeakerContext(msgspec.Struct, frozen=True):
     """The speakers of organizations, whose ids the organization keys speak for."""
 
     speakers: Speakers
+    #: The jobs whose transcripts voices are pointed at in, and how their owners are asked.
+    jobs: Jobs
+    forwarder: Forwarder
     organization_keys: Authenticator[str]
     meters: Meters
     uploads: Uploads

@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
-from typing import Final
+from typing import Final, Literal, TypeVar
 
-from app.http.replies import Reply, json_reply
+from app.http.replies import Reply, json_reply, reason_header
+from app.speakers.answers import SpeakerFault
 from topics.errors import AudioError, AudioTooLong, DirectoryDown, EarshotError, EngineAway, RuleBroken, Unavailable
+
+T = TypeVar("T")
 
 #: What an operation says while the speaker engine is away.
 REGISTRATION: Final = "speaker service unavailable"
 RECOGNITION: Final = "recognition service unavailable"
+TOO_LONG: Final = "audio length is longer than 10 minutes"
 
 
-def success(data: object) -> Reply:
+def success(envelope: Callable[[T, Literal[""], str], object], data: T) -> Reply:
     """Return a success; its `error` has to be text, since a null makes the vendor's client raise."""
-    return json_reply({"data": data, "error": "", "debug": ""})
+    return json_reply(envelope(data, "", ""))
 
 
 def speaker_error(status: int, fault: EarshotError | None) -> Reply:
     """Return an error; of what broke inside it names only a store of keys that is down."""
     public = fault is not None and (status != 500 or isinstance(fault, DirectoryDown))
     message = str(fault) if public else HTTPStatus(status).phrase
-    return json_reply({"data": None, "error": message, "debug": ""}, status)
+    reply = json_reply(SpeakerFault(None, message, ""), status)
+    cause = None if fault is None else fault.__cause__
+    if isinstance(cause, AudioError) and not isinstance(cause, AudioTooLong):
+        # By the status alone nobody could tell audio that cannot be read from a rule that is broken.
+        reply.headers.append(reason_header(str(cause)))
+    return reply
 
 
 @contextmanager
@@ -39,7 +48,7 @@ def recording_errors(away: str) -> Iterator[None]:
     try:
         yield
     except AudioTooLong as error:
-        raise RuleBroken("audio length is longer than 10 minutes") from error
+        raise RuleBroken(TOO_LONG) from error
     except AudioError as error:
         raise RuleBroken(str(error)) from error
     except EngineAway as error:

@@ -6,23 +6,28 @@ the recording holds. Names of speakers are personal, and so none goes to the log
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine
-from typing import Any, TypeVar
-
 import structlog
 
-from app.http.bodies import wait_for_disconnect
+from app.http.bodies import SMALL_BODY, decode, while_connected
 from app.http.call import Call
-from app.http.errors import ClientGone
+from app.http.forwarding import FORWARDED
 from app.http.queries import query_parameters
-from app.http.replies import Reply
+from app.http.replies import Reply, StreamReply
+from app.speakers.answers import (
+    Recognition,
+    ReEnrolledSpeaker,
+    ReEnrolment,
+    RegisteredVoice,
+    RemovedSpeaker,
+    SpeakerList,
+    SpeakerRemoval,
+)
 from app.speakers.context import SpeakerContext
 from app.speakers.errors import RECOGNITION, REGISTRATION, recording_errors, success
+from app.speakers.passages import PASSAGE, check_id, find_passage
 from app.speakers.rendering import speaker_entry, transcription
 from app.speakers.voice_form import VoiceForm, check_name
-
-T = TypeVar("T")
+from topics import keys
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -30,12 +35,18 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 async def list_speakers(call: Call, context: SpeakerContext) -> Reply:
     """GET /api/v2/speakers: the organization's speakers."""
     organization = await context.organization_keys.authenticate(call)
-    return success([speaker_entry(profile) for profile in await context.speakers.profiles(organization)])
+    return success(SpeakerList, [speaker_entry(profile) for profile in await context.speakers.profiles(organization)])
 
 
-async def register_voice(call: Call, context: SpeakerContext) -> Reply:
-    """POST /api/v2/voice: a form with the parts `speaker` (a name) and `file` (a recording); others are ignored."""
+async def register_voice(call: Call, context: SpeakerContext) -> Reply | StreamReply:
+    """POST /api/v2/voice: a form with the parts `speaker` (a name) and `file` (a recording); others are ignored.
+
+    Or, which is ours, a JSON object with `speaker`, and `job_id` and `job_speaker` in place of the file: who is called
+    that in the transcript of a job of the organization.
+    """
     organization = await context.organization_keys.authenticate(call)
+    if call.header(b"content-type").partition(b";")[0].strip().lower() == b"application/json":
+        return await _register_passage(call, context, organization)
     with recording_errors(REGISTRATION):
         async with context.uploads.spool(organization) as audio:
             form = VoiceForm(call, audio, name="speaker")
@@ -45,7 +56,26 @@ async def register_voice(call: Call, context: SpeakerContext) -> Reply:
             size = audio.size
     context.meters.voice_registered()
     log.info("voice registered", organization=organization, size=size, samples=profile.samples)
-    return success(speaker_entry(profile))
+    return success(RegisteredVoice, speaker_entry(profile))
+
+
+async def _register_passage(call: Call, context: SpeakerContext, organization: str) -> Reply | StreamReply:
+    body = await call.body(SMALL_BODY, organization)
+    request = decode(PASSAGE, body)
+    speaker = check_name(request.speaker)
+    check_id(request)
+    owner = context.jobs.owner(request.job_id)
+    if owner is not None and not call.header(FORWARDED):
+        return await context.forwarder.forward(call.scope, owner, body, patient=True)
+    passage = await find_passage(context.jobs, organization, request)
+    with recording_errors(REGISTRATION):
+        async with context.jobs.recording(request.job_id) as file:
+            profile = await context.speakers.register_passage(
+                organization, speaker, file, passage.content_type, passage.spans
+            )
+    context.meters.voice_registered()
+    log.info("voice registered", organization=organization, job=keys.shown(request.job_id), samples=profile.samples)
+    return success(RegisteredVoice, speaker_entry(profile))
 
 
 async def remove_speaker(call: Call, context: SpeakerContext) -> Reply:
@@ -54,7 +84,7 @@ async def remove_speaker(call: Call, context: SpeakerContext) -> Reply:
     speaker = _speaker_name(call)
     await context.speakers.remove(organization, speaker)
     log.info("speaker removed", organization=organization)
-    return success({"speaker": speaker})
+    return success(SpeakerRemoval, RemovedSpeaker(speaker))
 
 
 async def re_enroll_speaker(call: Call, context: SpeakerContext) -> Reply:
@@ -64,7 +94,7 @@ async def re_enroll_speaker(call: Call, context: SpeakerContext) -> Reply:
     with recording_errors(REGISTRATION):
         outcome = await context.speakers.re_enroll(organization, speaker)
     log.info("speaker re-enrolled", organization=organization, done=outcome.done, left=outcome.left)
-    return success({"speaker": speaker, "done": outcome.done, "left": outcome.left})
+    return success(ReEnrolment, ReEnrolledSpeaker(speaker, outcome.done, outcome.left))
 
 
 async def recognize_speakers(call: Call, context: SpeakerContext) -> Reply:
@@ -75,30 +105,12 @@ async def recognize_speakers(call: Call, context: SpeakerContext) -> Reply:
             form = VoiceForm(call, audio)
             await form.read(context.uploads)
             form.check_file()
-            turns = await _while_connected(call, context.speakers.recognize(organization, audio.fileno()))
+            turns = await while_connected(call.receive, context.speakers.recognize(organization, audio.fileno()))
             size = audio.size
     context.meters.recognized()
     log.info("recording recognized", organization=organization, size=size, turns=len(turns))
-    return success(transcription(turns, organization))
+    return success(Recognition, transcription(turns, organization))
 
 
 def _speaker_name(call: Call) -> str:
     return check_name(query_parameters(call.scope).get("speaker", ""))
-
-
-async def _while_connected(call: Call, work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of long work, which is cancelled when the client hangs up: it may soon ask again.
-
-    Raises:
-        ClientGone: the client hung up.
-    """
-    working, disconnect = asyncio.create_task(work), asyncio.create_task(wait_for_disconnect(call.receive))
-    try:
-        await asyncio.wait((working, disconnect), return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise ClientGone
-        return working.result()
-    finally:
-        disconnect.cancel()
-        working.cancel()
-        await asyncio.gather(working, disconnect, return_exceptions=True)

@@ -3,41 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from app.speakers.answers import RecognisedTurn, SpeakerEntry, Transcription
 from topics.ports.speakers import Profile, SpeakerTurn
 from topics.times import clock, iso_time
 
 
-def speaker_entry(profile: Profile) -> dict[str, Any]:
+def speaker_entry(profile: Profile) -> SpeakerEntry:
     """Return a speaker's entry in the list."""
-    return {
-        "speaker": profile.name,
-        "created_at": iso_time(profile.created_at),
-        "total_length": profile.length_ms / 1000,
-        "samples": profile.samples,
-        "is_compatible": profile.compatible,
-    }
+    length = profile.length_ms / 1000
+    return SpeakerEntry(profile.name, iso_time(profile.created_at), length, profile.samples, profile.compatible)
 
 
-def transcription(turns: Sequence[SpeakerTurn], organization: str) -> dict[str, Any]:
+def transcription(turns: Sequence[SpeakerTurn], organization: str) -> Transcription:
     """Return the turns of a recording in which speakers of an organization (id) were looked for."""
-    return {"transcription": [_turn(index, turn, organization) for index, turn in enumerate(turns)]}
+    return Transcription([_turn(index, turn, organization) for index, turn in enumerate(turns)])
 
 
-def _turn(index: int, turn: SpeakerTurn, organization: str) -> dict[str, Any]:
-    return {
-        "idx": index,
-        "transcript": turn.transcript,
+def _turn(index: int, turn: SpeakerTurn, organization: str) -> RecognisedTurn:
+    return RecognisedTurn(
+        idx=index,
+        transcript=turn.transcript,
         # No engine tells how sure it is of the words.
-        "confidence": 0,
-        "first_word_start_msec": turn.start_ms,
-        "first_word_start_time": clock(turn.start_ms),
-        "last_word_end_msec": turn.end_ms,
-        "last_word_end_time": clock(turn.end_ms),
-        "speaker_tag": turn.speaker,
-        "speaker_name": turn.name,
-        "speaker_score": round(turn.score, 4),
-        "speaker_is_unlabeled": turn.unlabeled,
-        "org_pub_id": organization if turn.known else "",
-    }
+        confidence=0,
+        first_word_start_msec=turn.start_ms,
+        first_word_start_time=clock(turn.start_ms),
+        last_word_end_msec=turn.end_ms,
+        last_word_end_time=clock(turn.end_ms),
+        speaker_tag=turn.speaker,
+        speaker_name=turn.name,
+        speaker_score=round(turn.score, 4),
+        speaker_is_unlabeled=turn.unlabeled,
+        org_pub_id=organization if turn.known else "",
+    )

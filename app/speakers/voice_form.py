@@ -23,9 +23,10 @@ THROWN_AWAY: Final = 1024 * 1024 * 1024
 READ: Final = 3 * VOICE_BYTES
 NAME_CHARACTERS: Final = 100
 
-_NAME: Final = re.compile(r"[A-Za-z0-9_]+")
-_NO_FILE: Final = "file is required"
-_TOO_LARGE: Final = "one of uploaded files is bigger than 100 MB"
+NAME: Final = re.compile(r"[A-Za-z0-9_]+")
+NO_FILE: Final = "file is required"
+EMPTY_FILE: Final = "an empty file"
+TOO_LARGE: Final = "one of uploaded files is bigger than 100 MB"
 
 
 class VoiceTooLarge(RuleBroken, TooLargeToRead):
@@ -44,7 +45,7 @@ class VoiceForm:
         """
         if not call.header(b"content-type").lower().startswith(b"multipart/form-data"):
             # Clients encode a form without a file in another way.
-            raise RuleBroken(_NO_FILE)
+            raise RuleBroken(NO_FILE)
         self._call = call
         self._audio = audio
         self._too_large = False
@@ -62,17 +63,17 @@ class VoiceForm:
         try:
             await uploads.receive(self._call, READ, self._form.feed)
         except TooLarge as error:
-            raise VoiceTooLarge(_TOO_LARGE) from error
+            raise VoiceTooLarge(TOO_LARGE) from error
         if self._too_large:
-            raise RuleBroken(_TOO_LARGE)
+            raise RuleBroken(TOO_LARGE)
         return self._form.close().decode("latin-1")
 
     def check_file(self) -> None:
         """Raise RuleBroken where the form holds no file, or an empty one."""
         if "file" not in self._form.seen:
-            raise RuleBroken(_NO_FILE)
+            raise RuleBroken(NO_FILE)
         if not self._audio.size:
-            raise RuleBroken("an empty file")
+            raise RuleBroken(EMPTY_FILE)
 
     def _take(self, data: memoryview) -> None:
         self._too_large = self._too_large or self._audio.size + len(data) > VOICE_BYTES
@@ -86,7 +87,7 @@ def check_name(speaker: str) -> str:
     Raises:
         RuleBroken: it has other characters than allowed, none, or too many.
     """
-    if not _NAME.fullmatch(speaker):
+    if not NAME.fullmatch(speaker):
         raise RuleBroken("speaker is invalid. only alphabet, number and underscore are allowed")
     if len(speaker) > NAME_CHARACTERS:
         raise RuleBroken(f"speaker is invalid. at most {NAME_CHARACTERS} characters are allowed")
@@ -100,7 +101,7 @@ def _refuse_early(call: Call) -> None:
     """
     length = declared_length(call.header(b"content-length"))
     if length > THROWN_AWAY:
-        raise VoiceTooLarge(_TOO_LARGE)
+        raise VoiceTooLarge(TOO_LARGE)
     ends = call.scope.get("http_version") == "1.0" or b"close" in call.header(b"connection").lower()
     if length > VOICE_BYTES + SMALL_BODY and not ends:
-        raise RuleBroken(_TOO_LARGE)
+        raise RuleBroken(TOO_LARGE)

@@ -1,0 +1,118 @@
+"""What the operations of OpenAI's interface answer (https://platform.openai.com/docs/api-reference/audio)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from app.openai.requests import Task
+
+Seconds = Annotated[float, Meta(ge=0)]
+
+
+class DurationUsage(msgspec.Struct, frozen=True):
+    """What was analysed."""
+
+    #: Begun ones count.
+    seconds: Annotated[int, Meta(ge=0)]
+    type: Literal["duration"] = "duration"
+
+
+class PlainTranscription(msgspec.Struct, frozen=True):
+    """The answer in `json`."""
+
+    text: str
+    usage: DurationUsage
+
+
+class TranscriptWord(msgspec.Struct, frozen=True):
+    """A word and its times in seconds."""
+
+    word: str
+    start: Seconds
+    end: Seconds
+
+
+class TranscriptSegment(msgspec.Struct, frozen=True):
+    """A segment of a verbose answer."""
+
+    id: Annotated[int, Meta(ge=0)]
+    #: Hundredths of a second.
+    seek: Annotated[int, Meta(ge=0)]
+    start: Seconds
+    end: Seconds
+    text: str
+    temperature: Annotated[float, Meta(description="That of the request.")]
+    compression_ratio: Annotated[float, Meta(ge=0)]
+    # Clients take these to be there; no engine's own are kept.
+    tokens: Annotated[list[int], Meta(description="Always empty.")] = []
+    avg_logprob: Annotated[float, Meta(description="Always 0.")] = 0.0
+    no_speech_prob: Annotated[float, Meta(description="Always 0.")] = 0.0
+
+
+class VerboseTranscription(msgspec.Struct, frozen=True):
+    """The answer in `verbose_json`."""
+
+    task: Task
+    language: Annotated[str, Meta(description="Empty where nothing was said.")]
+    duration: Seconds
+    text: str
+    usage: DurationUsage
+    words: Annotated[list[TranscriptWord], Meta(description="With the granularity `word`.")] | UnsetType = UNSET
+    segments: Annotated[list[TranscriptSegment], Meta(description="With the granularity `segment`.")] | UnsetType = (
+        UNSET
+    )
+
+
+class SpeakerSegment(msgspec.Struct, frozen=True):
+    """A segment with its speaker, in `diarized_json` and as an event."""
+
+    id: str
+    start: Seconds
+    end: Seconds
+    text: str
+    speaker: Annotated[str, Meta(description="A known speaker's name, else `A`, `B`, … as they come.")]
+    type: Literal["transcript.text.segment"] = "transcript.text.segment"
+
+
+class DiarizedTranscription(msgspec.Struct, frozen=True):
+    """The answer in `diarized_json`."""
+
+    task: Task
+    duration: Seconds
+    text: str
+    segments: list[SpeakerSegment]
+    usage: DurationUsage
+
+
+class TextDelta(msgspec.Struct, frozen=True):
+    """The event of more text."""
+
+    delta: str
+    segment_id: Annotated[str, Meta(description="With speakers.")] | UnsetType = UNSET
+    type: Literal["transcript.text.delta"] = "transcript.text.delta"
+
+
+class TextDone(msgspec.Struct, frozen=True):
+    """The last event: the whole text."""
+
+    text: str
+    type: Literal["transcript.text.done"] = "transcript.text.done"
+
+
+class SpeechModel(msgspec.Struct, frozen=True):
+    """A model that a request may name."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: Literal[0] = 0
+    owned_by: Literal["earshot"] = "earshot"
+
+
+class SpeechModels(msgspec.Struct, frozen=True):
+    """The models that a request may name."""
+
+    data: list[SpeechModel]
+    object: Literal["list"] = "list"

@@ -1,0 +1,57 @@
+"""Waits for the job of a request, whose client has nothing but this connection.
+
+A client that hangs up has no id of the job and cannot read it later, so the job is removed, and what it still had to do
+is not done. Under an Idempotency-Key it goes on: the same request gets its result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import structlog
+
+from app.jobs.context import JobContext
+from app.jobs.errors import job_not_found
+from app.jobs.rendering import JobReading
+from topics import keys
+from topics.errors import EarshotError
+from topics.jobs.records import Removed
+from topics.jobs.rules import JobState
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+@asynccontextmanager
+async def removed_unless_answered(context: JobContext, job: str, keyed: bool) -> AsyncIterator[None]:
+    """Remove a job where the answer cannot be given; not one whose request has an Idempotency-Key (`keyed`)."""
+    try:
+        yield
+    except BaseException:
+        if not keyed:
+            with suppress(EarshotError):
+                await context.jobs.submit(job, Removed(next(context.commands)))
+                log.info("job removed, as nobody waits for it", job=keys.shown(job))
+        raise
+
+
+async def readings(context: JobContext, job: str, seconds: float) -> AsyncGenerator[JobReading, None]:
+    """Yield a job as it changes, the last time when it has ended; and as it was after so many seconds without a change.
+
+    Raises:
+        NotFound: it was removed.
+        Unavailable: it went to another node, or this one stops.
+    """
+    # Registered before the first reading, so that a change in between is not missed.
+    follower = context.jobs.follow(job)
+    try:
+        while True:
+            view = context.jobs.view(job)
+            if view is None:
+                raise job_not_found()
+            yield JobReading(job, view)
+            if view.head.state is JobState.COMPLETED:
+                return
+            await follower.changed(seconds)
+    finally:
+        follower.close()

@@ -1,0 +1,111 @@
+"""What is answered about speakers: the envelope of the contract around the types of its data."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+Time = Annotated[
+    str, Meta(description="ISO 8601 in UTC, to the millisecond.", extra_json_schema={"format": "date-time"})
+]
+Clock = Annotated[str, Meta(description="`MM:SS.ss` from the beginning of the recording.")]
+Milliseconds = Annotated[int, Meta(ge=0, description="From the beginning of the recording.")]
+
+
+class SpeakerEntry(msgspec.Struct, frozen=True):
+    """A registered speaker."""
+
+    speaker: str
+    created_at: Time
+    total_length: Annotated[float, Meta(ge=0, description="Seconds of all voice samples together.")]
+    samples: Annotated[int, Meta(ge=0)]
+    is_compatible: Annotated[
+        bool, Meta(description="False where another model made the samples: the speaker is not recognised.")
+    ]
+
+
+class RemovedSpeaker(msgspec.Struct, frozen=True):
+    """A speaker who was removed."""
+
+    speaker: str
+
+
+class ReEnrolledSpeaker(msgspec.Struct, frozen=True):
+    """A speaker whose samples were embedded again."""
+
+    speaker: str
+    done: Annotated[int, Meta(ge=0, description="Samples that the model in use has embedded now.")]
+    left: Annotated[int, Meta(ge=0, description="Samples whose recording was not kept.")]
+
+
+class RecognisedTurn(msgspec.Struct, frozen=True):
+    """What one speaker says without a break, and who it is."""
+
+    idx: Annotated[int, Meta(ge=0)]
+    transcript: Annotated[str, Meta(description="Empty where no speech engine answered.")]
+    confidence: Annotated[int, Meta(description="0: no engine tells how sure it is of the words.")]
+    first_word_start_msec: Milliseconds
+    first_word_start_time: Clock
+    last_word_end_msec: Milliseconds
+    last_word_end_time: Clock
+    speaker_tag: Annotated[int, Meta(ge=0, description="The voice in this recording, from 0.")]
+    speaker_name: Annotated[str, Meta(description="A registered speaker, or `Unknown 0`, `Unknown 1`, ...")]
+    speaker_score: Annotated[float, Meta(ge=-1, le=1, description="Cosine with the nearest registered speaker.")]
+    speaker_is_unlabeled: Annotated[bool, Meta(description="Too little was said to judge the voice.")]
+    org_pub_id: Annotated[str, Meta(description="The organization, where the speaker is registered; else empty.")]
+
+
+class Transcription(msgspec.Struct, frozen=True):
+    """The turns of a recording, in order of time."""
+
+    transcription: list[RecognisedTurn]
+
+
+class SpeakerList(msgspec.Struct, frozen=True):
+    """The speakers of the organization, by name."""
+
+    data: list[SpeakerEntry]
+    error: Literal[""]
+    debug: str
+
+
+class RegisteredVoice(msgspec.Struct, frozen=True):
+    """The speaker with the new sample."""
+
+    data: SpeakerEntry
+    error: Literal[""]
+    debug: str
+
+
+class SpeakerRemoval(msgspec.Struct, frozen=True):
+    """The speaker who was removed."""
+
+    data: RemovedSpeaker
+    error: Literal[""]
+    debug: str
+
+
+class ReEnrolment(msgspec.Struct, frozen=True):
+    """The speaker whose samples were embedded again."""
+
+    data: ReEnrolledSpeaker
+    error: Literal[""]
+    debug: str
+
+
+class Recognition(msgspec.Struct, frozen=True):
+    """Who speaks when."""
+
+    data: Transcription
+    error: Literal[""]
+    debug: str
+
+
+class SpeakerFault(msgspec.Struct, frozen=True):
+    """An error; HTTP 200 where a rule of the interface is broken."""
+
+    data: None
+    error: Annotated[str, Meta(min_length=1)]
+    debug: str

@@ -1,0 +1,125 @@
+"""A voice that is pointed at: where a speaker of a job's transcript speaks alone."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from topics.errors import RuleBroken
+from topics.jobs import payloads
+from topics.jobs.options import Service
+from topics.jobs.rules import EntryState, JobState
+from topics.keys import is_id
+from topics.ports.jobs import Jobs
+
+#: So much of a voice is learnt from; more adds next to nothing.
+LONGEST_MS: Final = 120_000
+#: A shorter stretch is mostly its edges, which may be another's.
+SHORTEST_MS: Final = 300
+
+NO_JOB: Final = "job not found"
+NOT_ENDED: Final = "the job has not ended yet"
+NOT_KEPT: Final = "the audio of the job was not kept: EARSHOT_JOB_AUDIO_SECONDS says for how long it is"
+NO_TRANSCRIPT: Final = "the job has no transcript"
+NO_SUCH_VOICE: Final = "the transcript of the job has no such speaker"
+TOO_LITTLE: Final = "the speaker says too little in the job"
+
+_LABEL: Final = re.compile(r"SPEAKER_([0-9]{2,6})")
+#: Milliseconds, begin and end.
+Span = tuple[int, int]
+
+
+class PassageRequest(msgspec.Struct, frozen=True):
+    """A speaker to register, by their voice in a job."""
+
+    speaker: Annotated[str, Meta(description="Name of the speaker.")]
+    job_id: Annotated[str, Meta(description="A job of the organization, whose audio is kept.")]
+    job_speaker: Annotated[str, Meta(description="Whose voice it is, as the transcript calls it: `SPEAKER_01`.")]
+
+
+class Passage(msgspec.Struct, frozen=True):
+    """Stretches of a job's recording, in order, and what kind of recording it is."""
+
+    content_type: str
+    spans: tuple[Span, ...]
+
+
+PASSAGE: Final = msgspec.json.Decoder(PassageRequest)
+
+
+def check_id(request: PassageRequest) -> None:
+    """Raise RuleBroken where the job's id can be none."""
+    if not is_id(request.job_id):
+        raise RuleBroken(NO_JOB)
+
+
+async def find_passage(jobs: Jobs, organization: str, request: PassageRequest) -> Passage:
+    """Return where a speaker of a job speaks alone, the longest turns first until there is enough.
+
+    Raises:
+        RuleBroken: the organization has no such job, it is not done, has no transcript, nobody in it is called that,
+            nothing is theirs alone, or the audio was not kept.
+        Unavailable: the job is on another node.
+    """
+    view = jobs.view(request.job_id)
+    if view is None or view.accepted.organization != organization:
+        raise RuleBroken(NO_JOB)
+    if view.head.state is not JobState.COMPLETED:
+        raise RuleBroken(NOT_ENDED)
+    if not view.head.keeps_audio:
+        raise RuleBroken(NOT_KEPT)
+    entry = view.head.entry(Service.SPEECH)
+    if entry is None or entry.state is not EntryState.SUCCESS:
+        raise RuleBroken(NO_TRANSCRIPT)
+    label = _LABEL.fullmatch(request.job_speaker)
+    own: list[Span] = []
+    others: list[Span] = []
+    for number in range(entry.portions):
+        data = jobs.portion(request.job_id, Service.SPEECH, number)
+        for turn in payloads.transcript(data).segments if data is not None else ():
+            theirs = label is not None and turn.speaker == int(label[1])
+            (own if theirs else others).append((turn.start_ms, turn.end_ms))
+        await asyncio.sleep(0)
+    if not own:
+        raise RuleBroken(NO_SUCH_VOICE)
+    spans = longest(alone(own, others))
+    if not spans:
+        raise RuleBroken(TOO_LITTLE)
+    return Passage(view.accepted.source.content_type, tuple(spans))
+
+
+def alone(own: Iterable[Span], others: Iterable[Span]) -> list[Span]:
+    """Return the stretches of a speaker in which nobody else speaks, in order of time."""
+    spans: list[Span] = []
+    taken = sorted(others)
+    first, at = 0, 0
+    for start, end in sorted(own):
+        at = max(at, start)
+        while first < len(taken) and taken[first][0] < end:
+            begin, stop = taken[first]
+            if begin > at:
+                spans.append((at, begin))
+            at = max(at, stop)
+            if stop > end:
+                break  # It may reach into the next turn.
+            first += 1
+        if at < end:
+            spans.append((at, end))
+            at = end
+    return spans
+
+
+def longest(spans: Sequence[Span], most_ms: int = LONGEST_MS) -> list[Span]:
+    """Return the longest stretches, in order of time, of at most `most_ms` together."""
+    chosen: list[Span] = []
+    for start, end in sorted(spans, key=lambda span: span[0] - span[1]):
+        if end - start < SHORTEST_MS or most_ms < SHORTEST_MS:
+            break
+        chosen.append((start, min(end, start + most_ms)))
+        most_ms -= chosen[-1][1] - start
+    return sorted(chosen)

@@ -1,0 +1,146 @@
+"""OpenAI's interface on both logs: texts in every form, events as they come, and refusals in its shape."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.contract.answers import watched
+from tests.contract.api import Service, tone, wav
+from tests.contract.jobs import Jobs
+from tests.contract.speech import spoken
+from tests.process import ORG_KEY, ServiceProcess
+from tests.stub_engines import SPEECH, WORDS, StubEngines
+from tests.waiting import wait_for
+
+TEXT = " ".join(WORDS)
+REMOVED = "job removed, as nobody waits for it"
+
+
+class OpenAI:
+    """The interface of one service."""
+
+    def __init__(self, service: Service, key: str | None = None) -> None:
+        self.http = watched(httpx2.Client(base_url=service.url + "/v1", timeout=60))
+        self.keyed = {"Authorization": f"Bearer {service.key if key is None else key}"}
+
+    def __enter__(self) -> OpenAI:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.http.close()
+
+    def post(self, audio: bytes, task: str = "transcriptions", **fields: Any) -> httpx2.Response:
+        """Post a recording, and wait for its text."""
+        headers = {**self.keyed, **fields.pop("headers", {})}
+        timeout = fields.pop("timeout", 60.0)
+        data = {"model": "whisper-1", **fields}
+        files = {"file": ("a.wav", audio)}
+        return self.http.post(f"/audio/{task}", data=data, files=files, headers=headers, timeout=timeout)
+
+
+@pytest.fixture
+def openai(service: Service, engines: StubEngines) -> Iterator[OpenAI]:
+    """The interface, with engines that are well."""
+    engines.heal()
+    with OpenAI(service) as driver:
+        yield driver
+    engines.heal()
+
+
+def error(answer: httpx2.Response, status: int) -> dict[str, Any]:
+    """Check the shape of an error and return what is in it."""
+    assert answer.status_code == status, answer.text
+    content = answer.json()
+    assert list(content) == ["error"]
+    assert content["error"].keys() == {"message", "type", "param", "code"}
+    inside: dict[str, Any] = content["error"]
+    return inside
+
+
+def test_a_text_is_that_of_a_job_which_stays(openai: OpenAI, jobs: Jobs) -> None:
+    answer = openai.post(spoken())
+    assert answer.json() == {"text": TEXT, "usage": {"type": "duration", "seconds": 8}}
+    entry = jobs.completed(answer.headers["earshot-job"])["speech_analysis"]
+    assert " ".join(turn["transcript"] for turn in entry["results"]) == TEXT
+    deleted = jobs.http.delete(f"/jobs/{answer.headers['earshot-job']}", headers=jobs.keyed)
+    assert deleted.status_code == 204
+
+
+def test_words_have_the_times_of_the_recording(openai: OpenAI, jobs: Jobs) -> None:
+    answer = openai.post(spoken(), **{"response_format": "verbose_json", "timestamp_granularities[]": "word"})
+    words = answer.json()["words"]
+    assert [word["word"] for word in words] == list(WORDS)
+    turn = jobs.completed(answer.headers["earshot-job"])["speech_analysis"]["results"][0]
+    assert turn["words"][0] == {
+        "word": words[0]["word"], "start_time_sec": words[0]["start"], "end_time_sec": words[0]["end"],
+    }  # fmt: skip
+
+
+def test_a_translation(openai: OpenAI) -> None:
+    assert openai.post(spoken(), "translations", response_format="text").text == f"<{TEXT}>\n"
+
+
+def test_events_end_with_the_whole_text(openai: OpenAI) -> None:
+    answer = openai.post(spoken(), stream="true")
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    *deltas, done = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")]
+    assert "".join(event["delta"] for event in deltas) == done["text"] == TEXT
+
+
+def test_the_models_that_may_be_named(openai: OpenAI) -> None:
+    models = openai.http.get("/models", headers=openai.keyed).json()["data"]
+    assert "whisper-1" in [model["id"] for model in models]
+
+
+def test_silence_has_no_text(openai: OpenAI) -> None:
+    assert openai.post(wav(tone(1.0))).json()["text"] == ""
+
+
+def test_refusals(openai: OpenAI, service: Service, poor_key: str) -> None:
+    audio = wav(tone(2.0))
+    with OpenAI(service, ORG_KEY) as stranger:
+        assert error(stranger.post(audio), 401)["code"] == "invalid_api_key"
+    assert error(openai.post(audio, model="gpt-9"), 404)["code"] == "model_not_found"
+    assert error(openai.post(audio, language="!"), 400)["param"] == "language"
+    assert error(openai.post(b"no audio"), 400)["param"] == "file"
+    assert error(openai.http.get("/audio/transcriptions", headers=openai.keyed), 405)["message"]
+    assert error(openai.http.get("/nowhere"), 404)["message"]
+    with OpenAI(service, poor_key) as poor:
+        wait_for(lambda: poor.post(audio).status_code != 200)
+        assert error(poor.post(audio), 402)["code"] == "insufficient_quota"
+
+
+@pytest.mark.parametrize("task", ["transcriptions", "translations"])
+def test_an_engine_that_fails_is_told_once(openai: OpenAI, engines: StubEngines, task: str) -> None:
+    engines.faults = {SPEECH: 500}
+    answer = openai.post(spoken(), task)
+    assert error(answer, 500)["message"] == "speech_analysis failed: ASR Engine API error: 500"
+    assert answer.headers["x-should-retry"] == "false"
+
+
+def test_the_job_of_who_hangs_up_is_removed(openai: OpenAI, engines: StubEngines, service: ServiceProcess) -> None:
+    removed = service.log.read_text().count(REMOVED)
+    engines.faults = {SPEECH: "hang"}
+    for stream in ("false", "true"):
+        with pytest.raises(httpx2.TimeoutException):
+            openai.post(spoken(), stream=stream, timeout=1.5)
+    wait_for(lambda: service.log.read_text().count(REMOVED) == removed + 2)
+
+
+def test_under_an_idempotency_key_it_goes_on(openai: OpenAI, engines: StubEngines, service: ServiceProcess) -> None:
+    removed = service.log.read_text().count(REMOVED)
+    headers = {"Idempotency-Key": f"mine-{time.monotonic()}"}
+    engines.seconds = 2.0
+    with pytest.raises(httpx2.TimeoutException):
+        openai.post(spoken(), headers=headers, timeout=1.0)
+    engines.seconds = 0.0
+    again, third = (openai.post(spoken(), headers=headers) for _ in range(2))
+    assert again.json()["text"] == third.json()["text"] == TEXT
+    assert again.headers["earshot-job"] == third.headers["earshot-job"]
+    assert service.log.read_text().count(REMOVED) == removed

@@ -1,0 +1,89 @@
+"""OpenAI's own clients, unmodified, against `/v1/audio` by their base URL alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.contract.api import Service
+from tests.contract.speech import spoken
+from tests.interop.environments import RUN_SECONDS, NotInstallableError, install_node
+from tests.interop.vendor import DRIVERS, VendorClient, cache_folder
+from tests.stub_engines import WORDS, StubEngines
+
+pytestmark = pytest.mark.slow
+
+PYTHON = VendorClient("openai", "3.54.0", "openai_calls.py")
+JAVASCRIPT = "openai", "7.57.0"
+#: What the engine hears in each piece of speech; this recording is one.
+TEXT = " ".join(WORDS)
+USAGE = {"type": "duration", "seconds": 8.0}
+
+
+@pytest.fixture
+def talk(tmp_path: Path, engines: StubEngines) -> str:
+    """A recording with speech, and engines that are well."""
+    engines.heal()
+    file = tmp_path / "talk.wav"
+    file.write_bytes(spoken())
+    return str(file)
+
+
+def check_answers(value: dict[str, Any]) -> None:
+    """Check what both clients are given."""
+    assert value["json"] == {"text": TEXT, "usage": USAGE}
+    assert value["text"] == f"{TEXT}\n"
+    assert value["srt"].startswith("1\n00:00:0")
+    verbose = value["verbose_json"]
+    assert (verbose["text"], verbose["language"], verbose["duration"]) == (TEXT, "english", 8.0)
+    assert [word["word"] for word in verbose["words"]] == list(WORDS)
+    assert [segment["text"] for segment in verbose["segments"]] == [TEXT]
+    assert verbose["segments"][0]["start"] <= verbose["words"][0]["start"] < verbose["words"][1]["start"]
+    diarized = value["diarized_json"]
+    assert {segment["speaker"] for segment in diarized["segments"]} <= {"A", "B"}
+    assert " ".join(segment["text"] for segment in diarized["segments"]) == TEXT
+    *deltas, done = value["events"]
+    assert {event["type"] for event in deltas} == {"transcript.text.delta"}
+    assert "".join(event["delta"] for event in deltas) == TEXT
+    assert (done["type"], done["text"]) == ("transcript.text.done", TEXT)
+    assert value["translation"]["text"] == f"<{TEXT}>"
+    assert value["wrong key"] == ["AuthenticationError", 401, "invalid_api_key", None]
+    assert value["wrong model"] == ["NotFoundError", 404, "model_not_found", "model"]
+
+
+def test_the_python_client(service: Service, talk: str) -> None:
+    value: Any = PYTHON.call(service.url, service.key, talk).value
+    check_answers(value)
+    assert value["types"] == ["TranscriptionVerbose", "TranscriptionWord", "TranscriptionSegment"]
+    assert value["diarized type"] == "TranscriptionDiarized"
+    assert value["vtt"].startswith("WEBVTT\n\n00:00:0")
+    kinds = [event["type"].removeprefix("transcript.text.") for event in value["speakers as events"]]
+    assert kinds == ["delta", "segment"] * (len(kinds) // 2) + ["done"]
+    assert (value["verbose translation"]["task"], value["verbose translation"]["language"]) == ("translate", "english")
+    assert "whisper-1" in value["models"]
+    assert value["wrong format"] == ["BadRequestError", 400, None, "response_format"]
+    assert value["unknown voice"] == ["BadRequestError", 400, None, "known_speaker_names"]
+    assert value["no audio"] == ["BadRequestError", 400, None, "file"]
+
+
+def test_the_javascript_client(service: Service, talk: str) -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("there is no node here")
+    folder = cache_folder(*JAVASCRIPT, node)
+    if not (folder / "complete").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            install_node(folder, "@".join(JAVASCRIPT))
+        except NotInstallableError as error:
+            pytest.skip(str(error))
+        (folder / "complete").touch()
+    command = [node, str(DRIVERS / "openai_calls.mjs"), str(folder), service.url, service.key, talk]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS)
+    assert done.returncode == 0, done.stderr
+    check_answers(json.loads(done.stdout.splitlines()[-1])["value"])

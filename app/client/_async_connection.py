@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager, closing
-from typing import TypeVar
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import aclosing, asynccontextmanager, closing, suppress
+from typing import Any, TypeVar
 
 import httpx2
 
-from ._calls import Answer, Call, Flow, NoAnswer, Pause, Step, Work
+from . import _session_flows
+from ._calls import Answer, Call, Flow, Items, NoAnswer, Pause, Step, Work
 from ._deadline import Deadline
+from ._errors import EarshotClientError, SessionClosed
 from ._http import answer, limits, multipart, no_answer, upload_headers
 from ._job_stream import JobStream
 from ._job_values import JobEvent
-from ._session_values import Event, EventPage
+from ._session_values import SEAL_SECONDS, SessionOptions
 
 T = TypeVar("T")
 
@@ -36,14 +38,14 @@ class AsyncConnection:
         """Close all connections."""
         await self._http.aclose()
 
-    async def run(self, flow: Flow[T], timeout: float | None) -> T:
+    async def run(self, flow: Flow[T], timeout: float | Deadline | None) -> T:
         """Carry out all steps of a flow and return its result.
 
         Raises:
             DeadlineExceeded: it took longer than `timeout` seconds.
             EarshotClientError, OSError: what the flow raises.
         """
-        deadline = Deadline(timeout)
+        deadline = Deadline.of(timeout)
         reply: object = None
         with closing(flow):
             while True:
@@ -54,9 +56,9 @@ class AsyncConnection:
                     return result
                 reply = await self._result(step, deadline)
 
-    async def events(self, flow: Flow[None], timeout: float | None) -> AsyncGenerator[Event, None]:
-        """Carry out all steps of a flow and yield the events of its pages. It raises what `run` raises."""
-        deadline = Deadline(timeout)
+    async def items(self, flow: Flow[None], timeout: float | Deadline | None) -> AsyncGenerator[Any, None]:
+        """Carry out all steps of a flow and yield the items of its pages. It raises what `run` raises."""
+        deadline = Deadline.of(timeout)
         reply: object = None
         with closing(flow):
             while True:
@@ -64,10 +66,43 @@ class AsyncConnection:
                     step = flow.send(reply)
                 except StopIteration:
                     return
-                if isinstance(step, EventPage):
-                    for event in step.events:
-                        yield event
+                if isinstance(step, Items):
+                    for item in step.items:
+                        yield item
                 reply = await self._result(step, deadline)
+
+    async def stream(
+        self, key: str, options: SessionOptions, blocks: Iterable[bytes] | AsyncIterable[bytes], timeout: float | None
+    ) -> AsyncGenerator[Any, None]:
+        """Open a session, send it blocks in a task, and yield its events meanwhile.
+
+        It raises what `run` raises, and what the iterator of the blocks raises once all events have been yielded.
+        """
+        deadline = Deadline(timeout)
+        session = await self.run(_session_flows.create(key, options), deadline)
+
+        async def send() -> None:
+            sequence = session.chunk_sequence
+            try:
+                async for block in blocks if isinstance(blocks, AsyncIterable) else _in_threads(blocks):
+                    if block:
+                        sequence = await self.run(_session_flows.put_chunk(session.id, sequence, block), deadline)
+            except SessionClosed:
+                pass  # Its status says why.
+            finally:
+                with suppress(EarshotClientError):
+                    await self.run(_session_flows.seal(session.id), SEAL_SECONDS)
+
+        sender = asyncio.create_task(send())
+        try:
+            async with aclosing(self.items(_session_flows.events(session.id), deadline)) as events:
+                async for event in events:
+                    yield event
+        finally:
+            sender.cancel()
+            (failure,) = await asyncio.gather(sender, return_exceptions=True)
+        if isinstance(failure, BaseException) and not isinstance(failure, asyncio.CancelledError):
+            raise failure
 
     async def job_events(self, stream: JobStream, timeout: float | None) -> AsyncGenerator[JobEvent, None]:
         """Yield the events of a job's stream, and connect again where it breaks off.
@@ -133,6 +168,13 @@ class AsyncConnection:
             call.method, call.path, params=call.query, headers=headers, content=content, timeout=limits(call)
         )
         return await self._http.send(request, stream=True)
+
+
+async def _in_threads(blocks: Iterable[bytes]) -> AsyncGenerator[bytes, None]:
+    """Yield what an iterator that may block yields."""
+    iterator = iter(blocks)
+    while (block := await asyncio.to_thread(next, iterator, None)) is not None:
+        yield block
 
 
 async def _pieces(request: httpx2.Request) -> AsyncGenerator[bytes, None]:

@@ -12,8 +12,7 @@ from typing import Any, BinaryIO, Final, TypeVar
 
 import msgspec
 
-from ._errors import SESSION_ERRORS, ErrorClasses, RequestRefused, ServiceUnreachable
-from ._session_values import EventPage
+from ._errors import SESSION_ERRORS, ErrorClasses, RequestRefused, ServiceUnreachable, UnknownFormat
 
 T = TypeVar("T")
 
@@ -21,6 +20,8 @@ T = TypeVar("T")
 RETRIES: Final = (0.1, 0.3, 1.0, 2.0, 4.0)
 #: Statuses of a busy service, or of a proxy that gave up waiting for it.
 BUSY: Final = frozenset({502, 503, 504})
+#: The status of audio that cannot be decoded; a header says what is wrong with it.
+UNREADABLE: Final = 500
 #: The longest pause that a service may ask for, in seconds.
 LONGEST_PAUSE: Final = 30.0
 
@@ -73,8 +74,13 @@ class Work(msgspec.Struct, frozen=True):
     function: Callable[[], object]
 
 
-#: A page of events is handed on to the caller.
-Step = Call | Pause | Work | EventPage
+class Items(msgspec.Struct, frozen=True):
+    """What is handed on to the caller, one after the other."""
+
+    items: tuple[Any, ...]
+
+
+Step = Call | Pause | Work | Items
 Flow = Generator[Step, Any, T]
 
 
@@ -123,9 +129,12 @@ def checked(answer: Answer, errors: ErrorClasses) -> Answer:
     """Return an answer that is no error.
 
     Raises:
+        UnknownFormat: the service says what is wrong with the audio.
         RequestRefused: it is an error, of its class in `errors`.
     """
     if answer.status >= 400:
+        if answer.reason and answer.status == UNREADABLE:
+            raise UnknownFormat(answer.reason)
         raise errors.get(answer.status, RequestRefused)(answer.status, _message(answer))
     return answer
 
@@ -139,5 +148,5 @@ def _message(answer: Answer) -> str:
     try:
         body = msgspec.json.decode(answer.body, type=_Error)
     except msgspec.MsgspecError:
-        return answer.reason or f"the service answered {answer.status}"
+        return f"the service answered {answer.status}"
     return ": ".join(filter(None, (body.error, ", ".join(map(str, body.details)))))

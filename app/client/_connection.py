@@ -5,17 +5,19 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
-from threading import Timer
-from typing import TypeVar
+from threading import Event, Thread, Timer
+from typing import Any, TypeVar
 
 import httpx2
 
-from ._calls import Answer, Call, Flow, NoAnswer, Pause, Step, Work
+from . import _session_flows
+from ._calls import Answer, Call, Flow, Items, NoAnswer, Pause, Step, Work
 from ._deadline import Deadline
+from ._errors import EarshotClientError, SessionClosed
 from ._http import answer, limits, multipart, no_answer, upload_headers
 from ._job_stream import JobStream
 from ._job_values import JobEvent
-from ._session_values import Event, EventPage
+from ._session_values import SEAL_SECONDS, SessionOptions
 
 T = TypeVar("T")
 
@@ -33,14 +35,14 @@ class Connection:
         """Close all connections."""
         self._http.close()
 
-    def run(self, flow: Flow[T], timeout: float | None) -> T:
+    def run(self, flow: Flow[T], timeout: float | Deadline | None) -> T:
         """Carry out all steps of a flow and return its result.
 
         Raises:
             DeadlineExceeded: it took longer than `timeout` seconds.
             EarshotClientError, OSError: what the flow raises.
         """
-        steps = self._pages(flow, Deadline(timeout))
+        steps = self._pages(flow, Deadline.of(timeout))
         while True:
             try:
                 next(steps)
@@ -48,10 +50,60 @@ class Connection:
                 result: T = stop.value
                 return result
 
-    def events(self, flow: Flow[None], timeout: float | None) -> Iterator[Event]:
-        """Carry out all steps of a flow and yield the events of its pages. It raises what `run` raises."""
-        for page in self._pages(flow, Deadline(timeout)):
-            yield from page.events
+    def items(self, flow: Flow[None], timeout: float | Deadline | None) -> Iterator[Any]:
+        """Carry out all steps of a flow and yield the items of its pages. It raises what `run` raises."""
+        for page in self._pages(flow, Deadline.of(timeout)):
+            yield from page.items
+
+    def stream(
+        self, key: str, options: SessionOptions, blocks: Iterable[bytes], timeout: float | None
+    ) -> Iterator[Any]:
+        """Open a session, send it blocks in a thread, and yield its events meanwhile.
+
+        It raises what `run` raises, and what the iterator of the blocks raises once all events have been yielded.
+        """
+        deadline = Deadline(timeout)
+        session = self.run(_session_flows.create(key, options), deadline)
+        failures: list[BaseException] = []
+        stopped, sent = Event(), Event()
+
+        def send() -> None:
+            try:
+                sequence = session.chunk_sequence
+                for block in blocks:
+                    if stopped.is_set():
+                        return
+                    if block:
+                        sequence = self.run(_session_flows.put_chunk(session.id, sequence, block), deadline)
+            except SessionClosed:
+                pass  # Its status says why.
+            except BaseException as error:
+                if not stopped.is_set():
+                    failures.append(error)
+            finally:
+                sent.set()
+                if not stopped.is_set():
+                    self._seal(session.id)
+
+        # A thread of nobody: an iterator may wait for a microphone that never says anything again.
+        sender = Thread(target=send, name="earshot-blocks", daemon=True)
+        sender.start()
+        try:
+            yield from self.items(_session_flows.events(session.id), deadline)
+        except BaseException:
+            stopped.set()
+            self._seal(session.id)
+            raise
+        if sent.is_set():
+            sender.join(SEAL_SECONDS)
+        stopped.set()
+        if failures:
+            raise failures[0]
+
+    def _seal(self, session_id: str) -> None:
+        """Close the session of a stream as well as may be: nobody waits for it."""
+        with suppress(EarshotClientError):
+            self.run(_session_flows.seal(session_id), SEAL_SECONDS)
 
     def job_events(self, stream: JobStream, timeout: float | None) -> Iterator[JobEvent]:
         """Yield the events of a job's stream, and connect again where it breaks off.
@@ -77,7 +129,7 @@ class Connection:
                 stream.disconnected(_no_answer(error, deadline).reason)
             self._pause(stream.pause(), deadline)
 
-    def _pages(self, flow: Flow[T], deadline: Deadline) -> Generator[EventPage, None, T]:
+    def _pages(self, flow: Flow[T], deadline: Deadline) -> Generator[Items, None, T]:
         """Carry out all steps of a flow, yield its pages and return its result."""
         reply: object = None
         with closing(flow):
@@ -87,7 +139,7 @@ class Connection:
                 except StopIteration as stop:
                     result: T = stop.value
                     return result
-                if isinstance(step, EventPage):
+                if isinstance(step, Items):
                     yield step
                 reply = self._result(step, deadline)
 

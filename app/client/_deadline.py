@@ -16,6 +16,11 @@ class Deadline:
         #: Why the last request of the call had no answer.
         self.reason = ""
 
+    @classmethod
+    def of(cls, timeout: float | Deadline | None) -> Deadline:
+        """Return a deadline as it is, or one in so many seconds."""
+        return timeout if isinstance(timeout, cls) else cls(timeout)  # type: ignore[arg-type]
+
     def left(self) -> float | None:
         """Return the seconds that are left, None where there is no limit.
 

@@ -3,8 +3,10 @@
 EarshotClientError
 ├── DeadlineExceeded             the `timeout` of the call passed
 ├── ServiceUnreachable           the service did not answer, in none of the tries
-├── UnknownFormat                the file is not audio of a kind that the service decodes
-├── SessionFailed                the session's audio cannot be analysed
+├── AudioRefused                 the audio cannot be analysed, whichever call it was for
+│   ├── UnknownFormat            it is no recording that can be read
+│   └── SessionFailed            the session that it was sent to has ended with an error
+├── IncompleteList               a part of a list is on a node that does not answer now
 ├── JobDeleted                   the job was deleted before it ended
 └── RequestRefused               the service answered with an error
     ├── SpeakerRequestRefused 200   a rule about speakers is broken; the service reports it with the status of a success
@@ -40,11 +42,19 @@ class ServiceUnreachable(EarshotClientError):
     """No answer came, or none that this client understands. It is not known whether the request was carried out."""
 
 
-class UnknownFormat(EarshotClientError):
-    """The file is not audio of a kind that the service decodes. Nothing was sent."""
+class AudioRefused(EarshotClientError):
+    """The audio cannot be analysed, whichever call it was for."""
 
 
-class SessionFailed(EarshotClientError):
+class UnknownFormat(AudioRefused):
+    """It is no recording that can be read: of no kind that the service decodes, or damaged. Nothing was accepted."""
+
+
+class IncompleteList(EarshotClientError):
+    """A part of a list is on a node that does not answer now. What the other nodes have was yielded before."""
+
+
+class SessionFailed(AudioRefused):
     """The session became readonly because of an error. The message is the service's."""
 
 

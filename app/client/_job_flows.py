@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from pathlib import Path
-from typing import BinaryIO
+from base64 import b64encode
 
 import msgspec
 
@@ -12,12 +11,13 @@ from ._calls import Call, Flow, ask
 from ._errors import JOB_ERRORS, JobNotFound
 from ._job_values import CaptionForm, Job, JobOptions
 from ._json import decoded
-from ._uploads import opened, upload
+from ._list_values import JobPage, ListQuery
+from ._uploads import Audio, opened, upload
 
 
 def analyze(
     key: str,
-    audio: Path | BinaryIO,
+    audio: Audio,
     options: JobOptions,
     name: str | None,
     content_type: str | None,
@@ -31,6 +31,26 @@ def analyze(
         call = Call("POST", "/api/v1/analyze_file", headers=headers, upload=body)
         answer = yield from ask(call, errors=JOB_ERRORS)
     return decoded(answer.body, Job)
+
+
+def analyze_samples(
+    key: str, audio: bytes, samplerate: int, options: JobOptions, content_type: str | None, idempotency_key: str | None
+) -> Flow[Job]:
+    """Send a recording as JSON. Its Idempotency-Key makes it harmless to try again after a lost answer."""
+    headers = {"X-Api-Key": key, "Idempotency-Key": idempotency_key or secrets.token_hex(16)}
+    body: dict[str, object] = {"samplerate": samplerate, "audio": b64encode(audio).decode(), "options": options}
+    if content_type is not None:
+        body["content_type"] = content_type
+    call = Call("POST", "/api/v1/analyze", msgspec.json.encode(body), {"Content-Type": "application/json", **headers})
+    answer = yield from ask(call, errors=JOB_ERRORS)
+    return decoded(answer.body, Job)
+
+
+def listing(key: str, query: ListQuery, token: str | None) -> Flow[JobPage]:
+    """Read a page of the project's jobs."""
+    call = Call("GET", "/api/v1/jobs", headers={"X-Api-Key": key}, query=query.parameters(token))
+    answer = yield from ask(call, errors=JOB_ERRORS)
+    return decoded(answer.body, JobPage)
 
 
 def job(key: str, job_id: str) -> Flow[Job]:

@@ -28,8 +28,11 @@ class JobStream:
     until the stream has `ended()`.
     """
 
-    def __init__(self, job_id: str, last_event_id: str | None = None, key: str = "") -> None:
+    def __init__(self, job_id: str, last_event_id: str | None = None, key: str = "", prefix: str = "/api/v1") -> None:
         self._ended = False
+        #: A stream has been answered with.
+        self.connected = False
+        self._prefix = prefix
         self._job = job_id
         self._key = key
         self._id = last_event_id
@@ -59,7 +62,7 @@ class JobStream:
             headers["Last-Event-ID"] = self._id
         if self._key:  # Some deployments ask for it.
             headers["X-Api-Key"] = self._key
-        return Call("GET", f"/api/v1/jobs/{self._job}/stream", headers=headers)
+        return Call("GET", f"{self._prefix}/jobs/{self._job}/stream", headers=headers)
 
     def feed(self, data: bytes) -> Iterator[JobEvent]:
         """Take bytes as they come, and yield the events that end in them.
@@ -67,6 +70,7 @@ class JobStream:
         Raises:
             ServiceUnreachable: an event is longer than LONGEST_EVENT.
         """
+        self.connected = True
         self._size += len(data)
         if self._size > LONGEST_EVENT:
             raise ServiceUnreachable(f"an event of the job is longer than {LONGEST_EVENT} bytes")

@@ -14,7 +14,9 @@ CaptionForm = Literal["srt", "vtt"]
 
 
 class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a job is to do. The service refuses options that need others.
+    """What a job is to do. The service refuses options that need others, and those that ask for nothing.
+
+    What is not given is what the service takes it for: no services, speakers told apart where speech is analysed.
 
     Attributes:
         sound_event_detection: recognise sounds, window by window.
@@ -25,9 +27,13 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         translation: translate what is said; needs `speech_analysis` and `translation_target_lang`.
         speaker_diarization: tell speakers apart; None does so where speech is analysed.
         speech_model: a model of the speech engine; None takes the engine's own.
-        speech_lang: language code of the speech, such as `en`; None lets the engine find it.
+        speech_lang: language code of the speech, such as `en`; `multi` lets the engine find it.
         translation_target_lang: language code of the translation.
         audio_insights_prompt: what the insights should look at.
+        speech_prompt: names and terms that may be said, at most 1000 characters.
+        word_times: each turn has the times of its words, where the engine gives them; needs `speech_analysis`.
+        min_speakers: at least so many people speak, 1 to 32.
+        max_speakers: at most so many people speak, 1 to 32.
     """
 
     sound_event_detection: bool = False
@@ -38,9 +44,13 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     translation: bool = False
     speaker_diarization: bool | None = None
     speech_model: str | None = None
-    speech_lang: str | None = None
-    translation_target_lang: str | None = None
+    speech_lang: str = "multi"
+    translation_target_lang: str = "en"
     audio_insights_prompt: str | None = None
+    speech_prompt: str | None = None
+    min_speakers: int | None = None
+    max_speakers: int | None = None
+    word_times: bool = False
 
 
 SOUNDS_AND_SPEECH: Final = JobOptions(sound_event_detection=True, speech_analysis=True)
@@ -85,7 +95,19 @@ class SoundResult(ServiceResult, frozen=True, kw_only=True):
     results: tuple[Window, ...] = ()
 
 
-class Turn(msgspec.Struct, frozen=True, rename={"start": "start_time_sec", "end": "end_time_sec"}):
+class Word(msgspec.Struct, frozen=True, rename={"start": "start_time_sec", "end": "end_time_sec"}):
+    """A word with its punctuation, and its times in seconds from the beginning of the recording."""
+
+    word: str
+    start: float
+    end: float
+
+
+class Turn(
+    msgspec.Struct,
+    frozen=True,
+    rename={"start": "start_time_sec", "end": "end_time_sec", "overlap": "overlap_sec"},
+):
     """What one speaker says without a break.
 
     Attributes:
@@ -96,6 +118,8 @@ class Turn(msgspec.Struct, frozen=True, rename={"start": "start_time_sec", "end"
         speaker_name: name of the registered speaker, or such as `Unknown 0`.
         speaker_score: likeness to the registered speaker, -1 to 1; -1 where there is nobody to compare with.
         translation: the words in the language of the translation.
+        words: the words with their times, where the job asked for them.
+        overlap: for how many seconds of it others speak too, as far as it was noticed.
     """
 
     start: float
@@ -105,6 +129,8 @@ class Turn(msgspec.Struct, frozen=True, rename={"start": "start_time_sec", "end"
     speaker_name: str | None = None
     speaker_score: float | None = None
     translation: str | None = None
+    words: tuple[Word, ...] = ()
+    overlap: float = 0.0
 
 
 class SpeechResult(ServiceResult, frozen=True, kw_only=True):
@@ -249,3 +275,27 @@ class JobEvent(msgspec.Struct, frozen=True):
             ServiceUnreachable: the event is of another kind.
         """
         return decoded(self.data, _Message).error
+
+
+class JobEntry(msgspec.Struct, frozen=True, rename={"id": "job_id"}):
+    """What a list says of a job.
+
+    Attributes:
+        id: the secret with which its events are read.
+        status: `accepted`, `processing` or `completed`.
+        created_at: RFC 3339, UTC.
+        services: what was asked for, each with `pending`, `running`, `success` or `error`.
+        filename: the name of the recording.
+        format: its container, or `raw`.
+        size_bytes: its size.
+        seconds: its length, None until a service has ended.
+    """
+
+    id: str
+    status: str
+    created_at: str
+    services: Mapping[str, str]
+    filename: str
+    format: str
+    size_bytes: int
+    seconds: float | None

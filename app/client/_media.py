@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from os import SEEK_END
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -70,7 +70,9 @@ def session_options(file: BinaryIO, name: str, sensitivity: Sensitivity) -> Sess
     kind = content_type_of(file)
     if kind is None:
         raise UnknownFormat("not a WAV, MP3, Ogg, FLAC, AIFF, M4A, WebM or WMA file")
-    return SessionOptions("file", kind, sensitivity, os.fstat(file.fileno()).st_size, name)
+    size = file.seek(0, SEEK_END)
+    file.seek(0)
+    return SessionOptions("file", kind, sensitivity, size, name)
 
 
 def _is_mpeg_frame(head: bytes) -> bool:

@@ -5,23 +5,27 @@ from __future__ import annotations
 import hashlib
 from base64 import b64encode
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from . import _media
-from ._calls import Call, Flow, Pause, ask, sendable, work
-from ._errors import SessionFailed, SessionNotFound
+from ._calls import Call, Flow, Items, Pause, ask, sendable, work
+from ._errors import ServiceBusy, SessionFailed, SessionNotFound
 from ._json import decoded
-from ._session_values import Sensitivity, Session, SessionOptions, SessionStatus
+from ._list_values import ListQuery, SessionPage
+from ._session_values import Prediction, Sensitivity, Session, SessionOptions, SessionResults, SessionStatus
+from ._uploads import Audio, opened
 
 #: Seconds before the next read after one that waited in vain.
 EMPTY_PAUSE: Final = 0.1
 
 
-class _OfficialTag(msgspec.Struct, frozen=True):
+class OfficialTag(msgspec.Struct, frozen=True):
+    """A tag that the service's model knows."""
+
     name: str
+    id: str = ""
 
 
 class _NextChunk(msgspec.Struct, frozen=True):
@@ -37,6 +41,9 @@ def create(key: str, options: SessionOptions) -> Flow[Session]:
         "tags_sensitivity": options.sensitivity.tags,
         "total_size": options.total_size,
         "file_name": options.file_name,
+        "metadata": options.metadata or None,
+        "window_hop": options.window_hop,
+        "file_length": options.file_length,
     }
     body = {name: value for name, value in fields.items() if value is not None}
     answer = yield from ask(_call("POST", "/audio_sessions/", body, {"X-Api-Key": key}), repeatable=False)
@@ -85,7 +92,7 @@ def events(session_id: str) -> Flow[None]:
     token: str | None = None
     while True:
         reply = yield from status(session_id, token)
-        yield reply.page
+        yield Items(reply.page.events)
         token = reply.page.token
         if token is None:
             if reply.error is not None:
@@ -95,10 +102,11 @@ def events(session_id: str) -> Flow[None]:
             yield Pause(EMPTY_PAUSE)
 
 
-def detect(key: str, path: Path, sensitivity: Sensitivity) -> Flow[None]:
+def detect(key: str, audio: Audio, sensitivity: Sensitivity) -> Flow[None]:
     """Open a file session, upload its chunks and yield its pages. Its `total_size` makes it readonly."""
-    with (yield from work(lambda: path.open("rb"))) as file:
-        options = yield from work(lambda: _media.session_options(file, sendable(path.name), sensitivity))
+    with (yield from opened(audio)) as file:
+        name = sendable(_media.name_of(file))
+        options = yield from work(lambda: _media.session_options(file, name, sensitivity))
         session = yield from create(key, options)
         sequence = session.chunk_sequence
         while chunk := (yield from work(lambda: file.read(_media.CHUNK))):
@@ -106,10 +114,43 @@ def detect(key: str, path: Path, sensitivity: Sensitivity) -> Flow[None]:
     yield from events(session.id)
 
 
+def results(session_id: str, offset: int, limit: int) -> Flow[SessionResults]:
+    """Read events and where their session stands; a closed session is waited for."""
+    query = {"offset": str(offset), "limit": str(limit)}
+    answer = yield from ask(Call("GET", f"/audio_sessions/{session_id}/results", query=query))
+    return decoded(answer.body, SessionResults)
+
+
+def predict(session_id: str, window: bytes, sequence: int | None) -> Flow[Prediction]:
+    """Send one window by itself. Without an answer it is not tried again: it might be taken for the next one."""
+    body: dict[str, object] = {"data": b64encode(window).decode()}
+    if sequence is not None:
+        body["sequence"] = sequence
+    call = _call("POST", f"/audio_sessions/{session_id}/predict", body)
+    answer = yield from ask(call, repeatable=False)
+    return decoded(answer.body, Prediction)
+
+
+def listing(key: str, query: ListQuery, token: str | None) -> Flow[SessionPage]:
+    """Read a page of the project's sessions."""
+    call = Call("GET", "/audio_sessions/", headers={"X-Api-Key": key}, query=query.parameters(token))
+    answer = yield from ask(call)
+    return decoded(answer.body, SessionPage)
+
+
+def is_ready() -> Flow[bool]:
+    """Ask whether the service serves requests now."""
+    try:
+        yield from ask(Call("GET", "/readyz"), busy=frozenset())
+    except ServiceBusy:
+        return False
+    return True
+
+
 def official_tags() -> Flow[tuple[str, ...]]:
     """Return the names of all tags that the service's model knows."""
     answer = yield from ask(Call("GET", "/tags/official"))
-    return tuple(tag.name for tag in decoded(answer.body, list[_OfficialTag]))
+    return tuple(tag.name for tag in decoded(answer.body, list[OfficialTag]))
 
 
 def _call(method: str, path: str, body: object, headers: Mapping[str, str] = {}) -> Call:

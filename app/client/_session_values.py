@@ -79,6 +79,9 @@ class SessionOptions(msgspec.Struct, frozen=True):
         sensitivity: how readily tags are reported.
         total_size: bytes after which the session becomes readonly by itself; the analysis of a file then starts.
         file_name: the name of the file, for a session of the kind `file`.
+        metadata: texts by name, at most 4 KiB in all, kept with the session.
+        window_hop: from the start of a window to that of the next one; the service's own by default.
+        file_length: length of the file in seconds, as the client knows it.
     """
 
     kind: SessionKind
@@ -86,6 +89,25 @@ class SessionOptions(msgspec.Struct, frozen=True):
     sensitivity: Sensitivity = DEFAULT_SENSITIVITY
     total_size: int | None = None
     file_name: str | None = None
+    metadata: Mapping[str, str] = {}
+    window_hop: Literal["0.5s", "1s"] | None = None
+    file_length: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse metadata that the service would not take.
+
+        Raises:
+            TypeError: a name or a value is no text.
+        """
+        for name, value in self.metadata.items():
+            if not (isinstance(name, str) and isinstance(value, str)):
+                raise TypeError(f"metadata: {name!r} is {value!r}, and both must be text")
+
+
+#: Raw PCM as most microphones give it: 16 kHz, 16 bits, one channel.
+MICROPHONE: Final = SessionOptions("stream", "audio/x-raw; rate=16000; format=s16le")
+#: Seconds that the last request of a stream may take, which ends its session.
+SEAL_SECONDS: Final = 5.0
 
 
 class EventPage(msgspec.Struct, frozen=True):
@@ -159,3 +181,54 @@ class Runs:
         runs = list(self._open.values())
         self._open.clear()
         return runs
+
+
+class SessionEntry(msgspec.Struct, frozen=True, rename={"id": "session_id", "kind": "type"}):
+    """What a list says of a session.
+
+    Attributes:
+        id: the secret with which its events are read.
+        state: `writable` or `readonly`.
+        kind: `stream` or `file`.
+        content_type: of its audio.
+        created_at: RFC 3339, UTC; None for one of a service that did not note it.
+        updated_at: when the last chunk came, RFC 3339, UTC.
+        file_name: the name of its file.
+        seconds: of audio that were analysed.
+        in_progress: True while uploaded chunks wait for their analysis.
+        error: why the audio cannot be analysed, None where it can.
+    """
+
+    id: str
+    state: str
+    kind: str
+    content_type: str
+    created_at: str | None
+    updated_at: str
+    file_name: str | None
+    seconds: float
+    in_progress: bool
+    error: str | None = None
+
+
+class SessionResults(msgspec.Struct, frozen=True, rename={"events": "data"}):
+    """Events of a session, as `/results` gives them.
+
+    Attributes:
+        state: `pending` while chunks may come, `in-progress`, `done` or `error`.
+        events: those that were asked for, as far as they are there.
+        has_more: True where there are more behind them.
+        error: why the audio cannot be analysed.
+    """
+
+    state: str
+    events: tuple[Event, ...]
+    has_more: bool
+    error: str | None = None
+
+
+class Prediction(msgspec.Struct, frozen=True, rename={"event": "data"}):
+    """The event of a window that was sent by itself, and the number of the next window."""
+
+    event: Event
+    next_sequence: int

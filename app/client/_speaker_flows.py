@@ -6,16 +6,15 @@ has the message.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import BinaryIO, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
 from ._calls import Answer, Call, Flow, Upload, ask, sendable
-from ._errors import SPEAKER_ERRORS, SpeakerRequestRefused
+from ._errors import SPEAKER_ERRORS, SpeakerRequestRefused, UnknownFormat
 from ._json import decoded
-from ._speaker_values import ReEnrollment, SpeakerProfile, SpeakerTurn
-from ._uploads import opened, upload
+from ._speaker_values import JobVoice, ReEnrollment, SpeakerProfile, SpeakerTurn
+from ._uploads import Audio, opened, upload
 
 T = TypeVar("T")
 
@@ -38,8 +37,18 @@ def profiles(key: str) -> Flow[tuple[SpeakerProfile, ...]]:
     return _data(answer, tuple[SpeakerProfile, ...])
 
 
-def add_voice(key: str, speaker: str, audio: Path | BinaryIO) -> Flow[SpeakerProfile]:
-    """Upload a voice sample. Without an answer it is not tried again: that might add it twice."""
+def add_voice(key: str, speaker: str, audio: Audio | JobVoice) -> Flow[SpeakerProfile]:
+    """Add a voice sample. Without an answer it is not tried again: that might add it twice."""
+    if isinstance(audio, JobVoice):
+        fields = {
+            "speaker": sendable(speaker),
+            "job_id": sendable(audio.job_id),
+            "job_speaker": sendable(audio.speaker),
+        }
+        headers = {"X-Org-Key": key, "Content-Type": "application/json"}
+        call = Call("POST", "/api/v2/voice", msgspec.json.encode(fields), headers)
+        answer = yield from ask(call, repeatable=False, errors=SPEAKER_ERRORS, busy=BUSY)
+        return _data(answer, SpeakerProfile)
     with (yield from opened(audio)) as file:
         call = _upload_call(key, "voice", (yield from upload({"speaker": sendable(speaker)}, "file", file)))
         answer = yield from ask(call, repeatable=False, errors=SPEAKER_ERRORS, busy=BUSY)
@@ -53,7 +62,7 @@ def delete(key: str, speaker: str) -> Flow[None]:
     _data(answer, object)
 
 
-def recognize(key: str, audio: Path | BinaryIO) -> Flow[tuple[SpeakerTurn, ...]]:
+def recognize(key: str, audio: Audio) -> Flow[tuple[SpeakerTurn, ...]]:
     """Upload a recording and return its turns."""
     with (yield from opened(audio)) as file:
         call = _upload_call(key, "recognition", (yield from upload({}, "file", file)))
@@ -78,6 +87,8 @@ def _upload_call(key: str, path: str, body: Upload) -> Call:
 
 def _data(answer: Answer, kind: type[T]) -> T:
     envelope = decoded(answer.body, _Envelope)
+    if envelope.error and answer.reason:
+        raise UnknownFormat(answer.reason)
     if envelope.error:
         raise SpeakerRequestRefused(answer.status, envelope.error)
     return decoded(bytes(envelope.data), kind)

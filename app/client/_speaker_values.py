@@ -5,6 +5,18 @@ from __future__ import annotations
 import msgspec
 
 
+class JobVoice(msgspec.Struct, frozen=True):
+    """A voice that is pointed at: a speaker of a job's transcript. The service must have kept the job's audio.
+
+    Attributes:
+        job_id: a job of the organization that is done.
+        speaker: as the transcript calls the voice, `SPEAKER_01`.
+    """
+
+    job_id: str
+    speaker: str
+
+
 class SpeakerProfile(msgspec.Struct, frozen=True, rename={"name": "speaker"}):
     """A registered speaker.
 

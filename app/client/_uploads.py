@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
+from io import BytesIO
+from os import PathLike
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -13,14 +15,24 @@ from ._calls import Flow, Upload, sendable, work
 OCTETS: Final = "application/octet-stream"
 
 
-def opened(audio: Path | BinaryIO) -> Flow[AbstractContextManager[BinaryIO]]:
+#: A recording: a path, its bytes, or a file that is open for reading bytes.
+Audio = str | PathLike[str] | bytes | BinaryIO
+
+
+def opened(audio: Audio) -> Flow[AbstractContextManager[BinaryIO]]:
     """Return a file that is closed at the end of a `with`, unless it was open before.
 
     Raises:
+        TypeError: it is no recording.
         OSError: there is no such file.
     """
-    if isinstance(audio, Path):
-        return (yield from work(lambda: audio.open("rb")))
+    if isinstance(audio, bytes | bytearray):
+        return nullcontext(BytesIO(audio))
+    if isinstance(audio, str | PathLike):
+        path = Path(audio)
+        return (yield from work(lambda: path.open("rb")))
+    if not hasattr(audio, "read") or hasattr(audio, "encoding"):
+        raise TypeError(f"a path, bytes or a file open for reading bytes are needed, not {type(audio).__name__}")
     return nullcontext(audio)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import deque
 from email import message_from_bytes
@@ -90,6 +91,10 @@ class SpeakerStub:
                 name = parts["speaker"].decode()
                 if not re.fullmatch(r"[A-Za-z0-9_]+", name):
                     return "speaker is invalid. only alphabet, number and underscore are allowed"
+                if "job_id" in parts:
+                    if parts["job_id"] != b"a-job":
+                        return "job not found"
+                    parts["file"] = parts["job_speaker"]
                 if not parts["file"]:
                     return "an empty file"
                 self.voices.setdefault(name, []).append(parts["file"])
@@ -116,6 +121,8 @@ class SpeakerStub:
 
 def _parts(request: Request, body: bytes) -> dict[str, bytes]:
     kind = request.headers.get("content-type", "")
+    if kind == "application/json":
+        return {name: str(value).encode() for name, value in json.loads(body).items()}
     if not kind.startswith("multipart/form-data"):
         return {}
     message = message_from_bytes(b"Content-Type: " + kind.encode() + b"\r\n\r\n" + body)

@@ -70,6 +70,10 @@ def test_nothing_reaches_the_terminal_but_text(jobs: JobStub, wav: Path, capsys:
             },
         ),
         (
+            ["--no-sounds", "--min-speakers", "2", "--max-speakers", "4"],
+            {"speech_analysis": True, "min_speakers": 2, "max_speakers": 4},
+        ),
+        (
             ["--no-sounds", "--translate", "ko", "--lang", "en"],
             {"speech_analysis": True, "translation": True, "translation_target_lang": "ko", "speech_lang": "en"},
         ),

@@ -15,6 +15,7 @@ from app.client import (
     ReEnrollment,
     RequestRefused,
     SpeakerRequestRefused,
+    UnknownFormat,
     WrongKey,
 )
 from infra.examples import RECORDING
@@ -88,7 +89,7 @@ def test_refusals() -> None:
         with pytest.raises(RequestRefused, match=r"Validation error: body\.options\.speech_lang"):
             client.analyze_file(Path(RECORDING), JobOptions(speech_analysis=True, speech_lang="no language at all"))
         house.prober.failure = AudioError("the audio is empty")
-        with pytest.raises(RequestRefused, match="the audio is empty"):
+        with pytest.raises(UnknownFormat, match="the audio is empty"):
             client.analyze_file(Path(RECORDING))
 
 

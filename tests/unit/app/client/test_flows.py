@@ -15,8 +15,7 @@ from app.client import (
     WrongSequence,
     _session_flows,
 )
-from app.client._calls import RETRIES, Answer, Call, Flow, NoAnswer, Pause, Step, T
-from app.client._session_values import EventPage
+from app.client._calls import RETRIES, Answer, Call, Flow, Items, NoAnswer, Pause, Step, T
 
 BUSY = Answer(503, b'{"error": "busy"}')
 REFS = Answer(200, b'{"session_id": "s", "chunk_sequence": 4}')
@@ -128,7 +127,7 @@ def test_deleting_what_is_gone_is_no_error() -> None:
 def test_following_takes_each_page_once_and_rests_after_an_empty_one() -> None:
     steps, _ = driven(_session_flows.events("s"), status(2, "a"), status(0, "a"), status(1))
     assert [call.query for call in calls(steps)] == [{}, {"next_token": "a"}, {"next_token": "a"}]
-    assert [len(step.events) for step in steps if isinstance(step, EventPage)] == [2, 0, 1]
+    assert [len(step.items) for step in steps if isinstance(step, Items)] == [2, 0, 1]
     assert [step for step in steps if isinstance(step, Pause)] == [Pause(_session_flows.EMPTY_PAUSE)]
 
 
@@ -136,7 +135,7 @@ def test_a_failed_session_gives_its_events_first() -> None:
     flow = _session_flows.events("s")
     next(flow)
     page = flow.send(status(2, error="not a WAV file"))
-    assert isinstance(page, EventPage)
-    assert len(page.events) == 2
+    assert isinstance(page, Items)
+    assert len(page.items) == 2
     with pytest.raises(SessionFailed, match="not a WAV file"):
         next(flow)

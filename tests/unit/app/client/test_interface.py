@@ -22,7 +22,8 @@ AT_ONCE = {"close"}
 
 
 def methods(cls: type) -> dict[str, Callable[..., Any]]:
-    return {name: value for name, value in vars(cls).items() if inspect.isfunction(value) and name[0] != "_"}
+    members = {name: value for one in reversed(cls.__mro__) for name, value in vars(one).items()}
+    return {name: value for name, value in members.items() if inspect.isfunction(value) and name[0] != "_"}
 
 
 def errors(docstring: str) -> list[str]:

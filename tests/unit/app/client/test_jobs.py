@@ -22,6 +22,7 @@ from app.client import (
     RequestRefused,
     ServiceUnreachable,
     Turn,
+    UnknownFormat,
     WrongKey,
 )
 from tests.unit.app.client.jobs_stub import FAULTY, JobStub, error, event, story
@@ -145,7 +146,7 @@ def test_refusals_say_what_they_know(jobs: JobStub, wav: Path) -> None:
     with client(jobs) as shell:
         with pytest.raises(RequestRefused, match=r"^Validation error: body\.options\.spech \(extra_forbidden\)$"):
             shell.analyze_file(wav)
-        with pytest.raises(RequestRefused, match=r"^the audio is empty$"):
+        with pytest.raises(UnknownFormat, match=r"^the audio is empty$"):
             shell.analyze_file(wav)
 
 

@@ -40,6 +40,19 @@ def test_adding_listing_and_removing(speakers: SpeakerStub, wav: Path, capsys: p
     assert run(capsys, speakers, "remove", "Anna_Kim", "--yes") == (1, [], "earshot: speaker not found\n")
 
 
+def test_a_voice_of_a_job_is_pointed_at(speakers: SpeakerStub, wav: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    of_job = ["--from-job", "a-job", "--speaker", "SPEAKER_01"]
+    code, out, err = run(capsys, speakers, "add", "Anna_Kim", *of_job, "--json")
+    assert (code, json.loads("\n".join(out)), err) == (0, speakers.profile("Anna_Kim"), "")
+    assert speakers.voices == {"Anna_Kim": [b"SPEAKER_01"]}
+    code, _, err = run(capsys, speakers, "add", "Anna_Kim", "--from-job", "another", "--speaker", "SPEAKER_01")
+    assert (code, err) == (1, "earshot: job not found\n")
+    for wrong in ([], of_job[:2], of_job[2:], [*of_job, wav]):
+        code, _, err = run(capsys, speakers, "add", "Anna_Kim", *wrong)
+        assert code != 0
+        assert err == "earshot: give recordings, or --from-job with --speaker\n"
+
+
 def test_a_removal_is_asked_about(
     speakers: SpeakerStub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,217 @@
+"""The methods for asyncio about jobs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from . import _job_flows
+from ._job_stream import JobStream
+from ._job_values import SOUNDS_AND_SPEECH, CaptionForm, Job, JobEntry, JobEvent, JobOptions, JobResult
+from ._list_values import LONGEST_PAGE, JobPage, ListQuery, Time, all_pages
+from ._uploads import Audio
+
+if TYPE_CHECKING:
+    from ._async_connection import AsyncConnection
+
+
+class AsyncJobCalls:
+    """What a client does with jobs."""
+
+    _connection: AsyncConnection
+    _key: str
+
+    async def analyze_file(
+        self,
+        audio: Audio,
+        options: JobOptions = SOUNDS_AND_SPEECH,
+        *,
+        name: str | None = None,
+        content_type: str | None = None,
+        idempotency_key: str | None = None,
+        timeout: float | None = None,
+    ) -> Job:
+        """Send a recording as a job, with the project key. It is read and sent in pieces.
+
+        Args:
+            audio: a path, a recording's bytes, or a file open for reading bytes, which is read from its beginning and
+                stays open.
+            options: what the job is to do; sound events and speech by default.
+            name: the file's name; by default its own.
+            content_type: needed for raw PCM alone, such as `audio/x-raw; rate=16000; format=s16le`.
+            idempotency_key: the same one with the same request returns the first job again; by default a new one.
+            timeout: seconds for the upload, not for the job; no limit by default.
+
+        Returns:
+            The job with its id, before anything of it has ended.
+
+        Raises:
+            WrongKey: the service does not know the project key.
+            UnknownFormat: it is no recording that can be read.
+            QuotaExceeded: the project's free seconds of the month are spent.
+            JobConflict: the Idempotency-Key was used for another request.
+            OSError: the file cannot be read.
+            DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
+        """
+        flow = _job_flows.analyze(self._key, audio, options, name, content_type, idempotency_key)
+        return await self._connection.run(flow, timeout)
+
+    async def analyze(
+        self,
+        audio: bytes,
+        samplerate: int,
+        options: JobOptions = SOUNDS_AND_SPEECH,
+        *,
+        content_type: str | None = None,
+        idempotency_key: str | None = None,
+        timeout: float | None = None,
+    ) -> Job:
+        """Send a recording as a job in one piece of JSON, with the project key. `analyze_file` takes larger ones.
+
+        Args:
+            audio: a whole recording, as the file has it.
+            samplerate: its rate in Hz.
+            options: what the job is to do; sound events and speech by default.
+            content_type: needed for raw PCM alone, such as `audio/x-raw; format=s16le`.
+            idempotency_key: the same one with the same request returns the first job again; by default a new one.
+            timeout: seconds for the upload, not for the job; no limit by default.
+
+        Returns:
+            The job with its id, before anything of it has ended.
+
+        Raises:
+            WrongKey: the service does not know the project key.
+            UnknownFormat: it is no recording that can be read.
+            QuotaExceeded: the project's free seconds of the month are spent.
+            JobConflict: the Idempotency-Key was used for another request.
+            DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
+        """
+        flow = _job_flows.analyze_samples(self._key, audio, samplerate, options, content_type, idempotency_key)
+        return await self._connection.run(flow, timeout)
+
+    async def job(self, job_id: str, *, timeout: float | None = None) -> Job:
+        """Read a job of the project, with what has ended so far.
+
+        Args:
+            timeout: seconds for the whole call; no limit by default.
+
+        Raises:
+            WrongKey: the service does not know the project key.
+            JobNotFound: the job never existed, was deleted or has expired, or belongs to another project.
+            DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
+        """
+        return await self._connection.run(_job_flows.job(self._key, job_id), timeout)
+
+    def job_events(
+        self, job_id: str, last_event_id: str | None = None, *, timeout: float | None = None
+    ) -> AsyncIterator[JobEvent]:
+        """Yield the events of a job as they come, to the one that ends it. A stream that breaks off is taken up again.
+
+        Args:
+            job_id: the id of the job, which is the only secret here: no key is sent.
+            last_event_id: `JobEvent.id` of the last event that is not wanted again; by default all are yielded.
+            timeout: seconds for all events together; no limit by default.
+
+        Yields:
+            Events of the kinds `progress`, `partial_result` and, as the last one, `completed`.
+
+        Raises:
+            JobDeleted: the job was deleted meanwhile.
+            JobNotFound: the job never existed, was deleted or has expired.
+            DeadlineExceeded, ServiceUnreachable, RequestRefused.
+        """
+        return self._connection.job_events(JobStream(job_id, last_event_id, self._key), timeout)
+
+    async def job_result(self, job_id: str, *, timeout: float | None = None) -> JobResult:
+        """Wait until a job has ended and return the results of all its services; `errors` has those that failed.
+
+        Args:
+            timeout: seconds to wait; no limit by default. The job goes on when they pass.
+
+        Raises:
+            JobDeleted: the job was deleted meanwhile.
+            JobNotFound: the job never existed, was deleted or has expired.
+            DeadlineExceeded, ServiceUnreachable, RequestRefused.
+        """
+        async for event in self.job_events(job_id, timeout=timeout):
+            last = event
+        return last.result
+
+    async def job_captions(self, job_id: str, form: CaptionForm, *, timeout: float | None = None) -> str:
+        """Return the captions of a job that has ended, as the text of a file.
+
+        Args:
+            form: `srt` for SubRip, `vtt` for WebVTT.
+            timeout: seconds for the whole call; no limit by default.
+
+        Raises:
+            JobConflict: the job has not ended.
+            WrongKey: the service does not know the project key.
+            JobNotFound: the job never existed, was deleted or has expired, or belongs to another project.
+            DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
+        """
+        return await self._connection.run(_job_flows.captions(self._key, job_id, form), timeout)
+
+    async def delete_job(self, job_id: str, *, timeout: float | None = None) -> None:
+        """Delete a job with its recording and results; its usage stays. One that does not exist is no error.
+
+        Args:
+            timeout: seconds for the whole call; no limit by default.
+
+        Raises:
+            WrongKey: the service does not know the project key.
+            DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
+        """
+        await self._connection.run(_job_flows.delete(self._key, job_id), timeout)
+
+    async def list_jobs(
+        self,
+        token: str | None = None,
+        *,
+        state: str | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
+        count: int | None = None,
+        timeout: float | None = None,
+    ) -> JobPage:
+        """Read a page of the project's jobs, newest first.
+
+        Args:
+            token: that of the page before, which keeps what was asked for; by default the first page is read.
+            state: `accepted`, `processing` or `completed`, or some with commas between; all by default.
+            since: accepted then or later, a `datetime` or text in ISO 8601.
+            until: accepted before then.
+            count: how many at most, 1 to 200; 50 by default.
+            timeout: seconds for the whole call; no limit by default.
+
+        Raises:
+            WrongKey: the service does not know the project key.
+            DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
+        """
+        query = ListQuery(state, since, until, count)
+        return await self._connection.run(_job_flows.listing(self._key, query, token), timeout)
+
+    def jobs(
+        self,
+        *,
+        state: str | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
+        timeout: float | None = None,
+    ) -> AsyncIterator[JobEntry]:
+        """Yield all of the project's jobs, newest first, page by page.
+
+        Args:
+            state: `accepted`, `processing` or `completed`; all by default.
+            since: accepted then or later, a `datetime` or text in ISO 8601.
+            until: accepted before then.
+            timeout: seconds for all of them together; no limit by default.
+
+        Raises:
+            IncompleteList: a node did not answer; what the others have was yielded before.
+            WrongKey: the service does not know the project key.
+            DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
+        """
+        query = ListQuery(state, since, until, LONGEST_PAGE)
+        flow = all_pages(lambda token: _job_flows.listing(self._key, query, token))
+        return self._connection.items(flow, timeout)

@@ -1,0 +1,99 @@
+"""Lists of a project's sessions and jobs: what is asked for, and pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final, TypeVar
+
+import msgspec
+
+from ._calls import Flow, Items
+from ._errors import IncompleteList
+from ._job_values import JobEntry
+from ._session_values import SessionEntry
+
+#: Entries of a page at most.
+LONGEST_PAGE: Final = 200
+
+#: A time: as text in ISO 8601, or as an object; one without a zone is in UTC.
+Time = str | datetime
+
+
+class ListQuery(msgspec.Struct, frozen=True):
+    """What is asked of a list."""
+
+    state: str | None = None
+    since: Time | None = None
+    until: Time | None = None
+    count: int | None = None
+
+    def parameters(self, token: str | None) -> dict[str, str]:
+        """Return the parameters of the page at a token, which has all others in it, or of the first page."""
+        if token is not None:
+            return {"next_token": token}
+        fields = {"state": self.state, "since": _text(self.since), "until": _text(self.until), "count": self.count}
+        return {name: str(value) for name, value in fields.items() if value is not None}
+
+
+class MissingPart(msgspec.Struct, frozen=True):
+    """What a page lacks: so many of all partitions are on nodes that did not answer."""
+
+    partitions: int
+    of: int
+
+
+class SessionPage(msgspec.Struct, frozen=True, rename={"entries": "sessions", "token": "next_token"}):
+    """Sessions of the project, newest first.
+
+    Attributes:
+        entries: the sessions.
+        token: that of the next page, None at the end.
+        missing: what nodes that did not answer have, None where all answered.
+    """
+
+    entries: tuple[SessionEntry, ...]
+    token: str | None = None
+    missing: MissingPart | None = None
+
+
+class JobPage(msgspec.Struct, frozen=True, rename={"entries": "jobs", "token": "next_token"}):
+    """Jobs of the project, newest first.
+
+    Attributes:
+        entries: the jobs.
+        token: that of the next page, None at the end.
+        missing: what nodes that did not answer have, None where all answered.
+    """
+
+    entries: tuple[JobEntry, ...]
+    token: str | None = None
+    missing: MissingPart | None = None
+
+
+P = TypeVar("P", SessionPage, JobPage)
+
+
+def all_pages(page_at: Callable[[str | None], Flow[P]]) -> Flow[None]:
+    """Yield the entries of all pages.
+
+    Raises:
+        IncompleteList: a part was missing on a page.
+    """
+    token: str | None = None
+    missing: MissingPart | None = None
+    while True:
+        page = yield from page_at(token)
+        missing = page.missing or missing
+        yield Items(page.entries)
+        token = page.token
+        if token is None:
+            break
+    if missing is not None:
+        raise IncompleteList(f"{missing.partitions} of {missing.of} partitions are on nodes that did not answer")
+
+
+def _text(time: Time | None) -> str | None:
+    if not isinstance(time, datetime):
+        return time
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,279 @@
+"""The methods of the client that blocks about sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from . import _session_flows
+from ._list_values import LONGEST_PAGE, ListQuery, SessionPage, Time, all_pages
+from ._session_values import (
+    DEFAULT_SENSITIVITY,
+    MICROPHONE,
+    Event,
+    Prediction,
+    Sensitivity,
+    Session,
+    SessionEntry,
+    SessionOptions,
+    SessionResults,
+    SessionStatus,
+)
+from ._uploads import Audio
+
+if TYPE_CHECKING:
+    from ._connection import Connection
+
+Blocks = Iterable[bytes]
+
+
+class SessionCalls:
+    """What a client does with sessions."""
+
+    _connection: Connection
+    _key: str
+
+    def create_session(self, options: SessionOptions, *, timeout: float | None = None) -> Session:
+        """Open a session, with the project key. Without an answer it is not tried again: that might open two.
+
+        Args:
+            options: its kind, content type and sensitivity, which stay as they are.
+            timeout: seconds for the whole call; no limit by default.
+
+        Returns:
+            Its id, the number of its first chunk, and length and hop of its windows in seconds.
+
+        Raises:
+            WrongKey: the service does not know the project key.
+            DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
+        """
+        return self._connection.run(_session_flows.create(self._key, options), timeout)
+
+    def put_chunk(self, session_id: str, sequence: int, data: bytes, *, timeout: float | None = None) -> int:
+        """Upload the next chunk of a session.
+
+        Args:
+            sequence: its number, `Session.chunk_sequence` for the first one.
+            data: at most 1 MiB of the session's content type; of a stream about half a second is best.
+            timeout: seconds for the whole call; no limit by default.
+
+        Returns:
+            The number of the chunk after it.
+
+        Raises:
+            SessionClosed: the session takes no more chunks.
+            SessionNotFound: the session never existed, was deleted or has expired.
+            WrongSequence: another number is the next one.
+            DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
+        """
+        return self._connection.run(_session_flows.put_chunk(session_id, sequence, data), timeout)
+
+    def seal_session(self, session_id: str, *, timeout: float | None = None) -> None:
+        """Make a session readonly: it takes no more chunks, and the analysis of a file starts.
+
+        Args:
+            timeout: seconds for the whole call; no limit by default.
+
+        Raises:
+            SessionNotFound: the session never existed, was deleted or has expired.
+            DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
+        """
+        self._connection.run(_session_flows.seal(session_id), timeout)
+
+    def delete_session(self, session_id: str, *, timeout: float | None = None) -> None:
+        """Delete a session with its audio and events. One that does not exist is no error.
+
+        Args:
+            timeout: seconds for the whole call; no limit by default.
+
+        Raises:
+            DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
+        """
+        self._connection.run(_session_flows.delete(session_id), timeout)
+
+    def session_status(
+        self, session_id: str, token: str | None = None, *, timeout: float | None = None
+    ) -> SessionStatus:
+        """Read the state of a session and one page of its events. With a token the service waits up to 9 s for one.
+
+        Args:
+            token: that of the page before; by default the first page is read.
+            timeout: seconds for the whole call; no limit by default.
+
+        Returns:
+            State, error and page; the page has the token of the next one.
+
+        Raises:
+            SessionNotFound: the session never existed, was deleted or has expired.
+            DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
+        """
+        return self._connection.run(_session_flows.status(session_id, token), timeout)
+
+    def session_events(self, session_id: str, *, timeout: float | None = None) -> Iterator[Event]:
+        """Yield every event of a session once, in order, as they come, until the session has ended.
+
+        Args:
+            timeout: seconds for all events together; no limit by default.
+
+        Yields:
+            An event for each window, with start and end in seconds.
+
+        Raises:
+            SessionFailed: the audio cannot be analysed; events of what came before have been yielded.
+            SessionNotFound: the session never existed, was deleted or has expired.
+            DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
+        """
+        return self._connection.items(_session_flows.events(session_id), timeout)
+
+    def detect(
+        self, audio: Audio, sensitivity: Sensitivity = DEFAULT_SENSITIVITY, *, timeout: float | None = None
+    ) -> Iterator[Event]:
+        """Send a file as a session, with the project key, and yield its events.
+
+        Args:
+            audio: a path, a recording's bytes, or a file open for reading bytes, which is read from its beginning and
+                stays open. A file is sent in chunks of 1 MiB and never held as a whole.
+            sensitivity: how readily tags are reported.
+            timeout: seconds for the upload and all events together; no limit by default.
+
+        Yields:
+            An event for each window, with start and end in seconds.
+
+        Raises:
+            UnknownFormat: it is of no format that the service decodes.
+            SessionFailed: the audio cannot be analysed; events of what came before have been yielded.
+            WrongKey: the service does not know the project key.
+            OSError: the file cannot be read.
+            DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
+        """
+        return self._connection.items(_session_flows.detect(self._key, audio, sensitivity), timeout)
+
+    def stream(
+        self, blocks: Blocks, options: SessionOptions = MICROPHONE, *, timeout: float | None = None
+    ) -> Iterator[Event]:
+        """Send live audio as a session, with the project key, and yield its events while it is sent.
+
+        Args:
+            blocks: pieces of the audio as they come, of half a second best; each must be decodable alone, and hold at
+                most 1 MiB. They are sent beside the caller, as fast as the service takes them. Where they end the
+                session is closed, and also where the caller stops reading.
+            options: a session of the kind `stream`; by default raw PCM of 16 kHz, 16 bits, one channel.
+            timeout: seconds for all events together; no limit by default.
+
+        Yields:
+            An event for each window, with start and end in seconds.
+
+        Raises:
+            SessionFailed: the audio cannot be analysed; events of what came before have been yielded.
+            WrongKey: the service does not know the project key.
+            DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
+        """
+        return self._connection.stream(self._key, options, blocks, timeout)
+
+    def session_results(
+        self, session_id: str, offset: int = 0, limit: int = 1024, *, timeout: float | None = None
+    ) -> SessionResults:
+        """Read events of a session by their numbers. Of a closed one the service waits up to 9 s for all.
+
+        Args:
+            offset: number of the first event.
+            limit: how many at most, 1 to 1024.
+            timeout: seconds for the whole call; no limit by default.
+
+        Raises:
+            SessionNotFound: the session never existed, was deleted or has expired.
+            DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
+        """
+        return self._connection.run(_session_flows.results(session_id, offset, limit), timeout)
+
+    def predict(
+        self, session_id: str, window: bytes, sequence: int | None = None, *, timeout: float | None = None
+    ) -> Prediction:
+        """Send one window of a stream session by itself, and return its event. It is not sent again without an answer.
+
+        Args:
+            window: audio of `Session.window_size` seconds, of the session's content type.
+            sequence: its number, counted from 0; by default the next one.
+            timeout: seconds for the whole call; no limit by default.
+
+        Raises:
+            SessionClosed: the session takes no more windows.
+            SessionNotFound: the session never existed, was deleted or has expired.
+            WrongSequence: another number is the next one.
+            DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
+        """
+        return self._connection.run(_session_flows.predict(session_id, window, sequence), timeout)
+
+    def list_sessions(
+        self,
+        token: str | None = None,
+        *,
+        state: str | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
+        count: int | None = None,
+        timeout: float | None = None,
+    ) -> SessionPage:
+        """Read a page of the project's sessions, newest first.
+
+        Args:
+            token: that of the page before, which keeps what was asked for; by default the first page is read.
+            state: `writable` or `readonly`, or both with a comma between; all by default.
+            since: opened then or later, a `datetime` or text in ISO 8601.
+            until: opened before then.
+            count: how many at most, 1 to 200; 50 by default.
+            timeout: seconds for the whole call; no limit by default.
+
+        Raises:
+            WrongKey: the service does not know the project key.
+            DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
+        """
+        query = ListQuery(state, since, until, count)
+        return self._connection.run(_session_flows.listing(self._key, query, token), timeout)
+
+    def sessions(
+        self,
+        *,
+        state: str | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
+        timeout: float | None = None,
+    ) -> Iterator[SessionEntry]:
+        """Yield all of the project's sessions, newest first, page by page.
+
+        Args:
+            state: `writable` or `readonly`; all by default.
+            since: opened then or later, a `datetime` or text in ISO 8601.
+            until: opened before then.
+            timeout: seconds for all of them together; no limit by default.
+
+        Raises:
+            IncompleteList: a node did not answer; what the others have was yielded before.
+            WrongKey: the service does not know the project key.
+            DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
+        """
+        query = ListQuery(state, since, until, LONGEST_PAGE)
+        flow = all_pages(lambda token: _session_flows.listing(self._key, query, token))
+        return self._connection.items(flow, timeout)
+
+    def official_tags(self, *, timeout: float | None = None) -> tuple[str, ...]:
+        """Return the names of all tags that the service's model knows.
+
+        Args:
+            timeout: seconds for the whole call; no limit by default.
+
+        Raises:
+            DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
+        """
+        return self._connection.run(_session_flows.official_tags(), timeout)
+
+    def is_ready(self, *, timeout: float | None = None) -> bool:
+        """Return whether the service serves requests now; False while it starts, or its partitions come from elsewhere.
+
+        Args:
+            timeout: seconds for the whole call; no limit by default.
+
+        Raises:
+            DeadlineExceeded, ServiceUnreachable, RequestRefused.
+        """
+        return self._connection.run(_session_flows.is_ready(), timeout)

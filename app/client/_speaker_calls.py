@@ -1,0 +1,100 @@
+"""The methods of the client that blocks about speakers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import _speaker_flows
+from ._speaker_values import JobVoice, ReEnrollment, SpeakerProfile, SpeakerTurn
+from ._uploads import Audio
+
+if TYPE_CHECKING:
+    from ._connection import Connection
+
+
+class SpeakerCalls:
+    """What a client does with the speakers of an organization."""
+
+    _connection: Connection
+    _org_key: str
+
+    def speakers(self, *, timeout: float | None = None) -> tuple[SpeakerProfile, ...]:
+        """Return the registered speakers of the organization by name, with the organization key.
+
+        Args:
+            timeout: seconds for the whole call; no limit by default.
+
+        Raises:
+            WrongKey: the service does not know the organization key.
+            DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
+        """
+        return self._connection.run(_speaker_flows.profiles(self._org_key), timeout)
+
+    def add_voice(self, speaker: str, audio: Audio | JobVoice, *, timeout: float | None = None) -> SpeakerProfile:
+        """Add a voice sample to a speaker, with the organization key. The first sample makes the speaker.
+
+        Without an answer it is not tried again: the sample may have been added.
+
+        Args:
+            speaker: a name of letters, digits and underscores.
+            audio: a path or an open file with this voice alone, of a second of speech to ten minutes and 100 MB; or a
+                speaker of a job's transcript.
+            timeout: seconds for the whole call; no limit by default.
+
+        Returns:
+            The speaker with this sample.
+
+        Raises:
+            SpeakerRequestRefused: a rule is broken; the message names it.
+            EngineUnavailable: the speaker engine does not answer; nothing was added.
+            WrongKey: the service does not know the organization key.
+            OSError: the file cannot be read.
+            DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
+        """
+        return self._connection.run(_speaker_flows.add_voice(self._org_key, speaker, audio), timeout)
+
+    def delete_speaker(self, speaker: str, *, timeout: float | None = None) -> None:
+        """Delete a speaker with all samples and recordings, with the organization key. It is never tried again.
+
+        Args:
+            timeout: seconds for the whole call; no limit by default.
+
+        Raises:
+            SpeakerRequestRefused: no speaker has this name.
+            WrongKey: the service does not know the organization key.
+            DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
+        """
+        self._connection.run(_speaker_flows.delete(self._org_key, speaker), timeout)
+
+    def recognize(self, audio: Audio, *, timeout: float | None = None) -> tuple[SpeakerTurn, ...]:
+        """Return who speaks when in a recording, with the organization key.
+
+        Args:
+            audio: a path or an open file of at most 100 MB and ten minutes; longer recordings are for jobs.
+            timeout: seconds for the whole call; no limit by default.
+
+        Returns:
+            The turns in the order of the recording, with start and end in milliseconds.
+
+        Raises:
+            SpeakerRequestRefused: a rule is broken; the message names it.
+            EngineUnavailable: the speaker engine does not answer.
+            WrongKey: the service does not know the organization key.
+            OSError: the file cannot be read.
+            DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
+        """
+        return self._connection.run(_speaker_flows.recognize(self._org_key, audio), timeout)
+
+    def re_enroll(self, speaker: str, *, timeout: float | None = None) -> ReEnrollment:
+        """Enroll a speaker again with the service's present model, from the recordings that were kept of their samples.
+
+        Args:
+            timeout: seconds for the whole call; no limit by default.
+
+        Raises:
+            SpeakerRequestRefused: no speaker has this name.
+            EngineUnavailable: the speaker engine does not answer.
+            WrongKey: the service does not know the organization key.
+            DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
+        """
+        return self._connection.run(_speaker_flows.re_enroll(self._org_key, speaker), timeout)

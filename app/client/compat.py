@@ -1,0 +1,352 @@
+"""The vendor's described Python client over this package: a program that was written against it changes one import.
+
+>>> from earshot_client.compat import Client, CochlSenseException
+
+It behaves as the interface says, in what is told from one client to another by chance too:
+
+- `CochlSenseException` derives from `BaseException`, so `except Exception` does not catch it. Its message is the reason
+  phrase of the status (`Unauthorized`), and the text of it has a sentence about support besides.
+- An empty key is a `ValueError` before any request.
+- `get_completed_result` returns None where the analysis failed or the stream ended; an unknown job is an
+  `urllib.error.HTTPError`.
+- A voice file of more than 10 MB is refused before it is sent. What the service says of speakers is passed through.
+- `Client.predict`: `FileNotFoundError`; `ValueError` for what is no MP3, WAV or Ogg; `TimeoutException`, which derives
+  from `BaseException`, when the timeout elapses.
+
+Other than the vendor's: where no host is given it is `EARSHOT_URL` or this machine; files are read and sent in pieces;
+a busy service and a lost answer are tried again; a service that does not answer is a `CochlSenseException` too; and
+`predict` takes no FLAC or AIFF (`earshot_client.Client.detect` does).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import time
+import weakref
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from email.message import Message
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.error import HTTPError
+
+import msgspec
+
+from . import _media
+from ._calls import UNREADABLE, Answer, Call, Flow, Pause, ask, sendable, work
+from ._compat_values import (
+    ChunkSize,
+    EventDetectionApiConfig,
+    EventDetectionApiConfigFromJson,
+    EventDetectionResult,
+    IntegratedApiOptions,
+    Result,
+    SensitivityConfig,
+    SensitivityScale,
+    SoundTag,
+    WindowResult,
+    default_host,
+    window_result,
+)
+from ._errors import (
+    DeadlineExceeded,
+    EarshotClientError,
+    JobDeleted,
+    RequestRefused,
+    ServiceUnreachable,
+    UnknownFormat,
+    WrongKey,
+)
+from ._job_stream import JobStream
+from ._json import decoded
+from ._keys import checked_key
+from ._session_flows import EMPTY_PAUSE, OfficialTag
+from ._session_values import Session, SessionResults
+from ._uploads import opened, upload
+from ._version import USER_AGENT
+
+if TYPE_CHECKING:
+    from ._connection import Connection
+
+__all__ = [
+    "APIConfig",
+    "APIConfigFromJson",
+    "ChunkSize",
+    "Client",
+    "CochlSenseException",
+    "CustomSoundApi",
+    "EventDetectionApi",
+    "EventDetectionApiConfig",
+    "EventDetectionApiConfigFromJson",
+    "EventDetectionResult",
+    "IntegratedApi",
+    "IntegratedApiOptions",
+    "Result",
+    "SensitivityConfig",
+    "SensitivityScale",
+    "SoundTag",
+    "SpeakerProfileApi",
+    "TimeoutException",
+    "WindowResult",
+]
+
+APIConfig = EventDetectionApiConfig
+APIConfigFromJson = EventDetectionApiConfigFromJson
+
+#: Bytes of a voice file, or of one to recognise.
+VOICE_BYTES: Final = 10 * 1024 * 1024
+SUPPORT: Final = "Please contact the operator of this service."
+FORMATS: Final = {"audio/mp3": "mp3", "audio/wav": "wav", "audio/ogg": "ogg"}
+NO_UPLOADS: Final = "custom sounds are not uploaded to this service: its operator runs `earshot models train-tag`"
+_PAGE: Final = 1024
+
+
+class CochlSenseException(BaseException):
+    """The base of what is raised: whatever the service refused.
+
+    Attributes:
+        message: the reason phrase of the status, or what the service says about a speaker.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.message}\n{SUPPORT}"
+
+
+class TimeoutException(BaseException):
+    """The timeout of `predict` elapsed."""
+
+    def __init__(self, session_id: str, timeout: float) -> None:
+        super().__init__(session_id, timeout)
+        self.session_id = session_id
+        self.timeout = timeout
+
+    def __str__(self) -> str:
+        return f"the prediction of session {self.session_id} took longer than {self.timeout:g} s"
+
+
+def _connected(api: object, host: str) -> Connection:
+    """Return connections that are closed with the last reference to `api`: programs of the vendor's close nothing."""
+    # Not at the top: httpx2 takes most of the time that loading this package would take.
+    from ._connection import Connection
+
+    connection = Connection(host.rstrip("/"), USER_AGENT, None, time.sleep)
+    weakref.finalize(api, connection.close)
+    return connection
+
+
+def _checked(key: str, kind: str) -> str:
+    if not key:
+        raise ValueError(f"the {kind} key is empty")
+    try:
+        return checked_key(key)
+    except WrongKey as error:
+        raise ValueError(f"the {kind} key cannot be sent: {error}") from None
+
+
+@contextmanager
+def _vendors_errors() -> Iterator[None]:
+    try:
+        yield
+    except RequestRefused as error:
+        raise CochlSenseException(_phrase(error.status)) from error
+    except UnknownFormat as error:
+        raise CochlSenseException(_phrase(UNREADABLE)) from error
+    except EarshotClientError as error:
+        raise CochlSenseException(str(error)) from error
+
+
+def _phrase(status: int) -> str:
+    """Return the reason phrase of a status, which the protocol does not always carry."""
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return str(status)
+
+
+class IntegratedApi:
+    """Jobs: a whole recording, analysed in the background."""
+
+    def __init__(self, project_key: str, host: str | None = None) -> None:
+        """Speak to a service; `host` ends in `/api/v1`. An empty key is a ValueError."""
+        self._headers = {"X-Api-Key": _checked(project_key, "project")}
+        self._connection = _connected(self, host or default_host("/api/v1"))
+
+    def analyze_file(self, audio_file_path: str, options: IntegratedApiOptions) -> dict[str, Any]:
+        """Send a recording; return the job's id under `job_id`, its `status` and `created_at`."""
+        with _vendors_errors():
+            return self._connection.run(self._analyze(audio_file_path, vars(options)), None)
+
+    def _analyze(self, path: str, options: dict[str, Any]) -> Flow[dict[str, Any]]:
+        headers = {**self._headers, "Idempotency-Key": secrets.token_hex(16)}
+        with (yield from opened(Path(path))) as file:
+            body = yield from upload({"options": json.dumps(options)}, "audio", file)
+            answer = yield from ask(Call("POST", "/analyze_file", headers=headers, upload=body))
+        return decoded(answer.body, dict[str, Any])
+
+    def get_completed_result(self, job_id: str) -> Any:
+        """Wait for the result of a job; None where the analysis failed or its stream ended.
+
+        Raises:
+            HTTPError: the service knows no such job.
+        """
+        stream = JobStream(job_id, prefix="")
+        try:
+            for event in self._connection.job_events(stream, None):
+                if event.kind == "completed":
+                    return json.loads(event.data)
+        except RequestRefused as error:
+            raise HTTPError(f"/jobs/{job_id}/stream", error.status, _phrase(error.status), Message(), None) from error
+        except JobDeleted:
+            return None
+        except ServiceUnreachable as error:
+            if not stream.connected:
+                raise CochlSenseException(str(error)) from error
+        return None
+
+
+class SpeakerProfileApi:
+    """Registered speakers of an organization."""
+
+    def __init__(self, organization_key: str, host: str | None = None) -> None:
+        """Speak to a service; `host` ends in `/api/v2`. An empty key is a ValueError."""
+        self._headers = {"X-Org-Key": _checked(organization_key, "organization")}
+        self._connection = _connected(self, host or default_host("/api/v2"))
+
+    def list_all_speakers(self) -> Any:
+        """Return the speakers."""
+        return self._data(ask(Call("GET", "/speakers", headers=self._headers)))
+
+    def add_new_voice(self, speaker: str, file_path: str) -> Any:
+        """Register a voice sample of at most 10 MB."""
+        return self._data(self._upload("/voice", {"speaker": sendable(speaker)}, file_path))
+
+    def remove(self, speaker: str) -> Any:
+        """Delete a speaker."""
+        query = {"speaker": sendable(speaker)}
+        return self._data(ask(Call("DELETE", "/speaker", headers=self._headers, query=query), repeatable=False))
+
+    def recognize(self, file_path: str) -> Any:
+        """Return who speaks when in a recording of at most 10 MB."""
+        return self._data(self._upload("/recognition", {}, file_path))
+
+    def _upload(self, path: str, fields: dict[str, str], file_path: str) -> Flow[Answer]:
+        with (yield from opened(Path(file_path))) as file:
+            if os.fstat(file.fileno()).st_size > VOICE_BYTES:
+                raise CochlSenseException(f"the file is bigger than {VOICE_BYTES >> 20} MB")
+            body = yield from upload(fields, "file", file)
+            # A voice that was added, but whose answer was lost, would be added twice.
+            call = Call("POST", path, headers=self._headers, upload=body)
+            return (yield from ask(call, repeatable=not fields))
+
+    def _data(self, flow: Flow[Answer]) -> Any:
+        with _vendors_errors():
+            answer = decoded(self._connection.run(flow, None).body, dict[str, Any])
+        if answer.get("error"):
+            raise CochlSenseException(str(answer["error"]))
+        return answer.get("data", {"error": "data not found"})
+
+
+class EventDetectionApi:
+    """Sound events of a file, by a session."""
+
+    def __init__(self, api_project_key: str, api_config: EventDetectionApiConfig | None = None) -> None:
+        """Speak to the service of the configuration. An empty key is a ValueError."""
+        self.project_key = _checked(api_project_key, "project")
+        self.config = api_config or EventDetectionApiConfig()
+        self.host = self.config.host
+        self._connection = _connected(self, self.host)
+
+    def get_official_tags(self) -> list[OfficialTag]:
+        """Return the tags that the model knows, each with a `name`."""
+        with _vendors_errors():
+            answer = self._connection.run(ask(Call("GET", "/tags/official")), None)
+            return decoded(answer.body, list[OfficialTag])
+
+    def predict(self, audio_file_path: str, timeout: float | None = None) -> Result:
+        """Return the windows of a file.
+
+        Args:
+            audio_file_path: an MP3, WAV or Ogg file.
+            timeout: seconds to wait for the windows once the file is sent; no limit by default.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: it is of another format.
+            TimeoutException: the timeout elapsed.
+        """
+        with _vendors_errors():
+            session = self._connection.run(self._send(Path(audio_file_path)), None)
+            try:
+                windows = self._connection.run(self._windows(session.id), timeout)
+            except DeadlineExceeded:
+                raise TimeoutException(session.id, timeout or 0) from None
+        return Result(EventDetectionResult(session.id, windows, session.window_hop))
+
+    def _send(self, path: Path) -> Flow[Session]:
+        with (yield from opened(path)) as file:
+            kind = yield from work(lambda: _media.content_type_of(file))
+            if kind not in FORMATS:
+                raise ValueError(f"{path} is none of {', '.join(FORMATS.values())}")
+            sensitivity = self.config.sensitivity
+            body = {
+                "type": "file",
+                "total_size": os.fstat(file.fileno()).st_size,
+                "content_type": kind,
+                "file_name": sendable(path.name),
+                "default_sensitivity": sensitivity.default.value,
+                "tags_sensitivity": {tag: level.value for tag, level in sensitivity.by_tags.items()},
+            }
+            key = {"X-Api-Key": self.project_key}
+            answer = yield from ask(_json_call("POST", "/audio_sessions/", body, key), repeatable=False)
+            session = decoded(answer.body, Session)
+            sequence = session.chunk_sequence
+            while chunk := (yield from work(lambda: file.read(_media.CHUNK))):
+                digest = hashlib.blake2b(f"{session.id} {sequence} ".encode() + chunk, digest_size=16)
+                headers = {**key, "Idempotency-Key": digest.hexdigest()}
+                place = f"/audio_sessions/{session.id}/chunks/{sequence}"
+                yield from ask(_json_call("PUT", place, {"data": b64encode(chunk).decode()}, headers))
+                sequence += 1
+        return session
+
+    def _windows(self, session_id: str) -> Flow[list[WindowResult]]:
+        windows: list[WindowResult] = []
+        while True:
+            query = {"offset": str(len(windows)), "limit": str(_PAGE)}
+            answer = yield from ask(Call("GET", f"/audio_sessions/{session_id}/results", query=query))
+            page = decoded(answer.body, SessionResults)
+            if page.state == "error":
+                raise CochlSenseException(page.error or "the analysis failed")
+            if page.state == "done":
+                windows += [window_result(event) for event in page.events]
+                if not page.has_more:
+                    return windows
+            else:
+                yield Pause(EMPTY_PAUSE)
+
+
+Client = EventDetectionApi
+
+
+class CustomSoundApi:
+    """Sounds of one's own: this service takes no uploads of them. Its operator teaches a model."""
+
+    def __init__(self, organization_key: str, host: str | None = None) -> None:
+        """Take what the vendor's takes. An empty key is a ValueError."""
+        _checked(organization_key, "organization")
+
+    def upload(self, custom_sound_tag: str, zip_file_path: str) -> dict[str, Any]:
+        """Raise CochlSenseException, with what to do instead."""
+        raise CochlSenseException(NO_UPLOADS)
+
+
+def _json_call(method: str, path: str, body: object, headers: dict[str, str]) -> Call:
+    return Call(method, path, msgspec.json.encode(body), {"Content-Type": "application/json", **headers})

@@ -1,0 +1,158 @@
+"""The vendor's described client: its values, and what it does with the service's own edge."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.client import compat
+from app.client.compat import (
+    APIConfig,
+    APIConfigFromJson,
+    Client,
+    CochlSenseException,
+    EventDetectionResult,
+    IntegratedApi,
+    IntegratedApiOptions,
+    SensitivityConfig,
+    SensitivityScale,
+    SoundTag,
+    SpeakerProfileApi,
+    WindowResult,
+)
+from tests.contract.api import tone, wav
+from tests.unit.app.conftest import KEY, ORG_KEY, House, serving
+from tests.unit.app.jobs.conftest import sounds
+from topics.errors import AudioError
+from topics.jobs.options import Service
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+@pytest.fixture
+def url(house: House) -> Iterator[str]:
+    with serving(house) as running:
+        yield running.url
+
+
+def result(*windows: str) -> EventDetectionResult:
+    """Windows of 2 s every second, each told as its tags."""
+    events = [
+        WindowResult(start, start + 2, [SoundTag(name, 0.9) for name in (names.split() or ["Others"])])
+        for start, names in enumerate(windows)
+    ]
+    return EventDetectionResult("s", events, 1)
+
+
+@pytest.mark.parametrize(
+    ("config", "stretches"),
+    [
+        (APIConfig(), ["0-2s, [Dog]", "1-4s, [Siren]", "3-5s, [Dog]"]),
+        (APIConfig(default_interval_margin=1), ["0-2s, [Dog]", "1-4s, [Siren]", "3-5s, [Dog]"]),
+        (APIConfig(default_interval_margin=2), ["0-5s, [Dog]", "1-4s, [Siren]"]),
+        (APIConfig(tag_interval_margin={"Dog": 2}), ["1-4s, [Siren]", "0-5s, [Dog]"]),
+        (APIConfig(enabled_tags=["Siren"]), ["1-4s, [Siren]"]),
+    ],
+)
+def test_a_summary_has_a_line_for_each_stretch(config: APIConfig, stretches: list[str]) -> None:
+    lines = result("Dog", "Siren", "Siren", "Dog").to_summarized_result(config).splitlines()
+    assert lines == [f"At {stretch} was detected" for stretch in stretches]
+
+
+def test_results_are_dictionaries_too() -> None:
+    found = result("Dog Siren").to_dict(APIConfig(enabled_tags=["Dog"]))
+    window = {"start_time": 0, "end_time": 2, "sound_tags": [{"name": "Dog", "probability": 0.9}]}
+    assert found == {"session_id": "s", "window_results": [window]}
+    assert str(result("Dog").window_results[0]) == str(window)
+
+
+def test_a_configuration_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    content = {
+        "sensitivity_control": {"default_sensitivity": -1, "tag_sensitivity": {"Dog": 2}},
+        "result_summary": {"default_interval_margin": 3, "tag_interval_margin": {"Dog": 1}},
+        "tag_filter": {"enabled_tags": ["Dog"]},
+    }
+    path.write_text(json.dumps(content))
+    config = APIConfigFromJson(str(path))
+    assert (config.sensitivity.default, config.sensitivity.by_tags) == (
+        SensitivityScale.HIGH,
+        {"Dog": SensitivityScale.VERY_LOW},
+    )
+    assert (config.default_interval_margin, config.tag_interval_margin, config.enabled_tags) == (3, {"Dog": 1}, ["Dog"])
+    path.write_text("{")
+    with pytest.raises(ValueError, match="not JSON"):
+        APIConfigFromJson(str(path))
+    with pytest.raises(FileNotFoundError):
+        APIConfigFromJson(str(tmp_path / "none.json"))
+
+
+def test_a_prediction(url: str, house: House, tmp_path: Path) -> None:
+    path = tmp_path / "street.wav"
+    path.write_bytes(wav(tone(70.0)))  # more than one chunk
+    config = APIConfig(
+        host=f"{url}/sense/api/v1",
+        sensitivity=SensitivityConfig(SensitivityScale.LOW, {"Siren": SensitivityScale.VERY_HIGH}),
+    )
+    client = Client(KEY, config)
+    events = client.predict(str(path)).events
+    [session] = house.sessions.sessions.values()
+    assert len(session.chunks) > 1
+    assert (session.opened.default_sensitivity, session.opened.tags_sensitivity) == (1, {"Siren": -2})
+    assert [window.start_time for window in events.window_results] == list(range(69))
+    assert "Dog_bark" in [tag.name for tag in client.get_official_tags()]
+
+
+def test_where_no_host_is_named_it_is_that_of_the_environment(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EARSHOT_URL", url)
+    assert Client(KEY).get_official_tags()
+    assert SpeakerProfileApi(ORG_KEY).list_all_speakers() == []
+
+
+def test_a_job_by_its_options(url: str, house: House, tmp_path: Path) -> None:
+    path = tmp_path / "street.wav"
+    path.write_bytes(wav(tone(1.0)))
+    api = IntegratedApi(KEY, host=f"{url}/api/v1")
+    job = api.analyze_file(str(path), IntegratedApiOptions(True, False, False))["job_id"]
+    accepted = house.jobs.jobs[job].accepted
+    assert accepted is not None
+    assert accepted.options.services == (Service.SOUND,)
+    house.jobs.perform(job, Service.SOUND, sounds("Siren"), audio_ms=2000)
+    assert api.get_completed_result(job)["sound_event_detection"]["status"] == "success"
+    house.prober.failure = AudioError("no audio file that is supported")
+    with pytest.raises(CochlSenseException) as refusal:
+        api.analyze_file(str(path), IntegratedApiOptions())
+    assert refusal.value.message == "Internal Server Error"
+
+
+def test_speakers_by_their_names(url: str, tmp_path: Path) -> None:
+    path = tmp_path / "kim.wav"
+    path.write_bytes(wav(tone(1.0)))
+    api = SpeakerProfileApi(ORG_KEY, host=f"{url}/api/v2")
+    assert api.add_new_voice("Kim", str(path))["speaker"] == "Kim"
+    assert [speaker["speaker"] for speaker in api.list_all_speakers()] == ["Kim"]
+    assert api.recognize(str(path))["transcription"]
+    api.remove("Kim")
+    with pytest.raises(CochlSenseException, match="speaker not found"):
+        api.remove("Kim")
+
+
+def test_a_service_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    with pytest.raises(CochlSenseException, match="refused"):
+        SpeakerProfileApi(ORG_KEY, host="http://127.0.0.1:9").list_all_speakers()
+    with pytest.raises(CochlSenseException, match="refused"):
+        IntegratedApi(KEY, host="http://127.0.0.1:9").get_completed_result("job")
+
+
+@pytest.mark.parametrize("key", ["", "a\nb", "열쇠"])
+def test_keys_that_cannot_be(key: str) -> None:
+    for make in (IntegratedApi, SpeakerProfileApi, Client, compat.CustomSoundApi):
+        with pytest.raises(ValueError, match="key"):
+            make(key)

@@ -1,0 +1,348 @@
+"""What the client does with the service's own edge: streams, lists, recordings in every form, and one error a fault."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from app.client import (
+    AsyncClient,
+    AudioRefused,
+    Client,
+    Event,
+    IncompleteList,
+    JobOptions,
+    RequestRefused,
+    SessionFailed,
+    SessionOptions,
+    SpeakerRequestRefused,
+    UnknownFormat,
+    WrongKey,
+    WrongSequence,
+)
+from infra.examples import RECORDING
+from tests.contract.api import tone, wav
+from tests.unit.app.conftest import KEY, ORG_KEY, House, serving
+from tests.unit.app.jobs.conftest import SOUND
+from tests.waiting import until
+from topics.errors import AudioError
+from topics.jobs.options import Options, Service
+from topics.ports.lists import Coverage
+
+PCM = SessionOptions("stream", "audio/x-raw; rate=16000; format=s16le")
+HALF_SECOND = tone(0.5)
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+@pytest.fixture
+def url(house: House) -> Iterator[str]:
+    with serving(house) as running:
+        yield running.url
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[Client]:
+    with Client(url, KEY, org_key=ORG_KEY, sleep=lambda seconds: None) as client:
+        yield client
+
+
+# --- streams --------------------------------------------------------------------------------------------------------
+
+
+def test_a_stream_gives_events_while_it_is_sent(client: Client, house: House) -> None:
+    """The second half of the blocks comes only once an event of the first has been read."""
+    heard = threading.Event()
+
+    def blocks() -> Iterator[bytes]:
+        yield from [HALF_SECOND] * 4
+        assert heard.wait(10)
+        yield b""  # nothing was heard for a while
+        yield from [HALF_SECOND] * 2
+
+    starts = []
+    for event in client.stream(blocks()):
+        starts.append(event.start)
+        heard.set()
+    assert starts == [0, 0.5, 1, 1.5, 2]
+    [session] = house.sessions.sessions.values()
+    assert (session.opened.kind, session.opened.content_type, session.head.state) == (
+        "stream",
+        PCM.content_type,
+        "readonly",
+    )
+
+
+def test_a_stream_on_asyncio(url: str) -> None:
+    async def blocks() -> AsyncIterator[bytes]:
+        for _ in range(4):
+            yield HALF_SECOND
+            await asyncio.sleep(0)
+
+    async def scene() -> None:
+        async with AsyncClient(url, KEY) as client:
+            events = [event.start async for event in client.stream(blocks())]
+            from_a_list = [event.start async for event in client.stream([HALF_SECOND] * 4)]
+        assert events == from_a_list == [0, 0.5, 1]
+
+    asyncio.run(scene())
+
+
+def test_what_the_blocks_raise_comes_after_the_events(client: Client, url: str, house: House) -> None:
+    def blocks() -> Iterator[bytes]:
+        yield from [HALF_SECOND] * 2
+        raise OSError("the microphone was unplugged")
+
+    async def read() -> None:
+        async with AsyncClient(url, KEY) as other:
+            found.extend([event.start async for event in _noted(other.stream(blocks()))])
+
+    async def _noted(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
+        async for event in events:
+            found.append(event.start)
+            yield event
+
+    found: list[float] = []
+    with pytest.raises(OSError, match="unplugged"):
+        found.extend(event.start for event in client.stream(blocks()))
+    with pytest.raises(OSError, match="unplugged"):
+        asyncio.run(read())
+    assert found == [0, 0], "each had its event before"
+    assert {session.head.state for session in house.sessions.sessions.values()} == {"readonly"}
+
+
+def test_who_stops_reading_stops_the_stream(client: Client, url: str, house: House) -> None:
+    sent: list[int] = []
+
+    def blocks() -> Iterator[bytes]:
+        while len(sent) < 1000:
+            sent.append(1)
+            yield HALF_SECOND
+
+    async def scene() -> None:
+        async with AsyncClient(url, KEY) as other:
+            events = other.stream(blocks())
+            await anext(events)
+            await events.aclose()  # type: ignore[attr-defined]
+            await until(lambda: all(one.head.state == "readonly" for one in house.sessions.sessions.values()))
+
+    events = client.stream(blocks())
+    next(events)
+    events.close()  # type: ignore[attr-defined]
+    asyncio.run(scene())
+    assert len(house.sessions.sessions) == 2
+    assert len(sent) < 900
+
+
+def test_audio_of_a_stream_that_cannot_be_analysed(client: Client) -> None:
+    with pytest.raises(SessionFailed, match="declared audio/wav"):
+        list(client.stream([b"no WAV at all"] * 3, SessionOptions("stream", "audio/wav")))
+
+
+def test_a_stream_needs_the_key(url: str) -> None:
+    with Client(url, "another-key-of-nobody") as client, pytest.raises(WrongKey):
+        list(client.stream([HALF_SECOND]))
+
+
+# --- recordings -----------------------------------------------------------------------------------------------------
+
+FORMS: dict[str, Callable[[Path], Any]] = {
+    "str": str,
+    "Path": Path,
+    "bytes": lambda path: path.read_bytes(),
+    "file": lambda path: path.open("rb"),
+    "memory": lambda path: io.BytesIO(path.read_bytes()),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_recording_in_every_form(
+    client: Client, url: str, house: House, tmp_path: Path, request: pytest.FixtureRequest, form: str
+) -> None:
+    path = tmp_path / "street.wav"
+    path.write_bytes(wav(tone(2.0)))
+    audio = FORMS[form](path)
+    request.addfinalizer(getattr(audio, "close", lambda: None))
+    assert [event.start for event in client.detect(audio)] == [0, 0.5, 1]
+    job = client.analyze_file(audio)
+    assert b"".join(house.jobs.jobs[job.id].parts.values()) == path.read_bytes()
+    assert client.add_voice("Kim", audio).name == "Kim"
+    assert client.recognize(audio)
+
+    async def scene() -> None:
+        async with AsyncClient(url, KEY, org_key=ORG_KEY) as other:
+            assert [event.start async for event in other.detect(audio)] == [0, 0.5, 1]
+            assert (await other.analyze_file(audio)).status == "accepted"
+            assert await other.recognize(audio)
+
+    asyncio.run(scene())
+    names = {session.opened.file_name for session in house.sessions.sessions.values()}
+    assert names == ({"audio"} if form in ("bytes", "memory") else {"street.wav"})
+
+
+@pytest.mark.parametrize("audio", [5, None, ["a.wav"], io.StringIO("text")])
+def test_what_is_no_recording_is_told_of_at_once(client: Client, audio: Any) -> None:
+    for call in (
+        lambda: list(client.detect(audio)),
+        lambda: client.analyze_file(audio),
+        lambda: client.recognize(audio),
+    ):
+        with pytest.raises(TypeError, match="a path, bytes or a file open for reading bytes"):
+            call()
+    with pytest.raises(FileNotFoundError):
+        client.analyze_file("nowhere.wav")
+
+
+def test_one_error_for_audio_that_cannot_be_read(client: Client, house: House) -> None:
+    """A file that is no recording is the same fault whichever call it was for."""
+    house.prober.failure = house.speakers.failure = AudioError("no audio file that is supported")
+    for call in (
+        lambda: list(client.detect(b"not audio at all")),
+        lambda: client.analyze_file(b"not audio at all"),
+        lambda: client.analyze(b"not audio at all", 16_000),
+        lambda: client.add_voice("Kim", b"not audio at all"),
+        lambda: client.recognize(b"not audio at all"),
+    ):
+        with pytest.raises(UnknownFormat):
+            call()
+    with pytest.raises(AudioRefused):
+        list(client.detect(b"RIFF\0\0\0\0WAVE, and nothing else"))
+    with pytest.raises(SpeakerRequestRefused, match="only alphabet"):
+        client.add_voice("no name!", wav(tone(1.0)))
+
+
+def test_a_recording_in_json(client: Client, house: House) -> None:
+    job = client.analyze(
+        HALF_SECOND, 16_000, JobOptions(sound_event_detection=True), content_type="audio/x-raw; format=s16le"
+    )
+    accepted = house.jobs.jobs[job.id].accepted
+    assert accepted is not None
+    assert accepted.options == SOUND
+    assert b"".join(house.jobs.jobs[job.id].parts.values()) == HALF_SECOND
+
+
+# --- options --------------------------------------------------------------------------------------------------------
+
+
+def test_options_are_those_of_the_service() -> None:
+    """Each option of the service is one of the client, and means the same where it is not given."""
+    ours = {field.name: field.default for field in msgspec.structs.fields(JobOptions)}
+    service = {field.name: field.default for field in msgspec.structs.fields(Options)}
+    assert service.items() <= ours.items()
+    assert msgspec.json.encode(JobOptions()) == b"{}"
+
+
+def test_options_of_a_session_reach_it(client: Client, house: House) -> None:
+    options = SessionOptions(
+        "file",
+        "audio/wav",
+        total_size=9,
+        file_name="a.wav",
+        metadata={"room": "hall"},
+        window_hop="1s",
+        file_length=2.5,
+    )
+    opened = house.sessions.sessions[client.create_session(options).id].opened
+    assert (opened.metadata, opened.hop_ms, opened.file_length) == ({"room": "hall"}, 1000, 2.5)
+
+
+@pytest.mark.parametrize("metadata", [{"room": 5}, {5: "room"}, {"room": None}, {"room": ["hall"]}])
+def test_metadata_that_is_no_text_is_told_of_before_it_is_sent(metadata: Any) -> None:
+    with pytest.raises(TypeError, match=r"metadata: .* both must be text"):
+        SessionOptions("file", "audio/wav", metadata=metadata)
+
+
+# --- the rest of sessions -------------------------------------------------------------------------------------------
+
+
+def test_results_and_predictions(client: Client, url: str) -> None:
+    session = client.create_session(SessionOptions("file", "audio/wav", total_size=len(wav(tone(2.0)))))
+    assert client.session_results(session.id).state == "pending"
+    client.put_chunk(session.id, 0, wav(tone(2.0)))
+    results = client.session_results(session.id, offset=1, limit=1)
+    assert (results.state, [event.start for event in results.events], results.has_more) == ("done", [0.5], True)
+    stream = client.create_session(PCM)
+    window = tone(stream.window_size)
+    assert client.predict(stream.id, window).next_sequence == 1
+    assert client.predict(stream.id, window, 1).event.sounds
+    with pytest.raises(WrongSequence):
+        client.predict(stream.id, window, 1)
+
+    async def scene() -> None:
+        async with AsyncClient(url, KEY) as other:
+            assert (await other.session_results(session.id)).state == "done"
+            assert (await other.predict(stream.id, window)).next_sequence == 3
+
+    asyncio.run(scene())
+
+
+def test_readiness(client: Client, house: House) -> None:
+    assert client.is_ready()
+    house.health.waiting = "its partitions"
+    assert not client.is_ready()
+
+
+# --- lists ----------------------------------------------------------------------------------------------------------
+
+
+def test_lists(client: Client, url: str, house: House) -> None:
+    sessions = [client.create_session(PCM).id for _ in range(3)][::-1]
+    jobs = [house.jobs.create(SOUND) for _ in range(3)][::-1]
+    house.jobs.perform(jobs[0], Service.SOUND, audio_ms=1000)
+    assert [entry.id for entry in client.sessions()] == sessions
+    assert [entry.id for entry in client.jobs()] == jobs
+    assert [entry.id for entry in client.jobs(state="completed")] == jobs[:1]
+    page = client.list_jobs(count=2)
+    assert ([entry.seconds for entry in page.entries], page.missing) == ([1, None], None)
+    assert [entry.id for entry in client.list_jobs(page.token).entries] == jobs[2:]
+    moment = datetime.fromisoformat(page.entries[1].created_at)
+    assert [entry.id for entry in client.jobs(since=moment)] == jobs[:2]
+    assert [entry.id for entry in client.jobs(until=moment.astimezone(UTC).replace(tzinfo=None))] == jobs[2:]
+    assert list(client.sessions(since="2999-01-01")) == []
+    assert client.list_sessions(count=1).entries[0].kind == "stream"
+    with pytest.raises(RequestRefused, match="state:"):
+        client.list_sessions(state="open")
+
+    async def scene() -> None:
+        async with AsyncClient(url, KEY) as other:
+            assert [entry.id async for entry in other.sessions()] == sessions
+            assert [entry.id async for entry in other.jobs()] == jobs
+            first = await other.list_sessions(count=2)
+            assert [entry.id for entry in (await other.list_sessions(first.token)).entries] == sessions[2:]
+            assert len((await other.list_jobs()).entries) == 3
+
+    asyncio.run(scene())
+
+
+def test_a_list_that_is_not_whole_says_so_at_its_end(client: Client, house: House) -> None:
+    job = house.jobs.create(SOUND)
+    house.jobs.covered = Coverage(frozenset({0}), 4, frozenset())
+    entries = client.jobs()
+    assert next(entries).id == job
+    with pytest.raises(IncompleteList, match="3 of 4 partitions"):
+        next(entries)
+    missing = client.list_jobs().missing
+    assert missing is not None
+    assert (missing.partitions, missing.of) == (3, 4)
+
+
+def test_a_chunk_that_is_too_large_names_the_setting(client: Client, house: House) -> None:
+    session = client.create_session(PCM)
+    with pytest.raises(RequestRefused, match="EARSHOT_CHUNK_LIMIT") as refusal:
+        client.put_chunk(session.id, 0, bytes(1024 * 1024 + 2))
+    assert refusal.value.status == 413
+
+
+def test_a_recording_of_the_examples(client: Client) -> None:
+    assert client.analyze_file(str(RECORDING)).status == "accepted"

@@ -11,20 +11,17 @@ from sqlalchemy import Table, and_, delete, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from infra.db import discards, keyring
+from infra.db import discards, keyring, passes
 from infra.db.database import Database
 from infra.db.keyring import Owner
 from infra.db.ledger import month_of, used_ms
+from infra.db.passes import PassSigner
 from infra.db.schema import keys, organizations, projects, speakers
 from topics import apikeys
 from topics.errors import BadRequest, NotFound
 from topics.keys import new_id
-from topics.ports.administration import Organization, Project
+from topics.ports.administration import LONGEST_NAME, MOST_SECONDS, Organization, Project
 from topics.ports.directory import Principal
-
-LONGEST_NAME: Final = 40
-#: A bound that keeps the milliseconds within 64 bits.
-MOST_SECONDS: Final = 10**12
 
 _NOUN: Final = {organizations: "organization", projects: "project"}
 
@@ -36,9 +33,13 @@ class Accounts:
     1 to 40 printable characters raises BadRequest. Keys are returned once: only their digests are stored.
     """
 
-    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, database: Database, clock: Callable[[], float] = time.time, signer: PassSigner | None = None
+    ) -> None:
+        """Keep accounts; `signer` reads passes, without it none stands for a key."""
         self._database = database
         self._clock = clock
+        self._signer = signer
 
     async def create_organization(self, name: str) -> tuple[Organization, str]:
         """Make an organization; return it and its key."""
@@ -143,7 +144,7 @@ class Accounts:
     async def project_of(self, key: str) -> Principal | None:
         """Return whom a project key speaks for, None for an unknown or revoked one or one of another kind."""
         async with self._database.reading() as connection:
-            owner = await keyring.owner_of(connection, key)
+            owner = await self._owner_of(connection, key)
             if owner is None or owner.project is None:
                 return None
             free = await connection.scalar(select(projects.c.free_seconds).where(projects.c.id == owner.project))
@@ -160,8 +161,14 @@ class Accounts:
     async def organization_of(self, key: str) -> str | None:
         """Return the organization of an organization key, None for an unknown or revoked one or one of another kind."""
         async with self._database.reading() as connection:
-            owner = await keyring.owner_of(connection, key)
+            owner = await self._owner_of(connection, key)
         return owner.organization if owner and not owner.project else None
+
+    async def _owner_of(self, connection: AsyncConnection, key: str) -> Owner | None:
+        passed = self._signer.read(key) if self._signer else None
+        if passed is None:
+            return await keyring.owner_of(connection, key)
+        return passed.owner if await passes.is_live(connection, passed) else None
 
     def now(self) -> int:
         """Return the time in milliseconds."""

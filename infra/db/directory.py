@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 
 from infra.db.accounts import Accounts
 from infra.db.database import Database
+from infra.db.passes import PassSigner
 from topics import apikeys
 from topics.errors import DirectoryDown
 from topics.ports.directory import Principal
@@ -25,9 +26,15 @@ class SqlDirectory:
     """The port `Directory`; it remembers nothing: a revoked key is refused at the next question."""
 
     def __init__(
-        self, database: Database, timeout: float = ANSWER_SECONDS, clock: Callable[[], float] = time.time
+        self,
+        database: Database,
+        timeout: float = ANSWER_SECONDS,
+        clock: Callable[[], float] = time.time,
+        signer: PassSigner | None = None,
     ) -> None:
-        self._accounts = Accounts(database, clock)
+        """Answer within `timeout` seconds; `signer` reads passes, which count as the keys that they stand for."""
+        self._accounts = Accounts(database, clock, signer)
+        self._signer = signer
         self._timeout = timeout
         self._clock = clock
         self._chosen: frozenset[bytes] = frozenset()
@@ -59,9 +66,13 @@ class SqlDirectory:
 
     async def _owner(self, key: str, owner: Callable[[str], Coroutine[object, None, T | None]]) -> T | None:
         ours = apikeys.well_formed(key)
-        if ours is False or (ours is None and apikeys.digest(key) not in await self._chosen_keys()):
+        known = ours or self._passes(key) or (ours is None and apikeys.digest(key) in await self._chosen_keys())
+        if not known:
             return None
         return await self._answer(owner(key), "API key verification failed")
+
+    def _passes(self, key: str) -> bool:
+        return self._signer is not None and self._signer.read(key) is not None
 
     async def _chosen_keys(self) -> frozenset[bytes]:
         """Return the digests of all chosen keys: one question for a flood of random ones."""

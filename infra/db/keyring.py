@@ -32,7 +32,7 @@ async def issue(
     With `unseen` it counts as seen by nobody until `note_seen`.
     """
     key = chosen or apikeys.new(KeyKind.PROJECT if owner.project else KeyKind.ORGANIZATION)
-    await connection.execute(update(keys).where(_live(owner)).values(revoked_at=at))
+    await connection.execute(update(keys).where(live(owner)).values(revoked_at=at))
     await connection.execute(
         insert(keys).values(
             organization_id=owner.organization,
@@ -68,7 +68,8 @@ async def chosen(connection: AsyncConnection) -> frozenset[bytes]:
     return frozenset(await connection.scalars(query))
 
 
-def _live(owner: Owner) -> ColumnElement[bool]:
+def live(owner: Owner) -> ColumnElement[bool]:
+    """Return the condition that a key is the live one of its owner."""
     return (
         (keys.c.organization_id == owner.organization)
         & (keys.c.project_id == owner.project)  # `IS NULL` for the organization's own key

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
@@ -17,6 +16,7 @@ from infra.db.database import Database
 from infra.db.schema import LONGEST_MODEL, projects, usage
 from topics.ports.administration import UsageFilter, UsageTotal
 from topics.ports.ledger import Charge, MeteredService
+from topics.times import utc_time
 
 EVER: Final = UsageFilter()
 #: Lines that are read, and held, at a time.
@@ -96,7 +96,7 @@ async def used_ms(connection: AsyncConnection, project: str, month: str) -> int:
 
 def month_of(ms: int) -> str:
     """Return the calendar month (UTC) of a time in milliseconds since 1970."""
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m")
+    return utc_time(ms).strftime("%Y-%m")
 
 
 def as_stored(charge: Charge) -> Charge:

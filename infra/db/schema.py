@@ -8,7 +8,7 @@ from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, LargeBina
 from sqlalchemy import UniqueConstraint as Unique
 
 #: Revision that this code works with: the newest in `migrations/versions`.
-REVISION: Final = "0005"
+REVISION: Final = "0006"
 
 #: Bytes of a model's name that the ledger keeps: some databases count them for characters.
 LONGEST_MODEL: Final = 200
@@ -54,6 +54,8 @@ keys: Final = Table(
     Column("shown", String(16), nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("revoked_at", BigInteger),
+    #: To the minute.
+    Column("last_used_at", BigInteger),
 )
 
 #: Random bytes that all nodes use and that outlive them, such as what page tokens are signed with.

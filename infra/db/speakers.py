@@ -16,16 +16,10 @@ from infra.db import discards
 from infra.db.database import Database
 from infra.db.schema import organizations, samples, speakers
 from streams.clients.embeddings import EmbeddingModel
-from streams.speakers.store import (
-    MAX_SAMPLES,
-    MAX_SPEAKERS,
-    EnrolledSpeaker,
-    VoiceSample,
-    too_many_samples,
-    too_many_speakers,
-)
+from streams.speakers.store import EnrolledSpeaker, VoiceSample
 from topics.errors import NotFound, Unavailable
 from topics.keys import new_id
+from topics.ports.speakers import MAX_SAMPLES, MAX_SPEAKERS, too_many_samples, too_many_speakers
 
 #: How long a voice file may be there before a sample takes it.
 RESERVED_MS: Final = 3_600_000

@@ -1,0 +1,80 @@
+"""The files of the dashboard, read when they are first asked for, with the headers that bind a browser to them."""
+
+from __future__ import annotations
+
+import gzip
+import mimetypes
+from collections.abc import Mapping
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from app.http.replies import Headers
+
+DIRECTORY: Final = Path(__file__).parent / "static"
+
+#: Sound and pictures that scripts make have `blob:` URLs.
+POLICY: Final = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' blob:",
+        "media-src 'self' blob:",
+        "connect-src 'self'",
+        "worker-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+_HEADERS: Final[Mapping[str, str]] = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "microphone=(self), camera=(), geolocation=()",
+    # A browser asks each time, and is told 304 as a rule: after an upgrade no page is half old.
+    "cache-control": "no-cache",
+    "vary": "accept-encoding",
+}
+_TYPES: Final = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".mjs": "text/javascript; charset=utf-8",
+}
+
+
+class StaticFile(msgspec.Struct, frozen=True):
+    """A file, plain and packed."""
+
+    content: bytes
+    packed: bytes
+    etag: bytes
+    #: Media type.
+    kind: str
+    #: The others.
+    headers: Headers
+
+
+@cache
+def names() -> frozenset[str]:
+    """Return the files that there are, by their paths below the directory."""
+    return frozenset(path.relative_to(DIRECTORY).as_posix() for path in DIRECTORY.rglob("*") if path.is_file())
+
+
+@cache
+def read(name: str) -> StaticFile:
+    """Return one of `names`."""
+    path = DIRECTORY / name
+    content = path.read_bytes()
+    kind = _TYPES.get(path.suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"
+    etag = b'"%s"' % blake2b(content, digest_size=12).hexdigest().encode("ascii")
+    headers = [(key.encode(), value.encode()) for key, value in _HEADERS.items()]
+    return StaticFile(content, gzip.compress(content, 9, mtime=0), etag, kind, headers)

@@ -1,0 +1,56 @@
+"""The dashboard's files, and signing in by a link."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+import structlog
+
+from app.dashboard import files
+from app.dashboard.context import DashboardContext
+from app.http.bodies import SMALL_BODY, decode
+from app.http.call import Call
+from app.http.replies import Reply, once_reply, reply_unless_known
+from topics.errors import NotFound
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+INDEX: Final = "index.html"
+
+
+class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of a sign-in: the token of a link."""
+
+    token: Annotated[str, msgspec.Meta(min_length=1, max_length=200, description="Of the link, good for once.")]
+
+
+_LINK: Final = msgspec.json.Decoder(Link)
+
+
+async def to_dashboard(call: Call, context: DashboardContext) -> Reply:
+    """GET /dashboard: its pages have relative addresses, so the slash matters."""
+    root = str(call.scope.get("root_path", ""))
+    return Reply(308, [(b"location", f"{root}/dashboard/".encode("latin-1")), (b"content-length", b"0")])
+
+
+async def read_file(call: Call, context: DashboardContext) -> Reply:
+    """GET /dashboard/{file}: one of the files, 304 where the browser has it."""
+    name = call.path("file") or INDEX
+    if name not in files.names():
+        raise NotFound("Not Found")
+    file = files.read(name)
+    packed = b"gzip" in call.header(b"accept-encoding")
+    body, kind = file.packed if packed else file.content, (b"content-type", file.kind.encode("ascii"))
+    reply = reply_unless_known(call.header(b"if-none-match"), file.etag, kind, body, file.headers)
+    if packed and reply.body:
+        reply.headers.append((b"content-encoding", b"gzip"))
+    return reply
+
+
+async def sign_in(call: Call, context: DashboardContext) -> Reply:
+    """POST /dashboard/sign-in: the token of a link for passes, once."""
+    link = decode(_LINK, await call.body(SMALL_BODY))
+    passes = await context.sign_ins.redeem(link.token)
+    log.info("signed in by a link")
+    return once_reply(passes)

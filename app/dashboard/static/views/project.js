@@ -1,0 +1,66 @@
+// The project: its key, its plan, what it used.
+import { html, lengthInWords, tagName, useState, when } from "../lib.js";
+import { get, request, setKey, url } from "../api.js";
+import { Copy, Problem, Progress, Sure, useLoaded } from "../parts.js";
+
+export default function Project() {
+  const project = useLoaded((signal) => get("/api/v1/project", { signal }), []);
+  const [fresh, setFresh] = useState(null);
+  const [sure, setSure] = useState(false);
+  const [error, setError] = useState(null);
+  const rotate = async () => {
+    setSure(false);
+    try {
+      const { key } = await (await request("POST", "/api/v1/project/key")).json();
+      setFresh(key);
+      setKey("project", key);
+      project.again();
+    } catch (problem) {
+      setError(problem);
+    }
+  };
+  const one = project.value;
+  const snippet = `from earshot_client import Client\n\nwith Client("${location.origin}${url("")}", "YOUR_PROJECT_KEY") as client:\n    print(client.detect("recording.wav"))`;
+  return html`<${Problem} error=${project.error ?? error} again=${project.error && project.again} />
+    ${one
+      ? html`<div class="card"><h2>${one.name} <span class="hint">of ${one.organization}</span></h2>
+          <dl class="facts">
+            <div><dt>Key</dt><dd><code>${one.key.shown_as}</code></dd></div>
+            <div><dt>Made</dt><dd>${when(one.key.created_at)}</dd></div>
+            <div><dt>Last used</dt><dd>${when(one.key.last_used_at)}</dd></div>
+          </dl>
+          ${fresh
+            ? html`<p role="status">The new key, shown this once: <code class="key">${fresh}</code> <${Copy} text=${fresh} /></p>`
+            : html`<button class="danger" onClick=${() => setSure(true)}>Make a new key…</button>`}
+        </div>
+        <div class="card"><h2>Plan</h2>
+          ${one.free_seconds === null
+            ? html`<p>Any amount. ${lengthInWords(one.used_seconds)} were analysed by jobs this month.</p>`
+            : html`<${Progress} label=${`${lengthInWords(one.used_seconds)} of ${lengthInWords(one.free_seconds)} this month`} value=${one.free_seconds ? Math.min(1, one.used_seconds / one.free_seconds) : 1} />
+                <p>${one.used_seconds < one.free_seconds ? `${lengthInWords(one.free_seconds - one.used_seconds)} are left.` : "Nothing is left: jobs are refused until the month ends."}</p>`}
+        </div>`
+      : project.loading ? html`<p class="empty" role="status">Loading…</p>` : null}
+    <${Usage} />
+    <div class="card"><h2>Three lines to begin with</h2><pre>${snippet}</pre><${Copy} text=${snippet} /></div>
+    ${sure
+      ? html`<${Sure} question="Make a new key?" action="Make a new key" onYes=${rotate} onNo=${() => setSure(false)}>
+          <p>The key that programs use now stops working: within ten minutes on every node, and no later than that. Nothing brings it back. Sessions that are open go on; links to this dashboard that were opened before end too.</p><//>`
+      : null}`;
+}
+
+function Usage() {
+  const [days, setDays] = useState(31);
+  const since = new Date(Date.now() - (days - 1) * 86_400_000).toISOString().slice(0, 10);
+  const { value, error, loading, again } = useLoaded((signal) => get(`/api/v1/project/usage?since=${since}`, { signal }), [days]);
+  const rows = value?.rows ?? [];
+  const most = Math.max(1, ...rows.map((row) => row.seconds));
+  return html`<section class="card"><h2>Usage</h2>
+    <p class="filters"><label>Time <select value=${days} onChange=${(event) => setDays(Number(event.target.value))}>${[7, 31, 92, 366].map((count) => html`<option value=${count}>${count} days</option>`)}</select></label></p>
+    <${Problem} error=${error} again=${again} />
+    ${rows.length
+      ? html`<div class="scroll" tabindex="0" role="group" aria-label="Table"><table><thead><tr><th>Day (UTC)</th><th>Service</th><th>Jobs or sessions</th><th>Audio</th><th><span class="unseen">More</span></th></tr></thead><tbody>
+          ${rows.toReversed().map((row) => html`<tr><td>${row.day}</td><td>${tagName(row.service)}</td><td>${row.jobs}</td><td>${lengthInWords(row.seconds)}</td><td><meter min="0" max=${most} value=${row.seconds} aria-hidden="true"></meter></td></tr>`)}
+        </tbody></table></div>`
+      : loading ? html`<p class="empty" role="status">Loading…</p>` : error ? null : html`<p class="empty">Nothing was used in these days.</p>`}
+  </section>`;
+}

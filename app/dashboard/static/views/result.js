@@ -1,0 +1,142 @@
+// What is in a recording: events over time, the transcript, the summary; and the ways to take it away.
+import { clock, download, html, hue, tagName, useEffect, useMemo, useRef, useState } from "../lib.js";
+import { events, get, request, url } from "../api.js";
+import { joined } from "../events.js";
+import { Copy, Problem, Progress, Sure } from "../parts.js";
+import { Thresholds, windowsAt } from "../thresholds.js";
+import { Timeline } from "../timeline.js";
+
+export default function Result({ job, at }) {
+  const [state, setState] = useState({ result: {}, progress: 0, status: "accepted" });
+  const [error, setError] = useState(null);
+  const [second, setSecond] = useState(at);
+  const [scores, setScores] = useState(null);
+  const [thresholds, setThresholds] = useState({});
+  useEffect(() => {
+    const stop = new AbortController();
+    (async () => {
+      const first = await get(`/api/v1/jobs/${job}`, { signal: stop.signal });
+      setState({ result: first.result, status: first.status, progress: first.status === "completed" ? 1 : 0, created: first.created_at });
+      if (first.status === "completed") return;
+      for await (const { event, data } of events(`/api/v1/jobs/${job}/stream`, stop.signal)) {
+        if (event === "progress") setState((before) => ({ ...before, status: data.status, progress: data.progress }));
+        else if (event === "partial_result" && data.entry) setState((before) => ({ ...before, result: { ...before.result, [data.service]: data.entry } }));
+        else if (event === "completed") setState((before) => ({ ...before, result: data, status: "completed", progress: 1 }));
+        else if (event === "error") throw new Error(data.error);
+      }
+    })().catch((problem) => stop.signal.aborted || setError(problem));
+    return () => stop.abort();
+  }, [job]);
+  const seek = (seconds) => {
+    setSecond(seconds);
+    history.replaceState(null, "", `#/jobs/${job}?t=${seconds.toFixed(1)}`);
+  };
+  const { result } = state;
+  const windows = scores ? null : result.sound_event_detection?.results;
+  const bars = useMemo(() => eventBars(scores ? windowsAt(scores, thresholds) : windows ?? []), [windows, scores, thresholds]);
+  const turns = result.speech_analysis?.results ?? [];
+  const seconds = Math.max(1, ...bars.map((bar) => bar.end), ...turns.map((turn) => turn.end_time_sec));
+  const name = result.metadata?.audio?.input?.filename;
+  if (error) return html`<${Problem} error=${error.status === 404 ? new Error("There is no such recording here: it was deleted, has expired, or belongs to another project.") : error} />`;
+  return html`
+    <p class="title"><strong>${name ?? "A recording"}</strong> <span class="hint">${job}</span></p>
+    ${state.status !== "completed" ? html`<div class="card" role="status"><${Progress} label="Analysing" value=${state.progress} /></div>` : null}
+    ${(result.metadata?.warnings ?? []).map((text) => html`<p class="problem">${text}</p>`)}
+    ${Object.entries(result).filter(([, entry]) => entry?.status === "error").map(([service, entry]) => html`<p class="problem">${tagName(service)}: ${entry.error}</p>`)}
+    ${result.caption?.result?.caption ? html`<p class="caption">${result.caption.result.caption}</p>` : null}
+    ${bars.length || turns.length || scores ? html`<${Timeline} bars=${bars} turns=${turns} seconds=${seconds} at=${second} onSeek=${seek} />` : null}
+    <div class="columns">
+      <section><h2>Sounds</h2><${Bars} entry=${result.sound_event_detection} done=${state.status === "completed"} bars=${bars} at=${second} onSeek=${seek} />
+        ${result.sound_event_detection ? html`<${Thresholds} job=${job} scores=${scores} onScores=${setScores} thresholds=${thresholds} onThresholds=${setThresholds} />` : null}</section>
+      <section><h2>Speech</h2><${Transcript} entry=${result.speech_analysis} done=${state.status === "completed"} turns=${turns} at=${second} onSeek=${seek} /></section>
+    </div>
+    <${Insights} result=${result.audio_insights?.result} />
+    <${Take} job=${job} name=${name} state=${state} bars=${bars} turns=${turns} />`;
+}
+
+/** Events of the windows of a result. */
+function eventBars(windows) {
+  return joined(
+    windows.map((window) => ({
+      start: window.start_time_sec,
+      end: window.end_time_sec,
+      tags: window.classes.map((one) => [one.class, one.confidence]),
+    })),
+  );
+}
+
+function Place({ seconds, onSeek, now }) {
+  return html`<button class="place" aria-current=${now ? "time" : null} onClick=${() => onSeek(seconds)}>${clock(seconds, 1)}</button>`;
+}
+
+function Bars({ entry, done, bars, at, onSeek }) {
+  if (!entry) return html`<p class="empty">${done ? "Was not asked for." : "…"}</p>`;
+  if (!bars.length) return html`<p class="empty">No sound that the model knows.</p>`;
+  return html`<div class="scroll" tabindex="0" role="group" aria-label="Table"><table><thead><tr><th>From</th><th>To</th><th>Sound</th><th>Surest</th></tr></thead><tbody>
+    ${bars.map((bar) => html`<tr class=${bar.start <= at && at < bar.end ? "now" : ""}><td><${Place} seconds=${bar.start} onSeek=${onSeek} now=${bar.start <= at && at < bar.end} /></td>
+      <td>${clock(bar.end, 1)}</td><td><span class=${`dot ${hue(bar.tag)}`}></span>${tagName(bar.tag)}</td><td>${Math.round(100 * bar.confidence)} %</td></tr>`)}
+  </tbody></table></div>`;
+}
+
+function Transcript({ entry, done, turns, at, onSeek }) {
+  if (!entry) return html`<p class="empty">${done ? "Was not asked for." : "…"}</p>`;
+  if (!turns.length) return html`<p class="empty">${entry.status === "error" ? "Failed, as said above." : "Nobody speaks."}</p>`;
+  return html`<ol class="turns">${turns.map((turn) => html`<li class=${turn.start_time_sec <= at && at < turn.end_time_sec ? "now" : ""}>
+    <${Place} seconds=${turn.start_time_sec} onSeek=${onSeek} now=${turn.start_time_sec <= at && at < turn.end_time_sec} />
+    <div><strong class=${hue(turn.speaker ?? "")}>${turn.speaker_name ?? turn.speaker ?? "Speech"}</strong> ${turn.transcript}
+    ${turn.translation ? html`<em>${turn.translation}</em>` : null}</div></li>`)}</ol>`;
+}
+
+function Insights({ result }) {
+  if (!result) return null;
+  return html`<section><h2>In short</h2><dl class="facts">
+    ${[["Place", result.primary_sound_environment], ["What happens", result.situation_summary], ["What is said", result.speech_content_summary], ["Language", result.detected_language], ["Keywords", (result.keywords ?? []).join(", ")]]
+      .filter(([, text]) => text)
+      .map(([label, text]) => html`<div><dt>${label}</dt><dd>${text}</dd></div>`)}
+  </dl></section>`;
+}
+
+function Take({ job, name, state, bars, turns }) {
+  const [sure, setSure] = useState(false);
+  const [error, setError] = useState(null);
+  const stem = (name ?? job).replace(/\.[^.]*$/, "");
+  const captions = async (kind) => {
+    try {
+      download(`${stem}.${kind}`, "text/plain", await (await request("GET", `/api/v1/jobs/${job}/captions.${kind}`)).text());
+    } catch (problem) {
+      setError(problem);
+    }
+  };
+  const csv = () => {
+    const rows = [
+      ...bars.map((bar) => [bar.start, bar.end, "sound", bar.tag, bar.confidence]),
+      ...turns.map((turn) => [turn.start_time_sec, turn.end_time_sec, "speech", `${turn.speaker_name ?? turn.speaker ?? ""}: ${turn.transcript}`, ""]),
+    ].sort((one, other) => one[0] - other[0]);
+    // A spreadsheet would take what begins with = + - @ for a formula.
+    const cell = (value) => `"${String(value).replace(/^([=+\-@\t\r])/, "'$1").replaceAll('"', '""')}"`;
+    download(`${stem}.csv`, "text/csv", [["start", "end", "kind", "what", "confidence"], ...rows].map((row) => row.map(cell).join(",")).join("\r\n"));
+  };
+  const remove = async () => {
+    setSure(false);
+    try {
+      await request("DELETE", `/api/v1/jobs/${job}`);
+      location.hash = "#/jobs";
+    } catch (problem) {
+      setError(problem);
+    }
+  };
+  const ready = state.status === "completed";
+  const curl = `curl -s -H "X-Api-Key: $EARSHOT_PROJECT_KEY" ${location.origin}${url(`/api/v1/jobs/${job}`)}`;
+  return html`<section><h2>Take it away</h2><${Problem} error=${error} />
+    <p class="actions">
+      <button disabled=${!ready} onClick=${() => download(`${stem}.json`, "application/json", JSON.stringify(state.result, null, 1))}>JSON</button>
+      <button disabled=${!ready} onClick=${() => captions("srt")}>SRT</button>
+      <button disabled=${!ready} onClick=${() => captions("vtt")}>VTT</button>
+      <button disabled=${!ready} onClick=${csv}>CSV</button>
+      <${Copy} text=${curl} label="Copy as curl" />
+      <${Copy} text=${location.href} label="Copy a link to this place" />
+      <button class="danger" onClick=${() => setSure(true)}>Delete</button>
+    </p>
+    ${sure ? html`<${Sure} question="Delete this recording?" action="Delete" onYes=${remove} onNo=${() => setSure(false)}><p>Its results are gone at once, for everybody. Nothing brings them back.</p><//>` : null}
+  </section>`;
+}

@@ -1,0 +1,51 @@
+// Signing in with any of the three keys.
+import { html, useState } from "../lib.js";
+import { KEYS, get, key, setKey } from "../api.js";
+import { Problem } from "../parts.js";
+
+const CHECKS = {
+  project: () => get("/api/v1/project"),
+  organization: () => get("/api/v2/speakers", { as: "organization" }),
+  operator: () => get("/admin/v1/organizations", { as: "operator" }),
+};
+const WHAT = {
+  project: "Recordings, live audio, usage: begins with esp_",
+  organization: "Speakers: begins with eso_",
+  operator: "Organizations, projects and health: what EARSHOT_ADMIN_KEY is set to",
+};
+
+export default function SignIn({ needs, back }) {
+  const [kind, setKind] = useState(needs ?? "project");
+  const [text, setText] = useState("");
+  const [error, setError] = useState(null);
+  const [busy, setBusy] = useState(false);
+  const submit = async (event) => {
+    event.preventDefault();
+    const chosen = text.startsWith("eso_") ? "organization" : text.startsWith("esp_") ? "project" : kind;
+    const before = key(chosen);
+    setBusy(true);
+    setError(null);
+    sessionStorage.setItem(`earshot.${chosen}`, text.trim());
+    try {
+      await CHECKS[chosen]();
+      setKey(chosen, text.trim());
+      if (back?.startsWith("#/sign-in") || !back) location.hash = chosen === "project" ? "#/try" : chosen === "organization" ? "#/speakers" : "#/operator";
+    } catch (problem) {
+      setKey(chosen, before);
+      setError(problem.status === 404 && chosen === "operator" ? new Error("The operator's interface is off here, or has an address of its own.") : problem);
+    }
+    setBusy(false);
+  };
+  return html`<form class="card narrow" onSubmit=${submit}>
+    ${needs ? html`<p>This page needs the ${KEYS[needs].label.toLowerCase()}.</p>` : null}
+    <fieldset><legend>Which key</legend>
+      ${Object.entries(KEYS).map(([name, one]) => html`<label class="choice">
+        <input type="radio" name="kind" checked=${kind === name} onChange=${() => setKind(name)} />
+        <span>${one.label}<small>${WHAT[name]}</small></span></label>`)}
+    </fieldset>
+    <label>Key <input type="password" autocomplete="off" spellcheck=${false} required value=${text} onInput=${(event) => setText(event.target.value)} /></label>
+    <p class="hint">It stays in this tab, and is forgotten when you close it.</p>
+    <${Problem} error=${error} />
+    <button class="main" disabled=${busy || !text.trim()}>Sign in</button>
+  </form>`;
+}

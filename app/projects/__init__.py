@@ -1,0 +1,1 @@
+"""What a project sees and changes of itself."""

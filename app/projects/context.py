@@ -1,0 +1,16 @@
+"""What the operations of projects work with."""
+
+from __future__ import annotations
+
+import msgspec
+
+from app.http.authentication import Authenticator
+from topics.ports.directory import Principal
+from topics.ports.projects import Projects
+
+
+class ProjectContext(msgspec.Struct, frozen=True):
+    """The accounts, and who asks."""
+
+    projects: Projects
+    project_keys: Authenticator[Principal]

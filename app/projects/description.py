@@ -1,0 +1,73 @@
+"""The operations of projects, as the documents describe them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from typing import Any, Final
+
+from app.http.description import Answer, Description, Fault, Parameter, fault_of
+from app.http.descriptions import PROJECT_KEY, PROJECT_KEY_FAULTS
+from app.http.operation import Handler
+from app.projects import operations
+from app.projects.operations import DAYS, MOST_DAYS, days_of
+from app.projects.wire import NewKey, ProjectReport, ShownKey, ShownUsage, UsageRow
+from topics.errors import DirectoryDown, NotFound
+from topics.ports.ledger import MeteredService
+
+DAY: Final = date(2026, 11, 22)
+SHOWN: Final = DAY.isoformat()
+MADE: Final = datetime(2026, 11, 1, 9, 30, tzinfo=UTC)
+USED: Final = datetime(2026, 11, 22, 6, 49, tzinfo=UTC)
+BARN: Final = ProjectReport("77d0b1aa", "Barn", "Farm", MADE, ShownKey("esp_...stuv", MADE, USED), 1200, 42.5)
+USAGE: Final = ShownUsage(date(2026, 11, 1), DAY, [UsageRow(DAY, MeteredService.SOUND, 3, 42.5)])
+FAULTS: Final[tuple[Fault, ...]] = (
+    *PROJECT_KEY_FAULTS,
+    DirectoryDown("the database does not answer"),
+    NotFound("this project was deleted"),
+    500,
+)
+
+OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
+    operations.read_project: Description(
+        summary="Read the project",
+        text="That whose key is sent: its plan, what its jobs have used this month, and the ends of its key.",
+        origin="earshot",
+        key=PROJECT_KEY,
+        answers={200: (Answer("The project.", (ProjectReport,), {"barn": BARN}),)},
+        faults=FAULTS,
+    ),
+    operations.rotate_key: Description(
+        summary="Issue a new key of the project",
+        text="Nothing shows it again. The key that is sent stops within {key_cache_seconds} s.",
+        origin="earshot",
+        key=PROJECT_KEY,
+        answers={
+            200: (
+                Answer(
+                    "The key.",
+                    (NewKey,),
+                    {"key": NewKey("esp_0123456789abcdefghijklmnopqrstuv")},
+                    headers={"Cache-Control": "Not to be kept: it is shown once."},
+                ),
+            )
+        },
+        faults=FAULTS,
+    ),
+    operations.read_daily_usage: Description(
+        summary="Read the usage of the project",
+        text=f"By day (UTC) and service, of {MOST_DAYS} days at most.",
+        origin="earshot",
+        key=PROJECT_KEY,
+        parameters=(
+            Parameter("since", "query", date, f"The first day, by default {DAYS - 1} before the last.", example=SHOWN),
+            Parameter("until", "query", date, "The last day, by default today (UTC).", example=SHOWN),
+        ),
+        answers={200: (Answer("The usage.", (ShownUsage,), {"november": USAGE}),)},
+        faults=(
+            fault_of(days_of, {"until": "yesterday"}),
+            fault_of(days_of, {"since": "2026-11-23", "until": "2026-11-22"}),
+            *FAULTS,
+        ),
+    ),
+}

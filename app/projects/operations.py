@@ -1,0 +1,71 @@
+"""Operations on the project whose key is sent."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Final
+
+import structlog
+
+from app.http.call import Call
+from app.http.queries import query_parameters
+from app.http.replies import Reply, json_reply, once_reply
+from app.projects.context import ProjectContext
+from app.projects.wire import NewKey, ProjectReport, ShownUsage, UsageRow
+from topics.errors import BadRequest
+from topics.times import DAY_MS
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+#: Days of usage that one answer may have, and has where nothing is said.
+MOST_DAYS: Final = 366
+DAYS: Final = 31
+
+
+async def read_project(call: Call, context: ProjectContext) -> Reply:
+    """GET /api/v1/project: the project, its plan and its key, of which only the ends are shown."""
+    principal = await context.project_keys.authenticate(call)
+    return json_reply(ProjectReport.of(await context.projects.account(principal.project)))
+
+
+async def rotate_key(call: Call, context: ProjectContext) -> Reply:
+    """POST /api/v1/project/key: a new key, which nothing shows again; the old one is revoked."""
+    principal = await context.project_keys.authenticate(call)
+    key = await context.projects.rotate_project_key(principal.project)
+    log.info("project key rotated", project=principal.project)
+    return once_reply(NewKey(key))
+
+
+async def read_daily_usage(call: Call, context: ProjectContext) -> Reply:
+    """GET /api/v1/project/usage?since=&until=: by day and service, the last month where nothing is said."""
+    principal = await context.project_keys.authenticate(call)
+    since, until = days_of(query_parameters(call.scope))
+    rows = await context.projects.daily_usage(principal.project, _ms(since), _ms(until) + DAY_MS)
+    return json_reply(ShownUsage(since, until, [UsageRow.of(row) for row in rows]))
+
+
+def days_of(query: dict[str, str]) -> tuple[date, date]:
+    """Return the first and the last day that are asked for.
+
+    Raises:
+        BadRequest: one is no day, or they are not in order or too far apart.
+    """
+    until = _day(query, "until", datetime.now(UTC).date())
+    since = _day(query, "since", until - timedelta(days=min(DAYS - 1, until.toordinal() - 1)))
+    if not 0 <= (until - since).days < MOST_DAYS:
+        raise BadRequest(f"since: must be a day up to {MOST_DAYS} days before until")
+    return since, until
+
+
+def _day(query: dict[str, str], name: str, default: date) -> date:
+    text = query.get(name)
+    if text is None:
+        return default
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise BadRequest(f"{name}: {text[:64]!r} is no day such as 2026-11-22") from None
+
+
+def _ms(day: date) -> int:
+    return int(datetime.combine(day, time(), UTC).timestamp()) * 1000

@@ -1,0 +1,71 @@
+"""Bodies about a project: itself, its key, its usage."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+
+import msgspec
+
+from topics.ports.ledger import MeteredService
+from topics.ports.projects import DailyUsage, ProjectAccount
+from topics.times import utc_time
+
+
+class ShownKey(msgspec.Struct, frozen=True):
+    """The project's live key; `shown_as` is its first and last characters."""
+
+    shown_as: str
+    created_at: datetime
+    #: To the minute, null when it was never used.
+    last_used_at: datetime | None
+
+
+class ProjectReport(msgspec.Struct, frozen=True):
+    """A project; `used_seconds` are those of its jobs in this month (UTC), of which `free_seconds` are free."""
+
+    id: str
+    name: str
+    organization: str
+    created_at: datetime
+    key: ShownKey
+    #: Null for any amount.
+    free_seconds: int | None
+    used_seconds: float
+
+    @staticmethod
+    def of(one: ProjectAccount) -> ProjectReport:
+        """Return a project as it is shown."""
+        last = one.key.last_used_at
+        key = ShownKey(one.key.shown, utc_time(one.key.created_at), None if last is None else utc_time(last))
+        return ProjectReport(
+            one.id, one.name, one.organization, utc_time(one.created_at), key, one.free_seconds, one.used_ms / 1000
+        )
+
+
+class NewKey(msgspec.Struct, frozen=True):
+    """A key, shown once."""
+
+    key: str
+
+
+class UsageRow(msgspec.Struct, frozen=True):
+    """What was used of one service on one day (UTC)."""
+
+    day: date
+    service: MeteredService
+    #: Jobs, or sessions.
+    jobs: int
+    seconds: float
+
+    @staticmethod
+    def of(one: DailyUsage) -> UsageRow:
+        """Return a row as it is shown."""
+        return UsageRow(date.fromisoformat(one.day), one.service, one.jobs, one.audio_ms / 1000)
+
+
+class ShownUsage(msgspec.Struct, frozen=True):
+    """The usage of some days; both ends are included."""
+
+    since: date
+    until: date
+    rows: list[UsageRow]

@@ -1,0 +1,70 @@
+"""What a project sees of itself: its key, its plan, its usage by day."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import and_, func, select, update
+
+from infra.db.accounts import Accounts
+from infra.db.ledger import month_of, used_ms
+from infra.db.schema import keys, organizations, projects, usage
+from topics.errors import NotFound
+from topics.ports.ledger import MeteredService
+from topics.ports.projects import DailyUsage, ProjectAccount, ProjectKey
+from topics.times import DAY_MS, utc_time
+
+#: Keys of one statement.
+PAGE: Final = 500
+
+
+class SqlProjects(Accounts):
+    """The port `topics.ports.projects.Projects`."""
+
+    async def account(self, project: str) -> ProjectAccount:
+        """Return a project, its key and what it used this month."""
+        shown = (keys.c.shown, keys.c.created_at, keys.c.last_used_at)
+        query = (
+            select(projects.c.name, organizations.c.name, projects.c.created_at, projects.c.free_seconds, *shown)
+            .join_from(projects, organizations, organizations.c.id == projects.c.organization_id)
+            .join(keys, and_(keys.c.project_id == projects.c.id, keys.c.revoked_at.is_(None)))
+            .where(projects.c.id == project)
+        )
+        async with self._database.reading() as connection:
+            row = (await connection.execute(query)).one_or_none()
+            if row is None:
+                raise NotFound("this project was deleted")
+            name, organization, created_at, free_seconds, *key = row
+            used = await used_ms(connection, project, month_of(self.now()))
+        return ProjectAccount(project, name, organization, created_at, ProjectKey(*key), free_seconds, used)
+
+    async def daily_usage(self, project: str, since: int, until: int) -> list[DailyUsage]:
+        """Return what was used between two times (milliseconds, the second excluded), by day and service."""
+        day = usage.c.at // DAY_MS
+        query = (
+            select(day, usage.c.service, func.count(usage.c.job_id.distinct()), func.sum(usage.c.audio_ms))
+            # The index has months before times.
+            .where(usage.c.project_id == project, usage.c.month.between(month_of(since), month_of(until - 1)))
+            .where(usage.c.at >= since, usage.c.at < until)
+            .group_by(day, usage.c.service)
+            .order_by(day, usage.c.service)
+        )
+        async with self._database.reading() as connection:
+            rows = await connection.execute(query)
+            return [
+                DailyUsage(_date(number), MeteredService(service), jobs, int(audio_ms))
+                for number, service, jobs, audio_ms in rows
+            ]
+
+    async def note_used(self, digests: Sequence[bytes]) -> None:
+        """Note that the keys with these digests are used now."""
+        now = self.now()
+        async with self._database.writing() as connection:
+            for start in range(0, len(digests), PAGE):
+                some = keys.c.digest.in_(digests[start : start + PAGE])
+                await connection.execute(update(keys).where(some).values(last_used_at=now))
+
+
+def _date(number: int) -> str:
+    return utc_time(number * DAY_MS).date().isoformat()

@@ -1,0 +1,28 @@
+"""When keys were used last is noted in the database: away from requests, at most once a minute."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+import structlog
+
+from app.http.keys import Keyring
+from topics.errors import DirectoryDown
+
+log = structlog.get_logger("earshot")
+
+NOTE_SECONDS: Final = 60.0
+
+
+async def keep_noting(keyrings: Sequence[Keyring[Any]], note: Callable[[Sequence[bytes]], Awaitable[None]]) -> None:
+    """Note, every minute, which keys were used in it; what the database does not take is lost."""
+    while True:
+        await asyncio.sleep(NOTE_SECONDS)
+        digests = [digest for keyring in keyrings for digest in keyring.take_used()]
+        if digests:
+            try:
+                await note(digests)
+            except DirectoryDown as error:
+                log.warning("keys.unnoted", keys=len(digests), error=str(error))

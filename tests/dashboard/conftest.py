@@ -1,0 +1,78 @@
+"""A service with the dashboard, and a real browser that looks at it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+
+import pytest
+import soundfile
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from infra.examples import RECORDING
+from tests.conftest import BOTH_LOGS, own_log
+from tests.process import ServiceProcess
+
+DOOR = RECORDING.with_name("door.ogg")
+expect.set_options(timeout=20_000)
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@pytest.fixture(scope="session", params=BOTH_LOGS)
+def dashboard(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    """A service of its own, on one log after the other: its keys are rotated."""
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium on the PATH")
+    data = tmp_path_factory.mktemp(f"dashboard-{request.param}") / "data"
+    with own_log(request.param) as settings:
+        process = ServiceProcess(data, **settings, bundled_engines="true")
+        yield process.start()
+        assert process.stop() == 0, process.tail()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A browser whose microphone hears the recording of the dog at the door.
+
+    It ends with its module: while it is there an event loop runs in this thread, and other tests have their own.
+    """
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium on the PATH")
+    heard = tmp_path_factory.mktemp("microphone") / "door.wav"
+    samples, rate = soundfile.read(DOOR, dtype="int16")
+    soundfile.write(heard, samples, rate)
+    arguments = [
+        "--no-sandbox",
+        "--use-fake-device-for-media-stream",
+        "--use-fake-ui-for-media-stream",
+        f"--use-file-for-fake-audio-capture={heard}",
+    ]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A tab in which any fault of a script, and anything that the policy refuses, fails the test."""
+    faults: list[str] = []
+    context = browser.new_context(
+        viewport={"width": 1100, "height": 800}, permissions=["clipboard-read", "clipboard-write"]
+    )
+    page = context.new_page()
+    page.set_default_timeout(20_000)
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
+    yield page
+    context.close()
+    # What the service refuses is shown to the reader; the browser notes it as an error of its own.
+    assert [fault for fault in faults if "Failed to load resource" not in fault] == []
+
+
+def link(service: ServiceProcess) -> str:
+    """Return the link that the service printed."""
+    found = re.search(r"http\S+/dashboard/#/welcome/\S+", service.log.read_text())
+    assert found is not None
+    return found[0]

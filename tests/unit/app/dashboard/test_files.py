@@ -1,0 +1,99 @@
+"""The dashboard's files over HTTP, what binds a browser to them, and what may stand in them."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from unittest import mock
+
+import pytest
+from starlette.testclient import TestClient
+
+from app.dashboard import files
+from tests.unit.app.conftest import House
+from topics.errors import DirectoryDown, NotFound
+from topics.ports.sign_ins import SignIn
+
+#: What the first view loads.
+FIRST = ["index.html", "style.css", "main.js", "lib.js", "api.js", "parts.js", "views/try.js", "microphone.js"]
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+@pytest.fixture
+def http(house: House) -> TestClient:
+    return TestClient(house.app, raise_server_exceptions=False)
+
+
+def test_the_address_has_a_slash(http: TestClient) -> None:
+    answer = http.get("/dashboard", follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"]) == (308, "/dashboard/")
+
+
+@pytest.mark.parametrize("name", sorted(files.names()))
+def test_every_file_is_served_and_bound(http: TestClient, name: str) -> None:
+    answer = http.get(f"/dashboard/{name}")
+    assert answer.content == (files.DIRECTORY / name).read_bytes()
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["x-frame-options"] == "DENY"
+    assert answer.headers["referrer-policy"] == "no-referrer"
+    again = http.get(f"/dashboard/{name}", headers={"If-None-Match": f"W/{answer.headers['etag']}"})
+    assert (again.status_code, again.content) == (304, b"")
+
+
+def test_files_are_packed_for_who_can_unpack_them(http: TestClient) -> None:
+    with http.stream("GET", "/dashboard/", headers={"Accept-Encoding": "gzip"}) as answer:
+        packed = b"".join(answer.iter_raw())
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert gzip.decompress(packed) == (files.DIRECTORY / "index.html").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "name", ["../files.py", "%2e%2e/files.py", "views", "none.js", "views/../main.js", "%00", "vendor/"]
+)
+def test_nothing_else_is_served(http: TestClient, name: str) -> None:
+    answer = http.get(f"/dashboard/{name}")
+    assert answer.status_code == 404 or answer.content == (files.DIRECTORY / "main.js").read_bytes()
+
+
+def test_the_first_view_is_small() -> None:
+    """60 KB of script and style, packed."""
+    names = [*FIRST, *(name for name in files.names() if name.endswith(".mjs"))]
+    assert sum(len(files.read(name).packed) for name in names) < 54_000
+
+
+def test_nothing_comes_from_elsewhere_or_runs_inline() -> None:
+    for name in files.names():
+        text = (files.DIRECTORY / name).read_text()
+        if name.endswith((".html", ".css")):
+            assert not re.search(r"https?://(?!www\.w3\.org)|\son\w+=|style=|<script>", text), name
+        elif name.endswith(".js"):
+            assert not re.search(
+                r"innerHTML|eval\(|new Function|localStorage|document\.cookie|style=|https?://", text
+            ), name
+
+
+def test_signing_in_by_a_link(house: House, http: TestClient) -> None:
+    house.sign_ins.redeem = mock.AsyncMock(return_value=SignIn("pass_p", "pass_o"))
+    answer = http.post("/dashboard/sign-in", json={"token": "once"})
+    assert answer.json() == {"project": "pass_p", "organization": "pass_o"}
+    assert answer.headers["cache-control"] == "no-store"
+    house.sign_ins.redeem.assert_awaited_once_with("once")
+
+
+@pytest.mark.parametrize(("fault", "status"), [(NotFound("used"), 404), (DirectoryDown("away"), 500)])
+def test_a_link_that_gives_nothing(house: House, http: TestClient, fault: Exception, status: int) -> None:
+    house.sign_ins.redeem = mock.AsyncMock(side_effect=fault)
+    assert http.post("/dashboard/sign-in", json={"token": "once"}).status_code == status
+
+
+@pytest.mark.parametrize("body", [{}, {"token": ""}, {"token": 1}, {"token": "x" * 300}, {"token": "a", "more": 1}, []])
+def test_a_body_without_a_token(http: TestClient, body: object) -> None:
+    assert http.post("/dashboard/sign-in", json=body).status_code == 400

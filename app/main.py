@@ -15,25 +15,38 @@ from starlette.routing import Route
 from app.admin.context import AdminContext
 from app.admin.guard import admin_error, guard
 from app.admin.wire import PREFIX as ADMIN_PREFIX
-from app.http.authentication import Authenticator
+from app.dashboard.context import DashboardContext
+from app.documents.operations import DOCUMENT_ROUTES, DocumentContext, Documents
+from app.http.authentication import Authenticator, bearer
 from app.http.bodies import SHARES, SMALL_BODY, BodyRoom, chunk_body
+from app.http.call import Call
+from app.http.cursors import ListCursors
 from app.http.forwarding import Forwarder, Placement
 from app.http.keys import ORGANIZATION, PROJECT, Keyring, Tries
+from app.http.lists import ProjectList
 from app.http.metrics import Gauges, Meters
-from app.http.operation import InterfacePart
+from app.http.operation import InterfacePart, request_id
 from app.http.replies import session_error
 from app.http.resource import mount
 from app.http.upload_bounds import UploadRoom
 from app.http.uploads import Uploads
 from app.jobs.context import JobContext
 from app.jobs.errors import job_error
+from app.jobs.lists import listed_job
 from app.jobs.rendering import ResultRenderer
+from app.openai.context import OpenAIContext
+from app.openai.errors import openai_error
 from app.options import EdgeOptions
 from app.probes import ProbeContext
+from app.projects.context import ProjectContext
 from app.routes import (
     ADMIN_ROUTES,
+    DASHBOARD_ROUTES,
     JOB_ROUTES,
     JOBS_PREFIX,
+    OPENAI_PREFIX,
+    OPENAI_ROUTES,
+    PROJECT_ROUTES,
     SENSE_PREFIX,
     SERVICE_ROUTES,
     SESSION_ROUTES,
@@ -42,20 +55,25 @@ from app.routes import (
     error_shape,
 )
 from app.sessions.context import SessionContext
+from app.sessions.lists import listed_session
 from app.sessions.rendering import EventRenderer
 from app.sessions.tokens import PageTokens
-from app.shortcut import ShortCut
+from app.shortcut import CrossOriginShortCut, ShortCut
 from app.speakers.context import SpeakerContext
 from app.speakers.errors import speaker_error
 from topics.catalog import DEFAULT_CHUNK_LIMIT
 from topics.geometry import SENSE, SESSIONS
+from topics.jobs.rules import VISIBLE_STATES
 from topics.ports.administration import Administration
 from topics.ports.directory import Directory, Principal
 from topics.ports.health import Health
 from topics.ports.jobs import Jobs
 from topics.ports.prober import Prober
+from topics.ports.projects import Projects
 from topics.ports.sessions import Sessions
+from topics.ports.sign_ins import SignIns
 from topics.ports.speakers import Speakers
+from topics.sessions.rules import LISTED_STATES
 
 
 class Ports(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +84,8 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
     directory: Directory
     prober: Prober
     speakers: Speakers
+    projects: Projects
+    sign_ins: SignIns
     health: Health
     #: The numbers of the other rooms, when metrics are read.
     gauges: Gauges = tuple
@@ -75,21 +95,33 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
 
 def create_app(ports: Ports, options: EdgeOptions) -> Starlette:
     """Return the edge as an ASGI application."""
-    meters, forwarder = Meters(ports.gauges), Forwarder(options.poll_seconds)
+    meters, forwarder, no_room = Meters(ports.gauges), Forwarder(options.poll_seconds), BodyRoom(0)
 
     async def no_such_path(request: Request, error: Exception) -> Response:
         meters.refused(404)
         path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
         reply = error_shape(path)(404, None)
-        return Response(reply.body, reply.status, media_type="application/json")
+        named = {"x-request-id": request_id(Call(request.scope, request.receive, no_room)).decode("ascii")}
+        return Response(reply.body, reply.status, named, media_type="application/json")
 
     handlers = {404: no_such_path}
     operator = admin_routes(ports.administration, options.admin_key, meters)
-    routes = _routes(ports, options, meters, forwarder)
-    app = ShortCut(routes=routes if options.admin_apart else [*routes, *operator], exception_handlers=handlers)
+    tries = Tries(options.key_tries)
+    projects = Keyring(PROJECT, ports.directory.project, options.key_cache_seconds, tries)
+    organizations = Keyring(ORGANIZATION, ports.directory.organization, options.key_cache_seconds, tries)
+    routes = _routes(ports, options, meters, forwarder, projects, organizations)
+    documents = document_routes(options, meters, bool(operator) and not options.admin_apart)
+    served = [*documents, *routes] if options.admin_apart else [*documents, *routes, *operator]
+    app = (
+        CrossOriginShortCut(options.cors_origins, served, exception_handlers=handlers)
+        if options.cors_origins
+        else ShortCut(served, exception_handlers=handlers)
+    )
     app.router.redirect_slashes = False
     #: Its connections are closed by the service when it stops.
     app.state.forwarder = forwarder
+    #: Which keys were used is noted by the service, now and then.
+    app.state.keyrings = (projects, organizations)
     #: What answers the operator elsewhere; it counts into the same metrics.
     app.state.operator = Starlette(routes=operator, exception_handlers=handlers) if options.admin_apart else None
     return app
@@ -101,18 +133,28 @@ def command_ids() -> Iterator[str]:
     return (f"{run}-{number:x}" for number in count())
 
 
-def _routes(ports: Ports, options: EdgeOptions, meters: Meters, forwarder: Forwarder) -> list[Route]:
-    tries = Tries(options.key_tries)
-    project_keys = Authenticator(Keyring(PROJECT, ports.directory.project, options.key_cache_seconds, tries), meters)
-    organization_keys = Keyring(ORGANIZATION, ports.directory.organization, options.key_cache_seconds, tries)
+def _routes(
+    ports: Ports,
+    options: EdgeOptions,
+    meters: Meters,
+    forwarder: Forwarder,
+    project_keyring: Keyring[Principal],
+    organization_keyring: Keyring[str],
+) -> list[Route]:
+    project_keys = Authenticator(project_keyring, meters)
     commands = command_ids()
     spool = UploadRoom(options.spool, options.upload_bounds)
     uploads = Uploads(spool, options.upload_idle_seconds, options.upload_slowest)
     room = BodyRoom(options.body_bytes)
-    sessions = _session_context(ports, options, project_keys, meters, commands)
+    sessions = _session_context(ports, options, project_keys, meters, commands, forwarder)
     sense = msgspec.structs.replace(sessions, geometry=SENSE, chunk_limit=options.chunk_limit)
     jobs = _job_context(ports, options, project_keys, meters, commands, forwarder, uploads)
-    speakers = SpeakerContext(ports.speakers, Authenticator(organization_keys, meters), meters, uploads)
+    bearers = Authenticator(project_keyring, meters, bearer)
+    openai = OpenAIContext(msgspec.structs.replace(jobs, project_keys=bearers), ports.speakers)
+    speakers = SpeakerContext(
+        ports.speakers, ports.jobs, forwarder, Authenticator(organization_keyring, meters), meters, uploads
+    )
+    projects = ProjectContext(ports.projects, project_keys)
 
     def session_part(context: SessionContext) -> InterfacePart:
         owner, body_limit = ports.sessions.owner, chunk_body(context.chunk_limit)
@@ -123,9 +165,24 @@ def _routes(ports: Ports, options: EdgeOptions, meters: Meters, forwarder: Forwa
         *mount("", SESSION_ROUTES, sessions, session_part(sessions)),
         *mount(SENSE_PREFIX, SESSION_ROUTES, sense, session_part(sense)),
         *mount(JOBS_PREFIX, JOB_ROUTES, jobs, job_part),
+        *mount(JOBS_PREFIX, PROJECT_ROUTES, projects, InterfacePart(job_error, meters, room)),
         *mount(SPEAKERS_PREFIX, SPEAKER_ROUTES, speakers, InterfacePart(speaker_error, meters, room)),
+        *mount(OPENAI_PREFIX, OPENAI_ROUTES, openai, InterfacePart(openai_error, meters, room)),
+        *mount("", DASHBOARD_ROUTES, DashboardContext(ports.sign_ins), InterfacePart(session_error, meters, room)),
         *mount("", SERVICE_ROUTES, ProbeContext(ports.health, meters), InterfacePart(session_error, meters, room)),
     ]
+
+
+def document_routes(options: EdgeOptions, meters: Meters, with_operator: bool) -> list[Route]:
+    """Return the routes of the documents, which say of the operator's interface what is served beside them."""
+
+    def build(name: str) -> bytes:
+        from app.documents.build import build  # It imports every description, which no start has to wait for.
+
+        return build(name, options, with_operator)
+
+    part = InterfacePart(session_error, meters, BodyRoom(0))
+    return mount("", DOCUMENT_ROUTES, DocumentContext(Documents(build)), part)
 
 
 def admin_routes(administration: Administration | None, key: bytes | None, meters: Meters) -> list[Route]:
@@ -144,9 +201,12 @@ def _session_context(
     project_keys: Authenticator[Principal],
     meters: Meters,
     commands: Iterator[str],
+    forwarder: Forwarder,
 ) -> SessionContext:
+    cursors = ListCursors(options.secret)
     return SessionContext(
         sessions=ports.sessions,
+        list=ProjectList("sessions", LISTED_STATES, ports.sessions, listed_session, cursors, forwarder),
         project_keys=project_keys,
         tokens=PageTokens(options.secret),
         renderer=EventRenderer(ports.sessions, options.page_cache_bytes),
@@ -170,6 +230,7 @@ def _job_context(
 ) -> JobContext:
     return JobContext(
         jobs=ports.jobs,
+        list=ProjectList("jobs", VISIBLE_STATES, ports.jobs, listed_job, ListCursors(options.secret), forwarder),
         directory=ports.directory,
         prober=ports.prober,
         project_keys=project_keys,
@@ -182,5 +243,6 @@ def _job_context(
         analyze_limit=options.analyze_limit,
         upload_limit=options.upload_limit,
         speech_models=options.speech_models,
+        keep_audio_ms=options.keep_audio_ms,
         reads_need_key=options.job_reads_need_key,
     )

@@ -44,9 +44,32 @@ class EdgeOptions(msgspec.Struct, frozen=True):
     admin_apart: bool = False
     #: The models of speech that a job may name; the engine's key is the operator's.
     speech_models: frozenset[str] = frozenset({DEFAULT_SPEECH_MODEL})
+    #: How long the audio of a job stays readable after its acceptance, once the job is done.
+    keep_audio_ms: int = 0
     #: The event stream and the captions of a job need the key of its project too.
     job_reads_need_key: bool = False
     #: Memory for rendered windows.
     page_cache_bytes: int = 16 * 1024 * 1024
     #: One debug line for each accepted chunk.
     log_chunks: bool = False
+    #: What the documents say of how long sessions without chunks, and jobs, are kept.
+    session_idle_seconds: int = 3600
+    job_keep_seconds: int = 30 * 86400
+    #: Origins of browser programs that may call the service from elsewhere.
+    cors_origins: tuple[str, ...] = ()
+
+    @property
+    def limits(self) -> dict[str, int | float | bool]:
+        """What the documents tell everybody."""
+        return {
+            "contract_chunk_limit": DEFAULT_CHUNK_LIMIT,
+            "chunk_limit": self.chunk_limit,
+            "analyze_limit": self.analyze_limit,
+            "upload_limit": self.upload_limit,
+            "poll_seconds": self.poll_seconds,
+            "upload_idle_seconds": self.upload_idle_seconds,
+            "key_cache_seconds": self.key_cache_seconds,
+            "session_idle_seconds": self.session_idle_seconds,
+            "job_keep_seconds": self.job_keep_seconds,
+            "job_reads_need_key": self.job_reads_need_key,
+        }

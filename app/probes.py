@@ -2,34 +2,53 @@
 
 from __future__ import annotations
 
+from typing import Final, Literal
+
 import msgspec
 
 from app.http.call import Call
 from app.http.metrics import Meters
 from app.http.replies import Reply, json_reply, reply_of_bytes
 from topics.errors import Unavailable
-from topics.ports.health import Health
+from topics.ports import health
 
-_EXPOSITION = (b"content-type", b"text/plain; version=1.0.0; charset=utf-8")
+EXPOSITION = (b"content-type", b"text/plain; version=1.0.0; charset=utf-8")
+
+
+class About(msgspec.Struct, frozen=True):
+    """What answers here."""
+
+    service: str
+    does: str
+    start: str
+    documentation: str
+
+
+class Health(msgspec.Struct, frozen=True):
+    """A probe that found nothing."""
+
+    status: Literal["ok"]
+
+
+ABOUT: Final = About(
+    service="Earshot",
+    does="sound analysis: audio in, live or whole, sound events and speech out",
+    start="POST /audio_sessions/ or /api/v1/analyze_file with the header X-Api-Key",
+    documentation="/docs for people, /openapi.json for programs; probes at /healthz, /readyz and /metrics",
+)
+WELL: Final = Health("ok")
 
 
 class ProbeContext(msgspec.Struct, frozen=True):
     """What the probes read."""
 
-    health: Health
+    health: health.Health
     meters: Meters
 
 
 async def about(call: Call, context: ProbeContext) -> Reply:
     """GET /: what answers here, for a person with a browser."""
-    return json_reply(
-        {
-            "service": "Earshot",
-            "does": "sound analysis: audio in, live or whole, sound events and speech out",
-            "start": "POST /audio_sessions/ or /api/v1/analyze_file with the header X-Api-Key",
-            "documentation": "README.md of the Earshot release; probes at /healthz, /readyz and /metrics",
-        }
-    )
+    return json_reply(ABOUT)
 
 
 async def healthz(call: Call, context: ProbeContext) -> Reply:
@@ -44,10 +63,10 @@ async def readyz(call: Call, context: ProbeContext) -> Reply:
 
 async def metrics(call: Call, context: ProbeContext) -> Reply:
     """GET /metrics: the Prometheus text format."""
-    return reply_of_bytes(200, _EXPOSITION, context.meters.exposition())
+    return reply_of_bytes(200, EXPOSITION, context.meters.exposition())
 
 
 def _probe_reply(reason: str | None) -> Reply:
     if reason is not None:
         raise Unavailable(reason)
-    return json_reply({"status": "ok"})
+    return json_reply(WELL)

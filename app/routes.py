@@ -6,18 +6,29 @@ from typing import Final
 
 from app.admin import operations as admin
 from app.admin.context import AdminContext
+from app.dashboard import operations as dashboard
+from app.dashboard.context import DashboardContext
 from app.http.replies import Shape, session_error
 from app.http.resource import Table
 from app.jobs.acceptance import analyze, analyze_file
 from app.jobs.captions import captions_srt, captions_vtt
 from app.jobs.context import JobContext
+from app.jobs.custom_sounds import create_custom_sound, finish_custom_sound
 from app.jobs.errors import job_error
 from app.jobs.events import follow_job
+from app.jobs.lists import list_jobs
 from app.jobs.reads import delete_job, read_job
+from app.jobs.window_scores import read_scores
+from app.openai.context import OpenAIContext
+from app.openai.errors import openai_error
+from app.openai.operations import create_transcription, create_translation, list_models
 from app.probes import ProbeContext, about, healthz, metrics, readyz
+from app.projects.context import ProjectContext
+from app.projects.operations import read_daily_usage, read_project, rotate_key
 from app.sessions.catalogue import client_versions, latest_client, official_tags
 from app.sessions.commands import create_session, delete_session, update_session, upload_chunk
 from app.sessions.context import SessionContext
+from app.sessions.lists import list_sessions
 from app.sessions.reads import predict, read_results, read_status
 from app.speakers.context import SpeakerContext
 from app.speakers.errors import speaker_error
@@ -32,13 +43,14 @@ from app.speakers.operations import (
 SENSE_PREFIX: Final = "/sense/api/v1"
 JOBS_PREFIX: Final = "/api/v1"
 SPEAKERS_PREFIX: Final = "/api/v2"
+OPENAI_PREFIX: Final = "/v1"
 CHUNK_PATH: Final = "/audio_sessions/{session_id}/chunks/{chunk_sequence}"
 STATUS_PATH: Final = "/audio_sessions/{session_id}/status"
 
 #: Served at the root and at SENSE_PREFIX.
 SESSION_ROUTES: Final[Table[SessionContext]] = {
-    "/audio_sessions/": {"POST": create_session},
-    "/audio_sessions": {"POST": create_session},
+    "/audio_sessions/": {"POST": create_session, "GET": list_sessions},
+    "/audio_sessions": {"POST": create_session, "GET": list_sessions},
     "/audio_sessions/{session_id}": {"PATCH": update_session, "DELETE": delete_session},
     CHUNK_PATH: {"PUT": upload_chunk},
     STATUS_PATH: {"GET": read_status},
@@ -52,10 +64,26 @@ SESSION_ROUTES: Final[Table[SessionContext]] = {
 JOB_ROUTES: Final[Table[JobContext]] = {
     "/analyze": {"POST": analyze},
     "/analyze_file": {"POST": analyze_file},
+    "/jobs": {"GET": list_jobs},
     "/jobs/{job_id}": {"GET": read_job, "DELETE": delete_job},
     "/jobs/{job_id}/stream": {"GET": follow_job},
+    "/jobs/{job_id}/scores": {"GET": read_scores},
     "/jobs/{job_id}/captions.vtt": {"GET": captions_vtt},
     "/jobs/{job_id}/captions.srt": {"GET": captions_srt},
+    "/custom_sound": {"POST": create_custom_sound},
+    "/custom_sound/upload/finished": {"PUT": finish_custom_sound},
+}
+
+PROJECT_ROUTES: Final[Table[ProjectContext]] = {
+    "/project": {"GET": read_project},
+    "/project/key": {"POST": rotate_key},
+    "/project/usage": {"GET": read_daily_usage},
+}
+
+DASHBOARD_ROUTES: Final[Table[DashboardContext]] = {
+    "/dashboard": {"GET": dashboard.to_dashboard},
+    "/dashboard/sign-in": {"POST": dashboard.sign_in},
+    "/dashboard/{file:path}": {"GET": dashboard.read_file},
 }
 
 SPEAKER_ROUTES: Final[Table[SpeakerContext]] = {
@@ -64,6 +92,12 @@ SPEAKER_ROUTES: Final[Table[SpeakerContext]] = {
     "/speaker": {"DELETE": remove_speaker},
     "/speaker/re-enroll": {"POST": re_enroll_speaker},
     "/recognition": {"POST": recognize_speakers},
+}
+
+OPENAI_ROUTES: Final[Table[OpenAIContext]] = {
+    "/audio/transcriptions": {"POST": create_transcription},
+    "/audio/translations": {"POST": create_translation},
+    "/models": {"GET": list_models},
 }
 
 #: Under `app.admin.wire.PREFIX`. References are ids or names. A name may hold slashes and end as a path does, so the
@@ -92,4 +126,6 @@ def error_shape(path: str) -> Shape:
     """Return the shape of errors at a path that has no route: that of its part of the interface."""
     if f"{path}/".startswith(f"{SPEAKERS_PREFIX}/"):
         return speaker_error
+    if path.startswith(f"{OPENAI_PREFIX}/"):
+        return openai_error
     return job_error if path.startswith("/api/") else session_error

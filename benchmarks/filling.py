@@ -34,10 +34,16 @@ def fill(data: Path, sizes: Iterable[int]) -> list[str]:
     return asyncio.run(_fill(data, list(sizes)))
 
 
-async def _fill(data: Path, sizes: list[int]) -> list[str]:
+def opened_log(data: Path) -> EmbeddedLog:
+    """Open the log of a service that does not run."""
     log = EmbeddedLog.open(data / "log", sync=False)
     for topic in topics(RETENTION_MS):
         log.declare(topic.name, EMBEDDED_PARTITIONS, compact=topic.compact, retention_ms=topic.retention_ms)
+    return log
+
+
+async def _fill(data: Path, sizes: list[int]) -> list[str]:
+    log = opened_log(data)
     sessions = [keys.new_id() for _ in sizes]
     for session, size in zip(sessions, sizes, strict=True):
         await _session(log, session, size)

@@ -85,7 +85,8 @@ async def run_live(plan: LivePlan) -> Sample:
 
 async def run_reads(plan: ReadPlan) -> Sample:
     """Read all paths over each connection, which begin at different paths, and count reads."""
-    heads = [request("GET", path) for path in plan.paths]
+    key = f"X-Api-Key: {plan.target.key}\r\n" if plan.keyed else ""
+    heads = [request("GET", path, headers=key) for path in plan.paths]
     latencies: list[float] = []
 
     async def one(client: LoadClient, first: int) -> None:

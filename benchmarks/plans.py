@@ -44,6 +44,8 @@ class ReadPlan(LoadPlan, frozen=True):
     connections: int
     paths: tuple[str, ...]
     rounds: int = 1
+    #: With the project key, which reads by an id do not need.
+    keyed: bool = False
 
 
 class PacedPlan(LoadPlan, frozen=True):

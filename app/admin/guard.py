@@ -5,10 +5,12 @@ from __future__ import annotations
 import hmac
 from functools import wraps
 from http import HTTPStatus
+from typing import Final
 
 import structlog
 
 from app.admin.context import AdminContext
+from app.admin.wire import AdminError
 from app.http.call import Call
 from app.http.operation import Handler
 from app.http.replies import Reply, StreamReply, json_reply
@@ -17,6 +19,10 @@ from topics import apikeys
 from topics.errors import EarshotError, Unauthorized
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+MISSING: Final = "admin key required"
+INVALID: Final = "invalid admin key"
 
 
 def guard(table: Table[AdminContext]) -> Table[AdminContext]:
@@ -48,16 +54,16 @@ def check_key(call: Call, context: AdminContext) -> None:
     key = key.strip()
     if scheme.lower() != "bearer" or not key:
         context.meters.key_failed("admin", "missing")
-        raise Unauthorized("admin key required")
+        raise Unauthorized(MISSING)
     # Digests are compared, so that the time tells nothing, not even how long the key is.
     if not hmac.compare_digest(apikeys.digest(key), context.key):
         context.meters.key_failed("admin", "invalid")
-        raise Unauthorized("invalid admin key")
+        raise Unauthorized(INVALID)
 
 
 def admin_error(status: int, fault: EarshotError | None) -> Reply:
     """Return an error: `{error}`, without a fault the status's own phrase."""
-    reply = json_reply({"error": HTTPStatus(status).phrase if fault is None else str(fault)}, status)
+    reply = json_reply(AdminError(HTTPStatus(status).phrase if fault is None else str(fault)), status)
     if status == 401:
         reply.headers.append((b"www-authenticate", b"Bearer"))
     return reply

@@ -22,7 +22,7 @@ from app.admin.wire import (
 from app.http.bodies import SMALL_BODY, decode
 from app.http.call import Call
 from app.http.queries import query_parameters
-from app.http.replies import JSON, NO_CONTENT, Reply, StreamReply, json_reply_of_bytes
+from app.http.replies import JSON, NO_CONTENT, Reply, StreamReply, json_reply, once_reply
 from app.http.streaming import reply_in_pieces
 from topics.errors import BadRequest, NotFound
 from topics.ports.administration import UsageFilter
@@ -31,7 +31,10 @@ from topics.ports.ledger import MeteredService
 Pages = AsyncGenerator[Sequence[msgspec.Struct], None]
 
 CSV: Final = (b"content-type", b"text/csv; charset=utf-8; header=present")
-_ONCE: Final = (b"cache-control", b"no-store")
+#: The parameters of `read_usage`, and the values of those that have few.
+USAGE: Final = ("organization", "project", "service", "month", "lines", "format")
+BOOLEANS: Final = ("false", "true")
+FORMATS: Final = ("json", "csv")
 
 _NEW_ORGANIZATION: Final = msgspec.json.Decoder(NewOrganization)
 _NEW_PROJECT: Final = msgspec.json.Decoder(NewProject)
@@ -40,19 +43,19 @@ _PLAN: Final = msgspec.json.Decoder(Plan)
 
 async def list_organizations(call: Call, context: AdminContext) -> Reply:
     """GET /organizations."""
-    return _json([ShownOrganization.of(one) for one in await context.administration.organizations()])
+    return json_reply([ShownOrganization.of(one) for one in await context.administration.organizations()])
 
 
 async def create_organization(call: Call, context: AdminContext) -> Reply:
     """POST /organizations: the answer has the key, which nothing shows again."""
     body = decode(_NEW_ORGANIZATION, await call.body(SMALL_BODY))
     organization, key = await context.administration.create_organization(body.name)
-    return _key_reply(MadeOrganization(ShownOrganization.of(organization), key), 201)
+    return once_reply(MadeOrganization(ShownOrganization.of(organization), key), 201)
 
 
 async def rotate_organization_key(call: Call, context: AdminContext) -> Reply:
     """POST /organizations/{reference}/key: the old key is revoked."""
-    return _key_reply(IssuedKey(await context.administration.rotate_organization_key(_reference(call, "/key"))))
+    return once_reply(IssuedKey(await context.administration.rotate_organization_key(_reference(call, "/key"))))
 
 
 async def delete_organization(call: Call, context: AdminContext) -> Reply:
@@ -64,19 +67,21 @@ async def delete_organization(call: Call, context: AdminContext) -> Reply:
 async def list_projects(call: Call, context: AdminContext) -> Reply:
     """GET /projects?organization=."""
     query = _query(call, "organization")
-    return _json([ShownProject.of(one) for one in await context.administration.projects(query.get("organization"))])
+    return json_reply(
+        [ShownProject.of(one) for one in await context.administration.projects(query.get("organization"))]
+    )
 
 
 async def create_project(call: Call, context: AdminContext) -> Reply:
     """POST /projects: the answer has the key, which nothing shows again."""
     body = decode(_NEW_PROJECT, await call.body(SMALL_BODY))
     project, key = await context.administration.create_project(body.name, body.organization)
-    return _key_reply(MadeProject(ShownProject.of(project), key), 201)
+    return once_reply(MadeProject(ShownProject.of(project), key), 201)
 
 
 async def rotate_project_key(call: Call, context: AdminContext) -> Reply:
     """POST /projects/{reference}/key: the old key is revoked."""
-    return _key_reply(IssuedKey(await context.administration.rotate_project_key(_reference(call, "/key"))))
+    return once_reply(IssuedKey(await context.administration.rotate_project_key(_reference(call, "/key"))))
 
 
 async def plan_project(call: Call, context: AdminContext) -> Reply:
@@ -98,13 +103,13 @@ async def read_usage(call: Call, context: AdminContext) -> Reply | StreamReply:
 
     The JSON has a line break after some rows each, never within one, so that it can be read as it comes.
     """
-    query = _query(call, "organization", "project", "service", "month", "lines", "format")
+    query = _query(call, *USAGE)
     period = UsageFilter(query.get("organization"), query.get("project"), _service(query), _month(query))
     accepted = "csv" if b"text/csv" in call.header(b"accept") else "json"
-    form = _choice(query, "format", accepted, "json", "csv")
+    form = _choice(query, "format", accepted, *FORMATS)
     kind: type[msgspec.Struct]
     pages: Pages
-    if _choice(query, "lines", "false", "true", "false") == "true":
+    if _choice(query, "lines", "false", *BOOLEANS) == "true":
         kind, pages = (
             LineRow,
             ([LineRow.of(one) for one in page] async for page in context.administration.lines(period)),
@@ -162,13 +167,3 @@ def _reference(call: Call, end: str = "") -> str:
     if not reference.endswith(end):
         raise NotFound("Not Found")
     return reference.removesuffix(end)
-
-
-def _json(content: object, status: int = 200) -> Reply:
-    return json_reply_of_bytes(msgspec.json.encode(content), status)
-
-
-def _key_reply(content: object, status: int = 200) -> Reply:
-    reply = _json(content, status)
-    reply.headers.append(_ONCE)
-    return reply

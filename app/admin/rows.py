@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import csv
 import io
+import re
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final, TypeVar
@@ -19,6 +20,7 @@ T = TypeVar("T")
 
 #: Rows of one page, rendered without a pause.
 PAGE: Final = 500
+MONTH: Final = r"^(?!0000)[0-9]{4}-(0[1-9]|1[0-2])$"
 #: A spreadsheet takes a cell that begins so for a formula, and runs it (OWASP, "CSV Injection").
 _FORMULA: Final = tuple("=+-@＝＋－＠")
 
@@ -120,10 +122,7 @@ async def paged(rows: Sequence[T]) -> AsyncGenerator[Sequence[T], None]:
 
 def is_month(text: str) -> bool:
     """Return True for a calendar month such as 2026-11."""
-    try:
-        return datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC).strftime("%Y-%m") == text
-    except ValueError:
-        return False
+    return re.fullmatch(MONTH, text) is not None
 
 
 def _csv(rows: Iterable[Sequence[str]]) -> str:

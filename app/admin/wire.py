@@ -2,35 +2,49 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import Final
+from datetime import datetime
+from typing import Annotated, Final
 
 import msgspec
 
-from topics.ports.administration import Organization, Project
+from topics.ports.administration import LONGEST_NAME, MOST_SECONDS, Organization, Project
+from topics.times import utc_time
 
 PREFIX: Final = "/admin/v1"
+
+
+#: The accounts judge it: where it is taken, or not printable, they say so too.
+Name = Annotated[
+    str,
+    msgspec.Meta(
+        description=f"1 to {LONGEST_NAME} printable characters that no other has.",
+        extra_json_schema={"minLength": 1, "maxLength": LONGEST_NAME},
+    ),
+]
 
 
 class NewOrganization(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Body that makes an organization."""
 
-    name: str
+    name: Name
 
 
 class NewProject(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Body that makes a project."""
 
-    name: str
-    #: Id or name; None for the only one there is.
-    organization: str | None = None
+    name: Name
+    organization: Annotated[
+        str | None, msgspec.Meta(description="Id or name; by default the only one that there is.")
+    ] = None
 
 
 class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Body that sets a plan."""
 
-    #: Seconds of audio in a calendar month (UTC), None for any amount.
-    free_seconds: int | None
+    free_seconds: Annotated[
+        Annotated[int, msgspec.Meta(extra_json_schema={"minimum": 0, "maximum": MOST_SECONDS})] | None,
+        msgspec.Meta(description="Seconds of audio in a calendar month (UTC), null for any amount."),
+    ]
 
 
 class ShownOrganization(msgspec.Struct, frozen=True):
@@ -44,7 +58,7 @@ class ShownOrganization(msgspec.Struct, frozen=True):
     @staticmethod
     def of(one: Organization) -> ShownOrganization:
         """Return an organization as it is shown."""
-        return ShownOrganization(one.id, one.name, _time(one.created_at), one.key)
+        return ShownOrganization(one.id, one.name, utc_time(one.created_at), one.key)
 
     def organization(self) -> Organization:
         """Return what it was made of."""
@@ -65,7 +79,7 @@ class ShownProject(msgspec.Struct, frozen=True):
     @staticmethod
     def of(one: Project) -> ShownProject:
         """Return a project as it is shown."""
-        return ShownProject(one.id, one.name, one.organization, _time(one.created_at), one.key, one.free_seconds)
+        return ShownProject(one.id, one.name, one.organization, utc_time(one.created_at), one.key, one.free_seconds)
 
     def project(self) -> Project:
         """Return what it was made of."""
@@ -94,16 +108,18 @@ class MadeProject(msgspec.Struct, frozen=True):
     key: str
 
 
-class AdminFault(msgspec.Struct, frozen=True):
+class AdminError(msgspec.Struct, frozen=True):
     """An error."""
+
+    error: Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class AdminFault(msgspec.Struct, frozen=True):
+    """An error as a client of the interface reads it."""
 
     error: str
     #: Only in errors of other parts of the service, so also where there is no such interface.
     status_code: int | None = None
-
-
-def _time(ms: int) -> datetime:
-    return datetime.fromtimestamp(ms / 1000, UTC)
 
 
 def _ms(time: datetime) -> int:

@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from app.http.call import Call
-from app.http.keys import Keyring
+from app.http.keys import KeyHeader, Keyring
 from app.http.metrics import Meters
 from topics.errors import DirectoryDown, Unauthorized
 
 T = TypeVar("T")
 
 
+def own_header(call: Call, kind: KeyHeader) -> str:
+    """Return the key in the header of its kind, "" where there is none."""
+    return call.header(kind.header).decode("latin-1").strip()
+
+
+def bearer(call: Call, kind: KeyHeader) -> str:
+    """Return the key in `Authorization: Bearer` (RFC 6750), "" where there is none."""
+    scheme, _, key = call.header(b"authorization").decode("latin-1").strip().partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else ""
+
+
 class Authenticator(Generic[T]):
     """Finds the holders of keys of one kind, and counts the requests that have no valid key."""
 
-    def __init__(self, keyring: Keyring[T], meters: Meters) -> None:
+    def __init__(
+        self, keyring: Keyring[T], meters: Meters, key_of: Callable[[Call, KeyHeader], str] = own_header
+    ) -> None:
+        """Find the holders that `keyring` knows of the keys that `key_of` finds in requests."""
         self._keyring = keyring
         self._meters = meters
+        self._key_of = key_of
 
     async def authenticate(self, call: Call) -> T:
         """Return whom the key of a request speaks for.
@@ -28,7 +44,7 @@ class Authenticator(Generic[T]):
             Unavailable: too many keys that nobody holds were tried.
         """
         kind = self._keyring.kind
-        key = call.header(kind.header).decode("latin-1").strip()
+        key = self._key_of(call, kind)
         try:
             return await self._keyring.holder(key, call.address)
         except Unauthorized:

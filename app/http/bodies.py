@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -31,6 +32,24 @@ async def wait_for_disconnect(receive: Receive) -> None:
     """Return when the client has hung up; for requests whose body was read or does not matter."""
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of long work, which is cancelled when the client hangs up; the body was read before.
+
+    Raises:
+        ClientGone: the client hung up.
+    """
+    working, disconnect = asyncio.create_task(work), asyncio.create_task(wait_for_disconnect(receive))
+    try:
+        await asyncio.wait((working, disconnect), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientGone
+        return working.result()
+    finally:
+        disconnect.cancel()
+        working.cancel()
+        await asyncio.gather(working, disconnect, return_exceptions=True)
 
 
 def chunk_body(chunk_limit: int) -> int:

@@ -13,7 +13,18 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import NODEFAULT, UNSET, Raw, UnsetType
-from msgspec.inspect import BoolType, FloatType, IntType, NoneType, StrType, StructType, Type, UnionType, type_info
+from msgspec.inspect import (
+    BoolType,
+    FloatType,
+    IntType,
+    Metadata,
+    NoneType,
+    StrType,
+    StructType,
+    Type,
+    UnionType,
+    type_info,
+)
 
 Text = bytes | memoryview
 
@@ -94,9 +105,9 @@ def _unread(schema: type[msgspec.Struct]) -> type[msgspec.Struct]:
 
 def _kind(schema: Any, text: Text) -> str:
     """Return the kind of what is wrong with a value without fields."""
-    info = type_info(schema)
+    info = _undescribed(type_info(schema))
     if isinstance(info, UnionType):
-        info = next(one for one in info.types if not isinstance(one, NoneType))
+        info = _undescribed(next(one for one in info.types if not isinstance(one, NoneType)))
     if type(info) not in _TYPES:
         return "value_error"
     name, beginnings = _TYPES[type(info)]
@@ -112,6 +123,11 @@ def _kind(schema: Any, text: Text) -> str:
             if info.lt is not None and number >= info.lt:
                 return "less_than"
     return f"{name}_type"
+
+
+def _undescribed(info: Type) -> Type:
+    """Return a type without what the documents say of it."""
+    return _undescribed(info.type) if isinstance(info, Metadata) else info
 
 
 def _string_kind(info: StrType, length: int) -> str:

@@ -20,7 +20,16 @@ if TYPE_CHECKING:
 #: Marks a request that was passed on: it is answered where it arrives, even if the owner has changed since.
 FORWARDED: Final = b"x-earshot-forwarded"
 PASSED_ON: Final = frozenset(
-    {b"accept", b"content-type", b"x-api-key", b"idempotency-key", b"last-event-id", b"x-request-id"}
+    {
+        b"accept",
+        b"authorization",
+        b"content-type",
+        b"idempotency-key",
+        b"last-event-id",
+        b"x-api-key",
+        b"x-org-key",
+        b"x-request-id",
+    }
 )
 PASSED_BACK: Final = frozenset(
     {
@@ -28,11 +37,13 @@ PASSED_BACK: Final = frozenset(
         b"cache-control",
         b"content-length",
         b"content-type",
+        b"earshot-job",
         b"earshot-model",
         b"earshot-reason",
         b"retry-after",
         b"x-accel-buffering",
         b"x-request-id",
+        b"x-should-retry",
     }
 )
 CONNECT_SECONDS: Final = 2.0
@@ -42,6 +53,8 @@ GRACE_SECONDS: Final = 6.0
 SILENCE_SECONDS: Final = 25.0
 #: A long upload is on the owner's disk before it is looked at, and on its log before it is answered.
 UPLOAD_SECONDS: Final = 120.0
+#: An answer that comes when a job is done, or a voice of a long recording was learnt.
+PATIENT_SECONDS: Final = 3600.0
 
 
 _WITHOUT_BODY: Final = frozenset({"GET", "HEAD", "DELETE"})
@@ -62,8 +75,13 @@ class Forwarder:
             self._http = httpx2.AsyncClient(limits=httpx2.Limits(max_connections=None))
         return self._http
 
-    async def forward(self, scope: Scope, owner: str, body: bytes | AsyncIterable[bytes]) -> Reply | StreamReply:
+    async def forward(
+        self, scope: Scope, owner: str, body: bytes | AsyncIterable[bytes], patient: bool = False
+    ) -> Reply | StreamReply:
         """Return the owner's answer to a request; an answer of unknown length is passed back as it arrives.
+
+        With `patient` it may be long in coming: it is waited for as long as the owner's connection stands, an hour at
+        most.
 
         A body in pieces is passed on as it arrives too; errors of its iterator pass through.
 
@@ -77,7 +95,8 @@ class Forwarder:
         headers = [(name, value) for name, value in scope["headers"] if name in PASSED_ON]
         headers += [(FORWARDED, b"1"), (b"accept-encoding", b"identity")]
         client = self._client()
-        reading = self._seconds if isinstance(body, bytes) else UPLOAD_SECONDS
+        quick = self._seconds if isinstance(body, bytes) else UPLOAD_SECONDS
+        reading = PATIENT_SECONDS if patient else quick
         timeout = httpx2.Timeout(self._seconds, connect=CONNECT_SECONDS, read=reading)
         request = client.build_request(scope["method"], url, content=body, headers=headers, timeout=timeout)
         try:

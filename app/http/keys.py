@@ -122,6 +122,7 @@ class Keyring(Generic[T]):
         self._good: LRUCache[bytes, _Verdict[T]] = LRUCache(REMEMBERED_KEYS)
         self._bad: LRUCache[bytes, _Verdict[T]] = LRUCache(REMEMBERED_KEYS)
         self._asking: dict[bytes, asyncio.Task[T | None]] = {}
+        self._used: set[bytes] = set()
 
     async def holder(self, key: str, address: str = "") -> T:
         """Return whom the key speaks for, which somebody at an address has sent.
@@ -141,7 +142,13 @@ class Keyring(Generic[T]):
             holder = verdict.holder
         if holder is None:
             raise Unauthorized(self.kind.unknown)
+        self._used.add(digest)
         return holder
+
+    def take_used(self) -> set[bytes]:
+        """Return the digests of the good keys that were sent since the last call."""
+        used, self._used = self._used, set()
+        return used
 
     async def _ask(self, digest: bytes, key: str, verdict: _Verdict[T] | None, address: str) -> T | None:
         task = self._asking.get(digest)

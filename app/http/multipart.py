@@ -1,8 +1,8 @@
-"""A form with a text and a file (RFC 7578), read as it arrives: the file passes through, the text is kept."""
+"""A form with texts and a file (RFC 7578), read as it arrives: the file passes through, texts are kept."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from python_multipart.exceptions import FormParserError
@@ -20,9 +20,19 @@ MAX_PARTS: Final = 100
 
 
 class Form:
-    """A file and perhaps a text, each a part of its own name, in either order; other parts are passed over."""
+    """A file and perhaps a text, each a part of its own name, in either order; other parts are passed over.
 
-    def __init__(self, content_type: bytes, file: str, take: Callable[[memoryview], None], text: str = "") -> None:
+    Parts named in `fields` are short texts, which may be there several times.
+    """
+
+    def __init__(
+        self,
+        content_type: bytes,
+        file: str,
+        take: Callable[[memoryview], None],
+        text: str = "",
+        fields: Collection[str] = (),
+    ) -> None:
         """Read a form of this Content-Type; `take` gets the file as it comes.
 
         Raises:
@@ -36,6 +46,10 @@ class Form:
         self._take = take
         self._names = {name for name in (file, text) if name}
         self._text = bytearray()
+        self._fields = frozenset(fields)
+        #: The values of each field, and room for more of them.
+        self._values: dict[str, list[bytearray]] = {}
+        self._room = SMALL_BODY
         self._parts = 0
         self._part = ""
         self._field: list[bytes] = []
@@ -67,7 +81,7 @@ class Form:
         """Read the next bytes; errors of `take` pass through.
 
         Raises:
-            BadRequest: they are no such form, it has too many parts, or a part is there twice.
+            BadRequest: they are no such form, it has too many parts, a part is there twice, or fields are too long.
         """
         try:
             self._parser.write(block)
@@ -84,6 +98,10 @@ class Form:
             raise BadRequest("the multipart form breaks off before its last boundary")
         return bytes(self._text)
 
+    def values(self, field: str) -> list[str]:
+        """Return the values of a field."""
+        return [value.decode("utf-8", "replace") for value in self._values.get(field, ())]
+
     def _begin(self) -> None:
         self._parts += 1
         if self._parts > MAX_PARTS:
@@ -98,6 +116,8 @@ class Form:
     def _headers_finished(self) -> None:
         _, parameters = parse_options_header(self._headers.get(b"content-disposition", b""))
         self._part = _name(parameters.get(b"name", b""))
+        if self._part in self._fields:
+            self._values.setdefault(self._part, []).append(bytearray())
         if self._part not in self._names:
             return
         if self._part in self.seen:
@@ -112,6 +132,11 @@ class Form:
             self._take(memoryview(data)[start:end])
         elif self._part in self._names:
             self._text += data[start : min(end, start + _TEXT_BYTES - len(self._text))]
+        elif self._part in self._fields:
+            self._room -= end - start
+            if self._room < 0:
+                raise BadRequest(f"the fields of the form are longer than {SMALL_BODY} bytes")
+            self._values[self._part][-1] += data[start:end]
 
     def _end(self) -> None:
         self._ended = True

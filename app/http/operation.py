@@ -30,8 +30,8 @@ C = TypeVar("C")
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
-_ID_HEADER: Final = b"x-request-id"
-_FIT_FOR_A_LOG: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+ID_HEADER: Final = b"x-request-id"
+_FIT_FOR_A_LOG: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 #: Answers a request, with the context of its room: the ports and the memory that the room's operations share.
 Handler = Callable[[Call, C], Awaitable[Reply | StreamReply]]
@@ -79,10 +79,10 @@ class Operation(Generic[C]):
         except asyncio.CancelledError:
             # The server stops, and has waited long enough for this request.
             fault = Unavailable("the service stops")
-            reply = self._error_reply(fault)
+            reply = error_reply(self._part.error, fault)
         except EarshotError as error:
             fault = error
-            reply = self._error_reply(error)
+            reply = error_reply(self._part.error, error)
         except Exception as error:
             # What broke goes to the log; the client learns nothing internal.
             fault = error
@@ -98,16 +98,11 @@ class Operation(Generic[C]):
         await send({"type": "http.response.start", "status": reply.status, "headers": reply.headers})
         await send({"type": "http.response.body", "body": reply.body})
 
-    def _error_reply(self, error: EarshotError) -> Reply:
-        reply = self._part.error(status_of(error), error)
-        reply.headers.extend(_error_headers(error))
-        return reply
-
     def _count_refusal(self, call: Call, reply: Reply | StreamReply, fault: Exception | None) -> None:
         self._part.meters.refused(reply.status)
-        if _ID_HEADER not in dict(reply.headers):  # else the node that owns it gave one
-            reply.headers.append((_ID_HEADER, _request_id(call).encode("ascii")))
-        request = dict(reply.headers)[_ID_HEADER].decode("latin-1")
+        if ID_HEADER not in dict(reply.headers):  # else the node that owns it gave one
+            reply.headers.append((ID_HEADER, request_id(call)))
+        request = dict(reply.headers)[ID_HEADER].decode("latin-1")
         line = log.bind(operation=self.name, status=reply.status, request=request)
         if fault is not None and not isinstance(fault, EarshotError):
             line.error("request failed", exc_info=fault)
@@ -117,13 +112,20 @@ class Operation(Generic[C]):
         write("request refused", reason="by verdict" if why is None else str(why) or type(why).__name__)
 
 
+def error_reply(shape: Shape, error: EarshotError) -> Reply:
+    """Return the answer to a request that failed with a named error, in the shape of its part of the interface."""
+    reply = shape(status_of(error), error)
+    reply.headers.extend(_error_headers(error))
+    return reply
+
+
 def _error_headers(error: EarshotError) -> Headers:
     if isinstance(error, Unavailable):
         return [(b"retry-after", b"%d" % error.retry_after)]
     return [CLOSE] if isinstance(error, TooLargeToRead | RequestTimeout) else []
 
 
-def _request_id(call: Call) -> str:
+def request_id(call: Call) -> bytes:
     """Return the client's X-Request-Id where it is fit for a log, else a fresh one."""
-    request_id = call.header(_ID_HEADER).decode("latin-1")
-    return request_id if _FIT_FOR_A_LOG.fullmatch(request_id) else secrets.token_hex(8)
+    own = call.header(ID_HEADER)
+    return own if _FIT_FOR_A_LOG.fullmatch(own) else secrets.token_hex(8).encode("ascii")

@@ -5,12 +5,49 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import parse_qsl
 
+import msgspec
 from starlette.types import Scope
 
 from topics.errors import BadRequest
 
 #: Integers of more digits than this are no offset of anything.
 _DIGITS: Final = 15
+LARGEST: Final = 10**_DIGITS - 1
+
+
+class IntegerParameter(msgspec.Struct, frozen=True):
+    """An integer in a query or a path: what judges it, and what the documents say of it."""
+
+    name: str
+    text: str
+    #: None where it has to be there.
+    default: int | None = None
+    lowest: int = 0
+    highest: int = LARGEST
+
+    def read(self, query: dict[str, str]) -> int:
+        """Return its value in a query, which has a default.
+
+        Raises:
+            BadRequest: not an integer, or out of bounds.
+        """
+        text = query.get(self.name)
+        if text is None:
+            assert self.default is not None
+            return self.default
+        return self.judge(text)
+
+    def judge(self, text: str) -> int:
+        """Return the integer that a text writes.
+
+        Raises:
+            BadRequest: it writes none, or one out of bounds; names the parameter.
+        """
+        value = parse_integer(self.name, text)
+        if not self.lowest <= value <= self.highest:
+            bounds = f"at least {self.lowest}" if self.highest == LARGEST else f"{self.lowest} to {self.highest}"
+            raise BadRequest(f"{self.name}: must be {bounds}")
+        return value
 
 
 def query_parameters(scope: Scope) -> dict[str, str]:
@@ -21,22 +58,6 @@ def query_parameters(scope: Scope) -> dict[str, str]:
     # Numbers and tokens need no unquoting, which costs more than the rest of a read.
     pairs = (pair.partition("=") for pair in query.split("&")) if query else ()
     return {name: value for name, _, value in pairs}
-
-
-def integer_parameter(query: dict[str, str], name: str, default: int, lowest: int, highest: int | None = None) -> int:
-    """Return an integer parameter.
-
-    Raises:
-        BadRequest: not an integer, or out of bounds.
-    """
-    text = query.get(name)
-    if text is None:
-        return default
-    value = parse_integer(name, text)
-    if value < lowest or (highest is not None and value > highest):
-        bounds = f"at least {lowest}" if highest is None else f"{lowest} to {highest}"
-        raise BadRequest(f"{name}: must be {bounds}")
-    return value
 
 
 def parse_integer(name: str, text: str) -> int:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from http import HTTPStatus
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
-import orjson
 
-from topics.errors import EarshotError
+from topics.errors import EarshotError, TooLarge
 
 Headers = list[tuple[bytes, bytes]]
 
 JSON: Final = (b"content-type", b"application/json")
+#: Longest reason in a header.
+_REASON_CHARACTERS: Final = 500
 CLOSE: Final = (b"connection", b"close")
+#: Of an answer with a key.
+NO_STORE: Final = (b"cache-control", b"no-store")
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -38,6 +41,21 @@ Shape = Callable[[int, EarshotError | None], Reply]
 
 NO_CONTENT: Final = Reply(204, [])
 
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class GenericError(msgspec.Struct, frozen=True):
+    """An error of the session interface, and of requests that reach no operation."""
+
+    error: Annotated[str, msgspec.Meta(min_length=1, description="For people: its wording may change.")]
+    status_code: Annotated[int, msgspec.Meta(ge=400, le=599, description="The HTTP status.")]
+
+
+def reason_header(text: str) -> tuple[bytes, bytes]:
+    """Return the header that says what the body may not: one line of printable Latin-1."""
+    line = "".join(letter if letter.isprintable() else " " for letter in text[:_REASON_CHARACTERS])
+    return b"earshot-reason", line.strip().encode("latin-1", "replace")
+
 
 def reply_of_bytes(status: int, content_type: tuple[bytes, bytes], body: bytes) -> Reply:
     """Return an answer whose body is known."""
@@ -50,15 +68,38 @@ def json_reply_of_bytes(body: bytes, status: int = 200) -> Reply:
 
 
 def json_reply(content: object, status: int = 200) -> Reply:
-    """Return an answer with `content` as JSON."""
-    return json_reply_of_bytes(orjson.dumps(content), status)
+    """Return an answer with `content`, an object of one of the documented types, as JSON."""
+    return json_reply_of_bytes(_encode(content), status)
+
+
+def once_reply(content: object, status: int = 200) -> Reply:
+    """Return an answer with what is shown once, such as a key: nobody on the way may keep it."""
+    reply = json_reply(content, status)
+    reply.headers.append(NO_STORE)
+    return reply
+
+
+def reply_unless_known(
+    known: bytes, etag: bytes, content_type: tuple[bytes, bytes], body: bytes, headers: Headers
+) -> Reply:
+    """Return an answer with an ETag, or 304 where the client has it, as `known`, its If-None-Match, says."""
+    tagged = [(b"etag", etag), *headers]
+    if etag in known:
+        return Reply(304, tagged)
+    reply = reply_of_bytes(200, content_type, body)
+    reply.headers.extend(tagged)
+    return reply
 
 
 def generic_error(status: int, message: str | None = None) -> Reply:
     """Return a GenericError; without a message it carries the status's own phrase."""
-    return json_reply({"error": message or HTTPStatus(status).phrase, "status_code": status}, status)
+    return json_reply(GenericError(message or HTTPStatus(status).phrase, status), status)
 
 
 def session_error(status: int, fault: EarshotError | None) -> Reply:
     """Return an error of the audio sessions or of the service itself, a GenericError."""
-    return generic_error(status, None if fault is None else str(fault))
+    reply = generic_error(status, None if fault is None else str(fault))
+    if isinstance(fault, TooLarge):
+        # Some clients show headers and no bodies.
+        reply.headers.append(reason_header(str(fault)))
+    return reply

@@ -22,8 +22,10 @@ from app.http.forwarding import FORWARDED
 from app.http.idempotency import idempotency_key
 from app.http.replies import Reply, StreamReply, json_reply
 from app.http.uploads import UploadSpool
+from app.jobs.answers import AcceptedJob
 from app.jobs.context import JobContext
 from app.jobs.errors import job_not_found, refusal_error
+from app.jobs.rendering import JobReading
 from app.jobs.requests import JobRequest, read_form, read_json
 from topics import keys
 from topics.errors import AudioError, BadRequest, Conflict, Exhausted, Unavailable
@@ -37,6 +39,9 @@ from topics.times import iso_time
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
+NO_MODEL: Final = "speech_model is not available here"
+SPENT: Final = "exceeded maximum usage limit"
+OTHER_REQUEST: Final = "the Idempotency-Key was used for another request"
 #: Parts that may wait for the log at a time.
 IN_FLIGHT: Final = 4
 #: Reads a body of at most so many bytes, and writes its audio to the spool.
@@ -50,22 +55,37 @@ async def analyze(call: Call, context: JobContext) -> Reply | StreamReply:
     `content_type` says so (`topics.media`); its rate may then be left to `samplerate`. `filename` is repeated in the
     result. Other fields are ignored.
     """
-    return await _accept_request(call, context, read_json, chunk_body(context.analyze_limit) + SMALL_BODY)
+    return await _answer(call, context, read_json, chunk_body(context.analyze_limit) + SMALL_BODY)
 
 
 async def analyze_file(call: Call, context: JobContext) -> Reply | StreamReply:
     """POST /api/v1/analyze_file: a form with the parts `options` (JSON) and `audio` (a file); others are ignored."""
-    return await _accept_request(call, context, read_form, context.upload_limit)
+    return await _answer(call, context, read_form, context.upload_limit)
 
 
-async def _accept_request(call: Call, context: JobContext, read: BodyReader, limit: int) -> Reply | StreamReply:
+async def _answer(call: Call, context: JobContext, read: BodyReader, limit: int) -> Reply | StreamReply:
     principal = await context.project_keys.authenticate(call)
+    job = await accept(call, context, principal, read, limit)
+    return _accepted_reply(job) if isinstance(job, JobReading) else job
+
+
+async def accept(
+    call: Call, context: JobContext, principal: Principal, read: BodyReader, limit: int, patient: bool = False
+) -> JobReading | Reply | StreamReply:
+    """Accept the job that a request asks for: one that is new, or that of an earlier request with its Idempotency-Key.
+
+    Returns:
+        The job; or the answer of the node that owns it, which is waited for with `patient` (`Forwarder.forward`).
+
+    Raises:
+        EarshotError: the request is refused, for one of many reasons; nothing was accepted.
+    """
     job = _job_id(call, context, principal)
     if (owner := context.jobs.owner(job)) is not None:
         if call.header(FORWARDED):
             raise Unavailable("another node answers for this Idempotency-Key")
         async with aclosing(context.uploads.pieces(call, limit)) as body:
-            return await context.forwarder.forward(call.scope, owner, body)
+            return await context.forwarder.forward(call.scope, owner, body, patient)
     if context.jobs.view(job) is None:
         context.jobs.admit(principal.project)
     try:
@@ -92,18 +112,18 @@ def _job_id(call: Call, context: JobContext, principal: Principal) -> str:
 
 async def _accept_recording(
     context: JobContext, principal: Principal, job: str, request: JobRequest, audio: UploadSpool
-) -> Reply:
+) -> JobReading:
     digest = request.digest(audio)
     if (view := context.jobs.view(job)) is not None:
-        return _repeated_reply(job, view, digest)
+        return _repeated(job, view, digest)
     model = request.options.speech_model
     if model is not None and model not in context.speech_models:
-        raise BadRequest("speech_model is not available here")
+        raise BadRequest(NO_MODEL)
     if not audio.size:
         raise AudioError("the data holds no audio")
     probe = await context.prober.probe(audio.fileno(), request.media)
     if principal.free_seconds is not None and await context.directory.exhausted(principal):
-        raise Exhausted("exceeded maximum usage limit")
+        raise Exhausted(SPENT)
     upload = next(context.commands)
     accepted = Accepted(
         command=upload,
@@ -115,6 +135,7 @@ async def _accept_recording(
         source=_source(request, probe, audio),
         model=context.jobs.model(),
         digest=digest,
+        keep_audio_ms=context.keep_audio_ms,
     )
     verdict = await _append(context, job, accepted, audio)
     if verdict.status != 200:
@@ -124,7 +145,7 @@ async def _accept_recording(
         raise job_not_found()  # removed in the same moment, by someone who has its Idempotency-Key
     context.meters.job_accepted(audio.size)
     log.info("job accepted", job=keys.shown(job), project=principal.project, size=audio.size, format=probe.format)
-    return _accepted_reply(job, view)
+    return JobReading(job, view)
 
 
 def _source(request: JobRequest, probe: ProbeResult, audio: UploadSpool) -> Source:
@@ -165,12 +186,12 @@ async def _append(context: JobContext, job: str, accepted: Accepted, audio: Uplo
         await asyncio.gather(*pending, return_exceptions=True)
 
 
-def _repeated_reply(job: str, view: JobView, digest: bytes) -> Reply:
-    """Return the first answer once more, if the request is the same."""
+def _repeated(job: str, view: JobView, digest: bytes) -> JobReading:
+    """Return the job of an earlier request, if this one is the same."""
     if not hmac.compare_digest(view.head.digest, digest):
-        raise Conflict("the Idempotency-Key was used for another request")
-    return _accepted_reply(job, view)
+        raise Conflict(OTHER_REQUEST)
+    return JobReading(job, view)
 
 
-def _accepted_reply(job: str, view: JobView) -> Reply:
-    return json_reply({"job_id": job, "status": "accepted", "created_at": iso_time(view.head.created)})
+def _accepted_reply(job: JobReading) -> Reply:
+    return json_reply(AcceptedJob(job.job, "accepted", iso_time(job.head.created)))

@@ -19,6 +19,7 @@ from topics.jobs.options import Service
 from topics.jobs.payloads import Segment
 from topics.jobs.rules import JobState
 
+NOT_ENDED: Final = "the job has not ended yet"
 _VTT: Final = (b"content-type", b"text/vtt")
 _SRT: Final = (b"content-type", b"application/x-subrip")
 
@@ -43,7 +44,7 @@ async def _cues(call: Call, context: JobContext, with_names: bool) -> list[Cue]:
     """
     reading = await shared_job(call, context)
     if reading.head.state is not JobState.COMPLETED:
-        raise Conflict("the job has not ended yet")
+        raise Conflict(NOT_ENDED)
     turns = await _turns(context, reading)
     events = (await _sound_events(context, reading)).events()
     # A recording of many hours keeps a thread at work for a second.

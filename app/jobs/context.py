@@ -8,11 +8,12 @@ import msgspec
 
 from app.http.authentication import Authenticator
 from app.http.forwarding import Forwarder
+from app.http.lists import ProjectList
 from app.http.metrics import Meters
 from app.http.uploads import Uploads
 from app.jobs.rendering import ResultRenderer
 from topics.ports.directory import Directory, Principal
-from topics.ports.jobs import Jobs
+from topics.ports.jobs import Jobs, JobView
 from topics.ports.prober import Prober
 
 
@@ -20,6 +21,7 @@ class JobContext(msgspec.Struct, frozen=True):
     """The ports that jobs need, and what the edge itself remembers of them."""
 
     jobs: Jobs
+    list: ProjectList[JobView]
     directory: Directory
     prober: Prober
     project_keys: Authenticator[Principal]
@@ -37,5 +39,7 @@ class JobContext(msgspec.Struct, frozen=True):
     upload_limit: int
     #: The models of speech that a job may name.
     speech_models: frozenset[str]
+    #: How long the audio of a job stays readable after its acceptance.
+    keep_audio_ms: int = 0
     #: The event stream and the captions of a job need the key of its project too.
     reads_need_key: bool = False

@@ -6,13 +6,12 @@ from http import HTTPStatus
 from typing import Final
 
 from app.http.errors import Invalid
-from app.http.replies import Reply, json_reply, reply_of_bytes
+from app.http.replies import Reply, json_reply, reason_header, reply_of_bytes
+from app.jobs.answers import JobFault
 from topics.errors import AudioError, Conflict, DirectoryDown, EarshotError, NotFound, RequestError
 from topics.folding import Verdict
 
 _TEXT: Final = (b"content-type", b"text/plain; charset=utf-8")
-#: Longest reason in a header, in characters.
-_REASON: Final = 500
 
 
 def job_error(status: int, fault: EarshotError | None) -> Reply:
@@ -24,10 +23,10 @@ def job_error(status: int, fault: EarshotError | None) -> Reply:
     if isinstance(fault, Invalid):
         return json_reply({"error": "Validation error", "details": fault.details}, status)
     if status != 500 or isinstance(fault, DirectoryDown):
-        return json_reply({"error": HTTPStatus(status).phrase if fault is None else str(fault)}, status)
+        return json_reply(JobFault(HTTPStatus(status).phrase if fault is None else str(fault)), status)
     reply = reply_of_bytes(status, _TEXT, b"Internal Server Error")
     if isinstance(fault, AudioError):
-        reply.headers.append((b"earshot-reason", _header_value(str(fault))))
+        reply.headers.append(reason_header(str(fault)))
     return reply
 
 
@@ -39,9 +38,3 @@ def refusal_error(verdict: Verdict) -> RequestError:
 def job_not_found() -> NotFound:
     """Return the error for a job that does not exist, was removed, or belongs to others."""
     return NotFound("Not Found")
-
-
-def _header_value(text: str) -> bytes:
-    """Text as one line of a header: printable Latin-1."""
-    line = "".join(letter if letter.isprintable() else " " for letter in text[:_REASON])
-    return line.strip().encode("latin-1", "replace")

@@ -6,6 +6,7 @@ from itertools import islice
 from typing import Annotated, Final, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from app.http.bodies import SMALL_BODY
 from app.http.errors import Invalid
@@ -19,31 +20,65 @@ T = TypeVar("T")
 #: Bytes of one field as JSON.
 FIELD_BYTES: Final = SMALL_BODY
 PROMPT_CHARACTERS: Final = 16 * 1024
+SPEECH_PROMPT_CHARACTERS: Final = 1000
 #: A request can have as many faults as it has fields; the first ones will do.
 MAX_DETAILS: Final = 64
 
+#: How many speakers a client may say there are.
+SpeakerCount = Annotated[int, msgspec.Meta(gt=0, lt=options.MOST_SPEAKERS + 1)]
 #: The end is not before a line break, as `$` would allow.
-Language = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z-]{1,16}(?!\n)$")]
+Language = Annotated[str, Meta(pattern=r"^[A-Za-z-]{1,16}(?!\n)$")]
 
 
 class RequestOptions(Options, frozen=True, array_like=False, forbid_unknown_fields=True):
     """The options as a client writes them: an object, whose texts have bounds; null where None is the default."""
 
-    speech_model: Annotated[str, msgspec.Meta(min_length=1, max_length=128)] | None = None
-    speech_lang: Language = options.ANY_LANGUAGE
-    translation_target_lang: Language = "en"
-    audio_insights_prompt: Annotated[str, msgspec.Meta(max_length=PROMPT_CHARACTERS)] | None = None
+    speech_model: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=128)] | None,
+        Meta(description="A model of the speech engine that the deployment allows; by default the engine's own."),
+    ] = None
+    speech_lang: Annotated[
+        Language, Meta(description=f"Language code of the speech; `{options.ANY_LANGUAGE}` lets the engine find it.")
+    ] = options.ANY_LANGUAGE
+    translation_target_lang: Annotated[Language, Meta(description="Language code of the translation.")] = "en"
+    audio_insights_prompt: Annotated[
+        Annotated[str, Meta(max_length=PROMPT_CHARACTERS)] | None,
+        Meta(description="What the insights should look at."),
+    ] = None
+    speech_prompt: Annotated[
+        Annotated[str, Meta(max_length=SPEECH_PROMPT_CHARACTERS)] | None,
+        Meta(description="Names and terms that may be said, as hints for the speech engine."),
+    ] = None
+    min_speakers: Annotated[
+        SpeakerCount | None, Meta(description="At least so many people speak; needs `speaker_diarization`.")
+    ] = None
+    max_speakers: Annotated[
+        SpeakerCount | None, Meta(description="At most so many people speak; needs `speaker_diarization`.")
+    ] = None
 
 
 class AnalyzeFields(msgspec.Struct, frozen=True):
     """Everything of an analyze request in JSON but its audio, of which only the type is checked here."""
 
-    #: Hz; a whole number, in JSON with a fraction of 0 or without.
-    samplerate: Annotated[float, msgspec.Meta(gt=0, lt=2**31, multiple_of=1)]
-    audio: str
+    #: In JSON with a fraction of 0 or without.
+    samplerate: Annotated[float, Meta(gt=0, lt=2**31, multiple_of=1, description="Hz, a whole number.")]
+    audio: Annotated[
+        str,
+        Meta(
+            description="The recording as base64, in one line or several: a file of any container, or raw PCM where "
+            "`content_type` says so. `audio_data` and `data` are names of it too.",
+            extra_json_schema={"contentEncoding": "base64", "format": "byte"},
+        ),
+    ]
     options: RequestOptions
-    content_type: Annotated[str, msgspec.Meta(max_length=255)] | None = None
-    filename: str | None = None
+    content_type: Annotated[
+        Annotated[str, Meta(max_length=255)] | None,
+        Meta(
+            description="Needed for raw PCM alone: `audio/x-raw; format=s16le`. Its rate may be left to `samplerate`.",
+            extra_json_schema={"format": "audio-content-type"},
+        ),
+    ] = None
+    filename: Annotated[str | None, Meta(description="Is repeated in the result.")] = None
 
 
 def invalid(kind: str, message: str, *place: str) -> Invalid:

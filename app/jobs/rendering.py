@@ -14,6 +14,7 @@ import msgspec
 import orjson
 
 from app.jobs.window_rendering import WindowRenderer
+from topics import languages
 from topics.errors import Unavailable
 from topics.jobs import payloads
 from topics.jobs.options import Service
@@ -23,7 +24,7 @@ from topics.ports.jobs import Jobs, JobView
 from topics.times import HOUR_MS, clock
 
 #: What every recording is made into before it is analysed.
-PROCESSED: Final = {"sample_rate_hz": 16_000, "channels": 1, "encoding": "pcm_f32le"}
+PROCESSED: Final[dict[str, Any]] = {"sample_rate_hz": 16_000, "channels": 1, "encoding": "pcm_f32le"}
 #: The fields of insights in the order that the public description has.
 _INSIGHTS: Final = (
     "contains_speech",
@@ -79,6 +80,8 @@ class ResultRenderer:
         if entry.service in (Service.SOUND, Service.SPEECH):
             if entry.portions or not broken:
                 sounds = entry.service is Service.SOUND
+                if not sounds and (spoken := self._languages(reading, entry)):
+                    yield b',"detected_language":%s' % orjson.dumps(spoken)
                 yield from _results_member(self._windows(reading, entry) if sounds else self._speech(reading, entry))
         elif not broken:
             yield from self._text_members(reading, entry)
@@ -91,7 +94,7 @@ class ResultRenderer:
             return sum(sounds.first + sounds.windows for sounds in last)
         if entry.service is Service.SPEECH:
             return sum(1 for _ in self.turns(reading, entry))
-        return sum(1 for _ in self._translated_texts(reading, entry)) if entry.service is Service.TRANSLATION else 1
+        return sum(1 for _ in self.translated_texts(reading, entry)) if entry.service is Service.TRANSLATION else 1
 
     def portions(self, reading: JobReading, entry: Entry, first: int = 0) -> Iterator[bytes]:
         """Yield the portions of an entry that has ended.
@@ -105,10 +108,20 @@ class ResultRenderer:
                 raise Unavailable("the job was removed while it was read")
             yield data
 
+    def translated_texts(self, reading: JobReading, entry: Entry) -> Iterator[str]:
+        """Yield the texts of a translation, one for each turn of the transcript."""
+        for data in self.portions(reading, entry):
+            yield from payloads.translated(data).texts
+
     def turns(self, reading: JobReading, entry: Entry) -> Iterator[Segment]:
         """Yield the turns of the transcript."""
         for data in self.portions(reading, entry):
             yield from payloads.transcript(data).segments
+
+    def _languages(self, reading: JobReading, entry: Entry) -> str:
+        """Return the English names of the languages that were heard, comma-separated, most frequent first."""
+        heard = [payloads.transcript(data).languages for data in self.portions(reading, entry, entry.portions - 1)]
+        return ", ".join(dict.fromkeys(languages.name(language) for last in heard for language in last))
 
     def _windows(self, reading: JobReading, entry: Entry) -> Iterator[bytes]:
         for data in self.portions(reading, entry):
@@ -117,9 +130,10 @@ class ResultRenderer:
 
     def _speech(self, reading: JobReading, entry: Entry) -> Iterator[bytes]:
         translation = reading.head.entry(Service.TRANSLATION)
+        with_words = reading.view.accepted.options.word_times
         texts: Iterator[str] = iter(())
         if translation is not None and translation.state is EntryState.SUCCESS:
-            texts = self._translated_texts(reading, translation)
+            texts = self.translated_texts(reading, translation)
         for segment in self.turns(reading, entry):
             turn = {
                 "transcript": segment.text,
@@ -129,13 +143,16 @@ class ResultRenderer:
                 "speaker_score": round(segment.score, 4),
                 "item_ids": {},
             }
+            if with_words:
+                turn["words"] = [
+                    {"word": word.text, "start_time_sec": word.start_ms / 1000, "end_time_sec": word.end_ms / 1000}
+                    for word in segment.words
+                ]
+            if segment.overlap_ms:
+                turn["overlap_sec"] = segment.overlap_ms / 1000
             if (text := next(texts, None)) is not None:
                 turn["translation"] = text
             yield orjson.dumps(turn)
-
-    def _translated_texts(self, reading: JobReading, entry: Entry) -> Iterator[str]:
-        for data in self.portions(reading, entry):
-            yield from payloads.translated(data).texts
 
     def _text_members(self, reading: JobReading, entry: Entry) -> Iterator[bytes]:
         """Yield the members of the entry of a service that reads the results of others."""
@@ -155,7 +172,7 @@ class ResultRenderer:
     def _translation(self, reading: JobReading, entry: Entry) -> Iterator[bytes]:
         speech = reading.head.entry(Service.SPEECH)
         segments = self.turns(reading, speech) if speech is not None else iter(())
-        for segment, text in zip(segments, self._translated_texts(reading, entry), strict=False):
+        for segment, text in zip(segments, self.translated_texts(reading, entry), strict=False):
             times = _times(segment, reading.hours)
             yield orjson.dumps({"transcript": segment.text, "translation": text, **times})
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Final
 
@@ -10,13 +12,14 @@ import structlog
 from app.http.bodies import SMALL_BODY, chunk_body, decode
 from app.http.call import Call
 from app.http.idempotency import idempotency_key
-from app.http.queries import parse_integer
+from app.http.queries import IntegerParameter
 from app.http.replies import NO_CONTENT, Reply, generic_error, json_reply, json_reply_of_bytes
+from app.sessions.answers import CreatedSession
 from app.sessions.context import SessionContext
 from app.sessions.requests import CREATE, UPDATE, CreateSession, chunk_audio
 from app.sessions.waiting import session_id, session_view
 from topics import keys, media
-from topics.errors import BadRequest
+from topics.errors import BadRequest, TooLarge
 from topics.folding import Verdict
 from topics.geometry import Geometry, seconds
 from topics.ports.directory import Principal
@@ -26,6 +29,9 @@ from topics.sessions.rules import foresee
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 METADATA_BYTES: Final = 4 * 1024
+SEQUENCE: Final = IntegerParameter(
+    "chunk_sequence", "Number of the chunk: from 0, one more with each that was accepted."
+)
 _HOPS_MS: Final = {"0.5s": 500, "1s": 1000}
 
 
@@ -40,14 +46,8 @@ async def create_session(call: Call, context: SessionContext) -> Reply:
     if verdict.status != 200:
         return refusal(verdict)
     log.info("session created", session=keys.shown(session), project=principal.project, kind=opened.kind)
-    return json_reply(
-        {
-            "session_id": session,
-            "chunk_sequence": verdict.next,
-            "window_size": seconds(opened.window_ms),
-            "window_hop": seconds(opened.hop_ms),
-        }
-    )
+    size, hop = seconds(opened.window_ms), seconds(opened.hop_ms)
+    return json_reply(CreatedSession(session, verdict.next, size, hop))
 
 
 async def update_session(call: Call, context: SessionContext) -> Reply:
@@ -68,16 +68,28 @@ async def delete_session(call: Call, context: SessionContext) -> Reply:
 async def upload_chunk(call: Call, context: SessionContext) -> Reply:
     """PUT /audio_sessions/{id}/chunks/{n}: append audio; exactly the next number is taken."""
     session = session_id(call)
-    sequence = _sequence(call.path("chunk_sequence"))
+    sequence = SEQUENCE.judge(call.path("chunk_sequence"))
     # First: nobody's body is read for a session that is not there.
     project = session_view(context, session).opened.project
     limit = context.chunk_limit
-    audio = chunk_audio(await call.body(chunk_body(limit), project, session), limit)
+    with naming_the_limit(limit):
+        audio = chunk_audio(await call.body(chunk_body(limit), project, session), limit)
     chunk = Chunk(next(context.commands), sequence, audio, idempotency_digest(call))
     verdict = await verdict_on(context, session, chunk)
     if verdict.status != 200:
         return refusal(verdict)
     return json_reply_of_bytes(b'{"session_id":"%s","chunk_sequence":%d}' % (session.encode("ascii"), verdict.next))
+
+
+@contextmanager
+def naming_the_limit(limit: int) -> Iterator[None]:
+    """Say of a chunk that is too large what would take it: clients may send pieces that they choose themselves."""
+    try:
+        yield
+    except TooLarge as error:
+        raise type(error)(
+            f"{error} (chunks here have at most {limit} bytes; EARSHOT_CHUNK_LIMIT is the most under /sense/api/v1)"
+        ) from None
 
 
 async def verdict_on(context: SessionContext, session: str, command: SessionCommand) -> Verdict:
@@ -144,13 +156,6 @@ def _metadata(body: CreateSession) -> dict[str, str]:
     if size > METADATA_BYTES:
         raise BadRequest(f"{field}: holds {size} bytes of text, at most {METADATA_BYTES} are kept")
     return metadata
-
-
-def _sequence(text: str) -> int:
-    sequence = parse_integer("chunk_sequence", text)
-    if sequence < 0:
-        raise BadRequest("chunk_sequence: must be at least 0")
-    return sequence
 
 
 async def _change_session(context: SessionContext, session: str, command: SessionCommand, event: str) -> Reply:

@@ -7,18 +7,20 @@ from collections.abc import Iterator
 import msgspec
 
 from app.http.authentication import Authenticator
+from app.http.lists import ProjectList
 from app.http.metrics import Meters
 from app.sessions.rendering import EventRenderer
 from app.sessions.tokens import PageTokens
 from topics.geometry import Geometry
 from topics.ports.directory import Principal
-from topics.ports.sessions import Sessions
+from topics.ports.sessions import Sessions, SessionView
 
 
 class SessionContext(msgspec.Struct, frozen=True):
     """The sessions as one place of the interface serves them, and what the edge itself remembers of them."""
 
     sessions: Sessions
+    list: ProjectList[SessionView]
     project_keys: Authenticator[Principal]
     tokens: PageTokens
     renderer: EventRenderer

@@ -9,9 +9,9 @@ import orjson
 
 from app.http.bodies import chunk_body, decode
 from app.http.call import Call
-from app.http.queries import integer_parameter, query_parameters
+from app.http.queries import IntegerParameter, query_parameters
 from app.http.replies import Reply, json_reply_of_bytes
-from app.sessions.commands import idempotency_digest, refusal, verdict_on
+from app.sessions.commands import idempotency_digest, naming_the_limit, refusal, verdict_on
 from app.sessions.context import SessionContext
 from app.sessions.requests import PREDICT, audio_bytes
 from app.sessions.waiting import awaited_view, session_id, session_view
@@ -21,6 +21,10 @@ from topics.sessions.records import Chunk
 from topics.sessions.rules import SessionHead, SessionState
 
 PAGE: Final = 1024
+OFFSET: Final = IntegerParameter("offset", "Windows to skip.", 0)
+COUNT: Final = IntegerParameter("count", "Most windows in the answer.", PAGE, 1, PAGE)
+#: The same, as later clients call it.
+LIMIT: Final = IntegerParameter("limit", COUNT.text, PAGE, 1, PAGE)
 _BOOL: Final = {True: "true", False: "false"}
 
 
@@ -54,7 +58,7 @@ async def read_results(call: Call, context: SessionContext) -> Reply:
     """GET /audio_sessions/{id}/results: windows, and where their session stands; a closed one is waited for."""
     session = session_id(call)
     query = query_parameters(call.scope)
-    offset, limit = integer_parameter(query, "offset", 0, 0), integer_parameter(query, "limit", PAGE, 1, PAGE)
+    offset, limit = OFFSET.read(query), LIMIT.read(query)
 
     def complete(view: SessionView) -> bool:
         return view.head.finished or view.head.state is SessionState.WRITABLE
@@ -80,8 +84,9 @@ async def predict(call: Call, context: SessionContext) -> Reply:
     session = session_id(call)
     project = session_view(context, session).opened.project
     limit = context.chunk_limit
-    body = decode(PREDICT, await call.body(chunk_body(limit), project, session))
-    audio = audio_bytes(body.data, limit)
+    with naming_the_limit(limit):
+        body = decode(PREDICT, await call.body(chunk_body(limit), project, session))
+        audio = audio_bytes(body.data, limit)
     chunk = Chunk(next(context.commands), body.sequence, audio, idempotency_digest(call), predict=True)
     verdict = await verdict_on(context, session, chunk)
     if verdict.status != 200:
@@ -116,7 +121,7 @@ def _page_request(call: Call, context: SessionContext, session: str) -> PageRequ
     query = query_parameters(call.scope)
     if token := query.get("next_token"):
         return PageRequest(*context.tokens.read(session, token), follows=True)
-    return PageRequest(integer_parameter(query, "offset", 0, 0), integer_parameter(query, "count", PAGE, 1, PAGE))
+    return PageRequest(OFFSET.read(query), COUNT.read(query))
 
 
 def _status(context: SessionContext, session: str, view: SessionView, page: PageRequest) -> bytes:

@@ -7,47 +7,82 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 import pybase64
+from msgspec import Meta
 
 from app.http.bodies import decode
 from topics.errors import BadRequest, TooLarge
 
-Sensitivity = Annotated[int, msgspec.Meta(ge=-2, le=2)]
+Sensitivity = Annotated[int, Meta(ge=-2, le=2)]
 #: JSON readers agree on integers up to here (RFC 8259, section 6).
-Count = Annotated[int, msgspec.Meta(ge=1, le=2**53 - 1)]
+Count = Annotated[int, Meta(ge=1, le=2**53 - 1)]
+Base64 = Annotated[
+    str,
+    Meta(
+        description="Audio as base64, in one line or broken into several.",
+        extra_json_schema={"contentEncoding": "base64", "format": "byte", "minLength": 1},
+    ),
+]
 
 
 class CreateSession(msgspec.Struct, frozen=True):
     """Body of session creation, the union of the interface's generations; unknown fields are ignored."""
 
-    content_type: str
-    type: Literal["stream", "file"]
-    total_size: Count | None = None
-    default_sensitivity: Sensitivity | None = None
-    tags_sensitivity: dict[str, Sensitivity] | None = None
-    metadata: dict[str, str] | None = None
-    metadatas: dict[str, str] | None = None
-    window_hop: Literal["0.5s", "1s"] | None = None
-    file_name: Annotated[str, msgspec.Meta(max_length=1024)] | None = None
-    file_length: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    content_type: Annotated[
+        str,
+        Meta(
+            description="Of the audio: `audio/<container>`, or `audio/x-raw; rate=<Hz>; format=<format>` with an "
+            "optional `; channels=<n>` for PCM without a header.",
+            extra_json_schema={"format": "audio-content-type"},
+        ),
+    ]
+    type: Annotated[
+        Literal["stream", "file"],
+        Meta(description="A stream is analysed as it comes, a file as a whole once it is complete."),
+    ]
+    total_size: Annotated[
+        Count | None, Meta(description="Bytes of audio after which the session becomes `readonly` by itself.")
+    ] = None
+    default_sensitivity: Annotated[
+        Sensitivity | None, Meta(description="How readily sounds are reported, from -2 (the most) to 2 (the fewest).")
+    ] = None
+    tags_sensitivity: Annotated[
+        dict[str, Sensitivity] | None, Meta(description="The same for single sounds, by name.")
+    ] = None
+    metadata: Annotated[dict[str, str] | None, Meta(description="Notes of the client's own.")] = None
+    metadatas: Annotated[dict[str, str] | None, Meta(description="What earlier clients call `metadata`.")] = None
+    window_hop: Annotated[
+        Literal["0.5s", "1s"] | None, Meta(description="Time from the start of a window to that of the next one.")
+    ] = None
+    file_name: Annotated[Annotated[str, Meta(max_length=1024)] | None, Meta(description="Of a file, for people.")] = (
+        None
+    )
+    file_length: Annotated[
+        Annotated[float, Meta(ge=0)] | None, Meta(description="Of a file in seconds, as the client knows it.")
+    ] = None
 
 
 class UpdateSession(msgspec.Struct, frozen=True):
-    """Body of PATCH."""
+    """Body of a change of a session."""
 
-    make_readonly: bool | None = None
+    make_readonly: Annotated[
+        bool | None, Meta(description="True ends the upload; nothing makes the session writable again.")
+    ] = None
 
 
 class AudioChunk(msgspec.Struct, frozen=True):
-    """Body of a chunk upload."""
+    """Body of a chunk upload; unknown fields are ignored."""
 
-    data: str
+    data: Base64
 
 
 class PredictRequest(msgspec.Struct, frozen=True):
     """Body of predict: one window of audio."""
 
-    data: str
-    sequence: Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)] | None = None
+    data: Base64
+    sequence: Annotated[
+        Annotated[int, Meta(ge=0, le=2**53 - 1)] | None,
+        Meta(description="Number of the window, from 0; without it the next one, whichever it is."),
+    ] = None
 
 
 CREATE: Final = msgspec.json.Decoder(CreateSession)

@@ -14,7 +14,7 @@ from topics.keys import is_id
 from topics.ports.follower import Follower
 from topics.ports.sessions import SessionView
 
-_NO_SESSION = "the session does not exist or was deleted"
+NO_SESSION = "the session does not exist or was deleted"
 
 
 def session_id(call: Call) -> str:
@@ -25,7 +25,7 @@ def session_id(call: Call) -> str:
     """
     session = call.path("session_id")
     if not is_id(session):
-        raise NotFound(_NO_SESSION)
+        raise NotFound(NO_SESSION)
     return session
 
 
@@ -37,7 +37,7 @@ def session_view(context: SessionContext, session: str) -> SessionView:
     """
     view = context.sessions.view(session)
     if view is None:
-        raise NotFound(_NO_SESSION)
+        raise NotFound(NO_SESSION)
     return view
 
 

@@ -20,7 +20,7 @@ from infra import models
 from streams.audio.framing import Framer
 from streams.audio.warm import warm
 from streams.models.sound_engine import OnnxSoundEngine
-from topics.geometry import SENSE
+from topics.geometry import SESSIONS
 
 PREPARED_S: Final = 60
 
@@ -32,12 +32,13 @@ def main() -> None:
     warm(engine)
     seconds = int(soundfile.info(file).duration)
     samples, rate = soundfile.read(file, frames=(PREPARED_S + 2) * 16_000, dtype="float32")
-    framer = Framer(engine.manifest.input, SENSE.hop_ms, rate)
+    framer = Framer(engine.manifest.input, SESSIONS.hop_ms, rate)
     framer.feed(samples)
-    patches = [framer.patch(number).copy() for number in range(PREPARED_S) if framer.is_complete(number)]
+    # Jobs score a patch every half second.
+    patches = [framer.patch(number).copy() for number in range(2 * PREPARED_S) if framer.is_complete(number)]
 
     def scored(lane: int) -> None:
-        for number in range(lane, seconds, threads):
+        for number in range(lane, 2 * seconds, threads):
             engine.scores(patches[number % len(patches)])
 
     with ThreadPoolExecutor(threads) as pool:

@@ -106,7 +106,7 @@ def _registration_row(kind: str, over: str, rounds: Sequence[tuple[float, float]
 
 def _embedding_timer() -> Callable[[bytes, str], tuple[float, float]]:
     """Return a function that decodes and embeds a recording in this thread and returns the seconds of each."""
-    engine = OnnxSpeakerEngine(models.directory("speaker_mini"))
+    engine = OnnxSpeakerEngine(models.directory(models.SPEAKERS))
     rate = engine.manifest.input.sample_rate
 
     def timed(audio: bytes, kind: str) -> tuple[float, float]:

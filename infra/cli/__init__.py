@@ -28,6 +28,7 @@ MODULES: Final = (
     "infra.cli.accounts",
     "infra.cli.usage",
     "infra.cli.settings",
+    "infra.cli.interface",
 )
 
 

@@ -31,10 +31,18 @@ def analyze(
     speech: Annotated[bool, typer.Option("--speech/--no-speech", help="Speech, by speaker.")] = True,
     insights: Annotated[bool, typer.Option("--insights", help="Insights and a caption too.")] = False,
     speakers: Annotated[bool, typer.Option("--speakers", help="Name the speakers that are registered.")] = False,
+    min_speakers: Annotated[int | None, typer.Option(help="At least so many people speak.")] = None,
+    max_speakers: Annotated[int | None, typer.Option(help="At most so many people speak.")] = None,
     translate: Annotated[
         str | None, typer.Option(metavar="LANG", help="Translate speech into a language, as ko.")
     ] = None,
-    lang: Annotated[str | None, typer.Option(help="Language of the speech; by default found by the engine.")] = None,
+    lang: Annotated[
+        str | None,
+        typer.Option("--speech-lang", "--lang", help="Language of the speech; by default found by the engine."),
+    ] = None,
+    speech_prompt: Annotated[
+        str | None, typer.Option(help="Names and terms that may be said, as 'Anna Kowalczyk, Kubernetes'.")
+    ] = None,
     prompt: Annotated[str | None, typer.Option(help="What the insights should look at; needs --insights.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the result object of each file, one a line.")] = False,
     srt: Annotated[Path | None, typer.Option(help="Write captions here, as SubRip.")] = None,
@@ -60,9 +68,12 @@ def analyze(
         caption=insights,
         speaker_profile=speakers,
         translation=translate is not None,
-        speech_lang=lang,
-        translation_target_lang=translate,
+        speech_lang=lang or "multi",
+        translation_target_lang=translate or "en",
         audio_insights_prompt=prompt,
+        speech_prompt=speech_prompt,
+        min_speakers=min_speakers,
+        max_speakers=max_speakers,
     )
     whole = 0
     with remote.connected(url, key_file) as client:

@@ -20,10 +20,24 @@ def register(app: typer.Typer) -> None:
 def engines(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8100,
+    speech_model: Annotated[
+        Literal["whisper-base", "whisper-tiny.en", "pocketsphinx-en-us-demo"],
+        typer.Option(envvar="EARSHOT_SPEECH_MODEL", help="Model of speech for those who ask for none."),
+    ] = "whisper-base",
+    speech_threads: Annotated[
+        int | None, typer.Option(min=1, max=64, envvar="EARSHOT_SPEECH_THREADS", help="Threads of Whisper.")
+    ] = None,
+    speech_batch: Annotated[
+        int, typer.Option(min=1, max=32, envvar="EARSHOT_SPEECH_BATCH", help="Pieces of speech decoded side by side.")
+    ] = 4,
+    speech_idle_seconds: Annotated[
+        float,
+        typer.Option(min=1, envvar="EARSHOT_SPEECH_IDLE_SECONDS", help="How long an unused model of speech is kept."),
+    ] = 300.0,
     log_level: Annotated[Level, typer.Option(envvar="EARSHOT_LOG_LEVEL", help="Least severe event to log.")] = "info",
     log_format: Annotated[Format, typer.Option(envvar="EARSHOT_LOG_FORMAT", help="Form of the log.")] = "json",
 ) -> None:
-    """Serve speech (a demonstration, English), voices as vectors, captions and insights over public protocols.
+    """Serve speech, its translation into English, voices as vectors, captions and insights over public protocols.
 
     It needs no network. The service starts one for itself. To share one among services, start it here and set
     EARSHOT_SPEECH_URL, EARSHOT_SPEAKER_URL and EARSHOT_CAPTION_URL. With EARSHOT_ENGINES_KEY (or ..._FILE)
@@ -32,6 +46,7 @@ def engines(
     """
     from infra import logs
     from infra.engines import serving
+    from infra.engines.speech_models import SpeechSettings
     from infra.errors import WrongSetting
     from infra.secret_files import secret
     from topics import apikeys
@@ -45,4 +60,5 @@ def engines(
         listener.close()
         raise WrongSetting("engines_key", f"must be set to listen at {host}, which is not this machine alone")
     typer.echo(f"Engines answer at http://{host}:{port}")
-    serving.serve(listener, key)
+    speech = SpeechSettings(speech_model, speech_threads, speech_batch, speech_idle_seconds)
+    serving.serve(listener, speech, key)

@@ -155,6 +155,7 @@ def _row(entry: RegistryEntry, in_use: str | None) -> Row:
 
 
 def _input(manifest: AnyManifest) -> str:
+    from infra.models.speech_manifest import SpeechInput
     from streams.models.manifest import LogMel, Waveform
 
     features = manifest.input
@@ -164,6 +165,8 @@ def _input(manifest: AnyManifest) -> str:
             return f"{features.frames} x {features.bands} log-mel, {rate}"
         case Waveform():
             return f"{features.samples} samples, {rate}"
+        case SpeechInput():
+            return f"{features.seconds} s x {features.bands} log-mel, {rate}"
         case _:
             return f"voice, {rate}"
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 #: No line shows a key to those who list processes: `export` and `echo` are the shell's own.
 WELCOME: Final = (
-    "\nEarshot is listening on {url}\n{key_lines}\n"
+    "\nEarshot is listening on {url}\n{key_lines}{dashboard}\n"
     "To paste into a second terminal: create a session, send a recording, read what was heard.\n\n"
     "  export EARSHOT_URL={url} EARSHOT_PROJECT_KEY={key}\n"
     """  ID=$(echo "X-Api-Key: $EARSHOT_PROJECT_KEY" | curl -s -H @- $EARSHOT_URL/audio_sessions/ """
@@ -29,6 +29,9 @@ WELCOME: Final = (
     "A whole recording as a job, with speech, insights and a caption:\n\n"
     "  {earshot} analyze {recording} --insights\n"
 )
+
+#: What is behind the # is not sent to any server, and in no log of one.
+DASHBOARD: Final = "\nOpen {url}/dashboard/#/welcome/{link}\nin a browser: it signs you in, once, within ten minutes.\n"
 
 
 def register(app: typer.Typer) -> None:
@@ -51,8 +54,8 @@ def serve() -> None:
     raise typer.Exit(run(loaded, announce))
 
 
-def announce(service: EarshotService, keys: FirstKeys) -> None:
-    """Print where the service is, the keys that were made, and lines to paste.
+def announce(service: EarshotService, keys: FirstKeys, link: str | None) -> None:
+    """Print where the service is, the keys that were made, the token of a link to the dashboard, and lines to paste.
 
     Raises:
         ServiceError: nobody can see it.
@@ -75,7 +78,10 @@ def announce(service: EarshotService, keys: FirstKeys) -> None:
     key = keys.project or ('"$EARSHOT_BOOTSTRAP_PROJECT_KEY"' if chosen is not None and here else "YOUR_PROJECT_KEY")
     recording = os.path.relpath(RECORDING)
     earshot = os.path.relpath(Path(sys.executable).with_name("earshot"))
-    welcome = WELCOME.format(url=service.url, key_lines="".join(lines), key=key, recording=recording, earshot=earshot)
+    dashboard = "" if link is None else DASHBOARD.format(url=service.url, link=link)
+    welcome = WELCOME.format(
+        url=service.url, key_lines="".join(lines), dashboard=dashboard, key=key, recording=recording, earshot=earshot
+    )
     try:
         print(welcome, flush=True)
     except OSError as error:

@@ -9,7 +9,7 @@ import typer
 
 from infra.cli import remote
 from infra.cli.output import AsJson, Row, Yes, confirm, show, show_all
-from topics.errors import EarshotError
+from topics.errors import BadRequest, EarshotError
 
 if TYPE_CHECKING:
     from app.client import ReEnrollment, SpeakerProfile, SpeakerTurn
@@ -30,20 +30,31 @@ def register(app: typer.Typer) -> None:
 @speakers.command("add")
 def add(
     name: Name,
-    files: Annotated[list[Path], typer.Argument(help="Recordings of this voice alone; 5 to 20 are best.")],
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="Recordings of this voice alone; 5 to 20 are best.")
+    ] = None,
+    from_job: Annotated[str | None, typer.Option(metavar="ID", help="Learn a voice of this job's transcript.")] = None,
+    speaker: Annotated[str | None, typer.Option(help="Whose voice of the job it is, as SPEAKER_01.")] = None,
     url: remote.Url = None,
     org_key_file: remote.OrgKeyFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Add voice samples to a speaker, who is made with the first one; exit status 1 when one was not added."""
+    if (from_job is None) is not (speaker is None) or bool(files) is (from_job is not None):
+        raise BadRequest("give recordings, or --from-job with --speaker")
     added: list[SpeakerProfile] = []
     with remote.connected_organization(url, org_key_file) as client:
-        for file in files:
+        if from_job is not None and speaker is not None:
+            from app.client import JobVoice
+
+            show(_row(client.add_voice(name, JobVoice(from_job, speaker))), as_json)
+            return
+        for file in files or ():
             with remote.printed(file):
                 added.append(client.add_voice(name, file))
     if added:
         show(_row(added[-1]), as_json)
-    if len(added) < len(files):
+    if len(added) < len(files or ()):
         raise typer.Exit(1)
 
 
@@ -62,12 +73,12 @@ def recognize(
     as_json: AsJson = False,
 ) -> None:
     """Print who speaks when, and how like the registered voice it is."""
-    from app.client import SpeakerRequestRefused
+    from app.client import SpeakerRequestRefused, UnknownFormat
 
     with remote.connected_organization(url, org_key_file) as client:
         try:
             turns = client.recognize(file)
-        except SpeakerRequestRefused as error:
+        except (SpeakerRequestRefused, UnknownFormat) as error:
             hint = f"; try earshot analyze --speakers {file}" if TOO_LONG in str(error) else ""
             raise EarshotError(f"{file}: {error}{hint}") from None
     if as_json:

@@ -153,7 +153,7 @@ async def _history(settings: Settings) -> AsyncIterator[LogHistory]:
         except LogLocked as error:
             raise EarshotError(f"{error}: --recount reads its log, so stop the service first") from None
     else:
-        limit = catalog.record_limit(settings.chunk_limit)
+        limit = catalog.record_limit(settings.chunk_bytes)
         history = await KafkaHistory.open(settings.connection(broker.hosts), settings.partition_count, limit)
     try:
         yield history

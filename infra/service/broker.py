@@ -28,7 +28,7 @@ def open_log(
         LogLocked: another process has the directory.
         LogError: the directory cannot be used, or the log in it is damaged.
     """
-    topics = catalog.topics(settings.audio_retention_seconds * 1000, settings.chunk_limit)
+    topics = catalog.topics(settings.audio_retention_seconds * 1000, settings.chunk_bytes)
     broker = settings.log
     if isinstance(broker, Embedded):
         return _embedded(settings, broker, topics), None
@@ -63,7 +63,7 @@ def _kafka(
         topics,
         settings.partition_count,
         settings.kafka_replication,
-        catalog.record_limit(settings.chunk_limit),
+        catalog.record_limit(settings.chunk_bytes),
         settings.queue_bytes,
     )
     name = _node_name(directory)

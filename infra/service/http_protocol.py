@@ -18,6 +18,7 @@ from infra.service.connections import LOOK_SECONDS, Connections
 
 #: Framing of one request, beyond as many bytes as its body has: a body may come in chunks of a few bytes.
 FRAMING_BYTES: Final = 32 * 1024
+TOO_MUCH_FRAMING: Final = 431, f"the request has more than {FRAMING_BYTES} bytes of headers"
 HEADERS: Final = 100
 #: Requests that a client may send before the one that is served is answered.
 PIPELINED: Final = 16
@@ -84,7 +85,13 @@ class ClientConnection(HttpToolsProtocol):
             self.refuse(*(self._fault or (400, "the request is not HTTP")))
             return
         if self._framing > FRAMING_BYTES + self._body:
-            self.refuse(431, f"the request has more than {FRAMING_BYTES} bytes of headers")
+            self.refuse(*TOO_MUCH_FRAMING)
+
+    def _weigh(self) -> None:
+        """Refuse headers and trailers that are too large and came at once, in a block that may hold more than them."""
+        if self._framing > FRAMING_BYTES < len(self.url) + sum(len(name) + len(value) for name, value in self.headers):
+            self._fault = TOO_MUCH_FRAMING
+            raise ValueError(self._fault)
 
     def on_message_begin(self) -> None:
         """A request begins."""
@@ -108,6 +115,7 @@ class ClientConnection(HttpToolsProtocol):
         if len(self.pipeline) >= PIPELINED:
             self._fault = 400, f"more than {PIPELINED} requests wait for the answer to the first"
             raise ValueError(self._fault)
+        self._weigh()
         super().on_headers_complete()
 
     def on_response_complete(self) -> None:
@@ -127,6 +135,7 @@ class ClientConnection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """A request is here."""
+        self._weigh()
         self._receiving = False
         self._framing = 0
         super().on_message_complete()

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from infra.engines import CHAT_MODEL, SPEECH_MODEL, workers
+from infra.engines import CHAT_MODEL, SPEECH_MODEL, SPEECH_MODELS, workers
 from infra.engines.child import EngineServer
-from infra.errors import naming
+from infra.engines.speech_models import TOGETHER, SpeechSettings
+from infra.errors import WrongSetting, naming, variable
 from infra.service.speakers import DIRECTORY, NoEngine, SpeakerModel, bundled_model
 from infra.service.voices import FsspecVoices
 from infra.settings import EngineSettings, Settings
 from streams.clients.address import EngineAddress
 from streams.clients.chat import ChatClient
 from streams.clients.embeddings import EmbeddingClient
-from streams.clients.transcriptions import TranscriptionClient
+from streams.clients.transcriptions import SpeechTranslationClient, TranscriptionClient
 from streams.clients.translations import TranslationClient
 from streams.decoders.pool import DecoderPool
 from streams.decoders.prober import RecordingProber
@@ -24,17 +25,22 @@ from streams.services.insights import InsightsService
 from streams.services.service import JobService
 from streams.services.sound import SoundService
 from streams.services.speech import SpeechService
+from streams.services.speech_translation import SpeechTranslationService
 from streams.services.translation import TranslationService
 from streams.speakers.service import SpeakerService
 from streams.speakers.store import SpeakerStore
 from streams.speakers.transcriber import Transcriber
 from topics.jobs.options import DEFAULT_SPEECH_MODEL, Service
 
-#: The bundled engine is slow: on a busy machine it would not get done with longer pieces in time.
-BUNDLED_PIECE_SECONDS: Final = 15
+#: The bundled engine takes 28 s at a time; longer pieces would only wait for their second half.
+BUNDLED_PIECE_SECONDS: Final = 28
+#: What the bundled engine cannot translate into.
+NEEDED: Final = f"{variable('translation_url')} is not set, the address of a LibreTranslate server"
 
 
-AnyService = SoundService | SpeechService | InsightsService | CaptionService | TranslationService
+AnyService = (
+    SoundService | SpeechService | InsightsService | CaptionService | TranslationService | SpeechTranslationService
+)
 
 
 class JobServices:
@@ -52,7 +58,9 @@ class JobServices:
         self.prober = RecordingProber(decoders.open_file)
         self._bundled: EngineServer | None = None
         if settings.bundled_engines:
-            self._bundled = EngineServer(settings.log_level, settings.log_format, settings.data / "engines")
+            self._bundled = EngineServer(
+                settings.log_level, settings.log_format, settings.data / "engines", speech=self._speech_settings()
+            )
             self._bundled.listen()
         with naming("voices_url", settings.voices_url):
             self._voices = FsspecVoices(settings.voices_url or str(settings.data / "voices"))
@@ -69,7 +77,7 @@ class JobServices:
     @property
     def speech_models(self) -> frozenset[str]:
         """The models of speech that a job may name: the engine's own, and those that the operator allows."""
-        own = self._address(self._settings.speech, SPEECH_MODEL)
+        own = self._speech_address()
         named = {DEFAULT_SPEECH_MODEL} if own is None or own.model is None else {DEFAULT_SPEECH_MODEL, own.model}
         return self._settings.allowed_speech_models | named
 
@@ -101,17 +109,47 @@ class JobServices:
                 open_file,
                 names=self.speakers.identification,
                 piece_seconds=transcriber.piece_s,
+                takes_likely_language=settings.speech_url is None,
             )
         if writing := self._address(settings.caption, CHAT_MODEL):
             chat = ChatClient(writing)
             services[Service.INSIGHTS] = InsightsService(chat, models.tags)
             services[Service.CAPTION] = CaptionService(chat, models.tags)
-        if translating := self._address(settings.translation):
-            services[Service.TRANSLATION] = TranslationService(TranslationClient(translating))
+        services[Service.TRANSLATION] = self._translation()
         return services
 
+    def _translation(self) -> TranslationService | SpeechTranslationService:
+        """Return what translates: the engine that is set, or into English the bundled engine of speech."""
+        settings = self._settings
+        if settings.translation_url is not None:
+            return TranslationService(TranslationClient(self._elsewhere(settings.translation)))
+        hearing = None
+        if self._bundled is not None:
+            limit = min(settings.speech_concurrency, TOGETHER)
+            hearing = SpeechTranslationClient(
+                EngineAddress(url=self._bundled.url, model=SPEECH_MODEL, timeout_s=settings.speech_timeout, limit=limit)
+            )
+        return SpeechTranslationService(hearing, self._decoders.open_in_background, BUNDLED_PIECE_SECONDS, NEEDED)
+
+    def _speech_settings(self) -> SpeechSettings:
+        """Return how the bundled engine recognises speech.
+
+        Raises:
+            WrongSetting: it has no such model.
+        """
+        settings = self._settings
+        model = SPEECH_MODEL
+        if settings.speech_url is None and settings.speech_model is not None:
+            if settings.speech_model not in SPEECH_MODELS:
+                raise WrongSetting("speech_model", f"must be one of {', '.join(SPEECH_MODELS)}, or have a SPEECH_URL")
+            model = settings.speech_model
+        return SpeechSettings(model, settings.speech_threads, settings.speech_batch, settings.speech_idle_seconds)
+
+    def _speech_address(self) -> EngineAddress | None:
+        return self._address(self._settings.speech, self._settings.speech_model or SPEECH_MODEL, TOGETHER)
+
     def _transcriber(self) -> Transcriber | None:
-        address, piece_s = self._address(self._settings.speech, SPEECH_MODEL), self._settings.speech_piece_seconds
+        address, piece_s = self._speech_address(), self._settings.speech_piece_seconds
         if address is None:
             return None
         if self._settings.speech_url is None:
@@ -133,14 +171,24 @@ class JobServices:
             threshold=settings.speaker_threshold,
         )
 
-    def _address(self, engine: EngineSettings, bundled: str | None = None) -> EngineAddress | None:
-        """Return where an engine is, None for one that is nowhere; `bundled` is the model of the bundled one."""
-        key = None if engine.key is None else engine.key.get_secret_value()
+    def _address(
+        self, engine: EngineSettings, bundled: str | None = None, most: int | None = None
+    ) -> EngineAddress | None:
+        """Return where an engine is, None for one that is nowhere.
+
+        Of the bundled one `bundled` is the model, and `most` how much it takes at a time: more would only use up each
+        other's deadline.
+        """
         if engine.url is not None:
-            url, model, limit = engine.url, engine.model, engine.concurrency
-        elif self._bundled is not None:
-            # More at a time than it has processes would only use up each other's deadline.
-            url, model, limit = self._bundled.url, bundled, min(engine.concurrency, workers.default_count())
-        else:
+            return self._elsewhere(engine)
+        if self._bundled is None:
             return None
-        return EngineAddress(url=url, key=key, model=model, timeout_s=engine.timeout, limit=limit)
+        limit = min(engine.concurrency, most or workers.default_count())
+        return EngineAddress(url=self._bundled.url, model=bundled, timeout_s=engine.timeout, limit=limit)
+
+    def _elsewhere(self, engine: EngineSettings) -> EngineAddress:
+        assert engine.url is not None
+        key = None if engine.key is None else engine.key.get_secret_value()
+        return EngineAddress(
+            url=engine.url, key=key, model=engine.model, timeout_s=engine.timeout, limit=engine.concurrency
+        )

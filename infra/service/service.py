@@ -25,6 +25,8 @@ from infra.db.bootstrap import Bootstrap, FirstKeys, bootstrap, first_keys
 from infra.db.database import Database
 from infra.db.directory import SqlDirectory
 from infra.db.ledger import SqlLedger
+from infra.db.passes import PassSigner
+from infra.db.projects import SqlProjects
 from infra.db.secret import token_secret
 from infra.db.speakers import SqlSpeakerStore
 from infra.errors import naming, variable
@@ -33,6 +35,8 @@ from infra.service import broker, directories, listener
 from infra.service.connections import ConnectionLimits, Connections
 from infra.service.http_protocol import ClientConnection
 from infra.service.jobs import JobServices
+from infra.service.key_uses import keep_noting
+from infra.service.links import OneTimeLinks
 from infra.service.memory import trim_heap
 from infra.service.speakers import Operator, keep_sweeping
 from infra.settings import Settings
@@ -98,7 +102,10 @@ class EarshotService:
             backend, membership = broker.open_log(self.settings, options.directory, options.url, stack)
             ledger = SqlLedger(self.database)
             node = Node(options, models, backend, self._fail, decoders.open_file, jobs.services, ledger, membership)
-            app = self._app(node, jobs, await token_secret(self.database))
+            secret = await token_secret(self.database)
+            signer = PassSigner(secret)
+            self._links = OneTimeLinks(self.database, signer)
+            app = self._app(node, jobs, secret, signer)
             stack.push_async_callback(app.state.forwarder.close)
             stack.callback(self._note_end)
             stack.push_async_callback(self._stop_node, node)
@@ -111,6 +118,7 @@ class EarshotService:
             keepers = {
                 "model": self.model.watch(models),
                 "voices": keep_sweeping(jobs.speakers.sweep),
+                "keys": keep_noting(app.state.keyrings, SqlProjects(self.database).note_used),
                 "connections": self.connections.watch(),
                 "operators": self._operators.watch(),
             }
@@ -121,7 +129,7 @@ class EarshotService:
             if node.ready() is None and not self.stopping.is_set():
                 log.info("service.ready", seconds=round(time.monotonic() - began, 2), url=self.url)
                 async with self._first_keys(demo) as keys:
-                    announce(self, keys)
+                    announce(self, keys, await self._links.make())
                 # Only now: nobody waits for a child before the first job, and starting one takes from our own start.
                 await asyncio.to_thread(decoders.start)
                 await jobs.start()
@@ -226,15 +234,17 @@ class EarshotService:
         async with first_keys(self.database, _now_ms(), demo) as keys:
             yield keys
 
-    def _app(self, node: Node, jobs: JobServices, secret: bytes) -> Starlette:
+    def _app(self, node: Node, jobs: JobServices, secret: bytes, signer: PassSigner) -> Starlette:
         ports = Ports(
             sessions=node.sessions,
             jobs=node.jobs,
-            directory=SqlDirectory(self.database),
+            directory=SqlDirectory(self.database, signer=signer),
             prober=jobs.prober,
             speakers=jobs.speakers,
             health=node,
             gauges=node.gauges,
+            projects=SqlProjects(self.database),
+            sign_ins=self._links,
             administration=Operator(self.database, jobs.speakers.sweep),
         )
         return create_app(ports, self._edge_options(secret, jobs.speech_models))
@@ -264,7 +274,7 @@ class EarshotService:
         return EdgeOptions(
             secret=secret,
             spool=spool,
-            chunk_limit=settings.chunk_limit,
+            chunk_limit=settings.chunk_bytes,
             analyze_limit=settings.analyze_limit,
             upload_limit=settings.upload_limit,
             upload_idle_seconds=settings.upload_idle_seconds,
@@ -280,8 +290,12 @@ class EarshotService:
             key_cache_seconds=settings.key_cache_seconds,
             key_tries=settings.key_tries,
             speech_models=speech_models,
+            keep_audio_ms=min(settings.job_audio_seconds, settings.audio_retention_seconds) * 1000,
             job_reads_need_key=settings.job_reads_need_key,
             log_chunks=settings.log_level == "debug",
+            session_idle_seconds=settings.session_idle_seconds,
+            job_keep_seconds=settings.job_retention_seconds,
+            cors_origins=settings.allowed_origins,
             admin_apart=settings.admin_listen is not None,
             admin_key=None if settings.admin_key is None else apikeys.digest(settings.admin_key.get_secret_value()),
         )
@@ -330,8 +344,9 @@ def _named(field: str, error: ServiceError) -> ServiceError:
     return named
 
 
-#: Tells the person who started the service where it is, and the keys that were made.
-Announce = Callable[[EarshotService, FirstKeys], None]
+#: Tells the person who started the service where it is, the keys that were made, and the token of a link to the
+#: dashboard.
+Announce = Callable[[EarshotService, FirstKeys, str | None], None]
 
 
 def _now_ms() -> int:

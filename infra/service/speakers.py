@@ -21,7 +21,7 @@ from streams.voice.speaker_engine import OnnxSpeakerEngine
 from topics.errors import ServiceFault
 
 #: The bundled model, in this process for telling the speakers of a recording apart, and in the bundled engine.
-DIRECTORY: Final = models.directory("speaker_mini")
+DIRECTORY: Final = models.directory(models.SPEAKERS)
 SWEEP_SECONDS: Final = 30.0
 
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,14 +51,33 @@ async def _check(client: Client, streams: list[Stream]) -> None:
         assert await client.events(stream.session) == expected_events(opened, stream.chunks)
 
 
+async def _list(client: Client) -> dict[str, Any]:
+    """Return the ids that a node lists, over pages of 3, and what the last page misses."""
+    found: list[str] = []
+    query = {"count": "3"}
+    while query:
+        answer = await client.ask("GET", "/audio_sessions/", params=query, headers={"X-Api-Key": client.service.key})
+        page = answer.json()
+        found += [entry["session_id"] for entry in page["sessions"]]
+        query = {"next_token": page["next_token"]} if "next_token" in page else {}
+    return {"listed": found, "missing": page.get("missing")}
+
+
 async def _story(one: ServiceProcess, two: ServiceProcess) -> None:
     async with Client(one) as first, Client(two) as second:
         streams = await _open_on_each(first, second)
         # Each upload goes to the node that was not asked before: half of them have to be passed on.
         for turn in range(CHUNKS):
             await _put_all(first if turn % 2 else second, streams)
+        for client in (first, second):
+            page = await _list(client)
+            assert (sorted(page["listed"]), page["missing"]) == (sorted(s.session for s in streams), None)
         one.kill()
+        page = await _list(second)
+        assert page["missing"] is not None, "the partitions of a node that is away are missing"
+        assert set(page["listed"]) < {s.session for s in streams}
         await _put_all(second, streams)
+        assert sorted((await _list(second))["listed"]) == sorted(s.session for s in streams)
         for stream in streams:
             sealed = await second.ask("PATCH", f"/audio_sessions/{stream.session}", json={"make_readonly": True})
             assert sealed.status_code == 204

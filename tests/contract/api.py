@@ -12,6 +12,8 @@ from typing import Any, Protocol
 
 import httpx2
 
+from tests.contract.answers import watched
+
 RATE = 16_000
 RAW = f"audio/x-raw; rate={RATE}; format=s16le"
 UNKNOWN = "0123456789abcdefghijABCD"
@@ -58,7 +60,7 @@ class Api:
     def __init__(self, service: Service, prefix: str = "") -> None:
         self.service = service
         self.key = service.key
-        self.http = httpx2.Client(base_url=service.url + prefix, timeout=30)
+        self.http = watched(httpx2.Client(base_url=service.url + prefix, timeout=30))
 
     def post(self, body: Any, key: str | None = None) -> httpx2.Response:
         """Ask for a session with any body."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx2
 
+from tests.contract.answers import hold_event, watched
 from tests.contract.api import RATE, Service, b64, tone, wav
 
 ALL: dict[str, Any] = {
@@ -35,7 +36,7 @@ class Jobs:
     def __init__(self, service: Service, key: str | None = None) -> None:
         self.service = service
         self.key = service.key if key is None else key
-        self.http = httpx2.Client(base_url=service.url + "/api/v1", timeout=60)
+        self.http = watched(httpx2.Client(base_url=service.url + "/api/v1", timeout=60))
 
     def __enter__(self) -> Jobs:
         return self
@@ -104,7 +105,9 @@ class Jobs:
                     number = value
                 elif name == "data":
                     assert line.count("data: ") == 1, "the public client splits at every `data: `"
-                    yield event, number, json.loads(value)
+                    content = json.loads(value)
+                    hold_event(event, content)
+                    yield event, number, content
 
 
 def _named(headers: dict[str, str]) -> dict[str, str]:

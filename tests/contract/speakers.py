@@ -12,6 +12,7 @@ import numpy as np
 import soundfile
 
 from tests.audio import encoded
+from tests.contract.answers import watched
 from tests.contract.api import RATE, Service
 from tests.process import ADMIN_KEY
 
@@ -46,7 +47,7 @@ class Speakers:
     def __init__(self, service: Service, key: str) -> None:
         self.service = service
         self.key = key
-        self.http = httpx2.Client(base_url=service.url + "/api/v2", timeout=60)
+        self.http = watched(httpx2.Client(base_url=service.url + "/api/v2", timeout=60))
 
     def __enter__(self) -> Speakers:
         return self

@@ -10,8 +10,10 @@ import psutil
 import pytest
 
 from tests.contract.jobs import SOUND, SPEECH, Jobs
+from tests.contract.speakers import Speakers, data, recording, refused, stretch
 from tests.contract.speech import spoken
-from tests.process import ServiceProcess
+from tests.process import ORG_KEY, ServiceProcess
+from tests.recordings import ANNA, BERT
 from tests.stub_engines import CHAT, TRANSLATE, StubEngines
 from tests.stub_engines import SPEECH as SPEECH_PATH
 from tests.waiting import wait_for
@@ -24,7 +26,7 @@ EVERYTHING = {**SOUND, **SPEECH, "audio_insights": True, "caption": True, "trans
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
     """The service as `make run` starts it."""
-    process = ServiceProcess(tmp_path_factory.mktemp("alone") / "data", bundled_engines="true")
+    process = ServiceProcess(tmp_path_factory.mktemp("alone") / "data", bundled_engines="true", job_audio_seconds="600")
     yield process.start()
     assert process.stop() == 0, process.tail()
 
@@ -54,13 +56,28 @@ def serves_engines(process: psutil.Process) -> bool:
 def test_every_service_answers_offline(offline: Jobs) -> None:
     result = offline.result(spoken(), EVERYTHING)
     status = {name: entry["status"] for name, entry in result.items() if name != "metadata"}
-    assert status.pop("translation") == "error"
-    assert result["translation"]["error"] == "Translation API error: 501"
     assert set(status.values()) == {"success"}
-    assert result["speech_analysis"]["results"][0]["transcript"]
+    speech = result["speech_analysis"]
+    assert speech["detected_language"] == "English"
+    assert speech["results"][0]["transcript"].endswith(".")
+    # What is English stays as it is.
+    assert speech["results"][0]["translation"] == speech["results"][0]["transcript"]
+    assert result["metadata"]["warnings"] == []
     insights = result["audio_insights"]["result"]
     assert insights["contains_speech"] is True
     assert insights["situation_summary"] != result["caption"]["result"]["caption"]
+
+
+def test_speech_in_another_language_is_translated_into_english_alone(offline: Jobs) -> None:
+    """The audio is English; it is enough that it is heard again, since it is said to be French."""
+    french = {**SPEECH, "speech_lang": "fr", "translation": True}
+    result = offline.result(spoken(4), french)
+    assert result["speech_analysis"]["detected_language"] == "French"
+    assert [entry["status"] for name, entry in result.items() if name != "metadata"] == ["success", "success"]
+    refused = offline.result(spoken(4), {**french, "translation_target_lang": "ko"})["translation"]
+    assert refused["error"].startswith("translation into ko needs an engine: EARSHOT_TRANSLATION_URL is not set")
+    unknown = offline.result(spoken(2), {**SPEECH, "speech_lang": "xx"})["speech_analysis"]
+    assert (unknown["status"], unknown["error"]) == ("error", "ASR Engine API error: 400")
 
 
 def test_engines_that_are_killed_are_started_again(offline: Jobs, alone: ServiceProcess) -> None:
@@ -73,14 +90,36 @@ def test_engines_that_are_killed_are_started_again(offline: Jobs, alone: Service
     assert httpx2.get(f"{alone.url}/healthz").status_code == 200
 
 
+def test_a_voice_of_a_transcript_is_learnt_and_found(offline: Jobs, alone: ServiceProcess) -> None:
+    both = recording([stretch(ANNA, 0.0, 8.0), stretch(BERT, 0.0, 8.0)])
+    job = offline.accepted(both, SPEECH)
+    labels = {turn["speaker"] for turn in offline.completed(job)["speech_analysis"]["results"]}
+    assert labels == {"SPEAKER_00", "SPEAKER_01"}
+    with Speakers(alone, ORG_KEY) as speakers:
+        body = {"speaker": "Anna", "job_id": job, "job_speaker": "SPEAKER_01"}
+        entry = data(speakers.http.post("/voice", json=body, headers=speakers.keyed))
+        assert (entry["speaker"], entry["samples"]) == ("Anna", 1)
+        assert 2.0 < entry["total_length"] < 10.0
+        turns = offline.result(both, {**SPEECH, "speaker_profile": True})["speech_analysis"]["results"]
+        assert {(turn["speaker"], turn["speaker_name"]) for turn in turns} == {
+            ("SPEAKER_00", "Unknown 0"),
+            ("SPEAKER_01", "Anna"),
+        }
+        answer = speakers.http.post("/voice", json={**body, "job_speaker": "SPEAKER_07"}, headers=speakers.keyed)
+        refused(answer, 200, "the transcript of the job has no such speaker")
+        # The audio goes with the job.
+        offline.http.delete(f"/jobs/{job}", headers=offline.keyed)
+        refused(speakers.http.post("/voice", json=body, headers=speakers.keyed), 200, "job not found")
+
+
 @pytest.fixture(scope="module")
 def proxied(alone: ServiceProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[StubEngines, Jobs]]:
     """A service whose engines are the bundled ones of the other, behind a proxy."""
     listening = child(alone).net_connections()
     port = next(one.laddr.port for one in listening if one.status == psutil.CONN_LISTEN)
     with StubEngines(f"http://127.0.0.1:{port}") as proxy:
-        data: Path = tmp_path_factory.mktemp("proxied") / "data"
-        process = ServiceProcess(data, **proxy.settings, speech_timeout="10", caption_timeout="3")
+        folder: Path = tmp_path_factory.mktemp("proxied") / "data"
+        process = ServiceProcess(folder, **proxy.settings, speech_timeout="10", caption_timeout="3")
         with Jobs(process.start()) as jobs:
             yield proxy, jobs
         process.stop()

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from tests.contract.api import RATE, tone, wav
+from tests.contract.api import RATE, Api, events, tone, wav
 from tests.contract.jobs import ALL, SOUND, SPEECH, Jobs
 from tests.contract.speech import spoken
-from tests.recordings import SIREN
+from tests.recordings import SIREN, clips
 from tests.stub_engines import CHAT, TRANSLATE, WORDS, StubEngines
 from tests.stub_engines import SPEECH as SPEECH_PATH
 
@@ -35,6 +35,21 @@ def test_sound_events_have_two_seconds_every_second(jobs: Jobs) -> None:
         confidences = [found["confidence"] for found in window["classes"]]
         assert confidences == sorted(confidences, reverse=True)
         assert all(found.keys() == {"class", "confidence", "id"} for found in window["classes"])
+
+
+def test_jobs_report_what_sessions_report(api: Api, jobs: Jobs) -> None:
+    """A window of a job has the tags of the session's windows that begin in its first second, however short."""
+    short = clips("dog")[0].read_bytes()
+    session = api.create("file", "audio/ogg")
+    api.send(session, short)
+    api.seal(session)
+    heard = [{tag["name"] for tag in event["tags"]} - {"Others"} for event in events(api.follow(session))]
+    windows = jobs.result(short, filename="dog.ogg", kind="audio/ogg")["sound_event_detection"]["results"]
+    assert len(windows) == len(heard) // 2
+    ends = [*range(2, 2 * len(windows), 2), len(heard)]
+    for number, (window, end) in enumerate(zip(windows, ends, strict=True)):
+        assert {found["class"] for found in window["classes"]} == set().union(*heard[2 * number : end])
+    assert any("Dog_bark" in tags for tags in heard)
 
 
 def test_metadata_tells_what_was_sent_and_what_became_of_it(jobs: Jobs) -> None:

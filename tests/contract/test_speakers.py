@@ -364,7 +364,7 @@ def test_a_removed_speaker_is_found_nowhere(api: Speakers, service: ServiceProce
         query = "SELECT vector FROM samples JOIN speakers ON speaker_id = speakers.id WHERE name = ?"
         (vector,) = database.execute(query, (name,)).fetchone()
     database.close()
-    assert len(vector) == 4 * 128
+    assert len(vector) == 4 * 384
     clues = {"name": name.encode(), "vector": vector[64:192], "voice": audio[40_000:40_064]}
     assert {what for what, clue in clues.items() if found(service.data, clue)} == set(clues)
     assert data(api.remove(name)) == {"speaker": name}

@@ -56,8 +56,9 @@ OPENED: Final = Opened(
 MODEL: Final = "yamnet@0123abcd-456def"
 
 #: Ends the names of records and rows from before sessions named their model, before rows had a version, before it was
-#: counted what a process died of, and before sessions were metered: read for ever, written no more.
-BEFORE: Final = ("-before-models", "-before-versions", "-before-counts", "-before-metering")
+#: counted what a process died of, before sessions were metered, and before the audio of jobs was kept, and there were
+#: hints for speech and bounds on speakers: read for ever, written no more.
+BEFORE: Final = ("-before-models", "-before-versions", "-before-counts", "-before-metering", "-before-kept-audio")
 
 ACCEPTED: Final = Accepted(
     "c-7",
@@ -82,6 +83,15 @@ ACCEPTED: Final = Accepted(
     MODEL,
     bytes(range(16)),
 )
+
+KEPT: Final = msgspec.structs.replace(
+    ACCEPTED,
+    options=msgspec.structs.replace(
+        ACCEPTED.options, word_times=True, speech_prompt="Anna", min_speakers=2, max_speakers=4
+    ),
+    keep_audio_ms=3_600_000,
+)
+SHORT_ACCEPTED: Final = Accepted("c-7", "u-1", 1, "p", "o", Options(), Source("", "wav", 1, 8000, 1), MODEL, b"")
 
 RECORDS: Final[Mapping[str, Mapping[str, Record]]] = {
     catalog.COMMANDS: {
@@ -108,8 +118,10 @@ RECORDS: Final[Mapping[str, Mapping[str, Record]]] = {
     },
     catalog.JOB_COMMANDS: {
         "part": Part("c-6", "u-1", 1, b"\x00\x01\xfe\xff"),
-        "accept": ACCEPTED,
-        "accept-short": Accepted("c-7", "u-1", 1, "p", "o", Options(), Source("", "wav", 1, 8000, 1), MODEL, b""),
+        "accept": KEPT,
+        "accept-short": SHORT_ACCEPTED,
+        "accept-before-kept-audio": ACCEPTED,
+        "accept-short-before-kept-audio": SHORT_ACCEPTED,
         "remove": Removed("c-8"),
         "overdue": Overdue("sweep", 2_592_000_000, 1_702_592_000_000),
     },
@@ -216,7 +228,11 @@ ROWS: Final[Mapping[str, msgspec.Struct]] = {
     "head-new-before-counts": _ROWS["head-new"],
     "jobhead-before-counts": JOB_HEAD,
     "head": msgspec.structs.replace(HEAD, error=None, finished=False, begun=2, metered=9),
-    "jobhead": COUNTED_JOB_HEAD,
+    "jobhead-before-kept-audio": COUNTED_JOB_HEAD,
+    "jobhead-new-before-kept-audio": _ROWS["jobhead-new"],
+    "jobhead": msgspec.structs.replace(COUNTED_JOB_HEAD, keep_audio_ms=3_600_000),
+    "accepted-before-kept-audio": ACCEPTED,
+    "accepted": KEPT,
 }
 
 #: How a file of each kind is read again.

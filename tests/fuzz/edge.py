@@ -11,8 +11,12 @@ import msgspec
 
 from app.routes import (
     ADMIN_ROUTES,
+    DASHBOARD_ROUTES,
     JOB_ROUTES,
     JOBS_PREFIX,
+    OPENAI_PREFIX,
+    OPENAI_ROUTES,
+    PROJECT_ROUTES,
     SERVICE_ROUTES,
     SESSION_ROUTES,
     SPEAKER_ROUTES,
@@ -25,7 +29,8 @@ from topics import apikeys
 from topics.errors import BadRequest, NotFound
 from topics.jobs.options import Service
 from topics.ports.administration import Organization, Project, UsageFilter, UsageTotal
-from topics.ports.ledger import Charge
+from topics.ports.ledger import Charge, MeteredService
+from topics.ports.projects import DailyUsage, ProjectAccount, ProjectKey
 
 ADMIN_KEY: Final = "the operator's own key"
 #: Requests after which everything is made anew, so that memory stays small.
@@ -35,9 +40,10 @@ FRESH: Final = 25
 #: Stands for that session or job in paths.
 ID: Final = b"3TqZ0aLxPmV7cW9yB2nRkD4s"
 #: Statuses of the contracts, and 405 of HTTP.
-STATUSES: Final = frozenset({200, 201, 204, 400, 401, 402, 403, 404, 405, 408, 409, 413, 422, 503})
+STATUSES: Final = frozenset({200, 201, 204, 304, 308, 400, 401, 402, 403, 404, 405, 408, 409, 413, 422, 503})
 ORGANIZATION: Final = Organization("o", "Farm", 0, "eso_...abcd")
 PROJECT: Final = Project("p", "Barn", "o", 0, "esp_...abcd", 7)
+ACCOUNT: Final = ProjectAccount("p", "Barn", "Farm", 0, ProjectKey("esp_...abcd", 0, None), 7, 0)
 
 
 class Accounts:
@@ -94,6 +100,10 @@ class Edge:
     def _begin(self) -> None:
         options = msgspec.structs.replace(OPTIONS, poll_seconds=0.0, admin_key=apikeys.digest(ADMIN_KEY))
         self._house = House(options, Accounts())
+        self._house.projects.account.return_value = ACCOUNT
+        self._house.projects.rotate_project_key.return_value = KEY
+        self._house.projects.daily_usage.return_value = [DailyUsage("2026-11-22", MeteredService.SOUND, 1, 1000)]
+        self._house.sign_ins.redeem.side_effect = NotFound("there is no such link")
 
     async def answer(self, data: bytes) -> None:
         """Send one request and check what comes back.
@@ -153,7 +163,7 @@ class Edge:
         made = await self._house.served(
             "/audio_sessions/", {"x-api-key": KEY}, [{"type": "http.request", "body": content}]
         )
-        job = self._house.jobs.create(BOTH)
+        job = self._house.jobs.create(BOTH, keep_audio_ms=1000)
         self._house.jobs.perform(job, Service.SOUND, sounds("Siren"))
         self._house.jobs.perform(job, Service.SPEECH, transcript(*TURNS))
         session = json.loads(made[1]["body"])["session_id"]
@@ -161,6 +171,8 @@ class Edge:
 
     def _check(self, path: object, sent: list[Any]) -> None:
         status, headers = sent[0]["status"], dict(sent[0]["headers"])
+        if status == 501 and str(path).startswith("/api/v1/custom_sound"):
+            return
         # Of jobs the contract has 500 for what is no recording; the reason is in a header.
         assert status in STATUSES or (status == 500 and b"earshot-reason" in headers), f"{status} at {path!r}"
         body = b"".join(message.get("body", b"") for message in sent[1:])
@@ -172,7 +184,8 @@ def seeds() -> list[bytes]:
     """Return a request for every path and method, and some with bodies."""
     tables = [
         ("", SESSION_ROUTES), ("/sense/api/v1", SESSION_ROUTES), (JOBS_PREFIX, JOB_ROUTES),
-        (SPEAKERS_PREFIX, SPEAKER_ROUTES), ("", SERVICE_ROUTES), ("/admin/v1", ADMIN_ROUTES),
+        (SPEAKERS_PREFIX, SPEAKER_ROUTES), (OPENAI_PREFIX, OPENAI_ROUTES), ("", SERVICE_ROUTES),
+        (JOBS_PREFIX, PROJECT_ROUTES), ("", DASHBOARD_ROUTES), ("/admin/v1", ADMIN_ROUTES),
     ]  # fmt: skip
     keys = f"X-Api-Key: {KEY}\nX-Org-Key: {ORG_KEY}\nAuthorization: Bearer {ADMIN_KEY}"
     found = []
@@ -181,6 +194,7 @@ def seeds() -> list[bytes]:
             for method in handlers:
                 place = path.replace("{session_id}", ID.decode()).replace("{chunk_sequence}", "0")
                 place = place.replace("{job_id}", ID.decode()).replace("{reference:path}", "Barn/key")
+                place = place.replace("{file:path}", "main.js")
                 found.append(f"{method} {prefix}{place}?offset=0&count=2\n{keys}\n\n{{}}".encode())
     create = json.dumps({"type": "stream", "content_type": RAW, "default_sensitivity": 1})
     analyze = json.dumps(
@@ -210,4 +224,15 @@ def seeds() -> list[bytes]:
         file = f'--b\r\nContent-Disposition: form-data; name="{field}"; filename="a.wav"\r\n\r\n'.encode()
         head = f"POST {path}\n{keys}\nContent-Type: multipart/form-data; boundary=b\n\n"
         found.append(head.encode() + body.encode() + file + wav(tone(0.05)) + b"\r\n--b--\r\n")
+    pointed = json.dumps({"speaker": "Kim", "job_id": ID.decode(), "job_speaker": "SPEAKER_01"})
+    found.append(f"POST /api/v2/voice\n{keys}\nContent-Type: application/json\n\n{pointed}".encode())
+    fields = (
+        ("model", "whisper-1"), ("response_format", "verbose_json"), ("timestamp_granularities[]", "word"),
+        ("known_speaker_names[]", "Kim"), ("stream", "true"), ("temperature", "0.5"), ("language", "en"),
+    )  # fmt: skip
+    texts = "".join(f'--b\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{text}\r\n' for name, text in fields)
+    file = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n' + wav(tone(0.05))
+    for path in "/v1/audio/transcriptions", "/v1/audio/translations":
+        head = f"POST {path}\nAuthorization: Bearer {KEY}\nContent-Type: multipart/form-data; boundary=b\n\n"
+        found.append(head.encode() + texts.encode() + file + b"\r\n--b--\r\n")
     return found

@@ -19,7 +19,7 @@ import msgspec
 
 from app.http.bodies import decode
 from app.http.multipart import Form
-from app.http.queries import integer_parameter, query_parameters
+from app.http.queries import IntegerParameter, query_parameters
 from app.sessions.requests import AudioChunk, CreateSession, PredictRequest, UpdateSession, chunk_audio
 from app.sessions.tokens import PageTokens
 from infra.logs import Redactor
@@ -161,7 +161,7 @@ def _queries() -> Run:
         found = query_parameters({"query_string": data})
         for name in ("offset", "count", "sequence"):
             with suppress(EarshotError):
-                assert 0 <= integer_parameter(found, name, 1, 0, 1024) <= 1024
+                assert 0 <= IntegerParameter(name, "", 1, 0, 1024).read(found) <= 1024
 
     return run
 
@@ -195,10 +195,11 @@ def _forms() -> Run:
         kind, _, body = data.partition(b"\n")
         taken = []
         with suppress(EarshotError):
-            form = Form(kind, "audio", lambda piece: taken.append(len(piece)), "options")
+            form = Form(kind, "audio", lambda piece: taken.append(len(piece)), "options", ("b[]", "c"))
             for start in range(0, len(body), 97):
                 form.feed(body[start : start + 97])
             form.close()
+            assert sum(len(value) for name in ("b[]", "c") for value in form.values(name)) <= len(body)
         assert sum(taken) <= len(body)
 
     return run
@@ -206,6 +207,7 @@ def _forms() -> Run:
 
 FORMS: Final = (
     b'multipart/form-data; boundary=b\n--b\r\nContent-Disposition: form-data; name="options"\r\n\r\n{"a":1}\r\n'
+    b'--b\r\nContent-Disposition: form-data; name="b[]"\r\n\r\nword\r\n'
     b'--b\r\nContent-Disposition: form-data; name="audio"; filename="a.wav"\r\nContent-Type: audio/wav\r\n\r\n'
     b"RIFF\r\n--b--\r\n",
     b'multipart/form-data; boundary="x y"\n--x y\r\n'

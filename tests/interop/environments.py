@@ -41,6 +41,22 @@ def install(folder: Path, requirement: str) -> Path:
     return python
 
 
+def install_node(folder: Path, requirement: str) -> None:
+    """Install a package of npm below a new folder, without running what it brings.
+
+    Raises:
+        NotInstallableError: npm, the package or what it needs is not to be had.
+    """
+    if (npm := shutil.which("npm")) is None:
+        raise NotInstallableError("there is no npm here")
+    folder.mkdir(parents=True)
+    options = ["--prefix", str(folder), "--ignore-scripts", "--no-audit", "--no-fund", "--no-package-lock"]
+    command = [npm, "install", *options, requirement]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_SECONDS)
+    if done.returncode != 0:
+        raise NotInstallableError(f"{requirement} cannot be installed here: {' '.join(done.stderr.split())[-200:]}")
+
+
 def run(python: Path, *arguments: str | Path, cwd: Path | None = None, **environment: str) -> str:
     """Run an interpreter without the modules of the working directory, and return what it prints."""
     done = subprocess.run(

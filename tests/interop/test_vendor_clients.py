@@ -12,6 +12,7 @@ import soundfile
 
 from infra.examples import RECORDING
 from tests.conftest import ROOT
+from tests.contract.api import tone, wav
 from tests.documentation.pages import read
 from tests.interop.environments import RUN_SECONDS
 from tests.interop.vendor import VendorClient, python
@@ -60,6 +61,20 @@ def test_predict_names_the_sound(client: VendorClient, recording: Path, service:
     assert all("Siren" in tags(window, "sound_tags") for window in windows)
     assert "At 0-5s, [Siren] was detected" in value["summary"]
     assert "Siren" in value["tags"]
+
+
+@pytest.mark.parametrize("client", PREDICT, ids=lambda client: client.version)
+def test_a_file_of_more_than_a_mebibyte_goes_in_one_piece(
+    client: VendorClient, request: pytest.FixtureRequest, service: Service, tmp_path: Path
+) -> None:
+    """As these clients cut them. Topics on Kafka are made for smaller records, unless a setting says otherwise."""
+    path = tmp_path / "long.wav"
+    path.write_bytes(wav(tone(40.0)))
+    said = client.call(service.url + ALIAS, service.key, str(path))
+    if request.node.callspec.params["service"] == "embedded":
+        assert said.raised is None, said.message
+    else:
+        assert said.raised is not None
 
 
 @pytest.mark.parametrize("client", PREDICT, ids=lambda client: client.version)

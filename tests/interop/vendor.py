@@ -50,14 +50,19 @@ class VendorClient(msgspec.Struct, frozen=True):
 @cache
 def python(package: str, version: str) -> Path:
     """Return the interpreter of an environment that has one release, made in the user's cache where it is missing."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "earshot" / "clients"
-    name = f"{package}-{version}-{hashlib.sha256(sys.executable.encode()).hexdigest()[:8]}"
-    if not (base / name / "complete").exists():
-        shutil.rmtree(base / name, ignore_errors=True)
-        (base / name).parent.mkdir(parents=True, exist_ok=True)
+    folder = cache_folder(package, version, sys.executable)
+    if not (folder / "complete").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
         try:
-            install(base / name, f"{package}=={version}")
+            install(folder, f"{package}=={version}")
         except NotInstallableError as error:
             pytest.skip(str(error))
-        (base / name / "complete").touch()
-    return base / name / "bin" / "python"
+        (folder / "complete").touch()
+    return folder / "bin" / "python"
+
+
+def cache_folder(package: str, version: str, interpreter: str) -> Path:
+    """Return where a release is kept for an interpreter, in the user's cache."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "earshot" / "clients"
+    return base / f"{package}-{version}-{hashlib.sha256(interpreter.encode()).hexdigest()[:8]}"

@@ -71,7 +71,23 @@ async def _compare(victim: ServiceProcess, streams: list[Stream], truth: list[Ev
     """Compare every page of every session with the truth."""
     async with Client(victim) as client:
         read = [await client.events(stream.session) for stream in streams]
+        await _check_list(client, streams)
     return faults(read, truth)
+
+
+async def _check_list(client: Client, streams: list[Stream]) -> None:
+    """The project's list has every session once, and none that is not there; some were opened by a lost answer."""
+    listed: list[str] = []
+    query = {"count": "5"}
+    while query:
+        answer = await client.ask("GET", "/audio_sessions/", params=query, headers={"X-Api-Key": client.service.key})
+        page = answer.json()
+        listed += [entry["session_id"] for entry in page["sessions"]]
+        query = {"next_token": page["next_token"]} if "next_token" in page else {}
+    assert len(set(listed)) == len(listed)
+    assert {stream.session for stream in streams} <= set(listed)
+    for session in listed:
+        assert (await client.ask("GET", f"/audio_sessions/{session}/status")).status_code == 200
 
 
 def test_every_fault_is_counted() -> None:

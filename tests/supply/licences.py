@@ -27,11 +27,14 @@ _SPDX: Final = {
     "BSD-derived (Repoze)": "LicenseRef-Repoze",
     "ISC License": "ISC",
     "MIT License": "MIT",
+    "MIT license": "MIT",
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
     "Python Software Foundation License": "PSF-2.0",
 }
 #: Packages whose metadata says nothing, or not which; their licence files do.
 _BY_FILE: Final = {
+    # With axe-core, which is MPL-2.0.
+    "axe-playwright-python": "MIT AND MPL-2.0",
     "pyannote-core": "MIT",
     "pyannote-database": "MIT",
     "pyannote-metrics": "MIT",

@@ -124,4 +124,4 @@ def test_make_says_what_it_needs(target: str, tmp_path: Path) -> None:
         timeout=60,
     )
     assert done.returncode == 2
-    assert done.stderr.startswith("DATA=DIR is needed: clips of ESC-50 in DIR/sound and utterances of LibriSpeech")
+    assert done.stderr.startswith("DATA=DIR is needed: clips of ESC-50 in DIR/sound, utterances of LibriSpeech")

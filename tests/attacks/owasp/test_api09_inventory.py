@@ -8,20 +8,28 @@ import httpx2
 import pytest
 
 from app import routes
-from tests.attacks.owasp.conftest import Target
+from app.documents.operations import DOCUMENT_ROUTES
+from tests.attacks.owasp.conftest import ENGINE_KEY, Target
 from tests.conftest import ROOT
+from tests.process import ADMIN_KEY, KEY, ORG_KEY
 
 TABLES = {
     "": routes.SESSION_ROUTES,
-    routes.JOBS_PREFIX: routes.JOB_ROUTES,
+    routes.JOBS_PREFIX: {**routes.JOB_ROUTES, **routes.PROJECT_ROUTES},
     routes.SPEAKERS_PREFIX: routes.SPEAKER_ROUTES,
+    routes.OPENAI_PREFIX: routes.OPENAI_ROUTES,
 }
-PATHS = sorted(prefix + path for prefix, table in TABLES.items() for path in table) + list(routes.SERVICE_ROUTES)
+PATHS = [
+    *sorted(prefix + path for prefix, table in TABLES.items() for path in table),
+    *routes.SERVICE_ROUTES,
+    *DOCUMENT_ROUTES,
+]
 FORGOTTEN = [
-    "/docs", "/redoc", "/openapi.json", "/swagger.json", "/graphql", "/debug", "/console", "/.git/HEAD", "/.env",
+    "/docs/", "/docs/page.html", "/docs/..%2fmain.py", "/redoc", "/openapi.yaml", "/swagger.json",
+    "/graphql", "/debug", "/console", "/.git/HEAD", "/.env",
     "/static/", "/favicon.ico", "/robots.txt", "/server-status", "/actuator", "/api", "/api/v0/jobs/x",
     "/api/v3/speakers",
-    "/api/v1/sessions", "/v1/audio/transcriptions", "/v1/chat/completions", "/sense/api/v2/audio_sessions/",
+    "/api/v1/sessions", "/v1/audio/speech", "/v1/audio", "/v1/chat/completions", "/sense/api/v2/audio_sessions/",
     "/sense/api/v1",
     "/sense/api/v1/api/v1/jobs/x", "/sense/api/v1/metrics", "/admin", "/admin/v1", "/admin/v2/usage", "/internal",
 ]  # fmt: skip
@@ -49,6 +57,28 @@ def test_the_alias_asks_for_what_its_original_asks(target: Target) -> None:
     for prefix in ("", routes.SENSE_PREFIX):
         assert httpx2.post(f"{target.url}{prefix}/audio_sessions/", json={}).status_code == 401
         assert httpx2.get(f"{target.url}{prefix}/audio_sessions/{'x' * 24}/status").status_code == 404
+
+
+def test_the_documents_tell_what_is_public_and_no_more(target: Target) -> None:
+    """What answers here is in them, for everybody; no key, no path of the operator, who has another address."""
+    told = {path: httpx2.get(target.url + path) for path in DOCUMENT_ROUTES}
+    assert {answer.status_code for answer in told.values()} == {200}
+    paths = told["/openapi.json"].json()["paths"]
+    assert set(PATHS) <= paths.keys()
+    assert not any(path.startswith("/admin") for path in paths)
+    everything = " ".join(answer.text for answer in told.values())
+    secrets = (KEY, ORG_KEY, ADMIN_KEY, ENGINE_KEY, target.mallory.key, target.mallory.org_key)
+    for secret in (*secrets, str(target.service.data), target.engines.url, "127.0.0.1"):
+        assert secret not in everything
+    page = told["/docs"].headers["content-security-policy"]
+    assert "default-src 'none'" in page
+    assert "unsafe" not in page
+
+
+def test_other_origins_may_not_call(target: Target) -> None:
+    for origin in ("https://evil.example", "null", target.url):
+        answer = httpx2.get(f"{target.url}/openapi.json", headers={"Origin": origin})
+        assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
 def test_no_version_is_told(target: Target) -> None:

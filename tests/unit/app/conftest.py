@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
@@ -24,6 +25,8 @@ from tests.unit.app.jobs.double import MemoryJobs, MemoryProber
 from tests.unit.app.speakers.double import MemorySpeakers
 from topics.ports.administration import Administration
 from topics.ports.directory import Principal
+from topics.ports.projects import Projects
+from topics.ports.sign_ins import SignIns
 
 __all__ = ["api", "sense"]
 
@@ -45,12 +48,16 @@ class House:
         self.speakers = MemorySpeakers()
         self.directory = MemoryDirectory({KEY: Principal("project", "organization")}, {ORG_KEY: "organization"})
         self.health = MemoryHealth()
+        self.sign_ins = mock.Mock(spec=SignIns)
+        self.projects = mock.Mock(spec=Projects)
         ports = Ports(
             sessions=self.sessions,
             jobs=self.jobs,
             directory=self.directory,
             prober=self.prober,
             speakers=self.speakers,
+            projects=self.projects,
+            sign_ins=self.sign_ins,
             health=self.health,
             gauges=lambda: [("earshot_queue_bytes", "Bytes queued.", 7.0)],
             administration=administration,
@@ -116,7 +123,9 @@ class Running(msgspec.Struct, frozen=True):
 @contextmanager
 def serving(house: House) -> Iterator[Running]:
     """Put an edge behind a real HTTP server."""
-    config = uvicorn.Config(house.app, port=0, log_config=None, lifespan="off", ws="none", timeout_graceful_shutdown=1)
+    config = uvicorn.Config(
+        house.app, port=0, log_config=None, lifespan="off", ws="none", timeout_graceful_shutdown=1, server_header=False
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

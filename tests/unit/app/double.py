@@ -12,6 +12,7 @@ import re
 import wave
 from collections.abc import Sequence
 from hashlib import blake2b
+from typing import TypeVar
 
 import msgspec
 
@@ -19,6 +20,8 @@ from topics.errors import AudioError, DirectoryDown, Unavailable
 from topics.folding import Arrival, Effect, Receipt, Verdict
 from topics.keys import new_id
 from topics.ports.directory import Principal
+from topics.ports.jobs import JobView
+from topics.ports.lists import Coverage, ListQuery
 from topics.ports.sessions import SessionView, Windows
 from topics.sessions.records import Chunk, Failed, Opened, Scored, SessionCommand, SessionResult
 from topics.sessions.rules import SessionHead, SessionState, fold_command, fold_result
@@ -27,6 +30,23 @@ TAGS = ("Dog_bark", "Siren", "Speech", "Baby_cry", "Knock")
 MODEL = "double@00000000"
 STRONG, WEAK, FAINT = 180, 135, 120
 
+#: Log time of the first command, milliseconds: 2026-01-02T03:04:05.678Z.
+BEGINNING = 1_767_323_045_678
+
+V = TypeVar("V", SessionView, JobView)
+
+
+def chosen(entries: list[tuple[int, str, V]], query: ListQuery) -> list[tuple[int, str, V]]:
+    """Return the entries of a list that a query asks for."""
+    found = [
+        (-at, id, view)
+        for at, id, view in entries
+        if query.since_ms <= at < query.until_ms and view.head.state in (query.states or view.head.state)
+    ]
+    place = (-(1 << 63), "") if query.after is None else (-query.after[0], query.after[1])
+    later = sorted(entry for entry in found if entry[:2] > place)
+    return [(-at, id, view) for at, id, view in later[: query.count]]
+
 
 class Follower:
     """Waits on an event that every change of the session sets."""
@@ -34,9 +54,14 @@ class Follower:
     def __init__(self, crowd: set[Follower]) -> None:
         self._event = asyncio.Event()
         self._crowd = crowd
+        self._lost = False
         crowd.add(self)
 
     def wake(self) -> None:
+        self._event.set()
+
+    def lose(self) -> None:
+        self._lost = True
         self._event.set()
 
     async def changed(self, timeout: float) -> bool:
@@ -45,6 +70,8 @@ class Follower:
         except TimeoutError:
             return False
         self._event.clear()
+        if self._lost:
+            raise Unavailable("the session moved to another node")
         return True
 
     def close(self) -> None:
@@ -56,6 +83,8 @@ class Session(msgspec.Struct):
 
     opened: Opened
     head: SessionHead
+    #: Log time of the opening.
+    at: int
     chunks: list[bytes] = []
     receipts: dict[int, Receipt] = {}
     scores: bytearray = msgspec.field(default_factory=bytearray)
@@ -75,6 +104,7 @@ class MemorySessions:
         self.elsewhere: dict[str, str] = {}
         #: Projects that may open no more.
         self.full: set[str] = set()
+        self.covered = Coverage(frozenset({0}), 1, frozenset())
 
     def admit(self, project: str) -> None:
         if project in self.full:
@@ -98,7 +128,7 @@ class MemorySessions:
         if step.head is None or step.head.state is SessionState.DELETED:
             self.sessions.pop(session, None)
         elif isinstance(command, Opened):
-            self.sessions[session] = Session(command, step.head)
+            self.sessions[session] = Session(command, step.head, BEGINNING + arrival.at)
         elif known is not None:
             known.head = step.head
             self._keep(known, command, arrival, step.effects)
@@ -121,6 +151,17 @@ class MemorySessions:
             Windows(first + middle, MODEL, scores[middle * width :]),
         )
         return [block for block in blocks if block.scores]
+
+    def coverage(self) -> Coverage:
+        return self.covered
+
+    def listed(self, query: ListQuery) -> list[tuple[int, str, SessionView]]:
+        entries = [
+            (session.at, id, SessionView(session.opened, session.head))
+            for id, session in self.sessions.items()
+            if session.opened.project == query.project
+        ]
+        return chosen(entries, query)
 
     def follow(self, session: str) -> Follower:
         return Follower(self.followers.setdefault(session, set()))

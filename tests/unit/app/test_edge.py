@@ -51,7 +51,12 @@ def test_the_setting_raises_the_limit_of_the_alias_alone(http: TestClient) -> No
     generic(http.put(f"/audio_sessions/{session}/chunks/0", json=body), 413)
     assert http.put(f"/sense/api/v1/audio_sessions/{session}/chunks/0", json=body).status_code == 200
     body = {"data": b64(bytes(2 * 1024 * 1024 + 1))}
-    generic(http.put(f"/sense/api/v1/audio_sessions/{session}/chunks/1", json=body), 413)
+    refused = http.put(f"/sense/api/v1/audio_sessions/{session}/chunks/1", json=body)
+    generic(refused, 413)
+    assert "EARSHOT_CHUNK_LIMIT" in refused.headers["earshot-reason"]
+    # Also where the body is refused by its length, before it is read.
+    longer = http.put(f"/sense/api/v1/audio_sessions/{session}/chunks/1", json={"data": b64(bytes(4 * 1024 * 1024))})
+    assert (longer.status_code, "EARSHOT_CHUNK_LIMIT" in longer.headers["earshot-reason"]) == (413, True)
 
 
 def test_certain_refusals_leave_the_log_alone(house: House, http: TestClient) -> None:
@@ -65,6 +70,11 @@ def test_certain_refusals_leave_the_log_alone(house: House, http: TestClient) ->
     generic(http.delete(f"/audio_sessions/{UNKNOWN}"), 404)
     http.patch(f"/audio_sessions/{session}", json={})
     assert len(house.sessions.appended) == before
+
+
+def test_an_error_without_an_operation_has_an_id_too(http: TestClient) -> None:
+    assert http.get("/nothing", headers={"X-Request-Id": "mine"}).headers["x-request-id"] == "mine"
+    assert len(http.get("/api/v1/nothing").headers["x-request-id"]) == 16
 
 
 def test_a_full_queue_is_503_with_a_time_to_come_back(house: House, http: TestClient) -> None:

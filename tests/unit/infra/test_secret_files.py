@@ -76,7 +76,7 @@ def test_a_line_to_paste_shows_no_key_in_a_list_of_processes() -> None:
     from infra.cli.serve import WELCOME
 
     key = "esp_0123"
-    text = WELCOME.format(url="http://here", key_lines="", key=key, recording="a.flac", earshot="earshot")
+    text = WELCOME.format(url="http://here", key_lines="", dashboard="", key=key, recording="a.flac", earshot="earshot")
     lines = [line.strip() for line in text.splitlines() if key in line]
     assert lines == [f"export EARSHOT_URL=http://here EARSHOT_PROJECT_KEY={key}"]
     # A variable is as plain as its value, where it is the argument of a program; `echo` is the shell's own.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from infra.cli.settings import markdown
-from infra.settings import Settings, load, typing_errors
+from infra.settings import MIB, Settings, load, typing_errors
 from infra.urls import Embedded, Kafka
 from tests.conftest import ROOT
 
@@ -50,6 +51,22 @@ def test_paths_follow_the_data_directory(tmp_path: Path) -> None:
 def test_settings_do_not_change() -> None:
     with pytest.raises(ValidationError):
         Settings().port = 1
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, 5 * MIB),
+        ({"broker": "kafka://here:9092"}, MIB),
+        ({"queue_bytes": 2 * MIB}, MIB),
+        ({"body_bytes": 8 * MIB}, MIB),
+        ({"chunk_limit": 2 * MIB}, 2 * MIB),
+        ({"chunk_limit": 2 * MIB, "broker": "kafka://here:9092"}, 2 * MIB),
+    ],
+    ids=str,
+)
+def test_chunks_of_the_vendor_s_clients_fit_where_there_is_room(given: dict[str, Any], expected: int) -> None:
+    assert Settings(**given).chunk_bytes == expected
 
 
 @pytest.mark.parametrize(

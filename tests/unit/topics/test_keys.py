@@ -6,6 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topics import keys
+from topics.jobs.rules import VISIBLE_STATES
+from topics.sessions.rules import LISTED_STATES
 
 sessions = st.text(keys.ALPHABET, min_size=keys.ID_LENGTH, max_size=keys.ID_LENGTH)
 numbers = st.integers(0, 2**64 - 1)
@@ -68,3 +70,13 @@ def test_the_partition_of_a_known_id_never_changes() -> None:
     """Another hash would send a session that is being uploaded to another partition after an upgrade."""
     assert [keys.partition_of("0" * 24, n) for n in (4, 16, 64)] == [3, 11, 43]
     assert keys.partition_of("3TqZ0aLxPmV7cW9yB2nRkD4s", 64) == 15
+
+
+def test_keys_of_lists_are_a_format() -> None:
+    """They outlive the code: a state added in front would move every entry."""
+    key = keys.list_prefix(keys.JOB_LIST, "p", 2) + keys.list_place(0x1234, "A" * 24)
+    assert key == b"\x08p\x00\x02" + b"\xff" * 6 + b"\xed\xcb" + b"A" * 24
+    assert keys.parse_list_place(key) == (0x1234, "A" * 24)
+    assert keys.list_place(2) < keys.list_place(1) < keys.list_place(1, "A") < keys.list_place(1, "B")
+    assert [*LISTED_STATES] == ["writable", "readonly"]
+    assert [*VISIBLE_STATES] == ["accepted", "processing", "completed"]

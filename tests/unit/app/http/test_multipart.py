@@ -203,3 +203,21 @@ def test_any_bytes_are_a_form_or_a_fault(pieces: list[bytes]) -> None:
         form.close()
     except BadRequest:
         pass
+
+
+def test_fields_are_kept_as_often_as_they_come() -> None:
+    form = Form(FORM.encode(), "file", lambda data: None, fields=("name[]", "model"))
+    parts = [
+        part(f'name="{name}"', value.encode()) for name, value in (("name[]", "Ä"), ("name[]", ""), ("other", "x"))
+    ]
+    for byte in b"".join([*parts, END]):
+        form.feed(bytes([byte]))
+    form.close()
+    assert (form.values("name[]"), form.values("model"), form.values("other")) == (["Ä", ""], [], [])
+
+
+def test_fields_that_are_long_together_are_refused() -> None:
+    form = Form(FORM.encode(), "file", lambda data: None, fields=("name[]",))
+    form.feed(part('name="name[]"', b"x" * 65_000))
+    with pytest.raises(BadRequest, match="fields of the form are longer"):
+        form.feed(part('name="name[]"', b"x" * 1000))

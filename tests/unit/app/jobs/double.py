@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import msgspec
 
-from tests.unit.app.double import MODEL, Follower
+from tests.unit.app.double import BEGINNING, MODEL, Follower, chosen
 from topics.errors import AudioError, Unavailable
 from topics.folding import Arrival, Effect, Step, Verdict
 from topics.jobs.options import Options, Service
@@ -15,10 +18,8 @@ from topics.jobs.rules import JobHead, fold_command, fold_result
 from topics.keys import new_id
 from topics.media import Media
 from topics.ports.jobs import JobView
+from topics.ports.lists import Coverage, ListQuery
 from topics.ports.prober import ProbeResult
-
-#: Log time of the first command, milliseconds: 2026-01-02T03:04:05.678Z.
-BEGINNING = 1_767_323_045_678
 
 RECORDING = Source("audio/wav", "wav", 1234, 44_100, 2, "a b.wav", "audio/x-wav")
 
@@ -46,6 +47,7 @@ class MemoryJobs:
         self.in_flight = 0
         #: Projects that may send no more.
         self.full: set[str] = set()
+        self.covered = Coverage(frozenset({0}), 1, frozenset())
         self.most_in_flight = 0
 
     def admit(self, project: str) -> None:
@@ -86,14 +88,41 @@ class MemoryJobs:
         known = self.jobs.get(job)
         return None if known is None else known.portions.get((service, number))
 
+    def coverage(self) -> Coverage:
+        return self.covered
+
+    def listed(self, query: ListQuery) -> list[tuple[int, str, JobView]]:
+        views = [(job, view) for job in self.jobs if (view := self.view(job)) is not None]
+        entries = [(view.head.created, job, view) for job, view in views if view.accepted.project == query.project]
+        return chosen(entries, query)
+
+    @asynccontextmanager
+    async def recording(self, job: str) -> AsyncIterator[int]:
+        known = self.jobs.get(job)
+        if known is None or not known.head.needs_audio:
+            raise AudioError("the audio of the job was not kept")
+        with tempfile.TemporaryFile() as file:
+            file.write(b"".join(known.parts[number] for number in sorted(known.parts)))
+            file.flush()
+            yield file.fileno()
+
     def follow(self, job: str) -> Follower:
         return Follower(self.followers.setdefault(job, set()))
 
-    def create(self, options: Options, source: Source = RECORDING, project: str = "project") -> str:
+    def create(
+        self,
+        options: Options,
+        source: Source = RECORDING,
+        project: str = "project",
+        organization: str = "organization",
+        keep_audio_ms: int = 0,
+    ) -> str:
         """Return a new job that was accepted."""
         job = new_id()
         self.command(job, Part("part", "upload", 0, b"audio"))
-        accepted = Accepted("accept", "upload", 1, project, "organization", options, source, MODEL, b"digest")
+        accepted = Accepted(
+            "accept", "upload", 1, project, organization, options, source, MODEL, b"digest", keep_audio_ms
+        )
         assert self.command(job, accepted).status == 200
         return job
 

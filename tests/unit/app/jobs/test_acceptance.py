@@ -23,7 +23,7 @@ from app.http.upload_bounds import UploadBounds, UploadRoom
 from app.http.uploads import UploadSpool
 from app.jobs.json_body import SLICE
 from tests.unit.app.conftest import KEY, OPTIONS, House, Running, service, serving
-from tests.unit.app.jobs.double import BEGINNING
+from tests.unit.app.double import BEGINNING
 from topics.errors import AudioError, Unavailable
 from topics.jobs.options import Options
 from topics.jobs.records import PART_BYTES, Accepted, Part, Source
@@ -252,6 +252,16 @@ MESSAGES = [
     ),
     (SOUND | {"speaker_profile": True}, "speaker_profile requires speech_analysis: true"),
     (SOUND | {"translation": True}, "translation requires speech_analysis: true"),
+    (SOUND | {"min_speakers": 2}, "min_speakers requires speaker_diarization: true"),
+    (SOUND | {"max_speakers": 2}, "max_speakers requires speaker_diarization: true"),
+    (
+        {"speech_analysis": True, "speaker_diarization": False, "max_speakers": 2},
+        "max_speakers requires speaker_diarization: true",
+    ),
+    (
+        {"speech_analysis": True, "min_speakers": 3, "max_speakers": 2},
+        "min_speakers must not be greater than max_speakers",
+    ),
 ]
 
 
@@ -275,12 +285,18 @@ FAULTS: list[tuple[dict[str, object], list[tuple[str, list[str]]]]] = [
     ({"options": {"caption": "yes"}}, [("bool_type", ["options", "caption"])]),
     ({"options": {"caption": None}}, [("bool_type", ["options", "caption"])]),
     ({"options": {"speech_lang": "e n"}}, [("string_pattern_mismatch", ["options", "speech_lang"])]),
+    ({"options": {"speech_prompt": "x" * 1001}}, [("string_too_long", ["options", "speech_prompt"])]),
     ({"options": {"speech_lang": "en\n"}}, [("string_pattern_mismatch", ["options", "speech_lang"])]),
     (
         {"options": {"translation_target_lang": "x" * 17}},
         [("string_pattern_mismatch", ["options", "translation_target_lang"])],
     ),
     ({"options": {"audio_insights_prompt": "x" * 16_385}}, [("string_too_long", ["options", "audio_insights_prompt"])]),
+    ({"options": {"min_speakers": 0}}, [("greater_than", ["options", "min_speakers"])]),
+    ({"options": {"max_speakers": 33}}, [("less_than", ["options", "max_speakers"])]),
+    ({"options": {"max_speakers": 10**30}}, [("less_than", ["options", "max_speakers"])]),
+    ({"options": {"max_speakers": 1.5}}, [("int_type", ["options", "max_speakers"])]),
+    ({"options": {"max_speakers": "two"}}, [("int_type", ["options", "max_speakers"])]),
     ({"options": {"x" * 70_000: 1}}, [("too_long", ["options"])]),
     ({"content_type": 7}, [("string_type", ["content_type"])]),
     ({"filename": [[]] * 50_000}, [("too_long", ["filename"])]),

@@ -26,6 +26,7 @@ from tests.unit.app.jobs.conftest import (
     translated,
 )
 from topics.errors import Unavailable
+from topics.jobs import payloads
 from topics.jobs.options import Service
 from topics.jobs.records import Portion, Started
 from topics.jobs.rules import JobState
@@ -166,6 +167,19 @@ def test_errors_stand_beside_what_was_found(house: House, http: TestClient) -> N
         "metadata": METADATA,
     }
     assert read(http, job)["status"] == "completed"
+
+
+def test_a_turn_says_for_how_long_others_speak_too(house: House, http: TestClient) -> None:
+    job = house.jobs.create(BOTH)
+    overlapped = msgspec.structs.replace(TURNS[0], overlap_ms=1600)
+    house.jobs.perform(job, Service.SPEECH, transcript(overlapped, TURNS[1]))
+    turns = read(http, job)["result"]["speech_analysis"]["results"]
+    assert [turn.get("overlap_sec") for turn in turns] == [1.6, None]
+
+
+def test_a_transcript_from_before_overlap_was_noticed_is_read() -> None:
+    older = msgspec.msgpack.encode([[[0, 1000, "Hi.", 0, "Anna", 0.5]], ["en"]])
+    assert payloads.transcript(older).segments == (payloads.Segment(0, 1000, "Hi.", 0, "Anna", 0.5),)
 
 
 def test_a_translation_that_failed_leaves_no_text_in_the_transcript(house: House, http: TestClient) -> None:

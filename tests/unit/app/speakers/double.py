@@ -41,6 +41,8 @@ class MemorySpeakers:
         #: Raised by every call.
         self.failure: EarshotError | None = None
         self.calls = 0
+        #: Recording, content type and stretches of each passage.
+        self.passages: list[tuple[bytes, str, tuple[tuple[int, int], ...]]] = []
 
     async def profiles(self, organization: str) -> Sequence[Profile]:
         registered = await self._of(organization)
@@ -57,6 +59,12 @@ class MemorySpeakers:
             raise RuleBroken(f"voice_max_count({MOST_SAMPLES}) exceeded")
         known.voices.append(_content(file))
         return known.profile(speaker)
+
+    async def register_passage(
+        self, organization: str, speaker: str, file: int, content_type: str, spans: Sequence[tuple[int, int]]
+    ) -> Profile:
+        self.passages.append((_content(file), content_type, tuple(spans)))
+        return await self.register(organization, speaker, file)
 
     async def remove(self, organization: str, speaker: str) -> None:
         registered = await self._of(organization)

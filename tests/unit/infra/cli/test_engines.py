@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from infra.cli import engines
 from infra.engines import serving
+from infra.engines.speech_models import SpeechSettings
 from infra.errors import WrongSetting
 from tests.process import free_port
 
@@ -22,7 +23,8 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
     """The keys with which servers were started, none of which serves."""
     keys: list[str | None] = []
 
-    def serve(listener: socket.socket, key: str | None) -> None:
+    def serve(listener: socket.socket, speech: SpeechSettings, key: str | None) -> None:
+        assert speech == SpeechSettings("whisper-base", None, 4, 300.0)
         listener.close()
         keys.append(key)
 

@@ -20,10 +20,11 @@ from infra.db.accounts import Accounts
 from infra.db.database import Database
 from infra.db.speakers import SqlSpeakerStore
 from streams.clients.embeddings import EmbeddingModel
-from streams.speakers.store import MAX_SAMPLES, MAX_SPEAKERS, EnrolledSpeaker, SpeakerStore, VoiceSample
+from streams.speakers.store import EnrolledSpeaker, SpeakerStore, VoiceSample
 from tests.unit.infra.conftest import empty, run
 from topics.errors import DirectoryDown, NotFound, RuleBroken, Unavailable
 from topics.keys import new_id
+from topics.ports.speakers import MAX_SAMPLES, MAX_SPEAKERS
 
 T = TypeVar("T")
 

@@ -1,4 +1,7 @@
-"""A worker process that hears what the recording says, for tests of what is around it: a bare interpreter."""
+"""A worker process that hears what the recording says, for tests of what is around it: a bare interpreter.
+
+What begins with `hold` is answered after the next one that does not, the last first.
+"""
 
 import json
 import os
@@ -6,8 +9,13 @@ import sys
 import time
 from typing import Any
 
+held: list[str] = []
 for line in sys.stdin.buffer:
-    with open(line.rstrip(b"\n"), "rb") as file:
+    request = json.loads(line)
+    if not request["path"]:
+        print("dropped", request["number"], file=sys.stderr, flush=True)
+        continue
+    with open(request["path"], "rb") as file:
         order = file.read().decode()
     if order == "die":
         os._exit(3)
@@ -18,7 +26,18 @@ for line in sys.stdin.buffer:
         answer = {"type": "decoding-failure", "message": "the audio is bad"}
     elif order == "broken":
         answer = {"type": "engine-failure", "message": "no decoder"}
+    elif order == "unloadable":
+        answer = {"type": "load-failure", "message": "other weights"}
+    elif order == "request":
+        words = [[f" {name}={request[name]}", 0.0, 1.0, 0.5] for name in ("language", "likely", "task", "prompt")]
+        answer = {"type": "transcript", "duration": 1.0, "words": words, "language": "english"}
     else:
-        words = [[word, i + 0.25, i + 0.75, 0.5] for i, word in enumerate(order.split())]
+        words = [[f" {word}", i + 0.25, i + 0.75, 0.5] for i, word in enumerate(order.split())]
         answer = {"type": "transcript", "duration": float(len(words)), "words": words}
-    print(json.dumps(answer), flush=True)
+    numbered = json.dumps({"number": request["number"], "answer": answer})
+    if order.startswith("hold"):
+        held.append(numbered)
+        continue
+    for one in (numbered, *reversed(held)):
+        print(one, flush=True)
+    held.clear()

@@ -14,7 +14,7 @@ import pytest
 from infra import models
 from infra.engines import SPEAKER_MODEL, embeddings, uploads, voice_embedding
 from infra.engines.server import create_app
-from infra.engines.workers import Workers
+from infra.engines.speech_models import SpeechModels, SpeechSettings
 from streams.models.protocol import Floats
 from streams.voice import manifest
 from tests.audio import RATE, encoded, noise
@@ -28,7 +28,7 @@ def served(test: Test) -> None:
     """Run a test against the server."""
 
     async def run() -> None:
-        transport = httpx2.ASGITransport(create_app(Workers(1)), raise_app_exceptions=False)
+        transport = httpx2.ASGITransport(create_app(SpeechModels(SpeechSettings())), raise_app_exceptions=False)
         async with httpx2.AsyncClient(transport=transport, base_url="http://engines") as client:
             await test(client)
 
@@ -40,7 +40,7 @@ async def embedded(client: httpx2.AsyncClient, audio: bytes, **fields: object) -
 
 
 def test_a_form_is_answered_with_the_vector_of_its_recording_and_what_made_it() -> None:
-    known = manifest.read(models.directory("speaker_mini"))
+    known = manifest.read(models.directory(models.SPEAKERS))
 
     async def test(client: httpx2.AsyncClient) -> None:
         body = (await embedded(client, encoded(noise(RATE), subtype="FLOAT"), model=SPEAKER_MODEL)).json()
@@ -52,7 +52,7 @@ def test_a_form_is_answered_with_the_vector_of_its_recording_and_what_made_it() 
             "sha256": known.graph.sha256,
             "threshold": known.identification_settings.threshold,
             "threshold_per_doubling": known.identification_settings.per_doubling,
-            "dimension": 128,
+            "dimension": known.dimension,
         }
         assert (row["object"], row["index"]) == ("embedding", 0)
         # The same bits: a vector loses nothing on its way through JSON.

@@ -13,31 +13,47 @@ import httpx2
 import pytest
 from starlette.types import Message
 
-from infra.engines import CHAT_MODEL, SPEAKER_MODEL, SPEECH_MODEL, uploads
+from infra.engines import CHAT_MODEL, DEMO_MODEL, SMALL_MODEL, SPEAKER_MODEL, SPEECH_MODEL, uploads
 from infra.engines.draining import DrainMiddleware
 from infra.engines.server import create_app
+from infra.engines.speech_models import TOGETHER, SpeechModels, SpeechSettings
+from infra.engines.worker import RecognitionRequest
 from infra.engines.workers import WAITING, Workers
-from topics.errors import AudioError
+from topics.errors import AudioError, EngineError
 
 DOUBLE = (sys.executable, "-S", "-E", str(Path(__file__).with_name("double.py")))
 TRANSCRIBE = "/v1/audio/transcriptions"
 CHAT = "/v1/chat/completions"
+TRANSLATE = "/v1/audio/translations"
 Test = Callable[[httpx2.AsyncClient, Workers], Awaitable[None]]
 
 
-def served(test: Test, most: int = 1, limit: float = 20.0, idle: float = 300.0) -> None:
-    """Run a test against the server."""
+def served(
+    test: Test,
+    most: int = 1,
+    limit: float = 20.0,
+    idle: float = 300.0,
+    together: int = 1,
+    check: Callable[[str], None] = lambda model: None,
+) -> None:
+    """Run a test against the server, all of whose models are one pool of doubles."""
 
     async def run() -> None:
-        workers = Workers(most, idle, DOUBLE, limit)
-        transport = httpx2.ASGITransport(create_app(workers), raise_app_exceptions=False)
+        workers = Workers(most, idle, DOUBLE, limit, together)
+        speech = SpeechModels(SpeechSettings(), lambda model, settings: workers, check)
+        transport = httpx2.ASGITransport(create_app(speech), raise_app_exceptions=False)
         async with httpx2.AsyncClient(transport=transport, base_url="http://engines") as client:
             try:
                 await test(client, workers)
             finally:
-                await workers.close()
+                await speech.close()
 
     asyncio.run(run())
+
+
+def doubles(workers: Workers) -> SpeechModels:
+    """Return models all of which are recognised by these workers."""
+    return SpeechModels(SpeechSettings(), lambda model, settings: workers, lambda model: None)
 
 
 async def transcribed(client: httpx2.AsyncClient, order: str = "good day", **fields: object) -> httpx2.Response:
@@ -75,7 +91,11 @@ def test_what_cannot_be_transcribed_is_refused_in_the_protocols_shape() -> None:
         for fields, status, named in (
             ({"response_format": "xml"}, 400, "response_format"),
             ({"timestamp_granularities[]": "letter"}, 400, "timestamp_granularities"),
-            ({"language": "ko"}, 400, "English alone"),
+            ({"language": "klingon"}, 400, "'klingon' is no language"),
+            ({"likely_language": "xx"}, 400, "likely_language"),
+            ({"language": "yue"}, 400, "does not know yue"),
+            ({"language": "ko", "model": SMALL_MODEL}, 400, "English alone"),
+            ({"language": "ko", "model": DEMO_MODEL}, 400, "English alone"),
             ({"stream": "true"}, 400, "stream"),
             ({"model": "whisper-1"}, 404, "whisper-1"),
         ):
@@ -106,7 +126,7 @@ def test_a_worker_that_dies_or_hangs_or_has_no_decoder_costs_its_own_request_alo
 
 def test_past_the_queue_requests_are_turned_away_at_once() -> None:
     async def test(client: httpx2.AsyncClient, workers: Workers) -> None:
-        first = [asyncio.create_task(transcribed(client, "hang")) for _ in range(1 + WAITING)]
+        first = [asyncio.create_task(transcribed(client, "hang")) for _ in range(TOGETHER + WAITING)]
         await asyncio.sleep(0.05)
         late = await transcribed(client)
         assert (late.status_code, late.headers["retry-after"]) == (503, "5")
@@ -121,10 +141,10 @@ def test_past_the_queue_requests_are_turned_away_at_once() -> None:
 def test_workers_work_side_by_side_and_are_used_again() -> None:
     async def test(client: httpx2.AsyncClient, workers: Workers) -> None:
         await asyncio.gather(*(transcribed(client) for _ in range(4)))
-        before = {process.pid for process in workers._idle}
+        before = {worker.process.pid for worker in workers.workers}
         await transcribed(client)
         assert len(before) == 2
-        assert {process.pid for process in workers._idle} == before
+        assert {worker.process.pid for worker in workers.workers} == before
 
     served(test, most=2)
 
@@ -132,8 +152,8 @@ def test_workers_work_side_by_side_and_are_used_again() -> None:
 def test_workers_that_nobody_needs_end() -> None:
     async def test(client: httpx2.AsyncClient, workers: Workers) -> None:
         await transcribed(client)
-        (process,) = workers._idle
-        assert await asyncio.wait_for(process.wait(), 5) == 0
+        (worker,) = workers.workers
+        assert await asyncio.wait_for(worker.process.wait(), 5) == 0
         assert (await transcribed(client)).status_code == 200
 
     served(test, idle=0.02)
@@ -153,6 +173,7 @@ def test_a_server_that_stops_says_so_to_those_who_wait() -> None:
 def test_a_client_that_hangs_up_frees_its_place_and_its_worker() -> None:
     async def test() -> None:
         workers = Workers(1, command=DOUBLE)
+        speech = doubles(workers)
         boundary = b"--b\r\ncontent-disposition: form-data; name=file; filename=a\r\n\r\nhang\r\n--b--\r\n"
         parts: list[Message] = [{"type": "http.request", "body": boundary}]
 
@@ -175,12 +196,81 @@ def test_a_client_that_hangs_up_frees_its_place_and_its_worker() -> None:
             "headers": [(b"content-type", b"multipart/form-data; boundary=b")],
         }
         async with asyncio.timeout(5):
-            await create_app(workers)(scope, receive, send)
+            await create_app(speech)(scope, receive, send)
         assert sent[0]["status"] == 503
-        assert workers._idle == []
-        assert workers.admission.inside == 0
+        assert not any(worker.alive for worker in workers.workers)
+        assert speech.admission.inside == 0
 
     asyncio.run(test())
+
+
+def test_what_is_asked_of_the_recogniser() -> None:
+    async def test(client: httpx2.AsyncClient, workers: Workers) -> None:
+        fields = {"language": "Portuguese", "likely_language": "english", "prompt": "x" * 5000 + " Zoë"}
+        text = (await transcribed(client, "request", **fields)).json()["text"]
+        assert text.startswith("language=pt likely=en task=transcribe prompt=xxx")
+        assert text.endswith("x Zoë")
+        assert len(text) < 2100
+        answer = await client.post(
+            TRANSLATE, files={"file": ("a.wav", b"request")}, data={"response_format": "verbose_json"}
+        )
+        assert answer.json()["text"] == "language=None likely=None task=translate prompt="
+        assert answer.json()["task"] == "translate"
+        refused = await client.post(TRANSLATE, files={"file": ("a.wav", b"good")}, data={"model": SMALL_MODEL})
+        assert refused.status_code == 400
+        assert "cannot translate" in refused.json()["error"]["message"]
+
+    served(test)
+
+
+def test_one_process_works_for_several_requests_at_a_time() -> None:
+    async def test(client: httpx2.AsyncClient, workers: Workers) -> None:
+        held = [asyncio.create_task(transcribed(client, f"hold {n}")) for n in range(3)]
+        gone = asyncio.create_task(transcribed(client, "hold on"))
+        await asyncio.sleep(0.2)
+        gone.cancel()
+        assert (await transcribed(client, "go")).json() == {"text": "go"}
+        assert [(await one).json()["text"] for one in held] == ["hold 0", "hold 1", "hold 2"]
+        assert len(workers.workers) == 1
+        assert workers.workers[0].load == 0
+
+    served(test, together=8)
+
+
+def test_a_process_that_dies_costs_those_that_it_has_and_no_other() -> None:
+    async def test(client: httpx2.AsyncClient, workers: Workers) -> None:
+        held = asyncio.create_task(transcribed(client, "hold"))
+        await asyncio.sleep(0.1)
+        assert (await transcribed(client, "die")).status_code == 503
+        assert (await held).status_code == 503
+        assert (await transcribed(client)).json() == {"text": "good day"}
+
+    served(test, together=8)
+
+
+@pytest.mark.parametrize("at", ["start", "load"])
+def test_where_the_weights_are_wrong_the_demonstration_recogniser_stands_in_and_says_so(at: str) -> None:
+    def check(model: str) -> None:
+        if at == "start":
+            raise EngineError("model.bin: not the file that the manifest was made for")
+
+    async def test(client: httpx2.AsyncClient, workers: Workers) -> None:
+        # Both models are the same double here, which cannot be loaded by the second either.
+        order = "good day" if at == "start" else "unloadable"
+        fields = {"response_format": "verbose_json"}
+        answer = await transcribed(client, order, **fields)
+        if at == "load":
+            answer = await transcribed(client, "good day", **fields)
+        assert answer.json()["text"] == "good day"
+        (warning,) = answer.json()["earshot_warnings"]
+        assert SPEECH_MODEL in warning
+        assert DEMO_MODEL in warning
+        assert "/" not in warning
+        assert (await transcribed(client, language="ko")).status_code == 400
+        mine = await transcribed(client, model=DEMO_MODEL, **fields)
+        assert "earshot_warnings" not in mine.json()
+
+    served(test, check=check)
 
 
 def asked(content: object, **more: object) -> dict[str, object]:
@@ -235,8 +325,11 @@ def test_a_chat_that_cannot_be_read_is_told_what_is_needed(body: bytes, named: s
 def test_the_rest_of_the_server() -> None:
     async def test(client: httpx2.AsyncClient, workers: Workers) -> None:
         models = (await client.get("/v1/models")).json()["data"]
-        assert [model["id"] for model in models] == [SPEECH_MODEL, SPEAKER_MODEL, CHAT_MODEL]
-        assert "demo" in models[0]["description"]
+        assert [model["id"] for model in models] == [
+            *(SPEECH_MODEL, SMALL_MODEL, DEMO_MODEL),
+            *(SPEAKER_MODEL, CHAT_MODEL),
+        ]
+        assert "demo" in models[2]["description"]
         refused = await client.post("/translate", json={"q": "hello", "source": "en", "target": "ko"})
         assert refused.status_code == 501
         assert "EARSHOT_TRANSLATION_URL" in refused.json()["error"]
@@ -254,7 +347,7 @@ def test_a_key_is_asked_for_everywhere_but_at_the_health_check() -> None:
 
     async def test() -> None:
         workers = Workers(1, 300, DOUBLE)
-        transport = httpx2.ASGITransport(create_app(workers, key), raise_app_exceptions=False)
+        transport = httpx2.ASGITransport(create_app(doubles(workers), key), raise_app_exceptions=False)
         async with httpx2.AsyncClient(transport=transport, base_url="http://engines") as client:
             for sent in ("", "Bearer", f"Bearer {key}x", f"Basic {key}", key, "Bearer \xff"):
                 for path in ("/v1/models", CHAT, "/v1/nothing"):
@@ -275,7 +368,7 @@ def test_the_worker_itself_refuses_what_is_no_audio(tmp_path: Path) -> None:
     async def test() -> None:
         workers = Workers(1)
         with pytest.raises(AudioError, match="no audio file"):
-            await workers.transcribe(tmp_path / "recording")
+            await workers.transcribe(RecognitionRequest(0, str(tmp_path / "recording")))
         await workers.close()
 
     asyncio.run(test())

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 
 from infra.engines import sphinx
-from streams.voice import activity
-from streams.voice.speech_segments import SpeechSegment
 from tests.audio import encoded, sine
 from tests.recordings import SPEECH
 
@@ -42,14 +40,3 @@ def test_words_lie_in_the_speech_and_do_not_depend_on_what_was_heard_before(
     assert all(0 <= word.probability <= 1 for word in first.words)
     list(recogniser.words(np.random.default_rng(1).normal(0, 0.1, 8000).astype(np.float32)))
     assert recogniser.transcribe(READER) == first
-
-
-def test_long_speech_is_cut_into_utterances_that_share_no_speech(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Activity:
-        def segments(self, blocks: object, settings: object) -> list[SpeechSegment]:
-            return [SpeechSegment(start, start + 8.0) for start in (0.1, 8.2, 16.3, 40.0)]
-
-    monkeypatch.setattr(activity, "bundled_detector", Activity)
-    cut = list(sphinx.utterances(np.zeros(49 * 16000, np.float32)))
-    seconds = [(start / 16000, end / 16000) for start, end in cut]
-    assert seconds == [(0.0, pytest.approx(16.3)), (pytest.approx(16.2), pytest.approx(24.45)), (39.85, 48.15)]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from infra.engines import transcripts
 from infra.engines.transcripts import RecognitionResult, Word
 
-WORDS = (Word("good", 0.5, 0.75, 1.0), Word("day", 0.8, 1.1, 0.5), Word("sir", 3661.5, 3662.0, 0.0))
-RESULT = RecognitionResult(3700.0, WORDS)
+WORDS = (Word(" good", 0.5, 0.75, 1.0), Word(" day", 0.8, 1.1, 0.5), Word(" sir", 3661.5, 3662.0, 0.0))
+RESULT = RecognitionResult(3700.0, WORDS, "english")
 
 
 def test_segments_are_cut_at_pauses_and_before_they_grow_long() -> None:
@@ -19,9 +19,10 @@ def test_segments_are_cut_at_pauses_and_before_they_grow_long() -> None:
 
 
 def test_verbose_json() -> None:
-    body = transcripts.verbose(RESULT, ("word", "segment"))
+    body = transcripts.verbose(RESULT, ("word", "segment"), "transcribe")
     assert body["text"] == "good day sir"
-    assert body["duration"] == 3700.0
+    assert (body["task"], body["language"], body["duration"]) == ("transcribe", "english", 3700.0)
+    assert "earshot_warnings" not in body
     assert [(part["id"], part["start"], part["end"], part["text"]) for part in body["segments"]] == [
         (0, 0.5, 1.1, "good day"),
         (1, 3661.5, 3662.0, "sir"),
@@ -31,8 +32,8 @@ def test_verbose_json() -> None:
 
 
 def test_what_was_not_asked_for_is_left_out() -> None:
-    assert "words" not in transcripts.verbose(RESULT, ())
-    assert "segments" not in transcripts.verbose(RESULT, ("word",))
+    assert "words" not in transcripts.verbose(RESULT, (), "transcribe")
+    assert "segments" not in transcripts.verbose(RESULT, ("word",), "transcribe")
 
 
 def test_subtitles() -> None:

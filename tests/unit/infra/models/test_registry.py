@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -50,10 +51,23 @@ def test_bundled_models_are_there(registry: Registry) -> None:
 
 def test_bundled_models_pass_the_check(registry: Registry) -> None:
     entries = list(registry.entries())
-    assert {entry.directory.name for entry in entries} == {"sed_mini", "speaker_mini", "yamnet"}
+    bundled = {"sed_mini", "speaker_mini", "speaker_pair", "whisper_base", "yamnet"}
+    assert {entry.directory.name for entry in entries} == bundled
     for entry in entries:
         assert entry.fault is None
         assert checks.check(entry.directory).model_id == entry.model_id
+
+
+def test_a_model_of_speech_is_neither_added_nor_used(registry: Registry, tmp_path: Path) -> None:
+    whisper = registry.find("whisper-base")
+    with pytest.raises(EngineError, match="whisper-base writes down speech"):
+        registry.add(whisper)
+    with pytest.raises(EngineError, match="is no model of sound events"):
+        registry.use("whisper-base")
+    copy = Path(shutil.copytree(whisper, tmp_path / "copy"))
+    (copy / "vocabulary.txt").write_text("other")
+    with pytest.raises(EngineError, match=r"vocabulary\.txt: not the file that the manifest was made for"):
+        checks.check(copy)
 
 
 def test_what_is_added_is_found_and_used(registry: Registry, tmp_path: Path) -> None:
@@ -173,7 +187,7 @@ def test_speaker_models(registry: Registry, tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(msgspec.json.encode(known))
     entry = registry.add(tmp_path)
     assert (entry.manifest, registry.find("voices")) == (known, entry.directory)
-    with pytest.raises(EngineError, match="tells voices apart; sessions need a model of sound events"):
+    with pytest.raises(EngineError, match="is no model of sound events, which sessions need"):
         registry.use("voices")
     (tmp_path / FILE).write_bytes(msgspec.json.encode(msgspec.structs.replace(known, dimension=5)))
     with pytest.raises(EngineError, match="but the manifest says vectors of 5"):

@@ -204,6 +204,11 @@ def test_an_upgrade_that_is_asked_for_is_not_made(upgrade: str) -> None:
         pytest.param([request("GET /whole")[:-2] + b"A: b", *[b"c" * 1000] * 100], 431, id="a header without an end"),
         pytest.param([request("GET /whole")[:-2], *[b"a: b\r\n"] * 200], 431, id="headers without an end"),
         pytest.param([request("GET /whole", *[f"X-{n}: b" for n in range(200)])], 431, id="many headers at once"),
+        pytest.param([request("GET /whole", f"X: {'x' * 40_000}")], 431, id="a large header at once"),
+        pytest.param([request("GET /whole?" + "x" * 40_000)], 431, id="a large request line at once"),
+        pytest.param(
+            [request("POST /read", CHUNKED) + b"0\r\na: " + b"b" * 40_000 + b"\r\n\r\n"], 431, id="trailer at once"
+        ),
         pytest.param([request("POST /read", CHUNKED) + b"0\r\n", *[b"a: b\r\n"] * 200], 431, id="trailers"),
         pytest.param([request("POST /read", CHUNKED) + b"0\r\na: ", *[b"b" * 1000] * 100], 431, id="a long trailer"),
         pytest.param([request("POST /read", CHUNKED) + b"1;", *[b"b" * 1000] * 100], 431, id="a long chunk extension"),

@@ -59,11 +59,25 @@ WRONG: dict[str, tuple[str, ...]] = {
     "kafka_session_seconds": ("5", "61", "long"),
     "standbys": ("-1", "4", "many"),
     "job_retention_seconds": COUNTS,
+    "job_audio_seconds": SECONDS,
     "analyze_limit": ("0", "268435457"),
     "upload_limit": COUNTS,
     "upload_idle_seconds": ("0", *SECONDS),
     "upload_slowest": COUNTS,
     "body_bytes": COUNTS,
+    "cors_origins": (
+        "*",
+        "null",
+        "app.example.org",
+        "https://*.example.org",
+        "https://app.example.org/",
+        "https://App.example.org",
+        "https://me:word@app.example.org",
+        "https://app.example.org,",
+        "ftp://app.example.org",
+        "https://app.example.org:99999",
+        "https://app.example.org:443",
+    ),
     "connections": COUNTS,
     "connections_per_address": COUNTS,
     "key_tries": ("0", *SECONDS),
@@ -80,6 +94,9 @@ WRONG: dict[str, tuple[str, ...]] = {
     **{f"{engine}_timeout": ("0", "3601", *SECONDS) for engine in ("speech", "caption", "translation", "speaker")},
     **{f"{engine}_concurrency": COUNTS for engine in ("speech", "caption", "translation", "speaker")},
     "speech_piece_seconds": ("0", "601"),
+    "speech_threads": ("65", *COUNTS),
+    "speech_batch": ("33", *COUNTS),
+    "speech_idle_seconds": ("0", *SECONDS),
     "speaker_threshold": ("-1", "1", "nan"),
     "keep_voice": ("perhaps",),
     "voices_url": ("zzz://x", "{file}", "/proc/voices"),
@@ -97,7 +114,7 @@ def test_no_setting_is_forgotten() -> None:
 def refusal(capsys: pytest.CaptureFixture[str]) -> list[str]:
     """Start with the settings of the environment; return what a user reads, in lines."""
 
-    def never(service: EarshotService, keys: FirstKeys) -> None:
+    def never(service: EarshotService, keys: FirstKeys, link: str | None) -> None:
         raise AssertionError("it started")
 
     try:
@@ -123,3 +140,13 @@ def test_a_wrong_value_is_one_line_that_names_the_setting(
         assert line.startswith(f"{variable(field)}: "), (value, line)
         assert "pattern" not in line
     assert not (tmp_path / "missing").exists()
+
+
+def test_the_bundled_engine_has_but_its_own_models_of_speech(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("EARSHOT_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("EARSHOT_PORT", "0")
+    monkeypatch.setenv("EARSHOT_SPEECH_MODEL", "whisper-1")
+    (line,) = refusal(capsys)
+    assert line.startswith("EARSHOT_SPEECH_MODEL: must be one of whisper-base, ")

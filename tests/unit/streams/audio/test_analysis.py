@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.audio import logmel
-from streams.audio.analysis import Analysis, ScoredWindows, score_alone
+from streams.audio.analysis import Analysis, ScoredWindows, WindowJoiner, score_alone
 from streams.audio.decode import DecodedAudio
 from streams.audio.resample import Resampler
 from streams.audio.warm import warm
@@ -155,6 +155,25 @@ def test_one_window_alone(geometry: Geometry, seconds: float) -> None:
     got = score_alone(Fingerprint(), geometry, DecodedAudio(MODEL, samples))
     assert got == by_definition(beginning, MODEL, geometry, YAMNET)
     assert len(got) == TAGS
+
+
+@pytest.mark.parametrize("seconds", [0.01, 1.0, 1.024, 1.025, 1.5, 1.525, 2.0, 2.024, 2.025, 2.5, 3.025, 7.7])
+@pytest.mark.parametrize("step", [1, 2, 5])
+def test_long_windows_have_the_scores_of_the_short_ones(seconds: float, step: int) -> None:
+    """Each short one once, and there are as many long ones as a recording of that length has."""
+    length = round(seconds * MODEL)
+    scores = np.random.default_rng(1).random((naive.window_count(SESSIONS, length, MODEL), 3)).astype(np.float32)
+    joiner, broken = WindowJoiner(), WindowJoiner()
+    joined = [row for at in range(0, len(scores), step) for row in joiner.feed(scores[at : at + step])]
+    joined += joiner.finish(whole=True)
+    count = naive.window_count(SENSE, length, MODEL)
+    assert len(joined) == joiner.next_window == count
+    for number, row in enumerate(joined):
+        end = len(scores) if number == count - 1 else 2 * number + 2
+        assert row.tolist() == scores[2 * number : end].max(axis=0).tolist()
+    # Where the audio breaks, a long one counts whose second second is there.
+    whole = [row.tolist() for row in (*broken.feed(scores), *broken.finish(whole=False))]
+    assert whole == [scores[2 * n : 2 * n + 2].max(axis=0).tolist() for n in range((len(scores) - 1) // 2)]
 
 
 def test_frames_must_meet_the_hop() -> None:

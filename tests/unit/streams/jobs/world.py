@@ -12,6 +12,7 @@ from streams.folding.record import LogRecord
 from streams.jobs.intake import JobIntake
 from streams.jobs.results import JobResults
 from streams.jobs.store import JobStore
+from tests.unit.streams.lists import assert_listed
 from tests.unit.streams.sessions.rows import Delivered, MemoryPartition, delivered, fold, replay, run
 from topics import keys, record_codec
 from topics.jobs.options import Options
@@ -24,8 +25,10 @@ SOUNDS: Final = Options(sound_event_detection=True)
 KEEP_MS: Final = 30 * 24 * 3600 * 1000
 
 
-def accepted(upload: str, parts: int, options: Options = SOUNDS, digest: bytes = b"d") -> Accepted:
-    return Accepted("c", upload, parts, "p", "o", options, SOURCE, "m", digest)
+def accepted(
+    upload: str, parts: int, options: Options = SOUNDS, digest: bytes = b"d", keep_audio_ms: int = 0
+) -> Accepted:
+    return Accepted("c", upload, parts, "p", "o", options, SOURCE, "m", digest, keep_audio_ms)
 
 
 class JobWorld:
@@ -41,6 +44,8 @@ class JobWorld:
         #: Results that were folded when a command first was.
         self.before: dict[int, int] = {}
         self.begin()
+        self.store.claim_lists()
+        self.commit()
 
     def begin(self) -> None:
         """What a process holds in memory."""
@@ -161,6 +166,7 @@ class JobWorld:
         if not self.store.indexed:
             for _ in self.store.build_index():
                 pass
+        self.store.claim_lists()
         for job in list(self.store.unsettled_ids()):
             head = self.store.head(job)
             if head is None or not head.unsettled:
@@ -177,3 +183,4 @@ class JobWorld:
         heads = {job: self.store.head(job) for job in self.store.all_ids()}
         unsettled = {job for job, head in heads.items() if head is None or head.unsettled}
         assert set(self.store.unsettled_ids()) == unsettled
+        assert_listed(self.store)

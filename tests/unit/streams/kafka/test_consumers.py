@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -205,3 +207,30 @@ def test_brokers_that_say_nothing_for_long_are_unavailable(broker: Broker, monke
     with pytest.raises(Unavailable, match="gives no more of t, though there is more"):
         replay({ONE: (0, 2)}, consumers())
     assert broker.made[0].closed
+
+
+def test_a_reading_that_is_cancelled_waits_for_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    polling, polled, closed = threading.Event(), threading.Event(), threading.Event()
+
+    def batches(self: Consumers, ranges: Any) -> Iterator[dict[TopicPartition, list[StoredRecord]]]:
+        try:
+            polling.set()
+            assert polled.wait(5)
+            yield {ONE: []}
+        finally:
+            closed.set()
+
+    monkeypatch.setattr(Consumers, "batches", batches)
+
+    async def story() -> None:
+        consumers = Consumers(KafkaConnection(("a:9092",)), 2**20)
+        reading = asyncio.ensure_future(anext(consumers.read(ONE, 0, 9)))
+        await asyncio.to_thread(polling.wait, 5)
+        reading.cancel()
+        await asyncio.sleep(0.01)
+        polled.set()
+        with suppress(asyncio.CancelledError):
+            await reading
+        assert closed.is_set()
+
+    asyncio.run(story())

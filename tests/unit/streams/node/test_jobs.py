@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 from collections.abc import Sequence
 from functools import partial
@@ -18,7 +19,7 @@ from tests.unit.streams.node.nodes import Home, log_of, noted, tp
 from tests.unit.streams.node.test_recovery import tables
 from tests.waiting import until
 from topics.catalog import JOB_COMMANDS, JOB_RESULTS
-from topics.errors import Unavailable
+from topics.errors import AudioError, Unavailable
 from topics.jobs.options import Options, Service
 from topics.jobs.records import Accepted, Overdue, Part, Removed, Source
 from topics.jobs.rules import EntryState, JobState
@@ -89,17 +90,17 @@ def house(tmp_path: Path) -> House:
     return House(tmp_path)
 
 
-def accepted(options: Options = BOTH, digest: bytes = b"d") -> Accepted:
+def accepted(options: Options = BOTH, digest: bytes = b"d", keep_audio_ms: int = 0) -> Accepted:
     source = Source("audio/wav", "wav", 1, 8000, 1)
-    return Accepted(new_id(), "u", len(PARTS), "p", "o", options, source, "m", digest)
+    return Accepted(new_id(), "u", len(PARTS), "p", "o", options, source, "m", digest, keep_audio_ms)
 
 
-async def post(node: Node, job: str) -> None:
+async def post(node: Node, job: str, keep_audio_ms: int = 0) -> None:
     """Upload as the edge does: the parts at once, then the acceptance."""
     parts = [Part(f"{job}{number}", "u", number, data) for number, data in enumerate(PARTS)]
     await asyncio.gather(*(node.jobs.upload(job, part, "p") for part in parts))
     assert node.jobs.view(job) is None
-    verdict = await node.jobs.submit(job, accepted())
+    verdict = await node.jobs.submit(job, accepted(keep_audio_ms=keep_audio_ms))
     assert verdict.status == 200
 
 
@@ -221,6 +222,46 @@ def test_a_job_is_removed_when_its_time_is_over(house: House) -> None:
             assert node.owners.serving(job).jobs.head(job) is None
 
     asyncio.run(scene())
+
+
+@pytest.mark.parametrize("keep_tables", [True, False])
+def test_audio_that_is_kept_can_be_read_until_its_time_is_over(house: House, keep_tables: bool) -> None:
+    async def recording(node: Node, job: str) -> bytes:
+        async with node.jobs.recording(job) as file:
+            return os.pread(file, 100, 0)
+
+    async def first() -> str:
+        async with house.serving() as node:
+            job = node.jobs.new_id()
+            await post(node, job, 10_000)
+            assert await recording(node, job) == b"".join(PARTS)
+            await until(partial(is_completed, node, job))
+            assert await recording(node, job) == b"".join(PARTS)
+            await until(lambda: not list(node.job_workload.runner.spool.directory.iterdir()))
+            other = node.jobs.new_id()
+            await post(node, other)
+            await until(partial(is_completed, node, other))
+            with pytest.raises(AudioError, match="was not kept"):
+                await recording(node, other)
+            # Neither counts among what its project has in hand.
+            assert all(owner.jobs.projects.count("p") == 0 for owner in node.owners)
+            return job
+
+    async def second(job: str) -> None:
+        async with house.serving(sweep_seconds=0.02) as node:
+            at = tp(JOB_COMMANDS, job)
+            assert await recording(node, job) == b"".join(PARTS)
+            house.clock.now += 11
+            await until(lambda: (view := node.jobs.view(job)) and not view.head.keeps_audio)
+            with pytest.raises(AudioError, match="was not kept"):
+                await recording(node, job)
+            assert result(node, job) == FOUND
+            await until(lambda: (node.floor(at) or 0) >= len(PARTS))
+
+    job = asyncio.run(first())
+    if not keep_tables:
+        shutil.rmtree(tables(house))
+    asyncio.run(second(job))
 
 
 def test_a_part_that_the_log_does_not_take_is_unavailable(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

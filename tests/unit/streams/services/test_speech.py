@@ -23,6 +23,7 @@ from streams.services import speech
 from streams.services.service import RunSummary
 from streams.services.speaker_names import SpeakerNames, unknown_names
 from streams.services.speech import SpeechService
+from streams.voice import levels
 from streams.voice.activity import SileroDetector, bundled_detector
 from streams.voice.speaker_engine import OnnxSpeakerEngine, SpeakerEngine
 from streams.voice.speech_segments import FRAME, RATE
@@ -77,6 +78,7 @@ def perform(
     piece_seconds: float = 4.0,
     load_detector: Callable[[], SileroDetector] = Ear,
     names: SpeakerNames | None = None,
+    takes_likely_language: bool = False,
     **address: Any,
 ) -> RunSummary:
     async def scene() -> RunSummary:
@@ -89,6 +91,7 @@ def perform(
                 piece_seconds=piece_seconds,
                 load_detector=load_detector,
                 nice=0,
+                takes_likely_language=takes_likely_language,
             )
             try:
                 return await service.perform(run)
@@ -151,6 +154,39 @@ def test_any_language_is_none_for_the_engine(tmp_path: Path) -> None:
     assert {"model", "language"}.isdisjoint(engine.asked[0].fields)
 
 
+def test_the_longest_piece_tells_the_language_of_the_others(tmp_path: Path) -> None:
+    """It goes first, and they wait for it; they come out in order of time."""
+
+    def answer(asked: Asked) -> bytes:
+        number = asked.headers["idempotency-key"].removeprefix("the-run-")
+        return reply({"text": number, "language": "french" if number == "1" else "thai"})
+
+    speech = talk((0, 1.0), (None, 1.0), (0, 3.0), (None, 1.0), (0, 1.0))
+    engine, run = HttpEngine(answer), Run(saved(tmp_path, speech), speaker_diarization=False)
+    perform(run, engine, piece_seconds=3.5, takes_likely_language=True)
+    first, *others = engine.asked
+    assert length(first) == pytest.approx(3.2, abs=0.1)
+    assert "likely_language" not in first.fields
+    assert [asked.fields["likely_language"] for asked in others] == [[b"french"], [b"french"]]
+    assert [segment.text for segment in run.segments] == ["0", "1", "2"]
+    assert payloads.transcript(run.emitted[-1]).languages == ("french", "thai")
+
+
+def test_a_language_that_is_known_is_not_asked_for(tmp_path: Path) -> None:
+    engine = HttpEngine(numbered)
+    perform(Run(three(tmp_path), speech_lang="fr"), engine, piece_seconds=2.5, takes_likely_language=True)
+    assert {tuple(asked.fields["language"]) for asked in engine.asked} == {(b"fr",)}
+    assert not any("likely_language" in asked.fields for asked in engine.asked)
+
+
+def test_hints_go_with_every_piece_and_warnings_come_back_once(tmp_path: Path) -> None:
+    engine = HttpEngine(reply({"text": "Hello.", "earshot_warnings": ["it was a demonstration", "x" * 1000]}))
+    run = Run(three(tmp_path), speech_prompt="Anna Kowalczyk", speaker_diarization=False)
+    summary = perform(run, engine, piece_seconds=2.5)
+    assert {tuple(asked.fields["prompt"]) for asked in engine.asked} == {(b"Anna Kowalczyk",)}
+    assert summary.warnings == ("it was a demonstration", "x" * 300)
+
+
 def test_pieces_are_in_order_however_they_are_answered(tmp_path: Path) -> None:
     """The first is answered last; no more are in flight than the engine takes."""
     run, engine = Run(three(tmp_path), speaker_diarization=False), HttpEngine(numbered)
@@ -208,13 +244,30 @@ def test_words_go_to_who_speaks_then(tmp_path: Path) -> None:
     }
     run = Run(audio)
     assert perform(run, HttpEngine(reply(answer)), Tones(), piece_seconds=30) == RunSummary("default", 12000)
-    assert texts(run) == [
-        (200, 500, "Hello", 0),
-        (3000, 3400, "there.", 0),
-        (5000, 5500, "Hi!", 1),
-        (9000, 9900, "Well, yes.", 0),
-    ]
+    assert [found[2:] for found in texts(run)] == [("Hello", 0), ("there.", 0), ("Hi!", 1), ("Well, yes.", 0)]
+    # With their turns, which change after four seconds each, but no more than a second from the words.
+    times = [(0, 1500), (2000, 4000), (4000, 6500), (8000, 10_900)]
+    assert [found[:2] for found in texts(run)] == [pytest.approx(one, abs=420) for one in times]
     assert [segment.name for segment in run.segments] == ["Unknown 0", "Unknown 0", "Unknown 1", "Unknown 0"]
+
+
+@pytest.mark.parametrize(("bounds", "speakers"), [({}, {0, 1}), ({"max_speakers": 1}, {0})])
+def test_no_more_speakers_than_there_may_be(tmp_path: Path, bounds: dict[str, Any], speakers: set[int]) -> None:
+    audio = saved(tmp_path, talk((0, 4.0), (1, 4.0)))
+    words = [{"word": "One", "start": 1.0, "end": 2.0}, {"word": "two", "start": 6.0, "end": 7.0}]
+    run = Run(audio, **bounds)
+    perform(run, HttpEngine(reply({"text": "One two", "words": words})), Tones(), piece_seconds=30)
+    assert {segment.speaker for segment in run.segments} == speakers
+
+
+def test_soft_recordings_are_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What hears here takes loud tones alone for speech.
+    monkeypatch.setattr(levels, "LEVEL_DB", -12.0)
+    audio = saved(tmp_path, 0.02 * talk((0, 4.0), (1, 4.0)))
+    words = [{"word": "One", "start": 1.0, "end": 2.0}, {"word": "two", "start": 6.0, "end": 7.0}]
+    run = Run(audio)
+    perform(run, HttpEngine(reply({"text": "One two", "words": words})), Tones(), piece_seconds=30)
+    assert {segment.speaker for segment in run.segments} == {0, 1}
 
 
 def test_a_recording_is_heard_once(tmp_path: Path) -> None:
@@ -371,7 +424,7 @@ def test_long_transcripts_come_in_portions(tmp_path: Path) -> None:
 def test_two_readers_are_told_apart(tmp_path: Path) -> None:
     """With the bundled models: a reader's eight seconds, then another's."""
     read = [soundfile.read(file, frames=8 * RATE, dtype="float32")[0] for file in TWO_READERS]
-    run, speakers = Run(saved(tmp_path, np.concatenate(read))), OnnxSpeakerEngine(models.directory("speaker_mini"))
+    run, speakers = Run(saved(tmp_path, np.concatenate(read))), OnnxSpeakerEngine(models.directory(models.SPEAKERS))
     said = [{"word": f"w{n}", "start": n * 0.5, "end": n * 0.5 + 0.3} for n in range(32)]
     engine = HttpEngine(reply({"text": " ".join(f"w{n}" for n in range(32)), "words": said}))
     perform(run, engine, speakers, 30.0, load_detector=bundled_detector)

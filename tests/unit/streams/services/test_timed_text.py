@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from streams.clients.transcriptions import Transcription
 from streams.services.speech_pieces import MAX_PAUSE_S, SpeechPiece, cut_speech
-from streams.services.timed_text import TimedText, timed_texts, transcript_segments, turn_texts
+from streams.services.timed_text import TimedText, stretch, timed_texts, transcript_segments, turn_texts
 from streams.voice.diarization import DiarizationTurn
 from streams.voice.speech_segments import SpeechSegment
+from topics.jobs.payloads import Segment, Word
 
 PIECE = SpeechPiece(10_000, 20_000)
 TIMES = st.lists(st.tuples(st.floats(0.01, 8), st.floats(0.1, 30)), max_size=40)
@@ -61,9 +62,9 @@ def test_words_keep_the_punctuation_of_the_text() -> None:
     said = heard(text="¿Sí? Well, no.", words=[word("Sí", 0, 1), word("Well", 1, 2), word("no", 2, 3)])
     found = timed_texts(said, PIECE, by_word=True)
     assert found == [
-        TimedText(10_000, 11_000, " ¿Sí? "),
-        TimedText(11_000, 12_000, "Well, "),
-        TimedText(12_000, 13_000, "no."),
+        TimedText(10_000, 11_000, " ¿Sí? ", word=True),
+        TimedText(11_000, 12_000, "Well, ", word=True),
+        TimedText(12_000, 13_000, "no.", word=True),
     ]
     assert [turn.text for turn in transcript_segments(found, [])] == ["¿Sí? Well, no."]
 
@@ -181,3 +182,52 @@ def test_each_turn_has_its_own_text() -> None:
     found = turn_texts([TimedText(start, start + 200, text) for start, text in said], speakers)
     assert found == ["Well, yes or", "no", "", "Bye."]
     assert turn_texts([TimedText(0, 1, "x")], []) == []
+
+
+def test_segments_hold_their_words_where_that_is_asked() -> None:
+    answer = heard(text="Good morning, all.", words=[word("Good", 1, 2), word("morning", 2, 3), word("all", 7, 8)])
+    texts = timed_texts(answer, PIECE, by_word=True)
+    first, second = transcript_segments(texts, [], with_words=True)
+    assert (first.text, second.text) == ("Good morning,", "all.")
+    assert first.words == (Word(11_000, 12_000, "Good"), Word(12_000, 13_000, "morning,"))
+    assert second.words == (Word(17_000, 18_000, "all."),)
+    assert [segment.words for segment in transcript_segments(texts, [])] == [(), ()]
+    # An engine that times sentences alone has no words to give.
+    whole = timed_texts(heard(text="Good morning.", segments=[sentence("Good morning.")]), PIECE, by_word=True)
+    assert [segment.words for segment in transcript_segments(whole, [], with_words=True)] == [()]
+
+
+def test_segments_begin_and_end_with_their_turns() -> None:
+    turns = [DiarizationTurn(0.5, 3.0, 0, 1.0), DiarizationTurn(3.0, 4.0, 1), DiarizationTurn(4.5, 9.0, 0)]
+    segments = [
+        Segment(1000, 2000, "Well.", 0),
+        Segment(3100, 3500, "Yes.", 1),
+        Segment(6000, 7000, "So.", 0),
+        Segment(9500, 9900, "Oh.", 0),
+    ]
+    stretched = stretch(segments, turns)
+    assert [(one.start_ms, one.end_ms) for one in stretched] == [(500, 3000), (3000, 4000), (5000, 8000), (9500, 9900)]
+    assert [one.overlap_ms for one in stretched] == [1000, 0, 0, 0]
+    assert [one.text for one in stretched] == [one.text for one in segments]
+    assert stretch(segments, []) == segments
+
+
+@given(
+    words=st.lists(st.tuples(st.integers(0, 900), st.integers(0, 900), st.integers(0, 1)), max_size=8),
+    talks=st.lists(st.tuples(st.integers(0, 900), st.integers(1, 3000), st.integers(0, 1)), max_size=8),
+)
+def test_stretching_makes_no_segment_shorter_and_no_overlap(
+    words: list[tuple[int, int, int]], talks: list[tuple[int, int, int]]
+) -> None:
+    segments, turns, at = [], [], 0
+    for pause, length, speaker in words:
+        segments.append(Segment(at + pause, at + pause + length, "a", speaker))
+        at += pause + length
+    at = 0
+    for pause, length, speaker in talks:
+        turns.append(DiarizationTurn((at + pause) / 1000, (at + pause + length) / 1000, speaker))
+        at += pause + length
+    stretched = stretch(segments, turns)
+    for before, after in zip(segments, stretched, strict=True):
+        assert after.start_ms <= before.start_ms <= before.end_ms <= after.end_ms
+    assert all(one.end_ms <= other.start_ms for one, other in itertools.pairwise(stretched))

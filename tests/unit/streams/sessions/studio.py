@@ -58,11 +58,16 @@ class Commands:
     def __init__(self) -> None:
         self.values: list[bytes | None] = []
         self.faults: list[Exception] = []
+        #: Records that come together, and how many were read so.
+        self.together = 1
+        self.read = 0
 
     async def stretch(self, partition: int, offset: int, size: int) -> Sequence[StoredRecord]:
         if self.faults:
             raise self.faults.pop(0)
-        return [StoredRecord(offset, 0, None, self.values[offset])]
+        values = self.values[offset : offset + self.together]
+        self.read += len(values)
+        return [StoredRecord(at, 0, None, value) for at, value in enumerate(values, offset)]
 
 
 class Studio:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from unittest import mock
 
 import msgspec
 import pytest
 
+from streams.sessions import audio as audio_source
 from tests.unit.streams.audio.engines import TAGS, Fingerprint
 from tests.unit.streams.sessions.engines import Faulty, Meeting
 from tests.unit.streams.sessions.studio import FILE, STREAM, Studio, pieces, play, sound, truth
@@ -65,6 +67,27 @@ def test_sessions_are_analysed_side_by_side(tmp_path: Path) -> None:
     studio = play(scenario, tmp_path, Meeting())
     assert studio.scores(ONE) == truth(sound(1, 1))
     assert studio.scores(TWO) == truth(sound(1, 2))
+
+
+def test_streams_that_are_behind_read_the_log_once(tmp_path: Path) -> None:
+    """Thirty sessions whose audio is in no memory, and more of it than is kept of what was read ahead."""
+    sessions = [f"{number:024}" for number in range(30)]
+    audio = pieces(sound(4))
+
+    async def scenario(studio: Studio) -> None:
+        studio.commands.together = 24
+        for session in sessions:
+            await studio.send(session, STREAM)
+        for number, chunk in enumerate(audio):
+            for session in sessions:
+                await studio.send(session, Chunk("c", number, chunk))
+        await studio.settle()
+
+    with mock.patch.object(audio_source, "AHEAD_BYTES", 60 * len(audio[0])):
+        studio = play(scenario, tmp_path)
+    assert {studio.scores(session) for session in sessions} == {truth(b"".join(audio))}
+    # Uploads go on meanwhile, so some stretches are read for few; read by session it would be 23 times.
+    assert studio.commands.read < 4 * len(sessions) * len(audio)
 
 
 def test_a_file_is_analysed_once_it_is_complete(tmp_path: Path) -> None:
@@ -280,6 +303,6 @@ def test_steps_are_short_while_several_projects_have_work(tmp_path: Path, projec
             await studio.upload(session, pieces(sound(6), 0.5))
             await studio.settle()
 
-    studio = play(scenario, tmp_path)
+    studio = play(scenario, tmp_path, cache_bytes=10**9)
     last = studio.emitted[-1][0]
     assert len([session for session, _ in studio.emitted if session == last]) == steps

@@ -121,8 +121,11 @@ def test_an_ended_session_is_not_analysed_again(tmp_path: Path) -> None:
     play(scenario, tmp_path, engine)
 
 
-def test_what_is_known_of_sessions_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PROGRESS_KEPT", 2)
+@pytest.mark.parametrize("bound", ["PROGRESS_KEPT", "PROGRESS_MOST"])
+def test_what_is_known_of_sessions_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
+    monkeypatch.setattr(module, bound, 2)
+    monkeypatch.setattr(module, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(module, "TIDY_SECONDS", 0.001)
     sessions = [letter * 24 for letter in "ABCDE"]
 
     async def scenario(studio: Studio) -> None:
@@ -132,13 +135,33 @@ def test_what_is_known_of_sessions_is_bounded(tmp_path: Path, monkeypatch: pytes
                     await studio.send(session, STREAM)
                 await studio.send(session, Chunk("c", number, pieces(sound(2, seed), 1)[number]))
                 await studio.settle()
-        assert len(studio.analyser._active) <= 2
+        async with asyncio.timeout(10):
+            while len(studio.analyser._active) > 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
 
     studio = play(scenario, tmp_path)
     for seed, session in enumerate(sessions):
         scores = studio.scores(session)
         assert len(scores) == 3 * 8
         assert scores == truth(sound(2, seed))[: len(scores)]
+
+
+def test_streams_keep_their_place_however_many_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each of them would read its last chunks from the log again, each time."""
+    monkeypatch.setattr(module, "PROGRESS_KEPT", 2)
+    monkeypatch.setattr(module, "TIDY_SECONDS", 0.001)
+    sessions = [f"{number:024}" for number in range(10)]
+
+    async def scenario(studio: Studio) -> None:
+        for number, chunk in enumerate(pieces(sound(4))):
+            for session in sessions:
+                if number == 0:
+                    await studio.send(session, STREAM)
+                await studio.send(session, Chunk("c", number, chunk))
+            await studio.settle()
+
+    studio = play(scenario, tmp_path, cache_bytes=10**9)
+    assert studio.commands.read == 0
 
 
 def test_lag_is_the_age_of_the_oldest_work(tmp_path: Path) -> None:

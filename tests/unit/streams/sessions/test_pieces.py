@@ -18,7 +18,7 @@ from streams.folding.followers import Followers
 from streams.folding.references import References
 from streams.folding.sweeper import SWEEP, sweep
 from streams.log import StoredRecord
-from streams.sessions.audio import STALE_SECONDS, AudioCache, AudioSource
+from streams.sessions.audio import STALE_SECONDS, STALE_STREAM_SECONDS, AudioCache, AudioSource
 from streams.sessions.store import SessionStore
 from tests.unit.streams.sessions.rows import MemoryPartition
 from topics import keys, record_codec
@@ -74,17 +74,33 @@ def test_the_cache_stays_within_its_bytes(limit: int, changes: list[tuple[int, b
         assert cache.size == sum(map(len, held)) <= limit
 
 
-def test_a_full_cache_keeps_what_came_first_until_nobody_has_asked_for_it_in_a_while() -> None:
+@pytest.mark.parametrize(("of_file", "patience"), [(True, STALE_SECONDS), (False, STALE_STREAM_SECONDS)])
+def test_a_full_cache_keeps_what_came_first_until_nobody_has_asked_for_it_in_a_while(
+    of_file: bool, patience: float
+) -> None:
     now = 0.0
     cache = AudioCache(4, lambda: now)
     for offset in range(3):
-        cache.put(0, offset, b"ab")
-    assert [cache.get(0, offset) for offset in range(3)] == [b"ab", b"ab", None]
-    now += STALE_SECONDS
-    cache.put(0, 3, b"cd")
+        cache.put(0, offset, b"ab", of_file=of_file)
+    now += patience - 1
+    cache.put(0, 4, b"xx", of_file=of_file)
+    assert [cache.get(0, offset) for offset in range(5)] == [b"ab", b"ab", None, None, None]
+    now += 1
+    cache.put(0, 3, b"cd", of_file=of_file)
     assert [cache.get(0, offset) for offset in range(4)] == [None, b"ab", None, b"cd"]
     cache.forget({0})
     assert cache.size == 0
+
+
+def test_files_give_way_to_streams() -> None:
+    """Their audio is needed when they are complete; a stream that lost its own would fall behind further."""
+    cache = AudioCache(4, lambda: 0.0)
+    cache.put(0, 0, b"fi", of_file=True)
+    cache.put(0, 1, b"st")
+    cache.put(0, 2, b"re")
+    cache.put(0, 3, b"le", of_file=True)
+    cache.put(0, 4, b"am")
+    assert [cache.get(0, offset) for offset in range(5)] == [None, b"st", b"re", None, None]
 
 
 class Log:

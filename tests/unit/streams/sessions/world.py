@@ -19,6 +19,7 @@ from streams.sessions.intake import SessionIntake
 from streams.sessions.metering import charges
 from streams.sessions.results import SessionResults
 from streams.sessions.store import SessionStore
+from tests.unit.streams.lists import assert_listed
 from tests.unit.streams.sessions.rows import Delivered, MemoryPartition, delivered, fold, replay, run
 from topics import keys
 from topics.ports.ledger import Charge
@@ -65,6 +66,8 @@ class World:
         #: Commands that a crash finds in the log.
         self.reached = 0
         self._start()
+        self.store.claim_lists()
+        self.commit()
 
     def _start(self) -> None:
         """What a process holds in memory."""
@@ -193,6 +196,7 @@ class World:
         if not self.store.indexed:
             for _ in self.store.build_index():
                 pass
+        self.store.claim_lists()
         for session in list(self.store.unsettled_ids()):
             head = self.store.head(session)
             if head is None or not head.unsettled:
@@ -209,6 +213,7 @@ class World:
         heads = {session: self.store.head(session) for session in self.store.all_ids()}
         unsettled = {session for session, head in heads.items() if head is None or head.unsettled}
         assert set(self.store.unsettled_ids()) == unsettled
+        assert_listed(self.store)
 
     def finish(self) -> None:
         """Fold and analyse until nothing is left to do."""

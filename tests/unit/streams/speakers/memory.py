@@ -7,15 +7,9 @@ from typing import BinaryIO
 
 import msgspec
 
-from streams.speakers.store import (
-    MAX_SAMPLES,
-    MAX_SPEAKERS,
-    EnrolledSpeaker,
-    VoiceSample,
-    too_many_samples,
-    too_many_speakers,
-)
+from streams.speakers.store import EnrolledSpeaker, VoiceSample
 from topics.errors import DirectoryDown, Unavailable
+from topics.ports.speakers import MAX_SAMPLES, MAX_SPEAKERS, too_many_samples, too_many_speakers
 
 
 class MemorySpeakerStore:

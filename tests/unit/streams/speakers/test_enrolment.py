@@ -16,7 +16,7 @@ from streams.speakers.service import SpeakerService
 from streams.voice.speech_segments import RATE
 from tests.audio import encoded
 from tests.unit.streams.clients.http_engine import Asked, reply
-from tests.unit.streams.speakers.house import MODEL, ORGANIZATION, Here, House, heard, recorded, register
+from tests.unit.streams.speakers.house import MODEL, ORGANIZATION, Here, House, heard, recorded, register, sent
 from tests.unit.streams.voice.tones import Ear, talk
 from topics.errors import AudioError, AudioTooLong, DirectoryDown, EngineAway, RuleBroken, Unavailable
 from topics.ports.speakers import Profile
@@ -266,3 +266,40 @@ def test_nobody_is_not_learnt_again() -> None:
             await service.re_enroll(ORGANIZATION, "Nobody")
 
     House().run(scene)
+
+
+@pytest.mark.parametrize("kind", ["WAV", "FLAC"])
+def test_stretches_of_a_recording_are_learnt_as_one_sample(kind: str) -> None:
+    """The rate is another, and the recording goes on behind the last stretch."""
+    house = House()
+    data = recorded(talk((0, 3.0), (1, 3.0), (0, 3.0), (1, 30.0)), kind)
+
+    async def scene(service: SpeakerService) -> Profile:
+        spans = [(500, 2500), (6500, 8500)]
+        made: Profile = await sent(
+            lambda file: service.register_passage(ORGANIZATION, "Anna", file, f"audio/{kind.lower()}", spans), data
+        )
+        return made
+
+    profile = house.run(scene)
+    assert (profile.length_ms, profile.samples) == (4000, 1)
+    (sample,) = house.store.of[ORGANIZATION]["Anna"].samples
+    assert sample.vector.tolist() == pytest.approx([1, 0, 0, 0, 0], abs=0.01)
+    assert [path.rpartition(".")[2] for path in house.files.held] == ["wav"]
+
+
+def test_stretches_with_too_little_speech_or_behind_damage_are_refused() -> None:
+    house, data = House(), recorded(talk((0, 3.0), (None, 5.0)), "FLAC")
+
+    def learn(data: bytes, span: tuple[int, int]) -> None:
+        house.run(
+            lambda service: sent(
+                lambda file: service.register_passage(ORGANIZATION, "Anna", file, "audio/flac", [span]), data
+            )
+        )
+
+    with pytest.raises(RuleBroken, match="too little speech"):
+        learn(data, (4000, 7000))
+    with pytest.raises(AudioError):
+        learn(data[: len(data) // 3], (0, 8000))
+    assert house.files.held == {}

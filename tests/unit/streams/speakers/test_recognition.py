@@ -234,8 +234,8 @@ def test_who_hangs_up_leaves_nothing_running(deed: Callable[..., Any]) -> None:
 def test_two_readers_are_recognised() -> None:
     """With the bundled models: one is registered, and speaks before and after another."""
     one, other = (soundfile.read(file, dtype="float32")[0] for file in TWO_READERS)
-    house = House(OnnxSpeakerEngine(models.directory("speaker_mini")))
-    house.threshold = 0.25
+    house = House(OnnxSpeakerEngine(models.directory(models.SPEAKERS)))
+    house.threshold = 0.4
 
     async def scene(service: SpeakerService) -> Any:
         await register(service, "Reader", recorded(one[: 6 * RATE]))

@@ -11,18 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.models.protocol import Floats
+from streams.voice import manifest
 from streams.voice.diarization import (
     DiarizationTurn,
     EmbeddingWindow,
+    SpeakerCount,
     best_path,
     cut_windows,
     diarization_turns,
     diarize,
     join_parts,
     join_turns,
+    lengthen_turns,
     speaker_directions,
 )
-from streams.voice.manifest import DiarizationSettings, UtteranceInput
+from streams.voice.manifest import DiarizationSettings, OverlapSettings, UtteranceInput
 from streams.voice.speech_segments import FRAME_S, RATE, SpeechSegment
 from tests.unit.streams.voice.tones import MANIFEST, SETTINGS, Ear, Tones, talk
 from topics.errors import EngineError
@@ -88,6 +91,48 @@ def test_clusters_with_much_speech_are_merged_by_the_threshold_itself(seconds: f
     assert len(means) == found
     assert np.linalg.norm(means, axis=1) == pytest.approx(1)
     assert len(speaker_directions(sums, sizes, np.array([60.0, seconds]), 0.39)) == 2
+
+
+@pytest.mark.parametrize(
+    ("count", "speakers"),
+    [(SpeakerCount(most=2), 2), (SpeakerCount(most=1), 1), (SpeakerCount(least=3), 3), (SpeakerCount(2, 4), 3)],
+)
+def test_at_most_so_many_speak(count: SpeakerCount, speakers: int) -> None:
+    samples = talk((0, 4), (None, 1), (1, 4), (None, 1), (2, 4), (None, 1), (0, 4))
+    assert len({turn.speaker for turn in diarize([samples], Tones(), Ear(), count=count)}) == speakers
+
+
+@pytest.mark.parametrize("least", [2, 3])
+def test_at_least_so_many_speak(least: int) -> None:
+    """Three directions, nearer to each other than the threshold."""
+    spread = np.repeat(np.eye(3, 4) * 0.5 + np.array([0, 0, 0, 1.0]), 8, axis=0)
+    rng = np.random.default_rng(0)
+    vectors = spread + rng.normal(0, 0.02, spread.shape)
+    vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    spans = [SpeechSegment(2.0 * number, 2.0 * number + 1.6) for number in range(len(vectors))]
+    windows = [EmbeddingWindow(span, span) for span in spans]
+    assert {turn.speaker for turn in diarization_turns(windows, vectors, SETTINGS)} == {0}
+    found = diarization_turns(windows, vectors, SETTINGS, SpeakerCount(least=least))
+    assert {turn.speaker for turn in found} == set(range(least))
+
+
+def test_more_speakers_than_windows_are_as_many_as_can_be() -> None:
+    samples = talk((0, 1.2), (None, 1), (1, 1.2))
+    assert len({turn.speaker for turn in diarize([samples], Tones(), Ear(), count=SpeakerCount(least=32))}) == 2
+    assert diarize([], Tones(), Ear(), count=SpeakerCount(least=32)) == []
+
+
+def test_turns_grow_into_gaps_and_join_over_pauses() -> None:
+    turns = [DiarizationTurn(*turn) for turn in ((0.1, 2.0, 0), (2.2, 3.0, 1), (4.5, 5.0, 1), (6.9, 9.9, 1))]
+    longer = lengthen_turns(turns, 10.0, 1.0)
+    expected = [(0.0, 2.1, 0), (2.1, 5.3, 1), (6.6, 10.0, 1)]
+    assert [(turn.start_s, turn.end_s, turn.speaker) for turn in longer] == [pytest.approx(one) for one in expected]
+    assert lengthen_turns([], 10.0, 1.0) == []
+
+
+def test_turns_without_a_gap_stay() -> None:
+    turns = [DiarizationTurn(0.0, 2.0, 0), DiarizationTurn(2.0, 4.0, 1)]
+    assert lengthen_turns(turns, 4.0, 1.0) == turns
 
 
 PARTS = ((0, 3), (None, 0.4), (1, 2.5), (2, 2), (None, 1), (0, 0.4), (None, 0.7), (1, 3.3))
@@ -164,7 +209,7 @@ def window(start: float, end: float) -> EmbeddingWindow:
 
 def test_turns_are_joined_over_a_breath_but_not_over_another() -> None:
     parts = [window(0, 1), window(1.2, 2), window(2.1, 3), window(3.1, 4), window(5, 6)]
-    found = join_parts(parts, np.array([4, 4, 2, 4, 4]))
+    found = join_parts(parts, np.array([4, 4, 2, 4, 4]), np.zeros(5, np.bool_))
     assert found == [
         DiarizationTurn(0, 2, 0),
         DiarizationTurn(2.1, 3, 1),
@@ -201,3 +246,20 @@ def test_turns_are_linked_over_pauses_of_one_speaker() -> None:
     ]
     assert join_turns(turns, 0.3) == turns
     assert join_turns([], 1.0) == []
+
+
+def test_overlap_is_told_by_a_direction_and_stays_with_its_turn() -> None:
+    spans = [SpeechSegment(number * 1.0, number + 1.0) for number in range(4)]
+    windows = [EmbeddingWindow(span, span) for span in spans]
+    vectors = np.tile(np.array([1.0, 0, 0, 0, 0], np.float32), (4, 1))
+    vectors[2] = [0.8, 0.6, 0, 0, 0]
+    overlap = OverlapSettings((0.0, 1.0, 0.0, 0.0, 0.0), 0.5)
+    (turn,) = diarization_turns(windows, vectors, msgspec.structs.replace(SETTINGS, overlap=overlap))
+    assert (turn.start_s, turn.end_s, turn.overlap_s) == (0, 4, 1)
+    assert lengthen_turns([turn], 5.0, 1.0)[0].overlap_s == 1
+    (turn,) = diarization_turns(windows, vectors, SETTINGS)
+    assert turn.overlap_s == 0
+    wrong = msgspec.structs.replace(SETTINGS, overlap=OverlapSettings((0.0, 1.0), 0.5))
+    assert list(manifest.faults(msgspec.structs.replace(MANIFEST, diarization=wrong))) == [
+        "diarization.overlap.direction has 2 numbers, expected 5"
+    ]

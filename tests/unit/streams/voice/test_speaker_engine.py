@@ -17,7 +17,7 @@ from tests.audio import RATE, noise
 from tests.unit.streams.voice import speakers
 from topics.errors import AudioError, EngineError
 
-BUNDLED = models.directory("speaker_mini")
+BUNDLED = models.directory(models.SPEAKERS)
 
 
 def engine(directory: Path, given: UtteranceInput | FbankInput, length_input: bool = False) -> OnnxSpeakerEngine:

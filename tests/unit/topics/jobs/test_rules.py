@@ -35,6 +35,10 @@ OPTIONS = [
 ]
 
 
+#: For how long the audio of some jobs is kept.
+AUDIO_MS = 60_000
+
+
 class Running:
     """A run: what it has emitted."""
 
@@ -68,13 +72,15 @@ class Job(RuleBasedStateMachine):
 
     # --- commands ---------------------------------------------------------------------------------------------------
 
-    @initialize(parts=st.sampled_from([0, 1, 2, 2]), options=st.sampled_from(OPTIONS))
-    def upload(self, parts: int, options: Options) -> None:
+    @initialize(
+        parts=st.sampled_from([0, 1, 2, 2]), options=st.sampled_from(OPTIONS), keep=st.sampled_from([0, AUDIO_MS])
+    )
+    def upload(self, parts: int, options: Options, keep: int) -> None:
         """Most histories are of a job that was accepted."""
         for number in range(parts):
             self.world.command(Part("c", "a", number, b"a %d" % number))
         if parts:
-            self.world.command(accepted("a", parts, options))
+            self.world.command(accepted("a", parts, options, keep_audio_ms=keep))
             self.world.fold_all()
 
     @rule(upload=st.sampled_from("aab"), ahead=st.sampled_from([0, 0, 0, 1, -1]), restart=st.integers(0, 5))
@@ -106,16 +112,19 @@ class Job(RuleBasedStateMachine):
         self.world.command(Overdue("sweep", KEEP_MS, due))
         self.world.fold_all()
         if before is not None:
-            over = self.world.now > before.due(KEEP_MS) and not before.unbilled
+            due_ms = before.due(KEEP_MS) if before.state is JobState.RECEIVING else before.created + KEEP_MS
+            over = self.world.now > due_ms and not before.unbilled
             assert (self.head is None) == over
             assert over or not really or before.unbilled
+        if self.head is not None and self.head.created and self.world.now > self.head.created + AUDIO_MS:
+            assert not self.head.keeps_audio
         if really or self.head is None:
             self.world.commit()
         if self.head is None:
             self.first = len(self.world.results)
             self.ended, self.completed = {}, False
 
-    @rule(milliseconds=st.sampled_from([0, 1, UPLOAD_IDLE_MS]))
+    @rule(milliseconds=st.sampled_from([0, 1, AUDIO_MS, UPLOAD_IDLE_MS]))
     def wait(self, milliseconds: int) -> None:
         self.world.now += milliseconds
 
@@ -272,7 +281,8 @@ class Job(RuleBasedStateMachine):
     @invariant()
     def the_log_keeps_the_audio_that_is_needed(self) -> None:
         head, store = self.head, self.world.store
-        needed = head is not None and (head.unfinished or head.state is JobState.RECEIVING)
+        kept = head is not None and head.state is JobState.COMPLETED and head.keep_audio_ms > 0
+        needed = head is not None and (head.unfinished or head.state is JobState.RECEIVING or kept)
         rows = store.audio(JOB, 0, head.parts) if head is not None and needed else []
         assert store.references.lowest() == min((row.offset for row in rows), default=None)
         if head is not None and needed:
@@ -280,7 +290,7 @@ class Job(RuleBasedStateMachine):
             assert [(part.upload, part.number) for part in parts if isinstance(part, Part)] == [
                 (head.upload, number) for number in range(head.parts)
             ]
-        if head is not None and head.state is JobState.COMPLETED:
+        if head is not None and head.state is JobState.COMPLETED and not kept:
             assert store.audio(JOB, 0, head.parts) == []
 
     @invariant()

@@ -117,7 +117,7 @@ def test_the_bundled_model_tells_readers_apart() -> None:
     """Readers that it was trained on, so this says that it works, not how well."""
     names = ["103", "1034", "1040", "1069", "1081", "1098"]
     readers = utterances.read(SPEECH, names)
-    engine = OnnxSpeakerEngine(models.directory("speaker_mini"))
+    engine = OnnxSpeakerEngine(models.directory(models.SPEAKERS))
     assert (
         evaluate_diarization(
             engine, bundled_detector(), make_conversations(readers, bundled_detector(), 2)

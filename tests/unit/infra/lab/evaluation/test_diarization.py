@@ -7,13 +7,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infra.lab.evaluation import diarization_threshold
 from infra.lab.evaluation.diarization import DiarizationErrors, best_matching, diarization_errors
-from infra.lab.evaluation.diarization_threshold import choose_threshold, merge_curves
+from infra.lab.evaluation.diarization_threshold import Errors, choose_threshold, merge_curves
+from infra.lab.evaluation.meetings import meeting_errors, read_meetings
+from streams.voice import levels
 from streams.voice.diarization import DiarizationTurn
+from tests.audio import RATE, noise
+from topics.errors import AudioError
 
 #: A speaks for ten seconds, B for six after a pause of two.
 TALK = [DiarizationTurn(0, 10, 0), DiarizationTurn(12, 18, 1)]
@@ -83,9 +88,35 @@ def test_matching_is_the_best_there_is(rows: int, columns: int, seed: int) -> No
 
 def test_the_threshold_is_in_the_middle_of_what_is_flat() -> None:
     rates = {0.5: 0.3, 0.6: 0.109, 0.7: 0.1, 0.8: 0.105, 0.9: 0.2}
-    found = {threshold: (DiarizationErrors(rate, 0, 0, 1), DiarizationErrors()) for threshold, rate in rates.items()}
+    found = {threshold: Errors(plain=DiarizationErrors(rate, 0, 0, 1)) for threshold, rate in rates.items()}
     assert choose_threshold(found) == 0.7
     assert choose_threshold(merge_curves([found, found])) == 0.7
+
+
+def test_meetings_have_a_say_in_the_threshold() -> None:
+    rates = {0.6: (0.1, 0.5), 0.7: (0.12, 0.2), 0.8: (0.2, 0.5)}
+    found = {
+        threshold: Errors(plain=DiarizationErrors(one, 0, 0, 1), meetings=DiarizationErrors(other, 0, 0, 1))
+        for threshold, (one, other) in rates.items()
+    }
+    assert choose_threshold(found) == 0.7
+
+
+def test_meetings_are_read_and_judged_by_turns_as_users_get_them(tmp_path: Path) -> None:
+    assert read_meetings(tmp_path) == []
+    (tmp_path / "reference.rttm").write_text(
+        "SPEAKER a 1 1.0 4.0 <NA> <NA> Ann <NA> <NA>\nSPEAKER a 1 6.0 2.0 <NA> <NA> Bob <NA> <NA>\n"
+    )
+    soundfile.write(tmp_path / "a.ogg", noise(10 * RATE) * np.float32(0.01), RATE)
+    (meeting,) = read_meetings(tmp_path)
+    assert meeting.turns == (DiarizationTurn(1, 5, 0), DiarizationTurn(6, 8, 1))
+    assert 10 * np.log10(np.mean(meeting.samples**2)) == pytest.approx(levels.LEVEL_DB, abs=0.5)
+    pauses = [DiarizationTurn(1.2, 2, 0), DiarizationTurn(3, 4.8, 0), DiarizationTurn(6.2, 7.8, 1)]
+    assert meeting_errors(meeting, pauses).rate == pytest.approx(0)
+    assert meeting_errors(meeting, pauses[:2]).rate > 0.2
+    (tmp_path / "a.ogg").unlink()
+    with pytest.raises(AudioError, match=r"a\.ogg"):
+        read_meetings(tmp_path)
 
 
 def test_folds_are_judged_by_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

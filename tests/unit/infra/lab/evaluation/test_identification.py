@@ -56,8 +56,8 @@ def test_figures_are_shares_of_those_asked_for() -> None:
 def test_a_fold_is_judged_at_the_threshold_of_the_others() -> None:
     low, high = matches([0.5], [True], [0.4]), matches([0.9], [True], [0.8])
     threshold, found = identification.cross_checked_figures([(low, low), (high, high)])
-    assert threshold == pytest.approx(0.7)
-    # At 0.9 the reader of the first fold is missed, and at 0.5 the stranger of the second is named.
+    assert threshold == pytest.approx(0.6)
+    # At 0.8 the reader of the first fold is missed, and at 0.4 the stranger of the second is named.
     assert (found["identified_10_open"], found["refused_10"], found["eer_open_10"]) == (0.5, 0.5, 0.0)
 
 
@@ -66,11 +66,8 @@ def test_the_threshold_grows_with_each_doubling(monkeypatch: pytest.MonkeyPatch)
     scores = (rng.normal(0.1, 0.1, (400, 400)) + np.diag(rng.normal(0.5, 0.1, 400))).astype(np.float32)
     monkeypatch.setattr(identification, "_readers", lambda *given: [])
     monkeypatch.setattr(identification, "_scores", lambda *given: scores)
-    growth = identification.threshold_growth(OnnxSpeakerEngine(models.directory("speaker_mini")), SPEECH)
-    at = {
-        n: identification.open_set_error(draw_matches(scores, np.random.default_rng(2), 500, n))[1]
-        for n in (10, 20, 40)
-    }
+    growth = identification.threshold_growth(OnnxSpeakerEngine(models.directory(models.SPEAKERS)), SPEECH)
+    at = {n: identification.accept_point(draw_matches(scores, np.random.default_rng(2), 500, n)) for n in (10, 20, 40)}
     assert growth == pytest.approx((at[40] - at[10]) / 2, abs=0.005)
     assert at[20] == pytest.approx(at[10] + growth, abs=0.01)
     assert growth > 0.01
@@ -86,27 +83,27 @@ def test_no_sample_is_in_two_pieces(at_end: bool) -> None:
 
 def test_the_bundled_models_figures_keep_what_is_promised() -> None:
     """They were measured on readers that nets of a cross-check had not seen."""
-    figures = manifest.read(models.directory("speaker_mini")).figures
+    figures = manifest.read(models.directory(models.SPEAKERS)).figures
     assert figures["identified_10_open"] >= 0.95
-    assert figures["refused_10"] == pytest.approx(1 - figures["eer_open_10"], abs=0.01)
+    assert figures["refused_10"] >= 0.99
 
 
 @pytest.mark.slow
 def test_the_bundled_model_names_readers_and_refuses_others() -> None:
     """It was trained on these readers: this proves the model and its threshold unbroken, not how good they are."""
     readers = [row["speaker"] for row in rows(SPEECH / "utterances.csv") if float(row["seconds"]) > 11.5]
-    engine = OnnxSpeakerEngine(models.directory("speaker_mini"))
+    engine = OnnxSpeakerEngine(models.directory(models.SPEAKERS))
     plain, cross = evaluate_identification(engine, SPEECH, readers[: 2 * REGISTERED])
     found = identification.identification_figures(plain, cross, engine.manifest.identification_settings.threshold)
     assert found["identified_10"] == 1.0
     assert found["identified_10_open"] >= 0.95
-    assert found["refused_10"] >= 0.95
+    assert found["refused_10"] >= 0.97
     with pytest.raises(ValueError, match=r"19 readers have 11\.5 s, 20 are needed"):
         evaluate_identification(engine, SPEECH, readers[: 2 * REGISTERED - 1])
 
 
 def test_a_threshold_for_identification_is_optional_and_checked() -> None:
-    known = msgspec.structs.replace(manifest.read(models.directory("speaker_mini")), identification=None)
+    known = msgspec.structs.replace(manifest.read(models.directory(models.SPEAKERS)), identification=None)
     assert known.identification_settings == IdentificationSettings(known.threshold, 0.0)
     assert list(manifest.faults(known)) == []
     known = msgspec.structs.replace(known, identification=IdentificationSettings(1.2, -0.1))

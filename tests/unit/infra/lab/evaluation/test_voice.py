@@ -32,6 +32,7 @@ MANIFEST = SpeakerManifest(
 def measured(monkeypatch: pytest.MonkeyPatch) -> None:
     found = SpeakerFigures(0.01, 0.02, 0.03, 0.04, threshold=0.6, speakers=5, pairs_4s=7, pairs_whole=6)
     monkeypatch.setattr(voice, "evaluate_speakers", lambda engine, folder: found)
+    monkeypatch.setattr(voice, "channel_errors", lambda engine, folder: {"eer_4s_telephone": 0.05})
     matches = BestMatches(np.array([0.9, 0.4]), np.array([True, True]), np.array([0.1, 0.2]))
     monkeypatch.setattr(voice, "evaluate_identification", lambda engine, folder: (matches, matches))
     monkeypatch.setattr(voice, "diarization_error", lambda engine, data: 0.1)
@@ -44,6 +45,7 @@ def test_a_model_of_others_has_the_figures_measured_here() -> None:
     assert report.figures == report.measured
     assert report.figures["eer_4s"] == 0.01
     assert report.figures["diarization_error"] == 0.1
+    assert report.figures["eer_4s_telephone"] == 0.05
     # At the model's own threshold.
     assert (report.figures["identified_10"], report.figures["identified_10_open"]) == (1.0, 0.5)
     assert "pairs_4s" not in report.figures

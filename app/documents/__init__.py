@@ -1,0 +1,1 @@
+"""The interface as documents: OpenAPI, AsyncAPI, and pages to read and try them."""

@@ -1,0 +1,153 @@
+"""The log as AsyncAPI 3.0: its topics, and the records on them, of the types that read and write them.
+
+https://www.asyncapi.com/docs/reference/specification/v3.0.0. A record is a msgpack array, so its schema has the fields
+by their places; each is named in its `title`. Binary is written as base64 where a schema speaks of it, and is binary on
+the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, get_args
+
+import msgspec
+
+from topics import catalog, record_codec, rows
+from topics.folding import Receipt
+from topics.jobs import payloads
+from topics.jobs.records import Accepted, JobCommand, JobResult
+from topics.jobs.rules import JobHead
+from topics.records import Parked
+from topics.rows import AudioRow
+from topics.sessions.records import Opened, SessionCommand, SessionResult
+from topics.sessions.rows import Block
+from topics.sessions.rules import SessionHead
+
+Json = dict[str, Any]
+
+VERSION: Final = "1.0.0"
+#: By topic.
+RECORDS: Final[dict[str, tuple[type[msgspec.Struct], ...]]] = {
+    catalog.COMMANDS: get_args(SessionCommand),
+    catalog.RESULTS: get_args(SessionResult),
+    catalog.JOB_COMMANDS: get_args(JobCommand),
+    catalog.JOB_RESULTS: get_args(JobResult),
+    **dict.fromkeys(catalog.PARKED.values(), (Parked,)),
+    catalog.CHANGELOG: (Opened, SessionHead, AudioRow, Block, Receipt, Accepted, JobHead),
+}
+#: What the portions of services hold, in the field `data` of their records and in rows.
+PORTIONS: Final = (
+    payloads.Sounds,
+    payloads.Transcript,
+    payloads.Insights,
+    payloads.Caption,
+    payloads.Translated,
+)
+TEXT: Final = f"""\
+The log is the only truth of Earshot: what is accepted is on it. This is for people who operate it or read along; \
+nothing but Earshot may write to it.
+
+- A value is one version byte ({record_codec.VERSION[0]}; rows: {rows.VERSION[0]}, or none in old ones), then msgpack.
+- A key is the id of the session or job; keys of the changelog are those of the table.
+- Records come at least once. New fields go last and have a default, so arrays may be shorter than their schema.
+- Topics are partitioned by CRC-32 of the id, all alike.
+- The embedded log has the same topics, in a file of its own."""
+
+
+def document() -> Json:
+    """Return the document."""
+    kinds = list(dict.fromkeys(kind for kinds in RECORDS.values() for kind in kinds))
+    _, components = msgspec.json.schema_components([*kinds, *PORTIONS], ref_template="#/components/schemas/{name}")
+    topics = catalog.topics(audio_retention_ms=0)
+    arrays = {kind.__name__: kind for kind in _structs([*kinds, *PORTIONS])}
+    return {
+        "asyncapi": "3.0.0",
+        "info": {
+            "title": "Earshot's log",
+            "version": VERSION,
+            "description": TEXT,
+            "license": {"name": "Apache-2.0"},
+        },
+        "defaultContentType": "application/msgpack",
+        "channels": {_name(topic.name): _channel(topic) for topic in topics},
+        "operations": dict(_operations(topics)),
+        "components": {
+            "messages": {kind.__name__: _message(kind) for kind in kinds},
+            "schemas": {name: _draft_7(schema, arrays.get(name)) for name, schema in components.items()},
+        },
+    }
+
+
+def _channel(topic: catalog.Topic) -> Json:
+    cleanup: Json = {"cleanup.policy": ["compact"] if topic.compact else ["delete"]}
+    if topic.retention_ms:
+        cleanup["retention.ms"] = topic.retention_ms
+    return {
+        "address": topic.name,
+        "description": f"{topic.carries}: written by {topic.producer}, read by {topic.consumer}.",
+        "messages": {kind.__name__: {"$ref": f"#/components/messages/{kind.__name__}"} for kind in RECORDS[topic.name]},
+        "bindings": {"kafka": {"topic": topic.name, "topicConfiguration": cleanup, "bindingVersion": "0.5.0"}},
+    }
+
+
+def _operations(topics: tuple[catalog.Topic, ...]) -> Iterator[tuple[str, Json]]:
+    for topic in topics:
+        channel = {"$ref": f"#/channels/{_name(topic.name)}"}
+        yield f"write-{_name(topic.name)}", {"action": "send", "channel": channel, "summary": f"By {topic.producer}."}
+        if topic.consumer != "people":
+            yield (
+                f"read-{_name(topic.name)}",
+                {
+                    "action": "receive",
+                    "channel": channel,
+                    "summary": f"By {topic.consumer}.",
+                },
+            )
+
+
+def _message(kind: type[msgspec.Struct]) -> Json:
+    return {
+        "name": kind.__name__,
+        "title": kind.__name__,
+        "summary": (kind.__doc__ or "").partition("\n")[0],
+        "payload": {"$ref": f"#/components/schemas/{kind.__name__}"},
+        "bindings": {"kafka": {"key": {"type": "string"}, "bindingVersion": "0.5.0"}},
+    }
+
+
+def _name(topic: str) -> str:
+    return topic.replace(".", "-")
+
+
+def _structs(kinds: list[type[msgspec.Struct]]) -> Iterator[type[msgspec.Struct]]:
+    """Yield structs, and those in their fields."""
+    waiting, seen = [*kinds], set()
+    while waiting:
+        kind = waiting.pop()
+        if kind in seen:
+            continue
+        seen.add(kind)
+        yield kind
+        for field in msgspec.structs.fields(kind):
+            for one in (field.type, *get_args(field.type)):
+                waiting += [one] if isinstance(one, type) and issubclass(one, msgspec.Struct) else []
+
+
+def _draft_7(schema: Any, kind: type[msgspec.Struct] | None = None) -> Any:
+    """Return a schema in the words of draft 7, which AsyncAPI has; the places of an array get the names of fields."""
+    if isinstance(schema, list):
+        return [_draft_7(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {name: _draft_7(value) for name, value in schema.items()}
+    places = made.pop("prefixItems", None)
+    if places is not None:
+        names = () if kind is None else kind.__struct_encode_fields__
+        tag = ["record"] * (len(places) - len(names))
+        made["items"] = [_titled(place, name) for place, name in zip(places, (*tag, *names), strict=bool(names))]
+    return made
+
+
+def _titled(schema: Json, name: str) -> Json:
+    # Beside a reference draft 7 sees nothing.
+    return {"title": name, "allOf": [schema]} if "$ref" in schema else {"title": name, **schema}

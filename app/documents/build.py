@@ -1,0 +1,43 @@
+"""The documents of a deployment by name, as bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from app.documents import asyncapi, openapi
+from app.documents.downgrade import downgraded
+from app.documents.operations import page_file
+from app.documents.parts import EVERYTHING, OPERATOR, SESSIONS
+from app.options import EdgeOptions
+
+
+def build(name: str, options: EdgeOptions, with_operator: bool = False) -> bytes:
+    """Return a document of `app.documents.operations`, or a file of its page."""
+    if name.startswith("page."):
+        return page_file(name)
+    if name == "asyncapi":
+        return encoded(asyncapi.document())
+    kind, _, version = name.partition("-")
+    made = sessions(options) if kind == "sessions" else everything(options, with_operator)
+    return encoded(downgraded(made) if version == "3.0" else made)
+
+
+def everything(options: EdgeOptions, with_operator: bool = False) -> dict[str, Any]:
+    """Return the document of all that is served."""
+    parts = (*EVERYTHING, OPERATOR) if with_operator else EVERYTHING
+    text = "Sound analysis: audio in, live or whole; sound events, speech, summaries and speakers out."
+    return openapi.document(parts, options.limits, "Earshot", text, openapi.VERSION)
+
+
+def sessions(options: EdgeOptions) -> dict[str, Any]:
+    """Return the document of the session interface."""
+    text = "Audio in numbered chunks; windows of sound events out."
+    return openapi.document((SESSIONS,), options.limits, "Audio sessions", text, openapi.SESSIONS_VERSION)
+
+
+def encoded(document: Mapping[str, Any]) -> bytes:
+    """Return a document as JSON for programs and people."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=1)

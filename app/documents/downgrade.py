@@ -1,0 +1,50 @@
+"""OpenAPI 3.1 to 3.0, for generators of an earlier day: https://spec.openapis.org/oas/v3.0.4.
+
+What a schema of 3.0 cannot say is left out: its schemas are those of JSON Schema draft 5, with `nullable`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+#: Tell a schema from other objects.
+_WORDS: Final = frozenset({"type", "anyOf", "$ref", "enum"})
+_NULL: Final = {"type": "null"}
+
+
+def downgraded(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the same document as OpenAPI 3.0."""
+    made: dict[str, Any] = _walked(document)
+    info = {name: value for name, value in made["info"].items() if name != "summary"}
+    info["license"] = {"name": info["license"]["name"]}
+    return {**made, "openapi": "3.0.3", "info": info}
+
+
+def _walked(node: Any, name: str = "") -> Any:
+    if isinstance(node, list):
+        return [_walked(one) for one in node]
+    if not isinstance(node, dict) or name in ("value", "example", "default"):
+        return node
+    if _WORDS & node.keys() and name != "properties":
+        node = _schema(node)
+    return {key: _walked(value, key) for key, value in node.items()}
+
+
+def _schema(schema: dict[str, Any]) -> dict[str, Any]:
+    schema = {name: value for name, value in schema.items() if name != "contentEncoding"}
+    if isinstance(choices := schema.get("anyOf"), list) and _NULL in choices:
+        del schema["anyOf"]
+        others = [one for one in choices if one != _NULL]
+        one = {"anyOf": others} if len(others) > 1 else others[0]
+        # What is said of the field itself wins.
+        schema = {**one, **schema, "nullable": True}
+        if "enum" in schema:
+            # `nullable` adds no value to an enumeration (3.0.3, its proposal of 2019-10-31).
+            schema["enum"] = [*schema["enum"], None]
+    elif schema == _NULL:
+        schema = {"type": "string", "enum": [None], "nullable": True}
+    if schema.get("required") == []:
+        del schema["required"]
+    if len(schema) > 1 and (reference := schema.pop("$ref", None)) is not None:
+        schema["allOf"] = [{"$ref": reference}]
+    return schema

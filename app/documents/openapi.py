@@ -1,0 +1,334 @@
+"""The interface as OpenAPI 3.1: made of the routes, the descriptions beside them, and the types that judge requests.
+
+https://spec.openapis.org/oas/v3.1.1. Marked with `x-` are the origin of an operation, the limits of the deployment, and
+the data of server-sent events, for which 3.1 has no words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+
+from app.documents.parts import Part
+from app.http.bodies import too_long
+from app.http.description import JSON, Answer, Body, Description, Fault, Form, Parameter, TooLong
+from app.http.keys import ORGANIZATION, PROJECT
+from app.http.operation import error_reply
+from app.http.queries import IntegerParameter
+from app.http.replies import Reply
+
+Json = dict[str, Any]
+Limits = Mapping[str, int | float | bool]
+
+#: Of the description, which follows Semantic Versioning: what is added raises the second number.
+VERSION: Final = "1.0.0"
+#: The contract's own version of the session interface.
+SESSIONS_VERSION: Final = "1.1.0"
+REFERENCE: Final = "#/components/schemas/"
+HEADERS: Final = {
+    "x-request-id": "Names the request in the log of the service: the client's own where it sent one.",
+    "retry-after": "Seconds after which the same request may be sent again; nothing was accepted.",
+    "earshot-reason": "What is wrong with the audio, or which bound a body is over.",
+    "x-should-retry": "`false`: the same request would have the same end.",
+    "www-authenticate": "The scheme of the key.",
+}
+#: Headers of which the documents need not speak.
+PLAIN: Final = frozenset({"content-type", "content-length", "connection"})
+TEXT: Final = """\
+{what}
+
+- **Keys** are in headers and are judged before anything else.
+- **Bodies** are UTF-8. Fields that are not described are ignored, except where a schema forbids them. Integers are \
+written without a fraction; `samplerate` alone may have one of 0.
+- **503** can answer any request: a queue is full, a bound is reached, or a node is being replaced. Nothing was \
+accepted then, and the same request is good after `Retry-After` seconds.
+- **404** and **405** for a path or method that is not here have the errors of their part of the interface. HEAD is \
+answered wherever GET is.
+- **408, 413, 431**, and 503 for too many connections can come before a request reaches its operation; they are a \
+GenericError wherever they come from, and close the connection.
+- Every error but those has an `X-Request-Id`: the client's own, or a new one.
+- `x-origin` says where an operation comes from: `contract`, the vendor's later `public-clients`, or `earshot` alone.
+- Limits are those of this deployment."""
+
+
+def _title(name: str) -> str:
+    return "ETag" if name == "etag" else "-".join(word.capitalize() for word in name.split("-"))
+
+
+SCHEMES: Final[Json] = {
+    "projectKey": {
+        "type": "apiKey",
+        "in": "header",
+        "name": _title(PROJECT.header.decode("ascii")),
+        "description": "The key of a project. A change takes effect within {key_cache_seconds} s.",
+    },
+    "organizationKey": {
+        "type": "apiKey",
+        "in": "header",
+        "name": _title(ORGANIZATION.header.decode("ascii")),
+        "description": "The key of an organization.",
+    },
+    "projectBearer": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "The key of a project, as OpenAI's clients send theirs.",
+    },
+    "operatorKey": {"type": "http", "scheme": "bearer", "description": "The key of the operator."},
+}
+
+
+def document(parts: Sequence[Part], limits: Limits, title: str, text: str, version: str) -> Json:
+    """Return the document of some parts of the interface, for a deployment with these limits."""
+    return _Writer(parts, limits).document(title, text, version)
+
+
+def message(error: Any) -> str:
+    """Return what an error says, of any part of the interface."""
+    said = error["error"] if isinstance(error, dict) else error
+    return str(said["message"] if isinstance(said, dict) else said)
+
+
+def camel(name: str) -> str:
+    """Return a name of an operation as clients of most languages have it."""
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)
+
+
+class _Writer:
+    """Writes one document."""
+
+    def __init__(self, parts: Sequence[Part], limits: Limits) -> None:
+        self._parts = parts
+        self._limits = limits
+        #: Types that the document refers to, and their schemas in the same order, once all are known.
+        self._types: list[Any] = []
+        self._schemas: Sequence[Json] = ()
+        self._schemes: set[str] = set()
+
+    def document(self, title: str, text: str, version: str) -> Json:
+        # Twice: the first time to see which types there are.
+        self._paths()
+        self._schemas, components = msgspec.json.schema_components(self._types, ref_template=REFERENCE + "{name}")
+        self._types.clear()
+        paths = self._paths()
+        return {
+            "openapi": "3.1.0",
+            "info": {
+                "title": title,
+                "version": version,
+                "summary": text,
+                "description": TEXT.format(what=text),
+                "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+            },
+            "servers": [{"url": "/", "description": "Where this document is from."}],
+            "tags": [{"name": part.name, "description": part.text} for part in self._parts],
+            "paths": paths,
+            "components": {
+                "schemas": {name: _plain(schema) for name, schema in sorted(components.items())},
+                "securitySchemes": {
+                    name: {**scheme, "description": self._filled(scheme["description"])}
+                    for name, scheme in SCHEMES.items()
+                    if name in self._schemes
+                },
+            },
+            "x-limits": dict(self._limits),
+        }
+
+    def _paths(self) -> Json:
+        paths: Json = defaultdict(dict)
+        seen: set[str] = set()
+        for part in self._parts:
+            for route, handlers in part.table.items():
+                for method, handler in handlers.items():
+                    described = part.operations[handler]
+                    path = part.prefix + re.sub(r":\w+\}", "}", route) + described.end
+                    name = camel(handler.__name__)
+                    operation = self._operation(part, described, name)
+                    if name in seen:  # a second path of the same operation
+                        summary = f"{operation['summary']} (another path)"
+                        operation |= {"operationId": f"{name}Too", "summary": summary, "x-origin": "earshot"}
+                    seen.add(name)
+                    paths[path][method.lower()] = operation
+                if part.alias:
+                    paths[path]["servers"] = [
+                        {"url": "/", "description": "Windows of 1 s every 0.5 s."},
+                        {"url": part.alias, "description": "Windows of 2 s every 1 s."},
+                    ]
+        return dict(paths)
+
+    def _operation(self, part: Part, described: Description, name: str) -> Json:
+        operation: Json = {
+            "operationId": name,
+            "tags": [part.name],
+            "summary": described.summary,
+            "description": self._filled(described.text) or f"{described.summary}.",
+            "x-origin": described.origin,
+            "security": list(self._security(described)),
+            "parameters": [self._parameter(parameter) for parameter in described.parameters],
+        }
+        if described.bodies:
+            content = dict(map(self._body, described.bodies))
+            operation["requestBody"] = {"required": True, "content": content}
+        operation["responses"] = self._responses(part, described)
+        return operation
+
+    def _security(self, described: Description) -> Iterator[Json]:
+        key = described.key
+        if key is not None and (not key.only_with or self._limits[key.only_with]):
+            self._schemes.add(key.scheme)
+            yield {key.scheme: []}
+
+    def _parameter(self, parameter: Parameter) -> Json:
+        schema = self._parameter_schema(parameter)
+        written: Json = {
+            "name": parameter.name,
+            "in": parameter.place,
+            "description": parameter.text,
+            "required": parameter.required,
+            "schema": schema if parameter.default is None else {**schema, "default": parameter.default},
+        }
+        if parameter.example is not None:
+            written["example"] = parameter.example
+        return written
+
+    def _parameter_schema(self, parameter: Parameter) -> Json:
+        kind = parameter.type
+        if not isinstance(kind, IntegerParameter):
+            return self._schema(kind)
+        schema: Json = {"type": "integer", "minimum": kind.lowest, "maximum": kind.highest}
+        return schema if kind.default is None else {**schema, "default": kind.default}
+
+    def _body(self, body: Body | Form) -> tuple[str, Json]:
+        """Return the media type of a body, and what it has to be."""
+        if isinstance(body, Body):
+            return JSON, {"schema": self._schema(body.type), "examples": _examples(body.examples)}
+        properties, encoding = {}, {}
+        for name, part in body.parts.items():
+            if part.type is bytes:
+                schema: Json = {"type": "string", "format": "binary"}
+            else:
+                schema = self._schema(part.type)
+                if "$ref" in schema:
+                    encoding[name] = {"contentType": "application/json"}
+            properties[name] = {**schema, "description": part.text}
+        schema = {
+            "type": "object",
+            "properties": properties,
+            "required": [name for name, part in body.parts.items() if part.required],
+        }
+        media: Json = {"schema": schema, "examples": _examples(body.examples)}
+        return "multipart/form-data", {**media, "encoding": encoding} if encoding else media
+
+    def _responses(self, part: Part, described: Description) -> Json:
+        responses: Json = {}
+        for status, answers in described.answers.items():
+            responses[str(status)] = self._answer(answers)
+        for fault in described.faults:
+            reply = self._reply(part, fault)
+            response = responses.setdefault(str(reply.status), {"description": HTTPStatus(reply.status).phrase})
+            self._add_fault(part, response, reply)
+        return dict(sorted(responses.items()))
+
+    def _answer(self, answers: Iterable[Answer]) -> Json:
+        response: Json = {}
+        for answer in answers:
+            response.setdefault("description", answer.text)
+            if answer.headers:
+                response["headers"] = {name: _header(text) for name, text in answer.headers.items()}
+            if not answer.types:
+                continue
+            schemas = [self._schema(kind) for kind in answer.types]
+            media: Json = {"schema": schemas[0] if len(schemas) == 1 else {"anyOf": schemas}}
+            if answer.examples:
+                media["examples"] = _examples(answer.examples)
+            if answer.events:
+                media["x-events"] = {name: self._schema(kind) for name, kind in answer.events.items()}
+            response.setdefault("content", {})[answer.media] = media
+        return response
+
+    def _reply(self, part: Part, fault: Fault) -> Reply:
+        if isinstance(fault, TooLong):
+            fault = too_long(int(self._limits[fault.limit]))
+        if isinstance(fault, Reply):
+            return fault
+        return part.error(fault, None) if isinstance(fault, int) else error_reply(part.error, fault)
+
+    def _add_fault(self, part: Part, response: Json, reply: Reply) -> None:
+        """Add an error as it is sent to the response of its status."""
+        headers = {name.decode("ascii"): value.decode("latin-1") for name, value in reply.headers}
+        for name in (*headers, "x-request-id"):
+            if name not in PLAIN:
+                response.setdefault("headers", {})[_title(name)] = _header(HEADERS[name])
+        kind = headers["content-type"].partition(";")[0]
+        media = response.setdefault("content", {}).setdefault(kind, {})
+        if kind == JSON:
+            content = msgspec.json.decode(reply.body)
+            schema = self._schema(part.faults.get(reply.status, part.faults[0]))
+        else:
+            content, schema = reply.body.decode(), self._schema(str)
+        if "schema" not in media:
+            media["schema"] = schema
+        elif media["schema"] != schema and schema not in media["schema"].get("anyOf", ()):
+            media["schema"] = {"anyOf": [*media["schema"].get("anyOf", [media["schema"]]), schema]}
+        name = message(content)
+        media.setdefault("examples", {})[_slug(name)] = {"value": content}
+
+    def _schema(self, kind: Any) -> Json:
+        self._types.append(kind)
+        return _plain(self._schemas[len(self._types) - 1]) if self._schemas else {}
+
+    def _filled(self, text: str) -> str:
+        return text.format_map(self._limits)
+
+
+def _plain(schema: Any) -> Any:
+    """Return a schema in words of which every reader makes the same: whole numbers are integers, enums have a type."""
+    if isinstance(schema, list):
+        return [_plain(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    plain = {name: _plain(value) for name, value in schema.items()}
+    if plain.get("type") == "number" and plain.get("multipleOf") == 1:
+        del plain["multipleOf"]
+        plain["type"] = "integer"
+    if plain.get("type") == "integer":
+        if "exclusiveMinimum" in plain:
+            plain["minimum"] = plain.pop("exclusiveMinimum") + 1
+        if "exclusiveMaximum" in plain:
+            plain["maximum"] = plain.pop("exclusiveMaximum") - 1
+    if plain.get("type") == "number":
+        plain["format"] = "double"
+    if plain.get("default", "") is None:
+        del plain["default"]  # it says nothing, and generators take it for a value
+    if "enum" in plain and all(isinstance(one, str) for one in plain["enum"]):
+        plain["type"] = "string"
+    return plain
+
+
+def _examples(examples: Mapping[str, Any]) -> Json:
+    return {name: {"value": _example(value)} for name, value in examples.items()}
+
+
+def _example(value: Any) -> Any:
+    """Return an example as JSON, without what is as it is by default."""
+    if isinstance(value, msgspec.Struct):
+        fields = [(field, getattr(value, field.name)) for field in msgspec.structs.fields(value)]
+        return {field.encode_name: _example(one) for field, one in fields if one is not field.default}
+    if isinstance(value, list):
+        return [_example(one) for one in value]
+    if isinstance(value, dict):
+        return {name: _example(one) for name, one in value.items()}
+    return msgspec.to_builtins(value)
+
+
+def _header(text: str) -> Json:
+    return {"description": text, "schema": {"type": "string"}}
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:48]

@@ -1,0 +1,134 @@
+"""The parts of the interface as the documents show them: which routes, in whose words, with which errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from app.admin.description import OPERATIONS as ADMIN_OPERATIONS
+from app.admin.guard import admin_error
+from app.admin.wire import PREFIX as ADMIN_PREFIX
+from app.admin.wire import AdminError
+from app.dashboard.description import OPERATIONS as DASHBOARD_OPERATIONS
+from app.documents.description import OPERATIONS as DOCUMENT_OPERATIONS
+from app.documents.description import PROBES
+from app.documents.operations import DOCUMENT_ROUTES
+from app.http.description import Description
+from app.http.operation import Handler
+from app.http.replies import GenericError, Shape, session_error
+from app.http.resource import Table
+from app.jobs.answers import JobFault, ValidationFault
+from app.jobs.description import OPERATIONS as JOB_OPERATIONS
+from app.jobs.errors import job_error
+from app.openai.description import OPERATIONS as OPENAI_OPERATIONS
+from app.openai.errors import OpenAIError, openai_error
+from app.projects.description import OPERATIONS as PROJECT_OPERATIONS
+from app.routes import (
+    ADMIN_ROUTES,
+    DASHBOARD_ROUTES,
+    JOB_ROUTES,
+    JOBS_PREFIX,
+    OPENAI_PREFIX,
+    OPENAI_ROUTES,
+    PROJECT_ROUTES,
+    SENSE_PREFIX,
+    SERVICE_ROUTES,
+    SESSION_ROUTES,
+    SPEAKER_ROUTES,
+    SPEAKERS_PREFIX,
+)
+from app.sessions.description import OPERATIONS as SESSION_OPERATIONS
+from app.speakers.answers import SpeakerFault
+from app.speakers.description import OPERATIONS as SPEAKER_OPERATIONS
+from app.speakers.errors import speaker_error
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the interface: a table of routes, and what its operations share."""
+
+    #: Its tag.
+    name: str
+    text: str
+    prefix: str = ""
+    #: Where else the same paths are.
+    alias: str = ""
+    table: Table[Any]
+    operations: Mapping[Handler[Any], Description]
+    error: Shape
+    #: Types of errors in JSON, by status; 0 for the others.
+    faults: Mapping[int, Any]
+
+
+SESSIONS: Final = Part(
+    name="Audio sessions",
+    text="Audio in numbered chunks, live or of a file; windows of sound events while it comes.",
+    alias=SENSE_PREFIX,
+    table=SESSION_ROUTES,
+    operations=SESSION_OPERATIONS,
+    error=session_error,
+    faults={0: GenericError},
+)
+JOBS: Final = Part(
+    name="Jobs",
+    text="Whole recordings in, an entry for each service out.",
+    prefix=JOBS_PREFIX,
+    table=JOB_ROUTES,
+    operations=JOB_OPERATIONS,
+    error=job_error,
+    faults={0: JobFault, 422: ValidationFault},
+)
+SPEAKERS: Final = Part(
+    name="Speakers",
+    text="Voices that are registered for an organization, and recognised again.",
+    prefix=SPEAKERS_PREFIX,
+    table=SPEAKER_ROUTES,
+    operations=SPEAKER_OPERATIONS,
+    error=speaker_error,
+    faults={0: SpeakerFault},
+)
+OPENAI: Final = Part(
+    name="OpenAI",
+    text="Speech to text as OpenAI's clients ask for it.",
+    prefix=OPENAI_PREFIX,
+    table=OPENAI_ROUTES,
+    operations=OPENAI_OPERATIONS,
+    error=openai_error,
+    faults={0: OpenAIError},
+)
+PROJECTS: Final = Part(
+    name="Projects",
+    text="What a project sees and changes of itself.",
+    prefix=JOBS_PREFIX,
+    table=PROJECT_ROUTES,
+    operations=PROJECT_OPERATIONS,
+    error=job_error,
+    faults={0: JobFault},
+)
+DASHBOARD: Final = Part(
+    name="Dashboard",
+    text="Pages for a browser, and signing in to them by a link.",
+    table=DASHBOARD_ROUTES,
+    operations=DASHBOARD_OPERATIONS,
+    error=session_error,
+    faults={0: GenericError},
+)
+SERVICE: Final = Part(
+    name="Service",
+    text="What answers here, whether it is well, and these documents.",
+    table={**SERVICE_ROUTES, **DOCUMENT_ROUTES},
+    operations={**PROBES, **DOCUMENT_OPERATIONS},
+    error=session_error,
+    faults={0: GenericError},
+)
+OPERATOR: Final = Part(
+    name="Operator",
+    text="Organizations, projects, their keys and plans, and what was used: for whoever runs the service.",
+    prefix=ADMIN_PREFIX,
+    table=ADMIN_ROUTES,
+    operations=ADMIN_OPERATIONS,
+    error=admin_error,
+    faults={0: AdminError},
+)
+EVERYTHING: Final = (SESSIONS, JOBS, SPEAKERS, OPENAI, PROJECTS, DASHBOARD, SERVICE)

@@ -1,0 +1,50 @@
+"""Calls of pages from other origins, where the operator lets them: https://fetch.spec.whatwg.org/#http-cors-protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from starlette.types import ASGIApp
+
+METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+#: Headers that a request may have besides those that every page may send.
+SENT: Final = (
+    "Authorization",
+    "Content-Type",
+    "Idempotency-Key",
+    "If-None-Match",
+    "Last-Event-ID",
+    "X-Api-Key",
+    "X-Org-Key",
+    "X-Request-Id",
+)
+#: Headers of an answer that a page may read.
+READ: Final = (
+    "Allow",
+    "ETag",
+    "Earshot-Job",
+    "Earshot-Model",
+    "Earshot-Reason",
+    "Retry-After",
+    "X-Request-Id",
+    "X-Should-Retry",
+)
+PREFLIGHT_SECONDS: Final = 3600
+
+
+def cross_origin(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
+    """Return an application that answers preflights, and lets pages of these origins read answers.
+
+    Keys are in headers which a page has to add itself, so no cookie and no other credential of the browser is allowed.
+    """
+    from starlette.middleware.cors import CORSMiddleware  # Most services have no need of it.
+
+    return CORSMiddleware(
+        app,
+        allow_origins=origins,
+        allow_methods=METHODS,
+        allow_headers=SENT,
+        expose_headers=READ,
+        max_age=PREFLIGHT_SECONDS,
+    )

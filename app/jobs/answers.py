@@ -1,0 +1,316 @@
+"""What is answered about jobs: the types of the documents, and of the answers that are encoded from them.
+
+Results are put together portion by portion from JSON (`app.jobs.rendering`); the tests hold them against these types.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from app.http.lists import MissingPart
+from topics.jobs.options import Service
+from topics.keys import ID_LENGTH
+
+JobId = Annotated[
+    str,
+    Meta(
+        pattern=rf"^[0-9A-Za-z]{{{ID_LENGTH}}}$",
+        description="Identifier of the job. Its event stream and captions need no other secret, unless the deployment "
+        "asks for the project's key.",
+    ),
+]
+Time = Annotated[
+    str, Meta(description="ISO 8601 in UTC, to the millisecond.", extra_json_schema={"format": "date-time"})
+]
+Clock = Annotated[
+    str, Meta(pattern=r"^(\d{2,}:)?\d{2}:\d{2}\.\d{2}$", description="`MM:SS.ss`, of long recordings `HH:MM:SS.ss`.")
+]
+Seconds = Annotated[float, Meta(description="Seconds from the beginning of the recording.")]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Reason = Annotated[str, Meta(description="Why the service has no result, or not all of it.")]
+
+
+class AcceptedJob(msgspec.Struct, frozen=True):
+    """A job that was accepted: it will be done, whatever dies."""
+
+    job_id: JobId
+    status: Literal["accepted"]
+    created_at: Time
+
+
+class SoundClass(msgspec.Struct, frozen=True, rename={"name": "class"}):
+    """A sound that was recognised."""
+
+    name: Annotated[str, Meta(description="Name of the sound.")]
+    confidence: Annotated[float, Meta(ge=0, le=1)]
+    id: str
+
+
+class SoundWindow(msgspec.Struct, frozen=True):
+    """A window, and the sounds in it, the most confident first."""
+
+    id: str
+    start_time: Clock
+    end_time: Clock
+    start_time_sec: Seconds
+    end_time_sec: Seconds
+    classes: list[SoundClass]
+
+
+class SoundEntry(msgspec.Struct, frozen=True):
+    """The windows of the recording, in order; before an error, those up to it."""
+
+    status: Literal["success", "error"]
+    error: Reason | UnsetType = UNSET
+    results: list[SoundWindow] | UnsetType = UNSET
+
+
+class Word(msgspec.Struct, frozen=True):
+    """A word with its punctuation."""
+
+    word: str
+    start_time_sec: Seconds
+    end_time_sec: Seconds
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """What one speaker says without a break."""
+
+    transcript: str
+    start_time: Clock
+    end_time: Clock
+    start_time_sec: Seconds
+    end_time_sec: Seconds
+    speaker: Annotated[str, Meta(description="Label of the voice, stable inside this job.")]
+    speaker_name: Annotated[str | None, Meta(description="A registered speaker, or `Unknown 0`, `Unknown 1`, ...")]
+    speaker_score: Annotated[
+        float, Meta(ge=-1, le=1, description="Cosine with the registered speaker; -1 without one.")
+    ]
+    item_ids: dict[str, str]
+    translation: Annotated[str | UnsetType, Meta(description="Where `translation` was asked for and has ended.")] = (
+        UNSET
+    )
+    words: Annotated[
+        list[Word] | UnsetType,
+        Meta(description="Where `word_times` were asked for; empty where the engine gives none."),
+    ] = UNSET
+    overlap_sec: Annotated[
+        float | UnsetType, Meta(description="For so many seconds others speak too, as far as it was noticed.")
+    ] = UNSET
+
+
+class SpeechEntry(msgspec.Struct, frozen=True):
+    """The turns of the speakers, in order; before an error, those up to it."""
+
+    status: Literal["success", "error"]
+    error: Reason | UnsetType = UNSET
+    detected_language: Annotated[
+        str | UnsetType,
+        Meta(description="English names of languages, the most frequent first, with commas between them."),
+    ] = UNSET
+    results: list[Turn] | UnsetType = UNSET
+
+
+class InsightsResult(msgspec.Struct, frozen=True):
+    """What the recording is about. The last three are absent where nobody speaks."""
+
+    contains_speech: bool
+    primary_sound_environment: str
+    situation_summary: str
+    notable_events: list[str]
+    detected_language: Annotated[
+        str | UnsetType, Meta(description="English names of languages, with commas between them.")
+    ] = UNSET
+    speech_content_summary: str | UnsetType = UNSET
+    keywords: list[str] | UnsetType = UNSET
+
+
+class InsightsEntry(msgspec.Struct, frozen=True):
+    """What the recording is about, in sentences."""
+
+    status: Literal["success", "error"]
+    error: Reason | UnsetType = UNSET
+    result: InsightsResult | UnsetType = UNSET
+    item_ids: dict[str, str] | UnsetType = UNSET
+
+
+class CaptionText(msgspec.Struct, frozen=True):
+    """A sentence about the recording."""
+
+    caption: str
+
+
+class CaptionEntry(msgspec.Struct, frozen=True):
+    """The recording in one sentence."""
+
+    status: Literal["success", "error"]
+    error: Reason | UnsetType = UNSET
+    result: CaptionText | UnsetType = UNSET
+
+
+class TranslatedTurn(msgspec.Struct, frozen=True):
+    """What was said, and its translation."""
+
+    transcript: str
+    translation: str
+    start_time: Clock
+    end_time: Clock
+    start_time_sec: Seconds
+    end_time_sec: Seconds
+
+
+class TranslationEntry(msgspec.Struct, frozen=True):
+    """The turns in another language."""
+
+    status: Literal["success", "error"]
+    error: Reason | UnsetType = UNSET
+    target_lang: str | UnsetType = UNSET
+    results: list[TranslatedTurn] | UnsetType = UNSET
+
+
+class InputAudio(msgspec.Struct, frozen=True):
+    """What was uploaded."""
+
+    filename: str
+    format: Annotated[str, Meta(description="Container, or `raw`.")]
+    size_bytes: Annotated[int, Meta(ge=0)]
+    content_type: Annotated[str, Meta(description="As it was declared, else as it was found.")]
+
+
+class ProcessedAudio(msgspec.Struct, frozen=True):
+    """What was analysed."""
+
+    sample_rate_hz: int
+    channels: int
+    encoding: str
+    resampled: bool
+    downmixed: bool
+
+
+class AudioMetadata(msgspec.Struct, frozen=True):
+    """The recording, before and after it was prepared."""
+
+    input: InputAudio
+    processed: ProcessedAudio
+
+
+class JobMetadata(msgspec.Struct, frozen=True):
+    """What is known of the recording."""
+
+    audio: AudioMetadata
+    warnings: Annotated[list[str], Meta(description="Sentences for people.")]
+
+
+class JobResult(msgspec.Struct, frozen=True):
+    """An entry for each service that has ended; each fails by itself, so look at the `status` of each."""
+
+    metadata: JobMetadata
+    sound_event_detection: SoundEntry | UnsetType = UNSET
+    speech_analysis: SpeechEntry | UnsetType = UNSET
+    audio_insights: InsightsEntry | UnsetType = UNSET
+    caption: CaptionEntry | UnsetType = UNSET
+    translation: TranslationEntry | UnsetType = UNSET
+
+
+class JobReport(msgspec.Struct, frozen=True):
+    """A job, and what has ended of it."""
+
+    job_id: JobId
+    status: Literal["accepted", "processing", "completed"]
+    created_at: Time
+    result: JobResult
+
+
+class JobEntry(msgspec.Struct, frozen=True):
+    """A job as a list has it."""
+
+    job_id: JobId
+    status: Literal["accepted", "processing", "completed"]
+    created_at: Time
+    services: Annotated[
+        dict[str, Literal["pending", "running", "success", "error"]],
+        Meta(description="Those that were asked for, and how far each is."),
+    ]
+    filename: str
+    format: Annotated[str, Meta(description="Container, or `raw`.")]
+    size_bytes: Annotated[int, Meta(ge=0)]
+    seconds: Annotated[float | None, Meta(description="Length of the recording; null before a service has ended.")]
+
+
+class JobPage(msgspec.Struct, frozen=True):
+    """Jobs of the project, the newest first."""
+
+    jobs: list[JobEntry]
+    next_token: Annotated[str | UnsetType, Meta(description="Asks for the page that follows; absent at the end.")] = (
+        UNSET
+    )
+    missing: MissingPart | UnsetType = UNSET
+
+
+class JobScores(msgspec.Struct, frozen=True):
+    """The scores of all sounds in all windows: what another threshold would report can be read from them."""
+
+    model: Annotated[str, Meta(description="Which model scored the windows, as name@hash; empty without windows.")]
+    tags: Annotated[list[str], Meta(description="Names of the sounds, in the order of a window's bytes.")]
+    hop_seconds: Annotated[float, Meta(description="Seconds from the start of a window to that of the next one.")]
+    window_seconds: Annotated[float, Meta(description="Length of a window in seconds.")]
+    step: Annotated[
+        float, Meta(description="The probability of a byte q is 1 / (1 + exp(-`step` (q - `reported_from` + 0.5))).")
+    ]
+    reported_from: Annotated[int, Meta(description="A sound is reported where its byte is this one or more.")]
+    scores: Annotated[
+        str,
+        Meta(
+            description="Base64 of one byte for each sound, window by window.",
+            extra_json_schema={"contentEncoding": "base64", "format": "byte"},
+        ),
+    ]
+
+
+class ServiceProgress(msgspec.Struct, frozen=True):
+    """How far a service is."""
+
+    status: Literal["pending", "running", "success", "error"]
+    progress: Share
+
+
+class JobProgress(msgspec.Struct, frozen=True):
+    """How far a job is."""
+
+    job_id: JobId
+    status: Literal["accepted", "processing", "completed"]
+    progress: Share
+    services: dict[str, ServiceProgress]
+
+
+class PartialResult(msgspec.Struct, frozen=True):
+    """A service that has ended: its entry, or of a large one the count of its results."""
+
+    service: Service
+    status: Literal["success", "error"]
+    entry: Annotated[dict[str, Any] | UnsetType, Meta(description="As it is in the result.")] = UNSET
+    results: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
+
+
+class JobFault(msgspec.Struct, frozen=True):
+    """An error of the job interface."""
+
+    error: Annotated[str, Meta(min_length=1)]
+
+
+class FaultDetail(msgspec.Struct, frozen=True):
+    """What is wrong at one place of a body."""
+
+    type: Annotated[str, Meta(description="`missing`, `extra_forbidden`, `json_invalid`, `string_type`, ...")]
+    loc: Annotated[list[str], Meta(min_length=1, description="The place: `body`, then names of fields.")]
+    msg: str
+
+
+class ValidationFault(msgspec.Struct, frozen=True):
+    """A body that does not have the form it must have."""
+
+    error: Literal["Validation error"]
+    details: Annotated[list[FaultDetail], Meta(min_length=1)]

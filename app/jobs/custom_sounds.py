@@ -1,0 +1,27 @@
+"""Uploads of custom sounds, which a client of the vendor has and this service has not: it says so."""
+
+from __future__ import annotations
+
+from app.http.call import Call
+from app.http.replies import Reply, json_reply
+from app.jobs.answers import JobFault
+from app.jobs.context import JobContext
+
+
+async def create_custom_sound(call: Call, context: JobContext) -> Reply:
+    """POST /api/v1/custom_sound: 501, with what to do instead."""
+    return not_taught()
+
+
+async def finish_custom_sound(call: Call, context: JobContext) -> Reply:
+    """PUT /api/v1/custom_sound/upload/finished: the same."""
+    return not_taught()
+
+
+def not_taught() -> Reply:
+    """Return the answer to both."""
+    message = (
+        "custom sounds are not uploaded to this service: "
+        "its operator teaches a model a sound with `earshot models train-tag` (docs/models.md)"
+    )
+    return json_reply(JobFault(message), 501)

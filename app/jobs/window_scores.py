@@ -1,0 +1,63 @@
+"""The scores of all tags of a job's windows as they are stored: to see what another threshold would report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import orjson
+import pybase64
+
+from app.http.call import Call
+from app.http.replies import JSON, Reply, StreamReply
+from app.http.streaming import cooperative, reply_in_pieces
+from app.jobs.context import JobContext
+from app.jobs.reads import project_job
+from app.jobs.rendering import JobReading
+from topics.errors import Conflict, NotFound
+from topics.geometry import SENSE
+from topics.jobs import payloads
+from topics.jobs.options import Service
+from topics.jobs.rules import Entry
+from topics.scores import STEP, ZERO
+
+NO_SOUNDS: Final = "the job was not asked for sound events"
+NOT_ENDED: Final = "the sound events have not ended yet"
+#: Bytes that are made text at a time, a multiple of three: so pieces of base64 can be joined.
+_PIECE: Final = 3 * 65536
+
+
+async def read_scores(call: Call, context: JobContext) -> Reply | StreamReply:
+    """GET /api/v1/jobs/{id}/scores: `scores` is base64 of one byte a tag, window by window.
+
+    A tag is reported where its byte is `reported_from` or more; the probability of a byte q is
+    1 / (1 + exp(-`step` (q - `reported_from` + 0.5))).
+    """
+    reading = await project_job(call, context)
+    entry = reading.head.entry(Service.SOUND)
+    if entry is None:
+        raise NotFound(NO_SOUNDS)
+    if not entry.ended:
+        raise Conflict(NOT_ENDED)
+    return await reply_in_pieces(cooperative(_json(context, reading, entry)), JSON)
+
+
+def _json(context: JobContext, reading: JobReading, entry: Entry) -> Iterator[bytes]:
+    portions = context.renderer.portions(reading, entry)
+    first = next((payloads.sounds(data) for data in portions), None)
+    facts = {
+        "model": "" if first is None else first.model,
+        "tags": [] if first is None else context.renderer.window_renderer(first.model).tags,
+        "hop_seconds": SENSE.hop_ms / 1000,
+        "window_seconds": SENSE.window_ms / 1000,
+        "step": STEP,
+        "reported_from": ZERO,
+    }
+    yield orjson.dumps(facts)[:-1] + b',"scores":"'
+    rest = b"" if first is None else first.scores
+    for data in portions:
+        rest += payloads.sounds(data).scores
+        while len(rest) >= _PIECE:
+            yield pybase64.b64encode(rest[:_PIECE])
+            rest = rest[_PIECE:]
+    yield pybase64.b64encode(rest) + b'"}'

@@ -1,0 +1,35 @@
+"""The list of a project's sessions."""
+
+from __future__ import annotations
+
+from app.http.call import Call
+from app.http.replies import Reply
+from app.sessions.context import SessionContext
+from topics.geometry import seconds
+from topics.ports.sessions import SessionView
+from topics.times import iso_time
+
+
+async def list_sessions(call: Call, context: SessionContext) -> Reply:
+    """GET /audio_sessions/: the project's own sessions, newest first."""
+    principal = await context.project_keys.authenticate(call)
+    return await context.list.page(call, principal.project)
+
+
+def listed_session(time_ms: int, session: str, view: SessionView) -> dict[str, object]:
+    """Return what a list says of a session; `seconds` is the audio that was analysed."""
+    opened, head = view.opened, view.head
+    fields: dict[str, object] = {
+        "session_id": session,
+        "state": head.state,
+        "type": opened.kind,
+        "content_type": opened.content_type,
+        # Sessions of versions that did not note the time of their opening have none.
+        "created_at": iso_time(time_ms) if time_ms else None,
+        "updated_at": iso_time(head.touched),
+        "file_name": opened.file_name,
+        "seconds": seconds(opened.audio_ms(head.windows, bool(head.predicts))),
+        "in_progress": head.in_progress,
+    }
+    # Some clients take any `error`, even null, for one.
+    return fields if head.error is None else {**fields, "error": head.error}

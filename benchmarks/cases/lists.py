@@ -1,0 +1,98 @@
+"""A page of 50 jobs of a project that has 100,000, over the same of one that has 100."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, closing
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from benchmarks import processes, procfs
+from benchmarks.cases.setup import Setup
+from benchmarks.filling import opened_log
+from benchmarks.measures import Row, alternate
+from benchmarks.plans import ReadPlan
+from infra.settings import EMBEDDED_PARTITIONS
+from topics import keys, record_codec
+from topics.catalog import JOB_COMMANDS, JOB_RESULTS
+from topics.jobs.options import Options, Service
+from topics.jobs.records import Accepted, Finished, Part, Source, Started
+
+FEW: Final = 100
+MANY: Final = 100_000
+READS: Final = 2_000
+BAR: Final = 1.5
+#: A service rests that has used less in a second; one that never does is measured all the same.
+IDLE_CPU_SECONDS: Final = 0.05
+REST_SECONDS: Final = 120.0
+
+
+def measure(setup: Setup) -> Iterator[Row]:
+    """Yield one row: the newest page, on one connection, of two services that run side by side."""
+    with ExitStack() as stack:
+        directory = stack.enter_context(processes.temporary_directory())
+        many, few = (
+            stack.enter_context(_filled(directory / name, count))
+            for name, count in (("many", setup.size(MANY)), ("few", FEW))
+        )
+        for server in (many, few):
+            _let_rest(server)
+        paths = ("/api/v1/jobs?count=50",)
+        large, small = (
+            partial(processes.run_load, ReadPlan(server.target(), 1, paths, setup.size(READS), keyed=True))
+            for server in (many, few)
+        )
+        pairs = alternate(large, small, setup.pairs)
+    ratios = [small.per_cpu / large.per_cpu for large, small in pairs]
+    beside = {
+        "p50 ms among 100,000": median(median(large.latencies) for large, _ in pairs),
+        "p50 ms among 100": median(median(small.latencies) for _, small in pairs),
+    }
+    name = "list page of 50, CPU a read"
+    yield Row(name, median(ratios), min(ratios), max(ratios), bar=BAR, at_most=True, beside=beside)
+
+
+def _let_rest(server: processes.ServerProcess) -> None:
+    """Wait until what the start has left to do is done: it is no part of a read."""
+    deadline = time.monotonic() + REST_SECONDS
+    before = procfs.cpu_seconds([server.pid])
+    while time.monotonic() < deadline:
+        time.sleep(1.0)
+        now = procfs.cpu_seconds([server.pid])
+        if now - before < IDLE_CPU_SECONDS:
+            return
+        before = now
+
+
+def _filled(data: Path, count: int) -> AbstractContextManager[processes.ServerProcess]:
+    """Return a service whose project has so many jobs, which have failed: nothing is left to do or to bill."""
+    with processes.service(data):
+        pass
+    with closing(sqlite3.connect(data / "earshot.db")) as database:
+        [(project,)] = database.execute("select id from projects")
+    asyncio.run(_append(data, project, count))
+    return processes.service(data)
+
+
+async def _append(data: Path, project: str, count: int) -> None:
+    log = opened_log(data)
+    options = Options(sound_event_detection=True)
+    source = Source("audio/wav", "wav", 1, 16_000, 1, "recording.wav")
+    accepted = Accepted("fill", "fill", 1, project, "fill", options, source, "fill", b"fill")
+    commands = [record_codec.encode(one) for one in (Part("fill", "fill", 0, b"-"), accepted)]
+    results = [
+        record_codec.encode(one)
+        for one in (Started(Service.SOUND, "fill"), Finished(Service.SOUND, "fill", 0, "filled, and not analysed"))
+    ]
+    for _ in range(count):
+        job = keys.new_id()
+        number = keys.partition_of(job, EMBEDDED_PARTITIONS)
+        for topic, records in ((JOB_COMMANDS, commands), (JOB_RESULTS, results)):
+            appended = [log.append(topic, number, job.encode("ascii"), record) for record in records]
+        await appended[-1]
+    await log.close()

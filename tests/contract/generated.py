@@ -1,0 +1,161 @@
+"""Requests that schemathesis makes of the document, good ones and bad ones, and all its checks of the answers.
+
+`python -m tests.contract.generated --examples 500` starts a service and tries it for longer than the tests do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import re
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from hypothesis.errors import Unsatisfiable
+from schemathesis.core.failures import Failure, FailureGroup
+from schemathesis.core.result import Ok
+from schemathesis.generation import GenerationMode
+
+from tests.contract.api import RAW, Api, Service, tone, wav
+from tests.contract.jobs import Jobs
+from tests.process import ADMIN_KEY, KEY, ORG_KEY, ServiceProcess
+
+HEADERS: Final = {"X-Api-Key": KEY, "X-Org-Key": ORG_KEY, "Authorization": f"Bearer {ADMIN_KEY}"}
+SPEECH_HEADERS: Final = {**HEADERS, "Authorization": f"Bearer {KEY}"}
+#: It would take the key away from all the others.
+NOT_TRIED: Final = "rotateKey"
+#: What the checks say of an operation, `*` of all, and why it is as it should be.
+ACCEPTED: Final[Mapping[tuple[str, str], str]] = {
+    ("analyze", "RejectedPositiveData"): "options that do not fit together are 400, by rules over several fields",
+    ("analyzeFile", "RejectedPositiveData"): "the same",
+    ("analyze", "ServerError"): "the contract answers 500 for audio that does not decode",
+    ("analyzeFile", "ServerError"): "the same",
+    ("listSessions", "AcceptedNegativeData"): "other parameters are ignored, and times are of all of ISO 8601",
+    ("listSessionsToo", "AcceptedNegativeData"): "the same",
+    ("listJobs", "AcceptedNegativeData"): "the same",
+    ("createCustomSound", "ServerError"): "501 is what it answers",
+    ("finishCustomSound", "ServerError"): "the same",
+    ("registerVoice", "AcceptedNegativeData"): "the contract answers 200 with the rule that is broken in `error`",
+    ("removeSpeaker", "AcceptedNegativeData"): "the same",
+    ("reEnrollSpeaker", "AcceptedNegativeData"): "the same",
+    ("recognizeSpeakers", "AcceptedNegativeData"): "the same",
+    (
+        "createSession",
+        "RejectedPositiveData",
+    ): "tags are those of the model in use, integers have no fraction",
+    ("createSessionToo", "RejectedPositiveData"): "the same",
+    ("readStatus", "RejectedPositiveData"): "tokens of pages are signed",
+    ("listSessions", "RejectedPositiveData"): "the same",
+    ("listSessionsToo", "RejectedPositiveData"): "the same",
+    ("listJobs", "RejectedPositiveData"): "the same",
+    ("predict", "RejectedPositiveData"): "a session takes chunks or windows, and the data has to hold audio",
+    ("followJob", "JsonSchemaError"): "OpenAPI 3.1 has no words for events: `x-events` has their types",
+    ("createOrganization", "RejectedPositiveData"): "a name may be taken, or not printable",
+    ("createProject", "RejectedPositiveData"): "the same",
+    ("planProject", "RejectedPositiveData"): "integers have no fraction",
+    ("createTranscription", "RejectedPositiveData"): "the file has to hold audio, and the model to be there",
+    ("createTranslation", "RejectedPositiveData"): "the same",
+    ("readDailyUsage", "RejectedPositiveData"): "the days have to be in order, and a year apart at most",
+}
+#: Grammars that no schema tells.
+schemathesis.openapi.format("audio-content-type", st.sampled_from(["audio/wav", "audio/flac", RAW]))
+
+ID: Final = r"[0-9A-Za-z]{24}"
+Findings = dict[tuple[str, str], str]
+
+
+def findings(service: Service, examples: int, seconds: float) -> Findings:
+    """Return what the checks find in answers to so many requests of each operation, until the time is over."""
+    schema = schemathesis.openapi.from_url(f"{service.url}/openapi.json")
+    schema.config.update(base_url=service.url)
+    deadline = time.monotonic() + seconds
+    found: Findings = {}
+    operations = [result.ok() for result in schema.get_all_operations() if isinstance(result, Ok)]
+    operations = [one for one in operations if one.definition.raw["operationId"] != NOT_TRIED]
+    sessions = Api(service)
+    with closing(sessions.http), Jobs(service) as jobs:
+        for number, operation in enumerate(operations):
+            # What is left is shared by those that are left.
+            end = time.monotonic() + (deadline - time.monotonic()) / (len(operations) - number)
+            places = {"session_id": sessions.create(), "job_id": jobs.accepted(wav(tone(1.0)))}
+            for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
+                _try(operation, mode, places, examples, end, found)
+    # schemathesis leaves connections open; they are collected here, not in the middle of another test.
+    gc.collect()
+    return found
+
+
+def _try(
+    operation: Any, mode: GenerationMode, places: Mapping[str, str], examples: int, end: float, found: Findings
+) -> None:
+    operation_id = operation.definition.raw["operationId"]
+
+    headers = SPEECH_HEADERS if operation.path.startswith("/v1/") else HEADERS
+
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=operation.as_strategy(generation_mode=mode))
+    def tried(case: Any) -> None:
+        if time.monotonic() > end:
+            return
+        for name in case.path_parameters.keys() & places.keys():
+            # Where the place is not what is wrong, it is one that is there.
+            if re.fullmatch(ID, str(case.path_parameters[name])):
+                case.path_parameters[name] = places[name]
+        answer = case.call(headers=headers, timeout=30)
+        try:
+            case.validate_response(answer, headers=headers)
+        except FailureGroup as group:
+            for failure in group.exceptions:
+                _add(found, operation_id, failure, answer.text)
+
+    try:
+        tried()
+    except Unsatisfiable:
+        # An operation that takes nothing has no bad requests.
+        if mode is GenerationMode.POSITIVE:
+            raise
+
+
+def _add(found: Findings, name: str, failure: Failure, answer: str) -> None:
+    kind = type(failure).__name__
+    if (name, kind) not in ACCEPTED and ("*", kind) not in ACCEPTED:
+        found.setdefault((name, kind), f"{failure}\n{answer[:500]}")
+
+
+def main() -> int:
+    """Try a service of its own; print what is found."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--examples", type=int, default=200, help="requests of each operation, good and bad each")
+    parser.add_argument("--seconds", type=float, default=600)
+    given_options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    with tempfile.TemporaryDirectory() as folder:
+        service = ServiceProcess(Path(folder) / "data").start()
+        try:
+            found = findings(service, given_options.examples, given_options.seconds)
+        finally:
+            service.stop()
+    for (name, kind), text in found.items():
+        print(f"--- {name} {kind}\n{text}\n")
+    print(f"{len(found)} findings")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,23 @@
+"""Requests that schemathesis makes of the document: no check of it finds anything that has no reason."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Final
+
+from tests.contract.generated import findings
+from tests.process import ServiceProcess
+
+#: Requests of each operation, good and bad each, and the seconds for all of them.
+EXAMPLES: Final = 6
+SECONDS: Final = 40.0
+
+
+def test_generated_requests_are_answered_as_the_document_says(service: ServiceProcess) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = findings(service, EXAMPLES, SECONDS)
+    assert found == {}
+    assert service.running
+    log = service.log.read_text(errors="replace").splitlines()
+    assert [line for line in log if "Traceback" in line] == []

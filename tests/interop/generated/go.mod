@@ -1,0 +1,5 @@
+module example
+
+go 1.24
+
+require github.com/oapi-codegen/runtime v1.8.0

@@ -1,0 +1,62 @@
+"""The AsyncAPI document: of every topic and record; the golden records of every version are valid by it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import jsonschema_rs
+import msgspec
+import pytest
+
+from app.documents import asyncapi
+from tests.examples import golden
+from topics import catalog
+
+DOCUMENT: Final = asyncapi.document()
+RECORDS: Final = [(topic, name) for topic, records in golden.RECORDS.items() for name in records]
+
+
+def judge(kind: str) -> Any:
+    """Return what judges records of a kind."""
+    return jsonschema_rs.Draft7Validator(
+        {"$ref": f"#/components/schemas/{kind}", "components": DOCUMENT["components"]}, validate_formats=True
+    )
+
+
+def unpacked(value: bytes) -> Any:
+    """Return the msgpack of a record or row as JSON has it, binary in base64."""
+    return msgspec.to_builtins(msgspec.msgpack.decode(value[1:] if value[:1] == b"\x01" else value))
+
+
+@pytest.mark.parametrize(("topic", "name"), RECORDS)
+def test_a_golden_record_is_valid(topic: str, name: str) -> None:
+    value = (golden.folder(topic) / f"{name}.msgpack").read_bytes()
+    kind = type(golden.RECORDS[topic][name]).__name__
+    assert kind in DOCUMENT["channels"][topic.replace(".", "-")]["messages"]
+    judge(kind).validate(unpacked(value))
+
+
+@pytest.mark.parametrize("name", golden.ROWS)
+def test_a_golden_row_is_valid(name: str) -> None:
+    value = (golden.folder(catalog.CHANGELOG) / f"{name}.msgpack").read_bytes()
+    kind = type(golden.ROWS[name]).__name__
+    assert kind in DOCUMENT["channels"][catalog.CHANGELOG]["messages"]
+    judge(kind).validate(unpacked(value))
+
+
+def test_every_topic_has_its_records() -> None:
+    for topic in catalog.topics(0):
+        channel = DOCUMENT["channels"][topic.name.replace(".", "-")]
+        assert channel["address"] == topic.name
+        if not topic.compact:
+            assert set(channel["messages"]) >= set(topic.carries.split())
+
+
+def test_places_have_the_names_of_their_fields() -> None:
+    places = DOCUMENT["components"]["schemas"]["Chunk"]["items"]
+    assert [place["title"] for place in places] == ["record", "command", "sequence", "data", "idempotency", "predict"]
+
+
+def test_another_record_is_not_valid() -> None:
+    assert not judge("Chunk").is_valid(["chunk", "c", "seven", "AAAA"])
+    assert not judge("Chunk").is_valid(["open", "c", 7, "AAAA"])

@@ -1,0 +1,174 @@
+"""The OpenAPI documents: of every route, valid, in words, without secrets, and the same as the page of docs/."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import jsonschema_rs
+import msgspec
+import pytest
+from openapi_spec_validator import validate
+
+import app.client
+from app.documents import build, openapi
+from app.documents.markdown import page
+from app.documents.parts import EVERYTHING, OPERATOR, Part
+from app.options import EdgeOptions
+from tests.conftest import ROOT
+
+OPTIONS: Final = EdgeOptions(b"the secret of this deployment", Path("/the/spool"), admin_key=b"the operator's digest")
+DOCUMENT: Final = build.everything(OPTIONS, with_operator=True)
+PAGE: Final = ROOT / "docs" / "interface.md"
+
+
+@pytest.mark.parametrize("part", [*EVERYTHING, OPERATOR], ids=lambda part: part.name)
+def test_every_route_is_described_and_nothing_else(part: Part) -> None:
+    served = {handler for handlers in part.table.values() for handler in handlers.values()}
+    missing = {handler.__name__ for handler in served - part.operations.keys()}
+    assert not missing, f"describe these in the room's description.py, beside the operation: {missing}"
+    if part.name != "Service":
+        assert part.operations.keys() == served
+
+
+@pytest.mark.parametrize("name", ["openapi-3.1", "openapi-3.0", "sessions-3.1", "sessions-3.0"])
+def test_the_documents_are_valid(name: str) -> None:
+    made = msgspec.json.decode(build.build(name, OPTIONS, with_operator=True))
+    assert made["openapi"].startswith(name[-3:])
+    validate(made)
+
+
+def test_the_sessions_have_the_version_of_their_specification() -> None:
+    made = build.sessions(OPTIONS)
+    assert made["info"]["version"] == "1.1.0"
+    assert {path.split("/")[1] for path in made["paths"]} == {"audio_sessions", "tags", "client-libraries"}
+
+
+def test_openapi_3_0_has_no_words_of_3_1() -> None:
+    made = build.build("openapi-3.0", OPTIONS, with_operator=True).decode()
+    for word in ('"null"', '"const"', '"contentEncoding"', '"prefixItems"', '"identifier"'):
+        assert word not in made
+    assert '"nullable": true' in made
+
+
+def _operations() -> Iterator[tuple[str, dict[str, Any]]]:
+    for path, item in DOCUMENT["paths"].items():
+        for method, operation in item.items():
+            if isinstance(operation, dict):
+                yield f"{method} {path}", operation
+
+
+def test_everything_is_said_in_words() -> None:
+    for name, schema in DOCUMENT["components"]["schemas"].items():
+        assert schema.get("description"), name
+        assert "." not in name, f"another type has this name: {name}"
+    bodies = (
+        content["schema"]
+        for _, operation in _operations()
+        for content in operation.get("requestBody", {"content": {}})["content"].values()
+    )
+    for schema in bodies:
+        whole = schema
+        if "$ref" in schema:
+            whole = DOCUMENT["components"]["schemas"][schema["$ref"].removeprefix(openapi.REFERENCE)]
+        for name, field in whole["properties"].items():
+            assert field.get("description") or "$ref" in field, name
+
+
+def test_every_example_is_of_its_schema() -> None:
+    seen = 0
+    for where, content in _contents():
+        schema = {**content["schema"], "components": DOCUMENT["components"]}
+        judge = jsonschema_rs.Draft202012Validator(schema, validate_formats=True)
+        for name, example in content.get("examples", {}).items():
+            error = next(judge.iter_errors(example["value"]), None)
+            assert error is None or "multipart" in where, f"{where} {name}: {error}"
+            seen += 1
+    assert seen > 150
+
+
+def _contents() -> Iterator[tuple[str, dict[str, Any]]]:
+    for where, operation in _operations():
+        answers = [*operation["responses"].values(), operation.get("requestBody", {})]
+        for answer in answers:
+            for media, content in answer.get("content", {}).items():
+                yield f"{where} {media}", content
+
+
+def test_every_operation_with_json_has_an_example() -> None:
+    for where, content in _contents():
+        if "application/json" in where and ".json application/json" not in where:
+            assert content["examples"], where
+
+
+def test_no_secret_is_told() -> None:
+    told = b"".join(build.build(name, OPTIONS, True) for name in ("openapi-3.1", "sessions-3.1", "asyncapi"))
+    for secret in (b"the secret of this", b"/the/spool", b"operator's digest", OPTIONS.secret.hex().encode()):
+        assert secret not in told
+
+
+def test_the_operators_paths_are_told_of_where_they_are_served() -> None:
+    assert any(path.startswith("/admin") for path in DOCUMENT["paths"])
+    assert not any(path.startswith("/admin") for path in build.everything(OPTIONS)["paths"])
+    assert "operatorKey" not in build.everything(OPTIONS)["components"]["securitySchemes"]
+
+
+def test_limits_are_those_of_the_deployment() -> None:
+    options = msgspec.structs.replace(OPTIONS, chunk_limit=7_654_321, poll_seconds=4.5, job_reads_need_key=True)
+    told = build.build("openapi-3.1", options).decode()
+    assert "7654321" in told
+    assert "up to 4.5 s" in told
+    assert build.everything(options)["paths"]["/api/v1/jobs/{job_id}/stream"]["get"]["security"]
+    assert not DOCUMENT["paths"]["/api/v1/jobs/{job_id}/stream"]["get"]["security"]
+
+
+def test_the_page_is_made_from_the_document() -> None:
+    made = re.search(r"<!-- interface -->\n(.*)\n<!-- end -->", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert made is not None
+    told = "put what `earshot interface markdown` prints between the marks of docs/interface.md"
+    assert made.group(1) == page(DOCUMENT), told
+
+
+#: Types of the client, and what they are called in the document.
+CLIENT: Final = {
+    "Session": "CreatedSession",
+    "Tag": "SenseEventTag",
+    "Event": "SenseEvent",
+    "SessionStatus": "SessionStatus",
+    "SoundClass": "SoundClass",
+    "Window": "SoundWindow",
+    "Turn": "Turn",
+    "Word": "Word",
+    "SoundResult": "SoundEntry",
+    "SpeechResult": "SpeechEntry",
+    "Insights": "InsightsResult",
+    "InsightsResult": "InsightsEntry",
+    "Caption": "CaptionText",
+    "CaptionResult": "CaptionEntry",
+    "TranslationResult": "TranslationEntry",
+    "JobResult": "JobResult",
+    "Job": "JobReport",
+    "JobEntry": "JobEntry",
+    "JobPage": "JobPage",
+    "SessionEntry": "SessionEntry",
+    "SessionPage": "SessionPage",
+    "MissingPart": "MissingPart",
+    "JobProgress": "JobProgress",
+    "ServiceProgress": "ServiceProgress",
+    "JobOptions": "RequestOptions",
+    "SpeakerProfile": "SpeakerEntry",
+    "SpeakerTurn": "RecognisedTurn",
+}
+
+
+@pytest.mark.parametrize(("mine", "theirs"), CLIENT.items())
+def test_the_client_reads_what_the_document_says(mine: str, theirs: str) -> None:
+    """The package stands alone and has types of its own; none of their fields may be an invention."""
+    kind = getattr(app.client, mine)
+    described = DOCUMENT["components"]["schemas"][theirs]
+    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    assert fields.keys() <= described["properties"].keys()
+    needed = {name for name, field in fields.items() if field.required}
+    assert needed <= set(described["required"]) | set(), "the client asks for what may be absent"

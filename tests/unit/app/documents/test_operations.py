@@ -1,0 +1,154 @@
+"""The documents over HTTP: made once, told apart by ETags, and shown by a page that loads nothing from elsewhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from typing import Any
+
+import msgspec
+import pytest
+from starlette.testclient import TestClient
+
+from app.documents import build
+from app.documents.operations import DOCUMENT_ROUTES, page_file
+from app.http.cross_origin import READ, SENT
+from tests.contract.answers import DOCUMENT
+from tests.contract.api import RAW, b64, silence
+from tests.unit.app.conftest import KEY, OPTIONS, House
+from topics import apikeys
+
+ORIGIN = "https://app.example.org"
+
+
+@pytest.mark.parametrize("path", DOCUMENT_ROUTES)
+def test_a_document_is_made_once_and_has_an_etag(monkeypatch: pytest.MonkeyPatch, http: TestClient, path: str) -> None:
+    made: list[str] = []
+
+    def counted(name: str, *arguments: Any) -> bytes:
+        made.append(name)
+        return original(name, *arguments)
+
+    original = build.build
+    monkeypatch.setattr(build, "build", counted)
+    first = http.get(path)
+    assert first.status_code == 200
+    again = http.get(path, headers={"If-None-Match": f'W/"x", {first.headers["etag"]}'})
+    assert (again.status_code, again.content) == (304, b"")
+    assert again.headers["etag"] == first.headers["etag"]
+    assert http.get(path, headers={"If-None-Match": '"other"'}).status_code == 200
+    assert http.head(path).headers["etag"] == first.headers["etag"]
+    assert len(made) == 1
+
+
+def test_nothing_is_made_or_imported_at_the_start() -> None:
+    program = (
+        "import sys, app.main; print([name for name in sys.modules if 'description' in name or 'openapi' in name])"
+    )
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert loaded.strip() == "[]"
+
+
+def test_a_version_that_is_not_there(http: TestClient) -> None:
+    for path in ("/openapi.json", "/audio_sessions/openapi.json"):
+        assert http.get(path, params={"version": "3.0"}).json()["openapi"] == "3.0.3"
+        answer = http.get(path, params={"version": "2.0"})
+        assert answer.status_code == 400
+        assert answer.json()["error"] == "version: must be one of 3.1, 3.0"
+
+
+def test_the_page_loads_nothing_from_elsewhere(http: TestClient) -> None:
+    answer = http.get("/docs")
+    policy = answer.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'")
+    assert "unsafe" not in policy
+    assert not re.search(r"<script>|<style>| style=| on\w+=|https?://", answer.text)
+    assert set(re.findall(r'(?:src|href)="([^"#]*)', answer.text)) <= {
+        "",
+        "docs/page.js",
+        "docs/page.css",
+        "openapi.json",
+    }
+    script = page_file("page.js").decode()
+    assert not re.search(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function|https?://", script
+    )
+    assert "@import" not in page_file("page.css").decode()
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_the_operators_paths_are_shown_where_they_are_served(apart: bool) -> None:
+    options = msgspec.structs.replace(OPTIONS, admin_key=apikeys.digest("k" * 20), admin_apart=apart)
+    house = House(options, administration=object())  # type: ignore[arg-type]
+    shown = TestClient(house.app).get("/openapi.json").json()
+    assert any(path.startswith("/admin/") for path in shown["paths"]) is not apart
+
+
+# --- other origins --------------------------------------------------------------------------------------------------
+
+
+def cross(*origins: str) -> TestClient:
+    """Return a client of a service that lets pages of these origins call it."""
+    house = House(msgspec.structs.replace(OPTIONS, cors_origins=origins))
+    return TestClient(house.app, headers={"X-Api-Key": KEY})
+
+
+def preflight(http: TestClient, path: str, origin: str = ORIGIN, method: str = "PUT") -> Any:
+    """Ask as a browser asks before it sends what a form could not send."""
+    asked = {"Origin": origin, "Access-Control-Request-Method": method, "Access-Control-Request-Headers": "x-api-key"}
+    return http.options(path, headers=asked)
+
+
+def test_by_default_no_page_of_another_origin_may_call(http: TestClient) -> None:
+    assert "access-control-allow-origin" not in http.get("/", headers={"Origin": ORIGIN}).headers
+    assert preflight(http, "/audio_sessions/").status_code == 405
+
+
+def test_pages_of_the_named_origins_may_call() -> None:
+    http = cross(ORIGIN, "http://localhost:3000")
+    for origin in (ORIGIN, "http://localhost:3000"):
+        answer = http.post("/audio_sessions/", json={"type": "stream", "content_type": RAW}, headers={"Origin": origin})
+        assert answer.headers["access-control-allow-origin"] == origin
+        assert "access-control-allow-credentials" not in answer.headers
+        assert set(answer.headers["access-control-expose-headers"].split(", ")) == set(READ)
+        chunk = f"/audio_sessions/{answer.json()['session_id']}/chunks/0"
+        taken = http.put(chunk, json={"data": b64(silence(0.5))}, headers={"Origin": origin})
+        assert (taken.status_code, taken.headers["access-control-allow-origin"]) == (200, origin)
+        allowed = preflight(http, chunk, origin)
+        assert allowed.status_code == 200
+        assert allowed.headers["access-control-allow-origin"] == origin
+        assert "PUT" in allowed.headers["access-control-allow-methods"]
+        assert set(SENT) <= set(allowed.headers["access-control-allow-headers"].split(", "))
+        assert allowed.headers["vary"].startswith("Origin")
+
+
+@pytest.mark.parametrize(
+    "origin", ["https://app.example.org.evil.example", "null", "http://app.example.org", "https://other"]
+)
+def test_other_origins_may_not(origin: str) -> None:
+    http = cross(ORIGIN)
+    assert "access-control-allow-origin" not in http.get("/", headers={"Origin": origin}).headers
+    refused = preflight(http, "/audio_sessions/", origin)
+    assert refused.status_code == 400
+    assert "access-control-allow-origin" not in refused.headers
+
+
+def test_an_error_can_be_read_too() -> None:
+    answer = cross(ORIGIN).post("/api/v1/analyze", json={}, headers={"Origin": ORIGIN, "X-Api-Key": "wrong"})
+    assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (401, ORIGIN)
+
+
+def test_every_header_that_the_document_names_can_be_read_and_sent() -> None:
+    operations = [one for item in DOCUMENT["paths"].values() for one in item.values() if isinstance(one, dict)]
+    answers = {name for one in operations for answer in one["responses"].values() for name in answer.get("headers", ())}
+    # What a browser needs for itself, and what is for proxies.
+    assert answers - set(READ) <= {
+        "Cache-Control",
+        "X-Accel-Buffering",
+        "Content-Security-Policy",
+        "Location",
+        "Www-Authenticate",
+    }
+    asked = {one["name"] for operation in operations for one in operation["parameters"] if one["in"] == "header"}
+    assert asked <= set(SENT)

@@ -1,0 +1,96 @@
+"""What tests of OpenAI's interface share: requests as its clients send them, and jobs that are done by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from typing import Any
+
+from tests.unit.app.conftest import KEY, House, house
+from tests.unit.app.jobs.conftest import TURNS, Exchange, transcript, translated
+from tests.waiting import until
+from topics.jobs.options import Service
+from topics.jobs.payloads import Segment
+
+__all__ = ["house"]
+
+TRANSCRIPTIONS = "/v1/audio/transcriptions"
+TRANSLATIONS = "/v1/audio/translations"
+BOUNDARY = "boundary-of-a-client"
+WHISPER = {"model": "whisper-1"}
+
+
+def form(fields: Mapping[str, str | Sequence[str]], file: bytes | None = b"RIFF....") -> bytes:
+    """A form as the public clients write it: a list is a field for each of its values."""
+    parts = []
+    for name, value in fields.items():
+        values = [value] if isinstance(value, str) else value
+        parts += [f'Content-Disposition: form-data; name="{name}"\r\n\r\n{one}'.encode() for one in values]
+    if file is not None:
+        head = b'Content-Disposition: form-data; name="file"; filename="a.wav"\r\nContent-Type: audio/wav\r\n\r\n'
+        parts.append(head + file)
+    edge = f"--{BOUNDARY}".encode()
+    return b"".join(edge + b"\r\n" + part + b"\r\n" for part in parts) + edge + b"--\r\n"
+
+
+class Post(Exchange):
+    """A POST of a form, of a client that can hang up while it waits."""
+
+    def __init__(self, house: House, path: str = TRANSCRIPTIONS, body: bytes | None = None, **headers: str) -> None:
+        self._form: bytes | None = form(WHISPER) if body is None else body
+        given = {
+            "authorization": f"Bearer {KEY}",
+            "content-type": f"multipart/form-data; boundary={BOUNDARY}",
+            **headers,
+        }
+        super().__init__(house, path, "POST", **given)
+
+    @property
+    def json(self) -> Any:
+        """The answer."""
+        return json.loads(self.body)
+
+    @property
+    def events(self) -> list[Any]:
+        """The events of the answer."""
+        lines = self.body.decode().split("\n\n")
+        return [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
+
+    async def _receive(self) -> MutableMapping[str, Any]:
+        if self._form is not None:
+            body, self._form = self._form, None
+            return {"type": "http.request", "body": body, "more_body": False}
+        return await super()._receive()
+
+
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    """Run a scenario to its end."""
+    asyncio.run(_whole(scenario))
+
+
+async def _whole(scenario: Callable[[], Awaitable[None]]) -> None:
+    await scenario()
+
+
+async def accepted(house: House) -> str:
+    """Return the only job, once it was accepted."""
+    await until(lambda: any(job.accepted is not None for job in house.jobs.jobs.values()))
+    (job,) = house.jobs.jobs
+    return job
+
+
+async def answered(
+    house: House,
+    fields: Mapping[str, str | Sequence[str]],
+    turns: Sequence[Segment] = TURNS,
+    path: str = TRANSCRIPTIONS,
+) -> Post:
+    """Send a request, do its job, and return the exchange."""
+    post = Post(house, path, form({**WHISPER, **fields}))
+    job = await accepted(house)
+    house.jobs.perform(job, Service.SPEECH, transcript(*turns), audio_ms=11_600)
+    if path == TRANSLATIONS:
+        house.jobs.perform(job, Service.TRANSLATION, translated(*(f"In English: {turn.text}" for turn in turns)))
+    await post.end()
+    return post

@@ -1,0 +1,36 @@
+"""What a project's list must say, from the heads of its sessions or jobs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streams.folding.store import HeadStore, above
+from topics import keys
+from topics.ports.lists import ListQuery
+
+
+def listed(store: HeadStore[Any], project: str, **query: Any) -> list[str]:
+    """Return the ids that a list has, in its order."""
+    return [entry.id for entry in store.listed(ListQuery(project, **query))]
+
+
+def assert_listed(store: HeadStore[Any]) -> None:
+    """The lists of all projects have what can be read, newest first, once; and afterwards nothing else is stored."""
+    expected = set()
+    for id in list(store.all_ids()):
+        head = store.peek(id)
+        key = store.list_key(id, head, store.partition.get(store.row_key(id, keys.REQUEST)))
+        if key is not None:
+            expected.add(key)
+        if head is not None and store.listed_as(head) is not None:
+            assert key is not None, f"{id} has no place in a list"
+    projects = {key[1 : key.index(0, 1)].decode() for key in expected}
+    found = [entry for project in projects for entry in store.listed(ListQuery(project))]
+    assert sorted(entry.id for entry in found) == sorted(keys.parse_list_place(key)[1] for key in expected)
+    for project in projects:
+        times = [entry.time_ms for entry in store.listed(ListQuery(project))]
+        assert times == sorted(times, reverse=True)
+    stored = {key for key, _ in store.partition.scan(store.listing, above(store.listing))}
+    assert expected <= stored
+    # What a crash may leave is passed over; a list that is read deletes it.
+    assert all(key[1 : key.index(0, 1)].decode() not in projects for key in stored - expected)

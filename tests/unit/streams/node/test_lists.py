@@ -1,0 +1,244 @@
+"""Lists of sessions and jobs, on a whole node and in one partition: what they hold, cost, and come back from."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streams.disk import DiskFull
+from streams.folding.draft import Draft
+from streams.jobs.store import JobStore
+from streams.sessions.store import SessionStore
+from tests.unit.streams.jobs.world import accepted
+from tests.unit.streams.lists import listed
+from tests.unit.streams.node.nodes import Home, send
+from tests.unit.streams.sessions.rows import MemoryPartition
+from tests.unit.streams.sessions.studio import FILE, STREAM
+from tests.waiting import until
+from topics import keys
+from topics.folding import Arrival
+from topics.jobs.rules import Entry, JobHead, JobState
+from topics.keys import new_id
+from topics.ports.lists import ListQuery
+from topics.sessions.records import Chunk, Deleted, Opened, Sealed
+from topics.sessions.rules import SessionHead
+
+PROJECT = STREAM.project
+
+
+def test_a_list_follows_what_happens(tmp_path: Path) -> None:
+    """Over all partitions, newest first; a session that is sealed, failed, deleted or expired moves or goes."""
+    home = Home(tmp_path)
+
+    async def scene() -> None:
+        async with home.serving(idle_seconds=3600.0, sweep_seconds=0.05) as node:
+            ids = []
+            for opened in (STREAM, FILE, STREAM, STREAM, STREAM):
+                home.clock.now += 1
+                ids.append(new_id())
+                await send(node, ids[-1], opened)
+
+            def read(**query: Any) -> list[int]:
+                return [ids.index(id) for _, id, _ in node.sessions.listed(ListQuery(PROJECT, **query))]
+
+            assert read() == [4, 3, 2, 1, 0]
+            assert read(count=2) == [4, 3]
+            await send(node, ids[1], Sealed("s"))
+            await send(node, ids[3], Chunk("c", 0, b"odd"), Deleted("d"))
+            assert (read(), read(states=("writable",)), read(states=("readonly",))) == ([4, 2, 1, 0], [4, 2, 0], [1])
+            moment = int(home.clock.now * 1000)
+            assert read(since_ms=moment - 3000) == [4, 2, 1]
+            assert read(until_ms=moment - 3000) == [0]
+            assert node.sessions.listed(ListQuery("another")) == []
+            assert node.sessions.coverage().here == frozenset(range(node.owners.partitions))
+            home.clock.now += 3601
+            await until(lambda: read() == [])
+
+    asyncio.run(scene())
+
+
+def test_what_was_made_before_there_were_lists_is_listed(tmp_path: Path) -> None:
+    """Tables and changelog of a version without lists: the entries are made when the node comes."""
+    home = Home(tmp_path)
+    ids = [new_id() for _ in range(8)]
+
+    async def forget(node: Any) -> None:
+        for owner in node.owners:
+            found = [key for key, _ in owner.rows.scan(keys.SESSION_LIST, b"\x09")]
+            owner.rows.write(dict.fromkeys([*found, keys.LISTED + keys.SESSION, keys.LISTED + keys.JOB]))
+            await node.backend.writer.flush()
+
+    async def scene() -> None:
+        async with home.serving() as node:
+            for id in ids:
+                home.clock.now += 1
+                await send(node, id, STREAM)
+            await send(node, ids[0], Sealed("s"))
+            await forget(node)
+            assert node.sessions.listed(ListQuery(PROJECT)) == []
+        for keep_tables in (True, False):
+            if not keep_tables:
+                shutil.rmtree(tmp_path / "partitions")
+            async with home.serving() as node:
+                assert [id for _, id, _ in node.sessions.listed(ListQuery(PROJECT))] == ids[::-1]
+                assert [id for _, id, _ in node.sessions.listed(ListQuery(PROJECT, ("readonly",)))] == ids[:1]
+
+    asyncio.run(scene())
+
+
+# --- one partition --------------------------------------------------------------------------------------------------
+
+
+def open_session(store: SessionStore, at: int, project: str = "p") -> str:
+    draft, id = Draft(store), new_id()
+    opened = Opened("c", "file", "audio/wav", project, 1000, 500)
+    draft.put_request(id, opened, Arrival(0, at))
+    draft.put_head(id, SessionHead("file", None, at, 0))
+    draft.keep()
+    draft.apply()
+    return id
+
+
+def take_job(store: JobStore, at: int, state: JobState) -> str:
+    draft, id = Draft(store), new_id()
+    draft.put_request(id, accepted("u", 1), Arrival(0, at))
+    entries = (Entry(accepted("u", 1).options.services[0]),)
+    draft.put_head(id, JobHead(state, 0, at, "u", 1, created=at, entries=entries))
+    draft.keep()
+    draft.apply()
+    return id
+
+
+class Counted(MemoryPartition):
+    """Counts the rows that are read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read = 0
+        self._sorted: list[bytes] = []
+
+    def get(self, key: bytes) -> bytes | None:
+        self.read += 1
+        return super().get(key)
+
+    def scan(self, lower: bytes, upper: bytes, limit: int | None = None) -> Iterator[tuple[bytes, bytes]]:
+        for entry in super().scan(lower, upper, limit):
+            self.read += 1
+            yield entry
+
+
+@pytest.mark.parametrize(
+    "query", [{}, {"states": ("accepted",)}, {"since_ms": 150_000}, {"after": (199_960, "A" * 24)}], ids=str
+)
+def test_a_page_costs_what_it_holds_and_not_what_exists(query: dict[str, Any]) -> None:
+    """As many rows are read for a page of 20 among 100 jobs as among 10,000."""
+    costs = []
+    for count in (100, 10_000):
+        partition = Counted()
+        store = JobStore(partition)
+        for number in range(count):
+            at = 200_000 - number
+            take_job(store, at, JobState.ACCEPTED if number % 2 else JobState.COMPLETED)
+        partition.read = 0
+        store.heads.clear()
+        page = [entry for _, entry in zip(range(20), store.listed(ListQuery("p", **query)), strict=False)]
+        assert len(page) == 20
+        costs.append(partition.read)
+    assert costs[1] <= costs[0] <= 20 * 3 + 6
+
+
+def test_reading_a_list_keeps_the_heads_that_are_active() -> None:
+    partition = MemoryPartition()
+    store = SessionStore(partition)
+    for at in range(5):
+        open_session(store, at + 1)
+    store.heads.clear()
+    assert len(listed(store, "p")) == 5
+    assert not store.heads
+
+
+def test_an_entry_that_a_crash_has_left_is_passed_over_and_goes() -> None:
+    partition = MemoryPartition()
+    store = SessionStore(partition)
+    gone, sealed, there = (open_session(store, at) for at in (1, 2, 3))
+    place = {keys.parse_list_place(key)[1]: key for key, _ in partition.scan(keys.SESSION_LIST, keys.JOB_LIST)}
+    partition.rows.pop(store.row_key(gone, keys.HEAD))
+    [other] = set(store.list_keys(place[sealed])) - {place[sealed]}
+    partition.write({other: b""})
+    store.heads.clear()
+    assert listed(store, "p") == [there, sealed]
+    assert place[gone] not in partition.rows
+    assert other not in partition.rows
+    assert partition.changelog[-2:] in ([(place[gone], None), (other, None)], [(other, None), (place[gone], None)])
+
+
+def test_a_row_that_cannot_be_read_is_passed_over_and_stays() -> None:
+    partition = MemoryPartition()
+    store = SessionStore(partition)
+    bad, there = (open_session(store, at) for at in (1, 2))
+    partition.rows[store.row_key(bad, keys.HEAD)] = b"\x07of a later version"
+    store.heads.clear()
+    assert listed(store, "p") == [there]
+    assert sum(key[:1] == keys.SESSION_LIST for key in partition.rows) == 2
+
+
+def test_projects_whose_names_begin_alike_are_apart() -> None:
+    store = SessionStore(MemoryPartition())
+    ids = {project: open_session(store, 5, project) for project in ("p", "pp", "p\x01", "", "\u00fcber")}
+    for project, id in ids.items():
+        assert listed(store, project) == [id]
+
+
+@pytest.mark.parametrize(("epochs", "built"), [((4, 5), False), ((4, 6), True), ((0, 0), False), ((0, 1), False)])
+def test_an_owner_of_an_older_version_in_between_is_noticed(epochs: tuple[int, int], built: bool) -> None:
+    """It kept no lists, so what it wrote is missing in them."""
+    partition = MemoryPartition()
+    before, now = epochs
+    partition.epoch = before
+    store = SessionStore(partition)
+    store.claim_lists()
+    id = open_session(store, 5)
+    for key in [key for key in partition.rows if key[:1] == keys.SESSION_LIST]:
+        del partition.rows[key]
+    partition.epoch = now
+    partition.mark(keys.INDEXED + keys.SESSION)
+    store = SessionStore(partition)
+    assert store.indexed is not built
+    for _ in store.build_index():
+        pass
+    assert listed(store, "p") == ([id] if built else [])
+
+
+def test_a_table_that_takes_no_writes_is_listed_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    partition = MemoryPartition()
+    store = SessionStore(partition)
+    gone, there = (open_session(store, at) for at in (1, 2))
+    partition.rows.pop(store.row_key(gone, keys.HEAD))
+    store.heads.clear()
+
+    def full(changes: Mapping[bytes, bytes | None]) -> None:
+        raise DiskFull
+
+    monkeypatch.setattr(partition, "write", full)
+    assert listed(store, "p") == [there]
+
+
+def test_a_session_that_no_opening_is_known_of_is_in_no_list() -> None:
+    """Records of a log that lost some: it can be deleted, and nothing breaks."""
+    partition = MemoryPartition()
+    store = SessionStore(partition)
+    draft, id = Draft(store), new_id()
+    draft.put_head(id, SessionHead("file", None, 1, 0))
+    draft.keep()
+    draft.apply()
+    assert not [key for key in partition.rows if key[:1] == keys.SESSION_LIST]
+    draft = Draft(store)
+    draft.erase(id)
+    draft.keep()
+    draft.apply()
+    assert store.head(id) is None

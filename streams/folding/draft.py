@@ -148,6 +148,9 @@ class Draft(Generic[H]):
         changes = {**entries, **self._changes, **dict.fromkeys(settled)} if entries or settled else self._changes
         if changes:
             self.store.partition.write(changes)
+        for entry, value in entries.items():
+            if value is not None:
+                self.store.extents.note(entry)
         for id, project in self._projects.items():
             self.store.projects.add(id, project)
         for id, head in self._heads.items():

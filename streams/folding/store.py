@@ -11,7 +11,9 @@ from enum import StrEnum
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from streams.disk import DiskFull
+from streams.folding import extents
 from streams.folding.by_project import ByProject
+from streams.folding.extents import ListExtents
 from streams.folding.references import References
 from topics import keys, rows
 from topics.errors import RecordError
@@ -96,6 +98,7 @@ class HeadStore(ABC, Generic[H]):
         self.references = References()
         #: Whose the ids are that count (`Head.counted`), but for uploads that nobody knows the project of yet.
         self.projects = ByProject()
+        self.extents = ListExtents()
         #: Ids with commands that were folded before the partition came here.
         self.redelivered: set[str] = set()
 
@@ -218,7 +221,10 @@ class HeadStore(ABC, Generic[H]):
 
     def _missing_entry(self, id: str, head: H | None) -> list[bytes]:
         key = self.list_key(id, head, self.partition.get(self.row_key(id, keys.REQUEST)))
-        return [] if key is None or self.partition.get(key) is not None else [key]
+        if key is None or self.partition.get(key) is not None:
+            return []
+        self.extents.note(key)
+        return [key]
 
     @property
     def _lists_are_kept(self) -> bool:
@@ -274,8 +280,8 @@ class HeadStore(ABC, Generic[H]):
         lower = keys.list_place(query.until_ms - 1)
         if query.after is not None:
             lower = max(lower, keys.list_place(*query.after) + b"\0")
-        upper = keys.list_place(query.since_ms - 1) if query.since_ms else b"\xff" * 9
-        return (key for key, _ in self.partition.scan(prefix + lower, prefix + upper))
+        upper = keys.list_place(query.since_ms - 1) if query.since_ms else extents.ALL[1]
+        return self.extents.entries(self.partition.scan, prefix, lower, upper)
 
     def audio(self, id: str, first: int, stop: int) -> list[AudioRow]:
         """Return where the chunks or parts [first, stop) are, up to the first that is missing."""

@@ -1,0 +1,56 @@
+"""Where the entries of lists are: a seek steps over deleted ones one by one, until RocksDB compacts them.
+
+What is in work leaves its list soon, and its list is nearly all deleted entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from topics import keys
+
+#: Places of lists in a range: at least the first, below the second.
+Extent = tuple[bytes, bytes]
+#: A list of one state, and a range of its places, for the keys that are there.
+Scan = Callable[[bytes, bytes], Iterator[tuple[bytes, bytes]]]
+
+ALL: Final = (keys.list_place(keys.LATEST_MS - 1), b"\xff" * 9)
+NOTHING: Final = (ALL[1], ALL[0])
+#: Lists that are known; a project has one for each state.
+MOST: Final = 4096
+
+
+class ListExtents:
+    """In which places of each list there may be entries, as far as readers have seen it; by prefix."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Extent] = {}
+
+    def note(self, key: bytes) -> None:
+        """Note an entry that is written."""
+        place = keys.place_of(key)
+        if (known := self._known.get(key[: -len(place)])) is not None:
+            self._known[key[: -len(place)]] = min(known[0], place), max(known[1], place + b"\0")
+
+    def entries(self, scan: Scan, prefix: bytes, lower: bytes, upper: bytes) -> Iterator[bytes]:
+        """Yield the keys of a list in a range of places; nothing may be written while they are taken."""
+        first, stop = self._known.get(prefix, ALL)
+        from_first, to_end = lower <= first, upper >= stop
+        lower, upper = max(lower, first), min(upper, stop)
+        if lower >= upper:
+            return
+        found = None
+        for key, _ in scan(prefix + lower, prefix + upper):
+            if found is None and from_first:
+                first = key[len(prefix) :]
+                self._learn(prefix, (first, stop))
+            found = key[len(prefix) :]
+            yield key
+        if to_end and (found is not None or from_first):
+            self._learn(prefix, NOTHING if found is None else (first, found + b"\0"))
+
+    def _learn(self, prefix: bytes, extent: Extent) -> None:
+        if len(self._known) >= MOST:
+            self._known.clear()
+        self._known[prefix] = extent

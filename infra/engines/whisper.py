@@ -81,10 +81,13 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Whisper:
-    """A loaded model. Its threads are its own; it serves one caller at a time."""
+    """A loaded model, for as many callers at a time as it has threads."""
 
     def __init__(self, directory: Path, manifest: SpeechManifest, threads: int) -> None:
         """Load the model in `directory`, whose files must be those of the manifest.
+
+        A caller has one thread to himself: two of them take as long for a piece, as decoding waits for both at each
+        token, and a third more processor time.
 
         Raises:
             EngineError: a file is missing or another one, or the model cannot be loaded.
@@ -94,7 +97,7 @@ class Whisper:
         try:
             self.tokens = Tokens.read(directory / "vocabulary.txt")
             self._model: Any = ctranslate2.models.Whisper(
-                str(directory), compute_type="int8", inter_threads=1, intra_threads=threads
+                str(directory), compute_type="int8", inter_threads=threads, intra_threads=1
             )
         except (OSError, RuntimeError, ValueError) as error:
             raise EngineError(f"{directory}: {runtime.first_line(error)}") from error

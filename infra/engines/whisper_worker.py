@@ -1,13 +1,13 @@
 """A process that recognises speech with Whisper: one copy of the weights for all requests.
 
-`python -m infra.engines.whisper_worker MODEL THREADS BATCH` loads the model with the first request. Pieces of all
-requests that are there are decoded side by side, at most BATCH of them, which takes less time than one after another.
+`python -m infra.engines.whisper_worker MODEL THREADS BATCH` loads the model with the first request. Its threads take
+pieces of all the requests that are there, in turn, at most BATCH of them in all, and each decodes those that it has
+taken side by side.
 """
 
 from __future__ import annotations
 
 import os
-import queue
 import sys
 import threading
 from collections import Counter, deque
@@ -20,7 +20,7 @@ from infra.engines import recording
 from infra.engines.transcripts import RecognitionResult, Word
 from infra.engines.utterances import utterances
 from infra.engines.whisper_piece import UTTERANCE_S, Piece, PieceText
-from infra.engines.worker import FAILURES, LoadFailure, Pipe, RecognitionRequest, failure, request_decoder
+from infra.engines.worker import FAILURES, Answer, LoadFailure, Pipe, RecognitionRequest, failure, request_decoder
 from infra.models import whisper_files
 from streams.voice.speech_segments import RATE
 from topics import languages
@@ -34,18 +34,19 @@ class Recording(msgspec.Struct, eq=False):
 
     number: int
     duration_s: float
-    #: Pieces that wait, and the texts of the others, in order of time.
-    waiting: deque[Piece]
-    done: list[tuple[Piece, PieceText]] = []
+    #: All its pieces, in order of time, and the places among them of those that wait.
+    pieces: list[Piece]
+    waiting: deque[int]
+    done: dict[int, PieceText] = {}
 
     def result(self) -> RecognitionResult:
         """Return what is said in it."""
         heard = Counter[str]()
         words: list[Word] = []
-        for piece, text in self.done:
+        for place, text in sorted(self.done.items()):
             words += text.words
             if text.words:
-                heard[text.language] += len(piece.samples)
+                heard[text.language] += len(self.pieces[place].samples)
         code = heard.most_common(1)[0][0] if heard else None
         return RecognitionResult(self.duration_s, tuple(words), code and languages.name(code).lower())
 
@@ -53,88 +54,102 @@ class Recording(msgspec.Struct, eq=False):
 class WhisperWorker:
     """Answers requests with one loaded model."""
 
-    def __init__(self, pipe: Pipe, load: Callable[[], Whisper], batch: int) -> None:
+    def __init__(self, pipe: Pipe, load: Callable[[], Whisper], threads: int, batch: int) -> None:
         self._pipe = pipe
         self._load = load
-        self._batch = batch
+        self._threads = threads
+        self._batch = max(1, batch // threads)
         self._model: Whisper | None = None
-        #: None: the input has ended.
-        self._requests: queue.SimpleQueue[RecognitionRequest | None] = queue.SimpleQueue()
+        #: Guards the recordings, their parts, and the answers.
+        self._changed = threading.Condition()
         self._recordings: deque[Recording] = deque()
 
     def run(self) -> None:
-        """Answer until the input ends."""
-        threading.Thread(target=self._listen, daemon=True).start()
-        while self._take():
-            self._pipe.proceed()
-            if self._recordings:
-                self._decode()
-
-    def _listen(self) -> None:
+        """Answer until the input ends; what is not answered by then is not wanted any more."""
         for line in self._pipe.requests:
-            self._requests.put(request_decoder.decode(line))
-        self._requests.put(None)
-
-    def _take(self) -> bool:
-        """Take the requests that are there, one at least while there is no recording; return False at the end."""
-        while not self._recordings or not self._requests.empty():
-            request = self._requests.get()
-            if request is None:
-                return False
-            if not request.path:
-                self._recordings = deque(one for one in self._recordings if one.number != request.number)
-                continue
-            if self._model is None:
-                try:
-                    self._model = self._load()
-                except FAILURES as error:
-                    self._pipe.answer(request.number, LoadFailure(str(error) or type(error).__name__))
-                    continue
-            try:
-                opened = self._open(self._model, request)
-            except FAILURES as error:
-                self._pipe.answer(request.number, failure(error))
-                continue
-            if opened.waiting:
-                self._recordings.append(opened)
+            request = request_decoder.decode(line)
+            if request.path:
+                self._take(request)
             else:
-                self._pipe.answer(opened.number, opened.result())
-        return True
+                with self._changed:
+                    self._recordings = deque(one for one in self._recordings if one.number != request.number)
 
-    def _open(self, model: Whisper, request: RecognitionRequest) -> Recording:
-        with open(request.path, "rb") as file:
-            samples = recording.load(file, RATE)
-        cut = [(utterance, utterance.cut(samples)) for utterance in utterances(samples, UTTERANCE_S)]
-        likely = request.likely
-        if request.language is None and likely is None and len(cut) > 1:
-            likely = model.find_language(max((part for _, part in cut), key=len))
-        hints = tuple(model.tokens.hints(request.prompt))
-        pieces = (Piece(utterance, part, request.language, likely, request.task, hints) for utterance, part in cut)
-        return Recording(request.number, len(samples) / RATE, deque(pieces))
-
-    def _decode(self) -> None:
-        """Decode pieces of the recordings in turn, and answer those that are done."""
-        assert self._model is not None
-        batch: list[tuple[Recording, Piece]] = []
-        turn = deque(self._recordings)
-        while turn and len(batch) < self._batch:
-            one = turn.popleft()
-            batch.append((one, one.waiting.popleft()))
-            if one.waiting:
-                turn.append(one)
+    def _take(self, request: RecognitionRequest) -> None:
         try:
-            texts = self._model.read([piece for _, piece in batch])
+            model = self._loaded()
         except FAILURES as error:
-            for number in {one.number for one, _ in batch}:
-                self._pipe.answer(number, failure(error))
-            failed = [one for one, _ in batch]
-            self._recordings = deque(one for one in self._recordings if one not in failed)
+            self._answer(request.number, LoadFailure(str(error) or type(error).__name__))
             return
-        for (one, piece), text in zip(batch, texts, strict=True):
-            one.done.append((piece, text))
-        for one in [one for one in self._recordings if not one.waiting]:
-            self._recordings.remove(one)
-            self._pipe.answer(one.number, one.result())
+        try:
+            opened = _open(model, request)
+        except FAILURES as error:
+            self._answer(request.number, failure(error))
+            return
+        if not opened.pieces:
+            self._answer(opened.number, opened.result())
+            return
+        with self._changed:
+            self._recordings.append(opened)
+            self._changed.notify_all()
+
+    def _loaded(self) -> Whisper:
+        if self._model is None:
+            self._model = self._load()
+            for _ in range(self._threads):
+                threading.Thread(target=self._decode_all, args=(self._model,), daemon=True).start()
+        return self._model
+
+    def _decode_all(self, model: Whisper) -> None:
+        while True:
+            with self._changed:
+                while not (batch := self._next()):
+                    self._changed.wait()
+            try:
+                texts = model.read([one.pieces[place] for one, place in batch])
+            except FAILURES as error:
+                for number in {one.number for one, _ in batch}:
+                    self._answer(number, failure(error))
+                with self._changed:
+                    failed = [one for one, _ in batch]
+                    self._recordings = deque(one for one in self._recordings if one not in failed)
+                continue
+            with self._changed:
+                self._note(batch, texts)
+
+    def _next(self) -> list[tuple[Recording, int]]:
+        """Take pieces of the recordings in turn, no more than leave some for the other threads."""
+        total = sum(len(one.waiting) for one in self._recordings)
+        batch: list[tuple[Recording, int]] = []
+        while len(batch) < min(self._batch, -(-total // self._threads)):
+            one = self._recordings[0]
+            self._recordings.rotate(-1)
+            if one.waiting:
+                batch.append((one, one.waiting.popleft()))
+        return batch
+
+    def _note(self, batch: list[tuple[Recording, int]], texts: list[PieceText]) -> None:
+        for (one, place), text in zip(batch, texts, strict=True):
+            one.done[place] = text
+            # One that nobody waits for any more is not among the recordings.
+            if len(one.done) == len(one.pieces) and one in self._recordings:
+                self._recordings.remove(one)
+                self._answer(one.number, one.result())
+
+    def _answer(self, number: int, answer: Answer) -> None:
+        with self._changed:
+            self._pipe.answer(number, answer)
+
+
+def _open(model: Whisper, request: RecognitionRequest) -> Recording:
+    with open(request.path, "rb") as file:
+        samples = recording.load(file, RATE)
+    cut = [(utterance, utterance.cut(samples)) for utterance in utterances(samples, UTTERANCE_S)]
+    likely = request.likely
+    if request.language is None and likely is None and len(cut) > 1:
+        likely = model.find_language(max((part for _, part in cut), key=len))
+    hints = tuple(model.tokens.hints(request.prompt))
+    pieces = [Piece(utterance, part, request.language, likely, request.task, hints) for utterance, part in cut]
+    return Recording(request.number, len(samples) / RATE, pieces, deque(range(len(pieces))))
 
 
 def load(model: str, threads: int) -> Whisper:
@@ -150,12 +165,11 @@ def load(model: str, threads: int) -> Whisper:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Answer until the input ends; when the parent has died, exit before the next pieces."""
-    # Threads that wait for each other sleep: with live audio beside them, spinning takes time from those that work.
-    os.environ.setdefault("KMP_BLOCKTIME", "0")
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    """Answer until the input ends, as it does too when the parent has died."""
     model, threads, batch = arguments or sys.argv[1:]
-    WhisperWorker(Pipe(), lambda: load(model, int(threads)), int(batch)).run()
+    WhisperWorker(Pipe(), lambda: load(model, int(threads)), int(threads), int(batch)).run()
+    # Threads may be in the midst of a piece.
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,8 @@ P = ParamSpec("P")
 
 #: Of the pieces that make up so much speech at the beginning, the longest tells the language of the recording.
 LANGUAGE_MS: Final = 60_000
+#: A piece of this length tells its own language, and waits for no other.
+OWN_LANGUAGE_MS: Final = 20_000
 PORTION_SEGMENTS: Final = 200
 PORTION_CHARACTERS: Final = 50_000
 #: What a word with its times adds to that.
@@ -146,7 +148,7 @@ class TranscriptionRun:
         return tuple(self._warnings)
 
     def _send_first(self, pieces: Sequence[SpeechPiece]) -> None:
-        """Send the first pieces; the others wait for the longest of them, which tells the language."""
+        """Send the first pieces; short ones wait for the longest of them, which tells the language."""
         self._finds_language = False
         longest = max(pieces, key=lambda piece: piece.end_ms - piece.start_ms)
         transcription = self._transcribe(longest, self._sent + pieces.index(longest), None)
@@ -159,7 +161,8 @@ class TranscriptionRun:
                 self._send(piece)
 
     def _send(self, piece: SpeechPiece) -> None:
-        transcription = self._transcribe(piece, self._sent, self._longest)
+        longest = None if piece.end_ms - piece.start_ms >= OWN_LANGUAGE_MS else self._longest
+        transcription = self._transcribe(piece, self._sent, longest)
         self._pending.append((piece, asyncio.create_task(transcription)))
         self._sent += 1
 

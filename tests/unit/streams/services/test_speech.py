@@ -172,6 +172,20 @@ def test_the_longest_piece_tells_the_language_of_the_others(tmp_path: Path) -> N
     assert payloads.transcript(run.emitted[-1]).languages == ("french", "thai")
 
 
+def test_a_piece_that_tells_its_own_language_waits_for_no_other(tmp_path: Path) -> None:
+    """Two long pieces are with the engine at a time; the short one between them waits for the longest."""
+    engine = HttpEngine(lambda asked: reply({"text": "a", "language": "french"}))
+    speech = talk((0, 21.0), (None, 6.0), (0, 1.0), (None, 6.0), (0, 22.0))
+    perform(
+        Run(saved(tmp_path, speech), speaker_diarization=False), engine, piece_seconds=28, takes_likely_language=True
+    )
+    assert sorted((round(length(asked), -1), asked.fields.get("likely_language")) for asked in engine.asked) == [
+        (0.0, [b"french"]),
+        (20.0, None),
+        (20.0, None),
+    ]
+
+
 def test_a_language_that_is_known_is_not_asked_for(tmp_path: Path) -> None:
     engine = HttpEngine(numbered)
     perform(Run(three(tmp_path), speech_lang="fr"), engine, piece_seconds=2.5, takes_likely_language=True)

@@ -1,0 +1,140 @@
+"""A process with several threads on one model: nothing is lost, mixed up, or kept waiting for another's recording."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import numpy as np
+import pytest
+import soundfile
+
+from infra.engines import whisper_worker
+from infra.engines.transcripts import RecognitionResult, Word
+from infra.engines.utterances import Utterance
+from infra.engines.whisper_piece import Piece, PieceText
+from infra.engines.whisper_worker import WhisperWorker
+from infra.engines.worker import Answer, EngineFailure, Pipe, RecognitionRequest
+from streams.voice.speech_segments import RATE, SpeechSegment
+from topics.errors import EngineError
+
+
+class Wires:
+    """A `Pipe` that a test holds the other end of."""
+
+    def __init__(self) -> None:
+        self.sent: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self.answers: queue.SimpleQueue[tuple[int, Answer]] = queue.SimpleQueue()
+
+    @property
+    def requests(self) -> Iterator[bytes]:
+        return iter(self.sent.get, b"")
+
+    def answer(self, number: int, answer: Answer) -> None:
+        self.answers.put((number, answer))
+
+    def ask(self, number: int, path: Path | str) -> None:
+        self.sent.put(msgspec.json.encode(RecognitionRequest(number, str(path))))
+
+    def next(self) -> tuple[int, Answer]:
+        return self.answers.get(timeout=10)
+
+
+class Model:
+    """Says of each piece in which second it began, once the test lets it."""
+
+    def __init__(self) -> None:
+        self.tokens = SimpleNamespace(hints=lambda prompt: ())
+        self.begun: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self.held = {second: threading.Event() for second in range(10)}
+
+    def find_language(self, samples: Any) -> str:
+        return "en"
+
+    def read(self, pieces: Sequence[Piece]) -> list[PieceText]:
+        texts = []
+        for piece in pieces:
+            second = int(piece.utterance.start_s)
+            self.begun.put(second)
+            assert self.held[second].wait(10)
+            if second == 9:
+                raise EngineError("it broke")
+            texts.append(PieceText("en", (Word(f"{second}", second, second + 1.0, 1.0),)))
+        return texts
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Wires, Model]]:
+    """A worker of two threads; of a recording each second is an utterance that begins where the sample says."""
+    wires, model = Wires(), Model()
+
+    def seconds(samples: Any, longest_s: float) -> Iterator[Utterance]:
+        for second in samples[::RATE]:
+            at = round(float(second) * 10)
+            yield Utterance(at, at + 1.0, (SpeechSegment(at, at + 1.0),))
+
+    monkeypatch.setattr(whisper_worker, "utterances", seconds)
+    worker = WhisperWorker(cast("Pipe", wires), lambda: cast("Any", model), threads=2, batch=4)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    yield wires, model
+    wires.sent.put(b"")
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def recording(path: Path, *seconds: int) -> Path:
+    soundfile.write(path, np.repeat(np.array(seconds) / 10, RATE).astype(np.float32), RATE, "FLOAT", format="WAV")
+    return path
+
+
+def said(numbered: tuple[int, Answer]) -> tuple[int, list[str]]:
+    number, answer = numbered
+    assert isinstance(answer, RecognitionResult)
+    return number, [word.text for word in answer.words]
+
+
+def test_pieces_of_a_recording_are_decoded_at_a_time_and_stay_in_order(
+    world: tuple[Wires, Model], tmp_path: Path
+) -> None:
+    wires, model = world
+    wires.ask(1, recording(tmp_path / "a", 1, 2))
+    assert {model.begun.get(timeout=10), model.begun.get(timeout=10)} == {1, 2}
+    model.held[2].set()
+    model.held[1].set()
+    assert said(wires.next()) == (1, ["1", "2"])
+
+
+def test_a_long_recording_keeps_no_other_waiting(world: tuple[Wires, Model], tmp_path: Path) -> None:
+    wires, model = world
+    wires.ask(1, recording(tmp_path / "a", 1, 2, 3, 4, 5, 6))
+    for second in (1, 2, 3, 5, 6):
+        model.held[second].set()
+    wires.ask(2, recording(tmp_path / "b", 7))
+    model.held[7].set()
+    assert said(wires.next()) == (2, ["7"])
+    model.held[4].set()
+    assert said(wires.next()) == (1, list("123456"))
+
+
+def test_what_is_dropped_is_not_answered_and_a_failure_is_its_recordings_alone(
+    world: tuple[Wires, Model], tmp_path: Path
+) -> None:
+    wires, model = world
+    wires.ask(1, recording(tmp_path / "a", 1))
+    assert model.begun.get(timeout=10) == 1
+    wires.ask(1, "")
+    wires.ask(2, recording(tmp_path / "b", 9))
+    assert model.begun.get(timeout=10) == 9
+    wires.ask(3, recording(tmp_path / "c", 3))
+    for second in (1, 9, 3):
+        model.held[second].set()
+    answers = dict(wires.next() for _ in range(2))
+    assert answers.pop(2) == EngineFailure("it broke")
+    assert said(*answers.items()) == (3, ["3"])
+    assert wires.answers.empty()

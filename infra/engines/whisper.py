@@ -58,6 +58,9 @@ MOST_NO_SPEECH_SHORT: Final = 0.3
 #: A piece is in another language than the rest of its recording if it is this long, and the model this sure of it.
 OWN_LANGUAGE_S: Final = 5.0
 OWN_LANGUAGE: Final = 0.9
+#: Where no language is as probable as this it is not known, and taken for that of two thirds of what the model learned.
+LEAST_LANGUAGE: Final = 0.5
+COMMON_LANGUAGE: Final = "en"
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -106,7 +109,7 @@ class Whisper:
         """Return the code of the language of float32[n] at 16 kHz, of which 30 s are heard."""
         if not self.manifest.multilingual:
             return "en"
-        return self._languages(self._encode([samples]))[0][0]
+        return known_language(*self._languages(self._encode([samples]))[0])
 
     def read(self, pieces: Sequence[Piece]) -> list[PieceText]:
         """Return what is said in pieces, which are decoded side by side.
@@ -265,7 +268,12 @@ def mel_filters(bands: int) -> Floats:
 def choose_language(piece: Piece, found: str, probability: float) -> str:
     """Return the language of a piece in which `found` was heard."""
     sure = probability >= OWN_LANGUAGE and len(piece.samples) >= OWN_LANGUAGE_S * RATE
-    return found if piece.likely is None or sure else piece.likely
+    return found if sure else piece.likely or known_language(found, probability)
+
+
+def known_language(found: str, probability: float) -> str:
+    """Return the language that was found, if it is more probable than all others together."""
+    return found if probability >= LEAST_LANGUAGE else COMMON_LANGUAGE
 
 
 def _part(encoded: Any, numbers: Sequence[int]) -> Any:

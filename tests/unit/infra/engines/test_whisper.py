@@ -106,7 +106,8 @@ def test_a_translation_is_one_text(model: Whisper) -> None:
 @pytest.mark.parametrize(
     ("likely", "found", "probability", "seconds", "language"),
     [
-        (None, "th", 0.3, 2.0, "th"),
+        (None, "th", 0.6, 2.0, "th"),
+        (None, "ar", 0.16, 2.0, "en"),
         ("en", "th", 0.8, 20.0, "en"),
         ("en", "fr", 0.95, 20.0, "fr"),
         ("en", "fr", 0.99, 2.0, "en"),

@@ -35,6 +35,10 @@ class Authenticator(Generic[T]):
         self._meters = meters
         self._key_of = key_of
 
+    def doubt(self, holder: T) -> None:
+        """Ask the directory again about the keys of a holder of whom something has changed."""
+        self._keyring.doubt(holder)
+
     async def authenticate(self, call: Call) -> T:
         """Return whom the key of a request speaks for.
 

@@ -15,17 +15,22 @@ SENT: Final = (
     "Idempotency-Key",
     "If-None-Match",
     "Last-Event-ID",
+    "Range",
     "X-Api-Key",
     "X-Org-Key",
     "X-Request-Id",
 )
 #: Headers of an answer that a page may read.
 READ: Final = (
+    "Accept-Ranges",
     "Allow",
+    "Content-Disposition",
+    "Content-Range",
     "ETag",
     "Earshot-Job",
     "Earshot-Model",
     "Earshot-Reason",
+    "Earshot-Seconds",
     "Retry-After",
     "X-Request-Id",
     "X-Should-Retry",

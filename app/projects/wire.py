@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from datetime import date, datetime
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from topics.ports.ledger import MeteredService
 from topics.ports.projects import DailyUsage, ProjectAccount
@@ -20,6 +22,16 @@ class ShownKey(msgspec.Struct, frozen=True):
     last_used_at: datetime | None
 
 
+class AudioKeeping(msgspec.Struct, frozen=True):
+    """For how many seconds after its acceptance the audio of a job is kept."""
+
+    #: The project's own choice, null where it has made none.
+    seconds: int | None
+    #: What holds without one, and the longest that can be chosen.
+    default_seconds: int
+    longest_seconds: int
+
+
 class ProjectReport(msgspec.Struct, frozen=True):
     """A project; `used_seconds` are those of its jobs in this month (UTC), of which `free_seconds` are free."""
 
@@ -31,15 +43,33 @@ class ProjectReport(msgspec.Struct, frozen=True):
     #: Null for any amount.
     free_seconds: int | None
     used_seconds: float
+    keep_audio: AudioKeeping
 
     @staticmethod
-    def of(one: ProjectAccount) -> ProjectReport:
-        """Return a project as it is shown."""
+    def of(one: ProjectAccount, default_seconds: int, longest_seconds: int) -> ProjectReport:
+        """Return a project as it is shown; the audio of jobs is kept for so long by default, and at most."""
+        keeping = AudioKeeping(one.keep_audio_seconds, default_seconds, longest_seconds)
         last = one.key.last_used_at
         key = ShownKey(one.key.shown, utc_time(one.key.created_at), None if last is None else utc_time(last))
         return ProjectReport(
-            one.id, one.name, one.organization, utc_time(one.created_at), key, one.free_seconds, one.used_ms / 1000
+            one.id,
+            one.name,
+            one.organization,
+            utc_time(one.created_at),
+            key,
+            one.free_seconds,
+            one.used_ms / 1000,
+            keeping,
         )
+
+
+class ProjectChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a project changes of itself."""
+
+    keep_audio_seconds: Annotated[
+        int | None,
+        Meta(description="How long the audio of jobs is kept; 0 until they are done, null for the operator's default."),
+    ]
 
 
 class NewKey(msgspec.Struct, frozen=True):

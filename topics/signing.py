@@ -1,7 +1,7 @@
 """Texts that prove that this deployment made them: the tokens, cursors, passes and links that clients hand back.
 
-Such a text is base64url of its content and of the first bytes of keyed BLAKE2b over a context and that content. The context
-is not in the text: whoever reads it has to name the same one.
+Such a text is base64url of its content and of the first bytes of keyed BLAKE2b over a context and that content. The
+context is not in the text: whoever reads it has to name the same one.
 """
 
 from __future__ import annotations

@@ -46,6 +46,7 @@ from ._job_values import (
     Word,
 )
 from ._list_values import JobPage, MissingPart, SessionPage
+from ._project_values import AudioKeeping, Project, ProjectKey
 from ._session_values import (
     MICROPHONE,
     Event,
@@ -68,6 +69,7 @@ from ._version import VERSION as __version__
 __all__ = [
     "MICROPHONE",
     "AsyncClient",
+    "AudioKeeping",
     "AudioRefused",
     "Caption",
     "CaptionForm",
@@ -94,6 +96,8 @@ __all__ = [
     "JobVoice",
     "MissingPart",
     "Prediction",
+    "Project",
+    "ProjectKey",
     "QuotaExceeded",
     "ReEnrollment",
     "RequestRefused",

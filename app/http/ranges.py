@@ -1,4 +1,4 @@
-"""Parts of an answer (RFC 9110, 14): one range of bytes; several at once are answered with the whole, as the RFC allows."""
+"""Parts of an answer (RFC 9110, 14): one range of bytes; several at once get the whole, as the RFC allows."""
 
 from __future__ import annotations
 

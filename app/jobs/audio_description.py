@@ -56,9 +56,8 @@ RANGE: Final = {"Content-Range": "Which bytes of how many."}
 OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     audio.link_audio: Description(
         summary="Make a link to a recording",
-        text=f"For players, which send no key: it is good for this recording alone, and for {audio.LINK_SECONDS} s. The "
-        "key itself belongs in no address. "
-        "Audio is kept for as long as its project or the operator says.",
+        text="For players, which send no key; a key belongs in no address. The link is good for this recording alone, and "
+        f"for {audio.LINK_SECONDS} s. Audio is kept for as long as the project or the operator says.",
         origin="earshot",
         key=PROJECT_KEY,
         parameters=(JOB,),
@@ -69,8 +68,8 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     audio.read_audio: Description(
         summary="Read a recording",
-        text="As it was sent, or one range of it; several ranges at once are answered with all of it. With the key, or with "
-        "the `token` of a link. Once it is not kept any more, 404.",
+        text="As it was sent, or one range of it; several ranges at once are answered with all of it. With the key, or "
+        "with the `token` of a link. Once it is not kept any more, 404.",
         origin="earshot",
         key=PROJECT_KEY,
         parameters=(
@@ -103,9 +102,9 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     pictures.read_spectrogram: Description(
         summary="See the spectrogram of a recording",
-        text=f"A picture of {BANDS} rows, a pixel for each band of frequencies up to {RATE // 2} Hz, evenly spaced as ears hear "
-        "them, the highest above: from black for -100 dB to white for full scale, the loudest of what a pixel covers. After "
-        f"the end of the recording it is black. {DRAWN}",
+        text=f"A picture of {BANDS} rows, a pixel for each band of frequencies up to {RATE // 2} Hz, evenly spaced as "
+        "ears hear them, the highest above: from black for -100 dB to white for full scale, the loudest of what a pixel "
+        f"covers. After the end of the recording it is black. {DRAWN}",
         origin="earshot",
         key=PROJECT_KEY,
         parameters=(JOB, *STRETCH, Parameter(COLUMNS.name, "query", COLUMNS, COLUMNS.text)),

@@ -36,8 +36,8 @@ FAULTS: Final[tuple[Fault, ...]] = (
 OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     operations.read_project: Description(
         summary="Read the project",
-        text="That whose key is sent: its plan, what its jobs have used this month, how long their audio is kept, and the "
-        "ends of its key.",
+        text="That whose key is sent: its plan, what its jobs have used this month, how long their audio is kept, and "
+        "the ends of its key.",
         origin="earshot",
         key=PROJECT_KEY,
         answers={200: (Answer("The project.", (ProjectReport,), {"barn": BARN}),)},
@@ -46,8 +46,8 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     operations.change_project: Description(
         summary="Change the project",
         text="How long the audio of a job is kept after it was accepted, so that it can be heard and seen: "
-        "{longest_keep_audio_seconds} s at most; without a choice {keep_audio_seconds} s. It holds for jobs that are sent "
-        "from now on; on other nodes within {key_cache_seconds} s.",
+        "{longest_keep_audio_seconds} s at most; without a choice {keep_audio_seconds} s. It holds for jobs that are "
+        "sent from now on; on other nodes within {key_cache_seconds} s.",
         origin="earshot",
         key=PROJECT_KEY,
         bodies=(Body(ProjectChange, {"hour": ProjectChange(3600), "default": ProjectChange(None)}),),

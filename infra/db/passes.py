@@ -1,7 +1,8 @@
 """Passes: what a browser is given in place of a key that nobody can read any more. They end by themselves.
 
-A pass is `pass_` and, signed, organization (24) | project (24, NUL without) | end in seconds since 1970 (8) | the first 8
-bytes of the digest of the live key. It carries the rights of that key, and ends with it: so a rotation ends all passes too.
+A pass is `pass_` and, signed, organization (24) | project (24, NUL without) | end in seconds since 1970 (8) | the first
+8 bytes of the digest of the live key. It carries the rights of that key, and ends with it: so a rotation ends all
+passes too.
 """
 
 from __future__ import annotations

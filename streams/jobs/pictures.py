@@ -1,4 +1,4 @@
-"""Pictures of the recordings of jobs: made when they are first asked for, kept on the disk of this node while there is room."""
+"""Pictures of the recordings of jobs: made when first asked for, kept on this node's disk while there is room."""
 
 from __future__ import annotations
 

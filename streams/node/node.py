@@ -54,9 +54,9 @@ LOOK_SECONDS: Final = 5.0
 class Node:
     """The streams of one process. Implements `topics.ports.health.Health`; `sessions` and `jobs` are the edge's ports.
 
-    `open_file` opens the audio of sessions, `open_in_background` that of which pictures are made. `services` run the services of jobs; without a `ledger` what they and
-    sessions cost is written nowhere. Without a `membership` this process owns all partitions. Implements
-    `streams.log.LogUser` too.
+    `open_file` opens the audio of sessions, `open_in_background` that of which pictures are made. `services` run the
+    services of jobs; without a `ledger` what they and sessions cost is written nowhere. Without a `membership` this
+    process owns all partitions. Implements `streams.log.LogUser` too.
     """
 
     def __init__(

@@ -232,8 +232,8 @@ class JobsPort(_Port):
 
         Raises:
             AudioError: its audio was not kept, or nothing of it can be decoded.
-            Unavailable: it is not made within `wait_s` seconds, its partition has no ready owner here, or the log or the
-                disk does not answer now.
+            Unavailable: it is not made within `wait_s` seconds, its partition has no ready owner here, or the log or
+                the disk does not answer now.
         """
         view = self.view(job)
         if view is None or not view.head.can_be_heard:

@@ -56,7 +56,7 @@ RANGE: Final = {"Content-Range": "Which bytes of how many."}
 OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     audio.link_audio: Description(
         summary="Make a link to a recording",
-        text="For players, which send no key; a key belongs in no address. The link is good for this recording alone, and "
+        text="For players, which send no key; a key belongs in no address. It is good for this recording alone, and "
         f"for {audio.LINK_SECONDS} s. Audio is kept for as long as the project or the operator says.",
         origin="earshot",
         key=PROJECT_KEY,
@@ -103,8 +103,8 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     pictures.read_spectrogram: Description(
         summary="See the spectrogram of a recording",
         text=f"A picture of {BANDS} rows, a pixel for each band of frequencies up to {RATE // 2} Hz, evenly spaced as "
-        "ears hear them, the highest above: from black for -100 dB to white for full scale, the loudest of what a pixel "
-        f"covers. After the end of the recording it is black. {DRAWN}",
+        "ears hear them, the highest above: from black for -100 dB to white for full scale, the loudest of what a "
+        f"pixel covers. After the end of the recording it is black. {DRAWN}",
         origin="earshot",
         key=PROJECT_KEY,
         parameters=(JOB, *STRETCH, Parameter(COLUMNS.name, "query", COLUMNS, COLUMNS.text)),

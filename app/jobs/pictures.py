@@ -22,7 +22,7 @@ POINTS: Final = IntegerParameter("points", "Pairs of least and greatest sample, 
 COLUMNS: Final = IntegerParameter("columns", "Width of the picture.", 1024, 1, 2048)
 #: Seconds of a place: no recording is longer than a day.
 MOST_SECONDS: Final = 100_000
-_SECONDS: Final = re.compile(r"\d{1,6}(\.\d{1,9})?")
+_SECONDS: Final = re.compile(r"[0-9]{1,6}(\.[0-9]{1,9})?")
 _PNG: Final = (b"content-type", b"image/png")
 
 
@@ -33,8 +33,9 @@ async def read_waveform(call: Call, context: JobContext) -> Reply:
     picture = await _picture(call, context)
     start, end = whole_stretch(stretch, picture.seconds)
     first = int(start * RATE / STEP)
-    steps = max(1, math.ceil((end * RATE / STEP - first) / points))
-    data = await picture.waveform(first, points, steps)
+    span = math.ceil(end * RATE / STEP) - first
+    steps = math.ceil(span / points)
+    data = await picture.waveform(first, math.ceil(span / steps), steps)
     reply = json_reply(Waveform(2, 1, RATE, steps * STEP, 8, len(data) // 2, data))
     reply.headers.extend(_headers(picture))
     return reply

@@ -46,7 +46,7 @@ from ._job_values import (
     Word,
 )
 from ._list_values import JobPage, MissingPart, SessionPage
-from ._project_values import AudioKeeping, Project, ProjectKey
+from ._project_values import Project, ProjectKey
 from ._session_values import (
     MICROPHONE,
     Event,
@@ -69,7 +69,6 @@ from ._version import VERSION as __version__
 __all__ = [
     "MICROPHONE",
     "AsyncClient",
-    "AudioKeeping",
     "AudioRefused",
     "Caption",
     "CaptionForm",

@@ -35,7 +35,7 @@ class AsyncProjectCalls:
         It holds for jobs that are sent from now on; on other nodes of the service within minutes.
 
         Args:
-            seconds: at most `Project.keep_audio.longest_seconds`; 0 until the job is done, None for the service's
+            seconds: at most `Project.longest_keep_audio_seconds`; 0 until the job is done, None for the service's
                 default.
             timeout: seconds for the whole call; no limit by default.
 

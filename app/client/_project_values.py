@@ -15,27 +15,15 @@ class ProjectKey(msgspec.Struct, frozen=True):
     last_used_at: datetime | None = None
 
 
-class AudioKeeping(msgspec.Struct, frozen=True):
-    """For how many seconds after its acceptance the audio of a job is kept.
-
-    Attributes:
-        seconds: the project's own choice, None where it has made none.
-        default_seconds: what holds without one.
-        longest_seconds: the longest that can be chosen.
-    """
-
-    seconds: int | None
-    default_seconds: int
-    longest_seconds: int
-
-
 class Project(msgspec.Struct, frozen=True):
     """A project.
 
     Attributes:
         free_seconds: seconds of audio that its jobs may have analysed in a month (UTC), None for any amount.
         used_seconds: those that were used in this month.
-        keep_audio: how long the audio of its jobs is kept.
+        keep_audio_seconds: for how long after its acceptance the audio of a job is kept, None where nobody has chosen.
+        default_keep_audio_seconds: what holds then.
+        longest_keep_audio_seconds: the longest that can be chosen.
     """
 
     id: str
@@ -45,4 +33,6 @@ class Project(msgspec.Struct, frozen=True):
     key: ProjectKey
     free_seconds: int | None
     used_seconds: float
-    keep_audio: AudioKeeping
+    keep_audio_seconds: int | None
+    default_keep_audio_seconds: int
+    longest_keep_audio_seconds: int

@@ -35,9 +35,9 @@ class Authenticator(Generic[T]):
         self._meters = meters
         self._key_of = key_of
 
-    def doubt(self, holder: T) -> None:
-        """Ask the directory again about the keys of a holder of whom something has changed."""
-        self._keyring.doubt(holder)
+    def doubt(self, changed: Callable[[T], bool]) -> None:
+        """Ask the directory again about the keys of holders of whom something has changed."""
+        self._keyring.doubt(changed)
 
     async def authenticate(self, call: Call) -> T:
         """Return whom the key of a request speaks for.

@@ -145,10 +145,10 @@ class Keyring(Generic[T]):
         self._used.add(digest)
         return holder
 
-    def doubt(self, holder: T) -> None:
-        """Ask the directory again about the keys of a holder of whom something has changed."""
+    def doubt(self, changed: Callable[[T], bool]) -> None:
+        """Ask the directory again about the keys of holders of whom something has changed."""
         for verdict in self._good.values():
-            if verdict.holder == holder:
+            if verdict.holder is not None and changed(verdict.holder):
                 verdict.ask_again = -math.inf
 
     def take_used(self) -> set[bytes]:

@@ -14,7 +14,7 @@ from app.http.descriptions import PROJECT_KEY, PROJECT_KEY_FAULTS
 from app.http.operation import Handler
 from app.projects import operations
 from app.projects.operations import DAYS, MOST_DAYS, check_keeping, days_of
-from app.projects.wire import AudioKeeping, NewKey, ProjectChange, ProjectReport, ShownKey, ShownUsage, UsageRow
+from app.projects.wire import NewKey, ProjectChange, ProjectReport, ShownKey, ShownUsage, UsageRow
 from topics.errors import DirectoryDown, NotFound
 from topics.ports.ledger import MeteredService
 
@@ -23,7 +23,7 @@ SHOWN: Final = DAY.isoformat()
 MADE: Final = datetime(2026, 11, 1, 9, 30, tzinfo=UTC)
 USED: Final = datetime(2026, 11, 22, 6, 49, tzinfo=UTC)
 BARN: Final = ProjectReport(
-    "77d0b1aa", "Barn", "Farm", MADE, ShownKey("esp_...stuv", MADE, USED), 1200, 42.5, AudioKeeping(3600, 0, 86_400)
+    "77d0b1aa", "Barn", "Farm", MADE, ShownKey("esp_...stuv", MADE, USED), 1200, 42.5, 3600, 0, 86_400
 )
 USAGE: Final = ShownUsage(date(2026, 11, 1), DAY, [UsageRow(DAY, MeteredService.SOUND, 3, 42.5)])
 FAULTS: Final[tuple[Fault, ...]] = (

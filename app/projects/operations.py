@@ -39,7 +39,7 @@ async def change_project(call: Call, context: ProjectContext) -> Reply:
     check_keeping(seconds, context.longest_keep_audio_ms // 1000)
     await context.projects.keep_audio(principal.project, seconds)
     # The next job that is sent to this node knows; other nodes believe what they know of a key for some minutes.
-    context.project_keys.doubt(principal)
+    context.project_keys.doubt(lambda other: other.project == principal.project)
     log.info("project keeps audio", project=principal.project, seconds=seconds)
     return await _report(context, principal)
 

@@ -22,16 +22,6 @@ class ShownKey(msgspec.Struct, frozen=True):
     last_used_at: datetime | None
 
 
-class AudioKeeping(msgspec.Struct, frozen=True):
-    """For how many seconds after its acceptance the audio of a job is kept."""
-
-    #: The project's own choice, null where it has made none.
-    seconds: int | None
-    #: What holds without one, and the longest that can be chosen.
-    default_seconds: int
-    longest_seconds: int
-
-
 class ProjectReport(msgspec.Struct, frozen=True):
     """A project; `used_seconds` are those of its jobs in this month (UTC), of which `free_seconds` are free."""
 
@@ -43,12 +33,15 @@ class ProjectReport(msgspec.Struct, frozen=True):
     #: Null for any amount.
     free_seconds: int | None
     used_seconds: float
-    keep_audio: AudioKeeping
+    #: For how long after its acceptance the audio of a job is kept; null where the project has not chosen.
+    keep_audio_seconds: int | None
+    #: What holds then, and the longest that can be chosen.
+    default_keep_audio_seconds: int
+    longest_keep_audio_seconds: int
 
     @staticmethod
     def of(one: ProjectAccount, default_seconds: int, longest_seconds: int) -> ProjectReport:
         """Return a project as it is shown; the audio of jobs is kept for so long by default, and at most."""
-        keeping = AudioKeeping(one.keep_audio_seconds, default_seconds, longest_seconds)
         last = one.key.last_used_at
         key = ShownKey(one.key.shown, utc_time(one.key.created_at), None if last is None else utc_time(last))
         return ProjectReport(
@@ -59,7 +52,9 @@ class ProjectReport(msgspec.Struct, frozen=True):
             key,
             one.free_seconds,
             one.used_ms / 1000,
-            keeping,
+            one.keep_audio_seconds,
+            default_seconds,
+            longest_seconds,
         )
 
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 import numpy as np
@@ -26,15 +26,18 @@ from topics import keys, media
 from topics.errors import AudioError, Unavailable
 from topics.ports.jobs import JobView
 
+T = TypeVar("T")
+
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 SUFFIX: Final = ".picture"
-#: Pictures that are made at a time, and of one project those that are made or wait for it.
+#: Pictures that are made, and that are read, at a time; and of one project those that are made or wait for it.
 MAKERS: Final = 2
+READERS: Final = 2
 MOST_OF_PROJECT: Final = 16
 #: Of all pictures that are kept: some 78 hours. And how many there are at most, with what could not be drawn.
 MOST_BYTES: Final = 1 << 30
-MOST_PICTURES: Final = 4096
+MOST_PICTURES: Final = 1024
 #: Processor time for one: a day of 48 kHz takes a tenth of it, but some megabytes can hold hours of sixteen channels.
 CPU_SECONDS: Final = 600.0
 
@@ -42,24 +45,27 @@ CPU_SECONDS: Final = 600.0
 class JobPicture:
     """Implements `topics.ports.pictures.Picture`: the columns of a file, read as they are needed."""
 
-    def __init__(self, path: Path, seconds: float) -> None:
-        """Open a file; it stays readable here when it is removed.
+    def __init__(self, path: Path, seconds: float, threads: ThreadPoolExecutor) -> None:
+        """Open a file, to be read in `threads`; it stays readable here when it is removed.
 
         Raises:
             OSError: it cannot be opened.
         """
         self.seconds = seconds
+        self._threads = threads
         self._columns: Bytes = np.memmap(path, np.uint8, "r").reshape(-1, picture.COLUMN_BYTES)
 
     async def spectrogram(self, start_s: float, end_s: float, columns: int) -> bytes:
         """Return bytes[BANDS, columns] of a stretch: rows, the highest frequency first."""
-        return await asyncio.to_thread(picture.spectrogram, self._columns, start_s, end_s, columns)
+        return await self._read(picture.spectrogram, self._columns, start_s, end_s, columns)
 
     async def waveform(self, first: int, count: int, steps: int) -> list[int]:
         """Return the least and greatest sample of at most `count` parts of `steps` steps each."""
-        peaks = await asyncio.to_thread(picture.waveform, self._columns, first, count, steps)
-        numbers: list[int] = peaks.tolist()
+        numbers: list[int] = (await self._read(picture.waveform, self._columns, first, count, steps)).tolist()
         return numbers
+
+    def _read(self, function: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
 
 
 class _Entry(msgspec.Struct, eq=False):
@@ -94,6 +100,7 @@ class JobPictures:
         self._free = MAKERS
         self._numbers = count()
         self._threads = ThreadPoolExecutor(MAKERS, "pictures", give_way)
+        self._readers = ThreadPoolExecutor(READERS, "picture-reading")
 
     def start(self) -> None:
         """Make the directory, without what a process before has left in it: pictures are made again."""
@@ -107,7 +114,8 @@ class JobPictures:
         for job in list(self._entries):
             self.drop(job)
         await asyncio.gather(*making, return_exceptions=True)
-        await asyncio.to_thread(self._threads.shutdown)
+        for threads in (self._threads, self._readers):
+            await asyncio.to_thread(threads.shutdown)
 
     async def picture(self, job: str, view: JobView, wait_s: float) -> JobPicture:
         """Return the picture of a job's recording; where the audio breaks off, of what is before.
@@ -123,7 +131,7 @@ class JobPictures:
         if not done or entry.making.cancelled():
             raise Unavailable("the picture of the recording is being drawn")
         try:
-            return JobPicture(entry.path, entry.making.result())
+            return JobPicture(entry.path, entry.making.result(), self._readers)
         except OSError as error:
             raise Unavailable(f"the picture cannot be read: {error.strerror}") from error
 

@@ -9,7 +9,7 @@ const REST = 150;
 
 /**
  * {state, error, seconds, layers}: state is "drawing", "there", "none" (the audio is not kept) or "failed". `layers` has the whole
- * recording, and above it the stretch {start, end} that is shown: each {start, end, image, peaks}.
+ * recording, and above it the stretch {start, end} that is shown: each {start, end, image, peaks, loudest}.
  */
 export function usePicture(job, { start, end }) {
   const [picture, set] = useState({ state: "drawing", layers: [] });
@@ -49,7 +49,8 @@ async function layer(job, query, signal, stretch) {
   const waveform = await drawn(`/api/v1/jobs/${job}/waveform?points=${COLUMNS}${query}`, signal);
   const image = await levels(await spectrogram.blob());
   const peaks = await waveform.json();
-  return { start: 0, end: Number(spectrogram.headers.get("earshot-seconds")), ...stretch, image, peaks };
+  const loudest = peaks.data.reduce((most, value) => Math.max(most, Math.abs(value)), 8);
+  return { start: 0, end: Number(spectrogram.headers.get("earshot-seconds")), ...stretch, image, peaks, loudest };
 }
 
 /** The answer, asked for again while the picture is being drawn. */

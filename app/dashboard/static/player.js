@@ -4,7 +4,7 @@ import { request, url } from "./api.js";
 
 const SPEEDS = [0.5, 0.75, 1, 1.25, 1.5, 2];
 
-/** A player for `Player`: {seek(seconds), second(), follow(listener)}; it knows its place also where nothing can be heard. */
+/** A player for `Player`: {seek(seconds, play), second(), follow(listener)}; it knows its place also where nothing can be heard. */
 export function usePlayer(at) {
   return useMemo(() => {
     const listeners = new Set();
@@ -21,18 +21,18 @@ export function usePlayer(at) {
         for (const listener of listeners) listener(to);
       },
       /** Go to a place, and play from there where something can be heard. */
-      seek(to) {
+      seek(to, play) {
         player.moved(to);
         if (!player.audio) return;
         player.audio.currentTime = to;
-        player.audio.play().catch(() => {}); // What it says of itself is shown by its own events.
+        if (play) player.audio.play().catch(() => {}); // What it says of itself is shown by its own events.
       },
     };
     return player;
   }, []);
 }
 
-export function Player({ job, player, kept }) {
+export function Player({ job, player }) {
   const [source, setSource] = useState(null);
   const [fault, setFault] = useState("");
   const [speed, setSpeed] = useState(1);
@@ -44,11 +44,10 @@ export function Player({ job, player, kept }) {
     setSource(url(link.url));
   };
   useEffect(() => {
-    if (!kept) return undefined;
     const stop = new AbortController();
     open(stop.signal).catch((error) => stop.signal.aborted || setFault(error.message));
     return () => stop.abort();
-  }, [job, kept]);
+  }, [job]);
   useEffect(() => {
     const audio = element.current;
     if (!audio || !source) return undefined;
@@ -89,7 +88,6 @@ export function Player({ job, player, kept }) {
     if (Date.now() >= until.current) open().catch((error) => setFault(error.message));
     else setFault("This browser does not play recordings of this kind. The picture and all places work without it.");
   };
-  if (!kept) return null;
   if (fault) return html`<p class="hint" role="status">${fault}</p>`;
   return html`<div class="player">
     <audio ref=${element} controls preload="metadata" aria-label="The recording" onError=${broken}></audio>

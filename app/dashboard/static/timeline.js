@@ -53,6 +53,7 @@ export function Timeline({ bars, turns, seconds, at, view, onView, onSeek, pictu
       place();
     };
     const place = (second = player.second()) => {
+      if (!head.current) return; // The view is being left.
       const width = element.clientWidth;
       const label = labelWidth(width);
       const x = label + ((second - view.start) / span) * (width - label);
@@ -132,7 +133,7 @@ export function Timeline({ bars, turns, seconds, at, view, onView, onSeek, pictu
       <div class="head" ref=${head} hidden></div>
     </div>
     ${tags.length > TAGS ? html`<button class="quiet" onClick=${() => setAll(!all)}>${all ? "Only those that last longest" : `All ${tags.length} sounds`}</button>` : null}
-    <label class="hint">Place <input type="range" min="0" max=${seconds} step="0.1" value=${at} aria-valuetext=${clock(at, 1)} onInput=${(event) => onSeek(Number(event.target.value))} /> ${clock(at, 1)}</label>
+    <label class="hint">Place <input type="range" min="0" max=${seconds} step="0.1" value=${at} aria-valuetext=${clock(at, 1)} onInput=${(event) => onSeek(Number(event.target.value), false)} /> ${clock(at, 1)}</label>
   </figure>`;
 }
 
@@ -175,7 +176,7 @@ function paint(element, { bars, turns, tags, speakers, view, picture, top, heigh
   if (top) {
     context.fillStyle = colour("--stripe");
     context.fillRect(label, 0, width - label, SPECTROGRAM);
-    text("Spectrogram", SPECTROGRAM / 2 - 8);
+    text(label < LABEL ? "Spectrum" : "Spectrogram", SPECTROGRAM / 2 - 8);
     text("0 to 8 kHz", SPECTROGRAM / 2 + 8);
     text("Waveform", SPECTROGRAM + WAVEFORM / 2);
     inside(() => pictures(context, picture.layers, x, colour));
@@ -210,8 +211,9 @@ function pictures(context, layers, x, colour) {
   if (!layers.length) return;
   const colours = ["--soft", "--accent", "--loud"].map((name) => rgb(colour(name)));
   const middle = SPECTROGRAM + WAVEFORM / 2;
+  const tallest = WAVEFORM / 2 / layers[0].loudest;
   for (const { start, end, image, peaks } of layers) {
-    // All layers have the contrast of the whole, so that what is loud looks alike near and far.
+    // All layers have the contrast and the scale of the whole, so that what is loud looks alike near and far.
     const key = colours.join();
     if (image.key !== key) Object.assign(image, { key, canvas: tinted(image, layers[0].image, colours) });
     context.drawImage(image.canvas, x(start), 0, x(end) - x(start), SPECTROGRAM);
@@ -222,8 +224,7 @@ function pictures(context, layers, x, colour) {
     const wide = Math.max(0.7, x(start + each) - x(start));
     for (let at = 0; at < peaks.length; at++) {
       const [low, high] = [peaks.data[2 * at], peaks.data[2 * at + 1]];
-      const tall = Math.max(1, ((high - low) / 254) * WAVEFORM);
-      context.fillRect(x(start + at * each), middle - (high / 254) * WAVEFORM, wide, tall);
+      context.fillRect(x(start + at * each), middle - high * tallest, wide, Math.max(1, (high - low) * tallest));
     }
   }
 }

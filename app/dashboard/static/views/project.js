@@ -33,7 +33,7 @@ export default function Project() {
             ? html`<p role="status">The new key, shown this once: <code class="key">${fresh}</code> <${Copy} text=${fresh} /></p>`
             : html`<button class="danger" onClick=${() => setSure(true)}>Make a new key…</button>`}
         </div>
-        <${Keeping} keeping=${one.keep_audio} onChange=${project.again} />
+        <${Keeping} project=${one} onChange=${project.again} />
         <div class="card"><h2>Plan</h2>
           ${one.free_seconds === null
             ? html`<p>Any amount. ${lengthInWords(one.used_seconds)} were analysed by jobs this month.</p>`
@@ -50,9 +50,9 @@ export default function Project() {
 }
 
 /** How long the audio of recordings is kept. */
-function Keeping({ keeping, onChange }) {
+function Keeping({ project, onChange }) {
   const [error, setError] = useState(null);
-  const { seconds, default_seconds: normal, longest_seconds: longest } = keeping;
+  const { keep_audio_seconds: seconds, default_keep_audio_seconds: normal, longest_keep_audio_seconds: longest } = project;
   const choices = [...new Set([seconds ?? 0, 0, 3600, 86_400, 604_800, longest])].filter((one) => one <= longest).sort((one, other) => one - other);
   const choose = async (event) => {
     setError(null);

@@ -54,8 +54,8 @@ export default function Result({ job, at, from, to }) {
     setRange(next);
     keep(player.second(), next);
   };
-  const seek = (place) => {
-    player.seek(place);
+  const seek = (place, play = true) => {
+    player.seek(place, play);
     setSecond(place);
     keep(place, range);
   };
@@ -75,7 +75,7 @@ export default function Result({ job, at, from, to }) {
     ${result.caption?.result?.caption ? html`<p class="caption">${result.caption.result.caption}</p>` : null}
     ${picture.state === "none"
       ? html`<p class="hint">The audio of this recording is not kept, so it cannot be seen or heard here. <a href="#/project">Keep the audio</a> of recordings that are sent from now on.</p>`
-      : html`<${Player} job=${job} player=${player} kept=${true} />`}
+      : html`<${Player} job=${job} player=${player} />`}
     ${picture.state === "failed" ? html`<${Problem} error=${picture.error} />` : null}
     ${picture.state !== "none" || bars.length || turns.length || scores
       ? html`<${Timeline} bars=${bars} turns=${turns} seconds=${seconds} at=${second} view=${view} onView=${zoom} onSeek=${seek} picture=${picture} player=${player} />`

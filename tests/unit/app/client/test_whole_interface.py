@@ -16,7 +16,6 @@ import pytest
 
 from app.client import (
     AsyncClient,
-    AudioKeeping,
     AudioRefused,
     Client,
     Event,
@@ -75,7 +74,8 @@ def test_a_project_and_how_long_it_keeps_audio(client: Client, house: House, url
         side_effect=lambda project: account(house.projects.keep_audio.call_args[0][1])
     )
     house.projects.keep_audio = mock.AsyncMock()
-    assert client.keep_audio(3600).keep_audio == AudioKeeping(3600, 0, 86_400)
+    kept = client.keep_audio(3600)
+    assert (kept.keep_audio_seconds, kept.longest_keep_audio_seconds) == (3600, 86_400)
     house.projects.keep_audio.assert_awaited_once_with("project", 3600)
     assert client.project().used_seconds == 1.5
     with pytest.raises(RequestRefused, match="0 to 86400"):
@@ -83,7 +83,7 @@ def test_a_project_and_how_long_it_keeps_audio(client: Client, house: House, url
 
     async def the_same() -> None:
         async with AsyncClient(url, KEY) as asynchronous:
-            assert (await asynchronous.keep_audio(None)).keep_audio.seconds is None
+            assert (await asynchronous.keep_audio(None)).keep_audio_seconds is None
             assert (await asynchronous.project()).name == "Barn"
 
     asyncio.run(the_same())

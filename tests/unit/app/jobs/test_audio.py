@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator
+from typing import Any
 from unittest import mock
 from urllib.parse import unquote
 
@@ -27,8 +28,8 @@ from topics.ports.directory import Principal
 WHOLE = b"audio".ljust(RECORDING.size, b"\0")
 
 
-def kept(house: House, **more: str) -> str:
-    return house.jobs.create(SOUND, keep_audio_ms=60_000, **more)
+def kept(house: House) -> str:
+    return house.jobs.create(SOUND, keep_audio_ms=60_000)
 
 
 def path(job: str, token: str = "") -> str:
@@ -113,7 +114,7 @@ def test_audio_that_the_log_has_lost(house: House, http: TestClient) -> None:
 def test_how_long_audio_is_kept_is_the_projects_choice(house: House, http: TestClient) -> None:
     for seconds, kept_ms in ((None, 0), (0, 0), (60, 60_000), (10**9, OPTIONS.longest_keep_audio_ms)):
         house.directory.keys[f"key {seconds}"] = Principal("project", "organization", None, seconds)
-        form = {"options": (None, '{"sound_event_detection":true}'), "audio": ("a.wav", b"audio", "audio/wav")}
+        form: Any = {"options": (None, '{"sound_event_detection":true}'), "audio": ("a.wav", b"audio", "audio/wav")}
         job = http.post("/api/v1/analyze_file", files=form, headers={"X-Api-Key": f"key {seconds}"}).json()["job_id"]
         assert house.jobs.jobs[job].head.keep_audio_ms == kept_ms
 

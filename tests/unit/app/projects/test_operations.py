@@ -82,7 +82,9 @@ def test_a_project_sees_itself(tmp_path: Path) -> None:
             "key": {"shown_as": f"esp_…{house.key[-4:]}", "created_at": "2026-11-01T12:00:00Z", "last_used_at": None},
             "free_seconds": 600,
             "used_seconds": 61.5,
-            "keep_audio": {"seconds": None, "default_seconds": 60, "longest_seconds": 3600},
+            "keep_audio_seconds": None,
+            "default_keep_audio_seconds": 60,
+            "longest_keep_audio_seconds": 3600,
         }
         assert house.key not in answer.text
 
@@ -96,13 +98,9 @@ def test_a_project_chooses_how_long_audio_is_kept(tmp_path: Path) -> None:
             assert (await house.keyring.holder(house.key)).keep_audio_seconds is None
             for seconds in (3600, 0, None):
                 answer = await house.http.patch("/project", json={"keep_audio_seconds": seconds}, headers=keyed)
-                assert answer.json()["keep_audio"] == {
-                    "seconds": seconds,
-                    "default_seconds": 60,
-                    "longest_seconds": 3600,
-                }
+                assert answer.json()["keep_audio_seconds"] == seconds
                 assert (await house.keyring.holder(house.key)).keep_audio_seconds == seconds, "the next job knows"
-        assert (await house.get("/project")).json()["keep_audio"]["seconds"] is None
+        assert (await house.get("/project")).json()["keep_audio_seconds"] is None
 
     tell(tmp_path, story)
 
@@ -125,7 +123,7 @@ def test_what_cannot_be_chosen(tmp_path: Path, body: object, fault: str) -> None
         answer = await house.http.patch("/project", json=body, headers={"X-Api-Key": house.key})
         assert answer.status_code == 400
         assert fault in answer.json()["error"]
-        assert (await house.get("/project")).json()["keep_audio"]["seconds"] is None
+        assert (await house.get("/project")).json()["keep_audio_seconds"] is None
 
     tell(tmp_path, story)
 

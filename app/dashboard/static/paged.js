@@ -1,7 +1,7 @@
 // Long lists, a page at a time: thousands of rows at once make a page slow for everybody.
 import { html, useEffect, useState } from "./lib.js";
 
-const PAGE = 100;
+const PAGE = 50;
 
 /** `children(rows)` of the page that `now`, the index of an item, is on; the reader may turn to others. */
 export function Paged({ items, now, name, children }) {

@@ -15,8 +15,10 @@ import pytest
 
 from streams.audio import decode, picture
 from streams.audio.decode import AudioFile
+from streams.decoders.pool import DecoderPool
 from streams.jobs import pictures
 from streams.jobs.pictures import MAKERS, JobPicture, JobPictures
+from tests.attacks.faulty_decoders import COMMAND, CRASH
 from tests.audio import encoded, noise
 from tests.unit.streams.jobs.world import accepted
 from tests.waiting import until
@@ -295,6 +297,25 @@ def test_what_a_process_left_is_cleared(tmp_path: Path) -> None:
         assert world.files() == 0
 
     tell(tmp_path, story)
+
+
+def test_a_recording_that_kills_its_decoder(tmp_path: Path) -> None:
+    pool = DecoderPool(command=COMMAND)
+
+    async def story(world: World) -> None:
+        made = JobPictures(world.recordings, pool.open_in_background, world.directory)  # type: ignore[arg-type]
+        world.recordings.files["bad"] = encoded(noise(16_000), CRASH)
+        for _ in range(2):
+            with pytest.raises(AudioError, match="its decoder ended"):
+                await made.picture("bad", view(), 60)
+        assert world.recordings.order == ["bad"]
+        assert (await made.picture("good", view(), 60)).seconds == 1.0
+        await made.stop()
+
+    try:
+        tell(tmp_path, story)
+    finally:
+        pool.stop()
 
 
 def test_four_hours_take_no_memory(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ SENT: Final = (
     "Content-Type",
     "Idempotency-Key",
     "If-None-Match",
+    "If-Range",
     "Last-Event-ID",
     "Range",
     "X-Api-Key",

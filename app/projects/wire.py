@@ -52,7 +52,8 @@ class ProjectReport(msgspec.Struct, frozen=True):
             key,
             one.free_seconds,
             one.used_ms / 1000,
-            one.keep_audio_seconds,
+            # The operator may have lowered the bound since.
+            None if one.keep_audio_seconds is None else min(one.keep_audio_seconds, longest_seconds),
             default_seconds,
             longest_seconds,
         )

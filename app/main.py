@@ -30,7 +30,9 @@ from app.http.replies import session_error
 from app.http.resource import mount
 from app.http.upload_bounds import UploadRoom
 from app.http.uploads import Uploads
+from app.jobs.audio_links import AudioLinks
 from app.jobs.context import JobContext
+from app.jobs.downloads import Downloads
 from app.jobs.errors import job_error
 from app.jobs.lists import listed_job
 from app.jobs.rendering import ResultRenderer
@@ -154,7 +156,7 @@ def _routes(
     speakers = SpeakerContext(
         ports.speakers, ports.jobs, forwarder, Authenticator(organization_keyring, meters), meters, uploads
     )
-    projects = ProjectContext(ports.projects, project_keys)
+    projects = ProjectContext(ports.projects, project_keys, options.keep_audio_ms, options.longest_keep_audio_ms)
 
     def session_part(context: SessionContext) -> InterfacePart:
         owner, body_limit = ports.sessions.owner, chunk_body(context.chunk_limit)
@@ -239,10 +241,14 @@ def _job_context(
         commands=commands,
         forwarder=forwarder,
         uploads=uploads,
+        audio_links=AudioLinks(options.secret),
+        downloads=Downloads(),
         secret=options.secret,
         analyze_limit=options.analyze_limit,
         upload_limit=options.upload_limit,
         speech_models=options.speech_models,
         keep_audio_ms=options.keep_audio_ms,
+        longest_keep_audio_ms=options.longest_keep_audio_ms,
+        poll_seconds=options.poll_seconds,
         reads_need_key=options.job_reads_need_key,
     )

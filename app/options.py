@@ -46,6 +46,8 @@ class EdgeOptions(msgspec.Struct, frozen=True):
     speech_models: frozenset[str] = frozenset({DEFAULT_SPEECH_MODEL})
     #: How long the audio of a job stays readable after its acceptance, once the job is done.
     keep_audio_ms: int = 0
+    #: The longest time for which a project may choose that.
+    longest_keep_audio_ms: int = 24 * 3600 * 1000
     #: The event stream and the captions of a job need the key of its project too.
     job_reads_need_key: bool = False
     #: Memory for rendered windows.
@@ -72,4 +74,6 @@ class EdgeOptions(msgspec.Struct, frozen=True):
             "session_idle_seconds": self.session_idle_seconds,
             "job_keep_seconds": self.job_keep_seconds,
             "job_reads_need_key": self.job_reads_need_key,
+            "keep_audio_seconds": self.keep_audio_ms // 1000,
+            "longest_keep_audio_seconds": self.longest_keep_audio_ms // 1000,
         }

@@ -11,12 +11,14 @@ from app.dashboard.context import DashboardContext
 from app.http.replies import Shape, session_error
 from app.http.resource import Table
 from app.jobs.acceptance import analyze, analyze_file
+from app.jobs.audio import link_audio, read_audio
 from app.jobs.captions import captions_srt, captions_vtt
 from app.jobs.context import JobContext
 from app.jobs.custom_sounds import create_custom_sound, finish_custom_sound
 from app.jobs.errors import job_error
 from app.jobs.events import follow_job
 from app.jobs.lists import list_jobs
+from app.jobs.pictures import read_spectrogram, read_waveform
 from app.jobs.reads import delete_job, read_job
 from app.jobs.window_scores import read_scores
 from app.openai.context import OpenAIContext
@@ -24,7 +26,7 @@ from app.openai.errors import openai_error
 from app.openai.operations import create_transcription, create_translation, list_models
 from app.probes import ProbeContext, about, healthz, metrics, readyz
 from app.projects.context import ProjectContext
-from app.projects.operations import read_daily_usage, read_project, rotate_key
+from app.projects.operations import change_project, read_daily_usage, read_project, rotate_key
 from app.sessions.catalogue import client_versions, latest_client, official_tags
 from app.sessions.commands import create_session, delete_session, update_session, upload_chunk
 from app.sessions.context import SessionContext
@@ -68,6 +70,9 @@ JOB_ROUTES: Final[Table[JobContext]] = {
     "/jobs/{job_id}": {"GET": read_job, "DELETE": delete_job},
     "/jobs/{job_id}/stream": {"GET": follow_job},
     "/jobs/{job_id}/scores": {"GET": read_scores},
+    "/jobs/{job_id}/audio": {"GET": read_audio, "POST": link_audio},
+    "/jobs/{job_id}/waveform": {"GET": read_waveform},
+    "/jobs/{job_id}/spectrogram": {"GET": read_spectrogram},
     "/jobs/{job_id}/captions.vtt": {"GET": captions_vtt},
     "/jobs/{job_id}/captions.srt": {"GET": captions_srt},
     "/custom_sound": {"POST": create_custom_sound},
@@ -75,7 +80,7 @@ JOB_ROUTES: Final[Table[JobContext]] = {
 }
 
 PROJECT_ROUTES: Final[Table[ProjectContext]] = {
-    "/project": {"GET": read_project},
+    "/project": {"GET": read_project, "PATCH": change_project},
     "/project/key": {"POST": rotate_key},
     "/project/usage": {"GET": read_daily_usage},
 }

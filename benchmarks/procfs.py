@@ -44,6 +44,17 @@ def resident_bytes(pid: int) -> int:
     return int((PROC / str(pid) / "statm").read_text().split()[1]) * PAGE
 
 
+def proportional_bytes(pid: int) -> int:
+    """Return the resident memory of one process in bytes; what several have counts in equal parts."""
+    lines = (PROC / str(pid) / "smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) * 1024
+
+
+def command(pid: int) -> bytes:
+    """Return the arguments of one process, each with a NUL after it."""
+    return (PROC / str(pid) / "cmdline").read_bytes()
+
+
 def written_bytes(pid: int) -> int:
     """Return the bytes that one process caused to be written to storage."""
     lines = (PROC / str(pid) / "io").read_text().splitlines()

@@ -235,8 +235,9 @@ class ServiceSettings(BaseSettings):
     job_audio_seconds: int = Field(
         default=0,
         ge=0,
-        description="How long the audio of a job is kept after it was accepted, so that a voice of its transcript can "
-        "be registered; at most EARSHOT_AUDIO_RETENTION_SECONDS. By default it goes when the job is done.",
+        description="How long the audio of a job is kept after it was accepted, so that it can be heard and seen, and "
+        "a voice of its transcript be registered: at most EARSHOT_AUDIO_RETENTION_SECONDS, where its project does not "
+        "choose another time. By default it goes when the job is done.",
     )
     job_reads_need_key: bool = Field(
         default=False,

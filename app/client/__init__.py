@@ -46,6 +46,7 @@ from ._job_values import (
     Word,
 )
 from ._list_values import JobPage, MissingPart, SessionPage
+from ._project_values import Project, ProjectKey
 from ._session_values import (
     MICROPHONE,
     Event,
@@ -94,6 +95,8 @@ __all__ = [
     "JobVoice",
     "MissingPart",
     "Prediction",
+    "Project",
+    "ProjectKey",
     "QuotaExceeded",
     "ReEnrollment",
     "RequestRefused",

@@ -35,8 +35,11 @@ HEADERS: Final = {
     "retry-after": "Seconds after which the same request may be sent again; nothing was accepted.",
     "earshot-reason": "What is wrong with the audio, or which bound a body is over.",
     "x-should-retry": "`false`: the same request would have the same end.",
+    "content-range": "How many bytes there are.",
     "www-authenticate": "The scheme of the key.",
 }
+#: What is no text: files, as they are.
+BINARY: Final[Json] = {"type": "string", "format": "binary"}
 #: Headers of which the documents need not speak.
 PLAIN: Final = frozenset({"content-type", "content-length", "connection"})
 TEXT: Final = """\
@@ -210,7 +213,7 @@ class _Writer:
         properties, encoding = {}, {}
         for name, part in body.parts.items():
             if part.type is bytes:
-                schema: Json = {"type": "string", "format": "binary"}
+                schema: Json = BINARY
             else:
                 schema = self._schema(part.type)
                 if "$ref" in schema:
@@ -242,7 +245,7 @@ class _Writer:
                 response["headers"] = {name: _header(text) for name, text in answer.headers.items()}
             if not answer.types:
                 continue
-            schemas = [self._schema(kind) for kind in answer.types]
+            schemas = [BINARY if kind is bytes else self._schema(kind) for kind in answer.types]
             media: Json = {"schema": schemas[0] if len(schemas) == 1 else {"anyOf": schemas}}
             if answer.examples:
                 media["examples"] = _examples(answer.examples)

@@ -20,6 +20,7 @@ from app.http.operation import Handler
 from app.http.replies import GenericError, Shape, session_error
 from app.http.resource import Table
 from app.jobs.answers import JobFault, ValidationFault
+from app.jobs.audio_description import OPERATIONS as AUDIO_OPERATIONS
 from app.jobs.description import OPERATIONS as JOB_OPERATIONS
 from app.jobs.errors import job_error
 from app.openai.description import OPERATIONS as OPENAI_OPERATIONS
@@ -75,7 +76,7 @@ JOBS: Final = Part(
     text="Whole recordings in, an entry for each service out.",
     prefix=JOBS_PREFIX,
     table=JOB_ROUTES,
-    operations=JOB_OPERATIONS,
+    operations={**JOB_OPERATIONS, **AUDIO_OPERATIONS},
     error=job_error,
     faults={0: JobFault, 422: ValidationFault},
 )

@@ -35,6 +35,10 @@ class Authenticator(Generic[T]):
         self._meters = meters
         self._key_of = key_of
 
+    def doubt(self, changed: Callable[[T], bool]) -> None:
+        """Ask the directory again about the keys of holders of whom something has changed."""
+        self._keyring.doubt(changed)
+
     async def authenticate(self, call: Call) -> T:
         """Return whom the key of a request speaks for.
 

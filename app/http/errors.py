@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from app.http.ranges import RangeNotSatisfiable
 from topics.errors import (
     BadRequest,
     Closed,
@@ -60,6 +61,7 @@ STATUS: Final[Mapping[type[EarshotError], int]] = {
     RequestTimeout: 408,
     Conflict: 409,
     TooLarge: 413,
+    RangeNotSatisfiable: 416,
     Invalid: 422,
     EarshotError: 500,
     EngineAway: 502,

@@ -25,7 +25,9 @@ PASSED_ON: Final = frozenset(
         b"authorization",
         b"content-type",
         b"idempotency-key",
+        b"if-range",
         b"last-event-id",
+        b"range",
         b"x-api-key",
         b"x-org-key",
         b"x-request-id",
@@ -33,15 +35,21 @@ PASSED_ON: Final = frozenset(
 )
 PASSED_BACK: Final = frozenset(
     {
+        b"accept-ranges",
         b"allow",
         b"cache-control",
+        b"content-disposition",
         b"content-length",
+        b"content-range",
         b"content-type",
         b"earshot-job",
         b"earshot-model",
         b"earshot-reason",
+        b"earshot-seconds",
+        b"etag",
         b"retry-after",
         b"x-accel-buffering",
+        b"x-content-type-options",
         b"x-request-id",
         b"x-should-retry",
     }
@@ -53,6 +61,8 @@ GRACE_SECONDS: Final = 6.0
 SILENCE_SECONDS: Final = 25.0
 #: A long upload is on the owner's disk before it is looked at, and on its log before it is answered.
 UPLOAD_SECONDS: Final = 120.0
+#: A longer answer is passed back as it arrives.
+WHOLE_BYTES: Final = 1 << 20
 #: An answer that comes when a job is done, or a voice of a long recording was learnt.
 PATIENT_SECONDS: Final = 3600.0
 
@@ -78,7 +88,7 @@ class Forwarder:
     async def forward(
         self, scope: Scope, owner: str, body: bytes | AsyncIterable[bytes], patient: bool = False
     ) -> Reply | StreamReply:
-        """Return the owner's answer to a request; an answer of unknown length is passed back as it arrives.
+        """Return the owner's answer to a request; one that is long, or of unknown length, is passed back as it arrives.
 
         With `patient` it may be long in coming: it is waited for as long as the owner's connection stands, an hour at
         most.
@@ -101,7 +111,9 @@ class Forwarder:
         request = client.build_request(scope["method"], url, content=body, headers=headers, timeout=timeout)
         try:
             answer = await client.send(request, stream=True)
-            if "content-length" in answer.headers or answer.status_code == 204 or scope["method"] == "HEAD":
+            length = answer.headers.get("content-length", "")
+            short = length.isdigit() and int(length) <= WHOLE_BYTES
+            if short or answer.status_code == 204 or scope["method"] == "HEAD":
                 return Reply(answer.status_code, _passed_back(answer), await answer.aread())
             return StreamReply(answer.status_code, _passed_back(answer), _pieces(answer))
         except httpx2.TransportError as error:

@@ -145,6 +145,12 @@ class Keyring(Generic[T]):
         self._used.add(digest)
         return holder
 
+    def doubt(self, changed: Callable[[T], bool]) -> None:
+        """Ask the directory again about the keys of holders of whom something has changed."""
+        for verdict in self._good.values():
+            if verdict.holder is not None and changed(verdict.holder):
+                verdict.ask_again = -math.inf
+
     def take_used(self) -> set[bytes]:
         """Return the digests of the good keys that were sent since the last call."""
         used, self._used = self._used, set()

@@ -22,6 +22,7 @@ from app.http.call import Call
 from app.http.errors import ClientGone, RequestTimeout, TooLargeToRead, status_of
 from app.http.forwarding import Placement
 from app.http.metrics import Meters
+from app.http.ranges import RangeNotSatisfiable
 from app.http.replies import CLOSE, Headers, Reply, Shape, StreamReply
 from app.http.streaming import stream
 from topics.errors import EarshotError, Unavailable
@@ -122,6 +123,8 @@ def error_reply(shape: Shape, error: EarshotError) -> Reply:
 def _error_headers(error: EarshotError) -> Headers:
     if isinstance(error, Unavailable):
         return [(b"retry-after", b"%d" % error.retry_after)]
+    if isinstance(error, RangeNotSatisfiable):
+        return [(b"content-range", b"bytes */%d" % error.size)]
     return [CLOSE] if isinstance(error, TooLargeToRead | RequestTimeout) else []
 
 

@@ -135,7 +135,7 @@ async def _accept_recording(
         source=_source(request, probe, audio),
         model=context.jobs.model(),
         digest=digest,
-        keep_audio_ms=context.keep_audio_ms,
+        keep_audio_ms=_keep_audio_ms(context, principal),
     )
     verdict = await _append(context, job, accepted, audio)
     if verdict.status != 200:
@@ -146,6 +146,11 @@ async def _accept_recording(
     context.meters.job_accepted(audio.size)
     log.info("job accepted", job=keys.shown(job), project=principal.project, size=audio.size, format=probe.format)
     return JobReading(job, view)
+
+
+def _keep_audio_ms(context: JobContext, principal: Principal) -> int:
+    own = principal.keep_audio_seconds
+    return context.keep_audio_ms if own is None else min(own * 1000, context.longest_keep_audio_ms)
 
 
 def _source(request: JobRequest, probe: ProbeResult, audio: UploadSpool) -> Source:

@@ -5,6 +5,7 @@ Results are put together portion by portion from JSON (`app.jobs.rendering`); th
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -222,6 +223,28 @@ class JobReport(msgspec.Struct, frozen=True):
     status: Literal["accepted", "processing", "completed"]
     created_at: Time
     result: JobResult
+
+
+class AudioLink(msgspec.Struct, frozen=True):
+    """An address of a job's recording."""
+
+    url: Annotated[str, Meta(description="To be put behind the address of the service. Whoever has it needs no key.")]
+    expires_at: datetime
+
+
+class Waveform(msgspec.Struct, frozen=True):
+    """Peaks of a recording, in the data format of BBC audiowaveform."""
+
+    version: Literal[2]
+    channels: Literal[1]
+    sample_rate: Annotated[int, Meta(description="In Hz, after it was prepared.")]
+    samples_per_pixel: Annotated[int, Meta(ge=1)]
+    bits: Literal[8]
+    length: Annotated[int, Meta(ge=0, description="Pairs in `data`.")]
+    data: Annotated[
+        list[Annotated[int, Meta(ge=-128, le=127)]],
+        Meta(description="Least and greatest sample of each `samples_per_pixel`, from `start` on."),
+    ]
 
 
 class JobEntry(msgspec.Struct, frozen=True):

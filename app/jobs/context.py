@@ -11,6 +11,8 @@ from app.http.forwarding import Forwarder
 from app.http.lists import ProjectList
 from app.http.metrics import Meters
 from app.http.uploads import Uploads
+from app.jobs.audio_links import AudioLinks
+from app.jobs.downloads import Downloads
 from app.jobs.rendering import ResultRenderer
 from topics.ports.directory import Directory, Principal
 from topics.ports.jobs import Jobs, JobView
@@ -31,6 +33,8 @@ class JobContext(msgspec.Struct, frozen=True):
     commands: Iterator[str]
     forwarder: Forwarder
     uploads: Uploads
+    audio_links: AudioLinks
+    downloads: Downloads
     #: Turns Idempotency-Keys into ids of jobs.
     secret: bytes
     #: Bytes of audio in a job that is sent as JSON, which is held in memory.
@@ -39,7 +43,10 @@ class JobContext(msgspec.Struct, frozen=True):
     upload_limit: int
     #: The models of speech that a job may name.
     speech_models: frozenset[str]
-    #: How long the audio of a job stays readable after its acceptance.
+    #: How long the audio of a job stays readable after its acceptance where its project says nothing, and at most.
     keep_audio_ms: int = 0
+    longest_keep_audio_ms: int = 0
+    #: A picture is waited for so long.
+    poll_seconds: float = 9.0
     #: The event stream and the captions of a job need the key of its project too.
     reads_need_key: bool = False

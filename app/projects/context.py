@@ -14,3 +14,6 @@ class ProjectContext(msgspec.Struct, frozen=True):
 
     projects: Projects
     project_keys: Authenticator[Principal]
+    #: How long the audio of jobs is kept where a project says nothing, and at most.
+    keep_audio_ms: int = 0
+    longest_keep_audio_ms: int = 0

@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from typing import Any, Final
 
-from app.http.description import Answer, Description, Fault, Parameter, fault_of
+import msgspec
+
+from app.http.bodies import SMALL_BODY, decode, too_long
+from app.http.description import Answer, Body, Description, Fault, Parameter, fault_of
 from app.http.descriptions import PROJECT_KEY, PROJECT_KEY_FAULTS
 from app.http.operation import Handler
 from app.projects import operations
-from app.projects.operations import DAYS, MOST_DAYS, days_of
-from app.projects.wire import NewKey, ProjectReport, ShownKey, ShownUsage, UsageRow
+from app.projects.operations import DAYS, MOST_DAYS, check_keeping, days_of
+from app.projects.wire import NewKey, ProjectChange, ProjectReport, ShownKey, ShownUsage, UsageRow
 from topics.errors import DirectoryDown, NotFound
 from topics.ports.ledger import MeteredService
 
@@ -19,7 +22,9 @@ DAY: Final = date(2026, 11, 22)
 SHOWN: Final = DAY.isoformat()
 MADE: Final = datetime(2026, 11, 1, 9, 30, tzinfo=UTC)
 USED: Final = datetime(2026, 11, 22, 6, 49, tzinfo=UTC)
-BARN: Final = ProjectReport("77d0b1aa", "Barn", "Farm", MADE, ShownKey("esp_...stuv", MADE, USED), 1200, 42.5)
+BARN: Final = ProjectReport(
+    "77d0b1aa", "Barn", "Farm", MADE, ShownKey("esp_...stuv", MADE, USED), 1200, 42.5, 3600, 0, 86_400
+)
 USAGE: Final = ShownUsage(date(2026, 11, 1), DAY, [UsageRow(DAY, MeteredService.SOUND, 3, 42.5)])
 FAULTS: Final[tuple[Fault, ...]] = (
     *PROJECT_KEY_FAULTS,
@@ -31,11 +36,28 @@ FAULTS: Final[tuple[Fault, ...]] = (
 OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     operations.read_project: Description(
         summary="Read the project",
-        text="That whose key is sent: its plan, what its jobs have used this month, and the ends of its key.",
+        text="That whose key is sent: its plan, what its jobs have used this month, how long their audio is kept, and "
+        "the ends of its key.",
         origin="earshot",
         key=PROJECT_KEY,
         answers={200: (Answer("The project.", (ProjectReport,), {"barn": BARN}),)},
         faults=FAULTS,
+    ),
+    operations.change_project: Description(
+        summary="Change the project",
+        text="How long the audio of a job is kept after it was accepted, so that it can be heard and seen: "
+        "{longest_keep_audio_seconds} s at most; without a choice {keep_audio_seconds} s. It holds for jobs that are "
+        "sent from now on; on other nodes within {key_cache_seconds} s.",
+        origin="earshot",
+        key=PROJECT_KEY,
+        bodies=(Body(ProjectChange, {"hour": ProjectChange(3600), "default": ProjectChange(None)}),),
+        answers={200: (Answer("The project.", (ProjectReport,), {"barn": BARN}),)},
+        faults=(
+            fault_of(decode, msgspec.json.Decoder(ProjectChange), b"{}"),
+            fault_of(check_keeping, -1, 86_400),
+            too_long(SMALL_BODY),
+            *FAULTS,
+        ),
     ),
     operations.rotate_key: Description(
         summary="Issue a new key of the project",

@@ -5,14 +5,17 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Final
 
+import msgspec
 import structlog
 
+from app.http.bodies import SMALL_BODY, decode
 from app.http.call import Call
 from app.http.queries import query_parameters
 from app.http.replies import Reply, json_reply, once_reply
 from app.projects.context import ProjectContext
-from app.projects.wire import NewKey, ProjectReport, ShownUsage, UsageRow
+from app.projects.wire import NewKey, ProjectChange, ProjectReport, ShownUsage, UsageRow
 from topics.errors import BadRequest
+from topics.ports.directory import Principal
 from topics.times import DAY_MS
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -20,12 +23,41 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 #: Days of usage that one answer may have, and has where nothing is said.
 MOST_DAYS: Final = 366
 DAYS: Final = 31
+_CHANGE: Final = msgspec.json.Decoder(ProjectChange)
 
 
 async def read_project(call: Call, context: ProjectContext) -> Reply:
     """GET /api/v1/project: the project, its plan and its key, of which only the ends are shown."""
     principal = await context.project_keys.authenticate(call)
-    return json_reply(ProjectReport.of(await context.projects.account(principal.project)))
+    return await _report(context, principal)
+
+
+async def change_project(call: Call, context: ProjectContext) -> Reply:
+    """PATCH /api/v1/project: how long the audio of its jobs is kept; those that were accepted stay as they are."""
+    principal = await context.project_keys.authenticate(call)
+    seconds = decode(_CHANGE, await call.body(SMALL_BODY, principal.project)).keep_audio_seconds
+    check_keeping(seconds, context.longest_keep_audio_ms // 1000)
+    await context.projects.keep_audio(principal.project, seconds)
+    # The next job that is sent to this node knows; other nodes believe what they know of a key for some minutes.
+    context.project_keys.doubt(lambda other: other.project == principal.project)
+    log.info("project keeps audio", project=principal.project, seconds=seconds)
+    return await _report(context, principal)
+
+
+def check_keeping(seconds: int | None, longest: int) -> None:
+    """Check for how many seconds audio is to be kept.
+
+    Raises:
+        BadRequest: longer than is allowed, or less than nothing.
+    """
+    if seconds is not None and not 0 <= seconds <= longest:
+        raise BadRequest(f"keep_audio_seconds: must be null or 0 to {longest}, which the operator has set")
+
+
+async def _report(context: ProjectContext, principal: Principal) -> Reply:
+    account = await context.projects.account(principal.project)
+    keeping = context.keep_audio_ms // 1000, context.longest_keep_audio_ms // 1000
+    return json_reply(ProjectReport.of(account, *keeping))
 
 
 async def rotate_key(call: Call, context: ProjectContext) -> Reply:

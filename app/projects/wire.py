@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from datetime import date, datetime
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from topics.ports.ledger import MeteredService
 from topics.ports.projects import DailyUsage, ProjectAccount
@@ -31,15 +33,39 @@ class ProjectReport(msgspec.Struct, frozen=True):
     #: Null for any amount.
     free_seconds: int | None
     used_seconds: float
+    #: For how long after its acceptance the audio of a job is kept; null where the project has not chosen.
+    keep_audio_seconds: int | None
+    #: What holds then, and the longest that can be chosen.
+    default_keep_audio_seconds: int
+    longest_keep_audio_seconds: int
 
     @staticmethod
-    def of(one: ProjectAccount) -> ProjectReport:
-        """Return a project as it is shown."""
+    def of(one: ProjectAccount, default_seconds: int, longest_seconds: int) -> ProjectReport:
+        """Return a project as it is shown; the audio of jobs is kept for so long by default, and at most."""
         last = one.key.last_used_at
         key = ShownKey(one.key.shown, utc_time(one.key.created_at), None if last is None else utc_time(last))
         return ProjectReport(
-            one.id, one.name, one.organization, utc_time(one.created_at), key, one.free_seconds, one.used_ms / 1000
+            one.id,
+            one.name,
+            one.organization,
+            utc_time(one.created_at),
+            key,
+            one.free_seconds,
+            one.used_ms / 1000,
+            # The operator may have lowered the bound since.
+            None if one.keep_audio_seconds is None else min(one.keep_audio_seconds, longest_seconds),
+            default_seconds,
+            longest_seconds,
         )
+
+
+class ProjectChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a project changes of itself."""
+
+    keep_audio_seconds: Annotated[
+        int | None,
+        Meta(description="How long the audio of jobs is kept; 0 until they are done, null for the operator's default."),
+    ]
 
 
 class NewKey(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ from typing import Final
 from benchmarks.cases import (
     chunks,
     crowd,
+    dashboard,
     decoding,
     footprint,
     jobs,
@@ -48,4 +49,5 @@ CASES: Final[dict[str, Case]] = {
     "start": footprint.start,
     "rebuild": rebuild.measure,
     "takeover": takeover.measure,
+    "dashboard": dashboard.measure,
 }

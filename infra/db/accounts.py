@@ -147,8 +147,9 @@ class Accounts:
             owner = await self._owner_of(connection, key)
             if owner is None or owner.project is None:
                 return None
-            free = await connection.scalar(select(projects.c.free_seconds).where(projects.c.id == owner.project))
-        return Principal(owner.project, owner.organization, free)
+            plan = select(projects.c.free_seconds, projects.c.keep_audio_seconds).where(projects.c.id == owner.project)
+            row = (await connection.execute(plan)).one_or_none()
+        return None if row is None else Principal(owner.project, owner.organization, *row)
 
     async def exhausted(self, principal: Principal) -> bool:
         """Return True when a project's free seconds of this month (UTC) are spent."""
@@ -183,10 +184,18 @@ async def add_organization(connection: AsyncConnection, name: str, at: int) -> O
     return owner
 
 
-async def add_project(connection: AsyncConnection, organization: str, name: str, at: int) -> Owner:
+async def add_project(
+    connection: AsyncConnection, organization: str, name: str, at: int, keep_audio_seconds: int | None = None
+) -> Owner:
     """Insert a project without a key into an organization, given by id."""
     project = new_id()
-    row = {"id": project, "organization_id": organization, "name": name, "created_at": at}
+    row = {
+        "id": project,
+        "organization_id": organization,
+        "name": name,
+        "created_at": at,
+        "keep_audio_seconds": keep_audio_seconds,
+    }
     with _unless_taken(f"project {_checked_name(name)!r}"):
         await connection.execute(insert(projects).values(row))
     return Owner(organization, project)

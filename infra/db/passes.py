@@ -1,19 +1,15 @@
 """Passes: what a browser is given in place of a key that nobody can read any more. They end by themselves.
 
-A pass is `pass_` and base64url of organization (24) | project (24, NUL without) | end in seconds since
-1970 (8) | the first 8 bytes of the digest of the live key | the first 17 bytes of keyed BLAKE2b over all of that. It
-carries the rights of that key, and ends with it: so a rotation ends all passes too.
+A pass is `pass_` and, signed, organization (24) | project (24, NUL without) | end in seconds since 1970 (8) | the first
+8 bytes of the digest of the live key. It carries the rights of that key, and ends with it: so a rotation ends all
+passes too.
 """
 
 from __future__ import annotations
 
-import re
 import struct
 import time
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
-from hashlib import blake2b
-from hmac import compare_digest
 from typing import Final
 
 import msgspec
@@ -22,13 +18,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from infra.db.keyring import Owner, live
 from infra.db.schema import keys
+from topics.signing import Signer
 
 PREFIX: Final = "pass_"
 SECONDS: Final = 12 * 3600
 _BODY: Final = struct.Struct(">24s24sQ8s")
 #: With this many the text needs no padding.
 _MAC_BYTES: Final = 17
-_FORM: Final = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{{(_BODY.size + _MAC_BYTES) * 4 // 3}}}")
 
 
 class Pass(msgspec.Struct, frozen=True):
@@ -42,7 +38,7 @@ class PassSigner:
     """Makes and reads the passes of one deployment."""
 
     def __init__(self, secret: bytes, clock: Callable[[], float] = time.time) -> None:
-        self._keyed = blake2b(key=secret, digest_size=_MAC_BYTES, person=b"pass")
+        self._signer = Signer(secret, b"pass", _MAC_BYTES)
         self._clock = clock
 
     async def issue(self, connection: AsyncConnection, owner: Owner) -> str | None:
@@ -51,26 +47,17 @@ class PassSigner:
         if digest is None:
             return None
         ids = (owner.organization.encode("ascii"), (owner.project or "").encode("ascii"))
-        body = _BODY.pack(*ids, int(self._clock()) + SECONDS, digest[:8])
-        return PREFIX + urlsafe_b64encode(body + self._sign(body)).decode("ascii")
+        return PREFIX + self._signer.seal(_BODY.pack(*ids, int(self._clock()) + SECONDS, digest[:8]))
 
     def read(self, text: str) -> Pass | None:
         """Return what a pass says, None where it is none of ours or has ended."""
-        if not _FORM.fullmatch(text):
-            return None
-        raw = urlsafe_b64decode(text.removeprefix(PREFIX))
-        body = raw[: _BODY.size]
-        if not compare_digest(raw[_BODY.size :], self._sign(body)):
+        body = self._signer.open(text.removeprefix(PREFIX)) if text.startswith(PREFIX) else None
+        if body is None:
             return None
         organization, project, end, digest = _BODY.unpack(body)
         if self._clock() >= end:
             return None
         return Pass(Owner(organization.decode("ascii"), project.rstrip(b"\0").decode("ascii") or None), digest)
-
-    def _sign(self, body: bytes) -> bytes:
-        mac = self._keyed.copy()
-        mac.update(body)
-        return mac.digest()
 
 
 async def is_live(connection: AsyncConnection, passed: Pass) -> bool:

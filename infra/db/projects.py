@@ -15,6 +15,7 @@ from topics.ports.ledger import MeteredService
 from topics.ports.projects import DailyUsage, ProjectAccount, ProjectKey
 from topics.times import DAY_MS, utc_time
 
+DELETED: Final = "this project was deleted"
 #: Keys of one statement.
 PAGE: Final = 500
 
@@ -24,9 +25,10 @@ class SqlProjects(Accounts):
 
     async def account(self, project: str) -> ProjectAccount:
         """Return a project, its key and what it used this month."""
+        own = (projects.c.free_seconds, projects.c.keep_audio_seconds)
         shown = (keys.c.shown, keys.c.created_at, keys.c.last_used_at)
         query = (
-            select(projects.c.name, organizations.c.name, projects.c.created_at, projects.c.free_seconds, *shown)
+            select(projects.c.name, organizations.c.name, projects.c.created_at, *own, *shown)
             .join_from(projects, organizations, organizations.c.id == projects.c.organization_id)
             .join(keys, and_(keys.c.project_id == projects.c.id, keys.c.revoked_at.is_(None)))
             .where(projects.c.id == project)
@@ -34,10 +36,20 @@ class SqlProjects(Accounts):
         async with self._database.reading() as connection:
             row = (await connection.execute(query)).one_or_none()
             if row is None:
-                raise NotFound("this project was deleted")
-            name, organization, created_at, free_seconds, *key = row
+                raise NotFound(DELETED)
+            name, organization, created_at, free_seconds, keep_audio, *key = row
             used = await used_ms(connection, project, month_of(self.now()))
-        return ProjectAccount(project, name, organization, created_at, ProjectKey(*key), free_seconds, used)
+        return ProjectAccount(project, name, organization, created_at, ProjectKey(*key), free_seconds, used, keep_audio)
+
+    async def keep_audio(self, project: str, seconds: int | None) -> None:
+        """Set how long the audio of a project's jobs stays readable after their acceptance.
+
+        None is for what the operator has set.
+        """
+        changed = update(projects).where(projects.c.id == project).values(keep_audio_seconds=seconds)
+        async with self._database.writing() as connection:
+            if not (await connection.execute(changed)).rowcount:
+                raise NotFound(DELETED)
 
     async def daily_usage(self, project: str, since: int, until: int) -> list[DailyUsage]:
         """Return what was used between two times (milliseconds, the second excluded), by day and service."""

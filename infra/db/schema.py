@@ -8,7 +8,7 @@ from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, LargeBina
 from sqlalchemy import UniqueConstraint as Unique
 
 #: Revision that this code works with: the newest in `migrations/versions`.
-REVISION: Final = "0006"
+REVISION: Final = "0007"
 
 #: Bytes of a model's name that the ledger keeps: some databases count them for characters.
 LONGEST_MODEL: Final = 200
@@ -40,6 +40,8 @@ projects: Final = Table(
     Column("created_at", BigInteger, nullable=False),
     #: Seconds of audio in a calendar month (UTC); NULL is any amount.
     Column("free_seconds", BigInteger),
+    #: Seconds that the audio of its jobs is kept after they were accepted; NULL is what the operator has set.
+    Column("keep_audio_seconds", BigInteger),
     Unique("organization_id", "name"),
 )
 

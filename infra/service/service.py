@@ -101,7 +101,17 @@ class EarshotService:
             options = self._node_options()
             backend, membership = broker.open_log(self.settings, options.directory, options.url, stack)
             ledger = SqlLedger(self.database)
-            node = Node(options, models, backend, self._fail, decoders.open_file, jobs.services, ledger, membership)
+            node = Node(
+                options,
+                models,
+                backend,
+                self._fail,
+                decoders.open_file,
+                jobs.services,
+                ledger,
+                membership,
+                decoders.open_in_background,
+            )
             secret = await token_secret(self.database)
             signer = PassSigner(secret)
             self._links = OneTimeLinks(self.database, signer)
@@ -291,6 +301,7 @@ class EarshotService:
             key_tries=settings.key_tries,
             speech_models=speech_models,
             keep_audio_ms=min(settings.job_audio_seconds, settings.audio_retention_seconds) * 1000,
+            longest_keep_audio_ms=settings.audio_retention_seconds * 1000,
             job_reads_need_key=settings.job_reads_need_key,
             log_chunks=settings.log_level == "debug",
             session_idle_seconds=settings.session_idle_seconds,

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
 
 from streams.admission import AdmissionSemaphore
-from streams.jobs.run_context import PartReader, StoreOf, read_parts
+from streams.jobs.run_context import PartReader, StoreOf, read_parts, read_rows
 from streams.jobs.spool import Spool
 from topics.errors import AudioError, Unavailable
+from topics.jobs.records import PART_BYTES
 from topics.keys import new_id
 
 #: Recordings that are read at a time: each may be as large as an upload, on the disk of the spool.
 MAX_RECORDINGS: Final = 2
+NOT_KEPT: Final = "the audio of the job was not kept"
 
 
 class JobRecordings:
@@ -38,12 +40,30 @@ class JobRecordings:
         async with self._admission.admit(), self._opened(job) as file:
             yield file
 
+    async def read(self, job: str, start: int, end: int) -> AsyncGenerator[bytes, None]:
+        """Yield bytes [start, end) of a job's audio as it was sent, a part at a time.
+
+        Between two parts nothing is held, neither a file nor a reader of the log, however slowly they are taken.
+
+        Raises:
+            AudioError: it was not kept, or the log no longer has it.
+            Unavailable: the job's partition is elsewhere, or the log does not answer now.
+        """
+        for number in range(start // PART_BYTES, -(-end // PART_BYTES)):
+            store = self._store_of(job)
+            head, rows = store.head(job), store.audio(job, number, number + 1)
+            if head is None or not head.needs_audio or not rows:
+                raise AudioError(NOT_KEPT)
+            at = number * PART_BYTES
+            parts = [part async for part in read_rows(self._source, store, rows)]
+            yield parts[0][max(start - at, 0) : end - at]
+
     @asynccontextmanager
     async def _opened(self, job: str) -> AsyncIterator[int]:
         store = self._store_of(job)
         head, accepted = store.head(job), store.accepted(job)
         if head is None or accepted is None or not head.needs_audio:
-            raise AudioError("the audio of the job was not kept")
+            raise AudioError(NOT_KEPT)
         reader = new_id()
         try:
             parts = partial(read_parts, self._store_of, self._source, job, accepted.parts)

@@ -130,6 +130,13 @@ async def read_parts(store_of: StoreOf, source: PartReader, job: str, count: int
     rows = store.audio(job, 0, count)
     if len(rows) < count:
         raise AudioError(f"the job's audio is not complete: part {len(rows)} of {count} is missing")
+    async with aclosing(read_rows(source, store, rows)) as parts:
+        async for part in parts:
+            yield part
+
+
+async def read_rows(source: PartReader, store: JobStore, rows: Sequence[AudioRow]) -> AsyncGenerator[bytes, None]:
+    """Yield the parts of some rows in order; errors as `read_parts`."""
     try:
         async with aclosing(source.read(store.partition.number, rows)) as parts:
             async for part in parts:

@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
+from streams.audio.decode import OpenFile
 from streams.folding.agent import Changes
 from streams.folding.followers import Followers
 from streams.folding.suspects import Suspects
 from streams.jobs.biller import JobBiller
 from streams.jobs.intake import JobIntake
+from streams.jobs.pictures import JobPictures
 from streams.jobs.recording import JobRecordings
 from streams.jobs.results import JobResults
 from streams.jobs.service_runner import Runner
@@ -24,6 +26,7 @@ from streams.node.sender import RecordSender
 from streams.node.workload import Workload
 from streams.services.service import JobService
 from topics.catalog import JOB_COMMANDS, JOB_RESULTS
+from topics.errors import Unavailable
 from topics.jobs.options import Service
 from topics.jobs.records import JobResult, Overdue
 from topics.jobs.rules import JobHead
@@ -45,6 +48,7 @@ class JobWorkload(Workload[JobStore]):
         reader: RecordReader,
         services: Mapping[Service, JobService],
         ledger: Ledger | None,
+        open_file: OpenFile,
     ) -> None:
         super().__init__(owners, sender, followers, suspects)
         self._keep_ms = options.job_keep_ms
@@ -54,6 +58,8 @@ class JobWorkload(Workload[JobStore]):
             services, self.serving, source, self._emit, partial(sender.note, JOB_RESULTS), suspects, spool
         )
         self.recordings = JobRecordings(self.serving, source, self.runner.spool)
+        drawn = JobRecordings(self.serving, source, self.runner.spool)
+        self.pictures = JobPictures(drawn, open_file, options.directory / "pictures")
         self.biller = JobBiller(self.serving, ledger, self._emit)
         self.agents = {
             JOB_COMMANDS: JobIntake(sender.verdicts, self._keep_ms, self.announce),
@@ -62,6 +68,7 @@ class JobWorkload(Workload[JobStore]):
 
     def start(self, ended: Callable[[asyncio.Task[None]], None]) -> None:
         """Start the runner and the biller; `ended` is called with each task of theirs that ends."""
+        self.pictures.start()
         self.runner.start(ended)
         self.biller.start(ended)
 
@@ -92,12 +99,25 @@ class JobWorkload(Workload[JobStore]):
             self.runner.enqueue(job)
 
     def cancel(self, id: str) -> None:
-        """Cancel the runs of a job."""
+        """Cancel the runs of a job, and remove its picture."""
         self.runner.forget(id)
+        self.pictures.drop(id)
 
     def busy(self) -> Iterable[str]:
         """Return the jobs with services that run, or wait for it."""
         return self.runner.jobs()
+
+    async def sweep(self, now_ms: int) -> None:
+        """Append the commands that end what is due, and remove the pictures of audio that is not kept any more."""
+        self.pictures.drop_unless(self._keeps_audio)
+        await super().sweep(now_ms)
+
+    def _keeps_audio(self, job: str) -> bool:
+        try:
+            head = self.serving(job).head(job)
+        except Unavailable:
+            return False
+        return head is not None and head.can_be_heard
 
     async def expire(self, id: str, due: int) -> None:
         """Append the command that removes a job whose time is over."""
@@ -105,6 +125,7 @@ class JobWorkload(Workload[JobStore]):
 
     async def stop(self) -> None:
         """Stop the runner and the biller."""
+        await self.pictures.stop()
         await self.runner.stop()
         await self.biller.stop()
 

@@ -54,9 +54,9 @@ LOOK_SECONDS: Final = 5.0
 class Node:
     """The streams of one process. Implements `topics.ports.health.Health`; `sessions` and `jobs` are the edge's ports.
 
-    `open_file` opens the audio of sessions. `services` run the services of jobs; without a `ledger` what they and
-    sessions cost is written nowhere. Without a `membership` this process owns all partitions. Implements
-    `streams.log.LogUser` too.
+    `open_file` opens the audio of sessions, `open_in_background` that of which pictures are made. `services` run the
+    services of jobs; without a `ledger` what they and sessions cost is written nowhere. Without a `membership` this
+    process owns all partitions. Implements `streams.log.LogUser` too.
     """
 
     def __init__(
@@ -69,6 +69,7 @@ class Node:
         services: Mapping[Service, JobService] = MappingProxyType({}),
         ledger: Ledger | None = None,
         membership: Membership | None = None,
+        open_in_background: OpenFile | None = None,
     ) -> None:
         self.backend = backend
         self.failure: str | None = None
@@ -85,7 +86,7 @@ class Node:
         self.followers = Followers()
         shared = (options, self.owners, self.sender, self.followers, Suspects())
         self.session_workload = SessionWorkload(*shared, models, backend.chunk_reader, open_file, ledger)
-        self.job_workload = JobWorkload(*shared, backend.part_reader, services, ledger)
+        self.job_workload = JobWorkload(*shared, backend.part_reader, services, ledger, open_in_background or open_file)
         agents = {topic: agent for workload in self.workloads for topic, agent in workload.agents.items()}
         self.takeover = Takeover(
             Databases(options.directory), backend, agents, membership is not None, self.owners.note_change
@@ -94,7 +95,7 @@ class Node:
         self.disks = DiskWatch(backend, self.owners, self.standbys)
         ports = (self.owners, self.sender, self.followers, models)
         self.sessions = SessionsPort(*ports, options.project_sessions)
-        self.jobs = JobsPort(*ports, options.project_jobs, self.job_workload.recordings)
+        self.jobs = JobsPort(*ports, options.project_jobs, self.job_workload.recordings, self.job_workload.pictures)
 
     @property
     def workloads(self) -> tuple[Workload[Any], ...]:

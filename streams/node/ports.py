@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from itertools import islice
 from operator import attrgetter
@@ -11,18 +11,20 @@ from typing import Any, Final
 
 from streams.folding.followers import Follower, Followers
 from streams.folding.store import H, HeadStore, Listed
-from streams.jobs.recording import JobRecordings
+from streams.jobs.pictures import JobPictures
+from streams.jobs.recording import NOT_KEPT, JobRecordings
 from streams.models.loaded_models import LoadedModels
 from streams.node.owners import Owners
 from streams.node.sender import RecordSender
 from topics.catalog import COMMANDS, JOB_COMMANDS
-from topics.errors import Unavailable
+from topics.errors import AudioError, Unavailable
 from topics.folding import Verdict
 from topics.jobs import rows as job_rows
 from topics.jobs.options import Service
 from topics.jobs.records import JobCommand, Part
 from topics.ports.jobs import JobView
 from topics.ports.lists import Coverage, ListQuery
+from topics.ports.pictures import Picture
 from topics.ports.sessions import SessionView, Windows
 from topics.sessions import rows as session_rows
 from topics.sessions.records import SessionCommand
@@ -151,10 +153,12 @@ class JobsPort(_Port):
         models: LoadedModels,
         limit: int,
         recordings: JobRecordings,
+        pictures: JobPictures,
     ) -> None:
         """Serve at most `limit` jobs of a project at a time; their audio is in `recordings`."""
         super().__init__(owners, sender, followers, models, limit)
         self._recordings = recordings
+        self._pictures = pictures
 
     def admit(self, project: str) -> None:
         """Let a project send a job.
@@ -213,6 +217,28 @@ class JobsPort(_Port):
             Unavailable: its partition has no ready owner here, or the log or the disk does not answer now.
         """
         return self._recordings.open(job)
+
+    def audio(self, job: str, start: int, end: int) -> AsyncGenerator[bytes, None]:
+        """Yield bytes [start, end) of a job's audio as it was sent; between two pieces nothing is held.
+
+        Raises:
+            AudioError: it was not kept, or the log no longer has it.
+            Unavailable: its partition has no ready owner here, or the log does not answer now.
+        """
+        return self._recordings.read(job, start, end)
+
+    async def picture(self, job: str, wait_s: float) -> Picture:
+        """Return the picture of a job's recording.
+
+        Raises:
+            AudioError: its audio was not kept, or nothing of it can be decoded.
+            Unavailable: it is not made within `wait_s` seconds, its partition has no ready owner here, or the log or
+                the disk does not answer now.
+        """
+        view = self.view(job)
+        if view is None or not view.head.can_be_heard:
+            raise AudioError(NOT_KEPT)
+        return await self._pictures.picture(job, view, wait_s)
 
 
 def _newest(stores: Iterable[HeadStore[H]], query: ListQuery) -> Iterator[Listed[H]]:

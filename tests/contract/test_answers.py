@@ -263,6 +263,24 @@ def test_turns_with_their_words(house: House, http: TestClient) -> None:
     assert (len(entry["results"][0]["words"]), entry["results"][0]["overlap_sec"]) == (1, 0.25)
 
 
+def test_recordings_that_are_kept(house: House, http: TestClient) -> None:
+    job = job_of_two_voices(house)
+    place = {"job_id": job}
+    assert (
+        http.request(**request("linkAudio", places=place)).json()["url"].startswith(f"/api/v1/jobs/{job}/audio?token=")
+    )
+    for name in ("readAudio", "readWaveform", "readSpectrogram"):
+        assert http.request(**request(name, places=place)).status_code == 200
+    asked = request("readAudio", places=place)
+    for sent, status in (("bytes=0-9", 206), ("bytes=1000000-", 416)):
+        assert http.request(**asked | {"headers": {**asked["headers"], "Range": sent}}).status_code == status
+    for name, query in (("readWaveform", {"points": 0}), ("readSpectrogram", {"start": 2, "end": 1})):
+        assert http.request(**request(name, places=place) | {"params": query}).status_code == 400
+    none = {"job_id": house.jobs.create(Options(sound_event_detection=True))}
+    for name in ("linkAudio", "readAudio", "readWaveform", "readSpectrogram"):
+        assert http.request(**request(name, places=none)).status_code == 404
+
+
 def test_custom_sounds_are_not_uploaded(http: TestClient) -> None:
     for name in ("createCustomSound", "finishCustomSound"):
         assert http.request(**request(name)).status_code == 501
@@ -314,7 +332,7 @@ def test_forms_of_speech_that_are_wrong(http: TestClient, name: str) -> None:
         assert http.request(**asked).status_code == status
 
 
-@pytest.mark.parametrize("name", ["readProject", "rotateKey", "readDailyUsage", "signIn"])
+@pytest.mark.parametrize("name", ["readProject", "changeProject", "rotateKey", "readDailyUsage", "signIn"])
 def test_what_was_deleted_is_404(name: str) -> None:
     assert edge(House().directory, NotFound("this was deleted")).request(**request(name)).status_code == 404
 
@@ -397,6 +415,9 @@ def test_a_project_of_its_own(api: Api, service: Service) -> None:
         assert api.http.get("/api/v1/project/usage", headers=keyed).json()["rows"] == []
         late = {"since": "2026-11-23", "until": "2026-11-22"}
         assert api.http.get("/api/v1/project/usage", params=late, headers=keyed).status_code == 400
+        for seconds, status in ((3600, 200), (10**9, 400)):
+            change = {"keep_audio_seconds": seconds}
+            assert api.http.patch("/api/v1/project", json=change, headers=keyed).status_code == status
         new = api.http.post("/api/v1/project/key", headers=keyed).json()["key"]
         assert api.http.get("/api/v1/project", headers={"X-Api-Key": new}).status_code == 200
         assert http.delete(f"/organizations/{made}").status_code == 204

@@ -131,6 +131,11 @@ class JobHead(msgspec.Struct, frozen=True, array_like=True):
         return self.state is JobState.COMPLETED and self.keep_audio_ms > 0
 
     @property
+    def can_be_heard(self) -> bool:
+        """True for a job whose audio is there, and stays when it is done."""
+        return self.visible and self.keep_audio_ms > 0
+
+    @property
     def needs_audio(self) -> bool:
         """True while the parts are read, will be, or may be."""
         return self.in_hand or self.keeps_audio

@@ -14,6 +14,8 @@ class Principal(msgspec.Struct, frozen=True):
     organization: str
     #: Seconds of audio that the project may have analysed in a calendar month (UTC), None for any amount.
     free_seconds: int | None = None
+    #: How long the audio of its jobs stays readable after their acceptance, None for what the operator has set.
+    keep_audio_seconds: int | None = None
 
 
 class Directory(Protocol):

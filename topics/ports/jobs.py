@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -14,6 +14,7 @@ from topics.jobs.records import Accepted, JobCommand, Part
 from topics.jobs.rules import JobHead
 from topics.ports.follower import Follower
 from topics.ports.lists import Coverage, ListQuery
+from topics.ports.pictures import Picture
 
 
 class JobView(msgspec.Struct, frozen=True):
@@ -75,6 +76,23 @@ class Jobs(Protocol):
 
         Raises:
             AudioError: it was not kept, or the log no longer has it.
+        """
+        ...
+
+    def audio(self, job: str, start: int, end: int) -> AsyncGenerator[bytes, None]:
+        """Yield bytes [start, end) of a job's audio as it was sent; between two pieces nothing is held.
+
+        Raises:
+            AudioError: it was not kept, or the log no longer has it.
+        """
+        ...
+
+    async def picture(self, job: str, wait_s: float) -> Picture:
+        """Return the picture of a job's recording.
+
+        Raises:
+            AudioError: its audio was not kept, or nothing of it can be decoded.
+            Unavailable: it is not made within `wait_s` seconds.
         """
         ...
 

@@ -32,6 +32,8 @@ class ProjectAccount(msgspec.Struct, frozen=True):
     #: Seconds of audio in a calendar month (UTC), None for any amount, and what jobs have used of them.
     free_seconds: int | None
     used_ms: int
+    #: How long the audio of its jobs stays readable after their acceptance, None for what the operator has set.
+    keep_audio_seconds: int | None = None
 
 
 class DailyUsage(msgspec.Struct, frozen=True):
@@ -50,6 +52,13 @@ class Projects(Protocol):
 
     async def account(self, project: str) -> ProjectAccount:
         """Return a project, its key and what it used this month."""
+        ...
+
+    async def keep_audio(self, project: str, seconds: int | None) -> None:
+        """Set how long the audio of a project's jobs stays readable after their acceptance.
+
+        None is for what the operator has set. Jobs that were accepted before are kept as they were to be.
+        """
         ...
 
     async def rotate_project_key(self, project: str) -> str:

@@ -7,7 +7,7 @@ import Result from "./result.js";
 const STATES = ["", "accepted", "processing", "completed"];
 
 export default function Jobs({ rest, query }) {
-  return rest[0] ? html`<${Result} key=${rest[0]} job=${rest[0]} at=${Number(query.get("t")) || 0} />` : html`<${List} state=${query.get("state") ?? ""} />`;
+  return rest[0] ? html`<${Result} key=${rest[0]} job=${rest[0]} at=${Number(query.get("t")) || 0} from=${Number(query.get("from")) || 0} to=${Number(query.get("to")) || 0} />` : html`<${List} state=${query.get("state") ?? ""} />`;
 }
 
 function List({ state }) {

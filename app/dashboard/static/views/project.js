@@ -33,6 +33,7 @@ export default function Project() {
             ? html`<p role="status">The new key, shown this once: <code class="key">${fresh}</code> <${Copy} text=${fresh} /></p>`
             : html`<button class="danger" onClick=${() => setSure(true)}>Make a new key…</button>`}
         </div>
+        <${Keeping} project=${one} onChange=${project.again} />
         <div class="card"><h2>Plan</h2>
           ${one.free_seconds === null
             ? html`<p>Any amount. ${lengthInWords(one.used_seconds)} were analysed by jobs this month.</p>`
@@ -46,6 +47,30 @@ export default function Project() {
       ? html`<${Sure} question="Make a new key?" action="Make a new key" onYes=${rotate} onNo=${() => setSure(false)}>
           <p>The key that programs use now stops working: within ten minutes on every node, and no later than that. Nothing brings it back. Sessions that are open go on; links to this dashboard that were opened before end too.</p><//>`
       : null}`;
+}
+
+/** How long the audio of recordings is kept. */
+function Keeping({ project, onChange }) {
+  const [error, setError] = useState(null);
+  const { keep_audio_seconds: seconds, default_keep_audio_seconds: normal, longest_keep_audio_seconds: longest } = project;
+  const choices = [...new Set([seconds ?? 0, 0, 3600, 86_400, 604_800, longest])].filter((one) => one <= longest).sort((one, other) => one - other);
+  const choose = async (event) => {
+    setError(null);
+    try {
+      await request("PATCH", "/api/v1/project", { body: { keep_audio_seconds: event.target.value === "" ? null : Number(event.target.value) } });
+    } catch (problem) {
+      setError(problem);
+    }
+    onChange();
+  };
+  const words = (one) => (one ? `for ${lengthInWords(one)}` : "only until it is analysed");
+  return html`<div class="card"><h2>Audio of recordings</h2>
+    <p><label>Keep it <select value=${seconds ?? ""} onChange=${choose}>
+      <option value="">as the operator has set: ${words(normal)}</option>
+      ${choices.map((one) => html`<option value=${one}>${words(one)}</option>`)}</select></label></p>
+    <p class="hint">While it is kept, a result shows its spectrogram and can be listened to, and a voice in it can be registered. What is sent from now on is kept so; what was sent before stays as it was.</p>
+    <${Problem} error=${error} />
+  </div>`;
 }
 
 function Usage() {

@@ -1,12 +1,18 @@
-// What is in a recording: events over time, the transcript, the summary; and the ways to take it away.
+// What is in a recording: how it looks and sounds, events over time, the transcript, the summary; and the ways to take it away.
 import { clock, download, html, hue, tagName, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { events, get, request, url } from "../api.js";
 import { joined } from "../events.js";
+import { Paged, lastBegun } from "../paged.js";
 import { Copy, Problem, Progress, Sure } from "../parts.js";
+import { usePicture } from "../picture.js";
+import { Player, usePlayer } from "../player.js";
 import { Thresholds, windowsAt } from "../thresholds.js";
 import { Timeline } from "../timeline.js";
 
-export default function Result({ job, at }) {
+/** The place moves with every frame; rows follow it so many times a second. */
+const FOLLOWED = 4;
+
+export default function Result({ job, at, from, to }) {
   const [state, setState] = useState({ result: {}, progress: 0, status: "accepted" });
   const [error, setError] = useState(null);
   const [second, setSecond] = useState(at);
@@ -27,15 +33,38 @@ export default function Result({ job, at }) {
     })().catch((problem) => stop.signal.aborted || setError(problem));
     return () => stop.abort();
   }, [job]);
-  const seek = (seconds) => {
-    setSecond(seconds);
-    history.replaceState(null, "", `#/jobs/${job}?t=${seconds.toFixed(1)}`);
-  };
+  const [range, setRange] = useState(to > from ? { start: from, end: to } : null);
+  const player = usePlayer(at);
+  const picture = usePicture(job, range ?? { start: 0, end: Infinity });
   const { result } = state;
   const windows = scores ? null : result.sound_event_detection?.results;
   const bars = useMemo(() => eventBars(scores ? windowsAt(scores, thresholds) : windows ?? []), [windows, scores, thresholds]);
-  const turns = result.speech_analysis?.results ?? [];
-  const seconds = Math.max(1, ...bars.map((bar) => bar.end), ...turns.map((turn) => turn.end_time_sec));
+  const turns = result.speech_analysis?.results ?? NONE;
+  const seconds = useMemo(
+    () => picture.seconds ?? [...bars, ...turns].reduce((most, one) => Math.max(most, one.end ?? one.end_time_sec), 1),
+    [bars, turns, picture.seconds],
+  );
+  const view = useMemo(() => {
+    const end = Math.min(range?.end ?? seconds, seconds);
+    return range && range.start < end ? { start: range.start, end } : { start: 0, end: seconds };
+  }, [range, seconds]);
+  const keep = (t, shown) => history.replaceState(null, "", address(job, t, shown));
+  const zoom = (shown) => {
+    const next = shown.start <= 0 && shown.end >= seconds ? null : shown;
+    setRange(next);
+    keep(player.second(), next);
+  };
+  const seek = (place, play = true) => {
+    player.seek(place, play);
+    setSecond(place);
+    keep(place, range);
+  };
+  useEffect(() => player.follow((place) => {
+    if (Math.floor(place * FOLLOWED) !== Math.floor(second * FOLLOWED)) setSecond(place);
+    // What plays past the edge of what is shown takes it along.
+    const playing = player.audio && !player.audio.paused;
+    if (range && playing && place >= view.end && place < seconds) zoom({ start: view.end, end: Math.min(seconds, 2 * view.end - view.start) });
+  }), [second, range, seconds]);
   const name = result.metadata?.audio?.input?.filename;
   if (error) return html`<${Problem} error=${error.status === 404 ? new Error("There is no such recording here: it was deleted, has expired, or belongs to another project.") : error} />`;
   return html`
@@ -44,7 +73,13 @@ export default function Result({ job, at }) {
     ${(result.metadata?.warnings ?? []).map((text) => html`<p class="problem">${text}</p>`)}
     ${Object.entries(result).filter(([, entry]) => entry?.status === "error").map(([service, entry]) => html`<p class="problem">${tagName(service)}: ${entry.error}</p>`)}
     ${result.caption?.result?.caption ? html`<p class="caption">${result.caption.result.caption}</p>` : null}
-    ${bars.length || turns.length || scores ? html`<${Timeline} bars=${bars} turns=${turns} seconds=${seconds} at=${second} onSeek=${seek} />` : null}
+    ${picture.state === "none"
+      ? html`<p class="hint">The audio of this recording is not kept, so it cannot be seen or heard here. <a href="#/project">Keep the audio</a> of recordings that are sent from now on.</p>`
+      : html`<${Player} job=${job} player=${player} />`}
+    ${picture.state === "failed" ? html`<${Problem} error=${picture.error} />` : null}
+    ${picture.state !== "none" || bars.length || turns.length || scores
+      ? html`<${Timeline} bars=${bars} turns=${turns} seconds=${seconds} at=${second} view=${view} onView=${zoom} onSeek=${seek} picture=${picture} player=${player} />`
+      : null}
     <div class="columns">
       <section><h2>Sounds</h2><${Bars} entry=${result.sound_event_detection} done=${state.status === "completed"} bars=${bars} at=${second} onSeek=${seek} />
         ${result.sound_event_detection ? html`<${Thresholds} job=${job} scores=${scores} onScores=${setScores} thresholds=${thresholds} onThresholds=${setThresholds} />` : null}</section>
@@ -52,6 +87,13 @@ export default function Result({ job, at }) {
     </div>
     <${Insights} result=${result.audio_insights?.result} />
     <${Take} job=${job} name=${name} state=${state} bars=${bars} turns=${turns} />`;
+}
+
+const NONE = [];
+
+/** The address of a place in a recording, and of what is shown of it. */
+function address(job, t, shown) {
+  return `#/jobs/${job}?t=${t.toFixed(1)}${shown ? `&from=${shown.start.toFixed(2)}&to=${shown.end.toFixed(2)}` : ""}`;
 }
 
 /** Events of the windows of a result. */
@@ -65,6 +107,14 @@ function eventBars(windows) {
   );
 }
 
+/** What a row does that is clicked anywhere, unless its words were marked. The button in it is for everybody. */
+function seeking(onSeek, seconds) {
+  return (event) => {
+    if (event.target.closest("button") || !getSelection().isCollapsed) return;
+    onSeek(Number(event.target.dataset.at ?? seconds));
+  };
+}
+
 function Place({ seconds, onSeek, now }) {
   return html`<button class="place" aria-current=${now ? "time" : null} onClick=${() => onSeek(seconds)}>${clock(seconds, 1)}</button>`;
 }
@@ -72,19 +122,19 @@ function Place({ seconds, onSeek, now }) {
 function Bars({ entry, done, bars, at, onSeek }) {
   if (!entry) return html`<p class="empty">${done ? "Was not asked for." : "…"}</p>`;
   if (!bars.length) return html`<p class="empty">No sound that the model knows.</p>`;
-  return html`<div class="scroll" tabindex="0" role="group" aria-label="Table"><table><thead><tr><th>From</th><th>To</th><th>Sound</th><th>Surest</th></tr></thead><tbody>
-    ${bars.map((bar) => html`<tr class=${bar.start <= at && at < bar.end ? "now" : ""}><td><${Place} seconds=${bar.start} onSeek=${onSeek} now=${bar.start <= at && at < bar.end} /></td>
+  return html`<${Paged} items=${bars} now=${lastBegun(bars, (bar) => bar.start, at)} name="sounds">${(rows) => html`<div class="scroll" tabindex="0" role="group" aria-label="Table"><table><thead><tr><th>From</th><th>To</th><th>Sound</th><th>Surest</th></tr></thead><tbody>
+    ${rows.map((bar) => html`<tr class=${bar.start <= at && at < bar.end ? "now" : ""} onClick=${seeking(onSeek, bar.start)}><td><${Place} seconds=${bar.start} onSeek=${onSeek} now=${bar.start <= at && at < bar.end} /></td>
       <td>${clock(bar.end, 1)}</td><td><span class=${`dot ${hue(bar.tag)}`}></span>${tagName(bar.tag)}</td><td>${Math.round(100 * bar.confidence)} %</td></tr>`)}
-  </tbody></table></div>`;
+  </tbody></table></div>`}<//>`;
 }
 
 function Transcript({ entry, done, turns, at, onSeek }) {
   if (!entry) return html`<p class="empty">${done ? "Was not asked for." : "…"}</p>`;
   if (!turns.length) return html`<p class="empty">${entry.status === "error" ? "Failed, as said above." : "Nobody speaks."}</p>`;
-  return html`<ol class="turns">${turns.map((turn) => html`<li class=${turn.start_time_sec <= at && at < turn.end_time_sec ? "now" : ""}>
+  return html`<${Paged} items=${turns} now=${lastBegun(turns, (turn) => turn.start_time_sec, at)} name="turns">${(rows) => html`<ol class="turns">${rows.map((turn) => html`<li class=${turn.start_time_sec <= at && at < turn.end_time_sec ? "now" : ""} onClick=${seeking(onSeek, turn.start_time_sec)}>
     <${Place} seconds=${turn.start_time_sec} onSeek=${onSeek} now=${turn.start_time_sec <= at && at < turn.end_time_sec} />
-    <div><strong class=${hue(turn.speaker ?? "")}>${turn.speaker_name ?? turn.speaker ?? "Speech"}</strong> ${turn.transcript}
-    ${turn.translation ? html`<em>${turn.translation}</em>` : null}</div></li>`)}</ol>`;
+    <div><strong class=${hue(turn.speaker ?? "")}>${turn.speaker_name ?? turn.speaker ?? "Speech"}</strong> ${turn.words?.length ? turn.words.map((word) => html`<span class=${word.start_time_sec <= at && at < word.end_time_sec ? "word now" : "word"} data-at=${word.start_time_sec}>${word.word}</span> `) : turn.transcript}
+    ${turn.translation ? html`<em>${turn.translation}</em>` : null}</div></li>`)}</ol>`}<//>`;
 }
 
 function Insights({ result }) {

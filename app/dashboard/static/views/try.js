@@ -41,6 +41,7 @@ export default function TryIt() {
     speech_analysis: wanted.speech_analysis,
     audio_insights: wanted.caption,
     caption: wanted.caption,
+    word_times: wanted.speech_analysis,
   };
 
   async function send(file, name) {

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
@@ -36,6 +37,8 @@ from tests.waiting import until
 from topics.errors import AudioError
 from topics.jobs.options import Options, Service
 from topics.ports.lists import Coverage
+from topics.ports.projects import ProjectAccount
+from topics.ports.projects import ProjectKey as AccountKey
 
 PCM = SessionOptions("stream", "audio/x-raw; rate=16000; format=s16le")
 HALF_SECOND = tone(0.5)
@@ -56,6 +59,34 @@ def url(house: House) -> Iterator[str]:
 def client(url: str) -> Iterator[Client]:
     with Client(url, KEY, org_key=ORG_KEY, sleep=lambda seconds: None) as client:
         yield client
+
+
+# --- the project ------------------------------------------------------------------------------------------------------
+
+
+def account(seconds: int | None) -> ProjectAccount:
+    key = AccountKey("esp_…stuv", 1_767_323_045_678, None)
+    return ProjectAccount("p", "Barn", "Farm", 1_767_323_045_678, key, None, 1500, seconds)
+
+
+def test_a_project_and_how_long_it_keeps_audio(client: Client, house: House, url: str) -> None:
+    house.projects.account = mock.AsyncMock(
+        side_effect=lambda project: account(house.projects.keep_audio.call_args[0][1])
+    )
+    house.projects.keep_audio = mock.AsyncMock()
+    kept = client.keep_audio(3600)
+    assert (kept.keep_audio_seconds, kept.longest_keep_audio_seconds) == (3600, 86_400)
+    house.projects.keep_audio.assert_awaited_once_with("project", 3600)
+    assert client.project().used_seconds == 1.5
+    with pytest.raises(RequestRefused, match="0 to 86400"):
+        client.keep_audio(10**6)
+
+    async def the_same() -> None:
+        async with AsyncClient(url, KEY) as asynchronous:
+            assert (await asynchronous.keep_audio(None)).keep_audio_seconds is None
+            assert (await asynchronous.project()).name == "Barn"
+
+    asyncio.run(the_same())
 
 
 # --- streams --------------------------------------------------------------------------------------------------------

@@ -63,11 +63,12 @@ class Exchange:
         self.reading = asyncio.Event()
         self.reading.set()
         self._more = asyncio.Event()
+        path, _, query = path.partition("?")
         scope = {
             "type": "http",
             "method": method,
             "path": path,
-            "query_string": b"",
+            "query_string": query.encode("ascii"),
             "headers": [(name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in headers.items()],
         }
         self.task = asyncio.create_task(house.app(scope, self._receive, self._send))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -19,9 +19,22 @@ from topics.keys import new_id
 from topics.media import Media
 from topics.ports.jobs import JobView
 from topics.ports.lists import Coverage, ListQuery
+from topics.ports.pictures import BANDS, RATE, STEP
 from topics.ports.prober import ProbeResult
 
 RECORDING = Source("audio/wav", "wav", 1234, 44_100, 2, "a b.wav", "audio/x-wav")
+
+
+class MemoryPicture:
+    """`topics.ports.pictures.Picture` of four seconds of a low hum."""
+
+    seconds = 4.0
+
+    async def spectrogram(self, start_s: float, end_s: float, columns: int) -> bytes:
+        return bytes(columns * (BANDS - 1)) + bytes([255]) * columns
+
+    async def waveform(self, first: int, count: int, steps: int) -> list[int]:
+        return [-100, 100] * min(count, max(0, -(-(round(self.seconds * RATE / STEP) - first) // steps)))
 
 
 class Job(msgspec.Struct):
@@ -49,6 +62,8 @@ class MemoryJobs:
         self.full: set[str] = set()
         self.covered = Coverage(frozenset({0}), 1, frozenset())
         self.most_in_flight = 0
+        #: Why there is no picture.
+        self.drawing: AudioError | Unavailable | None = None
 
     def admit(self, project: str) -> None:
         if project in self.full:
@@ -105,6 +120,18 @@ class MemoryJobs:
             file.write(b"".join(known.parts[number] for number in sorted(known.parts)))
             file.flush()
             yield file.fileno()
+
+    async def audio(self, job: str, start: int, end: int) -> AsyncGenerator[bytes, None]:
+        known = self.jobs.get(job)
+        if known is None or known.accepted is None or not known.parts:
+            raise AudioError("the audio of the job was not kept")
+        data = b"".join(known.parts[number] for number in sorted(known.parts))
+        yield data.ljust(known.accepted.source.size, b"\0")[start:end]
+
+    async def picture(self, job: str, wait_s: float) -> MemoryPicture:
+        if self.drawing:
+            raise self.drawing
+        return MemoryPicture()
 
     def follow(self, job: str) -> Follower:
         return Follower(self.followers.setdefault(job, set()))

@@ -7,12 +7,15 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+import msgspec
 import pytest
 import uvicorn
 
+from app.jobs.audio_links import AudioLinks
 from tests.process import free_port
-from tests.unit.app.conftest import KEY, House
+from tests.unit.app.conftest import KEY, OPTIONS, House
 from tests.unit.app.jobs.conftest import SOUND, Exchange, sounds
+from tests.unit.app.jobs.double import RECORDING
 from tests.waiting import until
 from topics.jobs.options import Service
 from topics.keys import new_id
@@ -80,6 +83,34 @@ def test_events_arrive_as_they_happen(run: Callable[[Scenario], None]) -> None:
         late = Exchange(here, f"/api/v1/jobs/{job}/stream", last_event_id=str(owner.jobs.jobs[job].head.revision))
         await late.end()
         assert late.body.startswith(b"event: completed"), "Last-Event-ID is passed on"
+
+    run(scenario)
+
+
+def test_recordings_and_pictures_come_through(run: Callable[[Scenario], None]) -> None:
+    async def scenario(here: House, owner: House, url: str) -> None:
+        source = msgspec.structs.replace(RECORDING, size=3 << 20)
+        job = owner.jobs.create(SOUND, source, keep_audio_ms=60_000)
+        here.jobs.elsewhere[job] = url
+        whole = Exchange(here, f"/api/v1/jobs/{job}/audio", x_api_key=KEY)
+        await whole.end()
+        assert (whole.status, len(whole.body), whole.whole) == (200, 3 << 20, True)
+        assert whole.headers["content-length"] == str(3 << 20)
+        part = Exchange(here, f"/api/v1/jobs/{job}/audio", x_api_key=KEY, range="bytes=1-2")
+        await part.end()
+        assert (part.status, part.body) == (206, b"ud")
+        for name in ("content-range", "content-disposition", "x-content-type-options", "accept-ranges", "etag"):
+            assert part.headers[name]
+        token = AudioLinks(OPTIONS.secret).issue(job, 2**40)
+        keyless = Exchange(here, f"/api/v1/jobs/{job}/audio?token={token}", range="bytes=0-0")
+        await keyless.end()
+        assert (keyless.status, keyless.body) == (206, b"a")
+        picture = Exchange(here, f"/api/v1/jobs/{job}/spectrogram?columns=5", x_api_key=KEY)
+        await picture.end()
+        assert (picture.status, picture.headers["earshot-seconds"]) == (200, "4.000")
+        late = Exchange(here, f"/api/v1/jobs/{job}/audio", x_api_key=KEY, range="bytes=9999999-")
+        await late.end()
+        assert (late.status, late.headers["content-range"]) == (416, f"bytes */{3 << 20}")
 
     run(scenario)
 

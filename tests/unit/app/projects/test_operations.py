@@ -53,7 +53,7 @@ def tell(directory: Path, story: Callable[[House], Awaitable[None]]) -> None:
         await database.migrate()
         projects, meters = SqlProjects(database, clock=lambda: NOON / 1000), Meters(tuple)
         keyring = Keyring(PROJECT, SqlDirectory(database).project, 0.0, Tries(100))
-        context = ProjectContext(projects, Authenticator(keyring, meters))
+        context = ProjectContext(projects, Authenticator(keyring, meters), 60_000, 3_600_000)
         part = InterfacePart(job_error, meters, BodyRoom(SMALL_BODY))
         app = Starlette(routes=mount(JOBS_PREFIX, PROJECT_ROUTES, context, part))
         await projects.create_organization("Zoo")
@@ -82,8 +82,48 @@ def test_a_project_sees_itself(tmp_path: Path) -> None:
             "key": {"shown_as": f"esp_…{house.key[-4:]}", "created_at": "2026-11-01T12:00:00Z", "last_used_at": None},
             "free_seconds": 600,
             "used_seconds": 61.5,
+            "keep_audio_seconds": None,
+            "default_keep_audio_seconds": 60,
+            "longest_keep_audio_seconds": 3600,
         }
         assert house.key not in answer.text
+
+    tell(tmp_path, story)
+
+
+def test_a_project_chooses_how_long_audio_is_kept(tmp_path: Path) -> None:
+    async def story(house: House) -> None:
+        keyed = {"X-Api-Key": house.key}
+        with mock.patch.object(house.keyring, "_seconds", 600.0):
+            assert (await house.keyring.holder(house.key)).keep_audio_seconds is None
+            for seconds in (3600, 0, None):
+                answer = await house.http.patch("/project", json={"keep_audio_seconds": seconds}, headers=keyed)
+                assert answer.json()["keep_audio_seconds"] == seconds
+                assert (await house.keyring.holder(house.key)).keep_audio_seconds == seconds, "the next job knows"
+        assert (await house.get("/project")).json()["keep_audio_seconds"] is None
+
+    tell(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("body", "fault"),
+    [
+        ({"keep_audio_seconds": 3601}, "0 to 3600"),
+        ({"keep_audio_seconds": -1}, "0 to 3600"),
+        ({"keep_audio_seconds": 1.5}, "keep_audio_seconds"),
+        ({"keep_audio_seconds": 10**30}, "keep_audio_seconds"),
+        ({"keep_audio_seconds": True}, "keep_audio_seconds"),
+        ({"keep_audio_seconds": None, "free_seconds": 10}, "free_seconds"),
+        ({}, "keep_audio_seconds"),
+        (None, "body"),
+    ],
+)
+def test_what_cannot_be_chosen(tmp_path: Path, body: object, fault: str) -> None:
+    async def story(house: House) -> None:
+        answer = await house.http.patch("/project", json=body, headers={"X-Api-Key": house.key})
+        assert answer.status_code == 400
+        assert fault in answer.json()["error"]
+        assert (await house.get("/project")).json()["keep_audio_seconds"] is None
 
     tell(tmp_path, story)
 

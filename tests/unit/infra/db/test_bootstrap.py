@@ -38,7 +38,9 @@ def test_the_first_start_makes_keys_and_shows_them_once(database_url: str) -> No
         assert apikeys.well_formed(str(first.project))
         assert apikeys.well_formed(str(first.organization))
         (project,) = await accounts.projects("demo")
-        assert await accounts.project_of(str(first.project)) == Principal(project.id, project.organization)
+        assert await accounts.project_of(str(first.project)) == Principal(
+            project.id, project.organization, None, 86_400
+        )
         assert await accounts.organization_of(str(first.organization)) == project.organization
         assert await bootstrap(database, 1) == Bootstrap()
         assert await start(database) == FirstKeys()
@@ -128,7 +130,7 @@ def test_chosen_keys_are_taken_verbatim_and_only_once(database_url: str) -> None
         for _ in range(2):
             assert await bootstrap(database, 0, CHOSEN, CHOSEN_ORG) == Bootstrap()
             (project,) = await accounts.projects("demo")
-            assert await accounts.project_of(CHOSEN) == Principal(project.id, project.organization)
+            assert await accounts.project_of(CHOSEN) == Principal(project.id, project.organization, None, 86_400)
             assert await accounts.organization_of(CHOSEN_ORG) == project.organization
 
     run(database_url, story)

@@ -56,7 +56,7 @@ def test_a_live_key_is_known(database_url: str) -> None:
         accounts = Accounts(database)
         known = directory(database)
         (project,) = await accounts.projects()
-        assert await known.project(CHOSEN) == Principal(project.id, project.organization)
+        assert await known.project(CHOSEN) == Principal(project.id, project.organization, None, 86_400)
         rotated = await accounts.rotate_project_key("demo")
         assert await known.project(CHOSEN) is None
         assert await known.project(rotated) is not None

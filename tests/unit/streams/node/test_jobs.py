@@ -9,24 +9,27 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from streams.embedded.maintenance import Maintenance
 from streams.node.lane import Lane
 from streams.node.node import Node
 from streams.services.service import RunSummary, ServiceRun
+from tests.audio import encoded, noise
 from tests.unit.streams.node.nodes import Home, log_of, noted, tp
 from tests.unit.streams.node.test_recovery import tables
 from tests.waiting import until
 from topics.catalog import JOB_COMMANDS, JOB_RESULTS
 from topics.errors import AudioError, Unavailable
 from topics.jobs.options import Options, Service
-from topics.jobs.records import Accepted, Overdue, Part, Removed, Source
+from topics.jobs.records import PART_BYTES, Accepted, Overdue, Part, Removed, Source
 from topics.jobs.rules import EntryState, JobState
 from topics.keys import new_id
 from topics.ports.ledger import Charge
 
 BOTH = Options(sound_event_detection=True, speech_analysis=True, translation=True)
+SOUND = Options(sound_event_detection=True)
 PARTS = [b"first ", b"second ", b"third"]
 
 
@@ -171,6 +174,68 @@ def test_a_removed_job_is_cancelled_and_is_there_no_more(house: House) -> None:
             assert (await node.jobs.submit(job, Removed("r2"))).status == 404
             assert node.floor(tp(JOB_COMMANDS, job)) != 0
             assert house.books.lines == {}
+
+    asyncio.run(scene())
+
+
+def test_audio_that_is_kept_is_read_and_drawn_until_the_job_is_removed(house: House) -> None:
+    house.services = {Service.SOUND: Reader()}
+
+    async def scene() -> None:
+        async with house.serving() as node:
+            job, audio = node.jobs.new_id(), encoded(noise(3 * 500_000))
+            pieces = [audio[at : at + PART_BYTES] for at in range(0, len(audio), PART_BYTES)]
+            assert len(pieces) == 3
+            for number, data in enumerate(pieces):
+                await node.jobs.upload(job, Part(f"{job}{number}", "u", number, data), "p")
+            request = msgspec.structs.replace(accepted(SOUND, keep_audio_ms=60_000), parts=3)
+            assert (await node.jobs.submit(job, request)).status == 200
+            for start, end in ((0, len(audio)), (5, 6), (PART_BYTES - 1, PART_BYTES + 1), (PART_BYTES, 2 * PART_BYTES)):
+                read = [part async for part in node.jobs.audio(job, start, end)]
+                assert b"".join(read) == audio[start:end]
+                assert max(map(len, read)) <= PART_BYTES
+            picture = await node.jobs.picture(job, 30)
+            assert picture.seconds == pytest.approx(93.75)
+            await until(lambda: is_completed(node, job))
+            assert [part async for part in node.jobs.audio(job, 0, 1)] == [audio[:1]]
+            assert (await node.jobs.submit(job, Removed("r"))).status == 204
+            with pytest.raises(AudioError):
+                await anext(node.jobs.audio(job, 0, 1))
+            with pytest.raises(AudioError):
+                await node.jobs.picture(job, 30)
+            assert not list((house.directory / "pictures").iterdir())
+
+    asyncio.run(scene())
+
+
+def test_audio_that_is_not_kept_is_not_drawn(house: House) -> None:
+    async def scene() -> None:
+        async with house.serving() as node:
+            job = node.jobs.new_id()
+            await post(node, job)
+            await until(lambda: is_completed(node, job))
+            with pytest.raises(AudioError):
+                await node.jobs.picture(job, 30)
+            with pytest.raises(AudioError):
+                await anext(node.jobs.audio(job, 0, 1))
+
+    asyncio.run(scene())
+
+
+def test_a_picture_goes_with_the_audio(house: House) -> None:
+    house.services = {Service.SOUND: Reader()}
+
+    async def scene() -> None:
+        async with house.serving(sweep_seconds=0.02) as node:
+            job = node.jobs.new_id()
+            await node.jobs.upload(job, Part("0", "u", 0, encoded(noise(16_000))), "p")
+            request = msgspec.structs.replace(accepted(SOUND, keep_audio_ms=60_000), parts=1)
+            assert (await node.jobs.submit(job, request)).status == 200
+            await node.jobs.picture(job, 30)
+            await until(lambda: is_completed(node, job))
+            house.clock.now += 61
+            await until(lambda: not list((house.directory / "pictures").iterdir()))
+            assert node.jobs.view(job) is not None
 
     asyncio.run(scene())
 

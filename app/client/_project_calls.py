@@ -1,0 +1,49 @@
+"""The methods of the client that blocks about the project itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import _project_flows
+from ._project_values import Project
+
+if TYPE_CHECKING:
+    from ._connection import Connection
+
+
+class ProjectCalls:
+    """What a client does with the project of its key."""
+
+    _connection: Connection
+    _key: str
+
+    def project(self, *, timeout: float | None = None) -> Project:
+        """Read the project: its plan, what its jobs have used this month, and how long their audio is kept.
+
+        Args:
+            timeout: seconds for the whole call; no limit by default.
+
+        Raises:
+            WrongKey: the service does not know the project key.
+            DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
+        """
+        return self._connection.run(_project_flows.project(self._key), timeout)
+
+    def keep_audio(self, seconds: int | None, *, timeout: float | None = None) -> Project:
+        """Set how long the audio of a job is kept after it was accepted, so that it can be heard and seen.
+
+        It holds for jobs that are sent from now on; on other nodes of the service within minutes.
+
+        Args:
+            seconds: at most `Project.longest_keep_audio_seconds`; 0 until the job is done, None for the service's
+                default.
+            timeout: seconds for the whole call; no limit by default.
+
+        Returns:
+            The project as it is now.
+
+        Raises:
+            WrongKey: the service does not know the project key.
+            DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
+        """
+        return self._connection.run(_project_flows.keep_audio(self._key, seconds), timeout)

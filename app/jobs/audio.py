@@ -1,0 +1,99 @@
+"""The recording of a job as it was sent, and links to it for players, which send no key."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import Final, get_args
+from urllib.parse import quote
+
+from app.http.call import Call
+from app.http.queries import query_parameters
+from app.http.ranges import byte_range
+from app.http.replies import NO_STORE, Headers, Reply, StreamReply, once_reply
+from app.jobs.answers import AudioLink
+from app.jobs.context import JobContext
+from app.jobs.reads import any_job, project_job
+from app.jobs.rendering import JobReading
+from topics.errors import NotFound
+from topics.jobs.records import Source
+from topics.media import Container
+
+NOT_KEPT: Final = "the audio of the job is not kept: keep_audio_seconds of the project says for how long it is"
+LINK_SECONDS: Final = 3600
+#: What browsers call a container that has another name here.
+_TYPES: Final = {"mp3": "audio/mpeg", "matroska": "audio/webm"}
+#: All that recordings may be, without parameters.
+MEDIA: Final = ("audio/x-raw", *(_TYPES.get(kind, f"audio/{kind}") for kind in get_args(Container)[:-2]))
+
+
+async def link_audio(call: Call, context: JobContext) -> Reply:
+    """POST /api/v1/jobs/{id}/audio: an address of the recording that needs no key, for an hour."""
+    job = heard_job(await project_job(call, context)).job
+    end = int(time.time()) + LINK_SECONDS
+    token = context.audio_links.issue(job, end)
+    return once_reply(AudioLink(f"/api/v1/jobs/{job}/audio?token={token}", datetime.fromtimestamp(end, UTC)))
+
+
+async def read_audio(call: Call, context: JobContext) -> Reply | StreamReply:
+    """GET /api/v1/jobs/{id}/audio: the recording as it was sent, or a range of it; with the key, or by a link."""
+    reading = heard_job(await _job(call, context))
+    accepted = reading.view.accepted
+    size, etag = accepted.source.size, b'"%s"' % reading.job.encode("ascii")
+    if_range = call.header(b"if-range")
+    part = byte_range(call.header(b"range"), size) if if_range in (b"", etag) else None
+    start, end = part or (0, size)
+    headers = [*_headers(accepted.source), (b"etag", etag), (b"content-length", b"%d" % (end - start))]
+    if part is not None:
+        headers.append((b"content-range", b"bytes %d-%d/%d" % (start, end - 1, size)))
+    status = 200 if part is None else 206
+    if call.scope["method"] == "HEAD":
+        return Reply(status, headers)
+    pieces = context.downloads.bounded(accepted.project, context.jobs.audio(reading.job, start, end))
+    # What is wrong with it shows with the first piece, while there is time for another status.
+    return StreamReply(status, headers, _with_first(await anext(pieces), pieces))
+
+
+def heard_job(reading: JobReading) -> JobReading:
+    """Return a job whose audio can be read.
+
+    Raises:
+        NotFound: it is not kept.
+    """
+    if not reading.head.can_be_heard:
+        raise NotFound(NOT_KEPT)
+    return reading
+
+
+async def _job(call: Call, context: JobContext) -> JobReading:
+    token = query_parameters(call.scope).get("token")
+    if token is None:
+        return await project_job(call, context)
+    context.audio_links.check(call.path("job_id"), token, time.time())
+    return any_job(call, context)
+
+
+async def _with_first(first: bytes, pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    async with aclosing(pieces):
+        yield first
+        async for piece in pieces:
+            yield piece
+
+
+def _headers(source: Source) -> Headers:
+    kind = _TYPES.get(source.format, "") or source.content_type
+    return [
+        (b"content-type", kind.encode("ascii", "replace")),
+        (b"content-disposition", disposition(source.filename)),
+        (b"x-content-type-options", b"nosniff"),
+        (b"accept-ranges", b"bytes"),
+        NO_STORE,
+    ]
+
+
+def disposition(filename: str) -> bytes:
+    """Return the Content-Disposition of a file of any name (RFC 6266): to be kept, not shown."""
+    name = filename.encode("utf-8", "replace").decode("utf-8") or "recording"
+    return f"attachment; filename*=UTF-8''{quote(name, safe='')}".encode("ascii")

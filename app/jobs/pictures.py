@@ -1,0 +1,96 @@
+"""How a recording looks: its waveform in the format of audiowaveform, its spectrogram as a picture."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from typing import Final
+
+from app.http.call import Call
+from app.http.queries import IntegerParameter, query_parameters
+from app.http.replies import NO_STORE, Headers, Reply, json_reply, reply_of_bytes
+from app.jobs.answers import Waveform
+from app.jobs.audio import heard_job
+from app.jobs.context import JobContext
+from app.jobs.png import png
+from app.jobs.reads import project_job
+from topics.errors import BadRequest
+from topics.ports.pictures import RATE, STEP, Picture
+
+POINTS: Final = IntegerParameter("points", "Pairs of least and greatest sample, at most.", 1000, 1, 8192)
+COLUMNS: Final = IntegerParameter("columns", "Width of the picture.", 1024, 1, 2048)
+#: Seconds of a place: no recording is longer than a day.
+MOST_SECONDS: Final = 100_000
+_SECONDS: Final = re.compile(r"[0-9]{1,6}(\.[0-9]{1,9})?")
+_PNG: Final = (b"content-type", b"image/png")
+
+
+async def read_waveform(call: Call, context: JobContext) -> Reply:
+    """GET /api/v1/jobs/{id}/waveform?start=&end=&points=: peaks of the whole recording where nothing is said."""
+    query = query_parameters(call.scope)
+    points, stretch = POINTS.read(query), read_stretch(query)
+    picture = await _picture(call, context)
+    start, end = whole_stretch(stretch, picture.seconds)
+    first = int(start * RATE / STEP)
+    span = math.ceil(end * RATE / STEP) - first
+    steps = math.ceil(span / points)
+    data = await picture.waveform(first, math.ceil(span / steps), steps)
+    reply = json_reply(Waveform(2, 1, RATE, steps * STEP, 8, len(data) // 2, data))
+    reply.headers.extend(_headers(picture))
+    return reply
+
+
+async def read_spectrogram(call: Call, context: JobContext) -> Reply:
+    """GET /api/v1/jobs/{id}/spectrogram?start=&end=&columns=: of the whole recording where nothing is said."""
+    query = query_parameters(call.scope)
+    columns, stretch = COLUMNS.read(query), read_stretch(query)
+    picture = await _picture(call, context)
+    rows = await picture.spectrogram(*whole_stretch(stretch, picture.seconds), columns)
+    reply = reply_of_bytes(200, _PNG, await asyncio.to_thread(png, rows, columns))
+    reply.headers.extend(_headers(picture))
+    return reply
+
+
+def read_stretch(query: dict[str, str]) -> tuple[float, float | None]:
+    """Return start and end in seconds as a query has them, from 0 and to the recording's own end where it does not.
+
+    Raises:
+        BadRequest: one is no number of seconds, or they are not in order.
+    """
+    start, end = _seconds(query, "start") or 0.0, _seconds(query, "end")
+    if end is not None and end <= start:
+        raise BadRequest("end: must be after start")
+    return start, end
+
+
+def whole_stretch(stretch: tuple[float, float | None], length_s: float) -> tuple[float, float]:
+    """Return start and end; a stretch that has no end of its own has some length also after that of the recording."""
+    start, end = stretch
+    return start, max(length_s, start + STEP / RATE) if end is None else end
+
+
+def _seconds(query: dict[str, str], name: str) -> float | None:
+    text = query.get(name)
+    if text is None:
+        return None
+    if not _SECONDS.fullmatch(text) or float(text) > MOST_SECONDS:
+        raise BadRequest(f"{name}: must be a number of seconds, at most {MOST_SECONDS}")
+    return float(text)
+
+
+async def _picture(call: Call, context: JobContext) -> Picture:
+    """Return the picture of the job of the path, once it is made.
+
+    Raises:
+        Unauthorized, DirectoryDown: the key is not valid, or cannot be verified.
+        NotFound: there is no such job, another project has it, or its audio is not kept.
+        AudioError: nothing of it can be decoded.
+        Unavailable: it is being made.
+    """
+    job = heard_job(await project_job(call, context)).job
+    return await context.jobs.picture(job, context.poll_seconds)
+
+
+def _headers(picture: Picture) -> Headers:
+    return [(b"earshot-seconds", b"%.3f" % picture.seconds), NO_STORE]

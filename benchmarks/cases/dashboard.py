@@ -1,0 +1,137 @@
+"""What a browser has to do for the dashboard: its first view, and the result of an hour."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from benchmarks import long_job, processes, procfs
+from benchmarks.cases.setup import Setup
+from benchmarks.measures import Row, value_row
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+HOUR: Final = 3600
+FIRST_BYTES_BAR: Final = 60.0
+FIRST_MS_BAR: Final = 300.0
+RESULT_MS_BAR: Final = 1000.0
+TAB_MB_BAR: Final = 200.0
+GIVE_UP_SECONDS: Final = 60
+KB: Final = 1024.0
+MB: Final = 1e6
+BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome")
+#: Notes when something is there for the first time, in milliseconds since the page was asked for.
+WATCH: Final = """(() => {
+  const due = %s;
+  new MutationObserver(() => {
+    for (const [name, test] of Object.entries(due))
+      if (!(name in window.there) && test()) requestAnimationFrame(() => { window.there[name] = performance.now(); });
+  }).observe(document, { childList: true, subtree: true, attributes: true });
+  window.there = {};
+})()"""
+
+
+class Dashboard(msgspec.Struct):
+    """A service, a job of an hour in it, and a browser to look at them."""
+
+    server: processes.ServerProcess
+    browser: Browser
+    job: str
+    setup: Setup
+
+    @contextmanager
+    def tab(self, view: str, **due: str) -> Iterator[Page]:
+        """Open a view with nothing in the cache, and wait until each of `due`, tests in JavaScript, was true once."""
+        context = self.browser.new_context(viewport={"width": 1280, "height": 900})
+        tests = ", ".join(f"{name}: () => {test}" for name, test in due.items())
+        context.add_init_script(
+            f"sessionStorage.setItem('earshot.project', '{processes.KEY}'); {WATCH % f'{{ {tests} }}'}"
+        )
+        page = context.new_page()
+        page.goto(f"http://127.0.0.1:{self.server.port}/dashboard/#/{view}")
+        deadline = time.monotonic() + GIVE_UP_SECONDS
+        while len(_there(page)) < len(due):
+            if time.monotonic() > deadline:
+                raise processes.BenchmarkError(f"{view} has only {_there(page)} after {GIVE_UP_SECONDS} s")
+            page.wait_for_timeout(50)
+        yield page
+        context.close()
+
+    def renderer_bytes(self) -> int:
+        """Return the memory of the largest process of a tab; what it shares with others counts in part."""
+        pids = procfs.descendants(os.getpid())
+        return max(procfs.proportional_bytes(pid) for pid in pids if b"--type=renderer" in procfs.command(pid))
+
+
+def measure(setup: Setup) -> Iterator[Row]:
+    """Yield the rows of all views, each of a browser that has just been started."""
+    from playwright.sync_api import sync_playwright  # It comes with what `make check` installs.
+
+    seconds = setup.size(HOUR)
+    with processes.temporary_directory() as directory:
+        job = long_job.fill(directory / "data", seconds)
+        with processes.service(directory / "data") as server, sync_playwright() as playwright:
+            for view in VIEWS:
+                browser = playwright.chromium.launch(executable_path=_browser(), args=["--no-sandbox"])
+                yield from view(Dashboard(server, browser, job, setup))
+                browser.close()
+
+
+def first_view(dashboard: Dashboard) -> Iterator[Row]:
+    """Yield what the first view loads, and when a file can be dropped."""
+    sizes, times = [], []
+    for _ in range(dashboard.setup.pairs + 1):
+        with dashboard.tab("try", usable="document.querySelector('input[type=file]')") as page:
+            times.append(_there(page)["usable"])
+            sizes.append(page.evaluate(
+                "performance.getEntriesByType('resource').filter(({ name }) => /\\.(m?js|css)$/.test(name))"
+                ".reduce((sum, one) => sum + one.encodedBodySize, 0)"
+            ) / KB)  # fmt: skip
+    yield value_row("first view, script and style, gzip", sizes[1:], "KB", FIRST_BYTES_BAR)
+    yield value_row("first view, cold, to usable", times[1:], "ms", FIRST_MS_BAR)
+
+
+def long_result(dashboard: Dashboard) -> Iterator[Row]:
+    """Yield when an hour's result can be used, and the memory of its tab; its picture is made before."""
+    rows = "document.querySelectorAll('tbody tr').length >= 50 && document.querySelectorAll('.turns li').length >= 50"
+    drawn = f"{rows} && document.querySelector('.timeline') && !document.querySelector('.timeline [role=status]')"
+    times, pictures, memory = [], [], []
+    with dashboard.tab(f"jobs/{dashboard.job}", usable=rows, drawn=drawn) as page:
+        making = _there(page)["drawn"]
+    for _ in range(dashboard.setup.pairs):
+        with dashboard.tab(f"jobs/{dashboard.job}", usable=rows, drawn=drawn) as page:
+            there = _there(page)
+            times.append(there["usable"])
+            pictures.append(there["drawn"])
+            for _ in range(8):
+                page.get_by_role("button", name="Zoom in").click()
+                page.wait_for_timeout(300)
+            time.sleep(1.0)
+            memory.append(dashboard.renderer_bytes() / MB)
+    beside = {"its picture": sorted(pictures)[len(pictures) // 2], "its picture, made first": making}
+    yield value_row("hour's result, to usable", times, "ms", RESULT_MS_BAR, beside)
+    yield value_row("hour's result, memory of the tab", memory, "MB", TAB_MB_BAR)
+
+
+#: Each is measured in a browser of its own.
+VIEWS: Final[tuple[Callable[[Dashboard], Iterator[Row]], ...]] = (first_view, long_result)
+
+
+def _there(page: Page) -> dict[str, float]:
+    times: dict[str, float] = page.evaluate("window.there")
+    return times
+
+
+def _browser() -> Path:
+    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    if found is None:
+        raise processes.BenchmarkError(f"there is none of {', '.join(BROWSERS)} on the PATH")
+    return Path(found)

@@ -1,0 +1,21 @@
+"""How long the audio of a project's jobs is kept."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0007"
+down_revision = "0006"
+
+
+def upgrade() -> None:
+    """Add the time; projects that are there keep to what the operator has set."""
+    with op.batch_alter_table("projects") as table:
+        table.add_column(sa.Column("keep_audio_seconds", sa.BigInteger))
+
+
+def downgrade() -> None:
+    """Take it away."""
+    with op.batch_alter_table("projects") as table:
+        table.drop_column("keep_audio_seconds")

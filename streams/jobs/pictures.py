@@ -1,0 +1,251 @@
+"""Pictures of the recordings of jobs: made when first asked for, kept on this node's disk while there is room."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+import numpy as np
+import structlog
+
+from streams.audio import picture
+from streams.audio.decode import AudioFile, OpenFile
+from streams.audio.picture import Bytes, PictureWriter
+from streams.jobs.recording import JobRecordings
+from streams.services.priority import give_way
+from streams.turns import Turns
+from topics import keys, media
+from topics.errors import AudioError, Unavailable
+from topics.ports.jobs import JobView
+
+T = TypeVar("T")
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+SUFFIX: Final = ".picture"
+#: Pictures that are made, and that are read, at a time; and of one project those that are made or wait for it.
+MAKERS: Final = 2
+READERS: Final = 2
+MOST_OF_PROJECT: Final = 16
+#: Of all pictures that are kept: some 78 hours. And how many there are at most, with what could not be drawn.
+MOST_BYTES: Final = 1 << 30
+MOST_PICTURES: Final = 1024
+#: Processor time for one: a day of 48 kHz takes a tenth of it, but some megabytes can hold hours of sixteen channels.
+CPU_SECONDS: Final = 600.0
+
+
+class JobPicture:
+    """Implements `topics.ports.pictures.Picture`: the columns of a file, read as they are needed."""
+
+    def __init__(self, path: Path, seconds: float, threads: ThreadPoolExecutor) -> None:
+        """Open a file, to be read in `threads`; it stays readable here when it is removed.
+
+        Raises:
+            OSError: it cannot be opened.
+        """
+        self.seconds = seconds
+        self._threads = threads
+        self._columns: Bytes = np.memmap(path, np.uint8, "r").reshape(-1, picture.COLUMN_BYTES)
+
+    async def spectrogram(self, start_s: float, end_s: float, columns: int) -> bytes:
+        """Return bytes[BANDS, columns] of a stretch: rows, the highest frequency first."""
+        return await self._read(picture.spectrogram, self._columns, start_s, end_s, columns)
+
+    async def waveform(self, first: int, count: int, steps: int) -> list[int]:
+        """Return the least and greatest sample of at most `count` parts of `steps` steps each."""
+        numbers: list[int] = (await self._read(picture.waveform, self._columns, first, count, steps)).tolist()
+        return numbers
+
+    def _read(self, function: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
+
+
+class _Entry(msgspec.Struct, eq=False):
+    path: Path
+    project: str
+    #: Of the length in seconds.
+    making: asyncio.Task[float]
+    #: Set when nobody wants it any more.
+    stopped: threading.Event
+
+    @property
+    def seconds(self) -> float | None:
+        """Length of a picture that is there."""
+        done = self.making.done() and not self.making.cancelled() and self.making.exception() is None
+        return self.making.result() if done else None
+
+
+class JobPictures:
+    """Makes pictures, a few at a time and in turn by project, and keeps those that were used last."""
+
+    def __init__(
+        self, recordings: JobRecordings, open_file: OpenFile, directory: Path, most_bytes: int = MOST_BYTES
+    ) -> None:
+        """Draw what `open_file` opens of `recordings`; `directory` is this process's alone."""
+        self._recordings = recordings
+        self._open_file = open_file
+        self._directory = directory
+        self._most_bytes = most_bytes
+        #: What was used last comes last.
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._waiting: Turns[asyncio.Future[None]] = Turns()
+        self._free = MAKERS
+        self._numbers = count()
+        self._threads = ThreadPoolExecutor(MAKERS, "pictures", give_way)
+        self._readers = ThreadPoolExecutor(READERS, "picture-reading")
+
+    def start(self) -> None:
+        """Make the directory, without what a process before has left in it: pictures are made again."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        for path in self._directory.glob(f"*{SUFFIX}"):
+            path.unlink(missing_ok=True)
+
+    async def stop(self) -> None:
+        """Stop what is being made."""
+        making = [entry.making for entry in self._entries.values()]
+        for job in list(self._entries):
+            self.drop(job)
+        await asyncio.gather(*making, return_exceptions=True)
+        for threads in (self._threads, self._readers):
+            await asyncio.to_thread(threads.shutdown)
+
+    async def picture(self, job: str, view: JobView, wait_s: float) -> JobPicture:
+        """Return the picture of a job's recording; where the audio breaks off, of what is before.
+
+        Raises:
+            AudioError: nothing of it can be decoded, or the log no longer has it.
+            Unavailable: it is not made within `wait_s` seconds, the project waits for too many, or the log or the disk
+                does not answer now.
+        """
+        entry = self._entries.get(job) or self._begin(job, view)
+        self._entries.move_to_end(job)
+        done, _ = await asyncio.wait({entry.making}, timeout=wait_s)
+        if not done or entry.making.cancelled():
+            raise Unavailable("the picture of the recording is being drawn")
+        try:
+            return JobPicture(entry.path, entry.making.result(), self._readers)
+        except OSError as error:
+            raise Unavailable(f"the picture cannot be read: {error.strerror}") from error
+
+    def drop(self, job: str) -> None:
+        """Remove the picture of a job, made or not; allowed where there is none."""
+        entry = self._entries.pop(job, None)
+        if entry is not None:
+            entry.stopped.set()
+            entry.making.cancel()
+            if entry.making.done():
+                entry.path.unlink(missing_ok=True)
+
+    def drop_unless(self, kept: Callable[[str], bool]) -> None:
+        """Remove the pictures of jobs whose audio is not kept any more."""
+        for job in list(self._entries):
+            if not kept(job):
+                self.drop(job)
+
+    def _begin(self, job: str, view: JobView) -> _Entry:
+        project = view.accepted.project
+        if sum(one.project == project and not one.making.done() for one in self._entries.values()) >= MOST_OF_PROJECT:
+            raise Unavailable(f"the project waits for {MOST_OF_PROJECT} pictures already", retry_after=5)
+        path, stopped = self._directory / f"{next(self._numbers)}{SUFFIX}", threading.Event()
+        making = asyncio.create_task(self._make(job, view, path, stopped), name=f"picture-{keys.shown(job)}")
+        entry = self._entries[job] = _Entry(path, project, making, stopped)
+        making.add_done_callback(lambda task: self._note(job, entry))
+        return entry
+
+    def _note(self, job: str, entry: _Entry) -> None:
+        """Keep a picture, or that there is none; what failed for a reason that passes is tried again."""
+        if entry.seconds is None or self._entries.get(job) is not entry:
+            entry.path.unlink(missing_ok=True)
+        if entry.making.cancelled() or isinstance(entry.making.exception(), Unavailable):
+            if self._entries.get(job) is entry:
+                del self._entries[job]
+        elif (error := entry.making.exception()) is not None and not isinstance(error, AudioError):
+            log.error("picture.failed", job=keys.shown(job), exc_info=error)
+        self._shrink()
+
+    def _shrink(self) -> None:
+        made = {job: _bytes(entry) for job, entry in self._entries.items() if entry.making.done()}
+        size = sum(made.values())
+        for job, own in made.items():
+            if size <= self._most_bytes and len(self._entries) <= MOST_PICTURES:
+                return
+            size -= own
+            self.drop(job)
+
+    async def _make(self, job: str, view: JobView, path: Path, stopped: threading.Event) -> float:
+        async with self._turn(view.accepted.project), self._recordings.open(job) as file:
+            arguments = self._open_file, file, view.accepted.source.content_type, path, stopped
+            drawing = asyncio.get_running_loop().run_in_executor(self._threads, draw, *arguments)
+            try:
+                return await asyncio.shield(drawing)
+            except OSError as error:
+                raise Unavailable(f"the picture cannot be drawn now: {error.strerror}", retry_after=10) from error
+            except asyncio.CancelledError:
+                await asyncio.gather(drawing, return_exceptions=True)
+                raise
+
+    @asynccontextmanager
+    async def _turn(self, project: str) -> AsyncIterator[None]:
+        if self._free:
+            self._free -= 1
+        else:
+            turn = asyncio.get_running_loop().create_future()
+            self._waiting.put(project, turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                self._waiting.discard(project, turn)
+                if turn.done() and not turn.cancelled():
+                    self._pass_on()
+                raise
+        try:
+            yield
+        finally:
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        while (turn := self._waiting.take()) is not None:
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1
+
+
+def _bytes(entry: _Entry) -> int:
+    return round((entry.seconds or 0.0) * picture.RATE / picture.HOP) * picture.COLUMN_BYTES
+
+
+def draw(open_file: OpenFile, file: int, content_type: str, path: Path, stopped: threading.Event) -> float:
+    """Draw a recording, given as a descriptor, to a file, block by block; return its length in seconds.
+
+    Raises:
+        AudioError: nothing of it can be decoded, or it is wanted no more.
+        Unavailable: no decoder can be had now.
+        OSError: the recording cannot be read, or the picture not be written.
+    """
+    with open(file, "rb", closefd=False) as source, path.open("wb") as columns:
+        audio = open_file(source, media.parse(content_type))
+        writer = PictureWriter(audio.rate)
+        with audio:
+            _draw(audio, writer, columns.write, stopped)
+        return writer.seconds
+
+
+def _draw(audio: AudioFile, writer: PictureWriter, write: Callable[[bytes], object], stopped: threading.Event) -> None:
+    try:
+        for block in audio.blocks(CPU_SECONDS):
+            if stopped.is_set():
+                raise AudioError("the picture is wanted no more")
+            write(writer.feed(block))
+    except AudioError:
+        if stopped.is_set() or not writer.samples:
+            raise
+    write(writer.finish())

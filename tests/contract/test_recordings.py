@@ -1,0 +1,84 @@
+"""Recordings that are kept: seen and heard, by whoever may, for as long as they are there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import httpx2
+import pytest
+
+from tests.audio import encoded, noise
+from tests.conftest import made_project
+from tests.contract.jobs import Jobs
+from tests.process import ServiceProcess
+from tests.recordings import SIREN
+
+
+@pytest.fixture(scope="module")
+def keeping(service: ServiceProcess) -> Iterator[Jobs]:
+    """A project that keeps the audio of its jobs for an hour."""
+    with Jobs(service, made_project(service, "keeping")) as jobs:
+        answer = jobs.http.patch("/project", json={"keep_audio_seconds": 3600}, headers=jobs.keyed)
+        assert answer.json()["keep_audio_seconds"] == 3600
+        yield jobs
+
+
+def drawn(jobs: Jobs, path: str) -> httpx2.Response:
+    """Return a picture, once it is made."""
+    for _ in range(100):
+        answer = jobs.http.get(path, headers=jobs.keyed)
+        if answer.status_code != 503:
+            return answer
+        time.sleep(float(answer.headers["retry-after"]))
+    raise AssertionError(answer.text)
+
+
+def test_a_recording_is_heard_as_it_was_sent(keeping: Jobs) -> None:
+    audio = encoded(noise(1_300_000))
+    job = keeping.accepted(audio, filename="Straße 犬.wav")
+    keeping.completed(job)
+    answer = keeping.http.get(f"/jobs/{job}/audio", headers=keeping.keyed)
+    assert answer.content == audio
+    assert answer.headers["content-disposition"].endswith("Stra%C3%9Fe%20%E7%8A%AC.wav")
+    # Over the edge of two parts of the log.
+    part = keeping.http.get(f"/jobs/{job}/audio", headers={**keeping.keyed, "Range": "bytes=1048570-1048590"})
+    assert (part.status_code, part.content) == (206, audio[1048570:1048591])
+
+
+def test_a_link_is_good_for_one_recording(keeping: Jobs) -> None:
+    jobs = [keeping.accepted(SIREN.read_bytes(), kind="audio/ogg") for _ in range(2)]
+    link = keeping.http.post(f"/jobs/{jobs[0]}/audio", headers=keeping.keyed).json()
+    assert keeping.http.get(link["url"].removeprefix("/api/v1")).content == SIREN.read_bytes()
+    token = link["url"].partition("=")[2]
+    assert keeping.http.get(f"/jobs/{jobs[1]}/audio", params={"token": token}).status_code == 401
+    assert keeping.http.get(f"/jobs/{jobs[0]}/audio").status_code == 401
+
+
+def test_a_recording_is_seen(keeping: Jobs) -> None:
+    job = keeping.accepted(SIREN.read_bytes(), kind="audio/ogg")
+    waveform = drawn(keeping, f"/jobs/{job}/waveform?points=50")
+    assert waveform.headers["earshot-seconds"] == "5.000"
+    peaks = waveform.json()
+    assert (peaks["length"], peaks["samples_per_pixel"]) == (50, 1600)
+    assert max(peaks["data"]) > 20
+    picture = drawn(keeping, f"/jobs/{job}/spectrogram?start=1&end=2&columns=100")
+    assert picture.content.startswith(b"\x89PNG")
+    assert keeping.http.delete(f"/jobs/{job}", headers=keeping.keyed).status_code == 204
+    for view in ("audio", "waveform", "spectrogram"):
+        assert keeping.http.get(f"/jobs/{job}/{view}", headers=keeping.keyed).status_code == 404
+
+
+def test_a_project_that_keeps_nothing(service: ServiceProcess, keeping: Jobs, other_key: str) -> None:
+    with Jobs(service, other_key) as other:
+        job = other.accepted(SIREN.read_bytes(), kind="audio/ogg")
+        for view in ("audio", "waveform", "spectrogram"):
+            answer = other.http.get(f"/jobs/{job}/{view}", headers=other.keyed)
+            assert answer.status_code == 404
+            assert "keep_audio_seconds" in answer.json()["error"]
+            assert keeping.http.get(f"/jobs/{job}/{view}", headers=keeping.keyed).status_code == 404
+
+
+def test_the_demo_project_keeps_audio_for_a_day(jobs: Jobs) -> None:
+    project = jobs.http.get("/project", headers=jobs.keyed).json()
+    assert project["keep_audio_seconds"] == project["longest_keep_audio_seconds"] == 86_400

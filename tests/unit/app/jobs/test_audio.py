@@ -1,0 +1,180 @@
+"""The recording of a job: by the key or a link, whole or in ranges, and for nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from typing import Any
+from unittest import mock
+from urllib.parse import unquote
+
+import msgspec
+import pytest
+from starlette.testclient import TestClient
+
+from app.jobs import downloads
+from app.jobs.audio import disposition
+from app.jobs.audio_links import AudioLinks
+from app.jobs.downloads import Downloads
+from tests.unit.app.conftest import OPTIONS, House
+from tests.unit.app.jobs.conftest import SOUND
+from tests.unit.app.jobs.double import RECORDING
+from topics.errors import AudioError, Unavailable
+from topics.jobs.records import Removed
+from topics.keys import new_id
+from topics.ports.directory import Principal
+
+WHOLE = b"audio".ljust(RECORDING.size, b"\0")
+
+
+def kept(house: House) -> str:
+    return house.jobs.create(SOUND, keep_audio_ms=60_000)
+
+
+def path(job: str, token: str = "") -> str:
+    return f"/api/v1/jobs/{job}/audio" + (f"?token={token}" if token else "")
+
+
+def test_the_whole_and_its_ranges(house: House, http: TestClient) -> None:
+    job = kept(house)
+    whole = http.get(path(job))
+    assert (whole.status_code, whole.content) == (200, WHOLE)
+    assert whole.headers["content-type"] == "audio/wav"
+    assert whole.headers["content-disposition"] == "attachment; filename*=UTF-8''a%20b.wav"
+    assert whole.headers["x-content-type-options"] == "nosniff"
+    assert whole.headers["accept-ranges"] == "bytes"
+    assert whole.headers["cache-control"] == "no-store"
+    part = http.get(path(job), headers={"Range": "bytes=2-5"})
+    assert (part.status_code, part.content) == (206, WHOLE[2:6])
+    assert part.headers["content-range"] == f"bytes 2-5/{len(WHOLE)}"
+    assert part.headers["content-length"] == "4"
+    same = http.get(path(job), headers={"Range": "bytes=-3", "If-Range": whole.headers["etag"]})
+    assert (same.status_code, same.content) == (206, WHOLE[-3:])
+    other = http.get(path(job), headers={"Range": "bytes=-3", "If-Range": '"other"'})
+    assert (other.status_code, other.content) == (200, WHOLE)
+    late = http.get(path(job), headers={"Range": f"bytes={len(WHOLE)}-"})
+    assert (late.status_code, late.headers["content-range"]) == (416, f"bytes */{len(WHOLE)}")
+
+
+def test_only_the_head(house: House, http: TestClient) -> None:
+    answer = http.head(path(kept(house)), headers={"Range": "bytes=0-9"})
+    assert (answer.status_code, answer.headers["content-length"], answer.content) == (206, "10", b"")
+
+
+def test_many_ranges_are_the_whole(house: House, http: TestClient) -> None:
+    answer = http.get(path(kept(house)), headers={"Range": "bytes=" + ",".join(["0-"] * 2000)})
+    assert (answer.status_code, len(answer.content)) == (200, len(WHOLE))
+
+
+def test_a_link_is_good_for_its_job_and_an_hour(house: House, http: TestClient) -> None:
+    job, other = kept(house), kept(house)
+    answer = http.post(path(job))
+    assert answer.headers["cache-control"] == "no-store"
+    link = answer.json()
+    keyless = TestClient(house.app, raise_server_exceptions=False)
+    assert keyless.get(link["url"]).content == WHOLE
+    assert keyless.get(link["url"], headers={"Range": "bytes=0-1"}).status_code == 206
+    token = link["url"].partition("=")[2]
+    assert keyless.get(path(other, token)).status_code == 401
+    assert keyless.get(path(job, "x" + token[1:])).status_code == 401
+    assert keyless.get(path(job)).status_code == 401
+    assert keyless.get(path(job, "%00%FF")).status_code == 401
+    assert keyless.get(path("é", token)).status_code == 401
+    with mock.patch.object(time, "time", return_value=time.time() + 3601):
+        assert keyless.get(link["url"]).status_code == 401
+    house.jobs.command(job, Removed("r"))
+    assert keyless.get(link["url"]).status_code == 404
+
+
+def test_a_link_needs_the_key_of_the_project(house: House, http: TestClient) -> None:
+    job = kept(house)
+    house.directory.keys["another"] = Principal("another", "organization")
+    for method in ("GET", "POST"):
+        assert http.request(method, path(job), headers={"X-Api-Key": "another"}).status_code == 404
+        assert http.request(method, path(new_id())).status_code == 404
+        assert http.request(method, path(job), headers={"X-Api-Key": "nobody"}).status_code == 401
+
+
+def test_audio_that_is_not_kept(house: House, http: TestClient) -> None:
+    job = house.jobs.create(SOUND)
+    token = AudioLinks(OPTIONS.secret).issue(job, 2**40)
+    for answer in (http.get(path(job)), http.post(path(job)), http.get(path(job, token))):
+        assert answer.status_code == 404
+        assert "keep_audio_seconds" in answer.json()["error"]
+
+
+def test_audio_that_the_log_has_lost(house: House, http: TestClient) -> None:
+    job = kept(house)
+    house.jobs.jobs[job].parts.clear()
+    answer = http.get(path(job))
+    assert (answer.status_code, answer.headers["earshot-reason"]) == (500, "the audio of the job was not kept")
+
+
+def test_how_long_audio_is_kept_is_the_projects_choice(house: House, http: TestClient) -> None:
+    for seconds, kept_ms in ((None, 0), (0, 0), (60, 60_000), (10**9, OPTIONS.longest_keep_audio_ms)):
+        house.directory.keys[f"key {seconds}"] = Principal("project", "organization", None, seconds)
+        form: Any = {"options": (None, '{"sound_event_detection":true}'), "audio": ("a.wav", b"audio", "audio/wav")}
+        job = http.post("/api/v1/analyze_file", files=form, headers={"X-Api-Key": f"key {seconds}"}).json()["job_id"]
+        assert house.jobs.jobs[job].head.keep_audio_ms == kept_ms
+
+
+@pytest.mark.parametrize(
+    ("name", "header"),
+    [
+        ("", b"attachment; filename*=UTF-8''recording"),
+        (
+            'a"; x=y\r\nSet-Cookie: a=b.wav',
+            b"attachment; filename*=UTF-8''a%22%3B%20x%3Dy%0D%0ASet-Cookie%3A%20a%3Db.wav",
+        ),
+        ("../../etc/passwd", b"attachment; filename*=UTF-8''..%2F..%2Fetc%2Fpasswd"),
+        ("\ud800.wav", b"attachment; filename*=UTF-8''%3F.wav"),
+    ],
+)
+def test_names_are_only_names(name: str, header: bytes) -> None:
+    assert disposition(name) == header
+    assert disposition("Straße 犬.wav").decode().endswith("Stra%C3%9Fe%20%E7%8A%AC.wav")
+    assert "犬" in unquote(disposition("犬").decode())
+
+
+def test_types_are_those_that_browsers_know(house: House, http: TestClient) -> None:
+    raw = "audio/x-raw; rate=16000; format=s16le; channels=1"
+    for form, kind, shown in (("mp3", "audio/mp3", "audio/mpeg"), ("raw", raw, raw)):
+        source = msgspec.structs.replace(RECORDING, format=form, content_type=kind)
+        job = house.jobs.create(SOUND, source, keep_audio_ms=60_000)
+        assert http.get(path(job)).headers["content-type"] == shown
+
+
+async def parts(count: int) -> AsyncGenerator[bytes, None]:
+    for _ in range(count):
+        yield bytes(1 << 20)
+
+
+async def sent(bound: str) -> None:
+    """Check that one more than the bound is refused, and that there is room again."""
+    room = Downloads()
+    with mock.patch.object(downloads, bound, 2):
+        readers = [room.bounded("p", parts(2)) for _ in range(3)]
+        assert max([len(await anext(reader)) for reader in readers[:2]]) == 64 * 1024
+        with pytest.raises(Unavailable):
+            await anext(readers[2])
+        await readers[0].aclose()
+        again = room.bounded("p", parts(2))
+        assert sum([len(piece) async for piece in again]) == 2 << 20
+        await readers[1].aclose()
+    assert not room._sent
+
+
+@pytest.mark.parametrize("bound", ["MOST_OF_PROJECT", "MOST_SENT"])
+def test_recordings_that_are_sent_have_a_bound(bound: str) -> None:
+    asyncio.run(sent(bound))
+
+
+def test_an_error_of_the_first_piece_frees_the_room(house: House, http: TestClient) -> None:
+    job = kept(house)
+    with (
+        mock.patch.object(house.jobs, "audio", side_effect=AudioError("gone")),
+        mock.patch.object(downloads, "MOST_SENT", 1),
+    ):
+        assert [http.get(path(job)).status_code for _ in range(3)] == [500] * 3
+    assert http.get(path(job)).status_code == 200

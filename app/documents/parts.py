@@ -99,7 +99,7 @@ OPENAI: Final = Part(
 )
 PROJECTS: Final = Part(
     name="Projects",
-    text="What a project sees and changes of itself.",
+    text="What a project sees and changes of itself, and the models in use.",
     prefix=JOBS_PREFIX,
     table=PROJECT_ROUTES,
     operations=PROJECT_OPERATIONS,

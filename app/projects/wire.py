@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date, datetime
 
 import msgspec
 
 from topics.ports.ledger import MeteredService
+from topics.ports.models import ModelFacts
 from topics.ports.projects import DailyUsage, ProjectAccount
 from topics.times import utc_time
 
@@ -69,3 +71,11 @@ class ShownUsage(msgspec.Struct, frozen=True):
     since: date
     until: date
     rows: list[UsageRow]
+
+
+class ModelList(msgspec.Struct, frozen=True):
+    """The models in use."""
+
+    models: Sequence[ModelFacts]
+    #: By how much a step of sensitivity moves the logit of each operating point: up for fewer reports.
+    sensitivity_logits: float

@@ -165,6 +165,10 @@ class Runner:
         for job in list(self._pending):
             self.forget(job)
 
+    def load(self) -> tuple[int, int]:
+        """Return how many services of jobs are ready or run, and how many may run at a time."""
+        return sum(map(len, self._pending.values())), sum(service.limit for service in self.services.values())
+
     def lag(self) -> float:
         """Return for how many seconds the service that has been ready longest has not begun, or not begun again."""
         since = [

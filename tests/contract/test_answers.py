@@ -76,6 +76,8 @@ def edge(directory: Any, error: Exception) -> TestClient:
         sign_ins=failing,
         health=failing,
         administration=failing,
+        nodes=failing,
+        models=failing,
     )
     return watched(TestClient(create_app(ports, OPERATED), raise_server_exceptions=False))
 

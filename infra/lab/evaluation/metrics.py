@@ -70,7 +70,7 @@ def count_clips_found(on: Bools, truth: Truth) -> tuple[Indices, Indices]:
 
 
 def count_clips_reported(on: Bools, truth: Truth) -> tuple[Indices, Indices]:
-    """Return (recordings in which each tag is reported, those of them in which it is where allowed): intp[tags] each."""
+    """Return (recordings in which each tag is reported, those where it is allowed there): intp[tags] each."""
     reported = any_by_recording(on, truth.recording)
     return reported.sum(axis=0), any_by_recording(on & truth.allowed, truth.recording).sum(axis=0)
 

@@ -18,6 +18,7 @@ from infra.lab.evaluation.metrics import (
     Bools,
     DetectionFigures,
     Truth,
+    any_by_recording,
     average_precision,
     count_clips_found,
     count_clips_reported,
@@ -39,8 +40,8 @@ OURS: Final = "infra/lab/training/"
 MATERIAL: Final = ("clips", "scenes", "speech")
 #: What the counts of tags are of.
 HOW: Final = (
-    "{clips} clips of five seconds of 50 sounds, most of them eight clips each, and {speech} readings of clean speech, at the "
-    "points of this model, which were chosen on the same recordings: expect less of others."
+    "{clips} clips of five seconds of 50 sounds, most of them eight clips each, and {speech} readings of clean speech, "
+    "at the points of this model, which were chosen on the same recordings: expect less of others."
 )
 #: Folds that the ten classes are named on.
 FOLDS: Final = ("1", "2", "3", "4")

@@ -179,10 +179,11 @@ def test_nobody_asks_in_a_circle() -> None:
 def test_the_key_goes_to_the_others() -> None:
     """A real hop: what the other node hears is the operator's key, and that the question was passed on."""
     heard: list[httpx2.Request] = []
+    told_there = own().body
 
     def answer(request: httpx2.Request) -> httpx2.Response:
         heard.append(request)
-        return httpx2.Response(200, content=own().body)
+        return httpx2.Response(200, content=told_there)
 
     forwarder = Forwarder(1.0)
     forwarder._http = httpx2.AsyncClient(transport=httpx2.MockTransport(answer))

@@ -9,6 +9,7 @@ from benchmarks.cases import (
     chunks,
     crowd,
     decoding,
+    first_view,
     footprint,
     jobs,
     latency,
@@ -48,4 +49,5 @@ CASES: Final[dict[str, Case]] = {
     "start": footprint.start,
     "rebuild": rebuild.measure,
     "takeover": takeover.measure,
+    "first_view": first_view.measure,
 }

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from infra.examples import RECORDING
 from tests.conftest import BOTH_LOGS, own_log
 from tests.dashboard.browsers import arguments, chromium
-from tests.process import ServiceProcess
+from tests.process import KEY, ORG_KEY, ServiceProcess
 
 DOOR = RECORDING.with_name("door.ogg")
 expect.set_options(timeout=20_000)
@@ -68,3 +68,15 @@ def link(service: ServiceProcess) -> str:
     found = re.search(r"http\S+/dashboard/#/welcome/\S+", service.log.read_text())
     assert found is not None
     return found[0]
+
+
+def sign_in(page: Page, service: ServiceProcess, view: str = "try", **keys: str) -> None:
+    """Begin at a view with keys in the tab."""
+    keys = keys or {"project": KEY, "organization": ORG_KEY}
+    page.goto(f"{service.url}/dashboard/#/models")
+    page.evaluate(
+        "keys => { for (const [kind, key] of Object.entries(keys)) sessionStorage.setItem(`earshot.${kind}`, key) }",
+        keys,
+    )
+    page.goto(f"{service.url}/dashboard/#/{view}")
+    page.reload()

@@ -124,7 +124,7 @@ SERVICE: Final = Part(
 )
 OPERATOR: Final = Part(
     name="Operator",
-    text="Organizations, projects, their keys and plans, and what was used: for whoever runs the service.",
+    text="Organizations, projects, keys and plans, what was used, how the nodes are: for whoever runs the service.",
     prefix=ADMIN_PREFIX,
     table=ADMIN_ROUTES,
     operations=ADMIN_OPERATIONS,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final, Literal, Protocol
+from typing import Annotated, Final, Literal, Protocol
 
 import msgspec
+from msgspec import Meta
 
 #: Parked records that are shown.
 NEWEST_PARKED: Final = 100
@@ -16,10 +17,8 @@ class TopicPlace(msgspec.Struct, frozen=True):
     """How far one topic of a partition is folded."""
 
     topic: str
-    #: The offset below which everything is folded.
-    folded: int
-    #: Records on the log that are not.
-    behind: int
+    folded: Annotated[int, Meta(description="The offset below which everything is folded.")]
+    behind: Annotated[int, Meta(description="Records on the log that are not.")]
 
 
 class PartitionFacts(msgspec.Struct, frozen=True):
@@ -27,11 +26,9 @@ class PartitionFacts(msgspec.Struct, frozen=True):
 
     number: int
     state: Literal["serving", "coming", "stopped"]
-    #: That of its owner on the changelog; 0 on a log of one process.
-    epoch: int
+    epoch: Annotated[int, Meta(description="That of its owner on the changelog; 0 on a log of one process.")]
     topics: Sequence[TopicPlace]
-    #: What it waits for, or why it stopped.
-    reason: str | None = None
+    reason: Annotated[str | None, Meta(description="What it waits for, or why it stopped.")] = None
 
 
 class QueueFacts(msgspec.Struct, frozen=True):
@@ -48,22 +45,17 @@ class EngineFacts(msgspec.Struct, frozen=True):
     """An engine that this node is set to call, as its calls went since the start."""
 
     name: str
-    #: Without a path, which may hold a key.
-    address: str
+    address: Annotated[str, Meta(description="Without a path, which may hold a key.")]
     model: str | None
-    #: Something answers there.
-    reachable: bool
+    reachable: Annotated[bool, Meta(description="Something answers there.")]
     calls: int
     failures: int
     in_flight: int
     in_flight_bound: int
-    #: Of the last call that went well.
-    latency_ms: int | None = None
-    #: Of the last call that failed.
-    error: str | None = None
+    latency_ms: Annotated[int | None, Meta(description="Of the last call that went well.")] = None
+    error: Annotated[str | None, Meta(description="Of the last call that failed.")] = None
     failed_at: datetime | None = None
-    #: The last call failed.
-    failing: bool = False
+    failing: Annotated[bool, Meta(description="The last call failed.")] = False
 
 
 class DiskFacts(msgspec.Struct, frozen=True):
@@ -72,8 +64,7 @@ class DiskFacts(msgspec.Struct, frozen=True):
     holds: str
     total_bytes: int
     free_bytes: int
-    #: Uploads are refused when less would stay free.
-    kept_free_bytes: int
+    kept_free_bytes: Annotated[int, Meta(description="Uploads are refused when less would stay free.")]
 
 
 class ParkedRecord(msgspec.Struct, frozen=True):
@@ -82,8 +73,7 @@ class ParkedRecord(msgspec.Struct, frozen=True):
     topic: str
     partition: int
     offset: int
-    #: When it was set aside.
-    at: datetime
+    at: Annotated[datetime, Meta(description="When it was set aside.")]
     cause: str
 
 
@@ -91,36 +81,30 @@ class ParkedFacts(msgspec.Struct, frozen=True):
     """The parked records of a node's partitions, which the log keeps for a week."""
 
     count: int
-    #: At most `NEWEST_PARKED`, the newest first.
-    newest: Sequence[ParkedRecord]
+    newest: Annotated[Sequence[ParkedRecord], Meta(description="At most `NEWEST_PARKED`, the newest first.")]
 
 
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A node."""
 
-    #: Where other nodes reach it.
-    url: str
+    url: Annotated[str, Meta(description="Where other nodes reach it.")]
     version: str
     up_seconds: int
-    #: Why it does not serve, None where it does.
-    not_ready: str | None
+    not_ready: Annotated[str | None, Meta(description="Why it does not serve, None where it does.")]
     partitions: Sequence[PartitionFacts]
-    #: Of the log, all nodes together.
-    partition_count: int
+    partition_count: Annotated[int, Meta(description="Of the log, all nodes together.")]
     queues: Sequence[QueueFacts]
     engines: Sequence[EngineFacts]
-    #: Sound models in memory, the one for new sessions first.
-    models: Sequence[str]
+    models: Annotated[Sequence[str], Meta(description="Sound models in memory, the one for new sessions first.")]
     disks: Sequence[DiskFacts]
-    #: None where the log did not say, with the reason in `log_error`.
-    parked: ParkedFacts | None
+    parked: Annotated[
+        ParkedFacts | None, Meta(description="None where the log did not say, with the reason in `log_error`.")
+    ]
     log_error: str | None
-    #: Not ended or not done.
-    sessions: int
-    jobs: int
-    #: Age of the oldest chunk that is not analysed, and of the oldest ready service of a job, in seconds.
-    lag_seconds: float
-    job_lag_seconds: float
+    sessions: Annotated[int, Meta(description="Open ones of its partitions.")]
+    jobs: Annotated[int, Meta(description="Unfinished ones of its partitions.")]
+    lag_seconds: Annotated[float, Meta(description="Age of the oldest chunk that is not analysed.")]
+    job_lag_seconds: Annotated[float, Meta(description="Age of the oldest ready service of a job.")]
 
 
 class Nodes(Protocol):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, Literal
 
 from app.admin.wire import Finding
 from topics.ports.nodes import DiskFacts, EngineFacts, NodeFacts, QueueFacts
 
 State = Literal["good", "slow", "bad"]
+#: The worst first.
+STATES: Final[tuple[State, ...]] = ("bad", "slow", "good")
 
 #: A queue that is fuller than this will soon refuse.
 FULL: Final = 0.8
@@ -21,12 +23,12 @@ NEARLY_FULL: Final = 0.05
 
 def findings(facts: NodeFacts) -> list[Finding]:
     """Return what is bad or slow about a node, the bad first."""
-    return sorted(_findings(facts), key=lambda finding: finding.state)
+    return sorted(_findings(facts), key=lambda finding: STATES.index(finding.state))
 
 
-def worst(found: list[Finding]) -> State:
-    """Return the state of what has such findings."""
-    return min((finding.state for finding in found), default="good")
+def worst(states: Iterable[State]) -> State:
+    """Return the worst of some states, good where there is none."""
+    return min(states, key=STATES.index, default="good")
 
 
 def _findings(facts: NodeFacts) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from app.admin.health import findings, worst
+from app.admin.health import State, findings, worst
 from app.admin.wire import Finding, NodeReport, NodesReport
 from app.http.call import Call
 from app.http.forwarding import FORWARDED, Forwarder
@@ -50,14 +50,14 @@ class NodeList:
             if partition.state == "serving"
         }
         missing = [number for number in range(count) if number not in served]
-        state = "bad" if missing else min(report.state for report in reports)
+        state: State = "bad" if missing else worst(report.state for report in reports)
         return json_reply(NodesReport(state, count, missing, list(reports)))
 
     async def _own(self) -> NodeReport:
         facts = await self._nodes.facts()
         facts = msgspec.structs.replace(facts, queues=[*facts.queues, *self._queues()])
         found = findings(facts)
-        return NodeReport(facts.url, worst(found), found, facts)
+        return NodeReport(facts.url, worst(finding.state for finding in found), found, facts)
 
     async def _other(self, call: Call, url: str) -> NodeReport:
         try:

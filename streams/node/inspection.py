@@ -43,12 +43,13 @@ class Inspection:
         self._reading: asyncio.Task[LogFacts] | None = None
         #: Of each dead-letter topic the offset from which it was not read yet, and the newest that was read.
         self._read_to: dict[TopicPartition, int] = {}
-        self._newest: dict[TopicPartition, deque[ParkedRecord]] = {}
+        self._newest: dict[TopicPartition, deque[tuple[int, ParkedRecord]]] = {}
 
     async def log_facts(self) -> LogFacts | str:
         """Return what the log says, or why it says nothing; whoever asks meanwhile gets the same answer."""
         if self._reading is None or self._reading.done():
             self._reading = asyncio.create_task(self._read_log(), name="inspection")
+            self._reading.add_done_callback(lambda done: done.cancelled() or done.exception())
         reading = self._reading
         await asyncio.wait({reading}, timeout=LOG_SECONDS)
         if not reading.done():
@@ -91,8 +92,9 @@ class Inspection:
         topics = (*FOLDED, *PARKED.values())
         bounds = await self._node.backend.bounds([TopicPartition(topic, n) for topic in topics for n in numbers])
         parked = {tp: bounds[tp] for tp in bounds if tp.topic in PARKED.values()}
-        for tp in self._newest.keys() - parked.keys():
-            del self._newest[tp], self._read_to[tp]  # They are another node's now.
+        for tp in self._newest.keys() - parked.keys():  # They are another node's now.
+            del self._newest[tp]
+            self._read_to.pop(tp, None)
         for tp, (begin, end) in parked.items():
             await self._read_parked(tp, begin, end)
         return LogFacts(bounds, ParkedFacts(sum(end - begin for begin, end in parked.values()), self._shown(parked)))
@@ -103,14 +105,16 @@ class Inspection:
             return
         newest = self._newest.setdefault(tp, deque(maxlen=NEWEST_PARKED))
         async for records in self._node.backend.read(tp, start, end):
-            newest.extend(map(_parked, records))
+            newest.extend((record.offset, _parked(record)) for record in records)
             if records:
                 self._read_to[tp] = records[-1].offset + 1
             await asyncio.sleep(0)  # Each may hold a chunk.
         self._read_to[tp] = end
 
     def _shown(self, parked: Bounds) -> list[ParkedRecord]:
-        there: Iterable[ParkedRecord] = (record for tp in parked for record in self._newest.get(tp, ()))
+        there: Iterable[ParkedRecord] = (
+            record for tp, (begin, _) in parked.items() for at, record in self._newest.get(tp, ()) if at >= begin
+        )
         return sorted(there, key=lambda record: record.at, reverse=True)[:NEWEST_PARKED]
 
 

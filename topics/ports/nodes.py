@@ -81,7 +81,7 @@ class ParkedFacts(msgspec.Struct, frozen=True):
     """The parked records of a node's partitions, which the log keeps for a week."""
 
     count: int
-    newest: Annotated[Sequence[ParkedRecord], Meta(description="At most `NEWEST_PARKED`, the newest first.")]
+    newest: Annotated[Sequence[ParkedRecord], Meta(max_length=NEWEST_PARKED, description="The newest first.")]
 
 
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +90,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     url: Annotated[str, Meta(description="Where other nodes reach it.")]
     version: str
     up_seconds: int
-    not_ready: Annotated[str | None, Meta(description="Why it does not serve, None where it does.")]
+    not_ready: Annotated[str | None, Meta(description="Why it does not serve, null where it does.")]
     partitions: Sequence[PartitionFacts]
     partition_count: Annotated[int, Meta(description="Of the log, all nodes together.")]
     queues: Sequence[QueueFacts]
@@ -98,9 +98,9 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     models: Annotated[Sequence[str], Meta(description="Sound models in memory, the one for new sessions first.")]
     disks: Sequence[DiskFacts]
     parked: Annotated[
-        ParkedFacts | None, Meta(description="None where the log did not say, with the reason in `log_error`.")
+        ParkedFacts | None, Meta(description="Null where the log did not say; `log_error` has the reason.")
     ]
-    log_error: str | None
+    log_error: Annotated[str | None, Meta(description="Why the log does not tell how far it is.")]
     sessions: Annotated[int, Meta(description="Open ones of its partitions.")]
     jobs: Annotated[int, Meta(description="Unfinished ones of its partitions.")]
     lag_seconds: Annotated[float, Meta(description="Age of the oldest chunk that is not analysed.")]

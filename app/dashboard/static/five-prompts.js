@@ -62,6 +62,8 @@ export function FivePrompts({ name, send, onDone }) {
       setError(new Error(`The microphone cannot be used: ${problem.message}`));
     }
   };
+  // Samples of one voice are none of another.
+  useEffect(() => setTakes((before) => before.map((take) => take && { ...take, sent: false })), [name]);
   // The microphone knows the take that was begun, this function the newest: so the longest is ended here.
   useEffect(() => { if (blocks.current.length >= 2 * LONGEST_SECONDS) finish(); }, [level]);
   const register = async () => {

@@ -76,7 +76,7 @@ def changed(**fields: Any) -> NodeFacts:
 )
 def test_what_is_said_of_a_node(facts: NodeFacts, state: str, said: list[str]) -> None:
     found = findings(facts)
-    assert (worst(found), [finding.text for finding in found]) == (state, said)
+    assert (worst(finding.state for finding in found), [finding.text for finding in found]) == (state, said)
 
 
 def test_the_bad_comes_first() -> None:
@@ -143,6 +143,11 @@ def test_nodes_are_put_together() -> None:
     # By the name under which it was asked, and not the one that it has of itself.
     assert [(node.url, node.state) for node in told.nodes] == [(HERE, "good"), (THERE, "slow")]
     assert (told.state, told.missing) == ("bad", [2])
+
+
+def test_a_slow_node_is_worse_than_a_good_one() -> None:
+    assert report(asked(Elsewhere(shed=own(lag_seconds=30.0)))).state == "slow"
+    assert report(asked(Elsewhere(shed=own()))).state == "good"
 
 
 def test_partitions_that_come_are_missing() -> None:

@@ -98,6 +98,10 @@ def test_parked_records_are_counted_and_the_newest_shown(tmp_path: Path) -> None
             # What was read is not read again.
             with mock.patch.object(node.backend, "read", side_effect=AssertionError):
                 assert (await told(look)).parked == parked
+            # What the log keeps no more is not shown.
+            log_of(node).trim(TopicPartition(RESULTS_PARKED, 2), 1)
+            await log_of(node).flush()
+            assert (await told(look)).parked.newest[0].offset == 119
             home.clock.now += 1
             await park(node, COMMANDS_PARKED, 1, 3)
             assert (await told(look)).parked.newest[0].offset == 3

@@ -100,7 +100,7 @@ class Elsewhere(Forwarder):
         return answer
 
 
-def asked(forwarder: Elsewhere, facts: NodeFacts = WELL, **headers: str) -> httpx2.Response:
+def asked(forwarder: Elsewhere, facts: NodeFacts = WELL, passed_on: bool = False) -> httpx2.Response:
     """Return the answer of a node that knows of others."""
     nodes = mock.Mock(spec=Nodes)
     nodes.elsewhere.return_value = list(forwarder.answers)
@@ -110,7 +110,7 @@ def asked(forwarder: Elsewhere, facts: NodeFacts = WELL, **headers: str) -> http
     app = Starlette(routes=admin_routes(administration, listed, apikeys.digest(KEY), Meters(tuple)))
 
     async def ask() -> httpx2.Response:
-        keyed = {"Authorization": f"Bearer {KEY}", **headers}
+        keyed = {"Authorization": f"Bearer {KEY}"} | ({"X-Earshot-Forwarded": "1"} if passed_on else {})
         async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url=HERE) as http:
             return await http.get("/admin/v1/nodes", headers=keyed)
 
@@ -124,7 +124,7 @@ def report(answer: httpx2.Response) -> NodesReport:
 
 def own(**fields: Any) -> Reply:
     """Return what another node answers of itself."""
-    return Reply(200, [], asked(Elsewhere(), changed(**fields), **{"X-Earshot-Forwarded": "1"}).content)
+    return Reply(200, [], asked(Elsewhere(), changed(**fields), passed_on=True).content)
 
 
 def test_one_node_tells_of_itself_and_of_the_edge() -> None:
@@ -177,7 +177,7 @@ def test_a_node_that_does_not_tell_is_there_with_the_reason(
 
 
 def test_nobody_asks_in_a_circle() -> None:
-    answer = asked(Elsewhere(shed=RuntimeError("asked")), **{"X-Earshot-Forwarded": "1"})
+    answer = asked(Elsewhere(shed=RuntimeError("asked")), passed_on=True)
     assert answer.json()["url"] == HERE
 
 

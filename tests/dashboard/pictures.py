@@ -139,18 +139,19 @@ def recording(http: httpx2.Client) -> str:
     """Send a recording with everything that can be asked for, and wait for its result; return its id."""
     options = (
         '{"sound_event_detection": true, "speech_analysis": true, "audio_insights": true, "caption": true, '
-        '"speaker_identification": true}'
+        '"speaker_profile": true}'
     )
     for file in ("door.ogg", "meeting.ogg"):
         with (EXAMPLES / file).open("rb") as audio:
             made = http.post(
                 "/api/v1/analyze_file",
-                files={"options": (None, options), "audio": (file, audio, "audio/ogg")},
+                data={"options": options},
+                files={"audio": (file, audio, "audio/ogg")},
             )
         made.raise_for_status()
         job = str(made.json()["job_id"])
         deadline = time.monotonic() + 300
-        while http.get(f"/api/v1/jobs/{job}").json()["job_status"] not in ("completed", "failed"):
+        while http.get(f"/api/v1/jobs/{job}").json()["status"] not in ("completed", "failed"):
             if time.monotonic() > deadline:
                 raise SystemExit(f"{file} takes too long")
             time.sleep(0.5)
@@ -175,8 +176,12 @@ def voices(http: httpx2.Client) -> None:
     """Register two voices."""
     for name in ("Kim", "Sam"):
         with (EXAMPLES / f"{name.lower()}.ogg").open("rb") as audio:
-            form = {"speaker": (None, name), "file": (f"{name}.ogg", audio, "audio/ogg")}
-            answer = http.post("/api/v2/voice", files=form, headers={"X-Org-Key": ORG_KEY})
+            answer = http.post(
+                "/api/v2/voice",
+                data={"speaker": name},
+                files={"file": (f"{name}.ogg", audio, "audio/ogg")},
+                headers={"X-Org-Key": ORG_KEY},
+            )
         answer.raise_for_status()
         assert not answer.json()["error"], answer.text
 

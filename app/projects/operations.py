@@ -47,7 +47,7 @@ async def read_daily_usage(call: Call, context: ProjectContext) -> Reply:
 
 async def models_in_use(call: Call, context: ProjectContext) -> Reply:
     """GET /api/v1/models: what the models in use know, and what that rests on."""
-    return json_reply(ModelList(context.models.in_use(), STEP * STEPS_PER_SENSITIVITY))
+    return json_reply(ModelList(context.models.in_use(), round(STEP * STEPS_PER_SENSITIVITY, 6)))
 
 
 def days_of(query: dict[str, str]) -> tuple[date, date]:

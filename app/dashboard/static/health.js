@@ -47,11 +47,11 @@ function Node({ report }) {
     </div>
     <h3>Engines</h3>
     ${node.engines.length
-      ? html`<${Table} label=${`Engines of ${report.url}`} head=${["Engine", "Where", "State", "Last took", "Now", "Calls", "Last error"]}>
-          ${node.engines.map((one) => html`<tr><th scope="row">${one.name}<small>${one.model ?? "its own model"}</small></th><td class="wide">${one.address}</td>
+      ? html`<${Table} label=${`Engines of ${report.url}`} head=${["Engine", "State", "Last took", "Now", "Calls", "Last error", "Where"]}>
+          ${node.engines.map((one) => html`<tr><th scope="row">${one.name}<small>${one.model ?? "its own model"}</small></th>
             <td><${State} state=${one.reachable ? (one.failing ? "slow" : "good") : "bad"}>${one.reachable ? (one.failing ? "Last call failed" : "Answers") : "Does not answer"}<//></td>
             <td>${one.latency_ms === null ? "no call yet" : lengthOf(one.latency_ms)}</td><td>${one.in_flight} of ${one.in_flight_bound}</td><td>${one.calls}${one.failures ? `, ${one.failures} failed` : ""}</td>
-            <td class="wide">${one.error ? html`${one.error}<small>${when(one.failed_at)}</small>` : "none"}</td></tr>`)}<//>`
+            <td class="wide">${one.error ? html`${one.error}<small>${when(one.failed_at)}</small>` : "none"}</td><td>${one.address}</td></tr>`)}<//>`
       : html`<p class="empty">No engine is set up: jobs hear sounds alone.</p>`}
     <details><summary>${serving} of ${node.partitions.length} partitions here serve, ${behind ? `${behind} records behind the log` : "level with the log"}</summary>
       <${Table} label=${`Partitions of ${report.url}`} head=${["Partition", "State", "Epoch", "Topic", "Folded up to", "Behind"]}>

@@ -63,7 +63,7 @@ function Organization({ one, projects, onAsk, act }) {
   });
   return html`<section class="card"><h3 class="title">${one.name} <span class="hint"><code>${one.key_shown_as ?? "no key"}</code> made ${when(one.created_at)}</span></h3>
     ${projects.length
-      ? html`<${Table} label=${`Projects of ${one.name}`} head=${["Project", "Key", "Free a month", "Made", html`<span class="unseen">Change</span>`]}>
+      ? html`<${Table} label=${`Projects of ${one.name}`} head=${["Project", "Free a month", html`<span class="unseen">Change</span>`, "Key", "Made"]}>
           ${projects.map((project) => html`<${Project} key=${project.id} project=${project} onAsk=${onAsk} act=${act} />`)}<//>`
       : html`<p class="empty">No project yet. A project has the key that programs use.</p>`}
     <${Name} label=${html`New project <span class="unseen">in ${one.name}</span>`} onMake=${(name) => act("POST", "/admin/v1/projects", { name, organization: one.id })} />
@@ -90,12 +90,11 @@ function Project({ project, onAsk, act }) {
     setPlan(null);
     act("PUT", `${place("project", project)}/plan`, { free_seconds: plan === "" ? null : Number(plan) });
   };
-  return html`<tr><th scope="row">${project.name}</th><td><code>${project.key_shown_as ?? "none"}</code></td>
-    <td>${plan === null
+  return html`<tr><th scope="row">${project.name}</th><td>${plan === null
       ? html`${project.free_seconds === null ? "any amount" : lengthInWords(project.free_seconds)} <button class="quiet" aria-label=${`Set the plan of ${project.name}`} onClick=${() => setPlan(project.free_seconds === null ? "" : String(project.free_seconds))}>Set</button>`
       : html`<form class="line" onSubmit=${set}><label>Seconds <input type="number" min="0" max="1000000000000" step="1" value=${plan} placeholder="any" onInput=${(event) => setPlan(event.target.value)} /></label><button>Save</button><button type="button" class="quiet" onClick=${() => setPlan(null)}>Leave it</button></form>`}</td>
-    <td>${when(project.created_at)}</td>
-    <td><span class="line"><button class="quiet" aria-label=${`New key of ${project.name}`} onClick=${rotate}>New key…</button><button class="quiet danger" aria-label=${`Delete ${project.name}`} onClick=${remove}>Delete…</button></span></td></tr>`;
+    <td><span class="line"><button class="quiet" aria-label=${`New key of ${project.name}`} onClick=${rotate}>New key…</button><button class="quiet danger" aria-label=${`Delete ${project.name}`} onClick=${remove}>Delete…</button></span></td>
+    <td><code>${project.key_shown_as ?? "none"}</code></td><td>${when(project.created_at)}</td></tr>`;
 }
 
 function Name({ label, onMake }) {

@@ -40,10 +40,10 @@ export default function Speakers() {
   return html`<${Problem} error=${error ?? state.error} again=${error && again} />
     ${state.told ? html`<p role="status">${state.told}</p>` : null}
     ${speakers.length
-      ? html`<section class="card"><h2>Registered voices</h2><${Table} label="Registered voices" head=${["Name", "Samples", "Fit the model", "Added", html`<span class="unseen">Change</span>`]}>
+      ? html`<section class="card"><h2>Registered voices</h2><${Table} label="Registered voices" head=${["Name", "Samples", "Fit the model", html`<span class="unseen">Change</span>`, "Added"]}>
           ${speakers.map((one) => html`<tr key=${one.speaker}><th scope="row">${one.speaker}</th><td>${one.samples}, ${lengthInWords(one.total_length)}</td>
             <td>${one.is_compatible ? html`<${State} state="good">yes<//>` : html`<${State} state="bad">no: another model made them, so the voice is not recognised<//> <button disabled=${state.busy} onClick=${() => reEnrol(one.speaker)}>Re-enrol</button>`}</td>
-            <td>${when(one.created_at)}</td><td><button class="danger quiet" aria-label=${`Remove ${one.speaker}`} onClick=${() => setSure(one.speaker)}>Remove</button></td></tr>`)}<//></section>`
+            <td><button class="danger quiet" aria-label=${`Remove ${one.speaker}`} onClick=${() => setSure(one.speaker)}>Remove</button></td><td>${when(one.created_at)}</td></tr>`)}<//></section>`
       : loading ? html`<p class="empty" role="status">Loading…</p>` : error ? null : html`<p class="empty">Nobody is registered yet. A voice that is registered is named in transcripts.</p>`}
     <div class="columns"><${Enrol} speakers=${speakers} onDone=${again} /><${Test} /></div>
     ${sure ? html`<${Sure} question=${`Remove ${sure}?`} action="Remove" onYes=${() => remove(sure)} onNo=${() => setSure(null)}><p>Their voice is deleted, and no transcript names them from now on.</p><//>` : null}`;

@@ -154,7 +154,10 @@ async def _watched(one: ServiceProcess, two: ServiceProcess) -> None:
         assert (told["state"], silent["node"], silent["findings"][0]["text"]) == ("bad", None, "it does not answer")
         assert told["missing"], "what it owned has nobody yet"
         async with asyncio.timeout(second.give_up):
-            while (told := await _nodes(second))["missing"]:
+            while True:
+                told = await _nodes(second)
+                if not told["missing"]:
+                    break
                 await asyncio.sleep(0.2)
         assert [node["url"] for node in told["nodes"]] == [two.url]
 

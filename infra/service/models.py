@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -11,6 +12,7 @@ from infra.models import manifests, whisper_files
 from infra.models.manifests import AnyManifest
 from streams.models.loaded_models import LoadedModels
 from streams.models.manifest import Manifest, TagEvaluation
+from topics.errors import EngineError
 from topics.geometry import SESSIONS
 from topics.ports.models import ModelFacts, TagFacts, TagFigures
 
@@ -31,7 +33,8 @@ class ModelsInUse:
     def _others(self) -> list[ModelFacts]:
         found: list[AnyManifest] = [manifests.read(models.directory(models.SPEAKERS))]
         if self._speech in whisper_files.DIRECTORIES:
-            found.append(whisper_files.find(self._speech)[1])
+            with suppress(EngineError):  # It was not made here: its engine says so, and uses another.
+                found.append(whisper_files.find(self._speech)[1])
         return [_other(manifest) for manifest in found]
 
 

@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from app.admin.context import AdminContext
 from app.admin.guard import admin_error, guard
+from app.admin.nodes import NodeList
 from app.admin.wire import PREFIX as ADMIN_PREFIX
 from app.dashboard.context import DashboardContext
 from app.documents.operations import DOCUMENT_ROUTES, DocumentContext, Documents
@@ -70,6 +71,8 @@ from topics.ports.administration import Administration
 from topics.ports.directory import Directory, Principal
 from topics.ports.health import Health
 from topics.ports.jobs import Jobs
+from topics.ports.models import Models
+from topics.ports.nodes import Nodes, QueueFacts
 from topics.ports.prober import Prober
 from topics.ports.projects import Projects
 from topics.ports.sessions import Sessions
@@ -89,10 +92,12 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
     projects: Projects
     sign_ins: SignIns
     health: Health
+    models: Models
     #: The numbers of the other rooms, when metrics are read.
     gauges: Gauges = tuple
     #: Needed by the operator's interface alone.
     administration: Administration | None = None
+    nodes: Nodes | None = None
 
 
 def create_app(ports: Ports, options: EdgeOptions) -> Starlette:
@@ -107,11 +112,15 @@ def create_app(ports: Ports, options: EdgeOptions) -> Starlette:
         return Response(reply.body, reply.status, named, media_type="application/json")
 
     handlers = {404: no_such_path}
-    operator = admin_routes(ports.administration, options.admin_key, meters)
+    room, spool = BodyRoom(options.body_bytes), UploadRoom(options.spool, options.upload_bounds)
+    operator = []
+    if ports.nodes is not None:
+        nodes = NodeList(ports.nodes, forwarder, lambda: _queues(room, spool))
+        operator = admin_routes(ports.administration, nodes, options.admin_key, meters)
     tries = Tries(options.key_tries)
     projects = Keyring(PROJECT, ports.directory.project, options.key_cache_seconds, tries)
     organizations = Keyring(ORGANIZATION, ports.directory.organization, options.key_cache_seconds, tries)
-    routes = _routes(ports, options, meters, forwarder, projects, organizations)
+    routes = _routes(ports, options, meters, forwarder, projects, organizations, room, spool)
     documents = document_routes(options, meters, bool(operator) and not options.admin_apart)
     served = [*documents, *routes] if options.admin_apart else [*documents, *routes, *operator]
     app = (
@@ -129,6 +138,15 @@ def create_app(ports: Ports, options: EdgeOptions) -> Starlette:
     return app
 
 
+def _queues(room: BodyRoom, spool: UploadRoom) -> tuple[QueueFacts, ...]:
+    uploads, size = spool.held
+    bounds = spool.bounds
+    return (
+        QueueFacts("bodies of requests in memory", bytes=room.used, bytes_bound=room.limit),
+        QueueFacts("uploads on the disk", size, bounds.spool_bytes, uploads, bounds.uploads),
+    )
+
+
 def command_ids() -> Iterator[str]:
     """Yield ids that no other process and no later run gives out: 64 random bits, then a count."""
     run = secrets.token_hex(8)
@@ -142,12 +160,12 @@ def _routes(
     forwarder: Forwarder,
     project_keyring: Keyring[Principal],
     organization_keyring: Keyring[str],
+    room: BodyRoom,
+    spool: UploadRoom,
 ) -> list[Route]:
     project_keys = Authenticator(project_keyring, meters)
     commands = command_ids()
-    spool = UploadRoom(options.spool, options.upload_bounds)
     uploads = Uploads(spool, options.upload_idle_seconds, options.upload_slowest)
-    room = BodyRoom(options.body_bytes)
     sessions = _session_context(ports, options, project_keys, meters, commands, forwarder)
     sense = msgspec.structs.replace(sessions, geometry=SENSE, chunk_limit=options.chunk_limit)
     jobs = _job_context(ports, options, project_keys, meters, commands, forwarder, uploads)
@@ -156,7 +174,9 @@ def _routes(
     speakers = SpeakerContext(
         ports.speakers, ports.jobs, forwarder, Authenticator(organization_keyring, meters), meters, uploads
     )
-    projects = ProjectContext(ports.projects, project_keys, options.keep_audio_ms, options.longest_keep_audio_ms)
+    projects = ProjectContext(
+        ports.projects, ports.models, project_keys, options.keep_audio_ms, options.longest_keep_audio_ms
+    )
 
     def session_part(context: SessionContext) -> InterfacePart:
         owner, body_limit = ports.sessions.owner, chunk_body(context.chunk_limit)
@@ -187,11 +207,13 @@ def document_routes(options: EdgeOptions, meters: Meters, with_operator: bool) -
     return mount("", DOCUMENT_ROUTES, DocumentContext(Documents(build)), part)
 
 
-def admin_routes(administration: Administration | None, key: bytes | None, meters: Meters) -> list[Route]:
+def admin_routes(
+    administration: Administration | None, nodes: NodeList, key: bytes | None, meters: Meters
+) -> list[Route]:
     """Return the routes of the operator's interface, none where there are no accounts or no key to them."""
     if administration is None or key is None:
         return []
-    context = AdminContext(administration, meters, key)
+    context = AdminContext(administration, nodes, meters, key)
     # Room of its own, so that it can be used while others send too much.
     part = InterfacePart(admin_error, meters, BodyRoom(SHARES * SMALL_BODY))
     return mount(ADMIN_PREFIX, guard(ADMIN_ROUTES), context, part)

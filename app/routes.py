@@ -26,7 +26,7 @@ from app.openai.errors import openai_error
 from app.openai.operations import create_transcription, create_translation, list_models
 from app.probes import ProbeContext, about, healthz, metrics, readyz
 from app.projects.context import ProjectContext
-from app.projects.operations import change_project, read_daily_usage, read_project, rotate_key
+from app.projects.operations import change_project, models_in_use, read_daily_usage, read_project, rotate_key
 from app.sessions.catalogue import client_versions, latest_client, official_tags
 from app.sessions.commands import create_session, delete_session, update_session, upload_chunk
 from app.sessions.context import SessionContext
@@ -83,6 +83,7 @@ PROJECT_ROUTES: Final[Table[ProjectContext]] = {
     "/project": {"GET": read_project, "PATCH": change_project},
     "/project/key": {"POST": rotate_key},
     "/project/usage": {"GET": read_daily_usage},
+    "/models": {"GET": models_in_use},
 }
 
 DASHBOARD_ROUTES: Final[Table[DashboardContext]] = {
@@ -117,6 +118,7 @@ ADMIN_ROUTES: Final[Table[AdminContext]] = {
         "DELETE": admin.delete_project,
     },
     "/usage": {"GET": admin.read_usage},
+    "/nodes": {"GET": admin.list_nodes},
 }
 
 SERVICE_ROUTES: Final[Table[ProbeContext]] = {

@@ -12,11 +12,14 @@ from app.admin import operations
 from app.admin.guard import INVALID, MISSING
 from app.admin.rows import MONTH, LineRow, TotalRow
 from app.admin.wire import (
+    Finding,
     IssuedKey,
     MadeOrganization,
     MadeProject,
     NewOrganization,
     NewProject,
+    NodeReport,
+    NodesReport,
     Plan,
     ShownOrganization,
     ShownProject,
@@ -26,6 +29,17 @@ from app.http.description import Answer, Body, Description, Fault, Key, Paramete
 from app.http.operation import Handler
 from topics.errors import BadRequest, DirectoryDown, NotFound, Unauthorized
 from topics.ports.ledger import MeteredService
+from topics.ports.nodes import (
+    NEWEST_PARKED,
+    DiskFacts,
+    EngineFacts,
+    NodeFacts,
+    ParkedFacts,
+    ParkedRecord,
+    PartitionFacts,
+    QueueFacts,
+    TopicPlace,
+)
 
 OPERATOR_KEY: Final = Key("operatorKey")
 FARM: Final = ShownOrganization("1f3a9c2e", "Farm", datetime(2026, 11, 22, 6, 51, 2, tzinfo=UTC), "eso_12345678...")
@@ -34,6 +48,40 @@ KEY: Final = "esp_0123456789abcdefghijklmnopqrstuv"
 TOTAL: Final = TotalRow("2026-11", "Barn", MeteredService.SOUND, 3, 42.5, "yamnet@0123abcd", BARN.id, FARM.id)
 LINE: Final = LineRow(
     "2026-11-22T06:51:02.117+00:00", "4bG4kCD3", MeteredService.SOUND, 14.0, "yamnet@0123abcd", BARN.id, FARM.id
+)
+NODE: Final = NodeFacts(
+    url="http://barn:8000",
+    version="0.1.0",
+    up_seconds=86_400,
+    not_ready=None,
+    partitions=[PartitionFacts(0, "serving", 4, [TopicPlace("earshot.session.command.v1", 1024, 0)])],
+    partition_count=1,
+    queues=[QueueFacts("records that wait for the log", bytes=4096, bytes_bound=67_108_864, items=2)],
+    engines=[EngineFacts("speech", "http://127.0.0.1:8100", "whisper-base", True, 12, 0, 1, 4, latency_ms=820)],
+    models=["yamnet@e1f174ba-71e54a"],
+    disks=[DiskFacts("data", 512_110_190_592, 402_653_184_000, 268_435_456)],
+    parked=ParkedFacts(
+        1,
+        [
+            ParkedRecord(
+                "earshot.session.command.v1", 0, 17, datetime(2026, 11, 22, 6, 51, 2, tzinfo=UTC), "RecordError: ..."
+            )
+        ],
+    ),
+    log_error=None,
+    sessions=3,
+    jobs=1,
+    lag_seconds=0.2,
+    job_lag_seconds=0.0,
+)
+NODES: Final = NodesReport(
+    "bad",
+    1,
+    [],
+    [
+        NodeReport(NODE.url, "slow", [Finding("slow", "1 records could not be read and were set aside")], NODE),
+        NodeReport("http://shed:8000", "bad", [Finding("bad", "it does not answer")], None),
+    ],
 )
 CSV: Final = (
     "month,project,service,jobs,audio_seconds,models,project_id,organization_id\n"
@@ -148,6 +196,16 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         faults=(*FAULTS, fault_of(decode, msgspec.json.Decoder(Plan), b"{}"), UNKNOWN, too_long(SMALL_BODY)),
     ),
     operations.delete_project: _deletion("a project", "With its keys; what it used stays in the ledger."),
+    operations.list_nodes: Description(
+        summary="See how the nodes are",
+        text="Of each node its partitions and how far they are folded, its queues and their bounds, its engines, its "
+        f"disks, and the newest {NEWEST_PARKED} records that could not be read. The node that is asked asks the "
+        "others; one that does not answer is there with the reason.",
+        origin="earshot",
+        key=OPERATOR_KEY,
+        answers={200: (Answer("The nodes.", (NodesReport,), {"two": NODES}),)},
+        faults=(*(fault for fault in FAULTS if not isinstance(fault, DirectoryDown)),),
+    ),
     operations.read_usage: Description(
         summary="Read what was used",
         text="Totals by month, project and service, or the lines of the ledger. Unknown parameters are refused: a "

@@ -98,6 +98,11 @@ async def delete_project(call: Call, context: AdminContext) -> Reply:
     return NO_CONTENT
 
 
+async def list_nodes(call: Call, context: AdminContext) -> Reply:
+    """GET /nodes: what each node has, how far it is, and what does not work."""
+    return await context.nodes.reply(call)
+
+
 async def read_usage(call: Call, context: AdminContext) -> Reply | StreamReply:
     """GET /usage: totals by month, project and service, or the lines of the ledger; JSON or CSV.
 

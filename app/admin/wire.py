@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 
 from topics.ports.administration import LONGEST_NAME, MOST_SECONDS, Organization, Project
+from topics.ports.nodes import NodeFacts
 from topics.times import utc_time
 
 PREFIX: Final = "/admin/v1"
@@ -106,6 +107,31 @@ class MadeProject(msgspec.Struct, frozen=True):
 
     project: ShownProject
     key: str
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something that the operator has to look at."""
+
+    state: Literal["slow", "bad"]
+    text: str
+
+
+class NodeReport(msgspec.Struct, frozen=True):
+    """A node, and what there is to say about it."""
+
+    url: str
+    state: Annotated[Literal["good", "slow", "bad"], msgspec.Meta(description="The worst of its findings.")]
+    findings: list[Finding]
+    node: Annotated[NodeFacts | None, msgspec.Meta(description="Null where it does not answer.")]
+
+
+class NodesReport(msgspec.Struct, frozen=True):
+    """All nodes, that which was asked first."""
+
+    state: Annotated[Literal["good", "slow", "bad"], msgspec.Meta(description="Bad too where partitions are missing.")]
+    partitions: Annotated[int, msgspec.Meta(ge=0, description="Of the log.")]
+    missing: Annotated[list[int], msgspec.Meta(description="Partitions that no node serves that answers.")]
+    nodes: list[NodeReport]
 
 
 class AdminError(msgspec.Struct, frozen=True):

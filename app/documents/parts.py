@@ -100,7 +100,7 @@ OPENAI: Final = Part(
 )
 PROJECTS: Final = Part(
     name="Projects",
-    text="What a project sees and changes of itself.",
+    text="What a project sees and changes of itself, and the models in use.",
     prefix=JOBS_PREFIX,
     table=PROJECT_ROUTES,
     operations=PROJECT_OPERATIONS,
@@ -125,7 +125,7 @@ SERVICE: Final = Part(
 )
 OPERATOR: Final = Part(
     name="Operator",
-    text="Organizations, projects, their keys and plans, and what was used: for whoever runs the service.",
+    text="Organizations, projects, keys and plans, what was used, how the nodes are: for whoever runs the service.",
     prefix=ADMIN_PREFIX,
     table=ADMIN_ROUTES,
     operations=ADMIN_OPERATIONS,

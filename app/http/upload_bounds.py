@@ -35,10 +35,16 @@ class UploadRoom:
 
     def __init__(self, directory: Path, bounds: UploadBounds) -> None:
         self.directory = directory
-        self._bounds = bounds
+        self.bounds = bounds
         self._lock = threading.Lock()
         self._uploads: Counter[str] = Counter()
         self._bytes: Counter[str] = Counter()
+
+    @property
+    def held(self) -> tuple[int, int]:
+        """How many uploads are received, and their bytes on the disk."""
+        with self._lock:
+            return self._uploads.total(), self._bytes.total()
 
     @contextmanager
     def place(self, holder: str) -> Iterator[None]:
@@ -47,7 +53,7 @@ class UploadRoom:
         Raises:
             Unavailable: there is none; nothing of the upload was read.
         """
-        bounds = self._bounds
+        bounds = self.bounds
         with self._lock:
             if self._uploads[holder] >= bounds.holder_uploads:
                 raise Unavailable(f"{bounds.holder_uploads} of your uploads are being received", RETRY_SECONDS)
@@ -65,7 +71,7 @@ class UploadRoom:
         Raises:
             Unavailable: there is no room for them; they are not counted.
         """
-        bounds = self._bounds
+        bounds = self.bounds
         space = os.statvfs(self.directory)
         with self._lock:
             if self._bytes[holder] + size > bounds.spool_bytes // 2:

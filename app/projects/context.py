@@ -6,6 +6,7 @@ import msgspec
 
 from app.http.authentication import Authenticator
 from topics.ports.directory import Principal
+from topics.ports.models import Models
 from topics.ports.projects import Projects
 
 
@@ -13,6 +14,7 @@ class ProjectContext(msgspec.Struct, frozen=True):
     """The accounts, and who asks."""
 
     projects: Projects
+    models: Models
     project_keys: Authenticator[Principal]
     #: How long the audio of jobs is kept where a project says nothing, and at most.
     keep_audio_ms: int = 0

@@ -14,9 +14,10 @@ from app.http.descriptions import PROJECT_KEY, PROJECT_KEY_FAULTS
 from app.http.operation import Handler
 from app.projects import operations
 from app.projects.operations import DAYS, MOST_DAYS, check_keeping, days_of
-from app.projects.wire import NewKey, ProjectChange, ProjectReport, ShownKey, ShownUsage, UsageRow
+from app.projects.wire import ModelList, NewKey, ProjectChange, ProjectReport, ShownKey, ShownUsage, UsageRow
 from topics.errors import DirectoryDown, NotFound
 from topics.ports.ledger import MeteredService
+from topics.ports.models import ModelFacts, TagFacts, TagFigures
 
 DAY: Final = date(2026, 11, 22)
 SHOWN: Final = DAY.isoformat()
@@ -26,6 +27,24 @@ BARN: Final = ProjectReport(
     "77d0b1aa", "Barn", "Farm", MADE, ShownKey("esp_...stuv", MADE, USED), 1200, 42.5, 3600, 0, 86_400
 )
 USAGE: Final = ShownUsage(date(2026, 11, 1), DAY, [UsageRow(DAY, MeteredService.SOUND, 3, 42.5)])
+DOG: Final = TagFacts("Dog_bark", "Animal", 0.2788, 32, TagFigures(32, 30, 31, 30, 0.938, 0.968, 0.971, False))
+YAMNET: Final = ModelFacts(
+    id="yamnet@e1f174ba-71e54a",
+    kind="sound-events",
+    name="yamnet",
+    version="1",
+    licence="Apache-2.0",
+    source="https://tfhub.dev/google/lite-model/yamnet/classification/tflite/1",
+    sha256="e1f174baa8af1d27e494c6ebcef80741ce80572d5e0873554c65502a458ce4b9",
+    sample_rate=16_000,
+    window_seconds=0.975,
+    hop_seconds=0.5,
+    classes=521,
+    how_measured="617 clips of five seconds of 50 sounds",
+    recordings=617,
+    tags=[DOG, TagFacts("Siren", "Alarm", 0.4, 0, None)],
+)
+MODELS: Final = ModelList([YAMNET], 0.7)
 FAULTS: Final[tuple[Fault, ...]] = (
     *PROJECT_KEY_FAULTS,
     DirectoryDown("the database does not answer"),
@@ -75,6 +94,14 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
             )
         },
         faults=FAULTS,
+    ),
+    operations.models_in_use: Description(
+        summary="List the models in use",
+        text="What they are, and of the sound model what each of its sounds is reported from, and how well it does "
+        "there. A step of sensitivity moves the logit of each point by `sensitivity_logits`: up for fewer reports.",
+        origin="earshot",
+        answers={200: (Answer("The sound model for new sessions first.", (ModelList,), {"one": MODELS}),)},
+        faults=(500,),
     ),
     operations.read_daily_usage: Description(
         summary="Read the usage of the project",

@@ -13,9 +13,10 @@ from app.http.call import Call
 from app.http.queries import query_parameters
 from app.http.replies import Reply, json_reply, once_reply
 from app.projects.context import ProjectContext
-from app.projects.wire import NewKey, ProjectChange, ProjectReport, ShownUsage, UsageRow
+from app.projects.wire import ModelList, NewKey, ProjectChange, ProjectReport, ShownUsage, UsageRow
 from topics.errors import BadRequest
 from topics.ports.directory import Principal
+from topics.scores import STEP, STEPS_PER_SENSITIVITY
 from topics.times import DAY_MS
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -74,6 +75,11 @@ async def read_daily_usage(call: Call, context: ProjectContext) -> Reply:
     since, until = days_of(query_parameters(call.scope))
     rows = await context.projects.daily_usage(principal.project, _ms(since), _ms(until) + DAY_MS)
     return json_reply(ShownUsage(since, until, [UsageRow.of(row) for row in rows]))
+
+
+async def models_in_use(call: Call, context: ProjectContext) -> Reply:
+    """GET /api/v1/models: what the models in use know, and what that rests on."""
+    return json_reply(ModelList(context.models.in_use(), round(STEP * STEPS_PER_SENSITIVITY, 6)))
 
 
 def days_of(query: dict[str, str]) -> tuple[date, date]:

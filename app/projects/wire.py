@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date, datetime
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from topics.ports.ledger import MeteredService
+from topics.ports.models import ModelFacts
 from topics.ports.projects import DailyUsage, ProjectAccount
 from topics.times import utc_time
 
@@ -95,3 +97,11 @@ class ShownUsage(msgspec.Struct, frozen=True):
     since: date
     until: date
     rows: list[UsageRow]
+
+
+class ModelList(msgspec.Struct, frozen=True):
+    """The models in use."""
+
+    models: Sequence[ModelFacts]
+    #: By how much a step of sensitivity moves the logit of each operating point: up for fewer reports.
+    sensitivity_logits: float

@@ -10,6 +10,7 @@ from benchmarks.cases import (
     crowd,
     dashboard,
     decoding,
+    first_view,
     footprint,
     jobs,
     latency,
@@ -50,4 +51,5 @@ CASES: Final[dict[str, Case]] = {
     "rebuild": rebuild.measure,
     "takeover": takeover.measure,
     "dashboard": dashboard.measure,
+    "first_view": first_view.measure,
 }

@@ -27,6 +27,7 @@ MODULES: Final = (
     "infra.cli.kafka",
     "infra.cli.accounts",
     "infra.cli.usage",
+    "infra.cli.nodes",
     "infra.cli.settings",
     "infra.cli.interface",
 )

@@ -20,6 +20,7 @@ from app.admin.wire import (
     MadeProject,
     NewOrganization,
     NewProject,
+    NodesReport,
     Plan,
     ShownOrganization,
     ShownProject,
@@ -103,6 +104,10 @@ class AdminClient:
                 async for line in self._lines_of(response.aiter_bytes()):
                     if rows := self._decoded(b"[%b]" % line.strip(b"[],"), list[LineRow]):
                         yield [row.charge() for row in rows]
+
+    async def nodes(self) -> NodesReport:
+        """Return how the nodes are; this is no part of the port, which is about accounts."""
+        return await self._ask("GET", "/nodes", NodesReport)
 
     async def close(self) -> None:
         await self._http.aclose()

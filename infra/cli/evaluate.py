@@ -115,7 +115,7 @@ def _on_bundled(names: list[str], data: Path, write: bool) -> list[EvaluationRep
     for directory in directories:
         reports.append(bundled.evaluate_model(directory, data))
         if write and directory.parent == BUNDLED:
-            bundled.write_figures(directory, reports[-1].figures)
+            bundled.write_figures(directory, reports[-1])
     return reports if names else [*reports, voice.evaluate_voice_activity(data)]
 
 

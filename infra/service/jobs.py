@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 from infra.engines import CHAT_MODEL, SPEECH_MODEL, SPEECH_MODELS, workers
 from infra.engines.child import EngineServer
@@ -14,6 +14,7 @@ from infra.service.voices import FsspecVoices
 from infra.settings import EngineSettings, Settings
 from streams.clients.address import EngineAddress
 from streams.clients.chat import ChatClient
+from streams.clients.client import EngineClient
 from streams.clients.embeddings import EmbeddingClient
 from streams.clients.transcriptions import SpeechTranslationClient, TranscriptionClient
 from streams.clients.translations import TranslationClient
@@ -38,6 +39,8 @@ BUNDLED_PIECE_SECONDS: Final = 28
 NEEDED: Final = f"{variable('translation_url')} is not set, the address of a LibreTranslate server"
 
 
+Engine = TypeVar("Engine", bound=EngineClient)
+
 AnyService = (
     SoundService | SpeechService | InsightsService | CaptionService | TranslationService | SpeechTranslationService
 )
@@ -54,6 +57,8 @@ class JobServices:
             WrongSetting: there is no such store for voice files.
         """
         self._settings = settings
+        #: Those that are called, for the operator.
+        self.engines: list[EngineClient] = []
         self._decoders = decoders
         self.prober = RecordingProber(decoders.open_file)
         self._bundled: EngineServer | None = None
@@ -80,6 +85,12 @@ class JobServices:
         own = self._speech_address()
         named = {DEFAULT_SPEECH_MODEL} if own is None or own.model is None else {DEFAULT_SPEECH_MODEL, own.model}
         return self._settings.allowed_speech_models | named
+
+    @property
+    def bundled_speech(self) -> str | None:
+        """The model of the bundled engine of speech, None where that engine is not used."""
+        used = self._bundled is not None and self._settings.speech_url is None
+        return self._speech_settings().model if used else None
 
     async def start(self) -> None:
         """Start the engines; what needs them waits for them."""
@@ -112,7 +123,7 @@ class JobServices:
                 takes_likely_language=settings.speech_url is None,
             )
         if writing := self._address(settings.caption, CHAT_MODEL):
-            chat = ChatClient(writing)
+            chat = self._noted(ChatClient(writing))
             services[Service.INSIGHTS] = InsightsService(chat, models.tags)
             services[Service.CAPTION] = CaptionService(chat, models.tags)
         services[Service.TRANSLATION] = self._translation()
@@ -122,13 +133,14 @@ class JobServices:
         """Return what translates: the engine that is set, or into English the bundled engine of speech."""
         settings = self._settings
         if settings.translation_url is not None:
-            return TranslationService(TranslationClient(self._elsewhere(settings.translation)))
+            return TranslationService(self._noted(TranslationClient(self._elsewhere(settings.translation))))
         hearing = None
         if self._bundled is not None:
             limit = min(settings.speech_concurrency, TOGETHER)
-            hearing = SpeechTranslationClient(
-                EngineAddress(url=self._bundled.url, model=SPEECH_MODEL, timeout_s=settings.speech_timeout, limit=limit)
+            address = EngineAddress(
+                url=self._bundled.url, model=SPEECH_MODEL, timeout_s=settings.speech_timeout, limit=limit
             )
+            hearing = self._noted(SpeechTranslationClient(address))
         return SpeechTranslationService(hearing, self._decoders.open_in_background, BUNDLED_PIECE_SECONDS, NEEDED)
 
     def _speech_settings(self) -> SpeechSettings:
@@ -154,7 +166,7 @@ class JobServices:
             return None
         if self._settings.speech_url is None:
             piece_s = min(piece_s, BUNDLED_PIECE_SECONDS)
-        return Transcriber(TranscriptionClient(address), piece_s)
+        return Transcriber(self._noted(TranscriptionClient(address)), piece_s)
 
     def _speakers(self, store: SpeakerStore, voices: SpeakerModel, transcriber: Transcriber | None) -> SpeakerService:
         settings, address = self._settings, self._address(self._settings.speaker)
@@ -163,13 +175,17 @@ class JobServices:
             self._voices,
             self.prober,
             self._decoders.open_file,
-            NoEngine() if address is None else EmbeddingClient(address),
+            NoEngine() if address is None else self._noted(EmbeddingClient(address)),
             voices,
             keep=settings.keep_voice,
             transcriber=transcriber,
             model=bundled_model() if address is not None and settings.speaker_url is None else None,
             threshold=settings.speaker_threshold,
         )
+
+    def _noted(self, engine: Engine) -> Engine:
+        self.engines.append(engine)
+        return engine
 
     def _address(
         self, engine: EngineSettings, bundled: str | None = None, most: int | None = None

@@ -38,6 +38,8 @@ from infra.service.jobs import JobServices
 from infra.service.key_uses import keep_noting
 from infra.service.links import OneTimeLinks
 from infra.service.memory import trim_heap
+from infra.service.models import ModelsInUse
+from infra.service.nodes import ServiceNodes
 from infra.service.speakers import Operator, keep_sweeping
 from infra.settings import Settings
 from infra.urls import Embedded, host_and_port, local_url
@@ -115,7 +117,9 @@ class EarshotService:
             secret = await token_secret(self.database)
             signer = PassSigner(secret)
             self._links = OneTimeLinks(self.database, signer)
-            app = self._app(node, jobs, secret, signer)
+            nodes = self._nodes(node, models, jobs)
+            stack.push_async_callback(nodes.close)
+            app = self._app(node, jobs, secret, signer, nodes, ModelsInUse(models, jobs.bundled_speech))
             stack.push_async_callback(app.state.forwarder.close)
             stack.callback(self._note_end)
             stack.push_async_callback(self._stop_node, node)
@@ -156,6 +160,11 @@ class EarshotService:
     def port(self) -> int:
         """The port that the server listens on."""
         return int(self._sockets[0].getsockname()[1])
+
+    @property
+    def _node_url(self) -> str:
+        """Where other nodes reach this one."""
+        return self.settings.advertise or f"http://{self.settings.host}:{self.port}"
 
     def stop(self) -> None:
         """Begin to stop."""
@@ -244,7 +253,15 @@ class EarshotService:
         async with first_keys(self.database, _now_ms(), demo) as keys:
             yield keys
 
-    def _app(self, node: Node, jobs: JobServices, secret: bytes, signer: PassSigner) -> Starlette:
+    def _app(
+        self,
+        node: Node,
+        jobs: JobServices,
+        secret: bytes,
+        signer: PassSigner,
+        nodes: ServiceNodes,
+        models: ModelsInUse,
+    ) -> Starlette:
         ports = Ports(
             sessions=node.sessions,
             jobs=node.jobs,
@@ -256,8 +273,25 @@ class EarshotService:
             projects=SqlProjects(self.database),
             sign_ins=self._links,
             administration=Operator(self.database, jobs.speakers.sweep),
+            models=models,
+            nodes=nodes,
         )
         return create_app(ports, self._edge_options(secret, jobs.speech_models))
+
+    def _nodes(self, node: Node, models: LoadedModels, jobs: JobServices) -> ServiceNodes:
+        settings = self.settings
+        disks = {"data": settings.data}
+        if isinstance(settings.log, Embedded):
+            disks["log"] = settings.log.directory
+        return ServiceNodes(
+            node,
+            models,
+            jobs.engines,
+            self._node_url,
+            settings.queue_bytes,
+            disks,
+            settings.upload_free_bytes,
+        )
 
     def _node_options(self) -> NodeOptions:
         settings = self.settings
@@ -268,7 +302,7 @@ class EarshotService:
             partitions=settings.partition_count,
             idle_seconds=settings.session_idle_seconds,
             workers=settings.workers,
-            url=settings.advertise or f"http://{settings.host}:{self.port}",
+            url=self._node_url,
             sweep_seconds=min(30.0, max(0.5, settings.session_idle_seconds / 20)),
             part_bytes=settings.queue_bytes // 4,
             share_bytes=settings.queue_bytes // 2,

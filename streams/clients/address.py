@@ -43,6 +43,12 @@ class EngineAddress(msgspec.Struct, frozen=True, kw_only=True):
         return f"EngineAddress({urlsplit(self.url).hostname})"
 
     @property
+    def origin(self) -> str:
+        """Scheme, host and port: what may be shown, since a path may hold a key, and a user a password."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+    @property
     def local(self) -> bool:
         """True for an engine on this machine."""
         return urlsplit(self.url).hostname in ("127.0.0.1", "::1", "localhost")

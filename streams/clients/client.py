@@ -11,6 +11,7 @@ import httpx2
 import msgspec
 
 from streams.clients.address import EngineAddress
+from streams.clients.call_record import CallRecord
 from topics.errors import ServiceFault
 
 T = TypeVar("T")
@@ -20,6 +21,8 @@ MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
 MAX_JOINED_BYTES: Final = 1024 * 1024
 #: Connections are closed after so long without a call: before servers do, since a call on a closing one fails.
 IDLE_SECONDS: Final = 1.0
+#: Seconds that an engine has to answer the question whether it is there.
+REACH_SECONDS: Final = 2.0
 
 
 class EngineClient:
@@ -34,6 +37,7 @@ class EngineClient:
 
     def __init__(self, address: EngineAddress) -> None:
         self.address = address
+        self.record = CallRecord()
         #: A caller holds a slot from before it makes its request, so that few requests are in memory.
         self.slots = asyncio.Semaphore(address.limit)
         self._url = address.endpoint(self.path)
@@ -68,6 +72,16 @@ class EngineClient:
         headers = {"idempotency-key": idempotency_key, "accept": "application/json", "accept-encoding": "identity"}
         if self.address.key is not None:
             headers["authorization"] = f"Bearer {self.address.key}"
+        with self.record.call():
+            return await self._post(headers, json, fields, file)
+
+    async def _post(
+        self,
+        headers: dict[str, str],
+        json: object,
+        fields: Mapping[str, str | list[str]] | None,
+        file: tuple[str, bytes, str] | None,
+    ) -> bytes:
         content = None
         if json is not None:
             headers["content-type"] = "application/json"
@@ -91,6 +105,19 @@ class EngineClient:
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
             message = str(error) or f"the call of the {self.name} engine failed: {type(error).__name__}"
             raise ServiceFault(message) from error
+
+    async def reachable(self) -> bool:
+        """Return whether something answers there, whatever it answers to a request that asks for nothing.
+
+        No key is sent. While as many calls as may be are under way there is no connection left to ask by.
+        """
+        if self.record.in_flight >= self.address.limit:
+            return not self.record.failing
+        try:
+            async with asyncio.timeout(REACH_SECONDS), self._http.stream("OPTIONS", self._url):
+                return True
+        except (TimeoutError, httpx2.HTTPError, httpx2.InvalidURL, OSError):
+            return False
 
     def decode(self, decoder: msgspec.json.Decoder[T], body: bytes) -> T:
         """Decode the body of an answer.

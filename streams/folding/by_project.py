@@ -17,6 +17,10 @@ class ByProject:
         """Return how many a project has."""
         return self._counts[project]
 
+    def __len__(self) -> int:
+        """Return how many all of them have."""
+        return len(self._projects)
+
     def add(self, id: str, project: str) -> None:
         """Count an id; allowed twice."""
         if id not in self._projects:

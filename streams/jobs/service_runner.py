@@ -165,6 +165,11 @@ class Runner:
         for job in list(self._pending):
             self.forget(job)
 
+    def load(self) -> tuple[int, int]:
+        """Return how many services of jobs are ready or run, and how many may run at a time."""
+        pending = (one for services in self._pending.values() for one in services.values() if one.since is not None)
+        return sum(1 for _ in pending), sum(service.limit for service in self.services.values())
+
     def lag(self) -> float:
         """Return for how many seconds the service that has been ready longest has not begun, or not begun again."""
         since = [

@@ -49,6 +49,12 @@ class LoadedModels:
         """The model for new sessions."""
         return self._current
 
+    @property
+    def loaded(self) -> tuple[str, ...]:
+        """The ids of the models in memory, as far as this knows, the current one first."""
+        current = self._current.manifest.model_id
+        return current, *(model for model in list(self._others) if model != current)
+
     def use(self, engine: SoundEngine) -> None:
         """Use a loaded model for new sessions; the last one stays for the sessions that began with it."""
         before, self._current = self._current, engine

@@ -123,6 +123,31 @@ class ModelTag(msgspec.Struct, frozen=True, omit_defaults=True):
     clips: int = 0
 
 
+class TagEvaluation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a tag did, at its operating point, on recordings that were listened to: counts of recordings."""
+
+    #: With the sound, and those of them in which it was reported where it is.
+    clips: int = 0
+    found: int = 0
+    #: In which it was reported at all, and those of them in which that is right.
+    reported: int = 0
+    right: int = 0
+    #: Of recordings in the order of their highest score; None without recordings of the sound.
+    average_precision: float | None = None
+    #: The tag was learnt from these recordings: it remembers them.
+    learnt: bool = False
+
+
+class Evaluation(msgspec.Struct, frozen=True):
+    """What operating points are worth."""
+
+    #: On which recordings, and what to make of it.
+    how: str
+    recordings: int
+    #: By name.
+    tags: dict[str, TagEvaluation]
+
+
 class Manifest(msgspec.Struct, frozen=True, dict=True, omit_defaults=True, tag_field="kind", tag="sound-events"):
     """All that the service has to know about a sound-event model."""
 
@@ -138,6 +163,8 @@ class Manifest(msgspec.Struct, frozen=True, dict=True, omit_defaults=True, tag_f
     heads: Heads | None = None
     #: Measured figures of this model, by the names that `earshot evaluate` prints.
     figures: dict[str, float] = {}
+    #: Of the tags at these points.
+    evaluation: Evaluation | None = None
 
     @cached_property
     def model_id(self) -> str:

@@ -15,8 +15,8 @@ class PartRoom:
     """At most so many bytes have room at a time, or one part that is larger; who finds none waits in turn."""
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._used = 0
+        self.limit = limit
+        self.used = 0
         self._waiting: Turns[Waiter] = Turns()
         #: Whose turn it is, and for whom there was not room enough yet.
         self._next: Waiter | None = None
@@ -28,7 +28,7 @@ class PartRoom:
             Unavailable: there was none up to the deadline, in the loop's time.
         """
         if self._next is None and self._fits(size):
-            self._used += size
+            self.used += size
             return
         waiter = asyncio.get_running_loop().create_future(), size
         self._waiting.put(project, waiter)
@@ -45,11 +45,11 @@ class PartRoom:
 
     def leave(self, size: int) -> None:
         """Give room back."""
-        self._used -= size
+        self.used -= size
         self._let_in()
 
     def _fits(self, size: int) -> bool:
-        return not self._used or self._used + size <= self._limit
+        return not self.used or self.used + size <= self.limit
 
     def _let_in(self) -> None:
         while (waiter := self._next or self._waiting.take()) is not None:
@@ -59,7 +59,7 @@ class PartRoom:
                 return
             self._next = None
             if not room.done():  # Else it was given up.
-                self._used += size
+                self.used += size
                 room.set_result(None)
 
     def _give_up(self, project: str, waiter: Waiter) -> None:

@@ -35,7 +35,7 @@ class RecordSender:
         self.verdicts = Verdicts()
         self.writer = writer
         self._owners = owners
-        self._room = PartRoom(part_bytes)
+        self.room = PartRoom(part_bytes)
         self._shares = QueueShares(share_bytes)
 
     def append(self, topic: str, id: str, record: Record) -> asyncio.Future[Ack]:
@@ -78,16 +78,16 @@ class RecordSender:
         loop, size = asyncio.get_running_loop(), len(part.data)
         deadline = loop.time() + VERDICT_SECONDS
         await self._owners.ready(id, VERDICT_SECONDS)
-        await self._room.enter(project, size, deadline)
+        await self.room.enter(project, size, deadline)
         try:
             appended = self._enqueue(self._owners.serving(id), topic, id, record_codec.encode(part), bounded=True)
         except BaseException:
-            self._room.leave(size)
+            self.room.leave(size)
             raise
 
         def release(done: asyncio.Future[Ack]) -> None:
             done.exception()  # Somebody may have stopped waiting for it.
-            self._room.leave(size)
+            self.room.leave(size)
 
         # A part that nobody waits for any more is still in the queue of the log.
         appended.add_done_callback(release)
@@ -112,7 +112,7 @@ class RecordSender:
         project = _project(owner, id, command)
         if type(command) is Accepted:
             # Not before the job's parts, which may wait.
-            await self._room.enter(project, 0, deadline)
+            await self.room.enter(project, 0, deadline)
             owner = self._owners.serving(id)
         value = record_codec.encode(command)
         self._shares.take(project, len(value))

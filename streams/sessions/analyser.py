@@ -170,6 +170,10 @@ class Analyser:
         """Return the sessions that something is held of in memory."""
         return [*self._active, *self._waiting]
 
+    def load(self) -> int:
+        """Return how many sessions have something that is to be analysed."""
+        return len(self._waiting) + len(self._running)
+
     def lag(self) -> float:
         """Return for how many seconds the oldest unanalysed chunk has been waiting."""
         since = min((*self._waiting.values(), *self._running.values()), default=None)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import own_log
 from tests.contract.api import tone, wav
-from tests.process import ServiceProcess
+from tests.process import ADMIN_KEY, ServiceProcess
 from tests.recovery.load import CONTENT_TYPE, Client, Stream
 from tests.recovery.truth import expected_events
 from topics.sessions.records import Opened
@@ -130,3 +130,37 @@ async def _jobs(one: ServiceProcess, two: ServiceProcess) -> None:
 def test_jobs_are_taken_anywhere_and_survive_the_death_of_a_node(nodes: Pair) -> None:
     """Posted to either node, repeated at the other, followed through the one that does not own them."""
     asyncio.run(_jobs(*nodes))
+
+
+async def _nodes(client: Client) -> dict[str, Any]:
+    """Return how the nodes are, as one of them tells the operator."""
+    answer = await client.ask("GET", "/admin/v1/nodes", headers={"Authorization": f"Bearer {ADMIN_KEY}"})
+    assert answer.status_code == 200, answer.text
+    told: dict[str, Any] = answer.json()
+    return told
+
+
+async def _watched(one: ServiceProcess, two: ServiceProcess) -> None:
+    async with Client(one) as first, Client(two) as second:
+        for client in (first, second):
+            told = await _nodes(client)
+            assert told["missing"] == [], told
+            assert {node["url"] for node in told["nodes"]} == {one.url, two.url}
+            numbers = [part["number"] for node in told["nodes"] for part in node["node"]["partitions"]]
+            assert sorted(numbers) == list(range(told["partitions"]))
+        one.kill()
+        told = await _nodes(second)
+        silent = next(node for node in told["nodes"] if node["url"] == one.url)
+        assert (told["state"], silent["node"], silent["findings"][0]["text"]) == ("bad", None, "it does not answer")
+        assert told["missing"], "what it owned has nobody yet"
+        async with asyncio.timeout(second.give_up):
+            while True:
+                told = await _nodes(second)
+                if not told["missing"]:
+                    break
+                await asyncio.sleep(0.2)
+        assert [node["url"] for node in told["nodes"]] == [two.url]
+
+
+def test_the_operator_sees_both_nodes_and_the_one_that_died(nodes: Pair) -> None:
+    asyncio.run(_watched(*nodes))

@@ -76,6 +76,8 @@ def edge(directory: Any, error: Exception) -> TestClient:
         sign_ins=failing,
         health=failing,
         administration=failing,
+        nodes=failing,
+        models=failing,
     )
     return watched(TestClient(create_app(ports, OPERATED), raise_server_exceptions=False))
 
@@ -404,6 +406,29 @@ def test_the_operators_interface(service: Service) -> None:
         ambiguous(http, made)
         assert http.delete(f"/projects/{project}").status_code == 204
         assert http.delete(f"/organizations/{made}").status_code == 204
+
+
+def test_the_nodes(service: Service) -> None:
+    with operator(service) as http:
+        told = http.get("/nodes").json()
+        assert told["missing"] == []
+        (node,) = told["nodes"]
+        assert node["state"] == told["state"], node["findings"]
+        facts = node["node"]
+        assert [one["number"] for one in facts["partitions"]] == list(range(told["partitions"]))
+        assert {one["state"] for one in facts["partitions"]} == {"serving"}
+        assert all(place["behind"] >= 0 for one in facts["partitions"] for place in one["topics"])
+        assert {one["name"] for one in facts["engines"]} >= {"speech", "caption"}
+        assert facts["log_error"] is None
+        assert facts["parked"]["count"] >= len(facts["parked"]["newest"])
+
+
+def test_the_models(api: Api) -> None:
+    told = api.http.get("/api/v1/models").json()
+    sounds = told["models"][0]
+    assert (sounds["kind"], told["sensitivity_logits"]) == ("sound-events", 0.7)
+    assert [tag["name"] for tag in sounds["tags"]] == [tag["name"] for tag in api.http.get("/tags/official").json()]
+    assert all(0 < tag["point"] < 1 for tag in sounds["tags"])
 
 
 def test_a_project_of_its_own(api: Api, service: Service) -> None:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 
 import pytest
-import soundfile
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from infra.examples import RECORDING
 from tests.conftest import BOTH_LOGS, own_log
-from tests.process import ServiceProcess
+from tests.dashboard.browsers import arguments, chromium
+from tests.process import KEY, ORG_KEY, ServiceProcess
 
 DOOR = RECORDING.with_name("door.ogg")
 expect.set_options(timeout=20_000)
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMIUM = chromium()
 
 
 @pytest.fixture(scope="session", params=BOTH_LOGS)
@@ -39,17 +38,10 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """
     if CHROMIUM is None:
         pytest.skip("there is no Chromium on the PATH")
-    heard = tmp_path_factory.mktemp("microphone") / "door.wav"
-    samples, rate = soundfile.read(DOOR, dtype="int16")
-    soundfile.write(heard, samples, rate)
-    arguments = [
-        "--no-sandbox",
-        "--use-fake-device-for-media-stream",
-        "--use-fake-ui-for-media-stream",
-        f"--use-file-for-fake-audio-capture={heard}",
-    ]
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=arguments(DOOR, tmp_path_factory.mktemp("microphone"))
+        )
         yield browser
         browser.close()
 
@@ -76,3 +68,15 @@ def link(service: ServiceProcess) -> str:
     found = re.search(r"http\S+/dashboard/#/welcome/\S+", service.log.read_text())
     assert found is not None
     return found[0]
+
+
+def sign_in(page: Page, service: ServiceProcess, view: str = "try", **keys: str) -> None:
+    """Begin at a view with keys in the tab."""
+    keys = keys or {"project": KEY, "organization": ORG_KEY}
+    page.goto(f"{service.url}/dashboard/#/models")
+    page.evaluate(
+        "keys => { for (const [kind, key] of Object.entries(keys)) sessionStorage.setItem(`earshot.${kind}`, key) }",
+        keys,
+    )
+    page.goto(f"{service.url}/dashboard/#/{view}")
+    page.reload()

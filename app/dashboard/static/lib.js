@@ -29,6 +29,12 @@ export function when(text) {
   return text ? DATE.format(new Date(text)) : "never";
 }
 
+/** Bytes as people read them. */
+export function bytes(count) {
+  const unit = count < 1e3 ? 0 : Math.min(4, Math.floor(Math.log10(count) / 3));
+  return `${(count / 1000 ** unit).toFixed(unit && count / 1000 ** unit < 10 ? 1 : 0)} ${["B", "KB", "MB", "GB", "TB"][unit]}`;
+}
+
 /** A tag's name as people write it. */
 export function tagName(name) {
   return name.replaceAll("_", " ");

@@ -47,13 +47,46 @@ export function Progress({ label, value }) {
   return html`<label class="progress">${label} <progress max="1" value=${value}></progress> <span>${Math.round(100 * value)} %</span></label>`;
 }
 
-/** A dialog that asks before something that cannot be undone. */
-export function Sure({ question, children, action, onYes, onNo }) {
+/** A dialog that asks before something that cannot be undone; with `typed`, that has to be typed first. */
+export function Sure({ question, children, action, typed, onYes, onNo }) {
+  const [text, setText] = useState("");
   return html`<dialog ref=${(element) => element && !element.open && element.showModal()} onClose=${onNo} aria-label=${question}>
     <h2>${question}</h2>
     ${children}
-    <p class="actions"><button class="danger" onClick=${onYes}>${action}</button> <button onClick=${onNo} autofocus>Leave it</button></p>
+    ${typed ? html`<label class="line">Type <strong>${typed}</strong> <input autocomplete="off" spellcheck=${false} value=${text} onInput=${(event) => setText(event.target.value)} /></label>` : null}
+    <p class="actions"><button class="danger" disabled=${Boolean(typed) && text !== typed} onClick=${onYes}>${action}</button> <button onClick=${onNo} autofocus>Leave it</button></p>
   </dialog>`;
+}
+
+/** A key that nothing shows again. */
+export function Once({ what, value, onDone }) {
+  return html`<div class="card" role="status"><p>The key of <strong>${what}</strong>, shown this once:</p>
+    <p class="line"><code class="key">${value}</code> <${Copy} text=${value} /></p>
+    <p><button onClick=${onDone}>I have kept it</button></p></div>`;
+}
+
+/** A table that scrolls by itself where the page is narrow. */
+export function Table({ label, head, children }) {
+  return html`<div class="scroll" tabindex="0" role="group" aria-label=${label}><table aria-label=${label}>
+    <thead><tr>${head.map((name) => html`<th scope="col">${name}</th>`)}</tr></thead><tbody>${children}</tbody></table></div>`;
+}
+
+/** Good, slow or bad, in a word, a sign and a colour. */
+export function State({ state, children }) {
+  return html`<span class=${`state ${state}`}><span aria-hidden="true">${{ good: "●", slow: "▲", bad: "■" }[state]}</span> ${children ?? state[0].toUpperCase() + state.slice(1)}</span>`;
+}
+
+/** Call `again` every so many seconds while the page is looked at, and at once when it is again. */
+export function useWhileSeen(again, seconds) {
+  useEffect(() => {
+    const timer = setInterval(() => document.hidden || again(), 1000 * seconds);
+    const seen = () => document.hidden || again();
+    document.addEventListener("visibilitychange", seen);
+    return () => {
+      clearInterval(timer);
+      document.removeEventListener("visibilitychange", seen);
+    };
+  }, []);
 }
 
 /** Whether a key of a kind is in this tab. */

@@ -30,7 +30,7 @@ export function VoiceInput({ disabled, onVoice, onError }) {
   if (level !== null)
     return html`<meter min="-60" max="0" value=${level} aria-label="Level in dBFS"></meter><p><button class="main" onClick=${finish}>Done</button></p>`;
   return html`<p class="actions"><button disabled=${disabled} onClick=${begin}>Record</button>
-    <label class="button">From a file<input class="hidden" type="file" accept="audio/*" disabled=${disabled} onChange=${(event) => {
+    <label class=${`button ${disabled ? "off" : ""}`}>From a file<input class="hidden" type="file" accept="audio/*" disabled=${disabled} onChange=${(event) => {
       const file = event.target.files[0];
       if (file) onVoice(file, file.name);
       event.target.value = "";

@@ -12,7 +12,7 @@ from infra.lab.evaluation.report import EvaluationReport
 from infra.models import manifests, whisper_files
 from infra.models.manifests import AnyManifest
 from infra.models.speech_manifest import SpeechManifest
-from streams.models.manifest import FILE
+from streams.models.manifest import FILE, Manifest
 from streams.models.sound_engine import OnnxSoundEngine
 from streams.voice.manifest import SpeakerManifest
 from streams.voice.speaker_engine import OnnxSpeakerEngine
@@ -42,6 +42,9 @@ def bundled_manifests() -> list[AnyManifest]:
     return [manifests.read(path) for path in sorted(directories, key=lambda path: path.name != models.DEFAULT)]
 
 
-def write_figures(directory: Path, figures: dict[str, float]) -> None:
-    """Write figures into a manifest, which leaves the model's id unchanged."""
-    manifest_files.write(directory, msgspec.structs.replace(manifests.read(directory), figures=figures))
+def write_figures(directory: Path, report: EvaluationReport) -> None:
+    """Write what was measured into a manifest, which leaves the model's id unchanged."""
+    manifest = msgspec.structs.replace(manifests.read(directory), figures=report.figures)
+    if isinstance(manifest, Manifest):
+        manifest = msgspec.structs.replace(manifest, evaluation=report.evaluation)
+    manifest_files.write(directory, manifest)

@@ -118,7 +118,7 @@ def with_points(manifest: Manifest, calibration: Calibration) -> Manifest:
         msgspec.structs.replace(tag, point=point, clips=clips)
         for tag, point, clips in zip(manifest.tags, calibration.points, calibration.clips, strict=True)
     )
-    return msgspec.structs.replace(manifest, tags=tags, figures={})
+    return msgspec.structs.replace(manifest, tags=tags, figures={}, evaluation=None)
 
 
 def _expected_found(levels: Levels, truth: Truth, tag: int, width: float) -> Doubles:

@@ -55,7 +55,7 @@ def figures(on: Bools, truth: Truth) -> DetectionFigures:
     positive: Bools = np.any(truth.true, axis=1)
     wrong: Bools = np.any(on & ~truth.allowed, axis=1)
     return DetectionFigures(
-        clip_recall=_share(_any_by_recording(hit, truth.recording)[_any_by_recording(positive, truth.recording)]),
+        clip_recall=_share(any_by_recording(hit, truth.recording)[any_by_recording(positive, truth.recording)]),
         window_recall=_share(hit[positive & truth.audible]),
         false_events_per_minute=float(false_events(on, truth).sum()) / truth.minutes,
         false_windows=_share(wrong),
@@ -67,6 +67,12 @@ def count_clips_found(on: Bools, truth: Truth) -> tuple[Indices, Indices]:
     starts = _starts(truth.recording)
     hits = np.logical_or.reduceat(on & truth.true, starts, axis=0).sum(axis=0)
     return hits, np.logical_or.reduceat(truth.true, starts, axis=0).sum(axis=0)
+
+
+def count_clips_reported(on: Bools, truth: Truth) -> tuple[Indices, Indices]:
+    """Return (recordings in which each tag is reported, those where it is allowed there): intp[tags] each."""
+    reported = any_by_recording(on, truth.recording)
+    return reported.sum(axis=0), any_by_recording(on & truth.allowed, truth.recording).sum(axis=0)
 
 
 def false_events(on: Bools, truth: Truth) -> Indices:
@@ -135,8 +141,9 @@ def average_precision(scores: Doubles, positive: Bools) -> float:
     return float(((reported & positive[:, None]).sum(axis=0) / reported.sum(axis=0)).mean())
 
 
-def _any_by_recording(windows: Bools, recording: Indices) -> Bools:
-    any_window: Bools = np.logical_or.reduceat(windows, _starts(recording))
+def any_by_recording(windows: Bools, recording: Indices) -> Bools:
+    """Return of which recordings any window is true: bool[recordings, ...] of bool[windows, ...]."""
+    any_window: Bools = np.logical_or.reduceat(windows, _starts(recording), axis=0)
     return any_window
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Iterable, Sequence
@@ -17,7 +18,10 @@ from infra.lab.evaluation.metrics import (
     Bools,
     DetectionFigures,
     Truth,
+    any_by_recording,
+    average_precision,
     count_clips_found,
+    count_clips_reported,
     false_events,
     figures,
     median_of_three,
@@ -25,7 +29,7 @@ from infra.lab.evaluation.metrics import (
 )
 from infra.lab.evaluation.recordings import Recording, SkippedRecording
 from infra.lab.evaluation.sound import ScoredRecordings, join_scored, score_recordings
-from streams.models.manifest import LogMel, ModelTag
+from streams.models.manifest import Evaluation, LogMel, ModelTag, TagEvaluation
 from streams.models.protocol import Floats, SoundEngine
 
 #: Calls that a time is the median of.
@@ -34,6 +38,11 @@ CALLS: Final = 200
 OURS: Final = "infra/lab/training/"
 #: Kinds of material that models are measured on, `clips` first.
 MATERIAL: Final = ("clips", "scenes", "speech")
+#: What the counts of tags are of.
+HOW: Final = (
+    "{clips} clips of five seconds of 50 sounds, most of them eight clips each, and {speech} readings of clean speech, "
+    "at the points of this model, which were chosen on the same recordings: expect less of others."
+)
 #: Folds that the ten classes are named on.
 FOLDS: Final = ("1", "2", "3", "4")
 
@@ -73,6 +82,8 @@ class EvaluationReport(msgspec.Struct, frozen=True):
     seen: bool = False
     #: Figures measured here of a kind of model that has no lines.
     measured: dict[str, float] = {}
+    #: Of the tags of a bundled model, for its manifest.
+    evaluation: Evaluation | None = None
 
 
 def evaluate_bundled(engine: SoundEngine, data: Path, against: SoundEngine) -> EvaluationReport:
@@ -104,6 +115,7 @@ def evaluate_bundled(engine: SoundEngine, data: Path, against: SoundEngine) -> E
         figures=(manifest.figures if seen else _figures(lines, ten_class_accuracy(clips))) | speed,
         skipped=clips.skipped,
         seen=seen,
+        evaluation=evaluate_tags(whole, seen=manifest.source.startswith(OURS)),
     )
 
 
@@ -215,6 +227,32 @@ def tag_figures(tags: Sequence[ModelTag], on: Bools, truth: Truth) -> tuple[TagF
         TagFigures(tag.name, tag.point, tag.clips, int(clips[column]), int(hits[column]), int(false[column]))
         for column, tag in enumerate(tags)
     )
+
+
+def evaluate_tags(scored: ScoredRecordings, *, seen: bool) -> Evaluation:
+    """Return how each tag did at its point; `seen` where the whole model was learnt from these recordings."""
+    on, truth = scored.reported, scored.truth
+    highest = np.maximum.reduceat(scored.stored, np.flatnonzero(np.diff(truth.recording, prepend=-1)), axis=0)
+    found, clips = count_clips_found(on, truth)
+    reported, right = count_clips_reported(on, truth)
+    has = any_by_recording(truth.true, truth.recording)
+    # Where the tag is no fault and not the sound itself, there is nothing to be right or wrong about.
+    judged = has | ~any_by_recording(truth.allowed, truth.recording)
+    tags = {}
+    for column, tag in enumerate(scored.manifest.tags):
+        which = judged[:, column]
+        precision = average_precision(highest[which, column], has[which, column])
+        tags[tag.name] = TagEvaluation(
+            int(clips[column]),
+            int(found[column]),
+            int(reported[column]),
+            int(right[column]),
+            None if math.isnan(precision) else round(precision, 3),
+            seen or tag.head is not None,
+        )
+    speech = sum(recording.label == "speech" for recording in scored.recordings)
+    how = HOW.format(clips=len(scored.recordings) - speech, speech=speech)
+    return Evaluation(how, len(scored.recordings), tags)
 
 
 def _figures(lines: Sequence[MaterialFigures], ten: float | None) -> dict[str, float]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from infra.lab.training import background
 from streams.models import heads
-from streams.models.manifest import FILE, Heads, Manifest, ModelTag
+from streams.models.manifest import FILE, Evaluation, Heads, Manifest, ModelTag
 from streams.models.protocol import Floats
 from topics.errors import BadRequest
 
@@ -63,8 +63,9 @@ def write(base: Path, manifest: Manifest, name: str, category: str, head: Floats
         version=f"{manifest.version}+{name}" if before is None else manifest.version,
         tags=tags,
         heads=Heads(HEADS, hashlib.sha256(file.getvalue()).hexdigest()),
-        # The figures belong to the model without the tag.
+        # The figures belong to the model without the tag; of the other tags all stays true.
         figures={},
+        evaluation=_without(manifest.evaluation, name),
     )
     shutil.copytree(base, out, dirs_exist_ok=True)
     (out / HEADS).write_bytes(file.getvalue())
@@ -72,3 +73,10 @@ def write(base: Path, manifest: Manifest, name: str, category: str, head: Floats
     if background.path_for(manifest).is_file():
         shutil.copyfile(background.HERE / background.ATTRIBUTION, out / background.ATTRIBUTION)
     return changed
+
+
+def _without(evaluation: Evaluation | None, name: str) -> Evaluation | None:
+    if evaluation is None:
+        return None
+    others = {tag: counts for tag, counts in evaluation.tags.items() if tag != name}
+    return msgspec.structs.replace(evaluation, tags=others)

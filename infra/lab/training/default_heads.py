@@ -126,7 +126,7 @@ def learn_heads(manifest: Manifest, graph: Path, material: EmbeddedClips) -> tup
         rows.append(head)
         count = sum(clip.label == label for clip in clips)
         tags[name] = msgspec.structs.replace(tags[name], classes=(), head=row, point=POINT, clips=count)
-    return msgspec.structs.replace(manifest, tags=tuple(tags.values()), figures={}), np.stack(rows)
+    return msgspec.structs.replace(manifest, tags=tuple(tags.values()), figures={}, evaluation=None), np.stack(rows)
 
 
 def write(base: Path, manifest: Manifest, rows: Floats, notice: str, out: Path) -> Manifest:

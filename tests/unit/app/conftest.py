@@ -19,12 +19,15 @@ from starlette.testclient import TestClient
 
 from app.main import Ports, create_app
 from app.options import EdgeOptions
+from app.projects.description import MODELS
 from tests.contract.conftest import api, sense
 from tests.unit.app.double import MemoryDirectory, MemoryHealth, MemorySessions
 from tests.unit.app.jobs.double import MemoryJobs, MemoryProber
 from tests.unit.app.speakers.double import MemorySpeakers
 from topics.ports.administration import Administration
 from topics.ports.directory import Principal
+from topics.ports.models import Models
+from topics.ports.nodes import Nodes
 from topics.ports.projects import Projects
 from topics.ports.sign_ins import SignIns
 
@@ -50,6 +53,8 @@ class House:
         self.health = MemoryHealth()
         self.sign_ins = mock.Mock(spec=SignIns)
         self.projects = mock.Mock(spec=Projects)
+        self.nodes = mock.Mock(spec=Nodes)
+        self.models = mock.Mock(spec=Models, in_use=lambda: MODELS.models)
         ports = Ports(
             sessions=self.sessions,
             jobs=self.jobs,
@@ -61,6 +66,8 @@ class House:
             health=self.health,
             gauges=lambda: [("earshot_queue_bytes", "Bytes queued.", 7.0)],
             administration=administration,
+            nodes=self.nodes,
+            models=self.models,
         )
         self.app: Starlette = create_app(ports, options)
 

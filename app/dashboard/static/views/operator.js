@@ -1,40 +1,100 @@
-// For who runs the service: organizations, projects, and how it is.
-import { html, useState, when } from "../lib.js";
-import { get, request, url } from "../api.js";
-import { Copy, Problem, useLoaded } from "../parts.js";
+// For who runs the service: how it is, organizations and projects, and what they used.
+import { html, lengthInWords, tagName, useState, when } from "../lib.js";
+import { get, request } from "../api.js";
+import { Health } from "../health.js";
+import { Once, Problem, Sure, Table, useLoaded } from "../parts.js";
 
 const operator = { as: "operator" };
 
+/** The address of an organization or a project, by its id. */
+const place = (kind, one) => `/admin/v1/${kind}s/${encodeURIComponent(one.id)}`;
+
 export default function Operator() {
-  const { value, error, loading, again } = useLoaded(
-    async (signal) => {
-      const [organizations, projects] = await Promise.all([get("/admin/v1/organizations", { ...operator, signal }), get("/admin/v1/projects", { ...operator, signal })]);
-      return { organizations, projects };
-    },
-    [],
-  );
-  const [made, setMade] = useState(null);
+  const accounts = useLoaded(async (signal) => {
+    const [organizations, projects] = await Promise.all(["organizations", "projects"].map((kind) => get(`/admin/v1/${kind}`, { ...operator, signal })));
+    return { organizations, projects };
+  }, []);
+  const [fresh, setFresh] = useState(null);
+  const [asked, setAsked] = useState(null);
   const [problem, setProblem] = useState(null);
-  const make = async (path, body) => {
+  /** Do something, show the key that comes of it, and look again. */
+  const act = async (method, path, body, what) => {
+    setAsked(null);
     setProblem(null);
     try {
-      setMade(await (await request("POST", path, { ...operator, body })).json());
-      again();
+      const answer = await request(method, path, { ...operator, body });
+      if (answer.status !== 204) {
+        const said = await answer.json();
+        setFresh({ what: what ?? (said.project ?? said.organization).name, value: said.key });
+      }
+      accounts.again();
     } catch (refused) {
       setProblem(refused);
     }
   };
+  const { value, error, loading, again } = accounts;
   return html`<${Health} />
+    <h2 id="accounts">Organizations and projects</h2>
     <${Problem} error=${error ?? problem} again=${error && again} />
-    ${made ? html`<p class="card" role="status">Made ${(made.project ?? made.organization).name}. Its key, shown this once: <code class="key">${made.key}</code> <${Copy} text=${made.key} /></p>` : null}
+    ${fresh ? html`<${Once} ...${fresh} onDone=${() => setFresh(null)} />` : null}
     ${value
-      ? value.organizations.map((one) => html`<section class="card" key=${one.id}><h2>${one.name} <span class="hint">${one.key_shown_as ?? "no key"}</span></h2>
-          <div class="scroll" tabindex="0" role="group" aria-label="Table"><table><thead><tr><th>Project</th><th>Key</th><th>Plan</th><th>Made</th></tr></thead><tbody>
-            ${value.projects.filter((project) => project.organization === one.id).map((project) => html`<tr><td>${project.name}</td><td><code>${project.key_shown_as ?? "none"}</code></td><td>${project.free_seconds === null ? "any amount" : `${project.free_seconds} s a month`}</td><td>${when(project.created_at)}</td></tr>`)}
-          </tbody></table></div>
-          <${Name} label="New project" onMake=${(name) => make("/admin/v1/projects", { name, organization: one.id })} /></section>`)
+      ? value.organizations.length
+        ? value.organizations.map((one) => html`<${Organization} key=${one.id} one=${one} projects=${value.projects.filter((project) => project.organization === one.id)} onAsk=${setAsked} act=${act} />`)
+        : html`<p class="empty">There is no organization yet: make one, then a project in it.</p>`
       : loading ? html`<p class="empty" role="status">Loading…</p>` : null}
-    <div class="card"><${Name} label="New organization" onMake=${(name) => make("/admin/v1/organizations", { name })} /></div>`;
+    <div class="card"><${Name} label="New organization" onMake=${(name) => act("POST", "/admin/v1/organizations", { name })} /></div>
+    <${Usage} projects=${value?.projects ?? []} />
+    ${asked ? html`<${Sure} ...${asked} onYes=${asked.yes} onNo=${() => setAsked(null)}>${asked.text}<//>` : null}`;
+}
+
+function Organization({ one, projects, onAsk, act }) {
+  const rotate = () => onAsk({
+    question: `Make a new key of ${one.name}?`,
+    action: "Make a new key",
+    text: html`<p>The organization's key stops working, within ten minutes on every node: nobody can list, register or test voices with it any more. Its projects keep their keys.</p>`,
+    yes: () => act("POST", `${place("organization", one)}/key`, undefined, one.name),
+  });
+  const remove = () => onAsk({
+    question: `Delete ${one.name}?`,
+    action: "Delete",
+    typed: one.name,
+    text: html`<p>Its ${projects.length === 1 ? "project" : `${projects.length} projects`}, all their keys and the voices of its speakers are deleted. Nothing brings them back. What was used stays in the ledger.</p>`,
+    yes: () => act("DELETE", place("organization", one)),
+  });
+  return html`<section class="card"><h3 class="title">${one.name} <span class="hint"><code>${one.key_shown_as ?? "no key"}</code> made ${when(one.created_at)}</span></h3>
+    ${projects.length
+      ? html`<${Table} label=${`Projects of ${one.name}`} head=${["Project", "Free a month", html`<span class="unseen">Change</span>`, "Key", "Made"]}>
+          ${projects.map((project) => html`<${Project} key=${project.id} project=${project} onAsk=${onAsk} act=${act} />`)}<//>`
+      : html`<p class="empty">No project yet. A project has the key that programs use.</p>`}
+    <${Name} label=${html`New project <span class="unseen">in ${one.name}</span>`} onMake=${(name) => act("POST", "/admin/v1/projects", { name, organization: one.id })} />
+    <p class="actions"><button class="quiet" onClick=${rotate}>New key of ${one.name}…</button><button class="quiet danger" onClick=${remove}>Delete ${one.name}…</button></p></section>`;
+}
+
+function Project({ project, onAsk, act }) {
+  const [plan, setPlan] = useState(null);
+  const rotate = () => onAsk({
+    question: `Make a new key of ${project.name}?`,
+    action: "Make a new key",
+    text: html`<p>The key that its programs use now stops working: within ten minutes on every node, and no later than that. They cannot begin sessions, send jobs or read lists until they have the new one. Sessions that are open go on.</p>`,
+    yes: () => act("POST", `${place("project", project)}/key`, undefined, project.name),
+  });
+  const remove = () => onAsk({
+    question: `Delete ${project.name}?`,
+    action: "Delete",
+    typed: project.name,
+    text: html`<p>Its key stops working within ten minutes, and nothing brings it back. What it used stays in the ledger.</p>`,
+    yes: () => act("DELETE", place("project", project)),
+  });
+  const set = (event) => {
+    event.preventDefault();
+    setPlan(null);
+    act("PUT", `${place("project", project)}/plan`, { free_seconds: plan === "" ? null : Number(plan) });
+  };
+  return html`<tr><th scope="row">${project.name}</th><td>${plan === null
+      ? html`${project.free_seconds === null ? "any amount" : lengthInWords(project.free_seconds)} <button class="quiet" aria-label=${`Set the plan of ${project.name}`} onClick=${() => setPlan(project.free_seconds === null ? "" : String(project.free_seconds))}>Set</button>`
+      : html`<form class="line" onSubmit=${set}><label>Seconds <input type="number" min="0" max="1000000000000" step="1" value=${plan} placeholder="any" onInput=${(event) => setPlan(event.target.value)} /></label><button>Save</button><button type="button" class="quiet" onClick=${() => setPlan(null)}>Leave it</button></form>`}</td>
+    <td><span class="line"><button class="quiet" aria-label=${`New key of ${project.name}`} onClick=${rotate}>New key…</button><button class="quiet danger" aria-label=${`Delete ${project.name}`} onClick=${remove}>Delete…</button></span></td>
+    <td><code>${project.key_shown_as ?? "none"}</code></td><td>${when(project.created_at)}</td></tr>`;
 }
 
 function Name({ label, onMake }) {
@@ -43,32 +103,19 @@ function Name({ label, onMake }) {
     <label>${label} <input maxlength="40" required value=${name} onInput=${(event) => setName(event.target.value)} /></label><button disabled=${!name.trim()}>Make</button></form>`;
 }
 
-function Health() {
-  const ready = useLoaded(async (signal) => {
-    const answer = await fetch(url("/readyz"), { signal, cache: "no-store" });
-    return { ok: answer.ok, ...(await answer.json()) };
-  }, []);
-  const metrics = useLoaded(async (signal) => gauges(await (await fetch(url("/metrics"), { signal, cache: "no-store" })).text()), []);
-  const again = () => { ready.again(); metrics.again(); };
-  return html`<section class="card"><h2>Health</h2>
-    <p role="status">${ready.value ? (ready.value.ok ? "Ready." : `Not ready: ${ready.value.error}`) : ready.error ? "This node does not answer." : "Asking…"} <button class="quiet" onClick=${again}>Refresh</button></p>
-    ${metrics.value ? html`<div class="scroll" tabindex="0" role="group" aria-label="Table"><table><thead><tr><th>What</th><th>Value</th></tr></thead><tbody>${metrics.value.map(({ name, help, value }) => html`<tr><td>${help || name}</td><td>${value}</td></tr>`)}</tbody></table></div>` : null}
-    <${Problem} error=${metrics.error} /></section>`;
-}
-
-/** Gauges without labels of the Prometheus text. */
-function gauges(text) {
-  const help = new Map();
-  const kinds = new Map();
-  const found = [];
-  for (const line of text.split("\n")) {
-    const [, word, name, rest] = line.match(/^# (HELP|TYPE) (\S+) (.*)$/) ?? [];
-    if (word === "HELP") help.set(name, rest);
-    else if (word === "TYPE") kinds.set(name, rest);
-    else {
-      const [, sample, value] = line.match(/^(earshot_[a-z_]+) (\S+)$/) ?? [];
-      if (sample && kinds.get(sample) === "gauge") found.push({ name: sample, help: help.get(sample), value: Number(value).toLocaleString() });
-    }
-  }
-  return found;
+function Usage({ projects }) {
+  const [month, setMonth] = useState(new Date().toISOString().slice(0, 7));
+  const [project, setProject] = useState("");
+  const months = Array.from({ length: 12 }, (_, back) => new Date(Date.UTC(new Date().getUTCFullYear(), new Date().getUTCMonth() - back)).toISOString().slice(0, 7));
+  const query = new URLSearchParams({ ...(month && { month }), ...(project && { project }) });
+  const { value, error, loading, again } = useLoaded((signal) => get(`/admin/v1/usage?${query}`, { ...operator, signal }), [month, project]);
+  return html`<section class="card"><h2>Usage</h2>
+    <p class="filters"><label>Month <select value=${month} onChange=${(event) => setMonth(event.target.value)}><option value="">all</option>${months.map((one) => html`<option value=${one}>${one}</option>`)}</select></label>
+      <label>Project <select value=${project} onChange=${(event) => setProject(event.target.value)}><option value="">all</option>${projects.map((one) => html`<option value=${one.id}>${one.name}</option>`)}</select></label></p>
+    <${Problem} error=${error} again=${again} />
+    ${value?.length
+      ? html`<${Table} label="Usage" head=${["Month", "Project", "Service", "Jobs or sessions", "Audio", "Models"]}>
+          ${value.map((row) => html`<tr><td>${row.month}</td><th scope="row">${row.project}</th><td>${tagName(row.service)}</td><td>${row.jobs}</td><td>${lengthInWords(row.audio_seconds)}</td><td class="wide">${row.models}</td></tr>`)}<//>`
+      : loading ? html`<p class="empty" role="status">Loading…</p>` : error ? null : html`<p class="empty">Nothing was used.</p>`}
+  </section>`;
 }

@@ -8,13 +8,18 @@ const CHECKS = {
   organization: () => get("/api/v2/speakers", { as: "organization" }),
   operator: () => get("/admin/v1/organizations", { as: "operator" }),
 };
+const WHOSE = {
+  project: "The service printed that of the demo project when it first started; others come from whoever runs the service.",
+  organization: "The service printed that of the demo organization when it first started; others come from whoever runs the service.",
+  operator: "Whoever runs the service chose it.",
+};
 const WHAT = {
   project: "Recordings, live audio, usage: begins with esp_",
   organization: "Speakers: begins with eso_",
   operator: "Organizations, projects and health: what EARSHOT_ADMIN_KEY is set to",
 };
 
-export default function SignIn({ needs, back }) {
+export default function SignIn({ title, needs, back }) {
   const [kind, setKind] = useState(needs ?? "project");
   const [text, setText] = useState("");
   const [error, setError] = useState(null);
@@ -37,7 +42,7 @@ export default function SignIn({ needs, back }) {
     setBusy(false);
   };
   return html`<form class="card narrow" onSubmit=${submit}>
-    ${needs ? html`<p>This page needs the ${KEYS[needs].label.toLowerCase()}.</p>` : null}
+    ${needs ? html`<p><strong>${title} needs the ${KEYS[needs].label.toLowerCase()}.</strong> ${WHOSE[needs]} <a href="#/sign-in">Sign in with another key</a></p>` : null}
     <fieldset><legend>Which key</legend>
       ${Object.entries(KEYS).map(([name, one]) => html`<label class="choice">
         <input type="radio" name="kind" checked=${kind === name} onChange=${() => setKind(name)} />

@@ -1,16 +1,9 @@
 // Registered voices: list, enrol, test, remove.
 import { clock, html, lengthInWords, useState, when } from "../lib.js";
 import { request } from "../api.js";
-import { Problem, Sure, useLoaded } from "../parts.js";
+import { FivePrompts } from "../five-prompts.js";
+import { Problem, State, Sure, Table, useLoaded } from "../parts.js";
 import { VoiceInput } from "../voice-input.js";
-
-const PROMPTS = [
-  "Tell what you see when you look out of the window.",
-  "Describe the way from your door to the next shop.",
-  "Say what you had for breakfast, and what you would rather have had.",
-  "Read the last message that you wrote, as if on the telephone.",
-  "Count from twenty down to one, not too fast.",
-];
 
 /** The data of an answer in the speakers' envelope, whose errors come with status 200. */
 async function ask(method, path, options = {}) {
@@ -19,76 +12,87 @@ async function ask(method, path, options = {}) {
   return answer.data;
 }
 
+function form(fields) {
+  const made = new FormData();
+  for (const [name, value] of Object.entries(fields)) made.append(name, ...[value].flat());
+  return made;
+}
+
 export default function Speakers() {
   const { value, error, loading, again } = useLoaded((signal) => ask("GET", "/api/v2/speakers", { signal }), []);
   const [sure, setSure] = useState(null);
-  const [problem, setProblem] = useState(null);
+  const [state, setState] = useState({});
   const speakers = value ?? [];
-  const remove = async () => {
+  const change = async (method, path, told) => {
     setSure(null);
+    setState({ busy: true });
     try {
-      await ask("DELETE", `/api/v2/speaker?speaker=${encodeURIComponent(sure)}`);
+      setState({ told: told(await ask(method, path)) });
       again();
     } catch (refused) {
-      setProblem(refused);
+      setState({ error: refused });
     }
   };
-  return html`<${Problem} error=${error ?? problem} again=${error && again} />
+  const remove = (name) => change("DELETE", `/api/v2/speaker?speaker=${encodeURIComponent(name)}`, () => `${name} was removed.`);
+  const reEnrol = (name) =>
+    change("POST", `/api/v2/speaker/re-enroll?speaker=${encodeURIComponent(name)}`, ({ done, left }) =>
+      left ? `${done} samples of ${name} fit the model now; ${left} cannot be made to, since their recordings were not kept: record new ones.` : `All ${done} samples of ${name} fit the model now.`);
+  return html`<${Problem} error=${error ?? state.error} again=${error && again} />
+    ${state.told ? html`<p role="status">${state.told}</p>` : null}
     ${speakers.length
-      ? html`<div class="scroll" tabindex="0" role="group" aria-label="Table"><table><thead><tr><th>Name</th><th>Samples</th><th>Fit the model</th><th>Added</th><th><span class="unseen">More</span></th></tr></thead><tbody>
-          ${speakers.map((one) => html`<tr key=${one.speaker}><td>${one.speaker}</td><td>${one.samples}, ${lengthInWords(one.total_length)}</td>
-            <td>${one.is_compatible ? "yes" : "no: enrol again"}</td><td>${when(one.created_at)}</td><td><button class="danger quiet" onClick=${() => setSure(one.speaker)}>Remove</button></td></tr>`)}
-        </tbody></table></div>`
+      ? html`<section class="card"><h2>Registered voices</h2><${Table} label="Registered voices" head=${["Name", "Samples", "Fit the model", html`<span class="unseen">Change</span>`, "Added"]}>
+          ${speakers.map((one) => html`<tr key=${one.speaker}><th scope="row">${one.speaker}</th><td>${one.samples}, ${lengthInWords(one.total_length)}</td>
+            <td>${one.is_compatible ? html`<${State} state="good">yes<//>` : html`<${State} state="bad">no: another model made them, so the voice is not recognised<//> <button disabled=${state.busy} onClick=${() => reEnrol(one.speaker)}>Re-enrol</button>`}</td>
+            <td><button class="danger quiet" aria-label=${`Remove ${one.speaker}`} onClick=${() => setSure(one.speaker)}>Remove</button></td><td>${when(one.created_at)}</td></tr>`)}<//></section>`
       : loading ? html`<p class="empty" role="status">Loading…</p>` : error ? null : html`<p class="empty">Nobody is registered yet. A voice that is registered is named in transcripts.</p>`}
-    <div class="grid"><${Enrol} onDone=${again} /><${Test} /></div>
-    ${sure ? html`<${Sure} question=${`Remove ${sure}?`} action="Remove" onYes=${remove} onNo=${() => setSure(null)}><p>Their voice is deleted, and no transcript names them from now on.</p><//>` : null}`;
+    <div class="columns"><${Enrol} speakers=${speakers} onDone=${again} /><${Test} /></div>
+    ${sure ? html`<${Sure} question=${`Remove ${sure}?`} action="Remove" onYes=${() => remove(sure)} onNo=${() => setSure(null)}><p>Their voice is deleted, and no transcript names them from now on.</p><//>` : null}`;
 }
 
-function Enrol({ onDone }) {
+function Enrol({ speakers, onDone }) {
   const [name, setName] = useState("");
-  const [prompt, setPrompt] = useState(0);
   const [state, setState] = useState({});
-  const send = async (file, fileName) => {
+  const good = /^[A-Za-z0-9_]+$/.test(name);
+  const register = (file, fileName) => ask("POST", "/api/v2/voice", { body: form({ speaker: name, file: [file, fileName] }) });
+  const sendFile = async (file, fileName) => {
     setState({ busy: true });
-    const form = new FormData();
-    form.append("speaker", name);
-    form.append("file", file, fileName);
     try {
-      await ask("POST", "/api/v2/voice", { body: form });
+      await register(file, fileName);
       setState({ done: `Added to ${name}.` });
-      setPrompt((number) => number + 1);
       onDone();
     } catch (error) {
       setState({ error });
     }
   };
-  const good = /^[A-Za-z0-9_]+$/.test(name);
-  return html`<div class="card"><h2>Enrol a voice</h2>
-    <label>Name <input value=${name} pattern="[A-Za-z0-9_]+" placeholder="Anna" onInput=${(event) => setName(event.target.value)} /></label>
-    <p class="hint">Letters, digits and underscores. Five recordings of ten seconds make a good voice.</p>
-    <p>${prompt < PROMPTS.length ? html`<strong>${prompt + 1} of ${PROMPTS.length}</strong> ${PROMPTS[prompt]}` : "That is enough. More recordings, on other days and microphones, make it better still."}</p>
-    <${VoiceInput} disabled=${!good || state.busy} onVoice=${send} onError=${(error) => setState({ error })} />
+  const there = speakers.some((one) => one.speaker === name);
+  return html`<section class="card"><h2>Enrol a voice</h2>
+    <label>Name <input value=${name} pattern="[A-Za-z0-9_]+" placeholder="Anna" aria-describedby="name-rule" onInput=${(event) => setName(event.target.value)} /></label>
+    <p class="hint" id="name-rule">${name && !good ? "Letters, digits and underscores alone." : there ? `${name} is registered: what you record is added.` : "Letters, digits and underscores."}</p>
+    <h3>By reading five times two sentences</h3>
+    <${FivePrompts} name=${good ? name : ""} send=${register} onDone=${() => { setState({ done: `${name} is registered with five samples.` }); onDone(); }} />
+    <h3>Or by a recording</h3>
+    <p class="hint">Of this voice alone, some seconds of it. More recordings, on other days and microphones, make it better.</p>
+    <${VoiceInput} disabled=${!good || state.busy} onVoice=${sendFile} onError=${(error) => setState({ error })} />
     ${state.busy ? html`<p role="status">Listening to it…</p>` : null}
     ${state.done ? html`<p role="status">${state.done}</p>` : null}
-    <${Problem} error=${state.error} /></div>`;
+    <${Problem} error=${state.error} /></section>`;
 }
 
 function Test() {
   const [state, setState] = useState({});
   const send = async (file, name) => {
     setState({ busy: true });
-    const form = new FormData();
-    form.append("file", file, name);
     try {
-      setState({ data: await ask("POST", "/api/v2/recognition", { body: form }) });
+      setState({ data: await ask("POST", "/api/v2/recognition", { body: form({ file: [file, name] }) }) });
     } catch (error) {
       setState({ error });
     }
   };
   const turns = state.data?.transcription ?? [];
-  return html`<div class="card"><h2>Who is this?</h2><p>Test a recording against the registered voices.</p>
+  return html`<section class="card"><h2>Who is this?</h2><p>Test a recording against the registered voices.</p>
     <${VoiceInput} disabled=${state.busy} onVoice=${send} onError=${(error) => setState({ error })} />
     ${state.busy ? html`<p role="status">Listening to it…</p>` : null}
-    ${state.data ? (turns.length ? html`<ul>${turns.map((turn) => html`<li>${clock(turn.first_word_start_msec / 1000, 1)} <strong>${turn.speaker_name}</strong> (${turn.speaker_score.toFixed(2)}) ${turn.transcript}</li>`)}</ul>` : html`<p class="empty">Nobody speaks.</p>`) : null}
-    <${Problem} error=${state.error} /></div>`;
+    ${state.data ? (turns.length ? html`<ul class="turns">${turns.map((turn) => html`<li><span class="place">${clock(turn.first_word_start_msec / 1000, 1)}</span><span><strong>${turn.speaker_name}</strong> <span class="hint">(${turn.speaker_score.toFixed(2)})</span> ${turn.transcript}</span></li>`)}</ul>
+      <p class="hint">In brackets how near the voice is to the nearest registered one: 1 is the same, -1 as far as can be.</p>` : html`<p class="empty">Nobody speaks.</p>`) : null}
+    <${Problem} error=${state.error} /></section>`;
 }

@@ -7,11 +7,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
+from unittest import mock
 
 import httpx2
 import msgspec
 from starlette.applications import Starlette
 
+from app.admin.nodes import NodeList
+from app.http.forwarding import Forwarder
 from app.http.metrics import Meters
 from app.main import admin_routes
 from infra.cli.admin_client import AdminClient
@@ -21,6 +24,7 @@ from infra.service.administration import SqlAdministration
 from topics import apikeys
 from topics.ports.administration import Administration
 from topics.ports.ledger import Charge, MeteredService
+from topics.ports.nodes import Nodes
 
 T = TypeVar("T")
 
@@ -29,9 +33,13 @@ URL = "http://elsewhere"
 NOVEMBER = 1_793_491_200_000  # 2026-11-01T00:00:00Z
 
 
-def interface(administration: Administration, meters: Meters, key: str | None = KEY) -> Starlette:
+def interface(
+    administration: Administration, meters: Meters, key: str | None = KEY, nodes: Nodes | None = None
+) -> Starlette:
     """The interface alone."""
-    return Starlette(routes=admin_routes(administration, None if key is None else apikeys.digest(key), meters))
+    listed = NodeList(nodes or mock.Mock(spec=Nodes), Forwarder(1.0), tuple)
+    digest = None if key is None else apikeys.digest(key)
+    return Starlette(routes=admin_routes(administration, listed, digest, meters))
 
 
 def database_at(directory: Path) -> str:

@@ -180,7 +180,9 @@ def test_lines_are_read_as_they_are_sent(monkeypatch: pytest.MonkeyPatch, form: 
         nothing: Any = None
         endless: Any = Endless()
         scope = {"method": "GET", "headers": [], "query_string": f"lines=true&format={form}".encode()}
-        reply = await operations.read_usage(Call(scope, nothing, nothing), AdminContext(endless, Meters(tuple), b""))
+        reply = await operations.read_usage(
+            Call(scope, nothing, nothing), AdminContext(endless, nothing, Meters(tuple), b"")
+        )
         assert isinstance(reply, StreamReply)
         begun = asked
         assert begun < 4

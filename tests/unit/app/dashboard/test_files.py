@@ -69,6 +69,19 @@ def test_the_first_view_is_small() -> None:
     assert sum(len(files.read(name).packed) for name in names) < 54_000
 
 
+def test_what_the_first_view_loads_is_asked_for_at_once() -> None:
+    """Else a browser learns of each module from the one before it."""
+    loaded = re.findall(r'modulepreload" href="([^"]+)"', (files.DIRECTORY / "index.html").read_text())
+    asked = {*loaded, "main.js"}
+    for name in asked:
+        text = (files.DIRECTORY / name).read_text()
+        imports = re.findall(r'^(?:import|export) .*?from ?"(\.[^"]+)"', text, re.MULTILINE)
+        beside = (files.DIRECTORY / name).parent
+        for one in imports:
+            path = (beside / one).resolve().relative_to(files.DIRECTORY.resolve()).as_posix()
+            assert path in asked, f"{name} imports {path}"
+
+
 def test_nothing_comes_from_elsewhere_or_runs_inline() -> None:
     for name in files.names():
         text = (files.DIRECTORY / name).read_text()

@@ -29,6 +29,7 @@ from infra.service import key_uses
 from topics.errors import DirectoryDown
 from topics.ports.directory import Principal
 from topics.ports.ledger import Charge, MeteredService
+from topics.ports.models import Models
 
 NOON = 1_793_534_400_000  # 2026-11-01T12:00:00Z
 DAY = 86_400_000
@@ -53,7 +54,7 @@ def tell(directory: Path, story: Callable[[House], Awaitable[None]]) -> None:
         await database.migrate()
         projects, meters = SqlProjects(database, clock=lambda: NOON / 1000), Meters(tuple)
         keyring = Keyring(PROJECT, SqlDirectory(database).project, 0.0, Tries(100))
-        context = ProjectContext(projects, Authenticator(keyring, meters), 60_000, 3_600_000)
+        context = ProjectContext(projects, mock.Mock(spec=Models), Authenticator(keyring, meters), 60_000, 3_600_000)
         part = InterfacePart(job_error, meters, BodyRoom(SMALL_BODY))
         app = Starlette(routes=mount(JOBS_PREFIX, PROJECT_ROUTES, context, part))
         await projects.create_organization("Zoo")

@@ -92,7 +92,7 @@ class HttpEngine:
             head = await reader.readuntil(b"\r\n\r\n")
             line, _, rest = head.partition(b"\r\n")
             headers = BytesParser().parsebytes(rest)
-            body = await reader.readexactly(int(headers["content-length"]))
+            body = await reader.readexactly(int(headers["content-length"] or 0))
             asked = Asked(line.split()[1].decode(), headers, body)
             self.asked.append(asked)
             self.at_once += 1

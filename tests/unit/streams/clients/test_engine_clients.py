@@ -202,3 +202,66 @@ def test_other_engines_have_other_names() -> None:
             return found
 
     assert asyncio.run(scene()) == ["Caption API error: 502", "Translation API error: 502"]
+
+
+def test_calls_are_counted_for_the_operator() -> None:
+    engine = HttpEngine(reply({"text": "hello"}))
+
+    async def scene() -> None:
+        async with engine.running():
+            speech = TranscriptionClient(engine.address(key="secret"))
+            record = speech.record
+            await speech.transcribe(b"RIFF", "run-0")
+            assert (record.calls, record.failures, record.in_flight, record.failing) == (1, 0, 0, False)
+            assert record.latency_ms is not None
+            engine.answer = reply({}, 500)
+            with pytest.raises(ServiceFault):
+                await speech.transcribe(b"RIFF", "run-1")
+            assert (record.calls, record.failures, record.failing) == (2, 1, True)
+            assert record.error == "ASR Engine API error: 500"
+            # Whatever it answers, it is there; the question shows it no key.
+            assert await speech.reachable()
+            assert "authorization" not in engine.asked[-1].headers
+            engine.answer = reply({"text": "hello"})
+            await speech.transcribe(b"RIFF", "run-2")
+            assert (record.calls, record.failures, record.failing) == (3, 1, False)
+            assert record.error == "ASR Engine API error: 500"
+            await speech.close()
+
+    asyncio.run(scene())
+
+
+def test_an_engine_that_is_gone_or_hangs_is_not_reachable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "REACH_SECONDS", 0.1)
+
+    async def scene() -> None:
+        engine = HttpEngine(None)
+        async with engine.running():
+            hangs = ChatClient(engine.address())
+            assert not await hangs.reachable()
+            await hangs.close()
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        gone = ChatClient(EngineAddress(url=url, timeout_s=1))
+        assert not await gone.reachable()
+        await gone.close()
+
+    asyncio.run(scene())
+
+
+def test_an_engine_with_as_many_calls_as_may_be_is_not_asked() -> None:
+    async def scene() -> None:
+        engine = HttpEngine(None)
+        async with engine.running():
+            busy = ChatClient(engine.address(limit=1))
+            with busy.record.call():
+                assert await busy.reachable()
+            assert engine.asked == []
+            await busy.close()
+
+    asyncio.run(scene())
+
+
+def test_an_address_is_shown_without_what_may_be_secret() -> None:
+    address = EngineAddress(url="https://user:pass@box.example:8443/v1/key-123?token=x", timeout_s=1)
+    assert address.origin == "https://box.example:8443"

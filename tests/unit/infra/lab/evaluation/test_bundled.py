@@ -9,9 +9,10 @@ import pytest
 
 from infra import models
 from infra.lab.evaluation import bundled, calibration, manifest_files
+from infra.lab.evaluation.report import EvaluationReport
 from infra.lab.evaluation.sound import point_at
 from infra.models import manifests
-from streams.models.manifest import Manifest
+from streams.models.manifest import Evaluation, Manifest, TagEvaluation
 
 
 @pytest.fixture
@@ -23,9 +24,12 @@ def copied(tmp_path: Path) -> Path:
 
 def test_figures_change_nothing_else(copied: Path) -> None:
     before = manifests.read(copied)
-    bundled.write_figures(copied, {"clip_recall": 0.5})
+    evaluation = Evaluation("by ear", 3, {"Dog_bark": TagEvaluation(3, 2, 4, 2, 0.75)})
+    bundled.write_figures(copied, EvaluationReport("x", (), (), {"clip_recall": 0.5}, evaluation=evaluation))
     after = manifests.read(copied)
+    assert isinstance(after, Manifest)
     assert after.figures == {"clip_recall": 0.5}
+    assert after.evaluation == evaluation
     assert after.model_id == before.model_id
 
 

@@ -14,7 +14,7 @@ from infra.lab.evaluation.labels import TEN, Meaning
 from infra.lab.evaluation.recordings import Recording, Span
 from infra.lab.evaluation.scenes import RATE, Setting
 from streams.audio.decode import DecodedAudio
-from streams.models.manifest import Manifest, ModelTag
+from streams.models.manifest import Manifest, ModelTag, TagEvaluation
 from streams.models.protocol import Floats
 from tests.unit.infra.lab.evaluation.engines import Levels
 from topics.errors import BadRequest
@@ -123,3 +123,24 @@ def test_naming_ten_classes() -> None:
     given = [clip(label, n, "2") for n, label in enumerate(labels)]
     given += [clip(labels[0], 1, "5"), clip("wind", 3, "1"), clip(labels[3], 4, "1")]
     assert report.ten_class_accuracy(sound.score_recordings(Ten(), given)) == pytest.approx(10 / 11)
+
+
+def test_what_a_tag_is_worth_at_its_point(data: Path) -> None:
+    """Rain is heard in every clip of rain, and in one of wind; nothing of speech is reported."""
+    engine = Power()
+    tags = [msgspec.structs.replace(tag, point=0.9 if tag.name == "Speech" else 0.5) for tag in engine.manifest.tags]
+    tags[2] = msgspec.structs.replace(tags[2], head=0)
+    engine.manifest = msgspec.structs.replace(engine.manifest, tags=tuple(tags))
+    loud = data / "sound" / "c0.ogg"
+    soundfile.write(loud, 0.1 * np.random.default_rng(1).standard_normal(3 * RATE), RATE)
+    found = report.evaluate_bundled(engine, data, engine).evaluation
+    assert found is not None
+    assert (found.recordings, found.how.partition(",")[0]) == (10, "8 clips of five seconds of 50 sounds")
+    rain, wind, speech = (found.tags[name] for name in ("Rain", "Wind_noise", "Speech"))
+    assert rain == TagEvaluation(4, 4, 5, 4, 0.8)
+    assert (wind.clips, wind.found, wind.reported, wind.right) == (4, 3, 3, 3)
+    assert (speech.clips, speech.found, speech.reported, speech.learnt) == (2, 0, 0, True)
+    own = Power(report.OURS)
+    remembered = report.evaluate_bundled(own, data, own).evaluation
+    assert remembered is not None
+    assert all(tag.learnt for tag in remembered.tags.values())

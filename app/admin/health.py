@@ -1,0 +1,74 @@
+"""What of a node an operator has to look at: a rule over its facts, with a sentence for each finding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, Literal
+
+from app.admin.wire import Finding
+from topics.ports.nodes import DiskFacts, EngineFacts, NodeFacts, QueueFacts
+
+State = Literal["good", "slow", "bad"]
+#: The worst first.
+STATES: Final[tuple[State, ...]] = ("bad", "slow", "good")
+
+#: A queue that is fuller than this will soon refuse.
+FULL: Final = 0.8
+#: Seconds that audio may wait to be analysed, and services of jobs to begin.
+LATE: Final = 10.0
+LATE_JOBS: Final = 300.0
+#: A disk with less than this share free, or twice what is kept free, fills up.
+NEARLY_FULL: Final = 0.05
+
+
+def findings(facts: NodeFacts) -> list[Finding]:
+    """Return what is bad or slow about a node, the bad first."""
+    return sorted(_findings(facts), key=lambda finding: STATES.index(finding.state))
+
+
+def worst(states: Iterable[State]) -> State:
+    """Return the worst of some states, good where there is none."""
+    return min(states, key=STATES.index, default="good")
+
+
+def _findings(facts: NodeFacts) -> Iterator[Finding]:
+    if facts.not_ready is not None:
+        yield Finding("bad", f"not ready: {facts.not_ready}")
+    if facts.log_error is not None:
+        yield Finding("bad", f"the log: {facts.log_error}")
+    for partition in facts.partitions:
+        if partition.state == "stopped":
+            yield Finding("bad", f"partition {partition.number} has stopped: {partition.reason}")
+    for engine in facts.engines:
+        yield from _engine(engine)
+    for disk in facts.disks:
+        yield from _disk(disk)
+    for queue in facts.queues:
+        yield from _queue(queue)
+    if facts.lag_seconds > LATE:
+        yield Finding("slow", f"audio has waited for {facts.lag_seconds:.0f} s to be analysed")
+    if facts.job_lag_seconds > LATE_JOBS:
+        yield Finding("slow", f"a job has waited for {facts.job_lag_seconds:.0f} s")
+    if facts.parked is not None and facts.parked.count:
+        yield Finding("slow", f"{facts.parked.count} records could not be read and were set aside")
+
+
+def _engine(engine: EngineFacts) -> Iterator[Finding]:
+    if not engine.reachable:
+        yield Finding("bad", f"the {engine.name} engine at {engine.address} does not answer")
+    elif engine.failing:
+        yield Finding("slow", f"the last call of the {engine.name} engine failed: {engine.error}")
+
+
+def _disk(disk: DiskFacts) -> Iterator[Finding]:
+    free = f"{disk.free_bytes / 1e9:.1f} GB are free on the disk of {disk.holds}"
+    if disk.free_bytes < disk.kept_free_bytes:
+        yield Finding("bad", f"{free}: uploads are refused")
+    elif disk.free_bytes < max(2 * disk.kept_free_bytes, NEARLY_FULL * disk.total_bytes):
+        yield Finding("slow", free)
+
+
+def _queue(queue: QueueFacts) -> Iterator[Finding]:
+    for held, bound in ((queue.bytes, queue.bytes_bound), (queue.items, queue.items_bound)):
+        if held is not None and bound and held > FULL * bound:
+            yield Finding("slow", f"{held / bound:.0%} full: {queue.name}")

@@ -1,0 +1,81 @@
+"""The nodes of a deployment, put together: each tells of itself, and is asked by the one that the operator asks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from app.admin.health import State, findings, worst
+from app.admin.wire import Finding, NodeReport, NodesReport
+from app.http.call import Call
+from app.http.forwarding import FORWARDED, Forwarder
+from app.http.replies import Reply, StreamReply, json_reply
+from topics.errors import Unavailable
+from topics.ports.nodes import Nodes, QueueFacts
+
+#: Seconds that another node has to tell of itself.
+NODE_SECONDS: Final = 5.0
+#: Why a node tells nothing, by the status of its answer.
+_REASONS: Final = {
+    401: "it has another operator's key",
+    404: "its operator's interface has an address of its own (EARSHOT_ADMIN_LISTEN), or it is of an earlier version",
+}
+_report: Final = msgspec.json.Decoder(NodeReport)
+
+
+class NodeList:
+    """Asks this node, and the others through it."""
+
+    def __init__(self, nodes: Nodes, forwarder: Forwarder, queues: Callable[[], Sequence[QueueFacts]]) -> None:
+        """Tell what `nodes` knows, and of the `queues` of the edge."""
+        self._nodes = nodes
+        self._forwarder = forwarder
+        self._queues = queues
+
+    async def reply(self, call: Call) -> Reply:
+        """Return all nodes that answer or ought to; to another node, this one."""
+        if call.header(FORWARDED):
+            return json_reply(await self._own())
+        elsewhere = sorted(self._nodes.elsewhere())
+        reports = await asyncio.gather(self._own(), *(self._other(call, url) for url in elsewhere))
+        count = reports[0].node.partition_count if reports[0].node else 0
+        served = {
+            partition.number
+            for report in reports
+            if report.node
+            for partition in report.node.partitions
+            if partition.state == "serving"
+        }
+        missing = [number for number in range(count) if number not in served]
+        state: State = "bad" if missing else worst(report.state for report in reports)
+        return json_reply(NodesReport(state, count, missing, list(reports)))
+
+    async def _own(self) -> NodeReport:
+        facts = await self._nodes.facts()
+        facts = msgspec.structs.replace(facts, queues=[*facts.queues, *self._queues()])
+        found = findings(facts)
+        return NodeReport(facts.url, worst(finding.state for finding in found), found, facts)
+
+    async def _other(self, call: Call, url: str) -> NodeReport:
+        try:
+            async with asyncio.timeout(NODE_SECONDS):
+                reply = await self._forwarder.forward(call.scope, url, b"")
+            if isinstance(reply, StreamReply):
+                await reply.pieces.aclose()
+                return _silent(url, "it does not answer as a node does")
+            if reply.status == 200:
+                return msgspec.structs.replace(_report.decode(reply.body), url=url)
+            return _silent(url, _REASONS.get(reply.status, f"it answers {reply.status}"))
+        except TimeoutError:
+            return _silent(url, f"it did not answer within {NODE_SECONDS:g} s")
+        except Unavailable:
+            return _silent(url, "it does not answer")
+        except msgspec.MsgspecError:
+            return _silent(url, "it is of another version: its answer cannot be read")
+
+
+def _silent(url: str, reason: str) -> NodeReport:
+    return NodeReport(url, "bad", [Finding("bad", reason)], None)

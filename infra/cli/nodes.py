@@ -1,0 +1,87 @@
+"""`earshot nodes`: how the nodes of a running service are."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from infra.cli.administration import KEY
+from infra.cli.output import AsJson
+from infra.urls import local_url
+from topics.errors import Unauthorized
+
+if TYPE_CHECKING:
+    from app.admin.wire import NodesReport
+
+
+Url = Annotated[
+    str | None,
+    typer.Option(
+        envvar="EARSHOT_ADMIN_URL",
+        help="Where the operator's interface is; by default on this machine, where the settings have it.",
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(nodes)
+
+
+def nodes(url: Url = None, as_json: AsJson = False) -> None:
+    """Tell how each node is: what does not work, partitions, engines, disks; exit status 1 where something is bad.
+
+    It asks a running service with the operator's key, that of EARSHOT_ADMIN_KEY.
+    """
+    report = asyncio.run(_ask(url or _here()))
+    if as_json:
+        import msgspec
+
+        typer.echo(msgspec.json.format(msgspec.json.encode(report)).decode())
+    else:
+        _print(report)
+    if report.state == "bad":
+        raise typer.Exit(1)
+
+
+def _here() -> str:
+    from infra.settings import load
+    from infra.urls import host_and_port
+
+    settings = load()
+    return local_url(
+        *(host_and_port(settings.admin_listen) if settings.admin_listen else (settings.host, settings.port))
+    )
+
+
+async def _ask(url: str) -> NodesReport:
+    from infra.cli.admin_client import AdminClient
+    from infra.secret_files import secret
+
+    key = secret("admin_key", os.environ)
+    if key is None:
+        raise Unauthorized(f"no admin key: set {KEY} to that of the service, or {KEY}_FILE to a file with it")
+    async with AdminClient(url, key) as client:
+        return await client.nodes()
+
+
+def _print(report: NodesReport) -> None:
+    from infra.cli.tables import plain, print_parts, table
+
+    rows = table("node", "state", "partitions", "behind", "sessions", "jobs", "parked", "models")
+    for one in report.nodes:
+        node = one.node
+        if node is None:
+            rows.add_row(one.url, one.state, "-", "-", "-", "-", "-", "-")
+            continue
+        behind = sum(place.behind for partition in node.partitions for place in partition.topics)
+        parked = "-" if node.parked is None else str(node.parked.count)
+        numbers = (len(node.partitions), behind, node.sessions, node.jobs)
+        rows.add_row(one.url, one.state, *map(str, numbers), parked, ", ".join(node.models))
+    found = [f"{finding.state}: {one.url}: {finding.text}" for one in report.nodes for finding in one.findings]
+    if report.missing:
+        found.insert(0, f"bad: no node serves partition {', '.join(map(str, report.missing))}")
+    print_parts(rows, *map(plain, found))

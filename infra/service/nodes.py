@@ -1,0 +1,110 @@
+"""What the operator is told of this node: of its streams, its engines and its disks."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from streams.clients.client import EngineClient
+from streams.models.loaded_models import LoadedModels
+from streams.node.inspection import Inspection, LogFacts
+from streams.node.node import Node
+from topics.ports.nodes import DiskFacts, EngineFacts, NodeFacts
+from topics.times import utc_time
+
+#: An engine is asked no oftener than this whether it is there.
+ASK_SECONDS: Final = 10.0
+
+
+class ServiceNodes:
+    """The port `topics.ports.nodes.Nodes`."""
+
+    def __init__(
+        self,
+        node: Node,
+        models: LoadedModels,
+        engines: Sequence[EngineClient],
+        url: str,
+        queue_bytes: int,
+        disks: Mapping[str, Path],
+        kept_free: int,
+    ) -> None:
+        """Tell of a node that others reach at `url`; `disks` are directories by what they hold."""
+        self._node = node
+        self._models = models
+        self._engines = engines
+        self._url = url
+        self._disks = disks
+        self._kept_free = kept_free
+        self._began = time.monotonic()
+        self._inspection = Inspection(node, queue_bytes)
+        #: Whether each engine was there, and when it was asked.
+        self._reached: dict[EngineClient, tuple[float, bool]] = {}
+
+    def elsewhere(self) -> Sequence[str]:
+        """Return the URLs of the other nodes that own partitions, as of the last assignment."""
+        return sorted(set(self._node.owners.elsewhere.values()) - {self._url})
+
+    async def facts(self) -> NodeFacts:
+        """Return what this node is."""
+        node = self._node
+        told, engines = await asyncio.gather(
+            self._inspection.log_facts(), asyncio.gather(*map(self._engine, self._engines))
+        )
+        known = told if isinstance(told, LogFacts) else None
+        sessions, jobs = (sum(len(store.projects) for store in workload.all_serving()) for workload in node.workloads)
+        return NodeFacts(
+            url=self._url,
+            version=importlib.metadata.version("earshot-server"),
+            up_seconds=int(time.monotonic() - self._began),
+            not_ready=node.ready(),
+            partitions=self._inspection.partitions({} if known is None else known.bounds),
+            partition_count=node.owners.partitions,
+            queues=self._inspection.queues(),
+            engines=engines,
+            models=self._models.loaded,
+            disks=self._disk_facts(),
+            parked=None if known is None else known.parked,
+            log_error=told if isinstance(told, str) else None,
+            sessions=sessions,
+            jobs=jobs,
+            lag_seconds=round(node.session_workload.analyser.lag(), 1),
+            job_lag_seconds=round(node.job_workload.runner.lag(), 1),
+        )
+
+    async def close(self) -> None:
+        """Ask nothing more."""
+        await self._inspection.stop()
+
+    async def _engine(self, engine: EngineClient) -> EngineFacts:
+        asked, there = self._reached.get(engine, (0.0, False))
+        if not there or time.monotonic() - asked > ASK_SECONDS:
+            there = await engine.reachable()
+            self._reached[engine] = time.monotonic(), there
+        record, address = engine.record, engine.address
+        return EngineFacts(
+            engine.name,
+            address.origin,
+            address.model,
+            there,
+            record.calls,
+            record.failures,
+            record.in_flight,
+            address.limit,
+            record.latency_ms,
+            record.error,
+            None if record.failed_at_ms is None else utc_time(record.failed_at_ms),
+            record.failing,
+        )
+
+    def _disk_facts(self) -> list[DiskFacts]:
+        by_device: dict[int, list[str]] = {}
+        for holds, path in self._disks.items():
+            by_device.setdefault(path.stat().st_dev, []).append(holds)
+        usages = [(names, shutil.disk_usage(self._disks[names[0]])) for names in by_device.values()]
+        return [DiskFacts(", ".join(names), usage.total, usage.free, self._kept_free) for names, usage in usages]

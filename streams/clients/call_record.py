@@ -1,0 +1,42 @@
+"""How the calls of an engine went since the start: for operators."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from topics.errors import ServiceFault
+
+
+class CallRecord:
+    """Counts calls, and remembers the last that went well and the last that failed."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self.calls = self.failures = self.in_flight = 0
+        #: Of the last call that went well.
+        self.latency_ms: int | None = None
+        #: When that was, in milliseconds since 1970.
+        self.answered_at_ms: int | None = None
+        self.error: str | None = None
+        self.failed_at_ms: int | None = None
+        self.failing = False
+        self._clock = clock
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """Note one call."""
+        began = self._clock()
+        self.calls += 1
+        self.in_flight += 1
+        try:
+            yield
+        except ServiceFault as error:
+            self.failures += 1
+            self.failing, self.error, self.failed_at_ms = True, str(error), int(self._clock() * 1000)
+            raise
+        else:
+            self.failing, self.answered_at_ms = False, int(self._clock() * 1000)
+            self.latency_ms = self.answered_at_ms - int(began * 1000)
+        finally:
+            self.in_flight -= 1

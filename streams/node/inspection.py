@@ -1,0 +1,141 @@
+"""What a node tells its operator, gathered when it is asked: nothing here is kept up to date while nobody asks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from streams.log import StoredRecord
+from streams.node.node import Node
+from streams.node.owner import PartitionOwner
+from topics import record_codec
+from topics.catalog import FOLDED, PARKED, TopicPartition
+from topics.errors import EarshotError, RecordError
+from topics.ports.nodes import NEWEST_PARKED, ParkedFacts, ParkedRecord, PartitionFacts, QueueFacts, TopicPlace
+from topics.times import utc_time
+
+#: Seconds that the log has to say how far it is; what it says later is there when it is asked again.
+LOG_SECONDS: Final = 2.0
+#: Characters of a cause that are shown.
+LONGEST_CAUSE: Final = 500
+
+Bounds = Mapping[TopicPartition, tuple[int, int]]
+
+
+class LogFacts(msgspec.Struct, frozen=True):
+    """What the log says of a node's partitions."""
+
+    bounds: Bounds
+    parked: ParkedFacts
+
+
+class Inspection:
+    """Looks at the partitions and queues of a node, and reads what was parked."""
+
+    def __init__(self, node: Node, queue_bytes: int) -> None:
+        """Look at a node whose log takes `queue_bytes` before it refuses."""
+        self._node = node
+        self._queue_bytes = queue_bytes
+        self._reading: asyncio.Task[LogFacts] | None = None
+        #: Of each dead-letter topic the offset from which it was not read yet, and the newest that was read.
+        self._read_to: dict[TopicPartition, int] = {}
+        self._newest: dict[TopicPartition, deque[tuple[int, ParkedRecord]]] = {}
+
+    async def log_facts(self) -> LogFacts | str:
+        """Return what the log says, or why it says nothing; whoever asks meanwhile gets the same answer."""
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(self._read_log(), name="inspection")
+            self._reading.add_done_callback(lambda done: done.cancelled() or done.exception())
+        reading = self._reading
+        await asyncio.wait({reading}, timeout=LOG_SECONDS)
+        if not reading.done():
+            return f"the log did not answer within {LOG_SECONDS:g} s"
+        error = None if reading.cancelled() else reading.exception()
+        if isinstance(error, EarshotError):
+            return str(error)
+        return reading.result()
+
+    def partitions(self, bounds: Bounds) -> list[PartitionFacts]:
+        """Return the partitions of the node by number; without bounds what the node itself knows of their ends."""
+        return [_partition(owner, bounds) for owner in sorted(self._node.owners, key=lambda owner: owner.number)]
+
+    def queues(self) -> list[QueueFacts]:
+        """Return what fills up in the streams."""
+        node = self._node
+        cache, parts = node.session_workload.cache, node.sender.room
+        waiting, places = node.job_workload.runner.load()
+        return [
+            QueueFacts(
+                "records that wait for the log",
+                bytes=node.backend.writer.queued_bytes,
+                bytes_bound=self._queue_bytes,
+                items=len(node.sender.verdicts),
+            ),
+            QueueFacts("parts of recordings that wait for the log", bytes=parts.used, bytes_bound=parts.limit),
+            QueueFacts("fresh audio in memory", bytes=cache.size, bytes_bound=cache.limit),
+            QueueFacts("sessions to analyse", items=node.session_workload.analyser.load()),
+            QueueFacts(f"services of jobs, {places} at a time", items=waiting),
+        ]
+
+    async def stop(self) -> None:
+        """Ask the log no more."""
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+
+    async def _read_log(self) -> LogFacts:
+        numbers = [owner.number for owner in self._node.owners]
+        topics = (*FOLDED, *PARKED.values())
+        bounds = await self._node.backend.bounds([TopicPartition(topic, n) for topic in topics for n in numbers])
+        parked = {tp: bounds[tp] for tp in bounds if tp.topic in PARKED.values()}
+        for tp in self._newest.keys() - parked.keys():  # They are another node's now.
+            del self._newest[tp]
+            self._read_to.pop(tp, None)
+        for tp, (begin, end) in parked.items():
+            await self._read_parked(tp, begin, end)
+        return LogFacts(bounds, ParkedFacts(sum(end - begin for begin, end in parked.values()), self._shown(parked)))
+
+    async def _read_parked(self, tp: TopicPartition, begin: int, end: int) -> None:
+        start = max(begin, end - NEWEST_PARKED, self._read_to.get(tp, 0))
+        if start >= end:
+            return
+        newest = self._newest.setdefault(tp, deque(maxlen=NEWEST_PARKED))
+        async for records in self._node.backend.read(tp, start, end):
+            newest.extend((record.offset, _parked(record)) for record in records)
+            if records:
+                self._read_to[tp] = records[-1].offset + 1
+            await asyncio.sleep(0)  # Each may hold a chunk.
+        self._read_to[tp] = end
+
+    def _shown(self, parked: Bounds) -> list[ParkedRecord]:
+        there: Iterable[ParkedRecord] = (
+            record for tp, (begin, _) in parked.items() for at, record in self._newest.get(tp, ()) if at >= begin
+        )
+        return sorted(there, key=lambda record: record.at, reverse=True)[:NEWEST_PARKED]
+
+
+def _partition(owner: PartitionOwner, bounds: Bounds) -> PartitionFacts:
+    places = []
+    for topic, lane in sorted(owner.lanes.items()):
+        end = max(lane.end, bounds.get(lane.tp, (0, 0))[1])
+        places.append(TopicPlace(topic, lane.position, max(0, end - lane.position)))
+    return PartitionFacts(
+        owner.number,
+        "stopped" if owner.stopped else "serving" if owner.serving else "coming",
+        owner.rows.epoch,
+        places,
+        owner.stopped or owner.waiting,
+    )
+
+
+def _parked(record: StoredRecord) -> ParkedRecord:
+    at = utc_time(record.timestamp)
+    try:
+        parked = record_codec.decode_parked(record.value)
+    except RecordError as error:
+        return ParkedRecord("", 0, record.offset, at, f"unreadable itself: {error}"[:LONGEST_CAUSE])
+    return ParkedRecord(parked.topic, parked.partition, parked.offset, at, parked.cause[:LONGEST_CAUSE])

@@ -1,0 +1,27 @@
+"""The browser of these tests, and what its microphone hears."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import soundfile
+
+
+def chromium() -> str | None:
+    """Return the path of a Chromium, None where there is none."""
+    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+def arguments(heard: Path, directory: Path | None = None) -> list[str]:
+    """Return arguments for a browser whose microphone hears a recording over and over."""
+    samples, rate = soundfile.read(heard, dtype="int16")
+    wav = (directory or Path(tempfile.mkdtemp())) / f"{heard.stem}.wav"
+    soundfile.write(wav, samples, rate)
+    return [
+        "--no-sandbox",
+        "--use-fake-device-for-media-stream",
+        "--use-fake-ui-for-media-stream",
+        f"--use-file-for-fake-audio-capture={wav}",
+    ]

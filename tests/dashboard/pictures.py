@@ -1,0 +1,199 @@
+"""`python -m tests.dashboard.pictures OUT [--docs]`: pictures of every view, light, dark and on a telephone.
+
+It starts a service with something in it: a recording with its result, live sessions, registered voices, usage. With
+`--docs` the pictures of the documentation, `docs/pictures`, are made anew too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import Final
+
+import httpx2
+from PIL import Image
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from infra.examples import RECORDING
+from tests.conftest import ROOT
+from tests.contract.api import b64
+from tests.dashboard.browsers import arguments, chromium
+from tests.process import ADMIN_KEY, KEY, ORG_KEY, ServiceProcess
+
+EXAMPLES: Final = RECORDING.parent
+DOCS: Final = ROOT / "docs" / "pictures"
+KEYS: Final = {"project": KEY, "organization": ORG_KEY, "operator": ADMIN_KEY}
+#: Width and height, and how the page is to look.
+LOOKS: Final = {"light": ((1100, 800), "light"), "dark": ((1100, 800), "dark"), "360": ((360, 740), "light")}
+#: Pictures of the documentation by name: the view, and how much of it.
+SHOWN: Final = {"try": 760, "live": 700, "speakers": 640, "operator": 900}
+#: Bytes of one.
+MOST: Final = 60_000
+COLOURS: Final = 64
+
+
+def main() -> None:
+    """Take the pictures."""
+    parser = argparse.ArgumentParser(prog="python -m tests.dashboard.pictures", description=__doc__)
+    parser.add_argument("out", type=Path, help="directory for them")
+    parser.add_argument("--docs", action="store_true", help=f"write {DOCS.relative_to(ROOT)} too")
+    chosen = parser.parse_args()
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    executable = chromium()
+    if executable is None:
+        parser.error("there is no Chromium on the PATH")
+    with furnished() as (service, views), sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=arguments(EXAMPLES / "kim.ogg"))
+        for look, (size, scheme) in LOOKS.items():
+            with page_of(browser, service, size, scheme) as page:
+                for name, view in views.items():
+                    show(page, service, view)
+                    page.screenshot(path=chosen.out / f"{name}-{look}.png", full_page=True)
+            with page_of(browser, service, size, scheme, {}) as page:
+                for name in ("jobs", "speakers", "operator", "sign-in"):
+                    show(page, service, name)
+                    page.screenshot(path=chosen.out / f"{name}-no-key-{look}.png", full_page=True)
+        if chosen.docs:
+            DOCS.mkdir(exist_ok=True)
+            with page_of(browser, service, (1000, 800), "light") as page:
+                for name, height in SHOWN.items():
+                    show(page, service, views["result" if name == "try" else "session" if name == "live" else name])
+                    page.set_viewport_size({"width": 1000, "height": height})
+                    small(page.screenshot(), DOCS / f"{name}.png")
+        browser.close()
+
+
+@contextmanager
+def page_of(
+    browser: Browser, service: ServiceProcess, size: tuple[int, int], scheme: str, keys: dict[str, str] = KEYS
+) -> Iterator[Page]:
+    """Yield a tab with keys in it."""
+    context = browser.new_context(
+        viewport={"width": size[0], "height": size[1]},
+        color_scheme=scheme,  # type: ignore[arg-type]
+        locale="en-GB",
+        timezone_id="UTC",
+    )
+    page = context.new_page()
+    page.goto(f"{service.url}/dashboard/#/models")
+    page.evaluate("keys => Object.entries(keys).forEach(([k, v]) => sessionStorage.setItem(`earshot.${k}`, v))", keys)
+    yield page
+    context.close()
+
+
+def show(page: Page, service: ServiceProcess, view: str) -> None:
+    """Open a view, and wait until it is drawn."""
+    page.goto(f"{service.url}/dashboard/#/{view}")
+    page.reload()
+    page.get_by_role("heading", level=1).wait_for()
+    page.wait_for_timeout(2500)
+
+
+def small(picture: bytes, path: Path) -> None:
+    """Write a picture with few colours.
+
+    Raises:
+        SystemExit: it is too large for the documentation all the same.
+    """
+    Image.open(BytesIO(picture)).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
+    if path.stat().st_size > MOST:
+        raise SystemExit(f"{path} has {path.stat().st_size} bytes, more than {MOST}")
+
+
+@contextmanager
+def furnished() -> Iterator[tuple[ServiceProcess, dict[str, str]]]:
+    """Run a service with something in it; yield it, and its views by name."""
+    with tempfile.TemporaryDirectory() as scratch:
+        service = ServiceProcess(Path(scratch) / "data", bundled_engines="true", job_audio_seconds=3600).start()
+        try:
+            with httpx2.Client(base_url=service.url, timeout=300, headers={"X-Api-Key": KEY}) as http:
+                voices(http)
+                job, session = recording(http), live(http)
+                accounts(http)
+            yield (
+                service,
+                {
+                    "try": "try",
+                    "jobs": "jobs",
+                    "result": f"jobs/{job}",
+                    "live": "live",
+                    "session": f"live/{session}",
+                    "microphone": "live/microphone",
+                    "speakers": "speakers",
+                    "project": "project",
+                    "models": "models",
+                    "operator": "operator",
+                    "nothing": "nothing",
+                },
+            )
+        finally:
+            service.stop()
+
+
+def recording(http: httpx2.Client) -> str:
+    """Send a recording with everything that can be asked for, and wait for its result; return its id."""
+    options = (
+        '{"sound_event_detection": true, "speech_analysis": true, "audio_insights": true, "caption": true, '
+        '"speaker_profile": true}'
+    )
+    for file in ("door.ogg", "meeting.ogg"):
+        with (EXAMPLES / file).open("rb") as audio:
+            made = http.post(
+                "/api/v1/analyze_file",
+                data={"options": options},
+                files={"audio": (file, audio, "audio/ogg")},
+            )
+        made.raise_for_status()
+        job = str(made.json()["job_id"])
+        deadline = time.monotonic() + 300
+        while http.get(f"/api/v1/jobs/{job}").json()["status"] not in ("completed", "failed"):
+            if time.monotonic() > deadline:
+                raise SystemExit(f"{file} takes too long")
+            time.sleep(0.5)
+    return job
+
+
+def live(http: httpx2.Client) -> str:
+    """Send a recording as a session that stays open; return its id."""
+    import soundfile
+
+    samples, rate = soundfile.read(EXAMPLES / "door.ogg", dtype="int16")
+    body = {"type": "stream", "content_type": f"audio/x-raw; rate={rate}; format=s16le"}
+    session = str(http.post("/audio_sessions/", json=body).json()["session_id"])
+    data = samples.tobytes()
+    for number, start in enumerate(range(0, len(data), rate)):
+        path = f"/audio_sessions/{session}/chunks/{number}"
+        http.put(path, json={"data": b64(data[start : start + rate])}).raise_for_status()
+    return session
+
+
+def voices(http: httpx2.Client) -> None:
+    """Register two voices."""
+    for name in ("Kim", "Sam"):
+        with (EXAMPLES / f"{name.lower()}.ogg").open("rb") as audio:
+            answer = http.post(
+                "/api/v2/voice",
+                data={"speaker": name},
+                files={"file": (f"{name}.ogg", audio, "audio/ogg")},
+                headers={"X-Org-Key": ORG_KEY},
+            )
+        answer.raise_for_status()
+        assert not answer.json()["error"], answer.text
+
+
+def accounts(http: httpx2.Client) -> None:
+    """Make another organization, with projects."""
+    headers = {"Authorization": f"Bearer {ADMIN_KEY}"}
+    http.post("/admin/v1/organizations", json={"name": "Farm"}, headers=headers).raise_for_status()
+    for name in ("Barn", "Gate"):
+        http.post("/admin/v1/projects", json={"name": name, "organization": "Farm"}, headers=headers).raise_for_status()
+    http.put("/admin/v1/projects/Barn/plan", json={"free_seconds": 36000}, headers=headers).raise_for_status()
+
+
+if __name__ == "__main__":
+    main()

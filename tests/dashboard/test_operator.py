@@ -1,0 +1,208 @@
+"""What whoever runs the service sees: health, organizations and projects; and what nobody may do without a key."""
+
+from __future__ import annotations
+
+import re
+
+import httpx2
+import pytest
+from playwright.sync_api import Browser, Page, Request, Route, expect
+
+from tests.dashboard.conftest import sign_in
+from tests.process import ADMIN_KEY, KEY, ORG_KEY, ServiceProcess
+
+MARKUP = "<img src=x onerror=alert(1)>"
+
+
+def test_health_says_what_there_is(page: Page, dashboard: ServiceProcess) -> None:
+    sign_in(page, dashboard, "operator", operator=ADMIN_KEY)
+    health = page.locator("section").filter(has=page.get_by_role("heading", name="Health"))
+    expect(health.get_by_role("status")).to_contain_text(re.compile("All is well|Something"))
+    engines = page.get_by_role("table", name="Engines of")
+    for name in ("speech", "caption", "speaker"):
+        expect(engines.get_by_role("row").filter(has_text=name).first).to_contain_text("Answers")
+    expect(page.get_by_role("table", name="Queues of").get_by_role("row").nth(1)).to_contain_text("of 67 MB")
+    expect(page.get_by_role("table", name="Disks of")).to_contain_text("data")
+    page.get_by_text("partitions here serve").click()
+    expect(page.get_by_role("table", name="Partitions of").get_by_role("row").nth(1)).to_contain_text("● serving")
+    expect(page.get_by_text("None. A record that cannot be read")).to_be_visible()
+
+
+def test_health_is_asked_while_it_is_looked_at(page: Page, dashboard: ServiceProcess) -> None:
+    asked: list[Request] = []
+    page.on("request", lambda one: asked.append(one) if one.url.endswith("/admin/v1/nodes") else None)
+    sign_in(page, dashboard, "operator", operator=ADMIN_KEY)
+    expect(page.get_by_text("As of")).to_be_visible()
+    with page.expect_response("**/admin/v1/nodes"):
+        pass
+    hidden = "hidden => Object.defineProperty(document, 'hidden', { value: hidden, configurable: true })"
+    page.evaluate(hidden, True)
+    before = len(asked)
+    page.wait_for_timeout(6000)
+    assert len(asked) == before
+    page.evaluate(hidden, False)
+    with page.expect_response("**/admin/v1/nodes"):
+        page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+
+
+def test_what_is_wrong_is_said_first(page: Page, dashboard: ServiceProcess) -> None:
+    """A node that is away, a partition that nobody serves, and records that were set aside, with markup for causes."""
+    report = httpx2.get(f"{dashboard.url}/admin/v1/nodes", headers={"Authorization": f"Bearer {ADMIN_KEY}"}).json()
+    node = report["nodes"][0]
+    parked = {
+        "topic": "t",
+        "partition": 1,
+        "offset": 17,
+        "at": "2026-11-22T06:51:02Z",
+        "cause": f"RecordError: {MARKUP}",
+    }
+    node["node"]["parked"] = {"count": 101, "newest": [parked]}
+    node["node"]["engines"][0] |= {"reachable": False, "error": MARKUP, "failed_at": "2026-11-22T06:51:02Z"}
+    node["findings"] = [{"state": "slow", "text": f"101 records {MARKUP}"}]
+    away = {
+        "url": "http://shed:8000",
+        "state": "bad",
+        "findings": [{"state": "bad", "text": "it does not answer"}],
+        "node": None,
+    }
+    wrong = {"state": "bad", "partitions": 16, "missing": [3, 4], "nodes": [node, away]}
+    page.route("**/admin/v1/nodes", lambda route: route.fulfill(json=wrong))
+    sign_in(page, dashboard, "operator", operator=ADMIN_KEY)
+    expect(page.get_by_text("Something does not work")).to_be_visible()
+    expect(page.get_by_text("No node serves partition 3, 4.")).to_be_visible()
+    expect(page.get_by_role("listitem").filter(has_text="http://shed:8000: it does not answer")).to_be_visible()
+    expect(page.get_by_role("row").filter(has_text=f"RecordError: {MARKUP}")).to_be_visible()
+    expect(page.get_by_text("101 records could not be read")).to_be_visible()
+    expect(page.get_by_text("■ Does not answer")).to_be_visible()
+    assert page.locator("main img").count() == 0
+
+
+def test_an_organization_from_its_first_project_to_its_end(page: Page, dashboard: ServiceProcess) -> None:
+    sign_in(page, dashboard, "operator", operator=ADMIN_KEY)
+    name = f"Zoo {MARKUP}"
+    page.get_by_label("New organization").fill(name)
+    page.get_by_label("New organization").press("Enter")
+    zoo = page.locator("section").filter(has=page.get_by_role("heading", name=name))
+    expect(zoo).to_be_visible()
+    once = page.locator("code.key")
+    expect(once).to_have_text(re.compile(r"^eso_\w{36}$"))
+    page.get_by_role("button", name="I have kept it").click()
+    expect(once).to_have_count(0)
+
+    zoo.get_by_label("New project").fill("apes")
+    zoo.get_by_label("New project").press("Enter")
+    row = zoo.get_by_role("row").filter(has_text="apes")
+    expect(row).to_contain_text("any amount")
+    expect(once).to_have_text(re.compile(r"^esp_\w{36}$"))
+    key = once.inner_text()
+    assert httpx2.get(f"{dashboard.url}/api/v1/project", headers={"X-Api-Key": key}).json()["name"] == "apes"
+
+    row.get_by_role("button", name="Set the plan of apes").click()
+    row.get_by_label("Seconds").fill("7200")
+    row.get_by_role("button", name="Save").click()
+    expect(row).to_contain_text("2.0 h")
+
+    row.get_by_role("button", name="New key of apes").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("within ten minutes on every node")
+    dialog.get_by_role("button", name="Make a new key").click()
+    expect(once).not_to_have_text(key)
+    fresh = once.inner_text()
+    assert httpx2.get(f"{dashboard.url}/api/v1/project", headers={"X-Api-Key": fresh}).status_code == 200
+
+    row.get_by_role("button", name="Delete apes").click()
+    delete = dialog.get_by_role("button", name="Delete")
+    expect(delete).to_be_disabled()
+    dialog.get_by_role("textbox").fill("ape")
+    expect(delete).to_be_disabled()
+    dialog.get_by_role("textbox").fill("apes")
+    delete.click()
+    expect(row).to_have_count(0)
+
+    zoo.get_by_role("button", name="Delete Zoo").click()
+    dialog.get_by_role("textbox").fill(name)
+    dialog.get_by_role("button", name="Delete").click()
+    expect(zoo).to_have_count(0)
+    page.get_by_role("button", name="I have kept it").click()
+    for secret in (key, fresh):
+        assert secret not in page.content() + page.url + dashboard.log.read_text()
+
+
+def test_usage_by_project_and_month(page: Page, dashboard: ServiceProcess) -> None:
+    rows = [
+        {"month": "2026-11", "project": MARKUP, "service": "sound_event_detection", "jobs": 3, "audio_seconds": 7200.0}
+        | {"models": "yamnet@1", "project_id": "p", "organization_id": "o"}
+    ]
+    asked: list[str] = []
+
+    def usage(route: Route, request: Request) -> None:
+        asked.append(request.url)
+        route.fulfill(json=rows)
+
+    page.route("**/admin/v1/usage*", usage)
+    sign_in(page, dashboard, "operator", operator=ADMIN_KEY)
+    expect(page.get_by_role("table", name="Usage").get_by_role("row").nth(1)).to_contain_text("2.0 h")
+    page.get_by_label("Month").select_option("")
+    page.wait_for_timeout(300)
+    assert re.search(r"month=\d{4}-\d\d$", asked[0])
+    assert asked[-1].endswith("/usage?")
+
+
+@pytest.mark.parametrize(
+    ("view", "key"),
+    [
+        ("try", "project key"),
+        ("jobs", "project key"),
+        ("live", "project key"),
+        ("live/microphone", "project key"),
+        ("project", "project key"),
+        ("speakers", "organization key"),
+        ("operator", "operator's key"),
+    ],
+)
+def test_a_view_without_its_key_says_which_it_needs(page: Page, dashboard: ServiceProcess, view: str, key: str) -> None:
+    page.goto(f"{dashboard.url}/dashboard/#/{view}")
+    expect(page.get_by_text(f"needs the {key}.")).to_be_visible()
+    expect(page.get_by_role("radio", name=key)).to_be_checked()
+    page.get_by_role("link", name="Sign in with another key").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Welcome")
+
+
+def test_a_key_of_another_kind_is_not_asked_for_twice(page: Page, dashboard: ServiceProcess) -> None:
+    """From one view to the next the form asks for what the view needs."""
+    page.goto(f"{dashboard.url}/dashboard/#/project")
+    expect(page.get_by_role("radio", name="Project key")).to_be_checked()
+    page.get_by_role("link", name="Operator", exact=True).click()
+    expect(page.get_by_role("radio", name="Operator's key")).to_be_checked()
+    page.get_by_label("Key", exact=True).fill(ADMIN_KEY)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("heading", name="Health")).to_be_visible()
+
+
+def test_keys_stand_nowhere_but_in_the_tab(page: Page, dashboard: ServiceProcess) -> None:
+    requests: list[Request] = []
+    page.on("request", lambda one: requests.append(one))
+    keys = {"project": KEY, "organization": ORG_KEY, "operator": ADMIN_KEY}
+    sign_in(page, dashboard, "try", **keys)
+    for view in ("jobs", "live", "speakers", "project", "models", "operator"):
+        page.goto(f"{dashboard.url}/dashboard/#/{view}")
+        page.wait_for_load_state("networkidle")
+        for key in keys.values():
+            assert key not in page.url
+            assert key not in page.content()
+    assert page.evaluate("localStorage.length + document.cookie.length") == 0
+    assert requests
+    for key in keys.values():
+        assert not [one.url for one in requests if key in one.url]
+        assert key not in dashboard.log.read_text()
+    # A key is sent in its header alone, and to the service alone.
+    assert {one.url.split("/dashboard")[0] for one in requests if "/dashboard" in one.url} == {dashboard.url}
+    assert all(one.url.startswith(dashboard.url) for one in requests)
+
+
+def test_framing_is_refused_by_the_browser(browser: Browser, dashboard: ServiceProcess) -> None:
+    page = browser.new_page()
+    page.set_content(f'<iframe src="{dashboard.url}/dashboard/"></iframe>')
+    page.wait_for_timeout(1000)
+    assert "Earshot" not in page.frames[1].content()
+    page.close()

@@ -1,0 +1,148 @@
+"""Voices: five sentences by the microphone, what is wrong with a recording, and samples of another model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
+
+from tests.dashboard.browsers import arguments
+from tests.dashboard.conftest import CHROMIUM, DOOR, sign_in
+from tests.process import ORG_KEY, ServiceProcess
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A browser whose microphone hears Kim."""
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium on the PATH")
+    heard = arguments(DOOR.with_name("kim.ogg"), tmp_path_factory.mktemp("kim"))
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=heard)
+        yield browser
+        browser.close()
+
+
+def record(page: Page, number: int, seconds: float = 4.0) -> None:
+    """Record a sentence."""
+    page.get_by_role("button", name=f"Record sentence {number}", exact=True).click()
+    expect(page.get_by_role("button", name="Done")).to_be_visible()
+    page.wait_for_timeout(1000 * seconds)
+    page.get_by_role("button", name="Done").click()
+
+
+def test_five_sentences_make_a_voice(page: Page, dashboard: ServiceProcess) -> None:
+    sign_in(page, dashboard, "speakers", organization=ORG_KEY)
+    expect(page.get_by_text("Nobody is registered yet")).to_be_visible()
+    begin = page.get_by_role("button", name="Record sentence 1")
+    expect(begin).to_be_disabled()
+    page.get_by_label("Name").fill("Kim Possible")
+    expect(page.get_by_text("Letters, digits and underscores alone.")).to_be_visible()
+    expect(begin).to_be_disabled()
+    page.get_by_label("Name").fill("Kim")
+    record(page, 1, 0.6)
+    expect(page.get_by_role("listitem").filter(has_text="too short")).to_be_visible()
+    page.get_by_role("button", name="Record sentence 1 again").click()
+    page.wait_for_timeout(4000)
+    page.get_by_role("button", name="Done").click()
+    for number in range(2, 6):
+        expect(page.get_by_text(f"{number} of 5")).to_be_visible()
+        record(page, number)
+    # One of them once more: the others stay.
+    page.get_by_role("button", name="Record sentence 3 anew").click()
+    record(page, 3)
+    page.get_by_role("button", name="Register Kim").click()
+    expect(page.get_by_text("Kim is registered with five samples.")).to_be_visible()
+    row = page.get_by_role("row").filter(has_text="Kim")
+    expect(row).to_contain_text(re.compile(r"Kim5, \d+ s● yes"))
+    page.locator("input[type=file]").nth(1).set_input_files(DOOR.with_name("kim.ogg"))
+    expect(page.get_by_role("listitem").filter(has_text=re.compile(r"0:00\.\d\s*Kim \(0\.\d\d\)"))).to_be_visible()
+    row.get_by_role("button", name="Remove Kim").click()
+    page.get_by_role("dialog").get_by_role("button", name="Remove").click()
+    expect(page.get_by_text("Kim was removed.")).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("level", "seconds", "fault"),
+    [
+        ("() => 3000 * Math.sin(i++ / 8)", 3, None),
+        ("() => 3000 * Math.sin(i++ / 8)", 1, "too short"),
+        ("() => 100 * Math.sin(i++ / 8)", 3, "too quiet"),
+        ("() => Math.max(-32768, Math.min(32767, 40000 * Math.sin(i++ / 8)))", 3, "clipped"),
+        ("() => 0", 3, "too quiet"),
+    ],
+)
+def test_recordings_are_judged(
+    page: Page, dashboard: ServiceProcess, level: str, seconds: int, fault: str | None
+) -> None:
+    page.goto(f"{dashboard.url}/dashboard/#/models")
+    found = page.evaluate(
+        f"""async seconds => {{
+          const {{ faultOf }} = await import("./five-prompts.js");
+          let i = 0;
+          return faultOf(Array.from({{ length: 2 * seconds }}, () => new Int16Array(8000).map({level})));
+        }}""",
+        seconds,
+    )
+    assert (found is None) if fault is None else found.startswith(fault)
+
+
+def test_a_refusal_in_the_middle_keeps_what_was_recorded(page: Page, dashboard: ServiceProcess) -> None:
+    sent = 0
+
+    def voice(route: Route) -> None:
+        nonlocal sent
+        sent += 1
+        error = "the audio holds too little speech" if sent == 3 else ""
+        data = {
+            "speaker": "Kim",
+            "samples": sent,
+            "total_length": 4.0,
+            "is_compatible": True,
+            "created_at": "2026-11-22",
+        }
+        route.fulfill(json={"data": None if error else data, "error": error, "debug": ""})
+
+    page.route("**/api/v2/voice", voice)
+    sign_in(page, dashboard, "speakers", organization=ORG_KEY)
+    page.get_by_label("Name").fill("Kim")
+    for number in range(1, 6):
+        record(page, number, 2.5)
+    page.get_by_role("button", name="Register Kim").click()
+    expect(page.get_by_role("alert")).to_contain_text("too little speech")
+    expect(page.get_by_role("listitem").filter(has_text="registered")).to_have_count(2)
+    page.get_by_role("button", name="Register Kim").click()
+    expect(page.get_by_text("Kim is registered with five samples.")).to_be_visible()
+    assert sent == 6, "what was registered is not sent twice"
+
+
+def test_samples_of_another_model(page: Page, dashboard: ServiceProcess) -> None:
+    """Names are letters here; what another version let in shows as text all the same."""
+    name, fits = "<img src=x onerror=alert(1)>", False
+
+    def speakers(route: Route) -> None:
+        one = {
+            "speaker": name,
+            "samples": 3,
+            "total_length": 12.0,
+            "is_compatible": fits,
+            "created_at": "2026-11-22T06:51:02Z",
+        }
+        route.fulfill(json={"data": [one], "error": "", "debug": ""})
+
+    def again(route: Route) -> None:
+        nonlocal fits
+        fits = True
+        route.fulfill(json={"data": {"speaker": name, "done": 2, "left": 1}, "error": "", "debug": ""})
+
+    page.route("**/api/v2/speakers", speakers)
+    page.route("**/api/v2/speaker/re-enroll*", again)
+    sign_in(page, dashboard, "speakers", organization=ORG_KEY)
+    row = page.get_by_role("row").filter(has_text=name)
+    expect(row).to_contain_text("another model made them")
+    row.get_by_role("button", name="Re-enrol").click()
+    expect(page.get_by_text("1 cannot be made to")).to_be_visible()
+    expect(row).to_contain_text("● yes")
+    assert page.locator("main img").count() == 0

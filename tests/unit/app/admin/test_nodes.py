@@ -1,0 +1,201 @@
+"""The nodes as an operator sees them: what each tells, what is said of it, and those that do not answer."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from unittest import mock
+
+import httpx2
+import msgspec
+import pytest
+from starlette.applications import Starlette
+
+from app.admin.description import NODE
+from app.admin.health import findings, worst
+from app.admin.nodes import NodeList
+from app.admin.wire import NodesReport
+from app.http.forwarding import Forwarder
+from app.http.metrics import Meters
+from app.http.replies import Reply
+from app.main import admin_routes
+from topics import apikeys
+from topics.errors import Unavailable
+from topics.ports.nodes import DiskFacts, EngineFacts, NodeFacts, Nodes, PartitionFacts, QueueFacts
+
+KEY = "the operator's own key"
+WELL = msgspec.structs.replace(NODE, parked=None, disks=[], engines=[])
+HERE, THERE = "http://barn:8000", "http://shed:8000"
+
+ENGINE = EngineFacts("speech", "http://box:8000", None, True, 2, 0, 0, 4)
+
+
+def changed(**fields: Any) -> NodeFacts:
+    return msgspec.structs.replace(WELL, **fields)
+
+
+@pytest.mark.parametrize(
+    ("facts", "state", "said"),
+    [
+        (WELL, "good", []),
+        (changed(not_ready="partition 3: its changelog"), "bad", ["not ready: partition 3: its changelog"]),
+        (changed(log_error="no answer"), "bad", ["the log: no answer"]),
+        (
+            changed(partitions=[PartitionFacts(7, "stopped", 0, [], "20 of 21 records")]),
+            "bad",
+            ["partition 7 has stopped: 20 of 21 records"],
+        ),
+        (
+            changed(engines=[msgspec.structs.replace(ENGINE, reachable=False, failing=True)]),
+            "bad",
+            ["the speech engine at http://box:8000 does not answer"],
+        ),
+        (
+            changed(engines=[msgspec.structs.replace(ENGINE, failing=True, error="status 500")]),
+            "slow",
+            ["the last call of the speech engine failed: status 500"],
+        ),
+        (changed(engines=[msgspec.structs.replace(ENGINE, failures=1, error="long ago")]), "good", []),
+        (
+            changed(disks=[DiskFacts("data", 10**12, 10**8, 2 * 10**8)]),
+            "bad",
+            ["0.1 GB are free on the disk of data: uploads are refused"],
+        ),
+        (
+            changed(disks=[DiskFacts("data", 10**12, 4 * 10**10, 10**8)]),
+            "slow",
+            ["40.0 GB are free on the disk of data"],
+        ),
+        (changed(disks=[DiskFacts("data", 10**12, 6 * 10**10, 10**8)]), "good", []),
+        (changed(queues=[QueueFacts("uploads", 81, 100, 0, 4)]), "slow", ["81% full: uploads"]),
+        (changed(queues=[QueueFacts("uploads", 80, 100, 3, 4), QueueFacts("sessions", items=10**6)]), "good", []),
+        (changed(lag_seconds=11.0), "slow", ["audio has waited for 11 s to be analysed"]),
+        (changed(job_lag_seconds=301.0), "slow", ["a job has waited for 301 s"]),
+        (changed(parked=NODE.parked), "slow", ["1 records could not be read and were set aside"]),
+    ],
+)
+def test_what_is_said_of_a_node(facts: NodeFacts, state: str, said: list[str]) -> None:
+    found = findings(facts)
+    assert (worst(finding.state for finding in found), [finding.text for finding in found]) == (state, said)
+
+
+def test_the_bad_comes_first() -> None:
+    found = findings(changed(lag_seconds=99.0, not_ready="the node is about to stop"))
+    assert [finding.state for finding in found] == ["bad", "slow"]
+
+
+class Elsewhere(Forwarder):
+    """Other nodes, by their URLs."""
+
+    def __init__(self, **answers: Any) -> None:
+        super().__init__(1.0)
+        self.answers = {f"http://{name}:8000": answer for name, answer in answers.items()}
+
+    async def forward(self, scope: Any, owner: str, body: Any, patient: bool = False) -> Any:
+        answer = self.answers[owner]
+        if isinstance(answer, Exception):
+            raise answer
+        if answer is None:
+            await asyncio.sleep(60)
+        return answer
+
+
+def asked(forwarder: Elsewhere, facts: NodeFacts = WELL, passed_on: bool = False) -> httpx2.Response:
+    """Return the answer of a node that knows of others."""
+    nodes = mock.Mock(spec=Nodes)
+    nodes.elsewhere.return_value = list(forwarder.answers)
+    nodes.facts = mock.AsyncMock(return_value=facts)
+    listed = NodeList(nodes, forwarder, lambda: [QueueFacts("bodies", 1, 2)])
+    administration: Any = mock.Mock()
+    app = Starlette(routes=admin_routes(administration, listed, apikeys.digest(KEY), Meters(tuple)))
+
+    async def ask() -> httpx2.Response:
+        keyed = {"Authorization": f"Bearer {KEY}"} | ({"X-Earshot-Forwarded": "1"} if passed_on else {})
+        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url=HERE) as http:
+            return await http.get("/admin/v1/nodes", headers=keyed)
+
+    return asyncio.run(ask())
+
+
+def report(answer: httpx2.Response) -> NodesReport:
+    assert answer.status_code == 200
+    return msgspec.json.decode(answer.content, type=NodesReport)
+
+
+def own(**fields: Any) -> Reply:
+    """Return what another node answers of itself."""
+    return Reply(200, [], asked(Elsewhere(), changed(**fields), passed_on=True).content)
+
+
+def test_one_node_tells_of_itself_and_of_the_edge() -> None:
+    told = report(asked(Elsewhere()))
+    assert (told.state, told.partitions, told.missing) == ("good", 1, [])
+    (node,) = told.nodes
+    assert node.url == HERE
+    assert node.node is not None
+    assert node.node.queues[-1] == QueueFacts("bodies", 1, 2)
+
+
+def test_nodes_are_put_together() -> None:
+    here = changed(partition_count=3, partitions=[PartitionFacts(0, "serving", 1, [])])
+    there = own(url="http://0.0.0.0:1", lag_seconds=30.0, partitions=[PartitionFacts(1, "serving", 1, [])])
+    told = report(asked(Elsewhere(shed=there), here))
+    # By the name under which it was asked, and not the one that it has of itself.
+    assert [(node.url, node.state) for node in told.nodes] == [(HERE, "good"), (THERE, "slow")]
+    assert (told.state, told.missing) == ("bad", [2])
+
+
+def test_a_slow_node_is_worse_than_a_good_one() -> None:
+    assert report(asked(Elsewhere(shed=own(lag_seconds=30.0)))).state == "slow"
+    assert report(asked(Elsewhere(shed=own()))).state == "good"
+
+
+def test_partitions_that_come_are_missing() -> None:
+    told = report(asked(Elsewhere(), changed(partitions=[PartitionFacts(0, "coming", 1, [])])))
+    assert (told.state, told.missing) == ("bad", [0])
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (Unavailable("gone"), "it does not answer"),
+        (None, "it did not answer within 0.05 s"),
+        (Reply(401, [], b"{}"), "it has another operator's key"),
+        (Reply(404, [], b"{}"), "its operator's interface has an address of its own"),
+        (Reply(503, [], b"{}"), "it answers 503"),
+        (Reply(200, [], b"<html>"), "it is of another version"),
+        (Reply(200, [], b'{"url": "x", "state": "good", "findings": []}'), "it is of another version"),
+    ],
+)
+def test_a_node_that_does_not_tell_is_there_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, answer: Any, reason: str
+) -> None:
+    monkeypatch.setattr("app.admin.nodes.NODE_SECONDS", 0.05)
+    _, silent = report(asked(Elsewhere(shed=answer))).nodes
+    assert (silent.url, silent.state, silent.node) == (THERE, "bad", None)
+    assert silent.findings[0].text.startswith(reason)
+
+
+def test_nobody_asks_in_a_circle() -> None:
+    answer = asked(Elsewhere(shed=RuntimeError("asked")), passed_on=True)
+    assert answer.json()["url"] == HERE
+
+
+def test_the_key_goes_to_the_others() -> None:
+    """A real hop: what the other node hears is the operator's key, and that the question was passed on."""
+    heard: list[httpx2.Request] = []
+    told_there = own().body
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        heard.append(request)
+        return httpx2.Response(200, content=told_there)
+
+    forwarder = Forwarder(1.0)
+    forwarder._http = httpx2.AsyncClient(transport=httpx2.MockTransport(answer))
+    forwarder.answers = {THERE: None}  # type: ignore[attr-defined]
+    told = report(asked(forwarder))  # type: ignore[arg-type]
+    assert told.nodes[1].node is not None
+    (request,) = heard
+    assert str(request.url) == f"{THERE}/admin/v1/nodes"
+    assert request.headers["authorization"] == f"Bearer {KEY}"
+    assert request.headers["x-earshot-forwarded"] == "1"

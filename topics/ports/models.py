@@ -1,0 +1,61 @@
+"""Models in use, as clients may know them: what they know, and what that rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal, Protocol
+
+import msgspec
+from msgspec import Meta
+
+Share = Annotated[float | None, Meta(description="0 to 1; null where there is nothing to count.")]
+
+
+class TagFigures(msgspec.Struct, frozen=True):
+    """How a tag did at its operating point, in recordings that were listened to."""
+
+    clips: Annotated[int, Meta(description="Recordings with the sound.")]
+    found: Annotated[int, Meta(description="Those of them in which it was reported where it is.")]
+    reported: Annotated[int, Meta(description="Recordings in which it was reported at all.")]
+    right: Annotated[int, Meta(description="Those of them in which that is right.")]
+    recall: Share
+    precision: Share
+    average_precision: Share
+    learnt: Annotated[bool, Meta(description="It was learnt from these recordings: it remembers them.")]
+
+
+class TagFacts(msgspec.Struct, frozen=True):
+    """A tag of a sound model."""
+
+    name: str
+    category: str
+    point: Annotated[float, Meta(description="Score in (0, 1) from which it is reported at sensitivity 0.")]
+    clips: Annotated[int, Meta(description="Recordings of the sound from which the point was chosen; 0: from others.")]
+    figures: Annotated[TagFigures | None, Meta(description="Null where nobody has measured it.")]
+
+
+class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A model."""
+
+    id: Annotated[str, Meta(description="`name@` and prefixes of hashes of what its scores depend on.")]
+    kind: Literal["sound-events", "speaker-embedding", "speech-recognition"]
+    name: str
+    version: str
+    licence: Annotated[str, Meta(description="SPDX.")]
+    source: str
+    sha256: Annotated[str, Meta(description="Of its weights.")]
+    sample_rate: int
+    window_seconds: Annotated[float | None, Meta(description="What it scores at a time, of a sound model.")] = None
+    hop_seconds: Annotated[float | None, Meta(description="From one window of a session to the next.")] = None
+    classes: Annotated[int | None, Meta(description="Of its graph; tags are made of these.")] = None
+    how_measured: Annotated[str | None, Meta(description="What `figures` of tags are of.")] = None
+    recordings: Annotated[int | None, Meta(description="That figures of tags are of.")] = None
+    tags: Sequence[TagFacts] = ()
+
+
+class Models(Protocol):
+    """The models in use."""
+
+    def in_use(self) -> Sequence[ModelFacts]:
+        """Return them, the sound model for new sessions first."""
+        ...

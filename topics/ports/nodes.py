@@ -1,0 +1,119 @@
+"""What an operator is told of the nodes: what each has, how far it is, and what does not work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Final, Literal, Protocol
+
+import msgspec
+from msgspec import Meta
+
+#: Parked records that are shown.
+NEWEST_PARKED: Final = 100
+
+
+class TopicPlace(msgspec.Struct, frozen=True):
+    """How far one topic of a partition is folded."""
+
+    topic: str
+    folded: Annotated[int, Meta(description="The offset below which everything is folded.")]
+    behind: Annotated[int, Meta(description="Records on the log that are not.")]
+
+
+class PartitionFacts(msgspec.Struct, frozen=True):
+    """A partition that a node owns."""
+
+    number: int
+    state: Literal["serving", "coming", "stopped"]
+    epoch: Annotated[int, Meta(description="That of its owner on the changelog; 0 on a log of one process.")]
+    topics: Sequence[TopicPlace]
+    reason: Annotated[str | None, Meta(description="What it waits for, or why it stopped.")] = None
+
+
+class QueueFacts(msgspec.Struct, frozen=True):
+    """Something that fills up: what is in it, and its bound; null for what is not counted, or has no bound."""
+
+    name: str
+    bytes: int | None = None
+    bytes_bound: int | None = None
+    items: int | None = None
+    items_bound: int | None = None
+
+
+class EngineFacts(msgspec.Struct, frozen=True):
+    """An engine that this node is set to call, as its calls went since the start."""
+
+    name: str
+    address: Annotated[str, Meta(description="Without a path, which may hold a key.")]
+    model: str | None
+    reachable: Annotated[bool, Meta(description="Something answers there.")]
+    calls: int
+    failures: int
+    in_flight: int
+    in_flight_bound: int
+    latency_ms: Annotated[int | None, Meta(description="Of the last call that went well.")] = None
+    error: Annotated[str | None, Meta(description="Of the last call that failed.")] = None
+    failed_at: datetime | None = None
+    failing: Annotated[bool, Meta(description="The last call failed.")] = False
+
+
+class DiskFacts(msgspec.Struct, frozen=True):
+    """A disk, by what lies on it."""
+
+    holds: str
+    total_bytes: int
+    free_bytes: int
+    kept_free_bytes: Annotated[int, Meta(description="Uploads are refused when less would stay free.")]
+
+
+class ParkedRecord(msgspec.Struct, frozen=True):
+    """A record that could not be folded."""
+
+    topic: str
+    partition: int
+    offset: int
+    at: Annotated[datetime, Meta(description="When it was set aside.")]
+    cause: str
+
+
+class ParkedFacts(msgspec.Struct, frozen=True):
+    """The parked records of a node's partitions, which the log keeps for a week."""
+
+    count: int
+    newest: Annotated[Sequence[ParkedRecord], Meta(max_length=NEWEST_PARKED, description="The newest first.")]
+
+
+class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A node."""
+
+    url: Annotated[str, Meta(description="Where other nodes reach it.")]
+    version: str
+    up_seconds: int
+    not_ready: Annotated[str | None, Meta(description="Why it does not serve, null where it does.")]
+    partitions: Sequence[PartitionFacts]
+    partition_count: Annotated[int, Meta(description="Of the log, all nodes together.")]
+    queues: Sequence[QueueFacts]
+    engines: Sequence[EngineFacts]
+    models: Annotated[Sequence[str], Meta(description="Sound models in memory, the one for new sessions first.")]
+    disks: Sequence[DiskFacts]
+    parked: Annotated[
+        ParkedFacts | None, Meta(description="Null where the log did not say; `log_error` has the reason.")
+    ]
+    log_error: Annotated[str | None, Meta(description="Why the log does not tell how far it is.")]
+    sessions: Annotated[int, Meta(description="Open ones of its partitions.")]
+    jobs: Annotated[int, Meta(description="Unfinished ones of its partitions.")]
+    lag_seconds: Annotated[float, Meta(description="Age of the oldest chunk that is not analysed.")]
+    job_lag_seconds: Annotated[float, Meta(description="Age of the oldest ready service of a job.")]
+
+
+class Nodes(Protocol):
+    """The nodes of a deployment, as one of them knows them."""
+
+    def elsewhere(self) -> Sequence[str]:
+        """Return the URLs of the other nodes that own partitions, as of the last assignment."""
+        ...
+
+    async def facts(self) -> NodeFacts:
+        """Return what this node is. Asking costs; nothing is gathered while nobody asks."""
+        ...

@@ -1,11 +1,11 @@
-"""What a browser has to do for the dashboard: its first view, and the result of an hour."""
+"""What a browser has to do for the result of an hour in the dashboard."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -20,12 +20,9 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 HOUR: Final = 3600
-FIRST_BYTES_BAR: Final = 60.0
-FIRST_MS_BAR: Final = 300.0
 RESULT_MS_BAR: Final = 1000.0
 TAB_MB_BAR: Final = 200.0
 GIVE_UP_SECONDS: Final = 60
-KB: Final = 1024.0
 MB: Final = 1e6
 BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome")
 #: Notes when something is there for the first time, in milliseconds since the page was asked for.
@@ -72,31 +69,16 @@ class Dashboard(msgspec.Struct):
 
 
 def measure(setup: Setup) -> Iterator[Row]:
-    """Yield the rows of all views, each of a browser that has just been started."""
+    """Yield when an hour's result is there, and the memory of its tab."""
     from playwright.sync_api import sync_playwright  # It comes with what `make check` installs.
 
     seconds = setup.size(HOUR)
     with processes.temporary_directory() as directory:
         job = long_job.fill(directory / "data", seconds)
         with processes.service(directory / "data") as server, sync_playwright() as playwright:
-            for view in VIEWS:
-                browser = playwright.chromium.launch(executable_path=_browser(), args=["--no-sandbox"])
-                yield from view(Dashboard(server, browser, job, setup))
-                browser.close()
-
-
-def first_view(dashboard: Dashboard) -> Iterator[Row]:
-    """Yield what the first view loads, and when a file can be dropped."""
-    sizes, times = [], []
-    for _ in range(dashboard.setup.pairs + 1):
-        with dashboard.tab("try", usable="document.querySelector('input[type=file]')") as page:
-            times.append(_there(page)["usable"])
-            sizes.append(page.evaluate(
-                "performance.getEntriesByType('resource').filter(({ name }) => /\\.(m?js|css)$/.test(name))"
-                ".reduce((sum, one) => sum + one.encodedBodySize, 0)"
-            ) / KB)  # fmt: skip
-    yield value_row("first view, script and style, gzip", sizes[1:], "KB", FIRST_BYTES_BAR)
-    yield value_row("first view, cold, to usable", times[1:], "ms", FIRST_MS_BAR)
+            browser = playwright.chromium.launch(executable_path=_browser(), args=["--no-sandbox"])
+            yield from long_result(Dashboard(server, browser, job, setup))
+            browser.close()
 
 
 def long_result(dashboard: Dashboard) -> Iterator[Row]:
@@ -119,10 +101,6 @@ def long_result(dashboard: Dashboard) -> Iterator[Row]:
     beside = {"its picture": sorted(pictures)[len(pictures) // 2], "its picture, made first": making}
     yield value_row("hour's result, to usable", times, "ms", RESULT_MS_BAR, beside)
     yield value_row("hour's result, memory of the tab", memory, "MB", TAB_MB_BAR)
-
-
-#: Each is measured in a browser of its own.
-VIEWS: Final[tuple[Callable[[Dashboard], Iterator[Row]], ...]] = (first_view, long_result)
 
 
 def _there(page: Page) -> dict[str, float]:

@@ -30,13 +30,16 @@ def test_gives_what_ships(sources: list[str], tmp_path: Path) -> None:
     assert run(*sources, str(tmp_path)) == 0
     for name in ("model.onnx", "NOTICE"):
         assert (tmp_path / name).read_bytes() == (models.directory() / name).read_bytes(), name
-    # Heads, and what was measured, are added by infra.lab.training.default_heads.
+    # Heads, and what was measured, are added by infra.lab.training.default_heads and `earshot evaluate --write`.
     shipped, made = manifest.read(models.directory()), manifest.read(tmp_path)
     with_heads = {tag.name for tag in shipped.tags if tag.head is not None}
     assert [tag.name for tag in made.tags] == [tag.name for tag in shipped.tags]
     assert all(ours in shipped.tags for ours in made.tags if ours.name not in with_heads)
-    bare = msgspec.structs.replace(shipped, figures={}, heads=None, tags=())
+    bare = msgspec.structs.replace(shipped, figures={}, evaluation=None, heads=None, tags=())
     assert msgspec.structs.replace(made, tags=()) == bare
+    assert shipped.evaluation is not None
+    assert shipped.evaluation.tags.keys() == {tag.name for tag in shipped.tags}
+    assert {name for name, counts in shipped.evaluation.tags.items() if counts.learnt} == with_heads
 
 
 def test_scores_equal_those_of_float_weights(sources: list[str], tmp_path: Path) -> None:

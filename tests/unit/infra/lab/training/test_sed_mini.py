@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import onnxruntime
 import pytest
@@ -23,7 +24,11 @@ def test_what_ships() -> None:
     assert (HERE / "model.onnx").stat().st_size <= 1_000_000
     assert [tag.name for tag in manifest.tags] == [name for _, name, _ in KNOWN]
     assert manifest.figures["ten_class_clip_accuracy"] >= 0.9
-    assert manifest == sed_mini.manifest_of((HERE / "model.onnx").read_bytes(), manifest.points, manifest.figures)
+    made = sed_mini.manifest_of((HERE / "model.onnx").read_bytes(), manifest.points, manifest.figures)
+    assert msgspec.structs.replace(manifest, evaluation=None) == made
+    # It remembers what it was learnt from.
+    assert manifest.evaluation is not None
+    assert all(counts.learnt for counts in manifest.evaluation.tags.values())
 
 
 def test_silence_and_hum_are_no_events() -> None:

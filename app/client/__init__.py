@@ -46,6 +46,7 @@ from ._job_values import (
     Word,
 )
 from ._list_values import JobPage, MissingPart, SessionPage
+from ._live_values import Activity, Level, LiveEvent, LiveWindow, Strip, TagHours
 from ._session_values import (
     MICROPHONE,
     Event,
@@ -67,6 +68,7 @@ from ._version import VERSION as __version__
 
 __all__ = [
     "MICROPHONE",
+    "Activity",
     "AsyncClient",
     "AudioRefused",
     "Caption",
@@ -92,6 +94,9 @@ __all__ = [
     "JobProgress",
     "JobResult",
     "JobVoice",
+    "Level",
+    "LiveEvent",
+    "LiveWindow",
     "MissingPart",
     "Prediction",
     "QuotaExceeded",
@@ -120,7 +125,9 @@ __all__ = [
     "SpeakerRequestRefused",
     "SpeakerTurn",
     "SpeechResult",
+    "Strip",
     "Tag",
+    "TagHours",
     "TranslationResult",
     "Turn",
     "UnknownFormat",

@@ -104,7 +104,7 @@ class ProjectList(Generic[V]):
         if call.header(FORWARDED):
             return json_reply(self._own_part(query))
         urls = sorted(self._source.coverage().elsewhere)
-        asked = [part_of(call, self.forwarder, url, _part) for url in urls]
+        asked = [part_of(call, self.forwarder, url, _part.decode) for url in urls]
         others = await asyncio.gather(*asked)
         parts = [self._own_part(query), *(part for part in others if part is not None)]
         covered = {number for part in parts for number in part.partitions}
@@ -140,7 +140,7 @@ class ProjectList(Generic[V]):
         return msgspec.structs.replace(everything, since_ms=since_ms, until_ms=until_ms)
 
 
-async def part_of(call: Call, forwarder: Forwarder, url: str, decoder: msgspec.json.Decoder[P]) -> P | None:
+async def part_of(call: Call, forwarder: Forwarder, url: str, decoder: Callable[[bytes], P]) -> P | None:
     """Return another node's part of an answer, None where it does not answer as it should."""
     try:
         async with asyncio.timeout(PART_SECONDS):
@@ -148,7 +148,7 @@ async def part_of(call: Call, forwarder: Forwarder, url: str, decoder: msgspec.j
         if isinstance(reply, StreamReply):
             await reply.pieces.aclose()
             return None
-        return decoder.decode(reply.body) if reply.status == 200 else None
+        return decoder(reply.body) if reply.status == 200 else None
     except (TimeoutError, Unavailable, msgspec.MsgspecError):
         return None
 

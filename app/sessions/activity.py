@@ -97,7 +97,7 @@ async def project_activity(call: Call, context: SessionContext) -> Reply:
         return json_reply(await _own_part(context, project, day))
     urls = sorted(context.sessions.coverage().elsewhere)
     forwarder = context.list.forwarder
-    asked = [part_of(call, forwarder, url, _part) for url in urls]
+    asked = [part_of(call, forwarder, url, _part.decode) for url in urls]
     own, *others = await asyncio.gather(_own_part(context, project, day), *asked)
     parts = [part for part in (own, *others) if part is not None]
     covered = frozenset().union(*(part.partitions for part in parts))

@@ -63,8 +63,8 @@ def _events(*events: tuple[str, int | None, Any]) -> str:
 DAY: Final = activity.Activity(
     "2026-11-22",
     60,
-    [0] * 9 + [3600] * 3 + [0] * 12,
-    [activity.TagHours("Dog_bark", [0] * 10 + [12.5, 3] + [0] * 12)],
+    [0.0] * 9 + [3600.0] * 3 + [0.0] * 12,
+    [activity.TagHours("Dog_bark", [0.0] * 10 + [12.5, 3.0] + [0.0] * 12)],
     1,
 )
 DAY_PARAMETERS: Final = (

@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+import soundfile
 
-from benchmarks import processes, procfs
+from benchmarks import audio, processes, procfs
 from benchmarks.cases.setup import Setup
 from benchmarks.measures import Row, Sample, ratio_row, value_row
 from benchmarks.plans import PacedPlan
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 STREAMS: Final = 100
 SECONDS: Final = 30
 BAR_CORES: Final = 0.5
+#: Somebody speaks, and a dog barks: there is something to report in every window.
+RECORDING: Final = processes.ROOT / "infra" / "examples" / "door.ogg"
 #: Seconds after which what was sent is on the screen.
 SETTLE_SECONDS: Final = 2.0
 CHROMIUM: Final = shutil.which("chromium") or shutil.which("google-chrome")
@@ -38,7 +41,11 @@ def measure(setup: Setup) -> Iterator[Row]:
     seconds = setup.size(SECONDS, 5)
     cores, shares, pairs = [], [], []
     with processes.temporary_directory() as directory, processes.service(directory / "data") as server:
-        plan = PacedPlan(server.target(), STREAMS, float(seconds))
+        samples, rate = soundfile.read(RECORDING, dtype="int16")
+        assert rate == audio.RATE
+        pcm = directory / "door.pcm"
+        pcm.write_bytes(samples.tobytes())
+        plan = PacedPlan(server.target(), STREAMS, float(seconds), str(pcm))
         with live_view(server.port) as (page, browser):
             for _ in range(setup.pairs):
                 page.goto(f"http://127.0.0.1:{server.port}/dashboard/#/live")

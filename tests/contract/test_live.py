@@ -123,7 +123,7 @@ def test_all_sessions_of_a_project_on_one_stream(api: Api) -> None:
         later = api.create()
         api.put(earlier, 1, silence(0.5))
         api.send(later, tone(1.5))
-        heard = []
+        heard: list[tuple[bool, int]] = []
         while len(heard) < 3:
             name, _, data = next(events)
             if name == "window" and data["session_id"] in (earlier, later):
@@ -132,7 +132,7 @@ def test_all_sessions_of_a_project_on_one_stream(api: Api) -> None:
         assert sorted(heard) == [(False, 1), (True, 0), (True, 1)]
         api.delete(earlier)
         api.seal(later)
-        last = set()
+        last: set[tuple[str, str]] = set()
         while len(last) < 2:
             name, _, data = next(events)
             if name in ("deleted", "ended") and data["session_id"] in (earlier, later):

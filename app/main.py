@@ -47,6 +47,7 @@ from app.routes import (
     DASHBOARD_ROUTES,
     JOB_ROUTES,
     JOBS_PREFIX,
+    LIVE_ROUTES,
     OPENAI_PREFIX,
     OPENAI_ROUTES,
     PROJECT_ROUTES,
@@ -57,7 +58,9 @@ from app.routes import (
     SPEAKERS_PREFIX,
     error_shape,
 )
+from app.sessions.activity_counter import ActivityCounter
 from app.sessions.context import SessionContext
+from app.sessions.listener_room import ListenerRoom
 from app.sessions.lists import listed_session
 from app.sessions.rendering import EventRenderer
 from app.sessions.tokens import PageTokens
@@ -187,6 +190,7 @@ def _routes(
         *mount("", SESSION_ROUTES, sessions, session_part(sessions)),
         *mount(SENSE_PREFIX, SESSION_ROUTES, sense, session_part(sense)),
         *mount(JOBS_PREFIX, JOB_ROUTES, jobs, job_part),
+        *mount(JOBS_PREFIX, LIVE_ROUTES, sessions, InterfacePart(job_error, meters, room)),
         *mount(JOBS_PREFIX, PROJECT_ROUTES, projects, InterfacePart(job_error, meters, room)),
         *mount(SPEAKERS_PREFIX, SPEAKER_ROUTES, speakers, InterfacePart(speaker_error, meters, room)),
         *mount(OPENAI_PREFIX, OPENAI_ROUTES, openai, InterfacePart(openai_error, meters, room)),
@@ -227,19 +231,21 @@ def _session_context(
     commands: Iterator[str],
     forwarder: Forwarder,
 ) -> SessionContext:
-    cursors = ListCursors(options.secret)
+    cursors, renderer = ListCursors(options.secret), EventRenderer(ports.sessions, options.page_cache_bytes)
     return SessionContext(
         sessions=ports.sessions,
         list=ProjectList("sessions", LISTED_STATES, ports.sessions, listed_session, cursors, forwarder),
         project_keys=project_keys,
         tokens=PageTokens(options.secret),
-        renderer=EventRenderer(ports.sessions, options.page_cache_bytes),
+        renderer=renderer,
         meters=meters,
         commands=commands,
         geometry=SESSIONS,
         chunk_limit=DEFAULT_CHUNK_LIMIT,
         poll_seconds=options.poll_seconds,
         log_chunks=options.log_chunks,
+        listeners=ListenerRoom(),
+        activity=ActivityCounter(renderer),
     )
 
 

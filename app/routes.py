@@ -27,10 +27,12 @@ from app.openai.operations import create_transcription, create_translation, list
 from app.probes import ProbeContext, about, healthz, metrics, readyz
 from app.projects.context import ProjectContext
 from app.projects.operations import change_project, models_in_use, read_daily_usage, read_project, rotate_key
+from app.sessions.activity import project_activity, session_activity
 from app.sessions.catalogue import client_versions, latest_client, official_tags
 from app.sessions.commands import create_session, delete_session, update_session, upload_chunk
 from app.sessions.context import SessionContext
 from app.sessions.lists import list_sessions
+from app.sessions.live import follow_project, follow_session
 from app.sessions.reads import predict, read_results, read_status
 from app.speakers.context import SpeakerContext
 from app.speakers.errors import speaker_error
@@ -56,6 +58,8 @@ SESSION_ROUTES: Final[Table[SessionContext]] = {
     "/audio_sessions/{session_id}": {"PATCH": update_session, "DELETE": delete_session},
     CHUNK_PATH: {"PUT": upload_chunk},
     STATUS_PATH: {"GET": read_status},
+    "/audio_sessions/{session_id}/live": {"GET": follow_session},
+    "/audio_sessions/{session_id}/activity": {"GET": session_activity},
     "/audio_sessions/{session_id}/results": {"GET": read_results},
     "/audio_sessions/{session_id}/predict": {"POST": predict},
     "/tags/official": {"GET": official_tags},
@@ -77,6 +81,12 @@ JOB_ROUTES: Final[Table[JobContext]] = {
     "/jobs/{job_id}/captions.srt": {"GET": captions_srt},
     "/custom_sound": {"POST": create_custom_sound},
     "/custom_sound/upload/finished": {"PUT": finish_custom_sound},
+}
+
+#: Under JOBS_PREFIX, of all sessions of a project.
+LIVE_ROUTES: Final[Table[SessionContext]] = {
+    "/live": {"GET": follow_project},
+    "/activity": {"GET": project_activity},
 }
 
 PROJECT_ROUTES: Final[Table[ProjectContext]] = {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from heapq import nsmallest
+from operator import sub
 from typing import Final
 
 import orjson
@@ -22,7 +24,8 @@ class TagRenderer:
     """Renders the scores of one model at one setting of the sensitivities."""
 
     def __init__(self, tags: Sequence[str], default: int, by_tag: dict[str, int]) -> None:
-        self._width = len(tags)
+        self.names = tags
+        self.width = len(tags)
         self._names = [orjson.dumps(tag) for tag in tags]
         self._sensitivities = [by_tag.get(tag, default) for tag in tags]
         self._thresholds = [threshold(sensitivity) for sensitivity in self._sensitivities]
@@ -32,10 +35,10 @@ class TagRenderer:
 
     def reported_tags(self, scores: bytes) -> list[list[ReportedTag]]:
         """Return, for each window of packed scores, the tags that are reported, the most probable first."""
-        windows: list[list[ReportedTag]] = [[] for _ in range(len(scores) // self._width)]
+        windows: list[list[ReportedTag]] = [[] for _ in range(len(scores) // self.width)]
         for match in self._candidates.finditer(scores):
             place = match.start()
-            window, tag = divmod(place, self._width)
+            window, tag = divmod(place, self.width)
             missing = self._thresholds[tag] - scores[place]
             if missing <= 0:
                 windows[window].append((missing, tag))
@@ -46,6 +49,11 @@ class TagRenderer:
     def tags(self, scores: bytes) -> list[bytes]:
         """Return, for each window of packed scores, its tags as JSON objects, the most probable first."""
         return [self._tags_json(window) if window else OTHERS for window in self.reported_tags(scores)]
+
+    def top(self, scores: bytes, count: int) -> bytes:
+        """Return the most probable tags of one window, reported or not, as JSON objects with commas between."""
+        ranked = nsmallest(count, zip(map(sub, self._thresholds, scores), range(self.width), strict=True))
+        return self._tags_json(ranked)
 
     def name_and_probability(self, reported_tag: ReportedTag) -> tuple[bytes, bytes]:
         """Return the name of a tag and its probability, both as JSON."""

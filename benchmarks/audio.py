@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Final
 
 import pybase64
@@ -23,4 +24,14 @@ def chunk(stream: int, number: int, size: int = CHUNK_BYTES) -> bytes:
 
 def body(stream: int, number: int, size: int = CHUNK_BYTES) -> bytes:
     """Return the JSON body of the chunk's upload."""
-    return b'{"data":"%s"}' % pybase64.b64encode(chunk(stream, number, size))
+    return _body(chunk(stream, number, size))
+
+
+def recorded(file: Path) -> list[bytes]:
+    """Return the upload bodies of raw audio, of CONTENT_TYPE, as many whole chunks as it has."""
+    data = file.read_bytes()
+    return [_body(data[start : start + CHUNK_BYTES]) for start in range(0, len(data) - CHUNK_BYTES + 1, CHUNK_BYTES)]
+
+
+def _body(data: bytes) -> bytes:
+    return b'{"data":"%s"}' % pybase64.b64encode(data)

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -125,7 +126,8 @@ async def run_paced(plan: PacedPlan) -> Sample:
 
     writers = await clients(plan.target, plan.streams, "stream")
     readers = await clients(plan.target, plan.streams)
-    requests = [client.uploads(bodies(0), chunks) for client in writers]
+    sound = audio.recorded(Path(plan.recording)) if plan.recording else bodies(0)
+    requests = [client.uploads(sound, chunks) for client in writers]
     begin = time.perf_counter() + 0.2
     work: list[Work] = []
     for number, (writer, reader) in enumerate(zip(writers, readers, strict=True)):

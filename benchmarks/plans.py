@@ -56,6 +56,8 @@ class PacedPlan(LoadPlan, frozen=True):
 
     streams: int
     seconds: float
+    #: Raw audio as `benchmarks.audio` sends it, which each stream repeats; noise where there is none.
+    recording: str = ""
 
 
 class IdlePlan(LoadPlan, frozen=True):

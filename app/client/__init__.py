@@ -46,6 +46,7 @@ from ._job_values import (
     Word,
 )
 from ._list_values import JobPage, MissingPart, SessionPage
+from ._live_values import Activity, Level, LiveEvent, LiveWindow, Strip, TagHours
 from ._project_values import Project, ProjectKey
 from ._session_values import (
     MICROPHONE,
@@ -68,6 +69,7 @@ from ._version import VERSION as __version__
 
 __all__ = [
     "MICROPHONE",
+    "Activity",
     "AsyncClient",
     "AudioRefused",
     "Caption",
@@ -93,6 +95,9 @@ __all__ = [
     "JobProgress",
     "JobResult",
     "JobVoice",
+    "Level",
+    "LiveEvent",
+    "LiveWindow",
     "MissingPart",
     "Prediction",
     "Project",
@@ -123,7 +128,9 @@ __all__ = [
     "SpeakerRequestRefused",
     "SpeakerTurn",
     "SpeechResult",
+    "Strip",
     "Tag",
+    "TagHours",
     "TranslationResult",
     "Turn",
     "UnknownFormat",

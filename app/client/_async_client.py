@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from ._async_job_calls import AsyncJobCalls
+from ._async_live_calls import AsyncLiveCalls
 from ._async_project_calls import AsyncProjectCalls
 from ._async_session_calls import AsyncSessionCalls
 from ._async_speaker_calls import AsyncSpeakerCalls
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     import httpx2
 
 
-class AsyncClient(AsyncSessionCalls, AsyncJobCalls, AsyncSpeakerCalls, AsyncProjectCalls):
+class AsyncClient(AsyncLiveCalls, AsyncSessionCalls, AsyncJobCalls, AsyncSpeakerCalls, AsyncProjectCalls):
     """A client for the tasks of one event loop. Its methods are those of `Client`, with the same errors.
 
     >>> async with AsyncClient("http://127.0.0.1:8000", key) as client:

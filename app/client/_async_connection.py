@@ -13,9 +13,8 @@ from . import _session_flows
 from ._calls import Answer, Call, Flow, Items, NoAnswer, Pause, Step, Work
 from ._deadline import Deadline
 from ._errors import EarshotClientError, SessionClosed
+from ._event_stream import E, EventStream
 from ._http import answer, limits, multipart, no_answer, upload_headers
-from ._job_stream import JobStream
-from ._job_values import JobEvent
 from ._session_values import SEAL_SECONDS, SessionOptions
 
 T = TypeVar("T")
@@ -104,8 +103,8 @@ class AsyncConnection:
         if isinstance(failure, BaseException) and not isinstance(failure, asyncio.CancelledError):
             raise failure
 
-    async def job_events(self, stream: JobStream, timeout: float | None) -> AsyncGenerator[JobEvent, None]:
-        """Yield the events of a job's stream, and connect again where it breaks off.
+    async def server_events(self, stream: EventStream[E], timeout: float | None) -> AsyncGenerator[E, None]:
+        """Yield the events of a stream, and connect again where it breaks off.
 
         Raises:
             DeadlineExceeded: it took longer than `timeout` seconds.

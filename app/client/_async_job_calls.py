@@ -120,7 +120,7 @@ class AsyncJobCalls:
             JobNotFound: the job never existed, was deleted or has expired.
             DeadlineExceeded, ServiceUnreachable, RequestRefused.
         """
-        return self._connection.job_events(JobStream(job_id, last_event_id, self._key), timeout)
+        return self._connection.server_events(JobStream(job_id, last_event_id, self._key), timeout)
 
     async def job_result(self, job_id: str, *, timeout: float | None = None) -> JobResult:
         """Wait until a job has ended and return the results of all its services; `errors` has those that failed.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from ._job_calls import JobCalls
 from ._keys import checked_key
+from ._live_calls import LiveCalls
 from ._project_calls import ProjectCalls
 from ._session_calls import SessionCalls
 from ._speaker_calls import SpeakerCalls
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     import httpx2
 
 
-class Client(SessionCalls, JobCalls, SpeakerCalls, ProjectCalls):
+class Client(LiveCalls, SessionCalls, JobCalls, SpeakerCalls, ProjectCalls):
     """A client that blocks. Threads may share it.
 
     >>> with Client("http://127.0.0.1:8000", key) as client:

@@ -14,9 +14,8 @@ from . import _session_flows
 from ._calls import Answer, Call, Flow, Items, NoAnswer, Pause, Step, Work
 from ._deadline import Deadline
 from ._errors import EarshotClientError, SessionClosed
+from ._event_stream import E, EventStream
 from ._http import answer, limits, multipart, no_answer, upload_headers
-from ._job_stream import JobStream
-from ._job_values import JobEvent
 from ._session_values import SEAL_SECONDS, SessionOptions
 
 T = TypeVar("T")
@@ -105,8 +104,8 @@ class Connection:
         with suppress(EarshotClientError):
             self.run(_session_flows.seal(session_id), SEAL_SECONDS)
 
-    def job_events(self, stream: JobStream, timeout: float | None) -> Iterator[JobEvent]:
-        """Yield the events of a job's stream, and connect again where it breaks off.
+    def server_events(self, stream: EventStream[E], timeout: float | None) -> Iterator[E]:
+        """Yield the events of a stream, and connect again where it breaks off.
 
         Raises:
             DeadlineExceeded: it took longer than `timeout` seconds.

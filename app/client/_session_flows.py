@@ -14,6 +14,7 @@ from ._calls import Call, Flow, Items, Pause, ask, sendable, work
 from ._errors import ServiceBusy, SessionFailed, SessionNotFound
 from ._json import decoded
 from ._list_values import ListQuery, SessionPage
+from ._live_values import Activity
 from ._session_values import Prediction, Sensitivity, Session, SessionOptions, SessionResults, SessionStatus
 from ._uploads import Audio, opened
 
@@ -136,6 +137,14 @@ def listing(key: str, query: ListQuery, token: str | None) -> Flow[SessionPage]:
     call = Call("GET", "/audio_sessions/", headers={"X-Api-Key": key}, query=query.parameters(token))
     answer = yield from ask(call)
     return decoded(answer.body, SessionPage)
+
+
+def activity(session_id: str | None, key: str, day: str | None, offset_minutes: int) -> Flow[Activity]:
+    """Read a day of a session, or of all that the project has."""
+    path = "/api/v1/activity" if session_id is None else f"/audio_sessions/{session_id}/activity"
+    query = {"offset_minutes": str(offset_minutes)} | ({} if day is None else {"day": day})
+    answer = yield from ask(Call("GET", path, headers={"X-Api-Key": key} if key else {}, query=query))
+    return decoded(answer.body, Activity)
 
 
 def is_ready() -> Flow[bool]:

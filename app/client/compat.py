@@ -200,7 +200,7 @@ class IntegratedApi:
         """
         stream = JobStream(job_id, prefix="")
         try:
-            for event in self._connection.job_events(stream, None):
+            for event in self._connection.server_events(stream, None):
                 if event.kind == "completed":
                     return json.loads(event.data)
         except RequestRefused as error:

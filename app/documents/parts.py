@@ -31,6 +31,7 @@ from app.routes import (
     DASHBOARD_ROUTES,
     JOB_ROUTES,
     JOBS_PREFIX,
+    LIVE_ROUTES,
     OPENAI_PREFIX,
     OPENAI_ROUTES,
     PROJECT_ROUTES,
@@ -41,6 +42,8 @@ from app.routes import (
     SPEAKERS_PREFIX,
 )
 from app.sessions.description import OPERATIONS as SESSION_OPERATIONS
+from app.sessions.live_description import PROJECT_OPERATIONS as LIVE_PROJECT_OPERATIONS
+from app.sessions.live_description import SESSION_OPERATIONS as LIVE_SESSION_OPERATIONS
 from app.speakers.answers import SpeakerFault
 from app.speakers.description import OPERATIONS as SPEAKER_OPERATIONS
 from app.speakers.errors import speaker_error
@@ -67,7 +70,7 @@ SESSIONS: Final = Part(
     text="Audio in numbered chunks, live or of a file; windows of sound events while it comes.",
     alias=SENSE_PREFIX,
     table=SESSION_ROUTES,
-    operations=SESSION_OPERATIONS,
+    operations={**SESSION_OPERATIONS, **LIVE_SESSION_OPERATIONS},
     error=session_error,
     faults={0: GenericError},
 )
@@ -97,6 +100,15 @@ OPENAI: Final = Part(
     operations=OPENAI_OPERATIONS,
     error=openai_error,
     faults={0: OpenAIError},
+)
+LIVE: Final = Part(
+    name="Live",
+    text="What all sessions of a project hear now, and what they heard on a day.",
+    prefix=JOBS_PREFIX,
+    table=LIVE_ROUTES,
+    operations=LIVE_PROJECT_OPERATIONS,
+    error=job_error,
+    faults={0: JobFault},
 )
 PROJECTS: Final = Part(
     name="Projects",
@@ -132,4 +144,4 @@ OPERATOR: Final = Part(
     error=admin_error,
     faults={0: AdminError},
 )
-EVERYTHING: Final = (SESSIONS, JOBS, SPEAKERS, OPENAI, PROJECTS, DASHBOARD, SERVICE)
+EVERYTHING: Final = (SESSIONS, LIVE, JOBS, SPEAKERS, OPENAI, PROJECTS, DASHBOARD, SERVICE)

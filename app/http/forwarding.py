@@ -156,9 +156,13 @@ class Placement(msgspec.Struct, frozen=True):
 
 
 async def _pieces(answer: httpx2.Response) -> AsyncGenerator[bytes, None]:
+    import httpx2
+
     try:
         async for piece in answer.aiter_raw():
             yield piece
+    except httpx2.TransportError as error:
+        raise Unavailable("the node that owns it has broken off") from error
     finally:
         await answer.aclose()
 

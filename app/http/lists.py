@@ -21,6 +21,7 @@ from app.http.replies import Reply, StreamReply, json_reply
 from topics.errors import BadRequest, Unavailable
 from topics.ports.lists import Coverage, ListQuery
 
+P = TypeVar("P")
 V = TypeVar("V")
 V_co = TypeVar("V_co", covariant=True)
 
@@ -90,7 +91,7 @@ class ProjectList(Generic[V]):
         self._source = source
         self._render = render
         self._cursors = cursors
-        self._forwarder = forwarder
+        self.forwarder = forwarder
 
     async def page(self, call: Call, project: str) -> Reply:
         """Return the page that a request asks for.
@@ -103,7 +104,8 @@ class ProjectList(Generic[V]):
         if call.header(FORWARDED):
             return json_reply(self._own_part(query))
         urls = sorted(self._source.coverage().elsewhere)
-        others = await asyncio.gather(*(self._part_of(call, url) for url in urls))
+        asked = [part_of(call, self.forwarder, url, _part.decode) for url in urls]
+        others = await asyncio.gather(*asked)
         parts = [self._own_part(query), *(part for part in others if part is not None)]
         covered = {number for part in parts for number in part.partitions}
         if not covered:
@@ -129,18 +131,6 @@ class ProjectList(Generic[V]):
         ]
         return Part(coverage.here, rendered)
 
-    async def _part_of(self, call: Call, url: str) -> Part | None:
-        """Return another node's part of a page, None where it does not answer as it should."""
-        try:
-            async with asyncio.timeout(PART_SECONDS):
-                reply = await self._forwarder.forward(call.scope, url, b"")
-            if isinstance(reply, StreamReply):
-                await reply.pieces.aclose()
-                return None
-            return _part.decode(reply.body) if reply.status == 200 else None
-        except (TimeoutError, Unavailable, msgspec.MsgspecError):
-            return None
-
     def _query(self, call: Call, project: str) -> ListQuery:
         query = query_parameters(call.scope)
         if cursor := query.get("next_token"):
@@ -148,6 +138,19 @@ class ProjectList(Generic[V]):
         everything = ListQuery(project, read_states(query, self._states), count=COUNT.read(query))
         since_ms, until_ms = (read_time(query, name, getattr(everything, f"{name}_ms")) for name in ("since", "until"))
         return msgspec.structs.replace(everything, since_ms=since_ms, until_ms=until_ms)
+
+
+async def part_of(call: Call, forwarder: Forwarder, url: str, decoder: Callable[[bytes], P]) -> P | None:
+    """Return another node's part of an answer, None where it does not answer as it should."""
+    try:
+        async with asyncio.timeout(PART_SECONDS):
+            reply = await forwarder.forward(call.scope, url, b"")
+        if isinstance(reply, StreamReply):
+            await reply.pieces.aclose()
+            return None
+        return decoder(reply.body) if reply.status == 200 else None
+    except (TimeoutError, Unavailable, msgspec.MsgspecError):
+        return None
 
 
 def read_states(query: dict[str, str], known: Sequence[str]) -> tuple[str, ...]:

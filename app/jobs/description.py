@@ -22,6 +22,7 @@ from app.http.descriptions import (
 )
 from app.http.lists import MissingPart
 from app.http.operation import Handler
+from app.http.server_sent import HEARTBEAT_SECONDS
 from app.jobs import acceptance, captions, custom_sounds, events, lists, reads, window_scores
 from app.jobs.answers import (
     AcceptedJob,
@@ -293,7 +294,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         summary="Follow a job",
         text="Server-sent events to the end of the job. `progress` tells how far it is, `partial_result` that a "
         "service has ended, `completed` is the result, and `error` says that none will come here. Silence is broken by "
-        f"a comment every {events.HEARTBEAT_SECONDS:g} s. An event is `event: `, `id: ` and one `data: ` line. Needs "
+        f"a comment every {HEARTBEAT_SECONDS:g} s. An event is `event: `, `id: ` and one `data: ` line. Needs "
         "no key, unless the deployment asks for that of the project (`EARSHOT_JOB_READS_NEED_KEY`).",
         origin="public-clients",
         key=SHARED_KEY,

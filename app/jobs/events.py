@@ -1,22 +1,22 @@
 """A job as server-sent events: progress, entries as they end, and the result at the end.
 
-An event is `event: `, `id: ` and one `data: ` line, in this order; public clients read no other. They also cut the line
-at every `data: `, so inside JSON strings its space is escaped. An id is a revision of the job: `Last-Event-ID` asks
-for what changed after it. `partial_result` is `{service, status, entry}`; an entry of more than about 64 KiB is not
-repeated there: the event has `results`, their count, instead of `entry`. `error` says that no result will come here.
+An id is a revision of the job: `Last-Event-ID` asks for what changed after it. `partial_result` is `{service, status,
+entry}`; an entry of more than about 64 KiB is not repeated there: the event has `results`, their count, instead of
+`entry`. `error` says that no result will come here.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator
 from typing import Final
 
 import orjson
 import structlog
 
 from app.http.call import Call
-from app.http.replies import Headers, StreamReply
+from app.http.replies import StreamReply
+from app.http.server_sent import HEADERS, HEARTBEAT, HEARTBEAT_SECONDS, escaped_pieces, event
 from app.http.streaming import coalesced
 from app.jobs.context import JobContext
 from app.jobs.reads import shared_job
@@ -27,14 +27,7 @@ from topics.jobs.rules import Entry, JobHead, JobState
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
-HEADERS: Final[Headers] = [
-    (b"content-type", b"text/event-stream"),
-    (b"cache-control", b"no-store"),
-    (b"x-accel-buffering", b"no"),
-]
-#: Silence is broken by a comment, for clients and proxies that give up on a quiet connection.
-HEARTBEAT_SECONDS = 10.0
-#: Between two events that tell of progress alone.
+#: Seconds between two events that tell of progress alone.
 PROGRESS_SECONDS = 0.5
 _REVISION_DIGITS: Final = 15
 
@@ -75,7 +68,7 @@ async def _events(context: JobContext, job: str, last_revision: int) -> AsyncGen
                 last_revision, spoke = head.revision, clock()
                 progress_due = spoke + PROGRESS_SECONDS
             elif clock() >= spoke + HEARTBEAT_SECONDS:
-                yield b": still here\n\n"
+                yield HEARTBEAT
                 spoke = clock()
             if completed:
                 break
@@ -90,7 +83,7 @@ async def _events(context: JobContext, job: str, last_revision: int) -> AsyncGen
     finally:
         follower.close()
     yield b"event: completed\nid: %d\ndata: " % head.revision
-    for piece in _escaped(coalesced(context.renderer.result(reading))):
+    for piece in escaped_pieces(coalesced(context.renderer.result(reading))):
         yield piece
         await asyncio.sleep(0)
     yield b"\n\n"
@@ -116,11 +109,4 @@ def _progress(job: str, head: JobHead) -> dict[str, object]:
 
 
 def _event(name: str, revision: int | None, content: dict[str, object]) -> bytes:
-    identity = "" if revision is None else f"id: {revision}\n"
-    (data,) = _escaped([orjson.dumps(content)])
-    return b"event: %s\n%sdata: %s\n\n" % (name.encode("ascii"), identity.encode("ascii"), data)
-
-
-def _escaped(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield JSON without `data: `, which only strings can hold: nothing here puts a space after a colon."""
-    return (piece.replace(b"data: ", b"data:\\u0020") for piece in pieces)
+    return event(name, revision, orjson.dumps(content))

@@ -8,8 +8,8 @@ from contextlib import aclosing
 import msgspec
 import structlog
 
+from app.http.server_sent import HEARTBEAT_SECONDS
 from app.jobs.context import JobContext
-from app.jobs.events import HEARTBEAT_SECONDS
 from app.jobs.rendering import JobReading
 from app.openai.answers import SpeakerSegment, TextDelta, TextDone
 from app.openai.errors import OpenAIError, error_object

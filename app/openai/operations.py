@@ -10,9 +10,9 @@ from app.http.bodies import while_connected
 from app.http.call import Call
 from app.http.idempotency import idempotency_key
 from app.http.replies import Reply, StreamReply, json_reply
+from app.http.server_sent import HEADERS, HEARTBEAT_SECONDS
 from app.jobs.acceptance import accept
 from app.jobs.context import JobContext
-from app.jobs.events import HEADERS, HEARTBEAT_SECONDS
 from app.jobs.rendering import JobReading
 from app.openai.answers import SpeechModel, SpeechModels
 from app.openai.context import OpenAIContext

@@ -13,6 +13,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from app.http.lists import MissingPart
 from topics.keys import ID_LENGTH
+from topics.ports.live import BANDS, COLUMN_MS, HIGH_HZ, LOW_HZ, SILENCE_DB, STEPS_PER_DB
 
 SessionId = Annotated[
     str,
@@ -139,6 +140,88 @@ class SessionEntry(msgspec.Struct, frozen=True):
     seconds: Annotated[float, Meta(ge=0, description="Seconds of audio that were analysed.")]
     in_progress: Annotated[bool, Meta(description="True while uploaded chunks wait for inference.")]
     error: SessionError | UnsetType = UNSET
+
+
+class LiveSession(SessionEntry, frozen=True, kw_only=True):
+    """A session that is listened to: sent when it is met, and when its state changes."""
+
+    next_window: Annotated[int, Meta(ge=0, description="Number of the window that comes next here.")]
+    window_size: Annotated[float, Meta(description="Length of a window in seconds.")]
+    window_hop: Annotated[float, Meta(description="Seconds from the start of a window to that of the next one.")]
+
+
+class Level(msgspec.Struct, frozen=True):
+    """How loud a window is, in dBFS; a full-scale sine has an `rms` of -3."""
+
+    rms: Annotated[float, Meta(ge=SILENCE_DB, description=f"{SILENCE_DB:g} is silence.")]
+    peak: Annotated[float, Meta(ge=SILENCE_DB, description="Of the largest sample.")]
+
+
+class Strip(msgspec.Struct, frozen=True):
+    """Columns of a spectrogram: those of the time by which a window goes beyond the one before it."""
+
+    start_time: Seconds
+    columns: Annotated[
+        str,
+        Meta(
+            description=f"Columns of {COLUMN_MS} ms, of {BANDS} bytes each: bands from {LOW_HZ:g} to {HIGH_HZ:g} Hz "
+            "(or half the sample rate), even on the mel scale, the lowest first. A byte q stands for a power of "
+            f"(q - 255) / {STEPS_PER_DB} dB against a full-scale sine.",
+            extra_json_schema={"contentEncoding": "base64"},
+        ),
+    ]
+
+
+class LiveWindow(msgspec.Struct, frozen=True):
+    """A window of a session as it comes."""
+
+    session_id: SessionId
+    window: Annotated[int, Meta(ge=0, description="Its number.")]
+    start_time: Seconds
+    end_time: Seconds
+    tags: Annotated[list[SenseEventTag], Meta(min_length=1, description="What is reported; the most probable first.")]
+    top: Annotated[
+        list[SenseEventTag], Meta(description="The five most probable sounds; from 0.5 on they are reported.")
+    ]
+    level: Annotated[Level | UnsetType, Meta(description="Absent where nobody listened, or it is forgotten.")] = UNSET
+    strip: Annotated[Strip | UnsetType, Meta(description="Absent where none was asked for, and where `level` is.")] = (
+        UNSET
+    )
+
+
+class LiveEnd(msgspec.Struct, frozen=True):
+    """No further window of a session will come."""
+
+    session_id: SessionId
+    windows: Annotated[int, Meta(ge=0, description="How many it has.")]
+    error: SessionError | UnsetType = UNSET
+
+
+class LiveGone(msgspec.Struct, frozen=True):
+    """A session was deleted; or it has moved to another node, where it goes on: ask again for it."""
+
+    session_id: SessionId
+
+
+class LiveBehind(msgspec.Struct, frozen=True):
+    """Windows come late, since they were not read as fast as they came; without `level` where that is forgotten."""
+
+    session_id: SessionId
+    first: Annotated[int, Meta(ge=0, description="Number of the first of them.")]
+    stop: Annotated[int, Meta(ge=1, description="Number of the one after the last of them.")]
+
+
+class LiveMissing(msgspec.Struct, frozen=True):
+    """What nobody speaks for now: what nodes have that do not answer. 0 once all do."""
+
+    partitions: Annotated[int, Meta(ge=0, description="Partitions whose sessions are not heard.")]
+    of: Annotated[int, Meta(ge=1, description="Partitions that there are.")]
+
+
+class LiveFault(msgspec.Struct, frozen=True):
+    """The node that was asked can go on no longer: ask again."""
+
+    error: Annotated[str, Meta(min_length=1)]
 
 
 class SessionPage(msgspec.Struct, frozen=True):

@@ -9,6 +9,8 @@ import msgspec
 from app.http.authentication import Authenticator
 from app.http.lists import ProjectList
 from app.http.metrics import Meters
+from app.sessions.activity_counter import ActivityCounter
+from app.sessions.listener_room import ListenerRoom
 from app.sessions.rendering import EventRenderer
 from app.sessions.tokens import PageTokens
 from topics.geometry import Geometry
@@ -35,3 +37,5 @@ class SessionContext(msgspec.Struct, frozen=True):
     poll_seconds: float
     #: One debug line for each accepted chunk.
     log_chunks: bool
+    listeners: ListenerRoom
+    activity: ActivityCounter

@@ -13,6 +13,7 @@ from app.http.queries import IntegerParameter, query_parameters
 from app.http.replies import Reply, json_reply_of_bytes
 from app.sessions.commands import idempotency_digest, naming_the_limit, refusal, verdict_on
 from app.sessions.context import SessionContext
+from app.sessions.rendering import readable_windows
 from app.sessions.requests import PREDICT, audio_bytes
 from app.sessions.waiting import awaited_view, session_id, session_view
 from topics.errors import BadRequest, Unavailable
@@ -103,18 +104,6 @@ async def predict(call: Call, context: SessionContext) -> Reply:
         raise Unavailable(f"window {window} was accepted, but not analysed in time")
     event = context.renderer.events(session, view.opened, window, window + 1)
     return json_reply_of_bytes(b'{"data":%s,"next_sequence":%d}' % (event, verdict.next))
-
-
-def readable_windows(view: SessionView) -> int:
-    """Return how many windows are shown.
-
-    The last window of a file is shown only once the file's end was analysed, for clients that cannot read an empty last
-    page: so the page without a token is never empty after one that was not.
-    """
-    head = view.head
-    if head.kind == "file" and not head.finished:
-        return max(0, head.windows - 1)
-    return head.windows
 
 
 def _page_request(call: Call, context: SessionContext, session: str) -> PageRequest:

@@ -7,6 +7,7 @@ the same however the pages around it are cut, and recent pieces are kept.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
 from typing import Final
@@ -16,7 +17,7 @@ from cachetools import LRUCache
 from app.scores import TagRenderer
 from topics.errors import Unavailable
 from topics.geometry import Geometry
-from topics.ports.sessions import Sessions
+from topics.ports.sessions import Sessions, SessionView
 from topics.sessions.records import Opened
 
 PIECE: Final = 128
@@ -52,19 +53,39 @@ class EventRenderer:
             first = stop
         return pieces[0] if len(pieces) == 1 else b",".join(pieces)
 
-    def _rendered(self, session: str, opened: Opened, first: int, stop: int) -> bytes:
-        geometry = Geometry(opened.window_ms, opened.hop_ms)
+    def scored(self, session: str, opened: Opened, first: int, stop: int) -> Iterator[tuple[TagRenderer, bytes]]:
+        """Yield packed scores of windows [first, stop), several windows at a time, with what renders them.
+
+        Raises:
+            Unavailable: the windows are not all here.
+        """
         sensitivities = tuple(sorted(opened.tags_sensitivity.items()))
-        tags: list[bytes] = []
         for windows in self._sessions.windows(session, first, stop - first):
             renderer = self._tag_renderer(windows.model, opened.default_sensitivity, sensitivities)
-            tags.extend(renderer.tags(windows.scores))
-        if len(tags) != stop - first:
+            yield renderer, windows.scores
+            first += len(windows.scores) // renderer.width
+        if first < stop:
             raise Unavailable("the session's results are not all here yet")
+
+    def _rendered(self, session: str, opened: Opened, first: int, stop: int) -> bytes:
+        geometry = Geometry(opened.window_ms, opened.hop_ms)
+        tags = [one for renderer, scores in self.scored(session, opened, first, stop) for one in renderer.tags(scores)]
         return b",".join([_event(geometry, number, reported) for number, reported in enumerate(tags, first)])
 
     def _new_tag_renderer(self, model: str, default: int, sensitivities: _Sensitivities) -> TagRenderer:
         return TagRenderer(self._sessions.tags(model), default, dict(sensitivities))
+
+
+def readable_windows(view: SessionView) -> int:
+    """Return how many windows are shown.
+
+    The last window of a file is shown only once the file's end was analysed, for clients that cannot read an empty last
+    page: so the page without a token is never empty after one that was not.
+    """
+    head = view.head
+    if head.kind == "file" and not head.finished:
+        return max(0, head.windows - 1)
+    return head.windows
 
 
 def _event(geometry: Geometry, window: int, tags: bytes) -> bytes:

@@ -94,7 +94,7 @@ class Node:
         self.standbys = Standbys(self.takeover, backend)
         self.disks = DiskWatch(backend, self.owners, self.standbys)
         ports = (self.owners, self.sender, self.followers, models)
-        self.sessions = SessionsPort(*ports, options.project_sessions)
+        self.sessions = SessionsPort(*ports, options.project_sessions, self.session_workload.listeners)
         self.jobs = JobsPort(*ports, options.project_jobs, self.job_workload.recordings, self.job_workload.pictures)
 
     @property
@@ -121,6 +121,7 @@ class Node:
     def withdraw(self) -> None:
         """Say that the node is about to stop, to health checks and to every reader that waits, now or later."""
         self.followers.withdraw()
+        self.session_workload.listeners.withdraw()
 
     async def stop(self) -> None:
         """Note what is done and stop."""

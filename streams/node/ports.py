@@ -16,6 +16,7 @@ from streams.jobs.recording import NOT_KEPT, JobRecordings
 from streams.models.loaded_models import LoadedModels
 from streams.node.owners import Owners
 from streams.node.sender import RecordSender
+from streams.sessions.listeners import Listeners, ProjectFollower, Tap
 from topics.catalog import COMMANDS, JOB_COMMANDS
 from topics.errors import AudioError, Unavailable
 from topics.folding import Verdict
@@ -79,6 +80,27 @@ class _Port:
 
 class SessionsPort(_Port):
     """Implements `topics.ports.sessions.Sessions`."""
+
+    def __init__(
+        self,
+        owners: Owners,
+        sender: RecordSender,
+        followers: Followers,
+        models: LoadedModels,
+        limit: int,
+        listeners: Listeners,
+    ) -> None:
+        """Serve at most `limit` open sessions of a project at a time."""
+        super().__init__(owners, sender, followers, models, limit)
+        self._listeners = listeners
+
+    def listen(self, session: str) -> Tap:
+        """Listen to a session: what it sounds like is there from now on."""
+        return self._listeners.listen(session)
+
+    def follow_project(self, project: str, session: str | None = None) -> ProjectFollower:
+        """Listen to all sessions of a project here, and to one of them in more detail."""
+        return self._listeners.follow_project(project, session)
 
     def admit(self, project: str) -> None:
         """Let a project open a session.

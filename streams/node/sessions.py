@@ -22,6 +22,7 @@ from streams.sessions.analyser import Analyser
 from streams.sessions.audio import AudioCache, AudioSource
 from streams.sessions.biller import SessionBiller
 from streams.sessions.intake import SessionIntake
+from streams.sessions.listeners import Listeners
 from streams.sessions.results import SessionResults
 from streams.sessions.store import SessionStore
 from topics.catalog import COMMANDS, RESULTS
@@ -69,13 +70,18 @@ class SessionWorkload(Workload[SessionStore]):
             options.directory,
             open_file,
         )
-
+        self.listeners = Listeners(self.analyser.taps, self.serving)
         self.biller = SessionBiller(self.serving, ledger, self._emit)
 
     def start(self, ended: Callable[[asyncio.Task[None]], None]) -> None:
         """Start the lanes of the analyser, and the biller; `ended` is called with each that ends."""
         self.analyser.start(ended)
         self.biller.start(ended)
+
+    def announce(self, changes: Changes) -> None:
+        """Act on a batch, and tell those who listen to its projects."""
+        super().announce(changes)
+        self.listeners.note(changes.changed)
 
     def _needed(self, partition: int, offset: int) -> bool:
         owner = self.owners.here.get(partition)

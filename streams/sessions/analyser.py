@@ -22,6 +22,7 @@ import msgspec
 import structlog
 
 from streams.audio.decode import OpenFile
+from streams.audio.levels import SoundMeter
 from streams.folding import retry
 from streams.folding.suspects import Suspects
 from streams.models.loaded_models import LoadedModels
@@ -29,6 +30,7 @@ from streams.models.protocol import SoundEngine
 from streams.sessions.audio import AudioSource
 from streams.sessions.progress import FileProgress, Progress, Scores, StreamProgress, WindowProgress
 from streams.sessions.store import SessionStore
+from streams.sessions.taps import Taps
 from streams.sessions.threads import LoopThreads
 from streams.turns import Turns
 from topics import keys, media
@@ -111,6 +113,7 @@ class Analyser:
         self.note = note
         self.suspects = suspects
         self.spool = spool
+        self.taps = Taps()
         self._threads = LoopThreads(workers, "inference")
         # More than threads: most of a step's time is spent waiting for the log.
         self.lanes = 8 * workers
@@ -161,6 +164,7 @@ class Analyser:
         """The session is gone: its pending inference is cancelled at the next step."""
         self._waiting.pop(session, None)
         self.suspects.clear(session)
+        self.taps.forget(session)
         active = self._active.pop(session, None)
         # One that a lane has is in the hands of a thread; the lane closes it.
         if active is not None and session not in self._running:
@@ -354,6 +358,7 @@ class Analyser:
             active.progress = kind(engine, geometry, media.parse(opened.content_type), head, self._open_file)
             active.dropped = head.cursor.keep
         progress = cast(Progress, active.progress)
+        progress.meter = self._meter(active, head, opened)
         chunks = [] if progress.reading else await self._fetch(store, active.id, head, progress.taken)
         if chunks or progress.reading:
             await self._emit(active, engine, await self._take(active, progress, chunks))
@@ -362,6 +367,9 @@ class Analyser:
             scores = await self._threads.run(active.project, progress.finish)
             await self._emit(active, engine, scores, final=True)
         return False
+
+    def _meter(self, active: ActiveSession, head: SessionHead, opened: Opened) -> SoundMeter | None:
+        return self.taps.meter(active.id, opened, bool(head.predicts)) if self.taps.watched else None
 
     async def _take(self, active: ActiveSession, progress: Progress, chunks: list[bytes]) -> Scores:
         if progress.media.container == "raw":
@@ -411,6 +419,7 @@ class Analyser:
                 return DECODER_FREE
             active.progress = await self._gather(active, engine, store, head, opened, declared)
         progress = cast(FileProgress, active.progress)
+        progress.meter = self._meter(active, head, opened)
         await self._decoding.run(active.project, progress.decode)
         scores = await self._threads.run(active.project, progress.score, len(engine.manifest.tags))
         if scores is not None:

@@ -18,6 +18,7 @@ from numpy import concatenate, empty, float32
 from streams.audio import decode, wav
 from streams.audio.analysis import Analysis, score_alone, window_samples
 from streams.audio.decode import AudioFile, DecodedAudio, OpenFile
+from streams.audio.levels import SoundMeter
 from streams.models.protocol import Floats, SoundEngine
 from topics.errors import AudioError
 from topics.geometry import Geometry
@@ -51,6 +52,8 @@ class Progress(Protocol):
     media: Media
     #: Chunks taken so far: all with a sequence below this.
     taken: int
+    #: Is fed with what is scored, while somebody listens.
+    meter: SoundMeter | None
 
     @property
     def reading(self) -> bool:
@@ -97,6 +100,8 @@ def open_chunk(data: bytes, declared: Media, open_file: OpenFile) -> AudioFile |
 
 class StreamProgress:
     """A live stream: every chunk can be decoded alone, and windows overlap chunks."""
+
+    meter: SoundMeter | None = None
 
     def __init__(
         self, engine: SoundEngine, geometry: Geometry, media: Media, head: SessionHead, open_file: OpenFile
@@ -151,7 +156,10 @@ class StreamProgress:
         self._decoded, self._samples, self._error = [], 0, None
         if self._analysis is None or not decoded:
             return Scores(first, b"", self._next_cursor(), error)
-        windows = self._analysis.feed(decoded[0] if len(decoded) == 1 else concatenate(decoded))
+        samples = decoded[0] if len(decoded) == 1 else concatenate(decoded)
+        if self.meter is not None:
+            self.meter.feed(self.cursor.rate, self._analysis.position, samples)
+        windows = self._analysis.feed(samples)
         self._first = self._analysis.next_window
         return Scores(first, windows.packed, self._next_cursor(), error)
 
@@ -238,6 +246,7 @@ class WindowProgress:
     """A session fed by `/predict`: each chunk is one independent window."""
 
     reading = False
+    meter: SoundMeter | None = None
 
     def __init__(
         self, engine: SoundEngine, geometry: Geometry, media: Media, head: SessionHead, open_file: OpenFile
@@ -270,6 +279,10 @@ class WindowProgress:
         """Score what was decoded, a window a chunk."""
         first, error, decoded = self.taken, self._error, self._decoded
         self._decoded, self._error = [], None
+        if self.meter is not None:
+            for number, audio in enumerate(decoded, first):
+                length = window_samples(self.geometry, audio.rate)
+                self.meter.feed(audio.rate, number * length, audio.samples[:length])
         packed = b"".join([score_alone(self.engine, self.geometry, audio) for audio in decoded])
         self.taken += len(decoded)
         return Scores(first, packed, Cursor(self.taken, self.taken), error)
@@ -301,6 +314,8 @@ class WindowProgress:
 
 class FileProgress:
     """A whole file, decoded from a spool in bounded memory, a step at a time."""
+
+    meter: SoundMeter | None = None
 
     def __init__(
         self,
@@ -347,6 +362,8 @@ class FileProgress:
         """Score what was decoded; return the windows once there are enough of them, or all."""
         decoded, self._decoded = self._decoded, []
         for block in decoded:
+            if self.meter is not None:
+                self.meter.feed(self._audio.rate, self._analysis.position, block)
             self._packed += self._analysis.feed(block).packed
         if self.ended and self._error is None:
             self._packed += self._analysis.finish().packed

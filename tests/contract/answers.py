@@ -44,9 +44,9 @@ def promised() -> set[tuple[str, int]]:
     }
 
 
-def hold_event(name: str, data: Any) -> None:
-    """Check the data of an event of the stream of a job."""
-    content = DOCUMENT["paths"]["/api/v1/jobs/{job_id}/stream"]["get"]["responses"]["200"]["content"]
+def hold_event(name: str, data: Any, path: str = "/api/v1/jobs/{job_id}/stream") -> None:
+    """Check the data of an event of a stream, by default that of a job."""
+    content = DOCUMENT["paths"][path]["get"]["responses"]["200"]["content"]
     _validate(content["text/event-stream"]["x-events"][name], data)
 
 

@@ -196,17 +196,6 @@ def test_a_recording_of_the_microphone(page: Page, dashboard: ServiceProcess) ->
     expect(page.get_by_role("row").filter(has_text="Dog bark")).to_be_visible()
 
 
-def test_the_microphone_live(page: Page, dashboard: ServiceProcess) -> None:
-    sign_in(page, dashboard, "live/microphone")
-    page.get_by_role("button", name="Listen").click()
-    expect(page.get_by_role("row").filter(has_text="Dog bark")).to_be_visible()
-    page.get_by_role("button", name="Stop").click()
-    expect(page.get_by_text("readonly")).to_be_visible()
-    page.get_by_role("link", name="All sessions").click()
-    page.get_by_role("row").filter(has_text="readonly").get_by_role("link").first.click()
-    expect(page.get_by_role("row").filter(has_text="Dog bark")).to_be_visible()
-
-
 def test_a_wrong_key_is_told(page: Page, dashboard: ServiceProcess) -> None:
     page.goto(f"{dashboard.url}/dashboard/#/project")
     page.get_by_label("Key", exact=True).fill("no key of anybody")

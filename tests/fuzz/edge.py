@@ -14,6 +14,7 @@ from app.routes import (
     DASHBOARD_ROUTES,
     JOB_ROUTES,
     JOBS_PREFIX,
+    LIVE_ROUTES,
     OPENAI_PREFIX,
     OPENAI_ROUTES,
     PROJECT_ROUTES,
@@ -185,7 +186,7 @@ def seeds() -> list[bytes]:
     tables = [
         ("", SESSION_ROUTES), ("/sense/api/v1", SESSION_ROUTES), (JOBS_PREFIX, JOB_ROUTES),
         (SPEAKERS_PREFIX, SPEAKER_ROUTES), (OPENAI_PREFIX, OPENAI_ROUTES), ("", SERVICE_ROUTES),
-        (JOBS_PREFIX, PROJECT_ROUTES), ("", DASHBOARD_ROUTES), ("/admin/v1", ADMIN_ROUTES),
+        (JOBS_PREFIX, PROJECT_ROUTES), (JOBS_PREFIX, LIVE_ROUTES), ("", DASHBOARD_ROUTES), ("/admin/v1", ADMIN_ROUTES),
     ]  # fmt: skip
     keys = f"X-Api-Key: {KEY}\nX-Org-Key: {ORG_KEY}\nAuthorization: Bearer {ADMIN_KEY}"
     found = []

@@ -10,6 +10,7 @@ import msgspec
 from topics.folding import Verdict
 from topics.ports.follower import Follower
 from topics.ports.lists import Coverage, ListQuery
+from topics.ports.live import ProjectFollower, SoundTap
 from topics.sessions.records import Opened, SessionCommand
 from topics.sessions.rules import SessionHead
 
@@ -73,6 +74,14 @@ class Sessions(Protocol):
 
     def follow(self, session: str) -> Follower:
         """Register a reader that wants to wait for changes."""
+        ...
+
+    def listen(self, session: str) -> SoundTap:
+        """Listen to a session: what it sounds like is there from now on."""
+        ...
+
+    def follow_project(self, project: str, session: str | None = None) -> ProjectFollower:
+        """Listen to all sessions that a project has on this node, and to one of them in more detail."""
         ...
 
     def model(self) -> str:

@@ -102,12 +102,17 @@ export function upload(path, form, progress, signal) {
   });
 }
 
-/** Yield {event, data} of a stream of server-sent events; it is asked for again where it broke off. */
-export async function* events(path, signal) {
+/**
+ * Yield {event, data} of a stream of server-sent events; it is asked for again where it broke off, until one of the
+ * events that are its `last` came. Beside its own events there is `open` whenever it answers, and `broken` when it ends.
+ */
+export async function* events(path, signal, { as = "project", last: ends = ["completed"] } = {}) {
   let last = "";
   for (let failures = 0; !signal.aborted; ) {
+    let problem = null;
     try {
-      const answer = await request("GET", path, { signal, more: last ? { "Last-Event-ID": last } : {} });
+      const answer = await request("GET", path, { signal, as, more: last ? { "Last-Event-ID": last } : {} });
+      yield { event: "open" };
       const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
       let held = "";
       for (;;) {
@@ -121,13 +126,15 @@ export async function* events(path, signal) {
           if (said.id) last = said.id;
           if (!said.event) continue;
           yield { event: said.event, data: JSON.parse(said.data) };
-          if (said.event === "completed") return;
+          if (ends.includes(said.event)) return;
         }
       }
     } catch (error) {
       if (signal.aborted || (error instanceof Refused && error.status < 500)) throw error;
+      problem = error;
     }
     failures += 1;
-    await new Promise((resolve) => setTimeout(resolve, Math.min(10_000, 300 * 2 ** failures)));
+    yield { event: "broken", data: problem };
+    await new Promise((resolve) => setTimeout(resolve, Math.max(1000 * (problem?.retryAfter ?? 0), Math.min(10_000, 300 * 2 ** failures))));
   }
 }

@@ -15,7 +15,7 @@ from tests.process import ADMIN_KEY, KEY, ORG_KEY
 
 TABLES = {
     "": routes.SESSION_ROUTES,
-    routes.JOBS_PREFIX: {**routes.JOB_ROUTES, **routes.PROJECT_ROUTES},
+    routes.JOBS_PREFIX: {**routes.JOB_ROUTES, **routes.PROJECT_ROUTES, **routes.LIVE_ROUTES},
     routes.SPEAKERS_PREFIX: routes.SPEAKER_ROUTES,
     routes.OPENAI_PREFIX: routes.OPENAI_ROUTES,
 }

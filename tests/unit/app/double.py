@@ -12,7 +12,7 @@ import re
 import wave
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -22,6 +22,7 @@ from topics.keys import new_id
 from topics.ports.directory import Principal
 from topics.ports.jobs import JobView
 from topics.ports.lists import Coverage, ListQuery
+from topics.ports.live import BANDS, WindowSound
 from topics.ports.sessions import SessionView, Windows
 from topics.sessions.records import Chunk, Failed, Opened, Scored, SessionCommand, SessionResult
 from topics.sessions.rules import SessionHead, SessionState, fold_command, fold_result
@@ -78,6 +79,26 @@ class Follower:
         self._crowd.discard(self)
 
 
+class Listener(Follower):
+    """Listens to a session, or to those of a project; every window has sounded alike while it does."""
+
+    def __init__(self, sessions: MemorySessions, crowd: set[Any]) -> None:
+        super().__init__(crowd)
+        self._sessions = sessions
+        self.changes: dict[str, int] = {}
+
+    def window(self, session: str, number: int) -> WindowSound | None:
+        return self._sessions.sounds.get(number)
+
+    def note(self, session: str, first: int) -> None:
+        self.changes.setdefault(session, first)
+        self.wake()
+
+    def taken(self) -> dict[str, int]:
+        changes, self.changes = self.changes, {}
+        return changes
+
+
 class Session(msgspec.Struct):
     """Everything of one session."""
 
@@ -96,6 +117,10 @@ class MemorySessions:
     def __init__(self) -> None:
         self.sessions: dict[str, Session] = {}
         self.followers: dict[str, set[Follower]] = {}
+        #: By project.
+        self.listeners: dict[str, set[Listener]] = {}
+        #: What windows have sounded like, by number, whatever their session.
+        self.sounds = {number: WindowSound(-20.5, -10, bytes([number] * 10 * BANDS)) for number in range(8)}
         self.appended: list[SessionCommand] = []
         #: While True nothing is analysed.
         self.paused = False
@@ -128,7 +153,8 @@ class MemorySessions:
         if step.head is None or step.head.state is SessionState.DELETED:
             self.sessions.pop(session, None)
         elif isinstance(command, Opened):
-            self.sessions[session] = Session(command, step.head, BEGINNING + arrival.at)
+            opened = msgspec.structs.replace(command, at=BEGINNING + arrival.at)
+            self.sessions[session] = Session(opened, step.head, opened.at)
         elif known is not None:
             known.head = step.head
             self._keep(known, command, arrival, step.effects)
@@ -165,6 +191,12 @@ class MemorySessions:
 
     def follow(self, session: str) -> Follower:
         return Follower(self.followers.setdefault(session, set()))
+
+    def listen(self, session: str) -> Listener:
+        return Listener(self, self.followers.setdefault(session, set()))
+
+    def follow_project(self, project: str, session: str | None = None) -> Listener:
+        return Listener(self, self.listeners.setdefault(project, set()))
 
     def model(self) -> str:
         return MODEL
@@ -215,6 +247,11 @@ class MemorySessions:
     def _wake(self, session: str) -> None:
         for follower in self.followers.get(session, ()):
             follower.wake()
+        known = self.sessions.get(session)
+        for project, listeners in self.listeners.items():
+            if known is None or known.opened.project == project:
+                for listener in listeners:
+                    listener.note(session, 0 if known is None else max(0, known.head.windows - 64))
 
 
 def scored(known: Session) -> Scored:

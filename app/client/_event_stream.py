@@ -1,0 +1,156 @@
+"""Streams of server-sent events, without input or output: bytes in, events out, and what to do when one breaks off.
+
+These are server-sent events (WHATWG HTML, 9.2): lines `event: `, `data: ` and `id: `, and an empty line that ends the
+event.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Final, Generic, TypeVar
+
+from ._calls import BUSY, LONGEST_PAUSE, RETRIES, Answer, Call
+from ._errors import ServiceUnreachable
+
+E = TypeVar("E")
+
+#: Bytes of one event. The result of a job of a whole day is a fifth of it.
+LONGEST_EVENT: Final = 256 * 1024 * 1024
+
+
+class EventStream(ABC, Generic[E]):
+    """The events of one path, over as many connections as it takes.
+
+    The caller makes the `request()`, hands all bytes that come to `feed`, and reports a connection that ended by
+    `disconnected` or another answer by `refused`. Then it sleeps for `pause()` seconds and makes the request again,
+    until the stream has `ended()`.
+    """
+
+    #: The last event of a stream.
+    last: frozenset[str] = frozenset()
+
+    def __init__(
+        self, path: str, key: str = "", last_event_id: str | None = None, query: Mapping[str, str] = {}
+    ) -> None:
+        self._ended = False
+        #: A stream has been answered with.
+        self.connected = False
+        self._path = path
+        self._key = key
+        self._query = query
+        self._id = last_event_id
+        self._tries = 0
+        self._retry_after = 0.0
+        self._reason = "the stream ended"
+        self._error = ""
+        self._begin()
+
+    def _begin(self) -> None:
+        self._rest = bytearray()
+        self._next = self._id
+        self._kind = ""
+        self._data: list[bytes] = []
+        self._size = 0
+
+    def ended(self) -> bool:
+        """Return True after the last event."""
+        return self._ended
+
+    def request(self) -> Call:
+        """Return the request of the next connection, which begins after the last event that came."""
+        self._begin()
+        self._retry_after = 0.0
+        headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
+        if self._id:
+            headers["Last-Event-ID"] = self._id
+        if self._key:  # Some deployments ask for it.
+            headers["X-Api-Key"] = self._key
+        return Call("GET", self._path, headers=headers, query=self._query)
+
+    def feed(self, data: bytes) -> Iterator[E]:
+        """Take bytes as they come, and yield the events that end in them.
+
+        Raises:
+            ServiceUnreachable: an event is longer than LONGEST_EVENT.
+        """
+        self.connected = True
+        self._size += len(data)
+        if self._size > LONGEST_EVENT:
+            raise ServiceUnreachable(f"an event is longer than {LONGEST_EVENT} bytes")
+        self._rest += data
+        if b"\n" not in data:
+            return
+        *lines, self._rest = self._rest.split(b"\n")
+        for line in lines:
+            said = self._line(bytes(line.removesuffix(b"\r")))
+            if said is None:
+                continue
+            kind, data = said
+            if (reason := self.breaks(kind, data)) is not None:
+                self._error = reason
+                return
+            self._tries = 0
+            self._error = ""
+            self._ended = kind in self.last
+            yield self.event(kind, data, self._id)
+            if self._ended:
+                return
+
+    @abstractmethod
+    def event(self, kind: str, data: bytes, id: str | None) -> E:
+        """Return an event."""
+
+    def breaks(self, kind: str, data: bytes) -> str | None:
+        """Return why an event ends its connection, None where it does not."""
+        return None
+
+    @abstractmethod
+    def check(self, answer: Answer) -> None:
+        """Raise what an answer stands for that is no stream."""
+
+    def _line(self, line: bytes) -> tuple[str, bytes] | None:
+        if line:
+            self._field(*line.split(b":", 1))
+            return None
+        kind, data = self._kind, self._data
+        # Not before the event is whole: half an event must come again.
+        self._id = self._next
+        self._kind, self._data, self._size = "", [], len(self._rest)
+        return (kind or "message", b"\n".join(data)) if data else None
+
+    def _field(self, name: bytes, value: bytes = b"") -> None:
+        value = value.removeprefix(b" ")
+        match name:
+            case b"event":
+                self._kind = value.decode(errors="replace")
+            case b"data":
+                self._data.append(value)
+            case b"id":
+                self._next = value.decode(errors="replace")
+
+    def refused(self, answer: Answer) -> None:
+        """Take an answer that is no stream. After that of a busy service the request can be made again.
+
+        Raises:
+            RequestRefused: the answer is an error.
+        """
+        if answer.status not in BUSY:
+            self.check(answer)
+        self.disconnected(f"the service answered {answer.status}")
+        self._retry_after = answer.retry_after
+
+    def disconnected(self, reason: str) -> None:
+        """Take the end of a connection that is not the end of the events."""
+        self._reason = reason
+
+    def pause(self) -> float:
+        """Return the seconds to wait before the next connection.
+
+        Raises:
+            ServiceUnreachable: no event came over the last six connections.
+        """
+        if self._tries == len(RETRIES):
+            raise ServiceUnreachable(self._error or self._reason)
+        self._tries += 1
+        return min(max(RETRIES[self._tries - 1], self._retry_after), LONGEST_PAUSE)

@@ -1,0 +1,86 @@
+"""The methods of the client that blocks about what is heard now, and on a day."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from . import _session_flows
+from ._live_stream import LiveStream
+from ._live_values import Activity, LiveEvent
+
+if TYPE_CHECKING:
+    from ._connection import Connection
+
+
+class LiveCalls:
+    """What a client hears of sessions that others feed."""
+
+    _connection: Connection
+    _key: str
+
+    def live(self, session_id: str, first: int | None = None, *, timeout: float | None = None) -> Iterator[LiveEvent]:
+        """Yield what a session hears as it comes, to its end. A stream that breaks off is taken up again.
+
+        Args:
+            first: number of the first window; below zero, so many before the next one, which is the default.
+            timeout: seconds for all events together; no limit by default.
+
+        Yields:
+            Events, each `window` once and in order; the last one is `ended` or `deleted`.
+
+        Raises:
+            SessionNotFound: the session never existed, was deleted or has expired.
+            DeadlineExceeded, ServiceUnreachable, RequestRefused.
+        """
+        return self._connection.server_events(LiveStream.of_session(session_id, first), timeout)
+
+    def project_live(self, strips: str | None = None, *, timeout: float | None = None) -> Iterator[LiveEvent]:
+        """Yield what all sessions of the project hear, to no end. A stream that breaks off is taken up again.
+
+        Windows that came in between are in `session_results`: each has its number.
+
+        Args:
+            strips: the session of which spectrograms are wanted; by default of none.
+            timeout: seconds for all events together; no limit by default.
+
+        Yields:
+            Events; `session` before the first window of each.
+
+        Raises:
+            WrongKey: the service does not know the project key.
+            DeadlineExceeded, ServiceUnreachable, RequestRefused.
+        """
+        return self._connection.server_events(LiveStream.of_project(self._key, strips), timeout)
+
+    def session_activity(
+        self, session_id: str, day: str | None = None, offset_minutes: int = 0, *, timeout: float | None = None
+    ) -> Activity:
+        """Read for how long each sound of a session was reported in each hour of a day.
+
+        Args:
+            day: `YYYY-MM-DD`; today by default.
+            offset_minutes: by which the clock of the hours is ahead of UTC.
+            timeout: seconds for the whole call; no limit by default.
+
+        Raises:
+            SessionNotFound: the session never existed, was deleted or has expired.
+            DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
+        """
+        return self._connection.run(_session_flows.activity(session_id, "", day, offset_minutes), timeout)
+
+    def project_activity(
+        self, day: str | None = None, offset_minutes: int = 0, *, timeout: float | None = None
+    ) -> Activity:
+        """Read for how long each sound of the project's sessions was reported in each hour of a day.
+
+        Args:
+            day: `YYYY-MM-DD`; today by default.
+            offset_minutes: by which the clock of the hours is ahead of UTC.
+            timeout: seconds for the whole call; no limit by default.
+
+        Raises:
+            WrongKey: the service does not know the project key.
+            DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
+        """
+        return self._connection.run(_session_flows.activity(None, self._key, day, offset_minutes), timeout)

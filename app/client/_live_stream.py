@@ -1,0 +1,41 @@
+"""The streams of those who listen to a session, or to all sessions of a project."""
+
+from __future__ import annotations
+
+from ._calls import Answer, checked
+from ._errors import SESSION_ERRORS
+from ._event_stream import EventStream
+from ._live_values import LiveEvent
+
+
+class LiveStream(EventStream[LiveEvent]):
+    """The events of what is heard now. Where a session has moved, the next connection goes on with it."""
+
+    @classmethod
+    def of_session(cls, session_id: str, first: int | None) -> LiveStream:
+        """Return the stream of a session from its window `first` on, by default the next one."""
+        query = {} if first is None else {"from": str(first)}
+        stream = cls(f"/audio_sessions/{session_id}/live", query=query)
+        stream.last = frozenset({"ended", "deleted"})
+        return stream
+
+    @classmethod
+    def of_project(cls, key: str, strips: str | None) -> LiveStream:
+        """Return the stream of a project; with the spectrogram of one session."""
+        return cls("/api/v1/live", key, query={} if strips is None else {"strips": strips})
+
+    def event(self, kind: str, data: bytes, id: str | None) -> LiveEvent:
+        """Return an event."""
+        return LiveEvent(kind, data)
+
+    def breaks(self, kind: str, data: bytes) -> str | None:
+        """Return that an `error` ends its connection."""
+        return data.decode(errors="replace") if kind == "error" else None
+
+    def check(self, answer: Answer) -> None:
+        """Raise what an answer stands for that is no stream.
+
+        Raises:
+            RequestRefused: the answer is an error.
+        """
+        checked(answer, SESSION_ERRORS)

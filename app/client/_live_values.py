@@ -1,0 +1,110 @@
+"""What is heard now, and what was heard on a day."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ._json import decoded
+from ._list_values import MissingPart
+from ._session_values import Event, Tag
+
+
+class Level(msgspec.Struct, frozen=True):
+    """How loud a window is, in dBFS: root mean square and largest sample."""
+
+    rms: float
+    peak: float
+
+
+class Strip(msgspec.Struct, frozen=True, rename={"start": "start_time"}):
+    """Columns of a spectrogram.
+
+    Attributes:
+        start: seconds from the beginning of the audio.
+        columns: 64 bytes for each 50 ms, the lowest band first; a byte q is (q - 255) / 2 dB against full scale.
+    """
+
+    start: float
+    columns: bytes
+
+
+class LiveWindow(Event, frozen=True, kw_only=True, rename={"start": "start_time", "end": "end_time"}):
+    """A window of a session as it comes.
+
+    Attributes:
+        session_id: of its session.
+        window: its number.
+        top: the five most probable sounds, reported or not.
+        level: None where it is not known.
+        strip: None where it is not known, or was not asked for.
+    """
+
+    session_id: str
+    window: int
+    top: tuple[Tag, ...] = ()
+    level: Level | None = None
+    strip: Strip | None = None
+
+
+class _OfSession(msgspec.Struct, frozen=True):
+    session_id: str | None = None
+
+
+class LiveEvent(msgspec.Struct, frozen=True):
+    """An event of those who listen.
+
+    Attributes:
+        kind: `window`; `session` where one is met or changes its state; `ended`, `deleted`, `moved`; `behind` before
+            windows that come late; of a project also `missing`.
+        data: the event as JSON.
+    """
+
+    kind: str
+    data: bytes
+
+    @property
+    def session_id(self) -> str | None:
+        """The session that the event is about, None for `missing`.
+
+        Raises:
+            ServiceUnreachable: it is no JSON.
+        """
+        return decoded(self.data, _OfSession).session_id
+
+    @property
+    def window(self) -> LiveWindow:
+        """The window in an event of the kind `window`.
+
+        Raises:
+            ServiceUnreachable: the event is of another kind.
+        """
+        return decoded(self.data, LiveWindow)
+
+
+class TagHours(msgspec.Struct, frozen=True):
+    """A sound, and for how many seconds it was reported in each of 24 hours."""
+
+    name: str
+    seconds: tuple[float, ...]
+
+
+class Activity(msgspec.Struct, frozen=True):
+    """What was reported on a day.
+
+    Attributes:
+        day: `YYYY-MM-DD`.
+        offset_minutes: by which the clock of its hours is ahead of UTC.
+        analysed: seconds of audio in each of 24 hours.
+        tags: sounds, the longest first.
+        sessions: how many had audio on this day.
+        left_out: how many of them were not counted to their end: ask again.
+        missing: what nodes have that did not answer.
+    """
+
+    day: str
+    offset_minutes: int
+    analysed: tuple[float, ...]
+    tags: tuple[TagHours, ...]
+    sessions: int
+    left_out: int = 0
+    missing: MissingPart | None = None

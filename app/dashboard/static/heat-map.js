@@ -1,0 +1,75 @@
+// A day by sound and hour: a table whose cells have the colour of their content.
+import { hue, html, tagName, useEffect, useState } from "./lib.js";
+import { get } from "./api.js";
+import { Problem } from "./parts.js";
+
+const SHOWN = 12;
+/** While a request met its bound it is sent again, so often. */
+const TRIES = 20;
+const REFRESH = 60_000;
+const HOURS = Array.from({ length: 24 }, (_, hour) => hour);
+
+/** Today as the reader's calendar has it. */
+export function today() {
+  const now = new Date();
+  return new Date(now.getTime() - now.getTimezoneOffset() * 60_000).toISOString().slice(0, 10);
+}
+
+/** Seconds as a cell shows them. */
+function brief(seconds) {
+  if (!seconds) return "";
+  if (seconds < 60) return `${Math.max(1, Math.round(seconds))} s`;
+  return seconds < 3570 ? `${Math.round(seconds / 60)} m` : "1 h";
+}
+
+/** How strong a cell's colour is, 0 to 5: a second of a siren is to be seen beside an hour of rain. */
+function strength(seconds) {
+  return seconds ? Math.min(5, 1 + Math.floor(Math.log(seconds + 1) / Math.log(6))) : 0;
+}
+
+/** The day of `path`, an operation that answers an `Activity`; `onDay` is told which day is asked for. */
+export function HeatMap({ path, as = "project", day, onDay }) {
+  const [state, set] = useState({ loading: true });
+  const [all, setAll] = useState(false);
+  const [turn, again] = useState(0);
+  useEffect(() => {
+    const stop = new AbortController();
+    let timer = null;
+    // The offset of that day, which daylight saving time may have changed since.
+    const offset = -new Date(`${day}T12:00`).getTimezoneOffset();
+    const load = async () => {
+      let left = Infinity;
+      for (let tries = 0; tries < TRIES && left > 0; tries++) {
+        const value = await get(`${path}?day=${day}&offset_minutes=${offset}`, { as, signal: stop.signal });
+        set({ value, loading: false });
+        if (value.left_out >= left && tries > 3) break;
+        left = value.left_out;
+      }
+      if (day === today()) timer = setTimeout(run, REFRESH);
+    };
+    const run = () => load().catch((error) => stop.signal.aborted || set((before) => ({ ...before, error, loading: false })));
+    set((before) => ({ ...before, loading: true, error: null }));
+    run();
+    return () => {
+      stop.abort();
+      clearTimeout(timer);
+    };
+  }, [path, day, turn]);
+  const { value, error, loading } = state;
+  const rows = value?.tags.slice(0, all ? undefined : SHOWN) ?? [];
+  return html`<section class="card"><h2>By hour</h2>
+    <p class="filters"><label>Day <input type="date" value=${day} max=${today()} onChange=${(event) => event.target.value && onDay(event.target.value)} /></label>
+      <button class="quiet" onClick=${() => again((count) => count + 1)}>Refresh</button></p>
+    <${Problem} error=${error} again=${() => again((count) => count + 1)} />
+    ${value?.missing ? html`<p class="problem">${value.missing.partitions} of ${value.missing.of} partitions do not answer now, so some sessions may be missing.</p>` : null}
+    ${value?.left_out ? html`<p class="hint" role="status">${value.left_out} sessions are not counted to their end yet.</p>` : null}
+    ${rows.length
+      ? html`<div class="scroll" tabindex="0" role="group" aria-label="Table"><table class="heat"><caption class="unseen">For how long each sound was reported in each hour of ${day}</caption>
+          <thead><tr><th scope="col">Sound</th>${HOURS.map((hour) => html`<th scope="col" class=${value.analysed[hour] ? "" : "quiet-hour"}>${String(hour).padStart(2, "0")}</th>`)}</tr></thead>
+          <tbody>${rows.map((tag) => html`<tr key=${tag.name}><th scope="row"><span class=${`dot ${hue(tag.name)}`}></span>${tagName(tag.name)}</th>
+            ${tag.seconds.map((seconds) => html`<td class=${`heat-${strength(seconds)}`}>${brief(seconds)}</td>`)}</tr>`)}</tbody></table></div>
+          ${value.tags.length > SHOWN ? html`<button class="quiet" onClick=${() => setAll(!all)}>${all ? "Fewer" : `All ${value.tags.length} sounds`}</button>` : null}`
+      : loading ? html`<p class="empty" role="status">Loading…</p>` : error ? null
+      : html`<p class="empty">${value?.analysed.some(Boolean) ? "Nothing that the model knows was heard on this day." : "Nothing was sent on this day."}</p>`}
+  </section>`;
+}

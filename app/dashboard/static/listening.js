@@ -1,0 +1,205 @@
+// Sessions as they are heard: what came, counted at once, and shown a few times a second.
+import { useEffect, useState } from "./lib.js";
+import { events, get } from "./api.js";
+import { Events } from "./events.js";
+
+/** Events of a session that a table shows, and sessions that the first screen shows. */
+const EVENTS = 200;
+/** Milliseconds between two drawings of what is no picture: as fast as somebody reads. */
+const PAUSE = 250;
+/** Pages of 1024 windows that are read again where some are missing. */
+const PAGES = 4;
+
+/** What is known of one session. */
+export class Heard {
+  /** The number of the window that comes next, null before the first. */
+  next = null;
+  session = null;
+  now = null;
+  windows = 0;
+  /** Tags that were reported. */
+  reported = 0;
+  missed = 0;
+  ended = null;
+  events = new Events(EVENTS);
+  /** Strips of the spectrogram that are not drawn yet. */
+  strips = [];
+  behind = false;
+  held = null;
+
+  /** Take a window; one that came before is passed over. */
+  take(window) {
+    if (this.next !== null && window.window < this.next) return false;
+    this.next = window.window + 1;
+    const tags = window.tags.filter((tag) => tag.name !== "Others");
+    this.windows += 1;
+    this.reported += tags.length;
+    this.events.add({ start: window.start_time, end: window.end_time, tags: tags.map((tag) => [tag.name, tag.probability]) });
+    this.now = { ...window, top: window.top ?? tags.slice(0, 5) };
+    this.behind = this.behind && !window.level;
+    if (window.strip) this.strips.push(window.strip);
+    // A picture holds a minute or two; what nobody draws is forgotten.
+    if (this.strips.length > 400) this.strips.splice(0, 200);
+    return true;
+  }
+}
+
+/** Call `draw` in an animation frame soon after `changed()`, and not again before a pause. */
+function paced(draw) {
+  let due = false;
+  let drawn = -Infinity;
+  const frame = () => requestAnimationFrame((now) => {
+    due = false;
+    drawn = now;
+    draw();
+  });
+  return () => {
+    if (due) return;
+    due = true;
+    const wait = drawn + PAUSE - performance.now();
+    if (wait > 0) setTimeout(frame, wait);
+    else frame();
+  };
+}
+
+/** Listen to one session, from `from` on: {heard, status, error}; `status` is "loading", "open", "broken" or "over". */
+export function useSession(id, from) {
+  const [state, set] = useState({ heard: new Heard(), status: "loading", error: null });
+  useEffect(() => {
+    if (!id) return undefined;
+    const stop = new AbortController();
+    const heard = new Heard();
+    let status = "loading";
+    let error = null;
+    const show = () => stop.signal.aborted || set({ heard, status, error });
+    const changed = paced(show);
+    (async () => {
+      for await (const { event, data } of events(`/audio_sessions/${id}/live?from=${from}`, stop.signal, { as: null, last: ["ended", "deleted"] })) {
+        if (event === "window") heard.take(data);
+        else if (event === "session") heard.session = data;
+        else if (event === "behind") heard.behind = true;
+        else if (event === "ended" || event === "deleted") {
+          heard.ended = { how: event, ...data };
+          status = "over";
+        } else if (event === "open" || event === "broken") status = event;
+        changed();
+      }
+    })().catch((problem) => {
+      error = problem;
+      changed();
+    });
+    return () => stop.abort();
+  }, [id]);
+  return state;
+}
+
+/** All sessions of the project by one stream; components take part by `subscribe`. */
+export class Listening {
+  sessions = new Map();
+  status = "loading";
+  error = null;
+  missing = null;
+  windows = 0;
+  reported = 0;
+  readers = new Map();
+  fresh = new Set();
+
+  /** Call `reader` when a session changed, or with "" when anything did; returns how to stop that. */
+  subscribe(id, reader) {
+    const readers = this.readers.get(id) ?? new Set();
+    this.readers.set(id, readers.add(reader));
+    return () => readers.delete(reader);
+  }
+
+  async run(signal) {
+    const changed = paced(() => {
+      const fresh = ["", ...this.fresh];
+      this.fresh.clear();
+      for (const id of fresh) for (const reader of this.readers.get(id) ?? []) reader();
+    });
+    try {
+      for await (const { event, data } of events("/api/v1/live", signal, { last: [] })) {
+        this.take(event, data, signal);
+        changed();
+      }
+    } catch (error) {
+      if (signal.aborted) return;
+      this.error = error;
+      changed();
+    }
+  }
+
+  take(event, data, signal) {
+    if (event === "open" || event === "broken") this.status = event;
+    else if (event === "missing") this.missing = data.partitions ? data : null;
+    else if (event === "session") this.meet(data, signal);
+    else if (event === "window") this.window(data, signal);
+    else if (event === "ended" || event === "deleted") {
+      const heard = this.sessions.get(data.session_id);
+      if (heard) heard.ended = { how: event, ...data };
+      if (event === "deleted") this.sessions.delete(data.session_id);
+    }
+    if (data?.session_id) this.fresh.add(data.session_id);
+  }
+
+  meet(session, signal) {
+    let heard = this.sessions.get(session.session_id);
+    if (!heard) this.sessions.set(session.session_id, (heard = new Heard()));
+    heard.session = session;
+    heard.next ??= session.next_window;
+    if (session.next_window > heard.next) this.fill(heard, session.next_window, signal);
+  }
+
+  window(window, signal) {
+    const heard = this.sessions.get(window.session_id);
+    if (!heard) return;
+    if (heard.held) heard.held.push(window);
+    else if (window.window > heard.next) {
+      heard.held = [window];
+      this.fill(heard, window.window, signal);
+    } else this.count(heard, window);
+  }
+
+  count(heard, window) {
+    const before = heard.reported;
+    if (!heard.take(window)) return;
+    this.windows += 1;
+    this.reported += heard.reported - before;
+    heard.strips.length = 0;
+  }
+
+  /** Read windows up to `stop` that did not come, as after a break; those that come meanwhile are held. */
+  async fill(heard, stop, signal) {
+    heard.held ??= [];
+    const id = heard.session.session_id;
+    try {
+      if (stop - heard.next > PAGES * 1024) {
+        heard.missed += stop - heard.next - PAGES * 1024;
+        heard.next = stop - PAGES * 1024;
+      }
+      while (heard.next < stop) {
+        const first = heard.next;
+        const { inference } = await get(`/audio_sessions/${id}/status?offset=${first}&count=${Math.min(1024, stop - first)}`, { signal, as: null });
+        inference.results.forEach((one, place) => this.count(heard, { ...one, window: first + place }));
+        if (heard.next === first) break;
+      }
+    } catch {
+      // It is gone, or the stream is broken too; then it is met again.
+    }
+    if (heard.next < stop) {
+      heard.missed += stop - heard.next;
+      heard.next = stop;
+    }
+    const held = heard.held;
+    heard.held = null;
+    for (const window of held) this.window(window, signal);
+    this.fresh.add(id);
+  }
+}
+
+/** What `Listening` knows of one session, or of all, drawn again when it changes. */
+export function useHeard(listening, id = "") {
+  const [, redraw] = useState(0);
+  useEffect(() => listening.subscribe(id, () => redraw((count) => count + 1)), [listening, id]);
+  return id ? listening.sessions.get(id) : listening;
+}

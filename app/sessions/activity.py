@@ -1,0 +1,171 @@
+"""The heat map of a day: for how long each sound was reported, by hour; of one session, or of all that a project has.
+
+A window counts for the time up to the next one, at the time of the day at which its session was opened plus its place
+in the audio.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from typing import Annotated, Final
+
+import msgspec
+
+from app.http.call import Call
+from app.http.forwarding import FORWARDED
+from app.http.lists import LONGEST_PAGE, NOBODY, MissingPart, part_of
+from app.http.queries import IntegerParameter, query_parameters
+from app.http.replies import Reply, json_reply
+from app.sessions.activity_counter import HOURS, Day, Tally, hourly_windows
+from app.sessions.context import SessionContext
+from app.sessions.waiting import session_id, session_view
+from topics.errors import BadRequest, Unavailable
+from topics.geometry import seconds
+from topics.ports.lists import ListQuery
+from topics.ports.sessions import SessionView
+from topics.times import utc_time
+
+MINUTE_MS: Final = 60_000
+OFFSET: Final = IntegerParameter(
+    "offset_minutes", "Minutes by which the reader's clock is ahead of UTC.", 0, -14 * 60, 14 * 60
+)
+NO_DAY: Final = "day: not a day such as 2026-01-02"
+#: Sessions of a project that are looked at for a day, the newest ones.
+MOST_SESSIONS: Final = 10_000
+
+_DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
+
+
+class TagHours(msgspec.Struct, frozen=True):
+    """A sound, and for how long it was reported in each hour of the day."""
+
+    name: str
+    seconds: Annotated[list[float], msgspec.Meta(min_length=HOURS, max_length=HOURS)]
+
+
+DayText = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+
+
+class Activity(msgspec.Struct, frozen=True):
+    """What was reported on a day, by hour of the reader's clock."""
+
+    day: DayText
+    offset_minutes: int
+    analysed: Annotated[
+        list[float], msgspec.Meta(description="Seconds of audio of each hour.", min_length=HOURS, max_length=HOURS)
+    ]
+    tags: Annotated[list[TagHours], msgspec.Meta(description="The longest first.")]
+    sessions: Annotated[int, msgspec.Meta(ge=0, description="Sessions that had audio on this day.")]
+    left_out: Annotated[
+        int, msgspec.Meta(ge=0, description="Sessions that were not counted to their end; ask again.")
+    ] = 0
+    missing: MissingPart | msgspec.UnsetType = msgspec.UNSET
+
+
+class Part(msgspec.Struct, frozen=True):
+    """What one node tells another of a day."""
+
+    partitions: frozenset[int]
+    hours: list[dict[str, int]]
+    sessions: int
+    left_out: int
+
+
+_part: Final = msgspec.json.Decoder(Part)
+
+
+async def session_activity(call: Call, context: SessionContext) -> Reply:
+    """GET /audio_sessions/{id}/activity: a day of one session; needs no key: the id is a secret too."""
+    day = read_day(call)
+    session = session_id(call)
+    view = session_view(context, session)
+    hours, left_out = await context.activity.count([(session, view)], day)
+    session_view(context, session)  # Nothing is said of one that was deleted meanwhile.
+    counted = any(tally for tally in hours)
+    return json_reply(activity(day, hours, int(counted), left_out))
+
+
+async def project_activity(call: Call, context: SessionContext) -> Reply:
+    """GET /api/v1/activity: a day of all sessions of the project, from all nodes."""
+    project = (await context.project_keys.authenticate(call)).project
+    day = read_day(call)
+    if call.header(FORWARDED):
+        return json_reply(await _own_part(context, project, day))
+    urls = sorted(context.sessions.coverage().elsewhere)
+    forwarder = context.list.forwarder
+    asked = [part_of(call, forwarder, url, _part.decode) for url in urls]
+    own, *others = await asyncio.gather(_own_part(context, project, day), *asked)
+    parts = [part for part in (own, *others) if part is not None]
+    covered = frozenset().union(*(part.partitions for part in parts))
+    if not covered:
+        raise Unavailable(NOBODY)
+    hours = [Tally() for _ in range(HOURS)]
+    for part in parts:
+        for tally, more in zip(hours, part.hours, strict=True):
+            tally.update(more)
+    whole = activity(day, hours, sum(part.sessions for part in parts), sum(part.left_out for part in parts))
+    partitions = context.sessions.coverage().partitions
+    if missing := partitions - len(covered):
+        whole = msgspec.structs.replace(whole, missing=MissingPart(missing, partitions))
+    return json_reply(whole)
+
+
+async def _own_part(context: SessionContext, project: str, day: Day) -> Part:
+    coverage = context.sessions.coverage()
+    if not coverage.here:
+        return Part(coverage.here, [{} for _ in range(HOURS)], 0, 0)
+    query, looked_at = ListQuery(project, until_ms=day.ends, count=LONGEST_PAGE), 0
+    concerned: list[tuple[str, SessionView]] = []
+    while page := context.sessions.listed(query):
+        concerned += [(id, view) for _, id, view in page if next(hourly_windows(view, day), None) is not None]
+        looked_at += len(page)
+        if len(page) < LONGEST_PAGE or looked_at >= MOST_SESSIONS:
+            break
+        query = msgspec.structs.replace(query, after=page[-1][:2])
+        await asyncio.sleep(0)
+    hours, left_out = await context.activity.count(concerned, day)
+    return Part(coverage.here, list(map(dict, hours)), len(concerned), left_out + (looked_at >= MOST_SESSIONS))
+
+
+def activity(day: Day, hours: Sequence[Tally], sessions: int, left_out: int) -> Activity:
+    """Return what is answered about a day."""
+    totals: Tally = Tally()
+    for tally in hours:
+        totals.update(tally)
+    names = sorted(totals.keys() - {""}, key=lambda name: (-totals[name], name))
+    tags = [TagHours(name, _seconds(hours, name)) for name in names]
+    return Activity(day.text, day.offset_minutes, _seconds(hours, ""), tags, sessions, left_out)
+
+
+def _seconds(hours: Sequence[Tally], name: str) -> list[float]:
+    return [seconds(tally[name]) for tally in hours]
+
+
+def read_day(call: Call) -> Day:
+    """Return the day that is asked for, by default today.
+
+    Raises:
+        BadRequest: it is none.
+    """
+    return parse_day(query_parameters(call.scope), int(time.time() * 1000))
+
+
+def parse_day(query: dict[str, str], now_ms: int) -> Day:
+    """Return the day of a query, by default that of `now_ms`.
+
+    Raises:
+        BadRequest: it names none.
+    """
+    ahead = OFFSET.read(query)
+    text = query.get("day") or utc_time(now_ms + ahead * MINUTE_MS).strftime("%Y-%m-%d")
+    try:
+        if not _DAY.fullmatch(text):
+            raise ValueError
+        begins = int(datetime.combine(date.fromisoformat(text), datetime.min.time(), UTC).timestamp() * 1000)
+    except ValueError:
+        raise BadRequest(NO_DAY) from None
+    return Day(text, ahead, begins - ahead * MINUTE_MS)

@@ -1,0 +1,106 @@
+"""Counts for how long each sound was reported in each hour of a day, from the stored windows.
+
+A slice of windows is counted at a time, so that other requests are served in between. How far an hour of a session was
+counted is remembered: a request that meets its bound gets further when it is sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+from cachetools import LRUCache
+
+from app.sessions.rendering import EventRenderer, readable_windows
+from topics.errors import Unavailable
+from topics.ports.sessions import SessionView
+from topics.times import DAY_MS, HOUR_MS
+
+HOURS: Final = 24
+#: Seconds that a request counts for on each node; another node waits for `app.http.lists.PART_SECONDS`.
+COUNT_SECONDS: Final = 2.0
+#: Windows that are counted at a time: a millisecond or two.
+SLICE: Final = 512
+#: Hours of sessions that are remembered.
+REMEMBERED: Final = 4096
+
+#: Milliseconds by tag, and under "" of all audio that was analysed.
+Tally = Counter[str]
+
+
+class Day(msgspec.Struct, frozen=True):
+    """A day of the reader, milliseconds since 1970."""
+
+    text: str
+    offset_minutes: int
+    begins: int
+
+    @property
+    def ends(self) -> int:
+        """Where the next one begins."""
+        return self.begins + DAY_MS
+
+
+class ActivityCounter:
+    """Counts the windows of sessions by hour, for one request at a time, and remembers how far it got."""
+
+    def __init__(self, renderer: EventRenderer) -> None:
+        self._renderer = renderer
+        self._turn = asyncio.Lock()
+        #: By session and beginning of an hour: what was counted, and the first window that was not.
+        self._hours: LRUCache[tuple[str, int], tuple[Tally, int]] = LRUCache(REMEMBERED)
+
+    async def count(self, sessions: Iterable[tuple[str, SessionView]], day: Day) -> tuple[list[Tally], int]:
+        """Return what was reported in each hour of a day, and how many sessions were not counted to their end."""
+        hours = [Tally() for _ in range(HOURS)]
+        left_out = 0
+        async with self._turn:
+            until = time.monotonic() + COUNT_SECONDS
+            for session, view in sessions:
+                late = False
+                for hour, windows in hourly_windows(view, day):
+                    if not late:
+                        with suppress(Unavailable):  # It was deleted meanwhile, or has moved.
+                            key = session, day.begins + hour * HOUR_MS
+                            hours[hour].update(await self._tally(key, view, windows))
+                    elif (kept := self._hours.get((session, day.begins + hour * HOUR_MS))) is not None:
+                        hours[hour].update(kept[0])
+                    late = late or time.monotonic() > until
+                left_out += late
+        return hours, left_out
+
+    async def _tally(self, key: tuple[str, int], view: SessionView, windows: range) -> Tally:
+        tally, first = self._hours.get(key, (Tally(), windows.start))
+        step = window_step(view)
+        while first < windows.stop:
+            stop = min(windows.stop, first + SLICE)
+            for renderer, packed in self._renderer.scored(key[0], view.opened, first, stop):
+                for tags in renderer.reported_tags(packed):
+                    tally.update({renderer.names[tag]: step for _, tag in tags})
+            tally[""] += step * (stop - first)
+            first = stop
+            self._hours[key] = tally, first
+            await asyncio.sleep(0)
+        return tally
+
+
+def window_step(view: SessionView) -> int:
+    """Return the time from a window to the next one, milliseconds; windows of `/predict` lie one behind the other."""
+    return view.opened.window_ms if view.head.predicts else view.opened.hop_ms
+
+
+def hourly_windows(view: SessionView, day: Day) -> Iterator[tuple[int, range]]:
+    """Yield the hours of a day in which windows of a session begin, and which these are."""
+    opened, total, step = view.opened.at, readable_windows(view), window_step(view)
+    if not opened:  # An early version did not note when.
+        return
+    for hour in range(HOURS):
+        begins = day.begins + hour * HOUR_MS - opened
+        windows = range(max(0, -(-begins // step)), min(total, -(-(begins + HOUR_MS) // step)))
+        if windows:
+            yield hour, windows

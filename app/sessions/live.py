@@ -1,0 +1,270 @@
+"""Sessions as they are heard, as server-sent events: one session, or all that the project has on any node.
+
+Windows are read from the rows, so none is lost on a reader that is slow: it gets them later. What a window sounded like
+(level, spectrogram) is remembered for a while alone, and made while somebody listens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import aclosing
+from functools import partial
+from typing import Final, Literal
+
+import orjson
+import structlog
+from cachetools import LRUCache
+
+from app.http.call import Call
+from app.http.forwarding import FORWARDED
+from app.http.lists import LONGEST_PAGE
+from app.http.queries import LARGEST, IntegerParameter, parse_integer, query_parameters
+from app.http.replies import Reply, StreamReply
+from app.http.server_sent import HEADERS, HEARTBEAT, HEARTBEAT_SECONDS, event
+from app.http.streaming import cooperative
+from app.sessions.context import SessionContext
+from app.sessions.joined_live import joined, part_event
+from app.sessions.live_rendering import PIECE, behind_event, ended_event, gone_event, session_event, window_events
+from app.sessions.rendering import readable_windows
+from app.sessions.waiting import session_id, session_view
+from topics import keys
+from topics.errors import Unavailable
+from topics.ports.lists import ListQuery
+from topics.ports.live import ProjectFollower
+from topics.ports.sessions import SessionView
+from topics.sessions.rules import SessionState
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+FROM: Final = IntegerParameter(
+    "from", "Number of the first window; below zero, so many before the next one.", None, -LARGEST
+)
+#: A reader that is this many windows behind is told so.
+BEHIND: Final = 64
+#: Windows of all sessions of a project are gathered for so long: each piece costs a write here and a wake-up there.
+GATHER_SECONDS: Final = 0.05
+#: Between looks for partitions that came or went.
+LOOK_SECONDS: Final = 2.0
+NOT_HERE: Final = "sessions cannot be listened to here any more; ask again"
+#: Sessions that have ended while a reader listened; it hears of each once.
+ENDED_KEPT: Final = 1024
+
+
+async def follow_session(call: Call, context: SessionContext) -> Reply | StreamReply:
+    """GET /audio_sessions/{id}/live: each window as it comes; needs no key: the id is a secret too."""
+    session = session_id(call)
+    view = session_view(context, session)
+    first = _first_window(call, view)
+    project = view.opened.project
+    return _listening(call, context, project, _session_events(context, session, project, first))
+
+
+async def follow_project(call: Call, context: SessionContext) -> Reply | StreamReply:
+    """GET /api/v1/live: the windows of all sessions of the project, from all nodes."""
+    project = (await context.project_keys.authenticate(call)).project
+    drawn = query_parameters(call.scope).get("strips") or None
+    passed_on = bool(call.header(FORWARDED))
+    pieces = _project_events(context, project, drawn, passed_on)
+    return _listening(call, context, project, pieces if passed_on else joined(call, context, pieces))
+
+
+def _listening(
+    call: Call, context: SessionContext, project: str, pieces: AsyncGenerator[bytes, None]
+) -> Reply | StreamReply:
+    if call.scope["method"] == "HEAD":
+        return Reply(200, HEADERS.copy())
+    context.listeners.take(project)
+    return StreamReply(200, HEADERS.copy(), _giving_back(context, project, pieces))
+
+
+async def _giving_back(
+    context: SessionContext, project: str, pieces: AsyncGenerator[bytes, None]
+) -> AsyncGenerator[bytes, None]:
+    try:
+        async for piece in pieces:
+            yield piece
+    finally:
+        context.listeners.give_back(project)
+        await pieces.aclose()
+
+
+def _first_window(call: Call, view: SessionView) -> int:
+    """Return the window to begin with: the one after that of `Last-Event-ID`, or `from`, or the next one to come.
+
+    Raises:
+        BadRequest: `from` is no number.
+    """
+    total = readable_windows(view)
+    last = call.header(b"last-event-id").decode("latin-1")
+    if last.isdigit():
+        return parse_integer("Last-Event-ID", last) + 1
+    if (text := query_parameters(call.scope).get(FROM.name)) is None:
+        return total
+    first = FROM.judge(text)
+    return first if first >= 0 else max(0, total + first)
+
+
+async def _session_events(
+    context: SessionContext, session: str, project: str, first: int
+) -> AsyncGenerator[bytes, None]:
+    clock = asyncio.get_running_loop().time
+    # Registered before the first reading, so that a change in between is not missed.
+    follower, tap = context.sessions.follow(session), context.sessions.listen(session)
+    spoke, state, live = clock() - HEARTBEAT_SECONDS, None, False
+    try:
+        while True:
+            view = context.sessions.view(session)
+            if view is None:
+                yield gone_event("deleted", session)
+                return
+            total = readable_windows(view)
+            if (now := (view.head.state, view.head.error)) != state:
+                state = now
+                yield session_event(session, view, first)
+                spoke = clock()
+            if live and total - first > BEHIND:
+                yield behind_event(session, first, total)
+            sound_of = partial(tap.window, session)
+            while first < total:
+                stop = min(total, first + PIECE)
+                yield b"".join(window_events(context.renderer, session, view, first, stop, sound_of, ids=True))
+                first, spoke = stop, clock()
+                await asyncio.sleep(0)
+            live = True
+            if view.head.ended and readable_windows(view) <= first:
+                yield ended_event(session, view)
+                return
+            if clock() >= spoke + HEARTBEAT_SECONDS:
+                yield HEARTBEAT
+                spoke = clock()
+            await follower.changed(max(0.0, spoke + HEARTBEAT_SECONDS - clock()))
+    except Unavailable as error:
+        log.info("session is listened to no longer", session=keys.shown(session), reason=str(error))
+        yield gone_event(_lost(context, session) or "moved", session)
+    finally:
+        follower.close()
+        tap.close()
+
+
+class _Reading:
+    """How far a reader of a project has read a session."""
+
+    __slots__ = ("next", "state")
+
+    def __init__(self, first: int) -> None:
+        self.next = first
+        #: As the reader was told it last.
+        self.state: tuple[SessionState, str | None] | None = None
+
+
+class ProjectReader:
+    """Reads the sessions that a project has on this node for one listener."""
+
+    def __init__(self, context: SessionContext, follower: ProjectFollower) -> None:
+        self._context = context
+        self._follower = follower
+        self._readings: dict[str, _Reading] = {}
+        self._ended: LRUCache[str, bool] = LRUCache(ENDED_KEPT)
+
+    def open_ones(self, project: str) -> list[str]:
+        """Return the newest sessions that are open now; the others are met when something comes of them."""
+        query = ListQuery(project, (SessionState.WRITABLE,), count=LONGEST_PAGE)
+        found = self._context.sessions.listed(query)
+        for _, session, view in found:
+            self._readings[session] = _Reading(readable_windows(view))
+        return [session for _, session, _ in found]
+
+    def all_events(self, changes: Mapping[str, int]) -> Iterator[bytes]:
+        """Yield what is new of some sessions; one that is not known yet begins with the window that comes with it."""
+        for session, met_at in changes.items():
+            try:
+                view = self._context.sessions.view(session)
+                if view is not None:
+                    yield from self._events(session, view, met_at)
+            except Unavailable:
+                view = None
+            if view is None:
+                yield from self._forgotten(session)
+
+    def _events(self, session: str, view: SessionView, met_at: int) -> Iterator[bytes]:
+        reading = self._readings.get(session)
+        known = reading is not None
+        if reading is None:
+            if session in self._ended:
+                return
+            reading = self._readings[session] = _Reading(met_at)
+        if (now := (view.head.state, view.head.error)) != reading.state:
+            reading.state = now
+            yield session_event(session, view, reading.next)
+        yield from self._windows(session, view, reading, known)
+        if view.head.ended and readable_windows(view) <= reading.next:
+            self._ended[session] = True
+            del self._readings[session]
+            yield ended_event(session, view)
+
+    def moved(self) -> Iterator[bytes]:
+        """Yield of which sessions the partition went to another node."""
+        for session in list(self._readings):
+            if _lost(self._context, session) == "moved":
+                yield from self._forgotten(session)
+
+    def _windows(self, session: str, view: SessionView, reading: _Reading, known: bool) -> Iterator[bytes]:
+        total = readable_windows(view)
+        if known and total - reading.next > BEHIND:
+            yield behind_event(session, reading.next, total)
+        sound_of = partial(self._follower.window, session)
+        while reading.next < total:
+            stop = min(total, reading.next + PIECE)
+            yield b"".join(
+                window_events(self._context.renderer, session, view, reading.next, stop, sound_of, ids=False)
+            )
+            reading.next = stop
+
+    def _forgotten(self, session: str) -> Iterator[bytes]:
+        if self._readings.pop(session, None) is not None:
+            yield gone_event(_lost(self._context, session) or "moved", session)
+
+
+def _lost(context: SessionContext, session: str) -> Literal["deleted", "moved"] | None:
+    """Return why a session cannot be read here, None where it can."""
+    try:
+        return "deleted" if context.sessions.view(session) is None else None
+    except Unavailable:
+        return "moved"
+
+
+async def _project_events(
+    context: SessionContext, project: str, drawn: str | None, passed_on: bool
+) -> AsyncGenerator[bytes, None]:
+    """Yield the events of this node's sessions; with `passed_on` also which partitions these are."""
+    clock = asyncio.get_running_loop().time
+    follower = context.sessions.follow_project(project, drawn)
+    reader, spoke = ProjectReader(context, follower), clock() - HEARTBEAT_SECONDS
+    try:
+        here = context.sessions.coverage().here
+        changes: dict[str, int] = dict.fromkeys(reader.open_ones(project), 0) if here else {}
+        if passed_on:
+            yield part_event(here)
+        while True:
+            changes |= follower.taken()
+            # Made as they are sent, so that other tasks run in between, and a slow reader holds nothing.
+            async with aclosing(cooperative(reader.all_events(changes))) as pieces:
+                async for piece in pieces:
+                    yield piece
+                    spoke = clock()
+            changes = {}
+            if (now_here := context.sessions.coverage().here) != here:
+                here = now_here
+                moved = b"".join(reader.moved())
+                yield moved + (part_event(here) if passed_on else b"")
+            if clock() >= spoke + HEARTBEAT_SECONDS:
+                yield HEARTBEAT
+                spoke = clock()
+            await asyncio.sleep(GATHER_SECONDS)
+            await follower.changed(min(LOOK_SECONDS, max(0.0, spoke + HEARTBEAT_SECONDS - clock())))
+    except Unavailable as error:
+        log.info("project is listened to no longer", reason=str(error))
+        yield event("error", None, orjson.dumps({"error": NOT_HERE}))
+    finally:
+        follower.close()

@@ -1,0 +1,118 @@
+"""The live view in a browser: a hundred microphones on one screen, and what a listener costs the service."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import soundfile
+
+from benchmarks import audio, processes, procfs
+from benchmarks.cases.setup import Setup
+from benchmarks.measures import Row, Sample, ratio_row, value_row
+from benchmarks.plans import PacedPlan
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+#: Two windows a second each.
+STREAMS: Final = 100
+SECONDS: Final = 30
+BAR_CORES: Final = 0.5
+#: Somebody speaks, and a dog barks: there is something to report in every window.
+RECORDING: Final = processes.ROOT / "infra" / "examples" / "door.ogg"
+#: Seconds after which what was sent is on the screen.
+SETTLE_SECONDS: Final = 2.0
+CHROMIUM: Final = shutil.which("chromium") or shutil.which("google-chrome")
+_COUNTED: Final = re.compile(r"(\d+) windows .* with (\d+) reports")
+
+
+def measure(setup: Setup) -> Iterator[Row]:
+    """Yield the cores of the browser, the share of reports that it shows, and windows by CPU with and without it."""
+    if CHROMIUM is None:
+        raise processes.BenchmarkError("there is no Chromium on the PATH")
+    seconds = setup.size(SECONDS, 5)
+    cores, shares, pairs = [], [], []
+    with processes.temporary_directory() as directory, processes.service(directory / "data") as server:
+        samples, rate = soundfile.read(RECORDING, dtype="int16")
+        assert rate == audio.RATE
+        pcm = directory / "door.pcm"
+        pcm.write_bytes(samples.tobytes())
+        plan = PacedPlan(server.target(), STREAMS, float(seconds), str(pcm))
+        with live_view(server.port) as (page, browser):
+            for _ in range(setup.pairs):
+                page.goto(f"http://127.0.0.1:{server.port}/dashboard/#/live")
+                page.reload()
+                page.locator("#counted").wait_for()
+                before = procfs.cpu_seconds([browser])
+                watched = processes.run_load(plan)
+                cores.append((procfs.cpu_seconds([browser]) - before) / watched.seconds)
+                time.sleep(SETTLE_SECONDS)
+                shares.append(_share(page, server.port, watched))
+                page.goto("about:blank")
+                pairs.append((watched, processes.run_load(plan)))
+    beside = {"windows/s": pairs[0][0].per_second}
+    yield value_row(f"live view of {STREAMS} streams, browser", cores, "cores", BAR_CORES, beside)
+    yield Row("reports on the screen, of those stored", min(shares), min(shares), max(shares), bar=1.0)
+    yield ratio_row("windows with a listener, over none", pairs, "windows", other="unheard")
+
+
+@contextmanager
+def live_view(port: int) -> Iterator[tuple[Page, int]]:
+    """Open a browser that is signed in; yield its page and its process."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        page.goto(f"http://127.0.0.1:{port}/dashboard/#/models")
+        page.evaluate("key => sessionStorage.setItem('earshot.project', key)", processes.KEY)
+        yield page, _oldest_chromium()
+        browser.close()
+
+
+def _oldest_chromium() -> int:
+    """Return the process that started all others of the browser."""
+    names = {pid: (procfs.PROC / str(pid) / "comm").read_text() for pid in procfs.descendants(os.getpid())}
+    return min(pid for pid, name in names.items() if name.startswith("chrom"))
+
+
+def _share(page: Page, port: int, sample: Sample) -> float:
+    """Return the share of the stored windows and reports that the page counted, whichever is less.
+
+    Raises:
+        BenchmarkError: it counted more.
+    """
+    found = _COUNTED.match(page.locator("#counted").inner_text())
+    assert found is not None
+    windows, reports = _stored(port)
+    shares = int(found[1]) / windows, int(found[2]) / max(1, reports)
+    if max(shares) > 1 or windows < sample.done:
+        raise processes.BenchmarkError(f"{found[0]}, and {windows} with {reports} are stored")
+    return min(shares)
+
+
+def _stored(port: int) -> tuple[int, int]:
+    """Return how many windows and reports the newest sessions have, as many as one run makes."""
+    page = _get(port, f"/audio_sessions/?count={STREAMS}")
+    windows = reports = 0
+    for session in page["sessions"]:
+        events = _get(port, f"/audio_sessions/{session['session_id']}/status")["inference"]["results"]
+        windows += len(events)
+        reports += sum(tag["name"] != "Others" for event in events for tag in event["tags"])
+    return windows, reports
+
+
+def _get(port: int, path: str) -> Any:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request("GET", path, headers={"X-Api-Key": processes.KEY})
+    answer: Any = msgspec.json.decode(connection.getresponse().read())
+    connection.close()
+    return answer

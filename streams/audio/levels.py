@@ -1,0 +1,132 @@
+"""Level and spectrogram of audio as it goes by, for those who listen to a session: made of each sample once.
+
+Audio is measured in segments of half a second, of which all windows are whole numbers. It is for the eye alone: no
+score depends on it.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+
+from streams.audio.logmel import mel_matrix
+from streams.models.manifest import LogMel
+from streams.models.protocol import Floats
+from topics.ports.live import BANDS, COLUMN_MS, HIGH_HZ, LOW_HZ, SILENCE_DB, STEPS_PER_DB, WindowSound
+
+SEGMENT_MS: Final = 500
+#: Segments that are remembered: more than one step of a stream that is behind has, or a step of a file.
+KEPT: Final = 80
+#: Below this rate (Hz) a column has too few samples for its bands.
+LOWEST_RATE: Final = 4000
+
+#: Sum of squares, peak and number of samples.
+Segment = tuple[float, float, int]
+
+
+class SoundMeter:
+    """Level and, while `draws`, spectrogram of one session's audio; fed by one thread at a time, read by any."""
+
+    def __init__(self) -> None:
+        self.draws = False
+        self._rate = 0
+        #: Samples below this were taken.
+        self._at = 0
+        #: By number, oldest first.
+        self._segments: dict[int, Segment] = {}
+        self._columns: dict[int, bytes] = {}
+        #: Whether the segment that was begun was taken from its beginning, and its samples after its last column.
+        self._whole = False
+        self._rest = np.empty(0, np.float32)
+
+    def feed(self, rate: int, at: int, samples: Floats) -> None:
+        """Take samples, float32[n] of `rate` Hz, that lie at position `at`; those that were taken before are passed."""
+        if rate != self._rate:
+            self._segments.clear()
+            self._columns.clear()
+        if rate != self._rate or at > self._at:
+            self._rate, self._at, self._whole = rate, at, False
+        samples = samples[self._at - at :]
+        while len(samples):
+            number = self._at * 1000 // (rate * SEGMENT_MS)
+            begin, end = (_position(number + more, rate) for more in (0, 1))
+            if self._at >= end:  # The division has cut a part of a sample off.
+                number, begin, end = number + 1, end, _position(number + 2, rate)
+            piece, samples = samples[: end - self._at], samples[end - self._at :]
+            if self._at == begin:
+                self._begin(number)
+            if self._whole:
+                self._take(number, piece)
+            self._at += len(piece)
+
+    def window(self, first: int, count: int, drawn: int) -> WindowSound | None:
+        """Return what `count` segments from `first` on were like, with the columns of the last `drawn` of them.
+
+        None where the first is not known; those that follow may be missing at a stream's end.
+        """
+        segments = [self._segments.get(number) for number in range(first, first + count)]
+        if segments[0] is None:
+            return None
+        known = [segment for segment in segments if segment is not None]
+        energy, samples = sum(segment[0] for segment in known), sum(segment[2] for segment in known)
+        last = range(first + count - drawn, first + count)
+        columns = b"".join([self._columns.get(number, b"") for number in last]) if last[0] in self._columns else b""
+        return WindowSound(_decibels(energy / samples, 10), _decibels(max(s[1] for s in known), 20), columns)
+
+    def _begin(self, number: int) -> None:
+        self._whole, self._rest = True, np.empty(0, np.float32)
+        for known in (self._segments, self._columns):
+            if len(known) >= KEPT:
+                del known[next(iter(known))]
+        if self.draws and self._rate >= LOWEST_RATE:
+            self._columns[number] = b""
+
+    def _take(self, number: int, samples: Floats) -> None:
+        energy, peak, count = self._segments.get(number, (0.0, 0.0, 0))
+        energy += float(np.dot(samples, samples))
+        peak = max(peak, float(samples.max()), -float(samples.min()))
+        self._segments[number] = energy, peak, count + len(samples)
+        if number in self._columns:
+            self._draw(number, samples)
+
+    def _draw(self, number: int, samples: Floats) -> None:
+        width = self._rate * COLUMN_MS // 1000
+        joined = np.concatenate((self._rest, samples))
+        count = len(joined) // width
+        self._rest = joined[count * width :]
+        if count:
+            self._columns[number] += mel_columns(joined[: count * width].reshape(count, width), self._rate)
+
+
+def mel_columns(frames: Floats, rate: int) -> bytes:
+    """Return u8[n, BANDS] of float32[n, samples]: the power of each band, in steps below that of a full-scale sine."""
+    taper, matrix = _front(frames.shape[1], rate)
+    spectrum = np.abs(np.fft.rfft(frames * taper)[:, : len(matrix)]) ** 2
+    decibels = 10.0 * np.log10(spectrum @ matrix + 1e-13)
+    columns: bytes = np.clip(255.0 + STEPS_PER_DB * decibels, 0, 255).astype(np.uint8).tobytes()
+    return columns
+
+
+@lru_cache(maxsize=8)
+def _front(width: int, rate: int) -> tuple[Floats, Floats]:
+    """Return the taper of a frame, float32[width], and the weights of the bins that are used, float32[bins, BANDS]."""
+    taper = np.hanning(width + 1)[:-1]
+    taper *= 2.0 / taper.sum()
+    front = LogMel(
+        rate, 1, BANDS, width, width, width, LOW_HZ, min(HIGH_HZ, rate / 2), 0.0, power=2, mel_slopes="hertz"
+    )
+    matrix = mel_matrix(front).T
+    bins = int(np.flatnonzero(matrix.any(axis=1))[-1]) + 1
+    return taper.astype(np.float32), matrix[:bins].astype(np.float32)
+
+
+def _position(segment: int, rate: int) -> int:
+    return segment * SEGMENT_MS * rate // 1000
+
+
+def _decibels(value: float, factor: int) -> float:
+    """Return dB of a power (factor 10) or an amplitude (20), to a tenth."""
+    return SILENCE_DB if value <= 0 else max(SILENCE_DB, round(factor * math.log10(value), 1))

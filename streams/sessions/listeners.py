@@ -1,0 +1,103 @@
+"""Listeners of sessions: readers that see levels and spectrograms too, of one session or of all that a project has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from streams.folding.followers import Follower, Followers
+from streams.sessions.store import SessionStore
+from streams.sessions.taps import Taps
+from topics.errors import Unavailable
+from topics.ports.live import WindowSound
+
+#: A reader that meets a session after it began gets so many windows of before: what one step of a file gives.
+MET_WINDOWS: Final = 64
+
+
+class Tap:
+    """A listener of one session. Implements `topics.ports.live.SoundTap`."""
+
+    def __init__(self, taps: Taps, *, project: str | None = None, session: str | None = None) -> None:
+        self._taps = taps
+        self._project, self._session = project, session
+        self._open = True
+        taps.listen(project, session)
+
+    def window(self, session: str, number: int) -> WindowSound | None:
+        """Return what a window sounded like, None where that is not known."""
+        return self._taps.window(session, number)
+
+    def close(self) -> None:
+        """Stop listening; allowed twice."""
+        if self._open:
+            self._open = False
+            self._taps.leave(self._project, self._session)
+
+
+class ProjectFollower(Follower):
+    """A listener of all sessions of a project here. Implements `topics.ports.live.ProjectFollower`."""
+
+    def __init__(self, listeners: Listeners, project: str, tap: Tap) -> None:
+        super().__init__(listeners, project)
+        self._tap = tap
+        self._changes: dict[str, int] = {}
+
+    def note(self, session: str, first: int) -> None:
+        """A session changed; whoever does not know it begins with its window `first`."""
+        self._changes.setdefault(session, first)
+        self.wake()
+
+    def taken(self) -> Mapping[str, int]:
+        """Return what changed since the last call."""
+        changes, self._changes = self._changes, {}
+        return changes
+
+    def window(self, session: str, number: int) -> WindowSound | None:
+        """Return what a window of a session sounded like, None where that is not known."""
+        return self._tap.window(session, number)
+
+    def close(self) -> None:
+        """Stop following and listening; allowed twice."""
+        super().close()
+        self._tap.close()
+
+
+class Listeners(Followers):
+    """The listeners of this node, by project."""
+
+    def __init__(self, taps: Taps, store_of: Callable[[str], SessionStore]) -> None:
+        """Read sessions from the store that `store_of` returns; it raises Unavailable where there is none."""
+        super().__init__()
+        self._taps = taps
+        self._store_of = store_of
+
+    def listen(self, session: str) -> Tap:
+        """Listen to a session."""
+        return Tap(self._taps, session=session)
+
+    def follow_project(self, project: str, session: str | None = None) -> ProjectFollower:
+        """Listen to a project, and to one session of it in more detail."""
+        follower = ProjectFollower(self, project, Tap(self._taps, project=project, session=session))
+        self._by_id[project].add(follower)
+        if self.withdrawn:
+            follower.wake(lost=True)
+        return follower
+
+    def note(self, ids: Iterable[str]) -> None:
+        """Tell the listeners of their projects that sessions changed; of one that is gone, everybody."""
+        if not self._by_id:
+            return
+        for id in ids:
+            try:
+                store = self._store_of(id)
+            except Unavailable:
+                continue
+            head, project = store.peek(id), store.project(id)
+            first = 0 if head is None else max(0, head.windows - MET_WINDOWS)
+            for follower in self._of(project):
+                follower.note(id, first)
+
+    def _of(self, project: str | None) -> list[ProjectFollower]:
+        chosen = self._by_id.values() if project is None else [self._by_id.get(project, set())]
+        return [one for followers in chosen for one in followers if isinstance(one, ProjectFollower)]

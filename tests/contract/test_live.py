@@ -1,0 +1,187 @@
+"""Listening: every window once, in order, with what it sounded like; and a day by hour."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.contract.answers import hold_event
+from tests.contract.api import UNKNOWN, Api, generic, silence, tone
+
+Event = tuple[str, str, Any]
+
+
+@contextmanager
+def listening(api: Api, path: str, **asked: Any) -> Iterator[Iterator[Event]]:
+    """Give the events (name, id, data) of a stream as they come."""
+    template = "/audio_sessions/{session_id}/live" if "audio_sessions" in path else "/api/v1/live"
+    with api.http.stream("GET", path, **asked) as answer:
+        assert answer.status_code == 200, answer.read()
+        assert answer.headers["content-type"] == "text/event-stream"
+        yield _events(answer.iter_lines(), template)
+
+
+def _events(lines: Iterator[str], template: str) -> Iterator[Event]:
+    name = number = ""
+    for line in lines:
+        field, _, value = line.partition(": ")
+        if field == "event":
+            name, number = value, ""
+        elif field == "id":
+            number = value
+        elif field == "data":
+            content = json.loads(value)
+            hold_event(name, content, template)
+            yield name, number, content
+
+
+def live(api: Api, session: str, query: str = "", **headers: str) -> Any:
+    """Listen to a session."""
+    path = f"/audio_sessions/{session}/live{query}"
+    return listening(api, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+
+
+def test_a_session_from_its_first_window_to_its_end(api: Api) -> None:
+    session = api.create()
+    with live(api, session) as events:
+        name, _, first = next(events)
+        assert (name, first["session_id"], first["next_window"]) == ("session", session, 0)
+        assert (first["window_size"], first["window_hop"]) == (1, 0.5)
+        for number in range(6):
+            api.put(session, number, tone(0.5))
+        windows = [next(events) for _ in range(5)]
+        api.seal(session)
+        rest = list(events)
+    assert [(name, number) for name, number, _ in windows] == [("window", str(number)) for number in range(5)]
+    assert [data["start_time"] for _, _, data in windows] == [0, 0.5, 1, 1.5, 2]
+    read = [event for page in api.follow(session) for event in page["inference"]["results"]]
+    heard = [data for name, _, data in [*windows, *rest] if name == "window"]
+    assert [{name: one[name] for name in ("start_time", "end_time", "tags")} for one in heard] == read
+    for one in heard:
+        assert len(one["top"]) == 5
+        known = [tag for tag in one["tags"] if tag["name"] != "Others"]
+        assert one["top"][: len(known)] == known[:5]
+    for one in heard[:5]:
+        columns = base64.b64decode(one["strip"]["columns"])
+        assert len(columns) % 64 == 0
+        assert one["level"]["rms"] <= one["level"]["peak"]
+    assert [name for name, _, _ in rest if name != "window"] == ["session", "ended"]
+    assert rest[-1][2]["windows"] == len(heard)
+
+
+def test_who_comes_back_misses_nothing(api: Api) -> None:
+    session = api.create()
+    api.send(session, tone(4.0))
+    api.seal(session)
+    api.follow(session)
+    whole = _windows(api, session, "?from=0")
+    assert whole == list(range(len(whole)))
+    assert _windows(api, session, Last_Event_ID="2") == whole[3:]
+    assert _windows(api, session, "?from=-2") == whole[-2:]
+    assert _windows(api, session, "?from=-1000") == whole
+    assert _windows(api, session) == [], "from now on, and it has ended"
+
+
+def _windows(api: Api, session: str, query: str = "", **headers: str) -> list[int]:
+    with live(api, session, query, **headers) as events:
+        return [data["window"] for name, _, data in events if name == "window"]
+
+
+def test_a_session_that_is_deleted_meanwhile(api: Api) -> None:
+    session = api.create()
+    with live(api, session) as events:
+        assert next(events)[0] == "session"
+        api.delete(session)
+        assert [(name, data) for name, _, data in events] == [("deleted", {"session_id": session})]
+    generic(api.http.get(f"/audio_sessions/{session}/live"), 404)
+
+
+def test_what_is_no_window_is_refused(api: Api) -> None:
+    session = api.create()
+    for query in ("now", "1.5", "9" * 20):
+        generic(api.http.get(f"/audio_sessions/{session}/live", params={"from": query}), 400, naming="from")
+    generic(api.http.get(f"/audio_sessions/{UNKNOWN}/live"), 404)
+    assert api.http.head(f"/audio_sessions/{session}/live").status_code == 200
+
+
+def test_all_sessions_of_a_project_on_one_stream(api: Api) -> None:
+    earlier = api.create(file_name="yard")
+    api.send(earlier, tone(1.0))
+    api.page(earlier)
+    with listening(api, "/api/v1/live", headers={"X-Api-Key": api.key}) as events:
+        met = {}
+        while earlier not in met:
+            name, _, data = next(events)
+            assert name == "session"
+            met[data["session_id"]] = data
+        assert (met[earlier]["file_name"], met[earlier]["next_window"]) == ("yard", 1)
+        later = api.create()
+        api.put(earlier, 1, silence(0.5))
+        api.send(later, tone(1.5))
+        heard: list[tuple[bool, int]] = []
+        while len(heard) < 3:
+            name, _, data = next(events)
+            if name == "window" and data["session_id"] in (earlier, later):
+                assert "strip" not in data or api.service.key == "a-key-of-the-double"
+                heard.append((data["session_id"] == later, data["window"]))
+        assert sorted(heard) == [(False, 1), (True, 0), (True, 1)]
+        api.delete(earlier)
+        api.seal(later)
+        last: set[tuple[str, str]] = set()
+        while len(last) < 2:
+            name, _, data = next(events)
+            if name in ("deleted", "ended") and data["session_id"] in (earlier, later):
+                last.add((name, data["session_id"]))
+        assert last == {("deleted", earlier), ("ended", later)}
+
+
+def test_the_stream_of_a_project_needs_its_key(api: Api) -> None:
+    for path in ("/api/v1/live", "/api/v1/activity"):
+        for headers in ({}, {"X-Api-Key": "esp_nobodys"}):
+            assert api.http.get(path, headers=headers).status_code == 401
+
+
+def test_a_day_of_a_session_and_of_its_project(api: Api) -> None:
+    session = api.create(default_sensitivity=-2)
+    api.send(session, tone(3.0))
+    api.seal(session)
+    api.follow(session)
+    created = next(
+        one for one in api.http.get("/audio_sessions/", headers={"X-Api-Key": api.key}).json()["sessions"]
+        if one["session_id"] == session
+    )["created_at"]  # fmt: skip
+    day, hour = created[:10], int(created[11:13])
+    answer = api.http.get(f"/audio_sessions/{session}/activity", params={"day": day})
+    assert answer.status_code == 200
+    content = answer.json()
+    assert (content["day"], content["sessions"], content["left_out"]) == (day, 1, 0)
+    windows = [event for page in api.follow(session) for event in page["inference"]["results"]]
+    assert sum(content["analysed"]) == 0.5 * len(windows)
+    reported = {tag["name"] for event in windows for tag in event["tags"]} - {"Others"}
+    assert {tag["name"] for tag in content["tags"]} == reported
+    ahead = api.http.get(f"/audio_sessions/{session}/activity", params={"day": day, "offset_minutes": -60}).json()
+    if 0 < hour < 23:
+        assert ahead["analysed"][hour - 1] == content["analysed"][hour]
+    empty = api.http.get(f"/audio_sessions/{session}/activity", params={"day": "2020-01-01"}).json()
+    assert (empty["sessions"], empty["tags"], sum(empty["analysed"])) == (0, [], 0)
+    keyed = {"X-Api-Key": api.key}
+    whole = api.http.get("/api/v1/activity", params={"day": day}, headers=keyed).json()
+    assert sum(whole["analysed"]) >= sum(content["analysed"])
+    assert whole["sessions"] >= 1
+    assert api.http.get("/api/v1/activity", headers=keyed).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "query", [{"day": "yesterday"}, {"day": "2026-02-30"}, {"offset_minutes": "900"}, {"offset_minutes": "x"}]
+)
+def test_days_that_are_none(api: Api, query: dict[str, str]) -> None:
+    session = api.create()
+    assert api.http.get(f"/audio_sessions/{session}/activity", params=query).status_code == 400
+    answer = api.http.get("/api/v1/activity", params=query, headers={"X-Api-Key": api.key})
+    assert answer.status_code == 400
+    generic(api.http.get(f"/audio_sessions/{UNKNOWN}/activity"), 404)

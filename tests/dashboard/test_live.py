@@ -1,0 +1,114 @@
+"""Listening in a browser: the microphone of one tab as another tab hears it, and what a broken connection loses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.contract.api import Api, tone
+from tests.dashboard.conftest import sign_in
+from tests.process import ServiceProcess
+
+#: Whether the spectrogram has anything but its ground.
+DRAWN = """canvas => {
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  return data.some((value, place) => place % 4 < 3 && value > 60);
+}"""
+
+
+@pytest.fixture
+def api(dashboard: ServiceProcess) -> Iterator[Api]:
+    """The interface of the service that the dashboard is of."""
+    api = Api(dashboard)
+    yield api
+    api.http.close()
+
+
+def test_the_microphone_of_one_tab_is_heard_in_another(page: Page, dashboard: ServiceProcess) -> None:
+    sign_in(page, dashboard, "live/microphone")
+    page.get_by_role("button", name="Listen").click()
+    other = page.context.new_page()
+    faults: list[str] = []
+    other.on("pageerror", lambda error: faults.append(str(error)))
+    sign_in(other, dashboard, "live")
+    card = other.locator(".card.session").filter(has_text="writable").first
+    expect(card).to_contain_text("Dog bark")
+    expect(card).to_contain_text(re.compile(r"-\d+ dBFS"))
+    expect(other.locator("#counted")).to_contain_text(re.compile(r"[1-9]\d* windows came"))
+    card.get_by_role("link").click()
+    expect(other.get_by_role("heading", name="Now")).to_be_visible()
+    bark = other.get_by_role("row").filter(has=other.get_by_role("cell", name="Dog bark"))
+    expect(bark.first).to_be_visible()
+    other.wait_for_function(f"() => ({DRAWN})(document.querySelector('canvas'))")
+    hour = other.get_by_role("table", name="For how long").get_by_role("row", name="Dog bark")
+    expect(hour).to_contain_text(re.compile(r"\d+ s"))
+    other.reload()
+    expect(bark.first).to_be_visible()
+    expect(hour).to_be_visible()
+    page.get_by_role("button", name="Stop").click()
+    expect(page.get_by_text("The session has ended")).to_be_visible()
+    expect(page.get_by_role("row").filter(has=page.get_by_role("cell", name="Dog bark")).first).to_be_visible()
+    expect(other.get_by_text("The session has ended")).to_be_visible()
+    other.get_by_role("link", name="All sessions").click()
+    other.get_by_role("row").filter(has_text="readonly").get_by_role("link").first.click()
+    expect(bark.first).to_be_visible()
+    assert faults == []
+
+
+def counted(page: Page) -> int:
+    """Return how many windows a page has counted."""
+    found = re.match(r"(\d+) windows", page.locator("#counted").inner_text())
+    assert found is not None
+    return int(found[1])
+
+
+def test_a_connection_that_breaks_loses_nothing(page: Page, dashboard: ServiceProcess, api: Api) -> None:
+    """Of all sessions, and of one: what came while the network was away is read when it is back."""
+    one, both = api.create(file_name="<b>yard</b>"), page.context.new_page()
+    sign_in(page, dashboard, "live")
+    sign_in(both, dashboard, f"live/{one}")
+    card = page.locator(".card.session").filter(has_text="<b>yard</b>")
+    expect(card).to_be_visible()
+    expect(both.get_by_text("Nothing was heard yet")).to_be_visible()
+    before = counted(page)
+    for number in range(4):
+        api.put(one, number, tone(0.5))
+    expect(both.get_by_text("3 windows here")).to_be_visible()
+    page.context.set_offline(True)
+    expect(both.get_by_text("The connection is broken")).to_be_visible()
+    expect(page.get_by_text("The connection is broken")).to_be_visible()
+    for number in range(4, 10):
+        api.put(one, number, tone(0.5))
+    api.page(one, offset=8)
+    page.context.set_offline(False)
+    for number in range(10, 14):
+        api.put(one, number, tone(0.5))
+    expect(both.get_by_text("13 windows here")).to_be_visible()
+    page.wait_for_function(f"() => parseInt(document.querySelector('#counted').textContent) >= {before + 13}")
+    assert api.delete(one).status_code == 204
+    expect(both.get_by_text("The session was deleted")).to_be_visible()
+    expect(card).to_have_count(0)
+    both.reload()
+    expect(both.get_by_role("alert")).to_contain_text("There is no such session")
+
+
+def test_a_day_has_an_address(page: Page, dashboard: ServiceProcess) -> None:
+    sign_in(page, dashboard, "live")
+    page.get_by_label("Day").fill("2020-02-29")
+    expect(page.get_by_text("Nothing was sent on this day")).to_be_visible()
+    expect(page).to_have_url(re.compile(r"day=2020-02-29"))
+    page.reload()
+    expect(page.get_by_label("Day")).to_have_value("2020-02-29")
+
+
+def test_sessions_that_ended_come_page_by_page(page: Page, dashboard: ServiceProcess, api: Api) -> None:
+    for number in range(21):
+        api.seal(api.create(file_name=f"door {number}"))
+    sign_in(page, dashboard, "live")
+    rows = page.get_by_role("row").filter(has_text="door")
+    expect(rows).to_have_count(20)
+    page.get_by_role("button", name="More").click()
+    expect(rows).to_have_count(21)

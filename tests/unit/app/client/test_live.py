@@ -1,0 +1,112 @@
+"""The client as a listener, with the service's own edge: each window once, whatever breaks off; a day by hour."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from app.client import AsyncClient, Client, DeadlineExceeded, SessionNotFound, SessionOptions, WrongKey
+from app.client._live_stream import LiveStream
+from tests.contract.api import tone
+from tests.unit.app.conftest import KEY, House, serving
+
+PCM = SessionOptions("stream", "audio/x-raw; rate=16000; format=s16le", file_name="yard")
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    with serving(House()) as running:
+        yield running.url
+
+
+def heard(client: Client) -> str:
+    """Return a closed session of three seconds."""
+    session = client.create_session(PCM).id
+    for number in range(6):
+        client.put_chunk(session, number, tone(0.5))
+    client.seal_session(session)
+    return session
+
+
+def test_a_session_is_heard_to_its_end(url: str) -> None:
+    with Client(url, KEY, sleep=lambda seconds: None) as client:
+        session = heard(client)
+        events = list(client.live(session, 0))
+        assert [event.kind for event in events] == ["session", *["window"] * 5, "ended"]
+        windows = [event.window for event in events if event.kind == "window"]
+        assert [(one.window, one.start, one.session_id) for one in windows] == [
+            (number, number / 2, session) for number in range(5)
+        ]
+        assert windows[0].level is not None
+        assert windows[0].level.rms == -20.5
+        assert windows[2].strip is not None
+        assert (windows[2].strip.start, windows[2].strip.columns) == (1.5, bytes([2] * 640))
+        assert [one.name for one in windows[0].top[:2]] == [one.name for one in windows[0].sounds]
+        assert events[0].session_id == session
+        assert [event.window.window for event in client.live(session, -2) if event.kind == "window"] == [3, 4]
+
+    async def scene() -> list[str]:
+        async with AsyncClient(url, KEY) as other:
+            return [event.kind async for event in other.live(session, 0)]
+
+    assert asyncio.run(scene()) == [event.kind for event in events]
+
+
+def test_all_sessions_are_heard(url: str) -> None:
+    with Client(url, KEY, sleep=lambda seconds: None) as client:
+        events = client.project_live()
+        session = client.create_session(PCM).id
+        assert next(events).session_id == session
+        client.put_chunk(session, 0, tone(1.0))
+        assert next(event.window.window for event in events if event.kind == "window") == 0
+        with pytest.raises(DeadlineExceeded):
+            list(client.project_live(timeout=0.5))
+    with Client(url, "nobody", sleep=lambda seconds: None) as client, pytest.raises(WrongKey):
+        next(client.project_live())
+
+
+def test_a_session_of_nobody(url: str) -> None:
+    with Client(url, KEY, sleep=lambda seconds: None) as client:
+        with pytest.raises(SessionNotFound):
+            next(client.live("0123456789abcdefghijABCD"))
+        with pytest.raises(SessionNotFound):
+            client.session_activity("0123456789abcdefghijABCD")
+
+
+def test_a_day(url: str) -> None:
+    with Client(url, KEY, sleep=lambda seconds: None) as client:
+        session = heard(client)
+        day = client.list_sessions().entries[0].created_at
+        assert day is not None
+        one, whole = client.session_activity(session, day[:10]), client.project_activity(day[:10])
+        assert (one.sessions, sum(one.analysed), one.tags) == (1, 2.5, whole.tags)
+        assert client.project_activity("2020-01-01", 60).sessions == 0
+
+    async def scene() -> None:
+        async with AsyncClient(url, KEY) as other:
+            assert (await other.session_activity(session, day[:10])) == one
+            assert (await other.project_activity(day[:10])) == whole
+
+    asyncio.run(scene())
+
+
+def test_where_a_session_has_moved_it_goes_on_after_the_last_window() -> None:
+    stream = LiveStream.of_session("s", 3)
+    assert stream.request().query == {"from": "3"}
+    kinds = [event.kind for event in stream.feed(b"event: window\nid: 3\ndata: {}\n\nevent: moved\ndata: {}\n\n")]
+    assert (kinds, stream.ended()) == (["window", "moved"], False)
+    stream.disconnected("it moved")
+    assert stream.pause() > 0
+    assert stream.request().headers["Last-Event-ID"] == "3"
+    assert [event.kind for event in stream.feed(b"event: deleted\ndata: {}\n\n")] == ["deleted"]
+    assert stream.ended()
+
+
+def test_an_error_ends_the_connection_of_a_project() -> None:
+    stream = LiveStream.of_project("k", "s")
+    call = stream.request()
+    assert (call.path, call.query, call.headers["X-Api-Key"]) == ("/api/v1/live", {"strips": "s"}, "k")
+    assert list(stream.feed(b'event: error\ndata: {"error":"elsewhere"}\n\n')) == []
+    assert not stream.ended()

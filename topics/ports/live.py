@@ -1,0 +1,54 @@
+"""What is heard now: listeners of a session, and of all sessions of a project, while there are any."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+import msgspec
+
+from topics.ports.follower import Follower
+
+#: Bands of a spectrogram's column, its length, and the frequencies between which the bands lie, even on the mel scale.
+BANDS: Final = 64
+COLUMN_MS: Final = 50
+LOW_HZ: Final = 60.0
+HIGH_HZ: Final = 8000.0
+#: Steps of a column's bytes for each decibel; 255 is full scale.
+STEPS_PER_DB: Final = 2
+#: The level of silence, dBFS.
+SILENCE_DB: Final = -100.0
+
+
+class WindowSound(msgspec.Struct, frozen=True):
+    """What the audio of a window was like, as long as that is remembered."""
+
+    #: dBFS, a full-scale sine's root mean square being -3.
+    rms: float
+    peak: float
+    #: u8[columns, BANDS] of the window's last hop; of the first window, and of one by itself, all of it.
+    columns: bytes = b""
+
+
+class SoundTap(Protocol):
+    """A listener of one session: while it is open the session's levels and spectrogram are made."""
+
+    def window(self, session: str, number: int) -> WindowSound | None:
+        """Return what a window sounded like; None where nobody listened then, or it is long ago."""
+        ...
+
+    def close(self) -> None:
+        """Stop listening; allowed twice."""
+        ...
+
+
+class ProjectFollower(Follower, SoundTap, Protocol):
+    """A listener of all sessions that a project has on this node."""
+
+    def taken(self) -> Mapping[str, int]:
+        """Return the sessions that changed since the last call.
+
+        With each comes the number of a window from which on nothing was there to read at that call, or little: a
+        reader that meets the session here begins with it.
+        """
+        ...

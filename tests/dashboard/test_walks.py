@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -17,7 +18,7 @@ from tests.process import ADMIN_KEY, KEY, ORG_KEY, ServiceProcess
 VIEWS = ["try", "jobs", "live", "live/microphone", "speakers", "project", "models", "operator", "sign-in"]
 
 
-def sign_in(page: Page, service: ServiceProcess, view: str = "try", **keys: str) -> None:
+def sign_in(page: Page, service: ServiceProcess | SimpleNamespace, view: str = "try", **keys: str) -> None:
     """Begin at a view with keys in the tab."""
     keys = keys or {"project": KEY, "organization": ORG_KEY}
     page.goto(f"{service.url}/dashboard/#/models")

@@ -78,7 +78,7 @@ def test_a_session_of_nobody(url: str) -> None:
 def test_a_day(url: str) -> None:
     with Client(url, KEY, sleep=lambda seconds: None) as client:
         session = heard(client)
-        day = client.list_sessions().sessions[0].created_at
+        day = client.list_sessions().entries[0].created_at
         assert day is not None
         one, whole = client.session_activity(session, day[:10]), client.project_activity(day[:10])
         assert (one.sessions, sum(one.analysed), one.tags) == (1, 2.5, whole.tags)

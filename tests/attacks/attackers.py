@@ -96,6 +96,22 @@ async def random_keys(session: str) -> Parts:
         await asyncio.sleep(0.005)
 
 
+async def listeners(session: str) -> Parts:
+    """One that listens to a session, and takes whatever comes; a thousand of them."""
+    yield head(f"GET /audio_sessions/{session}/live?from=0")
+    await asyncio.Event().wait()
+
+
+async def deaf_listeners(session: str) -> Parts:
+    """The same, who read nothing, and ask again on the same connection."""
+    while True:
+        yield head(f"GET /audio_sessions/{session}/live?from=0")
+        await asyncio.sleep(0.1)
+
+
+#: Those that never read.
+DEAF = frozenset({unread_pages, deaf_listeners})
+
 #: Each attack, and with how many connections.
 ATTACKS: dict[str, tuple[Callable[[str], Parts], int]] = {
     attack.__name__: (attack, connections)
@@ -110,6 +126,8 @@ ATTACKS: dict[str, tuple[Callable[[str], Parts], int]] = {
         (dripping_bodies, 2000),
         (unread_pages, 64),
         (random_keys, 16),
+        (listeners, 1000),
+        (deaf_listeners, 100),
     )
 }
 
@@ -117,7 +135,7 @@ ATTACKS: dict[str, tuple[Callable[[str], Parts], int]] = {
 async def once(attack: Callable[[str], Parts], host: str, port: int, session: str) -> None:
     """Attack over one connection until it is closed."""
     reader, writer = await asyncio.open_connection(host, port, limit=4096)
-    deaf = attack is unread_pages
+    deaf = attack in DEAF
     heard = asyncio.create_task(_nothing() if deaf else _first_line(reader))
     said = asyncio.create_task(_say(writer, attack(session)))
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
@@ -70,7 +71,7 @@ def link(service: ServiceProcess) -> str:
     return found[0]
 
 
-def sign_in(page: Page, service: ServiceProcess, view: str = "try", **keys: str) -> None:
+def sign_in(page: Page, service: ServiceProcess | SimpleNamespace, view: str = "try", **keys: str) -> None:
     """Begin at a view with keys in the tab."""
     keys = keys or {"project": KEY, "organization": ORG_KEY}
     page.goto(f"{service.url}/dashboard/#/models")

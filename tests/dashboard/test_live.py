@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+import socket
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -58,6 +62,64 @@ def test_the_microphone_of_one_tab_is_heard_in_another(page: Page, dashboard: Se
     assert faults == []
 
 
+class Wire:
+    """A way to a service that can be cut: what goes over it breaks off, and nothing goes until it is mended."""
+
+    def __init__(self, port: int) -> None:
+        self._to = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        self._open: list[socket.socket] = []
+        self._cut = False
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        """Break everything off."""
+        self._cut = True
+        for one in self._open:
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+    def mend(self) -> None:
+        """Let connections through again."""
+        self._cut = False
+
+    def close(self) -> None:
+        """End for good."""
+        self.cut()
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for one in self._open:
+            one.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                if self._cut:
+                    near.close()
+                    continue
+                far = socket.create_connection(("127.0.0.1", self._to))
+                self._open += [near, far]
+                for source, sink in ((near, far), (far, near)):
+                    threading.Thread(target=self._pass_on, args=(source, sink), daemon=True).start()
+
+    @staticmethod
+    def _pass_on(source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+
+
+@pytest.fixture
+def wire(dashboard: ServiceProcess) -> Iterator[Wire]:
+    """A way to the service that can be cut."""
+    wire = Wire(int(dashboard.url.rpartition(":")[2]))
+    yield wire
+    wire.close()
+
+
 def counted(page: Page) -> int:
     """Return how many windows a page has counted."""
     found = re.match(r"(\d+) windows", page.locator("#counted").inner_text())
@@ -65,11 +127,12 @@ def counted(page: Page) -> int:
     return int(found[1])
 
 
-def test_a_connection_that_breaks_loses_nothing(page: Page, dashboard: ServiceProcess, api: Api) -> None:
+def test_a_connection_that_breaks_loses_nothing(page: Page, wire: Wire, api: Api) -> None:
     """Of all sessions, and of one: what came while the network was away is read when it is back."""
     one, both = api.create(file_name="<b>yard</b>"), page.context.new_page()
-    sign_in(page, dashboard, "live")
-    sign_in(both, dashboard, f"live/{one}")
+    through = SimpleNamespace(url=f"http://127.0.0.1:{wire.port}")
+    sign_in(page, through, "live")
+    sign_in(both, through, f"live/{one}")
     card = page.locator(".card.session").filter(has_text="<b>yard</b>")
     expect(card).to_be_visible()
     expect(both.get_by_text("Nothing was heard yet")).to_be_visible()
@@ -77,13 +140,13 @@ def test_a_connection_that_breaks_loses_nothing(page: Page, dashboard: ServicePr
     for number in range(4):
         api.put(one, number, tone(0.5))
     expect(both.get_by_text("3 windows here")).to_be_visible()
-    page.context.set_offline(True)
+    wire.cut()
     expect(both.get_by_text("The connection is broken")).to_be_visible()
     expect(page.get_by_text("The connection is broken")).to_be_visible()
     for number in range(4, 10):
         api.put(one, number, tone(0.5))
     api.page(one, offset=8)
-    page.context.set_offline(False)
+    wire.mend()
     for number in range(10, 14):
         api.put(one, number, tone(0.5))
     expect(both.get_by_text("13 windows here")).to_be_visible()

@@ -1,5 +1,5 @@
 // A day by sound and hour: a table whose cells have the colour of their content.
-import { hue, html, tagName, useEffect, useState } from "./lib.js";
+import { hue, html, tagName, useEffect, useRef, useState } from "./lib.js";
 import { get } from "./api.js";
 import { Problem } from "./parts.js";
 
@@ -56,6 +56,13 @@ export function HeatMap({ path, as = "project", day, onDay }) {
     };
   }, [path, day, turn]);
   const { value, error, loading } = state;
+  const table = useRef(null);
+  const lastHour = value ? value.analysed.findLastIndex(Boolean) : 0;
+  // On a narrow screen the hours that matter are to be seen.
+  useEffect(() => {
+    const cell = table.current?.querySelectorAll("thead th")[lastHour + 1];
+    if (cell) table.current.scrollLeft = cell.offsetLeft + cell.offsetWidth - table.current.clientWidth;
+  }, [lastHour, day]);
   const rows = value?.tags.slice(0, all ? undefined : SHOWN) ?? [];
   return html`<section class="card"><h2>By hour</h2>
     <p class="filters"><label>Day <input type="date" value=${day} max=${today()} onChange=${(event) => event.target.value && onDay(event.target.value)} /></label>
@@ -64,7 +71,7 @@ export function HeatMap({ path, as = "project", day, onDay }) {
     ${value?.missing ? html`<p class="problem">${value.missing.partitions} of ${value.missing.of} partitions do not answer now, so some sessions may be missing.</p>` : null}
     ${value?.left_out ? html`<p class="hint" role="status">${value.left_out} sessions are not counted to their end yet.</p>` : null}
     ${rows.length
-      ? html`<div class="scroll" tabindex="0" role="group" aria-label="Table"><table class="heat"><caption class="unseen">For how long each sound was reported in each hour of ${day}</caption>
+      ? html`<div class="scroll" ref=${table} tabindex="0" role="group" aria-label="Table"><table class="heat"><caption class="unseen">For how long each sound was reported in each hour of ${day}</caption>
           <thead><tr><th scope="col">Sound</th>${HOURS.map((hour) => html`<th scope="col" class=${value.analysed[hour] ? "" : "quiet-hour"}>${String(hour).padStart(2, "0")}</th>`)}</tr></thead>
           <tbody>${rows.map((tag) => html`<tr key=${tag.name}><th scope="row"><span class=${`dot ${hue(tag.name)}`}></span>${tagName(tag.name)}</th>
             ${tag.seconds.map((seconds) => html`<td class=${`heat-${strength(seconds)}`}>${brief(seconds)}</td>`)}</tr>`)}</tbody></table></div>

@@ -125,7 +125,7 @@ def test_a_job_that_is_deleted_meanwhile(jobs: JobStub, wav: Path, capsys: pytes
 def test_a_service_that_goes_away_leaves_the_name_of_the_job(
     jobs: JobStub, wav: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.client._job_stream.RETRIES", ())
+    monkeypatch.setattr("app.client._event_stream.RETRIES", ())
     jobs.connections.append(b": ping\n\n")
     code, out, err = analyze(capsys, jobs, wav)
     (job,) = jobs.jobs

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.client import JobDeleted, JobEvent, JobNotFound, ServiceUnreachable, _job_stream
+from app.client import JobDeleted, JobEvent, JobNotFound, ServiceUnreachable, _event_stream
 from app.client._calls import LONGEST_PAUSE, RETRIES, Answer
 from app.client._job_stream import JobStream
 
@@ -97,7 +97,7 @@ def test_a_busy_service_is_asked_when_it_says() -> None:
 
 @pytest.mark.parametrize("piece", [b"x" * 60, b"data: " + b"x" * 60 + b"\n"])
 def test_an_event_without_end_is_no_event(monkeypatch: pytest.MonkeyPatch, piece: bytes) -> None:
-    monkeypatch.setattr(_job_stream, "LONGEST_EVENT", 100)
+    monkeypatch.setattr(_event_stream, "LONGEST_EVENT", 100)
     stream = JobStream("j")
     for _ in range(5):
         list(stream.feed(b"data: 0123456789\n\n" * 5))

@@ -221,7 +221,7 @@ class Zygote:
         self._control, theirs = socket.socketpair()
         # Untrusted recordings are decoded there: no secret of our environment may be within reach.
         environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
-        environment |= {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+        environment |= {"OPENBLAS_NUM_THREADS": "1", "MALLOC_TRIM_THRESHOLD_": "8388608", "MALLOC_MMAP_THRESHOLD_": "8388608", "PYTHONPATH": os.pathsep.join(sys.path)}
         with theirs:
             self._process = subprocess.Popen(command, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, env=environment)
         self._control.settimeout(START_SECONDS)

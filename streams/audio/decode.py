@@ -7,6 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Generator, Iterator
+from functools import cached_property
 from types import TracebackType
 from typing import BinaryIO, Final, Protocol
 
@@ -97,11 +98,12 @@ class AudioFile:
             AudioError: the data is damaged (raised after the blocks before the damage) or holds no audio; or making and
                 using the blocks took `cpu_seconds` of processor time, of this thread and of what decodes for it.
         """
-        count, until = 0, self.processor_seconds() + cpu_seconds
+        limited = cpu_seconds < math.inf
+        count, until = 0, self.processor_seconds() + cpu_seconds if limited else cpu_seconds
         try:
             for block in self.unlimited:
                 count += len(block)
-                if count > self._longest or self.processor_seconds() > until:
+                if count > self._longest or (limited and self.processor_seconds() > until):
                     break
                 yield block
         except AudioError:
@@ -109,7 +111,7 @@ class AudioFile:
             raise
         if count > self._longest:
             raise AudioTooLong(f"the audio is longer than {self._longest // self.rate} s")
-        if self.processor_seconds() > until:
+        if limited and self.processor_seconds() > until:
             raise AudioError(BROKEN_LIMIT)
         if not count:
             raise AudioError("the data holds no audio")
@@ -200,7 +202,7 @@ def open_file(
         return AudioFile(media.rate, media.channels, raw_blocks, longest_s, tell=source.tell)
     kind = container.check_declared(source, media)
     guarded_source = source if isinstance(source, DescriptorSource) else GuardedSource(source)
-    endless = mp3.open_endless(guarded_source)
+    endless = mp3.open_endless(guarded_source) if kind == "mp3" else None
     if endless is not None and isinstance(source, DescriptorSource):
         # It is read through us, some hundred bytes at a time.
         guarded_source = GuardedSource(io.BufferedReader(io.FileIO(source.descriptor, closefd=False), BUFFER_BYTES))
@@ -284,6 +286,11 @@ class DescriptorSource:
 
 class SequentialSoundFile(soundfile.SoundFile):  # type: ignore[misc]
     """A file that is read from beginning to end: otherwise soundfile seeks after each read."""
+
+    @cached_property
+    def format(self) -> str:
+        """Its container; soundfile asks libsndfile each time, which costs as much as decoding some milliseconds."""
+        return str(super().format)
 
     def seekable(self) -> bool:
         """Return False: a seek in an MP3 is slow and inexact."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import mmap
 import os
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -203,12 +204,15 @@ def open_file(
     kind = container.check_declared(source, media)
     guarded_source = source if isinstance(source, DescriptorSource) else GuardedSource(source)
     endless = mp3.open_endless(guarded_source) if kind == "mp3" else None
-    if endless is not None and isinstance(source, DescriptorSource):
+    replaced = endless is not None and isinstance(source, DescriptorSource) and source.replace(endless.beginning)
+    if endless is not None and isinstance(source, DescriptorSource) and not replaced:
         # It is read through us, some hundred bytes at a time.
         guarded_source = GuardedSource(io.BufferedReader(io.FileIO(source.descriptor, closefd=False), BUFFER_BYTES))
         endless = mp3.open_endless(guarded_source)
     claim = _claim(guarded_source, kind)
-    file = _open_sound_file(guarded_source, endless)
+    if replaced:
+        source.seek(0)
+    file = _open_sound_file(guarded_source, None if replaced else endless)
     if endless is not None and endless.claims:
         claim = Claim(endless.claimed_frames(file.frames))
     # A header that does not know the length has the largest possible number, and that of an MP3 is not reliable; then
@@ -259,10 +263,21 @@ class GuardedSource:
 class DescriptorSource:
     """A file that libsndfile reads by its descriptor, without calls of ours; its position is that of the descriptor."""
 
-    def __init__(self, descriptor: int) -> None:
-        """Begin at the beginning; the descriptor stays the caller's."""
+    def __init__(self, descriptor: int, beginning: mmap.mmap | None = None) -> None:
+        """Begin at the beginning; the descriptor stays the caller's.
+
+        `beginning` is a memory of the file's first bytes, where they may be changed.
+        """
         self.descriptor = descriptor
+        self._beginning = beginning
         self.seek(0)
+
+    def replace(self, beginning: bytes) -> bool:
+        """Put other bytes at the beginning of the file; return False where they may not be changed."""
+        if self._beginning is None or not beginning:
+            return False
+        self._beginning[: len(beginning)] = beginning
+        return True
 
     def read(self, size: int) -> bytes:
         """Read like a file."""
@@ -365,7 +380,7 @@ def _file_blocks(
             # After the claimed end of an MP3 comes the padding of its encoder; if there is more, the claim is wrong.
             at_end, before = file.format == "MP3" and not remaining, file.tell()
             try:
-                frames = file.read(out=frames)
+                frames = frames[: file.buffer_read_into(frames, frames.dtype.name)]
             except Exception as error:  # as above
                 guarded_source.check()
                 if at_end:

@@ -241,7 +241,7 @@ class Zygote:
             OSError: this process can open no more files.
         """
         with ExitStack() as ours, ExitStack() as theirs:
-            inbox = None if recording is not None else _shared_file(ours, 0)
+            inbox = None if recording is not None else _shared_file(ours, messages.BEGINNING_BYTES)
             memory = _shared_file(theirs, messages.MEMORY_BYTES)
             line, their_line = socket.socketpair(type=socket.SOCK_SEQPACKET)
             theirs.enter_context(their_line)
@@ -249,7 +249,8 @@ class Zygote:
             decoder = DecoderProcess(line, memory, inbox, deadlines)
             ours.callback(decoder.close)
             try:
-                socket.send_fds(self._control, [messages.FORK], [their_line.fileno(), memory, recording or inbox or 0])
+                request, file = (messages.FORK, recording) if inbox is None else (messages.FORK_INBOX, inbox)
+                socket.send_fds(self._control, [request], [their_line.fileno(), memory, file or 0])
             except OSError:
                 raise DecoderDied from None
             theirs.close()

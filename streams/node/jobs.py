@@ -51,7 +51,14 @@ class JobWorkload(Workload[JobStore]):
         spool = options.directory / "spool"
         source = PartSource(reader)
         self.runner = Runner(
-            services, self.serving, source, self._emit, partial(sender.note, JOB_RESULTS), suspects, spool
+            services,
+            self.serving,
+            source,
+            self._emit,
+            partial(sender.note, JOB_RESULTS),
+            suspects,
+            spool,
+            options.lives,
         )
         self.recordings = JobRecordings(self.serving, source, self.runner.spool)
         self.biller = JobBiller(self.serving, ledger, self._emit)

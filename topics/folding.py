@@ -21,7 +21,10 @@ H = TypeVar("H")
 
 #: What was begun so many times without getting further, each time by a process that died of it or with it, is failed.
 DEATHS: Final = 3
+#: So often the process may be killed from outside meanwhile: killers that leave no trace are stopped by that alone.
+KILLS: Final = 30
 DEADLY: Final = "the analysis of this audio ended the process three times; it is not tried again"
+KILLED: Final = f"the process was killed {KILLS} times during the analysis of this audio; it is not tried again"
 
 
 class Head(Protocol):

@@ -37,6 +37,7 @@ from infra.service.http_protocol import ClientConnection
 from infra.service.jobs import JobServices
 from infra.service.key_uses import keep_noting
 from infra.service.links import OneTimeLinks
+from infra.service.lives import begin_life
 from infra.service.memory import trim_heap
 from infra.service.models import ModelsInUse
 from infra.service.nodes import ServiceNodes
@@ -102,6 +103,9 @@ class EarshotService:
             stack.push_async_callback(jobs.stop)
             options = self._node_options()
             backend, membership = broker.open_log(self.settings, options.directory, options.url, stack)
+            # Only now: nobody else has the directory.
+            lives = stack.enter_context(begin_life(self.settings.data))
+            options = msgspec.structs.replace(options, lives=lives)
             ledger = SqlLedger(self.database)
             node = Node(
                 options,

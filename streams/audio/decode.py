@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import math
+import mmap
 import os
 import time
 from collections.abc import Callable, Generator, Iterator
+from functools import cached_property
 from types import TracebackType
 from typing import BinaryIO, Final, Protocol
 
@@ -97,11 +99,12 @@ class AudioFile:
             AudioError: the data is damaged (raised after the blocks before the damage) or holds no audio; or making and
                 using the blocks took `cpu_seconds` of processor time, of this thread and of what decodes for it.
         """
-        count, until = 0, self.processor_seconds() + cpu_seconds
+        limited = cpu_seconds < math.inf
+        count, until = 0, self.processor_seconds() + cpu_seconds if limited else cpu_seconds
         try:
             for block in self.unlimited:
                 count += len(block)
-                if count > self._longest or self.processor_seconds() > until:
+                if count > self._longest or (limited and self.processor_seconds() > until):
                     break
                 yield block
         except AudioError:
@@ -109,7 +112,7 @@ class AudioFile:
             raise
         if count > self._longest:
             raise AudioTooLong(f"the audio is longer than {self._longest // self.rate} s")
-        if self.processor_seconds() > until:
+        if limited and self.processor_seconds() > until:
             raise AudioError(BROKEN_LIMIT)
         if not count:
             raise AudioError("the data holds no audio")
@@ -200,13 +203,16 @@ def open_file(
         return AudioFile(media.rate, media.channels, raw_blocks, longest_s, tell=source.tell)
     kind = container.check_declared(source, media)
     guarded_source = source if isinstance(source, DescriptorSource) else GuardedSource(source)
-    endless = mp3.open_endless(guarded_source)
-    if endless is not None and isinstance(source, DescriptorSource):
+    endless = mp3.open_endless(guarded_source) if kind == "mp3" else None
+    replaced = endless is not None and isinstance(source, DescriptorSource) and source.replace(endless.beginning)
+    if endless is not None and isinstance(source, DescriptorSource) and not replaced:
         # It is read through us, some hundred bytes at a time.
         guarded_source = GuardedSource(io.BufferedReader(io.FileIO(source.descriptor, closefd=False), BUFFER_BYTES))
         endless = mp3.open_endless(guarded_source)
     claim = _claim(guarded_source, kind)
-    file = _open_sound_file(guarded_source, endless)
+    if replaced:
+        source.seek(0)
+    file = _open_sound_file(guarded_source, None if replaced else endless)
     if endless is not None and endless.claims:
         claim = Claim(endless.claimed_frames(file.frames))
     # A header that does not know the length has the largest possible number, and that of an MP3 is not reliable; then
@@ -257,10 +263,21 @@ class GuardedSource:
 class DescriptorSource:
     """A file that libsndfile reads by its descriptor, without calls of ours; its position is that of the descriptor."""
 
-    def __init__(self, descriptor: int) -> None:
-        """Begin at the beginning; the descriptor stays the caller's."""
+    def __init__(self, descriptor: int, beginning: mmap.mmap | None = None) -> None:
+        """Begin at the beginning; the descriptor stays the caller's.
+
+        `beginning` is a memory of the file's first bytes, where they may be changed.
+        """
         self.descriptor = descriptor
+        self._beginning = beginning
         self.seek(0)
+
+    def replace(self, beginning: bytes) -> bool:
+        """Put other bytes at the beginning of the file; return False where they may not be changed."""
+        if self._beginning is None or not beginning:
+            return False
+        self._beginning[: len(beginning)] = beginning
+        return True
 
     def read(self, size: int) -> bytes:
         """Read like a file."""
@@ -284,6 +301,11 @@ class DescriptorSource:
 
 class SequentialSoundFile(soundfile.SoundFile):  # type: ignore[misc]
     """A file that is read from beginning to end: otherwise soundfile seeks after each read."""
+
+    @cached_property
+    def format(self) -> str:
+        """Its container; soundfile asks libsndfile each time, which costs as much as decoding some milliseconds."""
+        return str(super().format)
 
     def seekable(self) -> bool:
         """Return False: a seek in an MP3 is slow and inexact."""
@@ -358,7 +380,7 @@ def _file_blocks(
             # After the claimed end of an MP3 comes the padding of its encoder; if there is more, the claim is wrong.
             at_end, before = file.format == "MP3" and not remaining, file.tell()
             try:
-                frames = file.read(out=frames)
+                frames = frames[: file.buffer_read_into(frames, frames.dtype.name)]
             except Exception as error:  # as above
                 guarded_source.check()
                 if at_end:

@@ -57,6 +57,11 @@ class EndlessMp3:
         self.seek(0)
 
     @property
+    def beginning(self) -> bytes:
+        """What stands where the source has as many other bytes; b"" where it is longer or shorter than the source."""
+        return self._head if len(self._head) == self._rest else b""
+
+    @property
     def claims(self) -> bool:
         """True where the file says how many frames it has."""
         return bool(self._head)

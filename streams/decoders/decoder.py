@@ -18,10 +18,11 @@ from topics.errors import AudioError, AudioTooLong
 class Decoder:
     """Answers the requests of one parent."""
 
-    def __init__(self, line: socket.socket, memory: mmap.mmap, file: int) -> None:
-        """Use a socket, a memory and the descriptor of a file as `messages` describes."""
+    def __init__(self, line: socket.socket, memory: mmap.mmap, file: int, beginning: mmap.mmap | None = None) -> None:
+        """Use a socket, a memory, the descriptor of a file, and of an inbox the beginning, as `messages` describes."""
         self._line = line
         self._file = file
+        self._beginning = beginning
         self._slots = np.frombuffer(memory, np.float32).reshape(messages.SLOTS, messages.SLOT_SAMPLES)
 
     def serve(self, filtered: bool) -> None:
@@ -35,7 +36,7 @@ class Decoder:
         """Return whether another request can be answered."""
         last, sent, sound = Reply(), 0, True
         try:
-            source = DescriptorSource(self._file)
+            source = DescriptorSource(self._file, self._beginning)
             open_file = ffmpeg.open_file if ffmpeg.is_needed(source) else decode.open_file
             audio = open_file(source, request.media, request.longest_s, request.block_samples)
             last = Reply(Header(audio.rate, audio.channels, audio.frames, audio.claim))

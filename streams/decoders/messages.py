@@ -9,6 +9,7 @@ last: so many blocks as there are slots may wait for it.
 
 from __future__ import annotations
 
+import mmap
 from typing import Final
 
 import msgspec
@@ -19,6 +20,10 @@ from topics.media import Media
 #: From the zygote, once, when decoders can be had; to it for each, with its socket, its memory and its file.
 READY: Final = b"r"
 FORK: Final = b"f"
+#: The same for a decoder that has an inbox.
+FORK_INBOX: Final = b"i"
+#: Bytes of an inbox that its decoder may change, which is as long while no file is there.
+BEGINNING_BYTES: Final = mmap.PAGESIZE
 DESCRIPTORS: Final = 3
 SLOTS: Final = 2
 #: Samples of one slot: a block has at most so many, of all channels before they are mixed.

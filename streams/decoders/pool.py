@@ -210,6 +210,8 @@ class DecodedBlocks:
         #: Decoders that died.
         self._deaths = 0
         self._position = 0
+        #: Somebody asks for processor seconds, which costs a system call each time.
+        self._metered = False
         #: Processor seconds of decoders before this one, less those that this one took for other files.
         self._spent = 0.0
 
@@ -252,13 +254,15 @@ class DecodedBlocks:
 
     def processor_seconds(self) -> float:
         """Return the processor time that decoders took, from any beginning."""
+        self._metered = True
         return self._spent + (0.0 if self._decoder is None else self._decoder.processor_seconds())
 
     def close(self, reusable: bool = False) -> None:
         """Give the decoder back; allowed twice."""
         decoder, self._decoder = self._decoder, None
         if decoder is not None:
-            self._spent += decoder.processor_seconds()
+            if self._metered:
+                self._spent += decoder.processor_seconds()
             self._pool.give_back(decoder, reusable)
 
     def _ask(self) -> None:
@@ -269,7 +273,8 @@ class DecodedBlocks:
         if data is None:
             self._source.flush()
         self._decoder = self._pool.lease(self._source.fileno() if data is None else None, self._deaths > 0, self._nice)
-        self._spent -= self._decoder.processor_seconds()
+        if self._metered:
+            self._spent -= self._decoder.processor_seconds()
         if data is not None:
             self._decoder.put(data)
         self._own = data is None

@@ -25,6 +25,8 @@ from topics.errors import Unavailable
 #: Variables of the environment by which libraries are found.
 ENVIRONMENT: Final = ("PATH", "LD_LIBRARY_PATH")
 COMMAND: Final = (sys.executable, "-m", "streams.decoders.zygote")
+#: Freed memory that a decoder keeps.
+KEPT_BYTES: Final = 8 * 1024 * 1024
 #: Loading the libraries takes half a second, more on a busy machine.
 START_SECONDS: Final = 30.0
 #: Forking a decoder takes some milliseconds.
@@ -222,6 +224,8 @@ class Zygote:
         # Untrusted recordings are decoded there: no secret of our environment may be within reach.
         environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
         environment |= {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+        # What a chunk took is kept for the next one: given back, each of its pages costs a fault again.
+        environment |= dict.fromkeys(("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"), str(KEPT_BYTES))
         with theirs:
             self._process = subprocess.Popen(command, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, env=environment)
         self._control.settimeout(START_SECONDS)
@@ -241,7 +245,7 @@ class Zygote:
             OSError: this process can open no more files.
         """
         with ExitStack() as ours, ExitStack() as theirs:
-            inbox = None if recording is not None else _shared_file(ours, 0)
+            inbox = None if recording is not None else _shared_file(ours, messages.BEGINNING_BYTES)
             memory = _shared_file(theirs, messages.MEMORY_BYTES)
             line, their_line = socket.socketpair(type=socket.SOCK_SEQPACKET)
             theirs.enter_context(their_line)
@@ -249,7 +253,8 @@ class Zygote:
             decoder = DecoderProcess(line, memory, inbox, deadlines)
             ours.callback(decoder.close)
             try:
-                socket.send_fds(self._control, [messages.FORK], [their_line.fileno(), memory, recording or inbox or 0])
+                request, file = (messages.FORK, recording) if inbox is None else (messages.FORK_INBOX, inbox)
+                socket.send_fds(self._control, [request], [their_line.fileno(), memory, file or 0])
             except OSError:
                 raise DecoderDied from None
             theirs.close()

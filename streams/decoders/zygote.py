@@ -38,20 +38,21 @@ def serve(control: socket.socket) -> None:
             # Where it cannot be forked, its socket closes, and so the parent knows.
             with suppress(OSError):
                 if len(descriptors) == messages.DESCRIPTORS and os.fork() == 0:
-                    _become_decoder(descriptors, silence)
+                    _become_decoder(descriptors, silence, request == messages.FORK_INBOX)
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
 
 
-def _become_decoder(descriptors: list[int], silence: int) -> None:
+def _become_decoder(descriptors: list[int], silence: int, inbox: bool) -> None:
     try:
         die_with_parent()
         # Decoders print messages about damaged files; and standard input is the zygote's socket, not the decoder's.
         for standard in (0, 1, 2):
             os.dup2(silence, standard)
         memory = mmap.mmap(descriptors[1], messages.MEMORY_BYTES)
-        Decoder(socket.socket(fileno=descriptors[0]), memory, descriptors[2]).serve(confine())
+        beginning = mmap.mmap(descriptors[2], messages.BEGINNING_BYTES) if inbox else None
+        Decoder(socket.socket(fileno=descriptors[0]), memory, descriptors[2], beginning).serve(confine())
     finally:
         os._exit(0)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -49,11 +48,13 @@ class JobRun:
         source: PartReader,
         emit: Emit,
         spool: Spool,
+        run: str,
     ) -> None:
+        """Begin a run; `run` is its name."""
         self.job = job
         self.service = service
         self.accepted = accepted
-        self.run = secrets.token_hex(8)
+        self.run = run
         #: Portions that were appended.
         self.count = 0
         self._store_of = store_of

@@ -20,6 +20,7 @@ import msgspec
 import structlog
 
 from streams.folding import retry
+from streams.folding.lives import Lives
 from streams.folding.suspects import Suspects
 from streams.jobs.run_context import Emit, JobRun, Note, PartReader, StoreOf
 from streams.jobs.spool import Spool
@@ -27,7 +28,7 @@ from streams.services.service import JobService, RunSummary, ServiceRun
 from streams.turns import Turns
 from topics import keys
 from topics.errors import EarshotError, ServiceFault, Unavailable
-from topics.folding import DEADLY, DEATHS
+from topics.folding import DEADLY, DEATHS, KILLED, KILLS
 from topics.jobs.options import Service
 from topics.jobs.records import Finished, Started, Stopped
 
@@ -80,6 +81,7 @@ class Runner:
         note: Note,
         suspects: Suspects,
         spool: Path,
+        lives: Lives,
     ) -> None:
         """Begin with nothing to do; `spool` is a directory of this process alone, for the audio of what runs."""
         self.services: dict[Service, JobService] = {
@@ -90,6 +92,7 @@ class Runner:
         self.emit = emit
         self.note = note
         self.suspects = suspects
+        self.lives = lives
         self.spool = Spool(spool)
         #: Services that ran when the process died that had them.
         self._suspected: set[tuple[str, Service]] = set()
@@ -235,7 +238,16 @@ class Runner:
         try:
             accepted = self.store_of(pending.job).accepted(pending.job)
             if accepted is not None:
-                run = JobRun(pending.job, pending.service, accepted, self.store_of, self.source, self.emit, self.spool)
+                run = JobRun(
+                    pending.job,
+                    pending.service,
+                    accepted,
+                    self.store_of,
+                    self.source,
+                    self.emit,
+                    self.spool,
+                    self.lives.name_run(),
+                )
                 try:
                     await self._run_counted(run)
                 finally:
@@ -253,18 +265,26 @@ class Runner:
     async def _run_counted(self, run: JobRun) -> None:
         """Run a service; the log counts the runs of which no end was seen, and too many of them fail it."""
         if (run.job, run.service) not in self._suspected:
-            await self._run_service(run, 1)
+            await self._run_service(run, 1, 0)
             return
         async with self.suspects.job_turn():
             head = self.store_of(run.job).head(run.job)
             entry = None if head is None else head.entry(run.service)
-            await self._run_service(run, 1 if entry is None else entry.begun + 1)
+            if entry is None:
+                await self._run_service(run, 1, 0)
+            elif self.lives.was_killed(entry.run):
+                await self._run_service(run, max(1, entry.begun), entry.kills + 1)
+            else:
+                await self._run_service(run, entry.begun + 1, entry.kills)
 
-    async def _run_service(self, run: JobRun, times: int) -> None:
+    async def _run_service(self, run: JobRun, times: int, kills: int) -> None:
+        """Run a service for the so many-th time, not counting those that were ended from outside."""
         try:
-            await run.append(Started(run.service, run.run, min(times, DEATHS)))
+            await run.append(Started(run.service, run.run, min(times, DEATHS), kills))
             if times > DEATHS:
                 raise ServiceFault(DEADLY)
+            if kills >= KILLS:
+                raise ServiceFault(KILLED)
             try:
                 summary = await self.services[run.service].perform(run)
             finally:

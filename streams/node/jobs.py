@@ -55,7 +55,14 @@ class JobWorkload(Workload[JobStore]):
         spool = options.directory / "spool"
         source = PartSource(reader)
         self.runner = Runner(
-            services, self.serving, source, self._emit, partial(sender.note, JOB_RESULTS), suspects, spool
+            services,
+            self.serving,
+            source,
+            self._emit,
+            partial(sender.note, JOB_RESULTS),
+            suspects,
+            spool,
+            options.lives,
         )
         self.recordings = JobRecordings(self.serving, source, self.runner.spool)
         drawn = JobRecordings(self.serving, source, self.runner.spool)

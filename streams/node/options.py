@@ -6,6 +6,8 @@ from pathlib import Path
 
 import msgspec
 
+from streams.folding.lives import Lives
+
 
 class NodeOptions(msgspec.Struct, frozen=True):
     """What a node needs to know of its deployment."""
@@ -26,3 +28,4 @@ class NodeOptions(msgspec.Struct, frozen=True):
     project_jobs: int = 1000
     #: A job is removed so many milliseconds after its acceptance.
     job_keep_ms: int = 30 * 24 * 3600 * 1000
+    lives: Lives = msgspec.field(default_factory=Lives)

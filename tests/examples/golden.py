@@ -56,9 +56,16 @@ OPENED: Final = Opened(
 MODEL: Final = "yamnet@0123abcd-456def"
 
 #: Ends the names of records and rows from before sessions named their model, before rows had a version, before it was
-#: counted what a process died of, before sessions were metered, and before the audio of jobs was kept, and there were
-#: hints for speech and bounds on speakers: read for ever, written no more.
-BEFORE: Final = ("-before-models", "-before-versions", "-before-counts", "-before-metering", "-before-kept-audio")
+#: counted what a process died of, before sessions were metered, before the audio of jobs was kept, and there were hints
+#: for speech and bounds on speakers, and before kills were told from crashes: read for ever, written no more.
+BEFORE: Final = (
+    "-before-models",
+    "-before-versions",
+    "-before-counts",
+    "-before-metering",
+    "-before-kept-audio",
+    "-before-kills",
+)
 
 ACCEPTED: Final = Accepted(
     "c-7",
@@ -126,7 +133,8 @@ RECORDS: Final[Mapping[str, Mapping[str, Record]]] = {
         "overdue": Overdue("sweep", 2_592_000_000, 1_702_592_000_000),
     },
     catalog.JOB_RESULTS: {
-        "start": Started(Service.SOUND, "r-1", 2),
+        "start": Started(Service.SOUND, "r-1", 2, 5),
+        "start-before-kills": Started(Service.SOUND, "r-1", 2),
         "stop": Stopped(Service.SOUND, "r-1", 1),
         "start-before-counts": Started(Service.SOUND, "r-1"),
         "portion": Portion(Service.SOUND, "r-1", 3, b"\x80\x00\xff\x7f", 0.25),
@@ -202,6 +210,11 @@ COUNTED_JOB_HEAD: Final = msgspec.structs.replace(
     ),
 )
 
+KILLED_JOB_HEAD: Final = msgspec.structs.replace(
+    COUNTED_JOB_HEAD,
+    entries=(*JOB_HEAD.entries[:2], msgspec.structs.replace(COUNTED_JOB_HEAD.entries[2], kills=5)),
+)
+
 _ROWS: Final[Mapping[str, msgspec.Struct]] = {
     "head": HEAD,
     "head-new": SessionHead("stream", None, touched=1, command=0),
@@ -230,7 +243,8 @@ ROWS: Final[Mapping[str, msgspec.Struct]] = {
     "head": msgspec.structs.replace(HEAD, error=None, finished=False, begun=2, metered=9),
     "jobhead-before-kept-audio": COUNTED_JOB_HEAD,
     "jobhead-new-before-kept-audio": _ROWS["jobhead-new"],
-    "jobhead": msgspec.structs.replace(COUNTED_JOB_HEAD, keep_audio_ms=3_600_000),
+    "jobhead-before-kills": msgspec.structs.replace(COUNTED_JOB_HEAD, keep_audio_ms=3_600_000),
+    "jobhead": msgspec.structs.replace(KILLED_JOB_HEAD, keep_audio_ms=3_600_000),
     "accepted-before-kept-audio": ACCEPTED,
     "accepted": KEPT,
 }

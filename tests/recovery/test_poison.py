@@ -1,4 +1,7 @@
-"""Audio that ends the process, each time that it is analysed: it is counted on the log, and the service lives."""
+"""Audio that ends the process, each time that it is analysed: it is counted on the log, and the service lives.
+
+A process that is killed from outside while a job runs is no fault of the job's.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from infra.models.registry import Registry
 from streams.models.manifest import FILE, Graph, Manifest, ModelTag, Waveform
+from tests.contract.speech import spoken
 from tests.process import ServiceProcess
 from tests.recovery.load import CONTENT_TYPE, Client, Stream
 from tests.recovery.truth import expected_events
+from tests.stub_engines import SPEECH, StubEngines
+from tests.waiting import wait_for
 from topics.folding import DEADLY, DEATHS
 from topics.sessions.records import Opened
 
@@ -33,11 +39,10 @@ RATE = 16_000
 #: As loud as can be, and no wave: what the model dies of.
 POISON = np.full(2 * RATE, 2**15 - 1, "<i2").tobytes()
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(300),
-    pytest.mark.skipif(platform.machine() != "x86_64", reason="no trap for an integer overflow on this processor"),
-]
+#: More than deaths of its own fail a job.
+KILLS = DEATHS + 2
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def _model(directory: Path) -> Path:
@@ -108,12 +113,16 @@ async def _poison_session(service: ServiceProcess) -> str:
 
 
 async def _poison_job(service: ServiceProcess) -> str:
+    return await _job(service, '{"sound_event_detection": true}', _wav(POISON))
+
+
+async def _job(service: ServiceProcess, options: str, audio: bytes) -> str:
     async with Client(service) as client:
         answer = await client.ask(
             "POST",
             "/api/v1/analyze_file",
-            data={"options": '{"sound_event_detection": true}'},
-            files={"audio": ("a.wav", _wav(POISON))},
+            data={"options": options},
+            files={"audio": ("a.wav", audio)},
             headers={"X-Api-Key": service.key},
         )
         assert answer.status_code == 200, answer.text
@@ -149,6 +158,7 @@ def _deaths(service: ServiceProcess, place: str) -> int:
     raise AssertionError(service.tail())
 
 
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="no trap for an integer overflow on this processor")
 @pytest.mark.parametrize(("poison", "deaths"), [(_poison_session, DEATHS + 1), (_poison_job, DEATHS)])
 def test_audio_that_ends_the_process_is_failed_and_its_neighbours_are_not(
     tmp_path: Path, poison: Any, deaths: int
@@ -176,3 +186,29 @@ def test_audio_that_ends_the_process_is_failed_and_its_neighbours_are_not(
         assert service.stop() == 0
     finally:
         service.stop()
+
+
+def _result(service: ServiceProcess, place: str) -> dict[str, Any] | None:
+    """Return what came of a job, None while it is at work."""
+    answer = httpx2.get(service.url + place, headers={"X-Api-Key": service.key}, timeout=5).json()
+    return answer["result"] if answer["status"] == "completed" else None
+
+
+def test_a_long_job_completes_though_its_process_is_killed_again_and_again(tmp_path: Path) -> None:
+    """Its engine takes longer than the process lives, until it is let go on."""
+    with StubEngines() as engines:
+        engines.faults[SPEECH] = "hang"
+        service = ServiceProcess(tmp_path / "data", model="sed-mini", **engines.settings).start()
+        try:
+            place = asyncio.run(_job(service, '{"speech_analysis": true}', spoken(2)))
+            for killed in range(KILLS):
+                wait_for(lambda: engines.calls[SPEECH] > killed, 60)
+                service.kill()
+                if killed == KILLS - 1:
+                    engines.heal()
+                service.start()
+            result = wait_for(lambda: _result(service, place), 60)
+            assert result["speech_analysis"]["status"] == "success", result
+            assert service.stop() == 0
+        finally:
+            service.stop()

@@ -93,6 +93,8 @@ class Started(Record, frozen=True, tag="start"):
     #: How many times it was begun without getting further, and no end of the run was seen, this run included; 0 in
     #: records from before that was counted.
     times: int = 0
+    #: How often before it was begun so, and its process was ended from outside: `times` is without these.
+    kills: int = 0
 
 
 class Stopped(Record, frozen=True, tag="stop"):

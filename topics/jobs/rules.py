@@ -84,6 +84,8 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     begun: int = 0
     #: Portions of the run that got furthest.
     furthest: int = 0
+    #: How often it was begun so by processes that were ended from outside (`Started`).
+    kills: int = 0
 
     @property
     def ended(self) -> bool:
@@ -326,7 +328,14 @@ def fold_result(head: JobHead | None, result: JobResult) -> Step[JobHead]:
 def _started(head: JobHead, entry: Entry, result: Started) -> Step[JobHead]:
     if entry.ended or entry.run == result.run:
         return Step(head)
-    new_entry = Entry(entry.service, EntryState.RUNNING, result.run, begun=result.times, furthest=entry.furthest)
+    new_entry = Entry(
+        entry.service,
+        EntryState.RUNNING,
+        result.run,
+        begun=result.times,
+        furthest=entry.furthest,
+        kills=result.kills,
+    )
     return Step(_with_entry(head, new_entry))
 
 
@@ -343,12 +352,14 @@ def _portion(head: JobHead, entry: Entry, result: Portion) -> Step[JobHead]:
     if entry.ended or result.number > entry.portions:
         return Step(head)  # one before it was parked; the `Finished` of the run says how many there should be
     portions = result.number + 1
+    further = portions > entry.furthest
     grown = msgspec.structs.replace(
         entry,
         portions=portions,
         done=result.done,
-        begun=0 if portions > entry.furthest else entry.begun,
+        begun=0 if further else entry.begun,
         furthest=max(portions, entry.furthest),
+        kills=0 if further else entry.kills,
     )
     return Step(_with_entry(head, grown), (Effect.KEEP_RESULT,))
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from pathlib import Path
 
+from streams.folding.lives import Lives
 from streams.folding.suspects import Suspects
 from streams.jobs.service_runner import Runner
 from streams.jobs.store import JobStore
@@ -65,7 +66,7 @@ class ScriptedService:
 class Desk:
     """The node around a runner, with one partition and a log of results; made inside a running loop."""
 
-    def __init__(self, spool: Path, services: dict[Service, ScriptedService]) -> None:
+    def __init__(self, spool: Path, services: dict[Service, ScriptedService], lives: Lives | None = None) -> None:
         self.partition = MemoryPartition()
         self.store = JobStore(self.partition)
         self.results: list[tuple[str, JobResult]] = []
@@ -78,7 +79,7 @@ class Desk:
         #: Results wait for `fold`.
         self.slow = False
         self.unfolded: list[tuple[str, JobResult]] = []
-        self.runner = Runner(services, self.store_of, self, self.emit, self.note, Suspects(), spool)
+        self.runner = Runner(services, self.store_of, self, self.emit, self.note, Suspects(), spool, lives or Lives())
 
     async def __aenter__(self) -> Desk:
         self.runner.start(self.ended.append)

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from streams.folding import retry
+from streams.folding.lives import Lives
 from streams.services.service import ServiceRun
 from tests.unit.streams.jobs.desk import Desk, ScriptedService, name
 from tests.waiting import until
 from topics.errors import Unavailable
-from topics.folding import DEADLY, DEATHS
+from topics.folding import DEADLY, DEATHS, KILLED, KILLS
 from topics.jobs.options import Service
 from topics.jobs.records import Started, Stopped
 from topics.jobs.rules import EntryState
@@ -62,6 +63,35 @@ def test_runs_without_an_end_are_counted_and_fail_the_service(tmp_path: Path) ->
             assert desk.entry(TWO).state is EntryState.SUCCESS
             assert times(desk, TWO) == [DEATHS]
             assert service.jobs == [TWO]
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    ("times", "kills", "error"),
+    [(1, 5, None), (DEATHS, 5, None), (1, KILLS - 2, None), (1, KILLS - 1, KILLED)],
+)
+def test_runs_that_were_ended_from_outside_count_little(
+    tmp_path: Path, times: int, kills: int, error: str | None
+) -> None:
+    """The last run before this life was killed as the others were; one of a life that is not known counts."""
+    lives = Lives(killed=frozenset({"01234567"}))
+
+    async def scene() -> None:
+        async with Desk(tmp_path, {Service.SOUND: ScriptedService()}, lives) as desk:
+            for job, life in (ONE, "01234567"), (TWO, "76543210"):
+                desk.accept(job)
+                desk.runner.forget(job)
+                desk.note(job, Started(Service.SOUND, f"{life}abc", times, kills))
+            start_anew(desk, ONE, TWO)
+            await desk.ends(ONE, TWO)
+            assert desk.entry(ONE).error == error
+            begun = [result for result in desk.of(Started, ONE) if isinstance(result, Started)]
+            assert [(start.times, start.kills) for start in begun] == [(times, kills + 1)]
+            assert begun[0].run.startswith(lives.this)
+            assert desk.entry(TWO).error == (DEADLY if times == DEATHS else None)
+            begun = [result for result in desk.of(Started, TWO) if isinstance(result, Started)]
+            assert [(start.times, start.kills) for start in begun] == [(min(times + 1, DEATHS), kills)]
 
     asyncio.run(scene())
 

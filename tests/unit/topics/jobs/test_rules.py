@@ -420,6 +420,11 @@ def test_runs_without_an_end_are_counted_until_one_gets_further() -> None:
     assert begun(Portion(service, "c", 0, b""), Portion(service, "c", 1, b"")) == 0
     assert begun(Started(service, "d", 2), Stopped(service, "c", 0)) == 2
     assert begun(Stopped(service, "d", 1)) == 1
+    # Those that were ended from outside are counted apart, and forgotten with the others.
+    assert begun(Started(service, "e", 1, 4), Stopped(service, "e", 0)) == 0
+    assert [entry.kills for entry in head.entries] == [4]
+    assert begun(Started(service, "f", 1, 5), *(Portion(service, "f", number, b"") for number in range(3))) == 0
+    assert [entry.kills for entry in head.entries] == [0]
 
 
 def test_what_was_erased_in_the_table_alone_is_found_by_a_standby() -> None:

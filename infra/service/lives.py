@@ -1,0 +1,105 @@
+"""How earlier processes on this data directory ended: by a crash of their own, or from outside.
+
+A crash leaves its trace in a file (`faulthandler`), and memory at its end a count in the kernel, which is one for the
+whole machine: whatever it ended counts. What left neither was killed, or lost its power.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+
+from streams.folding.lives import Lives, name_life
+
+log = structlog.get_logger("infra.service")
+
+#: In the data directory.
+LIVES: Final = "lives"
+CRASH: Final = "crash"
+#: Lives that are remembered: a job may wait for its turn through some.
+MOST_KILLED: Final = 100
+#: Of a trace, which has all threads, in the log.
+TRACE_CHARACTERS: Final = 4000
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+_COUNTS: Final = Path("/proc/vmstat")
+
+
+class Remembered(msgspec.Struct, frozen=True):
+    """The file of lives: the last one, how the machine was when it began, and those before it that were killed."""
+
+    life: str
+    boot: str
+    out_of_memory: int
+    killed: tuple[str, ...] = ()
+
+
+@contextlib.contextmanager
+def begin_life(data: Path) -> Iterator[Lives]:
+    """Begin a life in a data directory that no other process uses; crashes are traced there until it ends.
+
+    Nothing in it keeps a service from starting: where the files cannot be read or written, nothing is known.
+    """
+    killed = _killed(data)
+    life = Remembered(name_life(), _boot(), _out_of_memory(), killed)
+    with contextlib.ExitStack() as stack:
+        try:
+            _write(data / LIVES, msgspec.json.encode(life))
+            # Only now: a process that ends before has not lost the trace.
+            trace = stack.enter_context((data / CRASH).open("w"))
+            faulthandler.enable(trace)
+            stack.callback(faulthandler.disable)
+        except OSError as error:
+            log.warning("lives.not_kept", error=error.strerror)
+        yield Lives(life.life, frozenset(killed))
+
+
+def _killed(data: Path) -> tuple[str, ...]:
+    """Return the lives of which it is known that they were ended from outside, the last of them last."""
+    try:
+        before = msgspec.json.decode((data / LIVES).read_bytes(), type=Remembered)
+    except (OSError, msgspec.MsgspecError):
+        return ()
+    try:
+        trace = (data / CRASH).read_text(errors="replace")
+    except OSError:
+        return before.killed
+    if trace:
+        log.error("service.crashed", trace=trace[:TRACE_CHARACTERS])
+        return before.killed
+    if before.boot == _boot() and before.out_of_memory != _out_of_memory():
+        return before.killed
+    return (*before.killed, before.life)[-MOST_KILLED:]
+
+
+def _boot() -> str:
+    """Return what tells this run of the machine from others; "" where that is not known."""
+    try:
+        return _BOOT.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _out_of_memory() -> int:
+    """Return how many processes this machine has ended for memory; 0 where that is not known."""
+    try:
+        lines = _COUNTS.read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Replace a file at once, so that it is whole whenever the machine stops."""
+    fresh = path.with_name(f"{path.name}.new")
+    with fresh.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)

@@ -1,0 +1,33 @@
+"""The lives of a node's process, each from a start to an end: was a run broken off by a crash, or from outside?"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Final
+
+import msgspec
+
+#: Characters of the name of a life, with which the names of its runs begin.
+LIFE_CHARACTERS: Final = 8
+
+
+def name_life() -> str:
+    """Return a name for a life that begins."""
+    return secrets.token_hex(LIFE_CHARACTERS // 2)
+
+
+class Lives(msgspec.Struct, frozen=True):
+    """This life and earlier ones of the same node."""
+
+    this: str = msgspec.field(default_factory=name_life)
+    #: Those that were ended from outside: killed, or with the machine. Not among them are those that crashed, and those
+    #: of other nodes, of which nothing is known.
+    killed: frozenset[str] = frozenset()
+
+    def name_run(self) -> str:
+        """Return a name for a run of this life."""
+        return self.this + secrets.token_hex(8)
+
+    def was_killed(self, run: str) -> bool:
+        """Return whether the life of a run was ended from outside."""
+        return run[:LIFE_CHARACTERS] in self.killed

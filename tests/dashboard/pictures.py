@@ -33,7 +33,7 @@ LOOKS: Final = {"light": ((1100, 800), "light"), "dark": ((1100, 800), "dark"), 
 #: Pictures of the documentation by name: the view, and how much of it.
 SHOWN: Final = {"try": 760, "live": 700, "speakers": 640, "operator": 900}
 #: Bytes of one.
-MOST: Final = 60_000
+MOST: Final = 100_000
 COLOURS: Final = 64
 
 

@@ -82,9 +82,10 @@ class Workload(ABC, Generic[S]):
         early = owner.early.setdefault(self.commands, Changes())
         for count, id in enumerate(list(store.unsettled_ids())):
             try:
-                if (head := store.head(id)) is None or not head.unsettled:
+                head = store.head(id)
+                if head is None or not head.unsettled or store.is_erased(head):
                     early.leftovers[id] = None
-                else:
+                if head is not None and head.unsettled:
                     if head.counted and (project := store.project(id)) is not None:
                         store.projects.add(id, project)
                     self.take_stock(store, id, head, early)

@@ -7,7 +7,9 @@ It starts a service with something in it: a recording with its result, live sess
 from __future__ import annotations
 
 import argparse
+import itertools
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -91,7 +93,8 @@ def show(page: Page, service: ServiceProcess, view: str) -> None:
     page.goto(f"{service.url}/dashboard/#/{view}")
     page.reload()
     page.get_by_role("heading", level=1).wait_for()
-    page.wait_for_timeout(2500)
+    # What is heard live needs some seconds to be seen.
+    page.wait_for_timeout(9000 if view.startswith("live") else 2500)
 
 
 def small(picture: bytes, path: Path) -> None:
@@ -113,24 +116,25 @@ def furnished() -> Iterator[tuple[ServiceProcess, dict[str, str]]]:
         try:
             with httpx2.Client(base_url=service.url, timeout=300, headers={"X-Api-Key": KEY}) as http:
                 voices(http)
-                job, session = recording(http), live(http)
+                job = recording(http)
                 accounts(http)
-            yield (
-                service,
-                {
-                    "try": "try",
-                    "jobs": "jobs",
-                    "result": f"jobs/{job}",
-                    "live": "live",
-                    "session": f"live/{session}",
-                    "microphone": "live/microphone",
-                    "speakers": "speakers",
-                    "project": "project",
-                    "models": "models",
-                    "operator": "operator",
-                    "nothing": "nothing",
-                },
-            )
+            with live(service) as session:
+                yield (
+                    service,
+                    {
+                        "try": "try",
+                        "jobs": "jobs",
+                        "result": f"jobs/{job}",
+                        "live": "live",
+                        "session": f"live/{session}",
+                        "microphone": "live/microphone",
+                        "speakers": "speakers",
+                        "project": "project",
+                        "models": "models",
+                        "operator": "operator",
+                        "nothing": "nothing",
+                    },
+                )
         finally:
             service.stop()
 
@@ -158,18 +162,32 @@ def recording(http: httpx2.Client) -> str:
     return job
 
 
-def live(http: httpx2.Client) -> str:
-    """Send a recording as a session that stays open; return its id."""
+@contextmanager
+def live(service: ServiceProcess) -> Iterator[str]:
+    """Send a recording again and again as a session, half a second at a time; yield its id."""
     import soundfile
 
     samples, rate = soundfile.read(EXAMPLES / "door.ogg", dtype="int16")
-    body = {"type": "stream", "content_type": f"audio/x-raw; rate={rate}; format=s16le"}
-    session = str(http.post("/audio_sessions/", json=body).json()["session_id"])
     data = samples.tobytes()
-    for number, start in enumerate(range(0, len(data), rate)):
-        path = f"/audio_sessions/{session}/chunks/{number}"
-        http.put(path, json={"data": b64(data[start : start + rate])}).raise_for_status()
-    return session
+    chunks = [b64(data[start : start + rate]) for start in range(0, len(data), rate)]
+    ended = threading.Event()
+    with httpx2.Client(base_url=service.url, timeout=60, headers={"X-Api-Key": KEY}) as http:
+        body = {"type": "stream", "content_type": f"audio/x-raw; rate={rate}; format=s16le"}
+        session = str(http.post("/audio_sessions/", json=body).json()["session_id"])
+
+        def send() -> None:
+            for number, chunk in enumerate(itertools.cycle(chunks)):
+                http.put(f"/audio_sessions/{session}/chunks/{number}", json={"data": chunk}).raise_for_status()
+                if ended.wait(0.5):
+                    return
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        try:
+            yield session
+        finally:
+            ended.set()
+            sender.join()
 
 
 def voices(http: httpx2.Client) -> None:

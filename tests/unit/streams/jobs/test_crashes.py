@@ -78,6 +78,25 @@ def test_a_removal_and_what_it_removed() -> None:
     ]
 
 
+def test_a_removal_of_what_is_not_billed_yet() -> None:
+    world = accepted_job()
+    world.result(Started(Service.SOUND, "r"))
+    world.result(Portion(Service.SOUND, "r", 0, b"found"))
+    world.result(Finished(Service.SOUND, "r", 1))
+    world.fold_all()
+    world.commit()
+    world.command(Removed("c"))
+    world.fold_all()
+    lose_the_changelog(world)
+    lose_the_rows(world)
+    assert world.head is not None
+    assert world.head.unbilled
+    assert {key for key in world.partition.rows if key.startswith(world.store.prefix(JOB))} == {
+        world.store.row_key(JOB, keys.HEAD),
+        world.store.row_key(JOB, keys.REQUEST),
+    }
+
+
 def test_a_job_that_was_kept_for_its_bill_is_not_judged_again() -> None:
     world = accepted_job()
     world.result(Started(Service.SOUND, "r"))

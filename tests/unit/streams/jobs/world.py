@@ -169,7 +169,7 @@ class JobWorld:
         self.store.claim_lists()
         for job in list(self.store.unsettled_ids()):
             head = self.store.head(job)
-            if head is None or not head.unsettled:
+            if head is None or not head.unsettled or self.store.is_erased(head):
                 while not self.store.tidy(job):
                     pass
             elif head.needs_audio:

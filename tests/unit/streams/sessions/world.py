@@ -199,7 +199,7 @@ class World:
         self.store.claim_lists()
         for session in list(self.store.unsettled_ids()):
             head = self.store.head(session)
-            if head is None or not head.unsettled:
+            if head is None or not head.unsettled or self.store.is_erased(head):
                 while not self.store.tidy(session):
                     pass
             elif head.audio:

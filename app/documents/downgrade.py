@@ -47,4 +47,7 @@ def _schema(schema: dict[str, Any]) -> dict[str, Any]:
         del schema["required"]
     if len(schema) > 1 and (reference := schema.pop("$ref", None)) is not None:
         schema["allOf"] = [{"$ref": reference}]
+        if "nullable" in schema:
+            # 3.0.3 wants a type beside it, and what may be missing as a whole is an object.
+            schema["type"] = "object"
     return schema

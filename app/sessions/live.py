@@ -63,6 +63,8 @@ async def follow_session(call: Call, context: SessionContext) -> Reply | StreamR
 async def follow_project(call: Call, context: SessionContext) -> Reply | StreamReply:
     """GET /api/v1/live: the windows of all sessions of the project, from all nodes."""
     project = (await context.project_keys.authenticate(call)).project
+    # What does not work shows while there is time for another status.
+    context.sessions.coverage()
     drawn = query_parameters(call.scope).get("strips") or None
     passed_on = bool(call.header(FORWARDED))
     pieces = _project_events(context, project, drawn, passed_on)

@@ -15,6 +15,7 @@ from playwright.sync_api import Page, expect
 from tests.contract.api import Api, tone
 from tests.dashboard.conftest import sign_in
 from tests.process import ServiceProcess
+from tests.waiting import wait_for
 
 #: Whether the spectrogram has anything but its ground.
 DRAWN = """canvas => {
@@ -46,7 +47,7 @@ def test_the_microphone_of_one_tab_is_heard_in_another(page: Page, dashboard: Se
     expect(other.get_by_role("heading", name="Now")).to_be_visible()
     bark = other.get_by_role("row").filter(has=other.get_by_role("cell", name="Dog bark"))
     expect(bark.first).to_be_visible()
-    other.wait_for_function(f"() => ({DRAWN})(document.querySelector('canvas'))")
+    wait_for(lambda: other.evaluate(f"({DRAWN})(document.querySelector('canvas'))"))
     hour = other.get_by_role("table", name="For how long").get_by_role("row", name="Dog bark")
     expect(hour).to_contain_text(re.compile(r"\d+ s"))
     other.reload()
@@ -150,7 +151,7 @@ def test_a_connection_that_breaks_loses_nothing(page: Page, wire: Wire, api: Api
     for number in range(10, 14):
         api.put(one, number, tone(0.5))
     expect(both.get_by_text("13 windows here")).to_be_visible()
-    page.wait_for_function(f"() => parseInt(document.querySelector('#counted').textContent) >= {before + 13}")
+    wait_for(lambda: counted(page) >= before + 13)
     assert api.delete(one).status_code == 204
     expect(both.get_by_text("The session was deleted")).to_be_visible()
     expect(card).to_have_count(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -51,14 +52,17 @@ class VendorClient(msgspec.Struct, frozen=True):
 def python(package: str, version: str) -> Path:
     """Return the interpreter of an environment that has one release, made in the user's cache where it is missing."""
     folder = cache_folder(package, version, sys.executable)
-    if not (folder / "complete").exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            install(folder, f"{package}=={version}")
-        except NotInstallableError as error:
-            pytest.skip(str(error))
-        (folder / "complete").touch()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # Tests in two processes may want it at the same time.
+    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "complete").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            try:
+                install(folder, f"{package}=={version}")
+            except NotInstallableError as error:
+                pytest.skip(str(error))
+            (folder / "complete").touch()
     return folder / "bin" / "python"
 
 

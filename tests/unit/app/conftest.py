@@ -17,6 +17,7 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
+from app.admin.description import NODE
 from app.main import Ports, create_app
 from app.options import EdgeOptions
 from app.projects.description import MODELS
@@ -53,7 +54,7 @@ class House:
         self.health = MemoryHealth()
         self.sign_ins = mock.Mock(spec=SignIns)
         self.projects = mock.Mock(spec=Projects)
-        self.nodes = mock.Mock(spec=Nodes)
+        self.nodes = mock.Mock(spec=Nodes, elsewhere=list, facts=mock.AsyncMock(return_value=NODE))
         self.models = mock.Mock(spec=Models, in_use=lambda: MODELS.models)
         ports = Ports(
             sessions=self.sessions,

@@ -46,8 +46,6 @@ def _schema(schema: dict[str, Any]) -> dict[str, Any]:
     if schema.get("required") == []:
         del schema["required"]
     if len(schema) > 1 and (reference := schema.pop("$ref", None)) is not None:
-        schema["allOf"] = [{"$ref": reference}]
-        if "nullable" in schema:
-            # 3.0.3 wants a type beside it, and what may be missing as a whole is an object.
-            schema["type"] = "object"
+        # Null is none of what a schema allows that is referred to: of what may be null 3.0 is told no more than this.
+        schema |= {"type": "object"} if "nullable" in schema else {"allOf": [{"$ref": reference}]}
     return schema

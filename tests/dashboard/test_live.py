@@ -151,6 +151,7 @@ def test_a_connection_that_breaks_loses_nothing(page: Page, wire: Wire, api: Api
     for number in range(10, 14):
         api.put(one, number, tone(0.5))
     expect(both.get_by_text("13 windows here")).to_be_visible()
+    page.bring_to_front()  # What nobody sees is not drawn.
     wait_for(lambda: counted(page) >= before + 13)
     assert api.delete(one).status_code == 204
     expect(both.get_by_text("The session was deleted")).to_be_visible()

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
+from unittest import mock
 from urllib.parse import unquote_to_bytes
 
 import msgspec
 
+from app.jobs import requests
 from app.routes import (
     ADMIN_ROUTES,
     DASHBOARD_ROUTES,
@@ -97,6 +100,8 @@ class Edge:
     def __init__(self) -> None:
         self._answered = 0
         self._ids = {b"jobs": ID, b"audio_sessions": ID}
+        # The thread of before is not in this process, which was forked from one that may have had it.
+        mock.patch.object(requests, "_DECODING", ThreadPoolExecutor(1)).start()
 
     def _begin(self) -> None:
         options = msgspec.structs.replace(OPTIONS, poll_seconds=0.0, admin_key=apikeys.digest(ADMIN_KEY))

@@ -9,6 +9,8 @@ const EVENTS = 200;
 const PAUSE = 250;
 /** Pages of 1024 windows that are read again where some are missing. */
 const PAGES = 4;
+/** How often that is tried. */
+const TRIES = 5;
 
 /** What is known of one session. */
 export class Heard {
@@ -172,19 +174,22 @@ export class Listening {
   async fill(heard, stop, signal) {
     heard.held ??= [];
     const id = heard.session.session_id;
-    try {
-      if (stop - heard.next > PAGES * 1024) {
-        heard.missed += stop - heard.next - PAGES * 1024;
-        heard.next = stop - PAGES * 1024;
-      }
-      while (heard.next < stop) {
-        const first = heard.next;
+    if (stop - heard.next > PAGES * 1024) {
+      heard.missed += stop - heard.next - PAGES * 1024;
+      heard.next = stop - PAGES * 1024;
+    }
+    for (let failures = 0; heard.next < stop && failures < TRIES; ) {
+      const first = heard.next;
+      try {
         const { inference } = await get(`/audio_sessions/${id}/status?offset=${first}&count=${Math.min(1024, stop - first)}`, { signal, as: null });
         inference.results.forEach((one, place) => this.count(heard, { ...one, window: first + place }));
         if (heard.next === first) break;
+      } catch (problem) {
+        // It is gone, or the network is away still: a connection of before may break once more.
+        if (signal.aborted || (problem.status && problem.status < 500)) break;
+        failures += 1;
+        await new Promise((resolve) => setTimeout(resolve, 200 * 2 ** failures));
       }
-    } catch {
-      // It is gone, or the stream is broken too; then it is met again.
     }
     if (heard.next < stop) {
       heard.missed += stop - heard.next;

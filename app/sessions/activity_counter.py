@@ -26,8 +26,8 @@ HOURS: Final = 24
 COUNT_SECONDS: Final = 2.0
 #: Windows that are counted at a time: a millisecond or two.
 SLICE: Final = 512
-#: Hours of sessions that are remembered.
-REMEMBERED: Final = 4096
+#: Tags in hours of sessions that are remembered, some 100 bytes each.
+REMEMBERED: Final = 200_000
 
 #: Milliseconds by tag, and under "" of all audio that was analysed.
 Tally = Counter[str]
@@ -53,7 +53,7 @@ class ActivityCounter:
         self._renderer = renderer
         self._turn = asyncio.Lock()
         #: By session and beginning of an hour: what was counted, and the first window that was not.
-        self._hours: LRUCache[tuple[str, int], tuple[Tally, int]] = LRUCache(REMEMBERED)
+        self._hours: LRUCache[tuple[str, int], tuple[Tally, int]] = LRUCache(REMEMBERED, lambda kept: 1 + len(kept[0]))
 
     async def count(self, sessions: Iterable[tuple[str, SessionView]], day: Day) -> tuple[list[Tally], int]:
         """Return what was reported in each hour of a day, and how many sessions were not counted to their end."""
@@ -62,16 +62,18 @@ class ActivityCounter:
         async with self._turn:
             until = time.monotonic() + COUNT_SECONDS
             for session, view in sessions:
-                late = False
+                whole = True
                 for hour, windows in hourly_windows(view, day):
-                    if not late:
+                    key = session, day.begins + hour * HOUR_MS
+                    if time.monotonic() < until:
                         with suppress(Unavailable):  # It was deleted meanwhile, or has moved.
-                            key = session, day.begins + hour * HOUR_MS
                             hours[hour].update(await self._tally(key, view, windows))
-                    elif (kept := self._hours.get((session, day.begins + hour * HOUR_MS))) is not None:
-                        hours[hour].update(kept[0])
-                    late = late or time.monotonic() > until
-                left_out += late
+                    else:
+                        tally, first = self._hours.get(key, (Tally(), windows.start))
+                        hours[hour].update(tally)
+                        whole = whole and first >= windows.stop
+                left_out += not whole
+                await asyncio.sleep(0)
         return hours, left_out
 
     async def _tally(self, key: tuple[str, int], view: SessionView, windows: range) -> Tally:

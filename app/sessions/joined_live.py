@@ -55,6 +55,7 @@ async def joined(call: Call, context: SessionContext, own: AsyncGenerator[bytes,
     try:
         while (piece := await pieces.get()) is not None:
             yield piece
+        await tasks[0]  # What broke there breaks this off.
     finally:
         for task in (*tasks, *others.tasks.values()):
             task.cancel()

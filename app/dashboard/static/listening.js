@@ -7,6 +7,8 @@ import { Events } from "./events.js";
 const EVENTS = 200;
 /** Milliseconds between two drawings of what is no picture: as fast as somebody reads. */
 const PAUSE = 250;
+/** Sessions that are kept in mind; of more, those that ended first are forgotten. */
+const SESSIONS = 400;
 /** Pages of 1024 windows that are read again where some are missing. */
 const PAGES = 4;
 /** How often that is tried. */
@@ -140,6 +142,10 @@ export class Listening {
       const heard = this.sessions.get(data.session_id);
       if (heard) heard.ended = { how: event, ...data };
       if (event === "deleted") this.sessions.delete(data.session_id);
+      if (this.sessions.size > SESSIONS) {
+        const first = [...this.sessions].find(([, one]) => one.ended);
+        if (first) this.sessions.delete(first[0]);
+      }
     }
     if (data?.session_id) this.fresh.add(data.session_id);
   }

@@ -1,0 +1,144 @@
+"""Days by hour: every window in its hour, bounded work, and days that are put together from all nodes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+from starlette.testclient import TestClient
+
+from app.scores import TagRenderer
+from app.sessions import activity_counter
+from app.sessions.activity import parse_day
+from app.sessions.activity_counter import ActivityCounter, Day, hourly_windows
+from app.sessions.rendering import EventRenderer
+from tests.contract.api import RAW, tone
+from tests.process import free_port
+from tests.unit.app.conftest import KEY, House, serving
+from topics.errors import BadRequest, Unavailable
+from topics.keys import new_id
+from topics.ports.lists import Coverage
+from topics.ports.sessions import SessionView
+from topics.sessions.records import Chunk, Opened
+from topics.sessions.rules import SessionHead
+from topics.times import DAY_MS, HOUR_MS
+
+#: The double's clock begins at 03:04:05.678 of this day.
+DAY = "2026-01-02"
+
+
+def view(at: int, windows: int, predicts: bool = False) -> SessionView:
+    """Return a session that was opened at `at` and has so many windows."""
+    opened = Opened("o", "stream", RAW, "project", 1000, 500, at=at)
+    return SessionView(opened, SessionHead("stream", None, at, 0, windows=windows, predicts=predicts))
+
+
+def midnight(text: str = DAY, ahead: int = 0) -> Day:
+    return parse_day({"day": text, "offset_minutes": str(ahead)}, 0)
+
+
+@pytest.mark.parametrize("predicts", [False, True])
+@pytest.mark.parametrize("opened", [-3 * HOUR_MS - 123, -250, 0, 1, HOUR_MS - 1, 23 * HOUR_MS + 1_800_001])
+def test_every_window_is_in_the_hour_in_which_it_begins(opened: int, predicts: bool) -> None:
+    day, step = midnight(), 1000 if predicts else 500
+    session = view(day.begins + opened, 20_000, predicts)
+    found = dict(hourly_windows(session, day))
+    for hour in range(24):
+        begins = range(hour * HOUR_MS, (hour + 1) * HOUR_MS)
+        expected = [number for number in range(20_000) if opened + number * step in begins]
+        assert list(found.get(hour, range(0))) == expected
+
+
+def test_days_begin_where_the_reader_is() -> None:
+    assert midnight(ahead=60).begins == midnight().begins - HOUR_MS
+    assert parse_day({"offset_minutes": "-600"}, midnight().begins).text == "2026-01-01"
+    assert midnight().ends - midnight().begins == DAY_MS
+    for text in ("2026-1-2", "2026-02-30", "today", "99999-01-01", "0000-01-01"):
+        with pytest.raises(BadRequest):
+            midnight(text)
+
+
+def test_a_session_of_which_nobody_knows_when_it_was_opened() -> None:
+    assert list(hourly_windows(view(0, 1000), midnight("1970-01-01"))) == []
+
+
+async def sound(house: House, seconds: float) -> str:
+    """Return a session of that much sound."""
+    session = new_id()
+    await house.sessions.submit(session, Opened("o", "stream", RAW, "project", 1000, 500))
+    await house.sessions.submit(session, Chunk("c", 0, tone(seconds)))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    return session
+
+
+class SlowRenderer(EventRenderer):
+    """Reads of windows take a second and a half each, by a clock of its own; of one session none are there."""
+
+    now = 0.0
+    gone = ""
+
+    def scored(self, session: str, opened: Opened, first: int, stop: int) -> Iterator[tuple[TagRenderer, bytes]]:
+        if session == self.gone:
+            raise Unavailable("it was deleted")
+        self.now += 1.5
+        return super().scored(session, opened, first, stop)
+
+
+def test_a_request_that_meets_its_bound_gets_further_when_it_is_sent_again(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renderer = SlowRenderer(house.sessions, 1 << 20)
+    monkeypatch.setattr(activity_counter, "time", SimpleNamespace(monotonic=lambda: renderer.now))
+
+    async def scene() -> None:
+        ids = [await sound(house, 10.0) for _ in range(5)]
+        sessions = [(id, one) for id in ids if (one := house.sessions.view(id)) is not None]
+        counter = ActivityCounter(renderer)
+        left = []
+        for expected in (2, 4, 5, 5):
+            hours, left_out = await counter.count(sessions, midnight())
+            left.append(left_out)
+            assert hours[3][""] == expected * 19 * 500
+        assert left == [3, 1, 0, 0]
+        assert renderer.now == 5 * 1.5, "what was counted is remembered"
+        await put_more(house, ids[0])
+        grown = house.sessions.view(ids[0])
+        assert grown is not None
+        hours, _ = await counter.count([(ids[0], grown)], midnight())
+        assert hours[3][""] == 21 * 500, "an hour that goes on is counted on"
+        renderer.gone = ids[1]
+        hours, left_out = await ActivityCounter(renderer).count(sessions[1:3], midnight())
+        assert (hours[3][""], left_out) == (19 * 500, 0)
+
+    asyncio.run(scene())
+
+
+async def put_more(house: House, session: str) -> None:
+    """Send another second."""
+    await house.sessions.submit(session, Chunk("c", 1, tone(1.0)))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
+def test_a_day_is_put_together_from_all_nodes(house: House, http: TestClient) -> None:
+    other = House()
+    for one in (house, other):
+        asyncio.run(sound(one, 3.0))
+    other.sessions.covered = Coverage(frozenset({1}), 3, frozenset())
+    with serving(other) as running:
+        away = f"http://127.0.0.1:{free_port()}"
+        house.sessions.covered = Coverage(frozenset({0}), 3, frozenset({running.url, away}))
+        day = http.get("/api/v1/activity", params={"day": DAY}).json()
+    assert (day["sessions"], day["analysed"][3], day["missing"]) == (2, 5, {"partitions": 1, "of": 3})
+    assert {tag["name"]: tag["seconds"][3] for tag in day["tags"]}["Dog_bark"] == 2
+    house.sessions.covered = Coverage(frozenset(), 3, frozenset())
+    assert http.get("/api/v1/activity", params={"day": DAY}).status_code == 503
+
+
+def test_a_day_that_was_passed_on_is_of_this_node_alone(house: House, http: TestClient) -> None:
+    house.sessions.covered = Coverage(frozenset({0}), 3, frozenset({"http://never.asked"}))
+    headers = {"X-Api-Key": KEY, "X-Earshot-Forwarded": "1"}
+    assert http.get("/api/v1/activity", params={"day": DAY}, headers=headers).json()["partitions"] == [0]

@@ -24,9 +24,10 @@ from topics.errors import Unavailable
 
 #: Variables of the environment by which libraries are found.
 ENVIRONMENT: Final = ("PATH", "LD_LIBRARY_PATH")
+#: Bytes that glibc's heap keeps for the next chunk: otherwise it gives them back to the kernel after each, and takes
+#: them anew page by page. Other C libraries do not read these.
+KEPT_MEMORY: Final = dict.fromkeys(("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"), str(4 << 20))
 COMMAND: Final = (sys.executable, "-m", "streams.decoders.zygote")
-#: Freed memory that a decoder keeps.
-KEPT_BYTES: Final = 8 * 1024 * 1024
 #: Loading the libraries takes half a second, more on a busy machine.
 START_SECONDS: Final = 30.0
 #: Forking a decoder takes some milliseconds.
@@ -223,9 +224,7 @@ class Zygote:
         self._control, theirs = socket.socketpair()
         # Untrusted recordings are decoded there: no secret of our environment may be within reach.
         environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
-        environment |= {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-        # What a chunk took is kept for the next one: given back, each of its pages costs a fault again.
-        environment |= dict.fromkeys(("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"), str(KEPT_BYTES))
+        environment |= KEPT_MEMORY | {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
         with theirs:
             self._process = subprocess.Popen(command, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, env=environment)
         self._control.settimeout(START_SECONDS)

@@ -14,6 +14,7 @@ from playwright.sync_api import Page, expect
 
 from tests.dashboard.conftest import DOOR, link, sign_in
 from tests.process import ADMIN_KEY, KEY, ORG_KEY, ServiceProcess
+from tests.waiting import wait_for
 
 VIEWS = ["try", "jobs", "live", "live/microphone", "speakers", "project", "models", "operator", "sign-in"]
 
@@ -38,7 +39,7 @@ def test_a_file_and_what_is_in_it(page: Page, dashboard: ServiceProcess) -> None
     row = page.get_by_role("row").filter(has_text="Dog bark")
     expect(row).to_be_visible()
     expect(page.get_by_text("is being drawn")).to_have_count(0)
-    assert len(colours(page)) > 50, "a spectrogram has many"
+    wait_for(lambda: len(colours(page)) > 50)  # a spectrogram has many
     row.get_by_role("button").click()
     expect(page).to_have_url(re.compile(r"t=2\.0"))
     become_true(page, "document.querySelector('audio').currentTime > 2.2")
@@ -171,7 +172,7 @@ def test_a_recording_that_no_browser_plays(page: Page, dashboard: ServiceProcess
     expect(page.get_by_text("does not play recordings of this kind")).to_be_visible()
     expect(page.get_by_role("row").filter(has_text="Dog bark")).to_be_visible()
     expect(page.get_by_text("is being drawn")).to_have_count(0)
-    assert len(colours(page)) > 50
+    wait_for(lambda: len(colours(page)) > 50)
 
 
 def test_a_result_is_for_everybody(page: Page, dashboard: ServiceProcess) -> None:

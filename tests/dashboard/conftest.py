@@ -11,10 +11,13 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from infra.examples import RECORDING
 from tests.conftest import BOTH_LOGS, own_log
+from tests.contract.api import Api
 from tests.dashboard.browsers import arguments, chromium
 from tests.process import KEY, ORG_KEY, ServiceProcess
 
 DOOR = RECORDING.with_name("door.ogg")
+#: What would run if it were taken for more than text.
+MARKUP = "<img src=x onerror=alert(1)>"
 expect.set_options(timeout=20_000)
 CHROMIUM = chromium()
 
@@ -29,6 +32,14 @@ def dashboard(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         process = ServiceProcess(data, **settings, bundled_engines="true")
         yield process.start()
         assert process.stop() == 0, process.tail()
+
+
+@pytest.fixture
+def api(dashboard: ServiceProcess) -> Iterator[Api]:
+    """The interface of the service that the dashboard is of."""
+    api = Api(dashboard)
+    yield api
+    api.http.close()
 
 
 @pytest.fixture(scope="module")

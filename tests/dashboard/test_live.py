@@ -24,14 +24,6 @@ DRAWN = """canvas => {
 }"""
 
 
-@pytest.fixture
-def api(dashboard: ServiceProcess) -> Iterator[Api]:
-    """The interface of the service that the dashboard is of."""
-    api = Api(dashboard)
-    yield api
-    api.http.close()
-
-
 def test_the_microphone_of_one_tab_is_heard_in_another(page: Page, dashboard: ServiceProcess) -> None:
     sign_in(page, dashboard, "live/microphone")
     page.get_by_role("button", name="Listen").click()

@@ -8,10 +8,8 @@ import httpx2
 import pytest
 from playwright.sync_api import Browser, Page, Request, Route, expect
 
-from tests.dashboard.conftest import sign_in
+from tests.dashboard.conftest import MARKUP, sign_in
 from tests.process import ADMIN_KEY, KEY, ORG_KEY, ServiceProcess
-
-MARKUP = "<img src=x onerror=alert(1)>"
 
 
 def test_health_says_what_there_is(page: Page, dashboard: ServiceProcess) -> None:

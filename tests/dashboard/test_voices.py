@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
 from tests.dashboard.browsers import arguments
-from tests.dashboard.conftest import CHROMIUM, DOOR, sign_in
+from tests.dashboard.conftest import CHROMIUM, DOOR, MARKUP, sign_in
 from tests.process import ORG_KEY, ServiceProcess
 
 
@@ -120,7 +120,7 @@ def test_a_refusal_in_the_middle_keeps_what_was_recorded(page: Page, dashboard: 
 
 def test_samples_of_another_model(page: Page, dashboard: ServiceProcess) -> None:
     """Names are letters here; what another version let in shows as text all the same."""
-    name, fits = "<img src=x onerror=alert(1)>", False
+    name, fits = MARKUP, False
 
     def speakers(route: Route) -> None:
         one = {

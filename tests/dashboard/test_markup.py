@@ -1,0 +1,118 @@
+"""What others wrote shows as text: names of files and of sounds, transcripts, summaries, causes of failures."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+
+from tests.contract.api import Api
+from tests.dashboard.conftest import DOOR, MARKUP, sign_in
+from tests.process import ServiceProcess
+
+#: What a spreadsheet would take for a formula.
+FORMULA = "=1+1"
+#: A result as a hostile recording, engine or model could make it.
+HOSTILE = {
+    "status": "completed",
+    "created_at": "2026-11-22T06:51:02Z",
+    "result": {
+        "metadata": {"audio": {"input": {"filename": f"{MARKUP}.ogg"}}, "warnings": [f"warned {MARKUP}"]},
+        "sound_event_detection": {
+            "status": "success",
+            "results": [
+                {
+                    "start_time_sec": 0.0,
+                    "end_time_sec": 1.0,
+                    "classes": [{"class": f"sound {MARKUP}", "confidence": 0.9}],
+                },
+                {"start_time_sec": 1.0, "end_time_sec": 2.0, "classes": [{"class": FORMULA, "confidence": 0.8}]},
+            ],
+        },
+        "speech_analysis": {
+            "status": "success",
+            "results": [
+                {
+                    "start_time_sec": 0.0,
+                    "end_time_sec": 1.0,
+                    "speaker": f"A {MARKUP}",
+                    "speaker_name": f"named {MARKUP}",
+                    "transcript": f"said {MARKUP}",
+                    "translation": f"translated {MARKUP}",
+                },
+                {
+                    "start_time_sec": 1.0,
+                    "end_time_sec": 2.0,
+                    "speaker": FORMULA,
+                    "transcript": MARKUP,
+                    "words": [{"word": f"word{MARKUP}", "start_time_sec": 1.0, "end_time_sec": 2.0}],
+                },
+            ],
+        },
+        "caption": {"status": "success", "result": {"caption": f"captioned {MARKUP}"}},
+        "audio_insights": {
+            "status": "success",
+            "result": {
+                "primary_sound_environment": f"place {MARKUP}",
+                "situation_summary": f"summary {MARKUP}",
+                "speech_content_summary": f"content {MARKUP}",
+                "detected_language": f"language {MARKUP}",
+                "keywords": [f"keyword {MARKUP}"],
+            },
+        },
+        "translation": {"status": "error", "error": f"failed {MARKUP}"},
+    },
+}
+SHOWN = (
+    *("warned", "sound", "named", "said", "translated", "captioned"),
+    *("place", "summary", "content", "language", "keyword", "failed"),
+)
+
+
+def nothing_but_text(page: Page) -> None:
+    """Check that no element came of the markup; a script of it would have failed the test by itself."""
+    assert page.locator("img").count() == 0
+
+
+def test_names_of_files(page: Page, dashboard: ServiceProcess, api: Api, tmp_path: Path) -> None:
+    name = f"{MARKUP}.ogg"
+    shutil.copy(DOOR, tmp_path / name)
+    sign_in(page, dashboard)
+    page.get_by_label("Speech").uncheck()
+    page.locator("input[type=file]").set_input_files(tmp_path / name)
+    expect(page.locator(".title strong")).to_have_text(name)
+    session = api.create(file_name=name, metadata={MARKUP: MARKUP})
+    for view in ("jobs", "live"):
+        sign_in(page, dashboard, view)
+        expect(page.get_by_text(name).first).to_be_visible()
+        nothing_but_text(page)
+    api.seal(session)
+
+
+def test_a_result_of_a_hostile_recording(page: Page, dashboard: ServiceProcess, tmp_path: Path) -> None:
+    page.route("**/api/v1/jobs/hostile", lambda route: route.fulfill(json=HOSTILE))
+    page.route("**/api/v1/jobs/hostile/*", lambda route: route.fulfill(status=404, json={"error": f"gone {MARKUP}"}))
+    sign_in(page, dashboard, "jobs/hostile")
+    for word in SHOWN:
+        expect(page.get_by_text(f"{word} {MARKUP}").first).to_be_visible()
+    expect(page.get_by_text(f"word{MARKUP}")).to_be_visible()
+    nothing_but_text(page)
+    with page.expect_download() as download:
+        page.get_by_role("button", name="CSV").click()
+    download.value.save_as(tmp_path / "table.csv")
+    cells = [cell for row in csv.reader((tmp_path / "table.csv").read_text().splitlines()) for cell in row]
+    assert f"'{FORMULA}" in cells
+    assert not [cell for cell in cells if cell.startswith("=")]
+
+
+def test_a_failure_that_an_engine_worded(page: Page, dashboard: ServiceProcess) -> None:
+    failed = f'event: error\ndata: {{"error": "broken {MARKUP}"}}\n\n'
+    page.route("**/api/v1/jobs/failed", lambda route: route.fulfill(json={"status": "accepted", "result": {}}))
+    page.route(
+        "**/api/v1/jobs/failed/stream", lambda route: route.fulfill(content_type="text/event-stream", body=failed)
+    )
+    sign_in(page, dashboard, "jobs/failed")
+    expect(page.get_by_text(f"broken {MARKUP}")).to_be_visible()
+    nothing_but_text(page)

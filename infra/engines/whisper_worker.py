@@ -12,11 +12,11 @@ import sys
 import threading
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from infra.engines import recording
+from infra.engines import heap, recording
 from infra.engines.transcripts import RecognitionResult, Word
 from infra.engines.utterances import utterances
 from infra.engines.whisper_piece import UTTERANCE_S, Piece, PieceText
@@ -27,6 +27,9 @@ from topics import languages
 
 if TYPE_CHECKING:
     from infra.engines.whisper import Whisper
+
+#: Memory that pieces took is kept for the next ones so long.
+QUIET_S: Final = 2.0
 
 
 class Recording(msgspec.Struct, eq=False):
@@ -102,8 +105,11 @@ class WhisperWorker:
     def _decode_all(self, model: Whisper) -> None:
         while True:
             with self._changed:
+                quiet: float | None = QUIET_S
                 while not (batch := self._next()):
-                    self._changed.wait()
+                    if not self._changed.wait(quiet):
+                        heap.give_back()
+                        quiet = None
             try:
                 texts = model.read([one.pieces[place] for one, place in batch])
             except FAILURES as error:

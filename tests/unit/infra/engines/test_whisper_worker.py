@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from infra.engines import whisper_worker
+from infra.engines import heap, whisper_worker
 from infra.engines.transcripts import RecognitionResult, Word
 from infra.engines.utterances import Utterance
 from infra.engines.whisper_piece import Piece, PieceText
@@ -138,3 +138,17 @@ def test_what_is_dropped_is_not_answered_and_a_failure_is_its_recordings_alone(
     assert answers.pop(2) == EngineFailure("it broke")
     assert said(*answers.items()) == (3, ["3"])
     assert wires.answers.empty()
+
+
+def test_memory_is_given_back_when_there_is_no_work(
+    world: tuple[Wires, Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wires, model = world
+    given: queue.SimpleQueue[int] = queue.SimpleQueue()
+    monkeypatch.setattr(whisper_worker, "QUIET_S", 0.05)
+    monkeypatch.setattr(heap, "give_back", lambda: given.put(1))
+    for second in (1, 2):
+        model.held[second].set()
+        wires.ask(second, recording(tmp_path / "a", second))
+        assert said(wires.next())[0] == second
+        given.get(timeout=10)

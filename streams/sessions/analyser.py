@@ -57,8 +57,8 @@ SPOOL_IN_MEMORY: Final = 4 * 1024 * 1024
 #: work or had some in the last seconds. One that was closed reads its last chunks from the log again.
 PROGRESS_KEPT: Final = 1024
 PROGRESS_MOST: Final = 16 * PROGRESS_KEPT
-PAUSE_SECONDS: Final = 10.0
-TIDY_SECONDS: Final = 2.0
+PAUSE_SECONDS: Final = 2.0
+TIDY_SECONDS: Final = 1.0
 ATTEMPTS: Final = 3
 #: Files, and chunks that are longer than a step, whose decoders wait between steps: some 10 MB each.
 MOST_HELD: Final = 32

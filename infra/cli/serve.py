@@ -33,11 +33,6 @@ WELCOME: Final = (
 #: What is behind the # is not sent to any server, and in no log of one.
 DASHBOARD: Final = "\nOpen {url}/dashboard/#/welcome/{link}\nin a browser: it signs you in, once, within ten minutes.\n"
 
-#: New objects between two looks for garbage, and how many looks come before an older generation is looked through.
-#: Thousands of streams make Python's own 700 all the time, and need most of them still: looking through them took a
-#: fourteenth of the processor time.
-GARBAGE_LOOKED_FOR: Final = (10_000, 10, 10)
-
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -56,7 +51,6 @@ def serve() -> None:
 
     gc.enable()
     gc.freeze()
-    gc.set_threshold(*GARBAGE_LOOKED_FOR)
     raise typer.Exit(run(loaded, announce))
 
 

@@ -13,7 +13,8 @@ export PYTHONDONTWRITEBYTECODE :=
 run: .venv/.installed ## Start the service: embedded log, bundled model, data under ./data
 	@$(EARSHOT) serve
 
-# What starts services runs two at a time: first what shares one, in the process that has it; then what kills, pauses and attacks its own.
+# What starts services runs two at a time: first what shares one, in the process that has it; then what kills and pauses its own.
+# What attacks one, and measures its memory, has the machine to itself.
 SHARING := tests/contract tests/dashboard tests/interop tests/documentation tests/fuzz tests/kafka tests/supply tests/attacks/owasp
 
 # Brokers of tests live for seconds: what Java's second compiler makes of their code comes too late.
@@ -22,7 +23,8 @@ test: export JAVA_TOOL_OPTIONS := -XX:TieredStopAtLevel=1
 test: check ## Everything that this machine can run: unit, contract, recovery, interop; real Kafka when Java is there
 	@OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest tests/unit -q -n auto --dist worksteal
 	@$(PYTHON) -m pytest $(SHARING) -q -n 2 --dist loadgroup
-	@$(PYTHON) -m pytest tests -q -n 2 --dist worksteal $(addprefix --ignore=,tests/unit $(SHARING))
+	@$(PYTHON) -m pytest tests -q -n 2 --dist worksteal $(addprefix --ignore=,tests/unit tests/attacks $(SHARING))
+	@$(PYTHON) -m pytest tests/attacks -q --ignore=tests/attacks/owasp
 
 unit: .venv/.dev ## The unit tier but its slow tests, under a minute
 	@OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest tests/unit -q -n auto --dist worksteal -m "not slow"

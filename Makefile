@@ -13,18 +13,16 @@ export PYTHONDONTWRITEBYTECODE :=
 run: .venv/.installed ## Start the service: embedded log, bundled model, data under ./data
 	@$(EARSHOT) serve
 
-# What starts services runs two at a time: first what shares one, in the process that has it; then what kills and pauses its own.
-# What attacks one, and measures its memory, has the machine to itself.
-SHARING := tests/contract tests/dashboard tests/interop tests/documentation tests/fuzz tests/kafka tests/supply tests/attacks/owasp
+# What mostly waits for a service runs two at a time. What kills services, pauses brokers or measures has the machine to itself.
+TWO_AT_A_TIME := tests/contract tests/dashboard tests/interop tests/documentation tests/fuzz tests/kafka tests/supply tests/attacks/owasp
 
 # Brokers of tests live for seconds: what Java's second compiler makes of their code comes too late.
 test: export JAVA_TOOL_OPTIONS := -XX:TieredStopAtLevel=1
 # A process a core: a matrix product must not ask for all of them too.
 test: check ## Everything that this machine can run: unit, contract, recovery, interop; real Kafka when Java is there
 	@OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest tests/unit -q -n auto --dist worksteal
-	@$(PYTHON) -m pytest $(SHARING) -q -n 2 --dist loadgroup
-	@$(PYTHON) -m pytest tests -q -n 2 --dist worksteal $(addprefix --ignore=,tests/unit tests/attacks $(SHARING))
-	@$(PYTHON) -m pytest tests/attacks -q --ignore=tests/attacks/owasp
+	@$(PYTHON) -m pytest $(TWO_AT_A_TIME) -q -n 2 --dist loadgroup
+	@$(PYTHON) -m pytest tests -q $(addprefix --ignore=,tests/unit $(TWO_AT_A_TIME))
 
 unit: .venv/.dev ## The unit tier but its slow tests, under a minute
 	@OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest tests/unit -q -n auto --dist worksteal -m "not slow"

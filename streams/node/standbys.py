@@ -71,9 +71,13 @@ class Standbys:
         rows = self._rows.get(tp.partition)
         if rows is None:
             return
-        if records[0].offset < rows.applied.offset:
+        if records[0].offset == 0 < rows.applied.offset:
             log.warning(
                 "table.wiped", partition=tp.partition, reason="it holds more than its changelog: of another log"
             )
             rows = self._rows[tp.partition] = self._takeover.open_anew(rows)
-        rows.apply(records)
+        # A takeover that was broken off may have brought the table further than where following began. A table that
+        # was made anew from the middle of the changelog would lack what came before, and nobody would know.
+        records = [record for record in records if record.offset >= rows.applied.offset]
+        if records:
+            rows.apply(records)

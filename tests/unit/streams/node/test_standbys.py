@@ -97,6 +97,33 @@ def test_what_was_owned_is_stood_by_for_with_the_same_table(house: House) -> Non
     rows.close()
 
 
+def test_a_takeover_that_was_broken_off_may_have_come_further_than_what_is_followed(house: House) -> None:
+    """What comes twice is not taken for another log: a table made anew from here on would lack what came before."""
+    house.standbys.keep({1})
+    house.follower.come(1, (K, b"a"), (L, b"b"))
+    rows = house.standbys.take(1)
+    house.standbys.give(rows)
+    house.standbys.keep({1})
+    further = [StoredRecord(2, 0, L, b"c", 1), StoredRecord(3, 0, L, b"d", 1)]
+    rows.apply(further)
+    with capture_logs() as lines:
+        house.follower.apply(TopicPartition(CHANGELOG, 1), further[:1])
+        house.follower.apply(TopicPartition(CHANGELOG, 1), [further[1], StoredRecord(4, 0, L, b"e", 1)])
+    assert "table.wiped" not in {line["event"] for line in lines}
+    rows = house.standbys.take(1)
+    assert (rows.get(K), rows.get(L), rows.applied.offset) == (b"a", b"e", 5)
+    rows.close()
+
+
+def test_a_table_of_another_log_is_made_anew_from_its_beginning(house: House) -> None:
+    house.standbys.keep({1})
+    house.follower.come(1, (K, b"a"), (L, b"b"))
+    house.follower.come(1, (L, b"c"))
+    rows = house.standbys.take(1)
+    assert (rows.get(K), rows.get(L)) == (None, b"c")
+    rows.close()
+
+
 def test_what_was_owned_and_is_not_stood_by_for_is_closed(house: House) -> None:
     rows = house.standbys.take(1)
     house.standbys.give(rows)

@@ -99,9 +99,8 @@ class Takeover:
 
         def apply(tp: TopicPartition, records: Sequence[StoredRecord]) -> None:
             owner = by_number[tp.partition]
-            if not owner.closed:
-                owner.rows.apply(records)
-                owner.waiting = f"its changelog: {records[-1].offset + 1} of {ranges[tp][1]} records"
+            bring_up(owner, records)
+            owner.waiting = f"its changelog: {records[-1].offset + 1} of {ranges[tp][1]} records"
 
         await self._backend.replay(ranges, apply)
         for owner in owners:
@@ -133,10 +132,10 @@ class Takeover:
             ack = await self._backend.writer.append(
                 CHANGELOG, owner.number, EPOCH, str(epoch).encode(), bounded=False, epoch=epoch
             )
-            if rows.applied.offset < ack.offset:
+            if rows.applied.offset < ack.offset and not owner.closed:
                 gap = {tp: (rows.applied.offset, ack.offset)}
-                await self._backend.replay(gap, lambda _, records: rows.apply(records))
-            if rows.applied.epoch < epoch:
+                await self._backend.replay(gap, lambda _, records: bring_up(owner, records))
+            if rows.applied.epoch < epoch and not owner.closed:
                 rows.begin(epoch, ack.offset + 1)
                 owner.durable = rows.positions()
                 return
@@ -186,6 +185,12 @@ class Takeover:
             )
 
         return park
+
+
+def bring_up(owner: PartitionOwner, records: Sequence[StoredRecord]) -> None:
+    """Apply records to the table of an owner, unless it is a stand-by's by now."""
+    if not owner.closed:
+        owner.rows.apply(records)
 
 
 def is_old(rows: PartitionRows) -> bool:

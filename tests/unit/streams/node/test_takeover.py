@@ -167,6 +167,23 @@ def test_an_owner_that_was_closed_claims_nothing(street: Street) -> None:
     assert (owner.serving, node.surveyed) == (False, [])
 
 
+def test_an_owner_that_is_closed_while_it_claims_leaves_its_table_as_it_is(street: Street) -> None:
+    """The table is a stand-by's by then, which is followed from where it was."""
+    log, node = street.log, street.node()
+    owner = street.owner(node)
+    log.add(CHANGELOG, 0, K, b"v", 4)
+    append = log.append
+
+    def lost(topic: str, *arguments: object, **named: object) -> object:
+        log.add(CHANGELOG, 0, L, b"of the next owner", 4)
+        owner.close("it went to another node")
+        return append(topic, *arguments, **named)  # type: ignore[arg-type]
+
+    log.append = lost  # type: ignore[method-assign, assignment]
+    asyncio.run(node.take_over(owner))
+    assert (owner.rows.epoch, owner.rows.applied.offset, rows_of(owner)) == (0, 1, {K: b"v"})
+
+
 # --- tables that do not fit -----------------------------------------------------------------------------------------
 
 OLD_MS = int(0.6 * KEEP_TOMBSTONES_MS)

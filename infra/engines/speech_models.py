@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from infra.engines import DEMO_MODEL, SPEECH_MODEL, SPEECH_MODELS, workers
+from infra.engines import DEMO_MODEL, SPEECH_MODEL, SPEECH_MODELS, heap, workers
 from infra.engines.admission import AdmissionLimit
 from infra.engines.errors import UnknownModel
 from infra.engines.transcripts import RecognitionResult
@@ -47,7 +47,7 @@ def make_workers(model: str, settings: SpeechSettings) -> Workers:
         return Workers(idle_seconds=settings.idle_s)
     threads = settings.threads or workers.default_count()
     command = (sys.executable, "-m", "infra.engines.whisper_worker", model, str(threads), str(settings.batch))
-    return Workers(1, settings.idle_s, command, together=TOGETHER)
+    return Workers(1, settings.idle_s, command, together=TOGETHER, environment=heap.KEPT_HEAP)
 
 
 class SpeechModels:

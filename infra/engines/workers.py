@@ -7,7 +7,8 @@ import contextlib
 import itertools
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -29,15 +30,6 @@ IDLE_S: Final = 300.0
 RETRY_S: Final = 5
 COMMAND: Final = (sys.executable, "-m", "infra.engines.worker")
 LINE_BYTES: Final = 16 * 1024 * 1024
-#: A piece of speech takes and frees 150 MB of arrays, the largest of 70 MB. As glibc has it they come from the kernel
-#: each time, page by page: a quarter of the processor time. Now they stay until `heap.give_back`; other C libraries do
-#: not read this. Threads of numpy's matrix library would wait for their next product busily, on cores that decode.
-HEAP_AND_THREADS: Final = {
-    "MALLOC_ARENA_MAX": "1",
-    "MALLOC_MMAP_MAX_": "0",
-    "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
-    "OPENBLAS_NUM_THREADS": "1",
-}
 
 _answer_decoder: Final = msgspec.json.Decoder(NumberedAnswer)
 
@@ -133,6 +125,7 @@ class Workers:
         command: Sequence[str] = COMMAND,
         limit: float = LIMIT_S,
         together: int = 1,
+        environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Prepare; no process is started before the first recording.
 
@@ -142,6 +135,7 @@ class Workers:
             command: Starts a process that speaks the protocol of `infra.engines.worker`.
             limit: Seconds that one recording may take.
             together: Recordings that a process has at a time.
+            environment: What processes have in theirs beside that of this process.
         """
         self._most = most or default_count()
         self._together = together
@@ -152,6 +146,7 @@ class Workers:
         self._closed = False
         self._idle_seconds = idle_seconds
         self._command = command
+        self._environment = environment
         self._limit = limit
         self._idle_timer: asyncio.TimerHandle | None = None
 
@@ -211,7 +206,7 @@ class Workers:
     async def _start(self) -> Worker:
         pipe = asyncio.subprocess.PIPE
         try:
-            environment = os.environ | HEAP_AND_THREADS
+            environment = os.environ | dict(self._environment)
             return Worker(
                 await asyncio.create_subprocess_exec(
                     *self._command, stdin=pipe, stdout=pipe, limit=LINE_BYTES, env=environment

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from infra.engines.workers import HEAP_AND_THREADS
+from infra.engines.heap import KEPT_HEAP
 
 #: Takes and frees 64 MB three times; prints the pages that each time came from the kernel, and the resident MB before
 #: and after they are given back.
@@ -40,7 +40,7 @@ print(json.dumps([taken, kept, resident()]))
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library keeps memory in its own way")
 def test_memory_is_kept_and_given_back() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", TAKING], env=os.environ | HEAP_AND_THREADS, capture_output=True, text=True, check=True
+        [sys.executable, "-c", TAKING], env=os.environ | KEPT_HEAP, capture_output=True, text=True, check=True
     )
     (_, *again), kept, left = json.loads(done.stdout)
     assert max(again) < 1000, "64 MB are 16,000 pages"

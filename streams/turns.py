@@ -55,6 +55,11 @@ class Turns(Generic[T]):
             queues[project] = queue
         return item
 
+    def peek(self) -> T | None:
+        """Return the item that `take` would return."""
+        queue = next(iter(self._queues.values()), None)
+        return None if queue is None else queue[0][1]
+
     def discard(self, project: str, item: T) -> None:
         """Let an item wait no longer; one that does not wait is left alone. Costs what waits of its project."""
         queue = self._queues.get(project, ())

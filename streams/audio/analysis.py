@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -12,6 +14,9 @@ from streams.audio.windows import AnalysisWindow, WindowCutter
 from streams.models.packing import pack
 from streams.models.protocol import Floats, SoundEngine
 from topics.geometry import Geometry
+
+#: Windows that are cut before they are scored together; each holds the rows of a patch.
+TOGETHER: Final = 16
 
 
 class ScoredWindows(msgspec.Struct, frozen=True):
@@ -24,14 +29,17 @@ class ScoredWindows(msgspec.Struct, frozen=True):
     packed: bytes
 
 
-def score_window(engine: SoundEngine, window: AnalysisWindow) -> AnalysisWindow:
-    """Return a window with the scores of its fresh patches in place of their rows, in any order of windows.
+def score_windows(engine: SoundEngine, windows: Sequence[AnalysisWindow]) -> list[AnalysisWindow]:
+    """Return windows with the scores of their fresh patches in place of their rows; the windows may be of any streams.
 
     Raises:
         EngineError: the model failed.
     """
-    fresh = tuple((patch, engine.scores(rows)) for patch, rows in window.fresh)
-    return AnalysisWindow(window.number, window.patches, fresh)
+    scores = iter(engine.scores_of([rows for window in windows for _, rows in window.fresh]))
+    return [
+        AnalysisWindow(window.number, window.patches, tuple((patch, next(scores)) for patch, _ in window.fresh))
+        for window in windows
+    ]
 
 
 class PatchAverager:
@@ -125,6 +133,20 @@ class Analysis:
         """
         return self._score(self._cutter.feed(samples))
 
+    def cut(self, samples: Floats) -> list[AnalysisWindow]:
+        """Take the next source samples, float32[n], and return the windows that they complete, for `take`."""
+        return list(self._cutter.feed(samples))
+
+    def take(self, windows: Sequence[AnalysisWindow]) -> ScoredWindows:
+        """Take the windows that `cut` has returned, once they are scored (`score_windows`).
+
+        Raises:
+            EngineError: a score is not a number.
+        """
+        scores = [self._averager.scores(window) for window in windows]
+        packed = pack(np.stack(scores), self._engine.manifest.points) if scores else b""
+        return ScoredWindows(windows[0].number if windows else self.next_window, len(scores), packed)
+
     def finish(self) -> ScoredWindows:
         """End the stream and return the windows that are left; nothing may be fed afterwards.
 
@@ -135,7 +157,9 @@ class Analysis:
 
     def _score(self, windows: Iterator[AnalysisWindow]) -> ScoredWindows:
         first = self.next_window
-        scores = [self._averager.scores(score_window(self._engine, window)) for window in windows]
+        scores: list[Floats] = []
+        while batch := list(islice(windows, TOGETHER)):
+            scores += [self._averager.scores(window) for window in score_windows(self._engine, batch)]
         packed = pack(np.stack(scores), self._engine.manifest.points) if scores else b""
         return ScoredWindows(first, len(scores), packed)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import onnxruntime
@@ -12,13 +14,17 @@ from streams.models.manifest import LogMel, Manifest, Waveform
 from streams.models.protocol import Floats
 from topics.errors import EngineError
 
+#: Sizes of batches, largest first: most of what a batch saves is saved by four, and larger ones take more memory.
+BATCHES: Final = (4, 2, 1)
+
 
 class OnnxSoundEngine:
     """One graph with one input (a batch of patches), an output of class scores and perhaps one of embeddings.
 
     The input is float32 [n, samples], [n, 1, samples] or [samples] for a waveform, [n, frames, bands] or
-    [n, 1, frames, bands] for log-mel (`LogMel.layout` may swap the last two axes); any axis may be dynamic. Patches are
-    run in batches of one: on a CPU larger batches gain nothing, and scores would depend on the size of the batch.
+    [n, 1, frames, bands] for log-mel (`LogMel.layout` may swap the last two axes); any axis may be dynamic. Several
+    patches are run together only where that changes no bit of their scores: ONNX Runtime's kernels depend on shapes
+    and not on values, so one trial of each size tells.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -44,6 +50,7 @@ class OnnxSoundEngine:
         columns = [[*tag.classes, *([] if tag.head is None else [classes + tag.head])] for tag in self.manifest.tags]
         self._columns = np.array([column for tag in columns for column in tag], np.intp)
         self._starts = np.cumsum([0, *(len(tag) for tag in columns[:-1])])
+        self._batches = tuple(size for size in BATCHES if size == 1 or self._may_run(size))
 
     def scores(self, patch: Floats) -> Floats:
         """Score one patch: float32[frames, bands] or float32[samples], as the manifest says.
@@ -54,11 +61,38 @@ class OnnxSoundEngine:
         Raises:
             EngineError: the model failed on the patch.
         """
-        scores, *embeddings = self._run(self._outputs if self._heads is not None else self._outputs[:1], patch)
-        if self._heads is not None:
-            scores = np.concatenate((scores, heads.scores(self._heads, embeddings[0])))
-        tags: Floats = np.maximum.reduceat(scores.take(self._columns), self._starts)
+        tags: Floats = self._score((patch,))[0]
         return tags
+
+    def scores_of(self, patches: Sequence[Floats]) -> Sequence[Floats]:
+        """Score patches as `scores` does each.
+
+        Raises:
+            EngineError: the model failed on one of them.
+        """
+        tags: list[Floats] = []
+        while len(tags) < len(patches):
+            size = next(size for size in self._batches if size <= len(patches) - len(tags))
+            tags.extend(self._score(patches[len(tags) : len(tags) + size]))
+        return tags
+
+    def _score(self, batch: Sequence[Floats]) -> Floats:
+        """Run one batch and return float32[n, tags]."""
+        scores, *embeddings = self._run(self._outputs if self._heads is not None else self._outputs[:1], *batch)
+        if self._heads is not None:
+            # One by one: a product of matrices may add in another order than one of a matrix and a vector.
+            by_heads = [heads.scores(self._heads, embedding) for embedding in embeddings[0]]
+            scores = np.concatenate((scores, by_heads), axis=1)
+        tags: Floats = np.maximum.reduceat(scores.take(self._columns, axis=1), self._starts, axis=1)
+        return tags
+
+    def _may_run(self, size: int) -> bool:
+        """Return whether batches of a size run, and score each patch as it is scored alone."""
+        patches = [*np.random.default_rng(size).standard_normal((size, *_patch_shape(self.manifest.input)), np.float32)]
+        try:
+            return bool(np.array_equal(self._score(patches), [self.scores(patch) for patch in patches]))
+        except (EngineError, IndexError, ValueError):  # The graph takes one, or gives fewer scores than its batch has.
+            return False
 
     def embed(self, patch: Floats) -> tuple[Floats, Floats]:
         """Return the class scores, float32[classes] in 0..1, and the embedding, float32[dimension], of one patch.
@@ -69,14 +103,16 @@ class OnnxSoundEngine:
         if len(self._outputs) < 2:
             raise EngineError(f"{self.manifest.model_id} gives no embedding")
         classes, embedding = self._run(self._outputs, patch)
-        return classes, embedding
+        return classes[0], embedding[0]
 
-    def _run(self, outputs: list[str], patch: Floats) -> list[Floats]:
-        """Return the outputs, each flattened; the first as scores in 0..1."""
-        rows = np.ascontiguousarray(patch.T) if self._swaps_axes else patch
+    def _run(self, outputs: list[str], *patches: Floats) -> list[Floats]:
+        """Return the outputs, float32[n, ...] with a row for each patch; the first as scores in 0..1."""
+        rows = [patch.T if self._swaps_axes else patch for patch in patches]
         try:
-            arrays = self._session.run(outputs, {self._input: rows.reshape(self._shape)})
-            flat: list[Floats] = [array.ravel() for array in arrays]
+            batch = np.ascontiguousarray(rows[0] if len(rows) == 1 else np.stack(rows))
+            shape = self._shape if len(rows) == 1 else (len(rows), *self._shape[1:])
+            arrays = self._session.run(outputs, {self._input: batch.reshape(shape)})
+            flat: list[Floats] = [array.reshape(len(rows), -1) for array in arrays]
         except Exception as error:  # onnxruntime's errors have no common base
             raise EngineError(f"{self.manifest.model_id}: {runtime.first_line(error)}") from error
         if self._sigmoid:
@@ -85,9 +121,9 @@ class OnnxSoundEngine:
 
     def _check_outputs(self, path: Path) -> None:
         """Run the graph once and compare its outputs with the manifest, since their declared shapes may be dynamic."""
-        front, manifest = self.manifest.input, self.manifest
-        patch = np.zeros((front.frames, front.bands) if isinstance(front, LogMel) else front.samples, np.float32)
-        classes, *embeddings = self._run(self._outputs, patch)
+        manifest = self.manifest
+        patch = np.zeros(_patch_shape(manifest.input), np.float32)
+        classes, *embeddings = (array[0] for array in self._run(self._outputs, patch))
         for output in (classes, *embeddings):
             if output.dtype != np.float32:
                 raise EngineError(f"{path}: gives {output.dtype}, expected float32")
@@ -102,6 +138,10 @@ class OnnxSoundEngine:
         for tag in manifest.tags:
             if tag.head is not None and not 0 <= tag.head < count:
                 raise EngineError(f"{path.parent}: tag {tag.name} asks for head {tag.head}, but there are {count}")
+
+
+def _patch_shape(front: LogMel | Waveform) -> tuple[int, ...]:
+    return (front.frames, front.bands) if isinstance(front, LogMel) else (front.samples,)
 
 
 def _checked_input(

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from streams.audio.analysis import PatchAverager, WindowJoiner, score_window
+from streams.audio.analysis import PatchAverager, WindowJoiner, score_windows
 from streams.audio.decode import OpenFile
 from streams.audio.windows import AnalysisWindow, WindowCutter
 from streams.models.loaded_models import LoadedModels
@@ -149,7 +149,7 @@ class SoundService:
                 if more:
                     windows, share_read = await self._in(reader.batch)
                     more = bool(windows)
-                    scoring = self._scorers.run(run.accepted.project, _score, engine, windows)
+                    scoring = self._scorers.run(run.accepted.project, score_windows, engine, windows)
                     pending.append((scoring, share_read))
                 while pending and (not more or len(pending) >= self._ahead or pending[0][0].done()):
                     scoring, share = pending.popleft()
@@ -173,10 +173,6 @@ class SoundService:
 
     def _in(self, function: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
         return asyncio.get_running_loop().run_in_executor(self._readers, function, *arguments)
-
-
-def _score(engine: SoundEngine, windows: list[AnalysisWindow]) -> list[AnalysisWindow]:
-    return [score_window(engine, window) for window in windows]
 
 
 def _pack(engine: SoundEngine, scores: list[Floats]) -> bytes:

@@ -28,7 +28,7 @@ from streams.folding.suspects import Suspects
 from streams.models.loaded_models import LoadedModels
 from streams.models.protocol import SoundEngine
 from streams.sessions.audio import AudioSource
-from streams.sessions.progress import FileProgress, Progress, Scores, StreamProgress, WindowProgress
+from streams.sessions.progress import FileProgress, Progress, Scores, StreamProgress, WindowProgress, take_together
 from streams.sessions.store import SessionStore
 from streams.sessions.taps import Taps
 from streams.sessions.threads import LoopThreads
@@ -47,6 +47,8 @@ T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 STEP_CHUNKS: Final = 16
+#: Chunks of a step that is taken together with those of other sessions; longer ones fill batches of their own.
+TOGETHER_CHUNKS: Final = 2
 #: Chunks of a step while several projects have work: so long one waits for the steps of another.
 SHARED_STEP_CHUNKS: Final = 2
 #: So long after the last step of another project the lanes count as shared.
@@ -373,6 +375,12 @@ class Analyser:
 
     async def _take(self, active: ActiveSession, progress: Progress, chunks: list[bytes]) -> Scores:
         if progress.media.container == "raw":
+            if (
+                len(chunks) <= TOGETHER_CHUNKS
+                and isinstance(progress, StreamProgress)
+                and active.id not in self.suspects
+            ):
+                return await self._threads.run_together(active.project, take_together, (progress, chunks))
             return await self._threads.run(active.project, progress.take, chunks)
         await self._decoding.run(active.project, progress.decode, chunks)
         if not progress.reading:

@@ -9,22 +9,27 @@ from __future__ import annotations
 
 import io
 from collections import deque
-from collections.abc import Iterator, Sequence
-from typing import BinaryIO, Final, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import BinaryIO, Final, ParamSpec, Protocol, TypeVar
 
 import msgspec
 from numpy import concatenate, empty, float32
 
 from streams.audio import decode, wav
-from streams.audio.analysis import Analysis, score_alone, window_samples
+from streams.audio.analysis import Analysis, score_alone, score_windows, window_samples
 from streams.audio.decode import AudioFile, DecodedAudio, OpenFile
 from streams.audio.levels import SoundMeter
+from streams.audio.windows import AnalysisWindow
 from streams.models.protocol import Floats, SoundEngine
 from topics.errors import AudioError
 from topics.geometry import Geometry
 from topics.media import Media
 from topics.sessions.records import Cursor
 from topics.sessions.rules import SessionHead
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 #: Windows that a file gathers before it hands them on.
 FILE_STEP_WINDOWS: Final = 64
@@ -152,16 +157,33 @@ class StreamProgress:
 
     def score(self) -> Scores:
         """Score what was decoded."""
-        first, error, decoded = self._first, self._error, self._decoded
-        self._decoded, self._samples, self._error = [], 0, None
-        if self._analysis is None or not decoded:
-            return Scores(first, b"", self._next_cursor(), error)
-        samples = decoded[0] if len(decoded) == 1 else concatenate(decoded)
-        if self.meter is not None:
+        samples = self._samples_of_step()
+        return self._scored(b"" if self._analysis is None else self._analysis.feed(samples).packed)
+
+    def cut(self) -> list[AnalysisWindow]:
+        """Return the windows that what was decoded completes, to be scored for `take_scored`."""
+        samples = self._samples_of_step()
+        return [] if self._analysis is None else self._analysis.cut(samples)
+
+    def take_scored(self, windows: Sequence[AnalysisWindow]) -> Scores:
+        """Take the windows of this step, scored."""
+        return self._scored(b"" if self._analysis is None else self._analysis.take(windows).packed)
+
+    def _samples_of_step(self) -> Floats:
+        """Return what was decoded, float32[n], and begin the next step."""
+        decoded = self._decoded
+        self._decoded, self._samples = [], 0
+        samples = decoded[0] if len(decoded) == 1 else concatenate(decoded) if decoded else empty(0, float32)
+        if self.meter is not None and self._analysis is not None:
             self.meter.feed(self.cursor.rate, self._analysis.position, samples)
-        windows = self._analysis.feed(samples)
-        self._first = self._analysis.next_window
-        return Scores(first, windows.packed, self._next_cursor(), error)
+        return samples
+
+    def _scored(self, packed: bytes) -> Scores:
+        first, error = self._first, self._error
+        self._error = None
+        if self._analysis is not None:
+            self._first = self._analysis.next_window
+        return Scores(first, packed, self._next_cursor(), error)
 
     def close(self) -> None:
         """Close a chunk that is open."""
@@ -240,6 +262,47 @@ class StreamProgress:
         first = self._first
         packed = b"" if self._analysis is None else self._analysis.finish().packed
         return Scores(first, packed, Cursor(self.taken, self.taken, 0, self.cursor.rate))
+
+
+def take_together(steps: Sequence[tuple[StreamProgress, Sequence[bytes]]]) -> list[Scores | Exception]:
+    """Take the next chunks of several streams, as `take` does of each: a model scores several windows in less time.
+
+    What fails in one stream is returned for it alone.
+    """
+    if len(steps) == 1:
+        return [_attempt(progress.take, chunks) for progress, chunks in steps]
+    cuts = [_attempt(_cut, progress, chunks) for progress, chunks in steps]
+    engine = steps[0][0].engine
+    windows = [window for cut in cuts if not isinstance(cut, Exception) for window in cut]
+    scored = None
+    if all(progress.engine is engine for progress, _ in steps):
+        scored = _attempt(score_windows, engine, windows)
+    if scored is None or isinstance(scored, Exception):  # A patch is at fault, and so its stream alone.
+        return [
+            cut if isinstance(cut, Exception) else _attempt(_score_alone, progress, cut)
+            for (progress, _), cut in zip(steps, cuts, strict=True)
+        ]
+    remaining = iter(scored)
+    return [
+        cut if isinstance(cut, Exception) else _attempt(progress.take_scored, list(islice(remaining, len(cut))))
+        for (progress, _), cut in zip(steps, cuts, strict=True)
+    ]
+
+
+def _attempt(work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | Exception:
+    try:
+        return work(*arguments, **named)
+    except Exception as error:
+        return error
+
+
+def _cut(progress: StreamProgress, chunks: Sequence[bytes]) -> list[AnalysisWindow]:
+    progress.decode(chunks)
+    return progress.cut()
+
+
+def _score_alone(progress: StreamProgress, windows: list[AnalysisWindow]) -> Scores:
+    return progress.take_scored(score_windows(progress.engine, windows))
 
 
 class WindowProgress:

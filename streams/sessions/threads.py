@@ -8,17 +8,31 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
-from typing import Any, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from streams.turns import Turns
 
 T = TypeVar("T")
+Item = TypeVar("Item")
 
-Job = tuple[asyncio.Future[Any], Callable[..., Any], tuple[object, ...]]
+#: Jobs that a thread does together at most.
+TOGETHER: Final = 4
+
+
+class Job(NamedTuple):
+    """What a thread is to do."""
+
+    future: asyncio.Future[Any]
+    work: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    #: `work` takes a list of what several jobs are about, and returns a list of what came of each.
+    together: bool = False
+
+
 #: A job's future, what it returned, and what it raised.
 Outcome = tuple[asyncio.Future[Any], Any, BaseException | None]
 
@@ -59,27 +73,46 @@ class LoopThreads:
 
     def run(self, project: str, work: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
         """Call `work` in a thread, in the project's turn; not if the future is cancelled before that comes."""
-        future: asyncio.Future[T] = self._loop.create_future()
+        return self._put(project, Job(self._loop.create_future(), work, arguments))
+
+    def run_together(
+        self, project: str, work: Callable[[Sequence[Item]], Sequence[T | Exception]], item: Item
+    ) -> asyncio.Future[T]:
+        """Call `work` as `run` does, with this item and such as wait for the same; it returns what came of each."""
+        return self._put(project, Job(self._loop.create_future(), work, (item,), together=True))
+
+    def _put(self, project: str, job: Job) -> asyncio.Future[Any]:
         with self._lock:
-            self._jobs.put(project, (future, work, arguments))
+            self._jobs.put(project, job)
         self._calls.put(True)
-        return future
+        return job.future
+
+    def _take(self) -> list[Job]:
+        """Return what is next, as a rule one job: of those to be done together this thread's part."""
+        with self._lock:
+            job = self._jobs.take()
+            if job is None:  # It was taken together with another.
+                return []
+            jobs = [job]
+            if job.together:
+                most = min(TOGETHER, 1 + self._calls.qsize() // len(self._threads))
+                while len(jobs) < most and (other := self._jobs.peek()) is not None and other.work is job.work:
+                    jobs.append(other)
+                    self._jobs.take()
+                    with suppress(Empty):
+                        if self._calls.get_nowait() is None:
+                            self._calls.put(None)
+        return [job for job in jobs if not job.future.cancelled()]
 
     def _work(self) -> None:
         self._begin()
         while self._calls.get() is not None:
-            with self._lock:
-                job = self._jobs.take()
-            assert job is not None  # There is one for each call.
-            future, work, arguments = job
-            if future.cancelled():
+            jobs = self._take()
+            if not jobs:
                 continue
-            try:
-                self._outcomes.append((future, work(*arguments), None))
-            except BaseException as error:
-                self._outcomes.append((future, None, error))
-            # No more references, or the last result would live until the next job.
-            del job, future, work, arguments
+            self._outcomes.extend(_outcomes(jobs))
+            # No more references, or the last results would live until the next job.
+            del jobs
             # In this order: who finds the loop woken has put its outcome where the loop has yet to look.
             if not self._woken:
                 self._woken = True
@@ -95,3 +128,18 @@ class LoopThreads:
                 future.set_result(result)
             else:
                 future.set_exception(error)
+
+
+def _outcomes(jobs: Sequence[Job]) -> list[Outcome]:
+    """Do one job, or several together."""
+    job = jobs[0]
+    try:
+        if not job.together:
+            return [(job.future, job.work(*job.arguments), None)]
+        results = job.work([one.arguments[0] for one in jobs])
+    except BaseException as error:
+        return [(one.future, None, error) for one in jobs]
+    return [
+        (one.future, None, result) if isinstance(result, Exception) else (one.future, result, None)
+        for one, result in zip(jobs, results, strict=True)
+    ]

@@ -42,7 +42,7 @@ class AnalysedSection(msgspec.Struct, frozen=True):
     high_hz: float
 
 
-class SpectrogramRecorder:
+class SpectrogramRecorder(SoundEngine):
     """Wraps a model and records the spectrogram of its input; the `Analysis` must score each patch once, in order."""
 
     def __init__(self, engine: SoundEngine) -> None:

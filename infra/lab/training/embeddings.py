@@ -11,7 +11,7 @@ import numpy as np
 from infra.lab.evaluation.recordings import SkippedRecording
 from streams.audio.analysis import Analysis
 from streams.audio.decode import decode_chunk
-from streams.models.protocol import Floats
+from streams.models.protocol import Floats, SoundEngine
 from streams.models.sound_engine import OnnxSoundEngine
 from topics.errors import AudioError, BadRequest
 from topics.geometry import SESSIONS
@@ -27,7 +27,7 @@ class EmbeddedWindows(msgspec.Struct, frozen=True):
     levels: Floats
 
 
-class _EmbeddingRecorder:
+class _EmbeddingRecorder(SoundEngine):
     """Stands in for a model in an `Analysis`: records the embedding of each patch, and returns zero scores."""
 
     def __init__(self, engine: OnnxSoundEngine) -> None:

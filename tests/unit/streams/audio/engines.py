@@ -7,7 +7,7 @@ import zlib
 import numpy as np
 
 from streams.models.manifest import Graph, LogMel, Manifest, ModelTag, Waveform
-from streams.models.protocol import Floats
+from streams.models.protocol import Floats, SoundEngine
 
 TAGS = 8
 YAMNET = LogMel(
@@ -16,7 +16,7 @@ YAMNET = LogMel(
 SAMPLES = Waveform(sample_rate=16_000, samples=15_600)
 
 
-class Fingerprint:
+class Fingerprint(SoundEngine):
     """Scores a patch by checksums of its bytes and remembers how often it was asked."""
 
     def __init__(self, front: LogMel | Waveform = YAMNET, name: str = "fingerprint") -> None:

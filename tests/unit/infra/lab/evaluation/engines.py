@@ -11,13 +11,13 @@ from infra.lab.evaluation.labels import Meaning
 from infra.lab.evaluation.recordings import Recording, Span
 from streams.audio.decode import DecodedAudio
 from streams.models.manifest import Graph, Manifest, ModelTag, Waveform
-from streams.models.protocol import Floats
+from streams.models.protocol import Floats, SoundEngine
 
 RATE = 1000
 LOUD, DEEP = Meaning(("Loud",)), Meaning(("Deep",))
 
 
-class Levels:
+class Levels(SoundEngine):
     """Scores are the mean of the middle of a patch, and of its negative, at least 0.01."""
 
     def __init__(self, *points: float) -> None:

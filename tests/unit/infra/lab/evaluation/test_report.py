@@ -15,12 +15,12 @@ from infra.lab.evaluation.recordings import Recording, Span
 from infra.lab.evaluation.scenes import RATE, Setting
 from streams.audio.decode import DecodedAudio
 from streams.models.manifest import Manifest, ModelTag, TagEvaluation
-from streams.models.protocol import Floats
+from streams.models.protocol import Floats, SoundEngine
 from tests.unit.infra.lab.evaluation.engines import Levels
 from topics.errors import BadRequest
 
 
-class Power:
+class Power(SoundEngine):
     """Hears rain where there is power, speech where there is a little, wind where there is next to none."""
 
     def __init__(self, source: str = "here") -> None:
@@ -104,7 +104,7 @@ def test_naming_ten_classes() -> None:
     base = Levels(0.5, 0.5).manifest
     tags = tuple(ModelTag(name, "Test", (0,), 0.5) for name in [*names, "Speech"])
 
-    class Ten:
+    class Ten(SoundEngine):
         """Scores are the first samples."""
 
         manifest = msgspec.structs.replace(base, tags=tags)

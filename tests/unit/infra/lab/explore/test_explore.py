@@ -22,7 +22,7 @@ from infra.lab.explore.section import AnalysedSection, analyse_section
 from streams.audio.analysis import Analysis
 from streams.audio.decode import DecodedAudio, decode_chunk
 from streams.models.manifest import Waveform
-from streams.models.protocol import Floats
+from streams.models.protocol import Floats, SoundEngine
 from streams.models.sound_engine import OnnxSoundEngine
 from tests.unit.streams.models.models import MANIFEST
 from topics.errors import AudioError, BadRequest
@@ -75,7 +75,7 @@ def test_frames_of_a_sound_lie_where_it_is(tmp_path: Path) -> None:
     assert loud.max() == pytest.approx(2.25, abs=0.03)
 
 
-class Listener:
+class Listener(SoundEngine):
     """A model of waveforms that hears nothing."""
 
     manifest = msgspec.structs.replace(MANIFEST, input=Waveform(sample_rate=16_000, samples=15_600))

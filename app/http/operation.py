@@ -90,6 +90,8 @@ class Operation(Generic[C]):
             reply = self._part.error(500, None)
         if reply.status >= 400 or fault is not None:
             self._count_refusal(call, reply, fault)
+            # Its traceback holds this frame, and so what was read of the body, until garbage is looked for.
+            fault = None
         self._timing.observe(perf_counter() - started)
         if isinstance(reply, StreamReply):
             failure = await stream(reply, scope, receive, send)

@@ -89,6 +89,8 @@ class ActiveSession(msgspec.Struct):
     #: Attempts in a row that failed, and those of them that count against the session: not for want of the service.
     retries: int = 0
     failures: int = 0
+    #: How far it was when it last failed so: steps that lead there again are no success.
+    failed_at: tuple[int, int] | None = None
     #: When its last step began, monotonic.
     stepped: float = 0.0
 
@@ -231,7 +233,8 @@ class Analyser:
         try:
             step = self._suspect_step if session in self.suspects else self._step
             pause = await step(active)
-            active.retries = active.failures = 0
+            if not active.failures or self._reached(active.id) != active.failed_at:
+                active.retries = active.failures = 0
         except NotOwned:
             # Its new owner finds the work in the rows, and so does this node when the partition comes back.
             self._active.pop(session, None)
@@ -247,7 +250,9 @@ class Analyser:
     async def _failed(self, active: ActiveSession, error: Exception) -> float | None:
         """The audio's own faults end the session; faults of the service are tried again."""
         passing = isinstance(error, (Unavailable, OSError))
-        active.failures += not passing
+        if not passing:
+            active.failures += 1
+            active.failed_at = self._reached(active.id)
         if not isinstance(error, AudioError) and (passing or active.failures < ATTEMPTS):
             return self._later(active, error)
         if not isinstance(error, EarshotError):
@@ -261,6 +266,14 @@ class Analyser:
         active.ended = True
         self.suspects.clear(active.id)
         return None
+
+    def _reached(self, session: str) -> tuple[int, int] | None:
+        """Return how many windows and chunks of a session are settled; None where it is not here any more."""
+        try:
+            head = self.store_of(session).head(session)
+        except Unavailable:
+            return None
+        return None if head is None else (head.windows, head.cursor.chunks)
 
     def _later(self, active: ActiveSession, error: Exception) -> float:
         active.retries += 1

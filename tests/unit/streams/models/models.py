@@ -35,7 +35,10 @@ def graph(
     kind: int = TensorProto.FLOAT,
     given: Sequence[int | str | None] | None = None,
 ) -> bytes:
-    """A graph from one input of these axes to float[n, outputs], its first numbers; `given` is declared instead."""
+    """A graph from one input of these axes to float[n, outputs], its first numbers; `given` is declared instead.
+
+    As `operator`, "Softmax" over the batch makes what a patch scores depend on what is beside it.
+    """
     picked = numpy_helper.from_array(np.arange(outputs), "picked")
     row = numpy_helper.from_array(np.array([1, -1]), "row")
     nodes = [
@@ -48,6 +51,8 @@ def graph(
         helper.make_tensor_value_info("patch", kind, axes),
         helper.make_tensor_value_info("scores", TensorProto.FLOAT, ("n", outputs) if given is None else given),
     ]
+    if operator == "Softmax":
+        nodes[-1].attribute.append(helper.make_attribute("axis", 0))
     made = helper.make_graph(nodes, "tiny", ends[:1], ends[1:], [picked, row])
     model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     data: bytes = onnx.ModelProto.SerializeToString(model)

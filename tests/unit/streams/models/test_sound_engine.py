@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
+from infra.models import directory
 from streams.models.manifest import Graph, Heads, LogMel, Output, Waveform
 from streams.models.protocol import Floats, SoundEngine
 from streams.models.sound_engine import OnnxSoundEngine
@@ -36,6 +37,48 @@ def test_threads_share_an_engine(tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as threads:
         got = list(threads.map(lambda value: engine.scores(patch(value))[0], values))
     assert got == values
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 7, 9])
+def test_patches_together_score_as_one_by_one(tmp_path: Path, count: int) -> None:
+    engine = OnnxSoundEngine(models.write(tmp_path))
+    patches = [patch(n / 16, 0.25, 0.5, 0.75 - n / 16) for n in range(count)]
+    together = engine.scores_of(patches)
+    assert [scores.tolist() for scores in together] == [engine.scores(one).tolist() for one in patches]
+
+
+@pytest.mark.parametrize("model", ["yamnet", "sed_mini"])
+def test_bundled_models_run_in_batches(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = OnnxSoundEngine(directory(model))
+    patches = [*np.random.default_rng(1).normal(-2, 3, (7, 96, 64)).astype(np.float32)]
+    alone = [engine.scores(one).tobytes() for one in patches]
+    sizes: list[int] = []
+    run = engine._session.run
+
+    class Session:
+        def run(self, outputs: list[str], inputs: dict[str, Floats]) -> list[Floats]:
+            sizes.append(len(next(iter(inputs.values()))))
+            arrays: list[Floats] = run(outputs, inputs)
+            return arrays
+
+    monkeypatch.setattr(engine, "_session", Session())
+    assert [scores.tobytes() for scores in engine.scores_of(patches)] == alone
+    assert sizes == [4, 2, 1]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(models.graph(axes=(1, models.PATCH)), id="takes one at a time"),
+        pytest.param(models.graph(axes=(models.PATCH,)), id="has no axis for them"),
+        pytest.param(models.graph(given=(1, models.CLASSES)), id="says that it gives one"),
+        pytest.param(models.graph(operator="Softmax"), id="scores depend on the batch"),
+    ],
+)
+def test_models_that_take_one_patch_get_one(tmp_path: Path, data: bytes) -> None:
+    engine = OnnxSoundEngine(models.write(tmp_path, data=data))
+    patches = [patch(n / 16, 0.25, 0.5, 0.75) for n in range(6)]
+    assert [scores.tolist() for scores in engine.scores_of(patches)] == [engine.scores(one).tolist() for one in patches]
 
 
 def test_a_patch_of_another_shape(tmp_path: Path) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from unittest import mock
 
 import msgspec
 import pytest
 
+from streams.models.protocol import Floats
 from streams.sessions import audio as audio_source
 from tests.unit.streams.audio.engines import TAGS, Fingerprint
 from tests.unit.streams.sessions.engines import Faulty, Meeting
@@ -67,6 +69,36 @@ def test_sessions_are_analysed_side_by_side(tmp_path: Path) -> None:
     studio = play(scenario, tmp_path, Meeting())
     assert studio.scores(ONE) == truth(sound(1, 1))
     assert studio.scores(TWO) == truth(sound(1, 2))
+
+
+def test_a_patch_that_fails_is_the_fault_of_its_stream_alone(tmp_path: Path) -> None:
+    """Streams are scored together; one of them has a sound that the model does not stand."""
+    sounds = {f"{number:024}": sound(2, number) for number in range(6)}
+    bad = f"{3:024}"
+    sounds[bad] = sounds[bad][:16_000] + bytes(48_000)
+    together: list[int] = []
+
+    class Delicate(Fingerprint):
+        """Does not stand silence."""
+
+        def scores_of(self, patches: Sequence[Floats]) -> Sequence[Floats]:
+            together.append(len(patches))
+            if any(patch.max() == patch.min() for patch in patches):
+                raise EngineError("silence")
+            return super().scores_of(patches)
+
+    async def scenario(studio: Studio) -> None:
+        for session in sounds:
+            await studio.send(session, STREAM)
+        for number in range(4):
+            for session, audio in sounds.items():
+                await studio.send(session, Chunk("c", number, pieces(audio)[number]))
+        await studio.settle()
+
+    studio = play(scenario, tmp_path, Delicate())
+    assert "silence" in str(studio.head(bad).error)
+    assert all(studio.scores(session) == truth(audio) for session, audio in sounds.items() if session != bad)
+    assert max(together) > 1
 
 
 def test_streams_that_are_behind_read_the_log_once(tmp_path: Path) -> None:

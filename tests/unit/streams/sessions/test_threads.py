@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -103,6 +104,50 @@ def test_stop_waits_for_what_runs_and_leaves_what_waits() -> None:
         return done
 
     assert asyncio.run(scene()) == ["slow"]
+
+
+def test_jobs_for_the_same_are_done_together() -> None:
+    together: list[list[int]] = []
+
+    def halves(numbers: Sequence[int]) -> list[int | Exception]:
+        together.append(list(numbers))
+        return [ValueError(f"{number} is odd") if number % 2 else number // 2 for number in numbers]
+
+    def fail(numbers: Sequence[int]) -> list[int | Exception]:
+        raise RuntimeError(f"{len(numbers)} at once")
+
+    async def scene() -> list[int | str | BaseException]:
+        gate = threading.Event()
+        async with running() as threads:
+            threads.run("", gate.wait, 10)
+            calls: list[asyncio.Future[Any]] = [threads.run_together("", halves, number) for number in range(6)]
+            calls += [threads.run("", str, "between"), threads.run_together("", halves, 6)]
+            calls += [threads.run_together("", fail, number) for number in range(2)]
+            calls[2].cancel()
+            gate.set()
+            return await asyncio.gather(*calls, return_exceptions=True)
+
+    answers = asyncio.run(scene())
+    assert [repr(answer) for answer in answers] == [
+        "0", "ValueError('1 is odd')", "CancelledError('')", "ValueError('3 is odd')", "2", "ValueError('5 is odd')",
+        "'between'", "3", "RuntimeError('2 at once')", "RuntimeError('2 at once')",
+    ]  # fmt: skip
+    assert together == [[0, 1, 3], [4, 5], [6]]
+
+
+def test_every_job_is_done_once_however_threads_share_them() -> None:
+    done: list[int] = []
+
+    def note(numbers: Sequence[int]) -> list[int | Exception]:
+        done.extend(numbers)
+        return list(numbers)
+
+    async def scene() -> list[int]:
+        async with running(4) as threads:
+            return await asyncio.gather(*(threads.run_together(str(n % 3), note, n) for n in range(2000)))
+
+    assert asyncio.run(scene()) == list(range(2000))
+    assert sorted(done) == list(range(2000))
 
 
 def test_stop_without_a_start() -> None:

@@ -20,12 +20,12 @@ from tests.process import ServiceProcess
 from tests.recovery.load import Client, Stream, half_second
 from tests.stub_engines import SPEECH, StubEngines
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
-
 #: How long the engine takes for a job's speech, and how often the neighbour is restarted meanwhile. A night of it:
 #: EARSHOT_TEST_JOB_SECONDS=600.
 JOB_SECONDS = float(os.environ.get("EARSHOT_TEST_JOB_SECONDS", "40"))
 RESTART_SECONDS = JOB_SECONDS / 10 + 2
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(300 + 2 * JOB_SECONDS)]
+
 JOBS = 8
 SESSIONS = 16
 #: An upload waits while the group settles: longer than this is a failure to a client with a deadline.

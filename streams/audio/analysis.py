@@ -143,9 +143,7 @@ class Analysis:
         Raises:
             EngineError: a score is not a number.
         """
-        scores = [self._averager.scores(window) for window in windows]
-        packed = pack(np.stack(scores), self._engine.manifest.points) if scores else b""
-        return ScoredWindows(windows[0].number if windows else self.next_window, len(scores), packed)
+        return self._packed([self._averager.scores(window) for window in windows])
 
     def finish(self) -> ScoredWindows:
         """End the stream and return the windows that are left; nothing may be fed afterwards.
@@ -156,12 +154,15 @@ class Analysis:
         return self._score(self._cutter.finish())
 
     def _score(self, windows: Iterator[AnalysisWindow]) -> ScoredWindows:
-        first = self.next_window
         scores: list[Floats] = []
         while batch := list(islice(windows, TOGETHER)):
             scores += [self._averager.scores(window) for window in score_windows(self._engine, batch)]
+        return self._packed(scores)
+
+    def _packed(self, scores: list[Floats]) -> ScoredWindows:
+        """Return the last windows that were cut."""
         packed = pack(np.stack(scores), self._engine.manifest.points) if scores else b""
-        return ScoredWindows(first, len(scores), packed)
+        return ScoredWindows(self.next_window - len(scores), len(scores), packed)
 
 
 def score_alone(engine: SoundEngine, geometry: Geometry, audio: DecodedAudio) -> bytes:

@@ -87,12 +87,14 @@ class OnnxSoundEngine:
         return tags
 
     def _may_run(self, size: int) -> bool:
-        """Return whether batches of a size run, and score each patch as it is scored alone."""
-        patches = [*np.random.default_rng(size).standard_normal((size, *_patch_shape(self.manifest.input)), np.float32)]
+        """Return whether batches of a size run, and give for each patch what it gives alone."""
+        patches = np.random.default_rng(size).standard_normal((size, *_patch_shape(self.manifest.input)), np.float32)
         try:
-            return bool(np.array_equal(self._score(patches), [self.scores(patch) for patch in patches]))
-        except (EngineError, IndexError, ValueError):  # The graph takes one, or gives fewer scores than its batch has.
+            together = self._run(self._outputs, *patches)
+        except EngineError:
             return False
+        alone = zip(*(self._run(self._outputs, patch) for patch in patches), strict=True)
+        return all(np.array_equal(batch, np.concatenate(rows)) for batch, rows in zip(together, alone, strict=True))
 
     def embed(self, patch: Floats) -> tuple[Floats, Floats]:
         """Return the class scores, float32[classes] in 0..1, and the embedding, float32[dimension], of one patch.

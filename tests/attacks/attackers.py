@@ -26,6 +26,12 @@ def head(line: str, *headers: str) -> bytes:
     return "\r\n".join((f"{line} HTTP/1.1", "Host: x", *headers, "", "")).encode()
 
 
+async def nothing(session: str) -> Parts:
+    """No attack: what the live streams alone do to memory and latency in the same time."""
+    await asyncio.Event().wait()
+    yield b""
+
+
 async def endless_headers(session: str) -> Parts:
     """One header after another, as fast as they are taken."""
     yield head("GET /")[:-2]
@@ -116,6 +122,7 @@ DEAF = frozenset({unread_pages, deaf_listeners})
 ATTACKS: dict[str, tuple[Callable[[str], Parts], int]] = {
     attack.__name__: (attack, connections)
     for attack, connections in (
+        (nothing, 0),
         (endless_headers, 16),
         (one_long_header, 16),
         (stalled_chunks, 300),

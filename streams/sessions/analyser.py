@@ -21,6 +21,7 @@ from typing import BinaryIO, Final, TypeVar, cast
 import msgspec
 import structlog
 
+from streams.audio import pcm
 from streams.audio.decode import OpenFile
 from streams.audio.levels import SoundMeter
 from streams.folding import retry
@@ -34,7 +35,7 @@ from streams.sessions.taps import Taps
 from streams.sessions.threads import LoopThreads
 from streams.turns import Turns
 from topics import keys, media
-from topics.errors import AudioError, EarshotError, EngineError, NotOwned, Unavailable
+from topics.errors import AudioError, EarshotError, EngineError, NotOwned, RecordError, Unavailable
 from topics.folding import DEADLY, DEATHS
 from topics.geometry import Geometry
 from topics.rows import AudioRow
@@ -47,8 +48,9 @@ T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 STEP_CHUNKS: Final = 16
-#: Chunks of a step that is taken together with those of other sessions; longer ones fill batches of their own.
-TOGETHER_CHUNKS: Final = 2
+#: Seconds of a step that is taken together with those of other sessions: none of them waits for a long one, which fills
+#: batches of its own.
+TOGETHER_S: Final = 1
 #: Chunks of a step while several projects have work: so long one waits for the steps of another.
 SHARED_STEP_CHUNKS: Final = 2
 #: So long after the last step of another project the lanes count as shared.
@@ -268,10 +270,10 @@ class Analyser:
         return None
 
     def _reached(self, session: str) -> tuple[int, int] | None:
-        """Return how many windows and chunks of a session are settled; None where it is not here any more."""
+        """Return how many windows and chunks of a session are settled; None where it cannot be read, or is gone."""
         try:
             head = self.store_of(session).head(session)
-        except Unavailable:
+        except (Unavailable, RecordError):
             return None
         return None if head is None else (head.windows, head.cursor.chunks)
 
@@ -388,11 +390,10 @@ class Analyser:
 
     async def _take(self, active: ActiveSession, progress: Progress, chunks: list[bytes]) -> Scores:
         if progress.media.container == "raw":
-            if (
-                len(chunks) <= TOGETHER_CHUNKS
-                and isinstance(progress, StreamProgress)
-                and active.id not in self.suspects
-            ):
+            declared = progress.media
+            second = declared.rate * pcm.frame_bytes(declared.sample_format, declared.channels)
+            short = sum(map(len, chunks)) <= TOGETHER_S * second
+            if short and isinstance(progress, StreamProgress) and active.id not in self.suspects:
                 return await self._threads.run_together(active.project, take_together, (progress, chunks))
             return await self._threads.run(active.project, progress.take, chunks)
         await self._decoding.run(active.project, progress.decode, chunks)

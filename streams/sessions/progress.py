@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import BinaryIO, Final, ParamSpec, Protocol, TypeVar
 
@@ -269,24 +270,23 @@ def take_together(steps: Sequence[tuple[StreamProgress, Sequence[bytes]]]) -> li
 
     What fails in one stream is returned for it alone.
     """
-    if len(steps) == 1:
-        return [_attempt(progress.take, chunks) for progress, chunks in steps]
     cuts = [_attempt(_cut, progress, chunks) for progress, chunks in steps]
     engine = steps[0][0].engine
-    windows = [window for cut in cuts if not isinstance(cut, Exception) for window in cut]
-    scored = None
-    if all(progress.engine is engine for progress, _ in steps):
-        scored = _attempt(score_windows, engine, windows)
-    if scored is None or isinstance(scored, Exception):  # A patch is at fault, and so its stream alone.
-        return [
-            cut if isinstance(cut, Exception) else _attempt(_score_alone, progress, cut)
-            for (progress, _), cut in zip(steps, cuts, strict=True)
-        ]
-    remaining = iter(scored)
-    return [
-        cut if isinstance(cut, Exception) else _attempt(progress.take_scored, list(islice(remaining, len(cut))))
-        for (progress, _), cut in zip(steps, cuts, strict=True)
-    ]
+    scored: Iterator[AnalysisWindow] | None = None
+    if len(steps) > 1 and all(progress.engine is engine for progress, _ in steps):
+        windows = [window for cut in cuts if not isinstance(cut, Exception) for window in cut]
+        # What fails is a patch, and so its stream alone: each is scored by itself then.
+        with suppress(Exception):
+            scored = iter(score_windows(engine, windows))
+    results: list[Scores | Exception] = []
+    for (progress, _), cut in zip(steps, cuts, strict=True):
+        if isinstance(cut, Exception):
+            results.append(cut)
+        elif scored is None:
+            results.append(_attempt(_score_alone, progress, cut))
+        else:
+            results.append(_attempt(progress.take_scored, list(islice(scored, len(cut)))))
+    return results
 
 
 def _attempt(work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | Exception:

@@ -15,7 +15,7 @@ from streams.sessions import audio as audio_source
 from tests.unit.streams.audio.engines import TAGS, Fingerprint
 from tests.unit.streams.sessions.engines import Faulty, Meeting
 from tests.unit.streams.sessions.studio import FILE, STREAM, Studio, pieces, play, sound, truth
-from topics.errors import EngineError, Unavailable
+from topics.errors import EngineError, RecordError, Unavailable
 from topics.keys import new_id
 from topics.sessions.records import Chunk, Opened, Scored, Sealed
 from topics.sessions.rules import SessionState
@@ -99,6 +99,41 @@ def test_a_patch_that_fails_is_the_fault_of_its_stream_alone(tmp_path: Path) -> 
     assert "silence" in str(studio.head(bad).error)
     assert all(studio.scores(session) == truth(audio) for session, audio in sounds.items() if session != bad)
     assert max(together) > 1
+
+
+def test_nobody_waits_for_a_long_step_of_another_stream(tmp_path: Path) -> None:
+    sounds = {f"{number:024}": sound(4, number) for number in range(8)}
+    together: list[int] = []
+
+    class Counting(Fingerprint):
+        def scores_of(self, patches: Sequence[Floats]) -> Sequence[Floats]:
+            together.append(len(patches))
+            return super().scores_of(patches)
+
+    async def scenario(studio: Studio) -> None:
+        for session in sounds:
+            await studio.send(session, STREAM)
+        for session, audio in sounds.items():
+            await studio.send(session, Chunk("c", 0, audio))
+        await studio.settle()
+
+    studio = play(scenario, tmp_path, Counting())
+    assert {studio.scores(session) == truth(audio) for session, audio in sounds.items()} == {True}
+    assert together == [7] * len(sounds)
+
+
+def test_a_row_that_cannot_be_read_ends_no_lane(tmp_path: Path) -> None:
+    """Neither in a step nor where it is asked how far the session was that failed."""
+    data = sound(1)
+
+    async def scenario(studio: Studio) -> None:
+        await studio.send(ONE, STREAM, Chunk("c", 0, data))
+        faults = [RecordError("not a row"), RecordError("not a row"), *[mock.DEFAULT] * 100]
+        with mock.patch.object(studio.store, "head", wraps=studio.store.head, side_effect=faults):
+            await studio.settle()
+
+    studio = play(scenario, tmp_path)
+    assert studio.scores(ONE) == truth(data)
 
 
 def test_streams_that_are_behind_read_the_log_once(tmp_path: Path) -> None:

@@ -48,16 +48,14 @@ SENSE_PREFIX: Final = "/sense/api/v1"
 JOBS_PREFIX: Final = "/api/v1"
 SPEAKERS_PREFIX: Final = "/api/v2"
 OPENAI_PREFIX: Final = "/v1"
-CHUNK_PATH: Final = "/audio_sessions/{session_id}/chunks/{chunk_sequence}"
-STATUS_PATH: Final = "/audio_sessions/{session_id}/status"
 
 #: Served at the root and at SENSE_PREFIX.
 SESSION_ROUTES: Final[Table[SessionContext]] = {
     "/audio_sessions/": {"POST": create_session, "GET": list_sessions},
     "/audio_sessions": {"POST": create_session, "GET": list_sessions},
     "/audio_sessions/{session_id}": {"PATCH": update_session, "DELETE": delete_session},
-    CHUNK_PATH: {"PUT": upload_chunk},
-    STATUS_PATH: {"GET": read_status},
+    "/audio_sessions/{session_id}/chunks/{chunk_sequence}": {"PUT": upload_chunk},
+    "/audio_sessions/{session_id}/status": {"GET": read_status},
     "/audio_sessions/{session_id}/live": {"GET": follow_session},
     "/audio_sessions/{session_id}/activity": {"GET": session_activity},
     "/audio_sessions/{session_id}/results": {"GET": read_results},

@@ -24,7 +24,6 @@ class Segment(msgspec.Struct):
     #: For a segment that is a parameter.
     other: Segment | None = None
     route: Route | None = None
-    parameters: tuple[str, ...] = ()
 
 
 class ShortCut(Starlette):
@@ -46,7 +45,6 @@ class ShortCut(Starlette):
             else:
                 segment = segment.named.setdefault(part, Segment())
         segment.route = route
-        segment.parameters = tuple(part[1:-1] for part in route.path.split("/") if part.startswith("{"))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
@@ -71,7 +69,7 @@ class ShortCut(Starlette):
                 return None
         if segment.route is None:
             return None
-        return segment.route, dict(zip(segment.parameters, values, strict=True))
+        return segment.route, dict(zip(segment.route.param_convertors, values, strict=True))
 
 
 class CrossOriginShortCut(ShortCut):

@@ -206,7 +206,7 @@ class Workers:
     async def _start(self) -> Worker:
         pipe = asyncio.subprocess.PIPE
         try:
-            environment = os.environ | dict(self._environment)
+            environment = {**os.environ, **self._environment}
             return Worker(
                 await asyncio.create_subprocess_exec(
                     *self._command, stdin=pipe, stdout=pipe, limit=LINE_BYTES, env=environment

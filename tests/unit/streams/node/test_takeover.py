@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -82,6 +82,19 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
+def beside_appends(log: MemoryLog, before: Callable[[], object], after: Callable[[], object] = lambda: None) -> None:
+    """Let something happen before and after each append."""
+    append = log.append
+
+    def beset(topic: str, *arguments: object, **named: object) -> object:
+        before()
+        ack = append(topic, *arguments, **named)  # type: ignore[arg-type]
+        after()
+        return ack
+
+    log.append = beset  # type: ignore[method-assign, assignment]
+
+
 def rows_of(owner: PartitionOwner) -> dict[bytes, bytes]:
     return dict(owner.rows.scan(b"\x01", b"\xff"))
 
@@ -127,15 +140,11 @@ def test_what_is_written_between_the_restoring_and_the_claim_is_in_the_table(str
     log, node = street.log, street.node()
     owner = street.owner(node)
     log.add(CHANGELOG, 0, EPOCH, b"4", 4)
-    append = log.append
-
-    def late(topic: str, *arguments: object, **named: object) -> object:
-        log.add(CHANGELOG, 0, K, b"just in time", 4)
-        ack = append(topic, *arguments, **named)  # type: ignore[arg-type]
-        log.add(CHANGELOG, 0, L, b"too late", 4)
-        return ack
-
-    log.append = late  # type: ignore[method-assign, assignment]
+    beside_appends(
+        log,
+        lambda: log.add(CHANGELOG, 0, K, b"just in time", 4),
+        lambda: log.add(CHANGELOG, 0, L, b"too late", 4),
+    )
     asyncio.run(node.take_over(owner))
     assert owner.rows.epoch == 5
     assert rows_of(owner) == {K: b"just in time"}
@@ -172,14 +181,12 @@ def test_an_owner_that_is_closed_while_it_claims_leaves_its_table_as_it_is(stree
     log, node = street.log, street.node()
     owner = street.owner(node)
     log.add(CHANGELOG, 0, K, b"v", 4)
-    append = log.append
 
-    def lost(topic: str, *arguments: object, **named: object) -> object:
+    def lose() -> None:
         log.add(CHANGELOG, 0, L, b"of the next owner", 4)
         owner.close("it went to another node")
-        return append(topic, *arguments, **named)  # type: ignore[arg-type]
 
-    log.append = lost  # type: ignore[method-assign, assignment]
+    beside_appends(log, lose)
     asyncio.run(node.take_over(owner))
     assert (owner.rows.epoch, owner.rows.applied.offset, rows_of(owner)) == (0, 1, {K: b"v"})
 

@@ -75,12 +75,17 @@ class Performance:
         self.error = ""
 
     def play(self) -> Performance:
+        async def scene() -> RunSummary:
+            # In one loop: threads that are still at work report to it.
+            try:
+                return await self.service.perform(self.work)
+            finally:
+                await self.service.close()
+
         try:
-            self.done = asyncio.run(self.service.perform(self.work))
+            self.done = asyncio.run(scene())
         except EarshotError as error:
             self.error = str(error)
-        finally:
-            asyncio.run(self.service.close())
         return self
 
     @property

@@ -73,12 +73,22 @@ class LogMel(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", 
         """Samples that a patch covers."""
         return self.span + (self.frames - 1) * self.hop
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of a patch."""
+        return self.frames, self.bands
+
 
 class Waveform(msgspec.Struct, frozen=True, tag_field="kind", tag="waveform"):
     """The model takes patches of samples, float32[samples]."""
 
     sample_rate: int
     samples: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of a patch."""
+        return (self.samples,)
 
 
 class Graph(msgspec.Struct, frozen=True):

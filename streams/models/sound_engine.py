@@ -88,7 +88,7 @@ class OnnxSoundEngine:
 
     def _may_run(self, size: int) -> bool:
         """Return whether batches of a size run, and give for each patch what it gives alone."""
-        patches = np.random.default_rng(size).standard_normal((size, *_patch_shape(self.manifest.input)), np.float32)
+        patches = np.random.default_rng(size).standard_normal((size, *self.manifest.input.shape), np.float32)
         try:
             together = self._run(self._outputs, *patches)
         except EngineError:
@@ -124,7 +124,7 @@ class OnnxSoundEngine:
     def _check_outputs(self, path: Path) -> None:
         """Run the graph once and compare its outputs with the manifest, since their declared shapes may be dynamic."""
         manifest = self.manifest
-        patch = np.zeros(_patch_shape(manifest.input), np.float32)
+        patch = np.zeros(manifest.input.shape, np.float32)
         classes, *embeddings = (array[0] for array in self._run(self._outputs, patch))
         for output in (classes, *embeddings):
             if output.dtype != np.float32:
@@ -140,10 +140,6 @@ class OnnxSoundEngine:
         for tag in manifest.tags:
             if tag.head is not None and not 0 <= tag.head < count:
                 raise EngineError(f"{path.parent}: tag {tag.name} asks for head {tag.head}, but there are {count}")
-
-
-def _patch_shape(front: LogMel | Waveform) -> tuple[int, ...]:
-    return (front.frames, front.bands) if isinstance(front, LogMel) else (front.samples,)
 
 
 def _checked_input(

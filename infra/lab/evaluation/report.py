@@ -29,7 +29,7 @@ from infra.lab.evaluation.metrics import (
 )
 from infra.lab.evaluation.recordings import Recording, SkippedRecording
 from infra.lab.evaluation.sound import ScoredRecordings, join_scored, score_recordings
-from streams.models.manifest import Evaluation, LogMel, ModelTag, TagEvaluation
+from streams.models.manifest import Evaluation, ModelTag, TagEvaluation
 from streams.models.protocol import Floats, SoundEngine
 
 #: Calls that a time is the median of.
@@ -286,6 +286,4 @@ def _time_ratio(engine: SoundEngine, against: SoundEngine) -> float:
 
 
 def _patch(engine: SoundEngine) -> Floats:
-    front_end = engine.manifest.input
-    shape = (front_end.frames, front_end.bands) if isinstance(front_end, LogMel) else (front_end.samples,)
-    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    return np.random.default_rng(0).standard_normal(engine.manifest.input.shape).astype(np.float32)

@@ -19,6 +19,15 @@ ROOT = Path(__file__).parent.parent
 BOTH_LOGS = ["embedded", pytest.param("kafka", marks=pytest.mark.kafka)]
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test on the embedded log; on Kafka too if it is marked `both_logs`, because the log can matter to it."""
+    if ROOT / "tests" / "unit" in metafunc.definition.path.parents:
+        return
+    logs = BOTH_LOGS if metafunc.definition.get_closest_marker("both_logs") else BOTH_LOGS[:1]
+    for name in {"service", "dashboard"} & set(metafunc.fixturenames):
+        metafunc.parametrize(name, logs, indirect=True, scope="session")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the tests of one service in one process, else those of a file, so that no service is started twice."""
     for item in items:
@@ -52,7 +61,7 @@ def engines() -> Iterator[StubEngines]:
         yield stub
 
 
-@pytest.fixture(scope="session", params=BOTH_LOGS)
+@pytest.fixture(scope="session")
 def service(
     request: pytest.FixtureRequest, engines: StubEngines, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ServiceProcess]:

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from infra.examples import RECORDING
-from tests.conftest import BOTH_LOGS, own_log
+from tests.conftest import own_log
 from tests.contract.api import Api
 from tests.dashboard.browsers import arguments, chromium
 from tests.process import KEY, ORG_KEY, ServiceProcess
@@ -22,7 +22,7 @@ expect.set_options(timeout=20_000)
 CHROMIUM = chromium()
 
 
-@pytest.fixture(scope="session", params=BOTH_LOGS)
+@pytest.fixture(scope="session")
 def dashboard(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
     """A service of its own, on one log after the other: its keys are rotated."""
     if CHROMIUM is None:

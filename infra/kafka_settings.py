@@ -17,6 +17,10 @@ from streams.kafka.connection import (
     SecurityProtocol,
     UnusableFile,
 )
+from topics import catalog
+
+#: Kafka takes names of topics of at most 249 characters.
+LONGEST_PREFIX: Final = 249 - max(len(topic.name.removeprefix(catalog.APP)) for topic in catalog.topics(0))
 
 #: Fields that mean something with some protocols only, and those that each of these protocols needs.
 _SASL: Final = ("kafka_sasl_mechanism", "kafka_sasl_username", "kafka_sasl_password")
@@ -40,6 +44,13 @@ def _upper(value: object) -> object:
 class KafkaSettings(BaseSettings):
     """What is read only where the log is Kafka, though wrong values are refused everywhere."""
 
+    kafka_prefix: str = Field(
+        default=catalog.APP,
+        pattern=r"^[a-zA-Z0-9._-]+$",
+        max_length=LONGEST_PREFIX,
+        description="The consumer group on Kafka, and what the names of all topics begin with. Services that share a "
+        "cluster need different ones. Fixed with the first start.",
+    )
     kafka_replication: int = Field(
         default=1, ge=1, le=32767, description="Copies of each topic that Earshot makes on Kafka."
     )
@@ -126,6 +137,7 @@ class KafkaSettings(BaseSettings):
             self.kafka_ssl_key_location,
             _plain(self.kafka_ssl_key_password),
             self.kafka_ssl_endpoint_identification_algorithm != "none",
+            self.kafka_prefix,
         )
         try:
             connection.ssl_context()

@@ -107,6 +107,10 @@ class Log(Protocol):
         """What writes it."""
         ...
 
+    def topic_name(self, topic: str) -> str:
+        """Return what people find a topic of the catalogue under: on Kafka its prefix may be another."""
+        ...
+
     async def bounds(self, tps: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
         """Return of each partition the first offset that can be read and the offset after the last record.
 

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-#: Consumer group, and prefix of the changelog.
+#: Every name in this file begins with it. A deployment on Kafka may choose another prefix for its cluster.
 APP: Final = "earshot"
 TABLE: Final = "rows"
 

@@ -51,7 +51,8 @@ nothing but Earshot may write to it.
 - A key is the id of the session or job; keys of the changelog are those of the table.
 - Records come at least once. New fields go last and have a default, so arrays may be shorter than their schema.
 - Topics are partitioned by CRC-32 of the id, all alike.
-- The embedded log has the same topics, in a file of its own."""
+- The embedded log has the same topics, in a file of its own.
+- On Kafka their names begin with EARSHOT_KAFKA_PREFIX, which is `{catalog.APP}` by default."""
 
 
 def document() -> Json:

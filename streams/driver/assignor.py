@@ -48,8 +48,10 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
 
     name = "earshot"
 
-    def __init__(self, url: str, standbys: int) -> None:
+    def __init__(self, topic: str, url: str, standbys: int) -> None:
         self.assignment = Assignment(frozenset())
+        #: The topic that stands for all: what the brokers call that of commands.
+        self._topic = topic
         self._url = url
         self._standbys = standbys
         self._joins = 0
@@ -71,12 +73,12 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
     ) -> dict[str, ConsumerProtocolMemberAssignment]:
         """Decide for all nodes; called on the leader of the group."""
         nodes = {id: _member.decode(metadata.user_data) for id, metadata in members.items()}
-        shares = share(nodes, len(cluster.partitions_for_topic(COMMANDS) or ()))
+        shares = share(nodes, len(cluster.partitions_for_topic(self._topic) or ()))
         urls = {number: nodes[id].url for id, assignment in shares.items() for number in assignment.owned}
         return {
             id: ConsumerProtocolMemberAssignment(
                 VERSION,
-                [(COMMANDS, sorted(assignment.owned))],
+                [(self._topic, sorted(assignment.owned))],
                 _encode(Plan(tuple(sorted(assignment.standbys)), urls)),
             )
             for id, assignment in shares.items()

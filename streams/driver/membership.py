@@ -17,7 +17,7 @@ from aiokafka.protocol.group import HeartbeatRequest, JoinGroupRequest, SyncGrou
 from streams.driver.assignor import Assignor
 from streams.kafka.connection import KafkaConnection
 from streams.ownership import Assignment
-from topics.catalog import APP, COMMANDS
+from topics.catalog import COMMANDS
 from topics.errors import ServiceError
 
 log = structlog.get_logger(__name__)
@@ -80,7 +80,8 @@ class GroupMembership:
         self._connection = connection
         self._name = name
         self._session = session_seconds
-        self._assignor = Assignor(url, standbys)
+        self._topic = connection.topic(COMMANDS)
+        self._assignor = Assignor(self._topic, url, standbys)
         self._assigned: Callable[[Assignment], None] = lambda assignment: None
         self._lost: Callable[[str], None] = lambda reason: None
         self._failed: Callable[[BaseException], None] = lambda error: None
@@ -102,13 +103,13 @@ class GroupMembership:
         """
         self._assigned, self._lost, self._failed = assigned, lost, failed
         subscription = SubscriptionState()
-        subscription.subscribe({COMMANDS}, listener=None)
+        subscription.subscribe({self._topic}, listener=None)
         self._client = AIOKafkaClient(
             **self._connection.aiokafka(), client_id=self._name, request_timeout_ms=int(2000 * self._session)
         )
         try:
             await self._client.bootstrap()
-            self._client.set_topics([COMMANDS])
+            self._client.set_topics([self._topic])
         except KafkaError as error:
             raise ServiceError(f"Kafka at {self._connection.addresses}: {error!r}") from error
         session_ms = int(1000 * self._session)
@@ -116,7 +117,7 @@ class GroupMembership:
             self,
             self._client,
             subscription,
-            group_id=APP,
+            group_id=self._connection.prefix,
             group_instance_id=self._name,
             session_timeout_ms=session_ms,
             rebalance_timeout_ms=session_ms,

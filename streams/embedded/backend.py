@@ -49,6 +49,10 @@ class EmbeddedBackend:
         """Return the clock that stamps records, in milliseconds."""
         return int(self._clock() * 1000)
 
+    def topic_name(self, topic: str) -> str:
+        """Return what a topic of the catalogue is called in this log: the same."""
+        return topic
+
     async def bounds(self, tps: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
         """Return of each partition the first offset that can be read and the offset after the last record."""
         return {tp: (self._log.earliest(tp), self._log.end(tp)) for tp in tps}

@@ -13,7 +13,7 @@ from streams.kafka.reader import KafkaReader
 from streams.kafka.topics import ensure
 from streams.kafka.writer import KafkaWriter
 from streams.log import Apply, LogUser, StoredRecord
-from topics.catalog import APP, COMMANDS, JOB_COMMANDS, Topic, TopicPartition
+from topics.catalog import COMMANDS, JOB_COMMANDS, Topic, TopicPartition
 
 
 class KafkaBackend:
@@ -78,6 +78,10 @@ class KafkaBackend:
         """Return this machine's clock in milliseconds; the brokers stamp the records with theirs."""
         return int(time.time() * 1000)
 
+    def topic_name(self, topic: str) -> str:
+        """Return what the brokers call a topic of the catalogue."""
+        return self._connection.topic(topic)
+
     async def bounds(self, tps: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
         """Return of each partition the first offset that can be read and the offset after the last record.
 
@@ -108,7 +112,7 @@ class KafkaBackend:
         Raises:
             Unavailable: Kafka does not answer.
         """
-        return await self._consumers.committed(APP, tps)
+        return await self._consumers.committed(self._connection.prefix, tps)
 
     async def close(self) -> None:
         """Give the connections back."""

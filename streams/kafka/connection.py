@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from topics.catalog import APP
 from topics.errors import ServiceError
 
 SecurityProtocol = Literal["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"]
@@ -27,7 +28,7 @@ class UnusableFile(ServiceError):
 
 
 class KafkaConnection(msgspec.Struct, frozen=True):
-    """What a client needs to reach the brokers; the fields are named after the properties of librdkafka.
+    """What a client needs to find a service's topics; most fields are named after the properties of librdkafka.
 
     `bootstrap` are `host:port` pairs to start from. The user and password belong to the protocols with `sasl`, what
     begins with `ssl` to those with `ssl`; which fit together is checked with the settings.
@@ -47,6 +48,8 @@ class KafkaConnection(msgspec.Struct, frozen=True):
     ssl_key_password: str | None = None
     #: Whether a broker's certificate must be made out to its host.
     ssl_check_hostname: bool = True
+    #: The consumer group, and what the names of all topics on the brokers begin with.
+    prefix: str = APP
 
     def __repr__(self) -> str:
         """Name the brokers and the protocol, never a password."""
@@ -56,6 +59,14 @@ class KafkaConnection(msgspec.Struct, frozen=True):
     def addresses(self) -> str:
         """The brokers to start from, joined by commas."""
         return ",".join(self.bootstrap)
+
+    def topic(self, name: str) -> str:
+        """Return what the brokers call a topic of the catalogue."""
+        return self.prefix + name[len(APP) :]
+
+    def catalogued(self, topic: str) -> str:
+        """Return what the catalogue calls a topic of the brokers."""
+        return APP + topic[len(self.prefix) :]
 
     def aiokafka(self) -> dict[str, Any]:
         """Return the arguments that connect any client of aiokafka.

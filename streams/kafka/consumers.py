@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import structlog
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka import admin as kafka_admin
 
@@ -32,6 +32,14 @@ POLL_SECONDS: Final = 0.2
 #: What a consumer fetches before it is asked for: of a long range as much as it can, of a short one little in vain.
 KIB_AHEAD: Final = 16 * 1024
 KIB_OF_STRETCH: Final = 1024
+#: Faults that librdkafka gets over by itself.
+_PASSING: Final = (
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._RESOLVE,
+    KafkaError._TIMED_OUT,
+    KafkaError._PARTITION_EOF,
+)
 _OFFSETS: Final[Any] = kafka_admin.OffsetSpec  # type: ignore[attr-defined]
 
 
@@ -42,7 +50,7 @@ class Consumers:
         self._properties = {
             **connection.librdkafka(),
             # librdkafka asks for a name; nobody joins it.
-            "group.id": "earshot.readers",
+            "group.id": f"{connection.prefix}.readers",
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "auto.offset.reset": "earliest",
@@ -82,6 +90,10 @@ class Consumers:
         else:
             free.put(consumer)
 
+    def place(self, tp: TopicPartition, offset: int = OFFSET_INVALID) -> Place:
+        """Return a partition as the brokers name it, in the words of librdkafka."""
+        return Place(self._connection.topic(tp.topic), tp.partition, offset)
+
     # --- offsets ----------------------------------------------------------------------------------------------------
 
     async def bounds(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
@@ -94,7 +106,7 @@ class Consumers:
 
     def _bounds(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         admin = self._admin = self._admin or kafka_admin.AdminClient(dict(self._connection.librdkafka()))
-        places = [Place(*tp) for tp in tps]
+        places = [self.place(tp) for tp in tps]
         try:
             begins, ends = (
                 admin.list_offsets(dict.fromkeys(places, kind), request_timeout=SILENT_SECONDS)
@@ -122,12 +134,12 @@ class Consumers:
             return {}
         consumer = Consumer({**self._properties, "group.id": group})
         try:
-            places = consumer.committed([Place(*tp) for tp in tps], timeout=SILENT_SECONDS)
+            places = consumer.committed([self.place(tp) for tp in tps], timeout=SILENT_SECONDS)
         except KafkaException as error:
             raise Unavailable(f"Kafka does not answer: {error.args[0].str()}") from error
         finally:
             consumer.close()
-        return {TopicPartition(place.topic, place.partition): place.offset for place in places if place.offset >= 0}
+        return {tp: place.offset for tp, place in zip(tps, places, strict=True) if place.offset >= 0}
 
     # --- records ----------------------------------------------------------------------------------------------------
 
@@ -167,18 +179,21 @@ class Consumers:
 
     def _stretch(self, tp: TopicPartition, start: int, size: int) -> list[StoredRecord]:
         found: list[StoredRecord] = []
+        place = self.place(tp, start)
         with self.lent(KIB_OF_STRETCH) as consumer:
-            consumer.assign([Place(*tp, start)])
+            consumer.assign([place])
             heard = time.monotonic()
             while size > 0:
                 # The first fetch may take a while; what came with it is there at once.
-                records = take(consumer, 64, 0.01 if found else POLL_SECONDS).get(tp, [])
+                records = self.take(consumer, 64, 0.01 if found else POLL_SECONDS).get(tp, [])
                 if found and not records:
                     break
                 found += records
                 size -= sum(len(record.value or b"") for record in records)
                 if not found and time.monotonic() - heard > SILENT_SECONDS:
-                    raise Unavailable(f"Kafka gives nothing of {tp.topic}/{tp.partition} at {start}, though it should")
+                    raise Unavailable(
+                        f"Kafka gives nothing of {place.topic}/{place.partition} at {start}, though it should"
+                    )
         return found
 
     async def replay(self, ranges: Mapping[TopicPartition, tuple[int, int]], apply: Apply) -> None:
@@ -209,10 +224,10 @@ class Consumers:
         if not left:
             return
         with self.lent() as consumer:
-            consumer.assign([Place(*tp, ranges[tp][0]) for tp in left])
+            consumer.assign([self.place(tp, ranges[tp][0]) for tp in left])
             heard = time.monotonic()
             while left:
-                batch = take(consumer, BATCH, POLL_SECONDS)
+                batch = self.take(consumer, BATCH, POLL_SECONDS)
                 for tp in list(batch):
                     if tp not in left:
                         del batch[tp]
@@ -221,16 +236,50 @@ class Consumers:
                     batch[tp] = [record for record in batch[tp] if record.offset < left[tp]]
                     if ended:
                         del left[tp]
-                        consumer.incremental_unassign([Place(*tp)])
+                        consumer.incremental_unassign([self.place(tp)])
                 if batch:
                     heard = time.monotonic()
                     yield {tp: records for tp, records in batch.items() if records}
                     continue
-                for place in consumer.position([Place(*tp) for tp in left]):
-                    if place.offset >= left[TopicPartition(place.topic, place.partition)]:
-                        del left[TopicPartition(place.topic, place.partition)]
+                for tp, place in zip(list(left), consumer.position([self.place(tp) for tp in left]), strict=True):
+                    if place.offset >= left[tp]:
+                        del left[tp]
                 if left and time.monotonic() - heard > SILENT_SECONDS:
-                    raise Unavailable(f"Kafka gives no more of {next(iter(left)).topic}, though there is more")
+                    raise Unavailable(
+                        f"Kafka gives no more of {self.place(next(iter(left))).topic}, though there is more"
+                    )
+
+    def take(self, consumer: Any, count: int, seconds: float) -> dict[TopicPartition, list[StoredRecord]]:
+        """Return the records that are there, at most `count`; wait for the first at most so long.
+
+        Raises:
+            Unavailable: the brokers refuse.
+        """
+        batch: dict[TopicPartition, list[StoredRecord]] = {}
+        try:
+            messages = consumer.consume(count, seconds)
+        except KafkaException as error:
+            raise Unavailable(f"Kafka does not answer: {error.args[0].str()}") from error
+        name, tp = "", TopicPartition("", -1)
+        for message in messages:
+            if (fault := message.error()) is not None:
+                if fault.fatal() or not (fault.retriable() or fault.code() in _PASSING):
+                    raise Unavailable(f"Kafka refuses to be read: {fault.str()}")
+                continue
+            if message.partition() != tp.partition or message.topic() != name:
+                name = message.topic()
+                tp = TopicPartition(self._connection.catalogued(name), message.partition())
+            epoch = 0
+            for header, value in message.headers() or ():
+                if header == EPOCH_HEADER:
+                    epoch = int.from_bytes(value, "big")
+            records = batch.get(tp)
+            if records is None:
+                records = batch[tp] = []
+            records.append(
+                StoredRecord(message.offset(), message.timestamp()[1], message.key(), message.value(), epoch)
+            )
+        return batch
 
     def close(self) -> None:
         """Give the connections back."""
@@ -239,45 +288,6 @@ class Consumers:
             with suppress(queue.Empty):
                 while True:
                     free.get_nowait().close()
-
-
-def take(consumer: Any, count: int, seconds: float) -> dict[TopicPartition, list[StoredRecord]]:
-    """Return the records that are there, at most `count`; wait for the first at most so long.
-
-    Raises:
-        Unavailable: the brokers refuse.
-    """
-    batch: dict[TopicPartition, list[StoredRecord]] = {}
-    try:
-        messages = consumer.consume(count, seconds)
-    except KafkaException as error:
-        raise Unavailable(f"Kafka does not answer: {error.args[0].str()}") from error
-    tp = TopicPartition("", -1)
-    for message in messages:
-        if (fault := message.error()) is not None:
-            if fault.fatal() or not (fault.retriable() or fault.code() in _PASSING):
-                raise Unavailable(f"Kafka refuses to be read: {fault.str()}")
-            continue
-        if message.partition() != tp.partition or message.topic() != tp.topic:
-            tp = TopicPartition(message.topic(), message.partition())
-        epoch = 0
-        for name, value in message.headers() or ():
-            if name == EPOCH_HEADER:
-                epoch = int.from_bytes(value, "big")
-        records = batch.get(tp)
-        if records is None:
-            records = batch[tp] = []
-        records.append(StoredRecord(message.offset(), message.timestamp()[1], message.key(), message.value(), epoch))
-    return batch
-
-
-_PASSING: Final = (
-    KafkaError._TRANSPORT,
-    KafkaError._ALL_BROKERS_DOWN,
-    KafkaError._RESOLVE,
-    KafkaError._TIMED_OUT,
-    KafkaError._PARTITION_EOF,
-)
 
 
 class ChangelogTail:
@@ -332,9 +342,9 @@ class ChangelogTail:
         if self._closed:
             return
         with self._consumers.lent() as consumer:
-            consumer.assign([Place(*tp, start) for tp, start in starts.items()])
+            consumer.assign([self._consumers.place(tp, start) for tp, start in starts.items()])
             while True:
-                batch = take(consumer, BATCH, POLL_SECONDS)
+                batch = self._consumers.take(consumer, BATCH, POLL_SECONDS)
                 with self._lock:
                     if generation != self._generation:
                         return

@@ -20,7 +20,8 @@ FETCH_SECONDS: Final = 10.0
 class KafkaHistory:
     """The `LogHistory` of Kafka: a consumer without a group, which disturbs no other; one reading at a time."""
 
-    def __init__(self, consumer: Any, partitions: int) -> None:
+    def __init__(self, connection: KafkaConnection, consumer: Any, partitions: int) -> None:
+        self._connection = connection
         self._consumer = consumer
         self._partitions = partitions
 
@@ -42,7 +43,7 @@ class KafkaHistory:
         except KafkaError as error:
             await consumer.stop()
             raise Unavailable(await refusal(connection, error)) from error
-        return cls(consumer, partitions)
+        return cls(connection, consumer, partitions)
 
     async def first_offsets(self, topic: str) -> Mapping[int, int]:
         """Return the first offset of each partition.
@@ -69,7 +70,7 @@ class KafkaHistory:
         while left:
             fetched = await self._answer(self._consumer.getmany(timeout_ms=int(FETCH_SECONDS * 1000)))
             if not fetched:
-                raise Unavailable(f"Kafka gives no more of {topic}, though there is more")
+                raise Unavailable(f"Kafka gives no more of {self._connection.topic(topic)}, though there is more")
             for tp, batch in fetched.items():
                 for record in batch:
                     if record.offset < ends[tp]:
@@ -83,7 +84,8 @@ class KafkaHistory:
         await self._consumer.stop()
 
     def _partitions_of(self, topic: str) -> list[TopicPartition]:
-        return [TopicPartition(topic, number) for number in range(self._partitions)]
+        name = self._connection.topic(topic)
+        return [TopicPartition(name, number) for number in range(self._partitions)]
 
     async def _answer(self, request: Any) -> Any:
         """Return what the brokers answer; Unavailable when they do not."""

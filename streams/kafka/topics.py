@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
+import msgspec
 import structlog
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
@@ -31,12 +32,13 @@ class TopicsDiffer(ServiceError):
 
 
 async def ensure(connection: KafkaConnection, topics: Sequence[Topic], partitions: int, replication: int) -> None:
-    """Make the topics that are missing and compare the others.
+    """Make those topics of the catalogue that are missing, and compare the others.
 
     Raises:
         TopicsDiffer: partition count or settings of a topic do not fit.
         ServiceError: the broker does not answer or refuses.
     """
+    topics = [msgspec.structs.replace(topic, name=connection.topic(topic.name)) for topic in topics]
     admin = AIOKafkaAdminClient(**connection.aiokafka(), request_timeout_ms=15_000)
     try:
         await admin.start()

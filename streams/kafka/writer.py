@@ -173,6 +173,7 @@ class KafkaWriter:
 
     def _produce_flush(self, partition: _Partition, appends: list[_Append]) -> None:
         topic, number = partition.tp
+        name = self._connection.topic(topic)
         producer = self._producer(topic == JOB_COMMANDS)
         last = len(appends) - 1
 
@@ -186,16 +187,16 @@ class KafkaWriter:
             for index, append in enumerate(appends):
                 header: list[tuple[str, str | bytes | None]] = [(EPOCH_HEADER, append.epoch.to_bytes(8, "big"))]
                 if index == last:
-                    producer.produce(topic, append.value, append.key, number, headers=header, on_delivery=report)
+                    producer.produce(name, append.value, append.key, number, headers=header, on_delivery=report)
                 else:
-                    producer.produce(topic, append.value, append.key, number, headers=header)
+                    producer.produce(name, append.value, append.key, number, headers=header)
             return
         messages: list[dict[str, Any]] = [{"key": append.key, "value": append.value} for append in appends]
         if topic in TIMED:
             for message in messages:
                 message["callback"] = report_time
         messages[last]["callback"] = report
-        if producer.produce_batch(topic, messages, number) != len(messages):
+        if producer.produce_batch(name, messages, number) != len(messages):
             refused = next(message["_error"] for message in messages if "_error" in message)
             raise KafkaException(refused)
 
@@ -292,7 +293,8 @@ class KafkaWriter:
             self.overtaken(tp, start, end)
 
     def _lost(self, partition: _Partition, error: KafkaError) -> None:
-        self._fail(ServiceError(f"{partition.tp.topic}/{partition.tp.partition} does not take records: {error.str()}"))
+        topic, number = partition.tp
+        self._fail(ServiceError(f"{self._connection.topic(topic)}/{number} does not take records: {error.str()}"))
 
     def _fail(self, error: ServiceError) -> None:
         self._failure = error

@@ -105,11 +105,20 @@ class Inspection:
             return
         newest = self._newest.setdefault(tp, deque(maxlen=NEWEST_PARKED))
         async for records in self._node.backend.read(tp, start, end):
-            newest.extend((record.offset, _parked(record)) for record in records)
+            newest.extend((record.offset, self._parked(record)) for record in records)
             if records:
                 self._read_to[tp] = records[-1].offset + 1
             await asyncio.sleep(0)  # Each may hold a chunk.
         self._read_to[tp] = end
+
+    def _parked(self, record: StoredRecord) -> ParkedRecord:
+        at = utc_time(record.timestamp)
+        try:
+            parked = record_codec.decode_parked(record.value)
+        except RecordError as error:
+            return ParkedRecord("", 0, record.offset, at, f"unreadable itself: {error}"[:LONGEST_CAUSE])
+        topic = self._node.backend.topic_name(parked.topic)
+        return ParkedRecord(topic, parked.partition, parked.offset, at, parked.cause[:LONGEST_CAUSE])
 
     def _shown(self, parked: Bounds) -> list[ParkedRecord]:
         there: Iterable[ParkedRecord] = (
@@ -120,9 +129,9 @@ class Inspection:
 
 def _partition(owner: PartitionOwner, bounds: Bounds) -> PartitionFacts:
     places = []
-    for topic, lane in sorted(owner.lanes.items()):
+    for _, lane in sorted(owner.lanes.items()):
         end = max(lane.end, bounds.get(lane.tp, (0, 0))[1])
-        places.append(TopicPlace(topic, lane.position, max(0, end - lane.position)))
+        places.append(TopicPlace(lane.topic, lane.position, max(0, end - lane.position)))
     return PartitionFacts(
         owner.number,
         "stopped" if owner.stopped else "serving" if owner.serving else "coming",
@@ -130,12 +139,3 @@ def _partition(owner: PartitionOwner, bounds: Bounds) -> PartitionFacts:
         places,
         owner.stopped or owner.waiting,
     )
-
-
-def _parked(record: StoredRecord) -> ParkedRecord:
-    at = utc_time(record.timestamp)
-    try:
-        parked = record_codec.decode_parked(record.value)
-    except RecordError as error:
-        return ParkedRecord("", 0, record.offset, at, f"unreadable itself: {error}"[:LONGEST_CAUSE])
-    return ParkedRecord(parked.topic, parked.partition, parked.offset, at, parked.cause[:LONGEST_CAUSE])

@@ -59,6 +59,11 @@ class Lane:
         self._source = source
         self._park = park
 
+    @property
+    def topic(self) -> str:
+        """What people find the topic under."""
+        return self._source.topic_name(self.tp.topic)
+
     def deliver(self, records: Sequence[StoredRecord]) -> bool:
         """Take durable records; return False when something has to be fetched first: `catch_up` is due."""
         self.end = max(self.end, records[-1].offset + 1)
@@ -106,7 +111,7 @@ class Lane:
                     return
             except Unavailable as error:
                 failures += 1
-                log.warning("log.away", topic=self.tp.topic, partition=self.tp.partition, error=str(error))
+                log.warning("log.away", topic=self.topic, partition=self.tp.partition, error=str(error))
                 await asyncio.sleep(retry.pause(failures))
                 if self.closed:
                     return
@@ -134,7 +139,7 @@ class Lane:
         self.parked += 1
         if self.parked >= PARKED_AT_LEAST and self.parked >= PARKED_SHARE * (self.folded + 1):
             raise PartitionStopped(
-                f"{self.parked} of {self.folded + 1} records of {self.tp.topic}/{partition} cannot be read, the last "
+                f"{self.parked} of {self.folded + 1} records of {self.topic}/{partition} cannot be read, the last "
                 f"one at offset {record.offset}: {cause}"
             )
         await self._park(partition, record, cause)

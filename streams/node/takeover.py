@@ -160,7 +160,7 @@ class Takeover:
     async def _fold_backlog(self, owners: Sequence[PartitionOwner], topics: Sequence[str]) -> None:
         async def fold(owner: PartitionOwner) -> None:
             for lane in (owner.lanes[topic] for topic in topics):
-                owner.waiting = f"records {lane.position} to {lane.end} of {lane.tp.topic}"
+                owner.waiting = f"records {lane.position} to {lane.end} of {lane.topic}"
                 try:
                     await lane.catch_up()
                 except PartitionStopped as error:
@@ -178,7 +178,8 @@ class Takeover:
     def _park(self, topic: str) -> Any:
         async def park(partition: int, record: LogRecord, cause: str) -> None:
             self.parked += 1
-            log.warning("record.parked", topic=topic, partition=partition, offset=record.offset, cause=cause)
+            name = self._backend.topic_name(topic)
+            log.warning("record.parked", topic=name, partition=partition, offset=record.offset, cause=cause)
             parked = Parked(topic, partition, record.offset, cause, record.key or b"", record.value or b"")
             await self._backend.writer.append(
                 PARKED[topic], partition, record.key, record_codec.encode(parked), bounded=False

@@ -11,6 +11,7 @@ from infra.errors import WrongSetting, variable
 from infra.settings import Settings, faults
 from streams.kafka.connection import KafkaConnection
 from tests.conftest import ROOT
+from topics import catalog
 
 HOSTS = ("a:9092", "b:9092")
 AUTHORITIES = ROOT / "tests" / "unit" / "streams" / "kafka" / "authority.pem"
@@ -50,6 +51,11 @@ def test_a_user_and_an_authority(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+def test_the_longest_prefix_makes_the_longest_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = settings(monkeypatch, kafka_prefix="a" * 226).connection(HOSTS)
+    assert max(len(connection.topic(topic.name)) for topic in catalog.topics(0)) == 249
+
+
 @pytest.mark.parametrize(
     ("values", "line"),
     [
@@ -81,6 +87,8 @@ def test_a_user_and_an_authority(monkeypatch: pytest.MonkeyPatch) -> None:
             {"kafka_security_protocol": "ssl", "kafka_ssl_key_password": "secret-word"},
             "EARSHOT_KAFKA_SSL_KEY_PASSWORD: needs EARSHOT_KAFKA_SSL_KEY_LOCATION too",
         ),
+        ({"kafka_prefix": "audio team"}, "EARSHOT_KAFKA_PREFIX: String should match pattern '^[a-zA-Z0-9._-]+$'"),
+        ({"kafka_prefix": "a" * 227}, "EARSHOT_KAFKA_PREFIX: String should have at most 226 characters"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -152,7 +152,7 @@ def decide(*assignors: Assignor, partitions: int = 4) -> None:
 
 
 def test_each_node_learns_what_is_its_own_and_where_the_rest_is() -> None:
-    here, there = Assignor("http://here:1", 1), Assignor("http://there:1", 1)
+    here, there = Assignor(COMMANDS, "http://here:1", 1), Assignor(COMMANDS, "http://there:1", 1)
     decide(here, there)
     owned = {"http://here:1": here.assignment.owned, "http://there:1": there.assignment.owned}
     for node in (here, there):
@@ -169,9 +169,9 @@ def test_each_node_learns_what_is_its_own_and_where_the_rest_is() -> None:
 
 def test_a_node_that_comes_back_under_another_address_is_not_known_by_it() -> None:
     """The broker gives a static member what was decided before, with the old address: it has to join anew."""
-    old = Assignor("http://old:1", 0)
+    old = Assignor(COMMANDS, "http://old:1", 0)
     decide(old)
-    moved = Assignor("http://new:1", 0)
+    moved = Assignor(COMMANDS, "http://new:1", 0)
     moved.on_assignment(old.assign(Cluster(4), {"a": old.metadata([COMMANDS])})["a"])
     assert moved.assignment.owned == {0, 1, 2, 3}
     assert not moved.is_current
@@ -181,21 +181,21 @@ def test_a_node_that_comes_back_under_another_address_is_not_known_by_it() -> No
 
 def test_every_join_says_something_new() -> None:
     """Kafka begins no rebalance for a static member whose metadata are those from before."""
-    assignor = Assignor("http://here:1", 1)
+    assignor = Assignor(COMMANDS, "http://here:1", 1)
     assert len({assignor.metadata([COMMANDS]).user_data for _ in range(3)}) == 3
 
 
 def test_what_a_node_lost_it_stands_by_for() -> None:
     """Its tables are nearly level: whoever decides next should know."""
-    assignor = Assignor("http://here:1", 1)
-    decide(assignor, Assignor("http://there:1", 1))
+    assignor = Assignor(COMMANDS, "http://here:1", 1)
+    decide(assignor, Assignor(COMMANDS, "http://there:1", 1))
     owned, standbys = assignor.assignment.owned, assignor.assignment.standbys
     assignor.forget()
     assert assignor.assignment == Assignment(frozenset(), owned | standbys)
 
 
 def test_an_assignment_of_nothing_is_one() -> None:
-    assignor = Assignor("http://here:1", 1)
+    assignor = Assignor(COMMANDS, "http://here:1", 1)
     assignor.on_assignment(ConsumerProtocolMemberAssignment(0, [], b""))
     assert assignor.assignment == Assignment(frozenset())
     assert assignor.is_current

@@ -16,6 +16,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 
 from streams.kafka.connection import KafkaConnection, UnusableFile
+from topics import catalog
 
 HOSTS = ("a:9092", "b:9092")
 AUTHORITIES = Path(__file__).with_name("authority.pem")
@@ -39,6 +40,13 @@ def test_librdkafka_is_told_everything() -> None:
         "ssl.ca.location": str(AUTHORITIES),
         "ssl.endpoint.identification.algorithm": "https",
     }
+
+
+@pytest.mark.parametrize(("prefix", "name"), [("earshot", catalog.CHANGELOG), ("a.b_c", "a.b_c-rows-changelog")])
+def test_topics_have_the_prefix_on_the_brokers_alone(prefix: str, name: str) -> None:
+    connection = KafkaConnection(HOSTS, prefix=prefix)
+    assert connection.topic(catalog.CHANGELOG) == name
+    assert connection.catalogued(name) == catalog.CHANGELOG
 
 
 @pytest.mark.parametrize("connection", [KafkaConnection(HOSTS), FULL], ids=repr)

@@ -17,10 +17,10 @@ from streams.kafka.connection import KafkaConnection
 from streams.kafka.consumers import Consumers
 from streams.kafka.writer import EPOCH_HEADER
 from streams.log import StoredRecord
-from topics.catalog import TopicPartition
+from topics.catalog import COMMANDS, TopicPartition
 from topics.errors import Unavailable
 
-ONE, TWO = TopicPartition("t", 0), TopicPartition("t", 1)
+ONE, TWO = TopicPartition(COMMANDS, 0), TopicPartition(COMMANDS, 1)
 
 
 class Message:
@@ -204,7 +204,7 @@ def test_passing_faults_are_waited_out(broker: Broker) -> None:
 
 def test_brokers_that_say_nothing_for_long_are_unavailable(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SILENT_SECONDS", 0.0)
-    with pytest.raises(Unavailable, match="gives no more of t, though there is more"):
+    with pytest.raises(Unavailable, match=f"gives no more of {COMMANDS}, though there is more"):
         replay({ONE: (0, 2)}, consumers())
     assert broker.made[0].closed
 

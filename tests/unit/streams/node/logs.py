@@ -37,6 +37,9 @@ class MemoryLog:
         self.faults: list[Exception] = []
         self.writer: Any = self
 
+    def topic_name(self, topic: str) -> str:
+        return topic
+
     # --- writing ----------------------------------------------------------------------------------------------------
 
     def add(self, topic: str, partition: int, key: bytes, value: bytes | None, epoch: int = 0) -> int:

@@ -55,6 +55,9 @@ class Topic:
         self.asked: list[tuple[int, int]] = []
         self.faults: list[Exception | None] = []
 
+    def topic_name(self, topic: str) -> str:
+        return topic
+
     def append(self, count: int, value: bytes = b"v", skipped: int = 0) -> list[StoredRecord]:
         """Append records, the first one behind `skipped` offsets that hold none."""
         first = (self.records[-1].offset + 1 if self.records else 0) + skipped

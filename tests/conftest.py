@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kafka.broker import kafka_broker
+from tests.kafka.broker import end_shared_broker, kafka_broker
 from tests.process import ServiceProcess
 from tests.stub_engines import StubEngines
 
@@ -36,6 +36,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.xdist_group(group))
 
 
+def pytest_unconfigure() -> None:
+    """End what outlives single tests."""
+    end_shared_broker()
+
+
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """No setting of the developer's shell reaches a test."""
@@ -51,7 +56,7 @@ def own_log(log: str) -> Iterator[dict[str, str]]:
         yield {}
         return
     with kafka_broker() as broker:
-        yield {"broker": broker.url, "partitions": "4"}
+        yield {**broker.settings, "partitions": "4"}
 
 
 @pytest.fixture(scope="session")

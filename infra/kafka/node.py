@@ -20,6 +20,8 @@ from infra.kafka.jars import LauncherError
 MAX_BYTES: Final = 16 * 1024 * 1024
 READY_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 15.0
+#: Of programs that live for a second: better code, and collecting beside the work, come too late for them.
+TOOL_JVM: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 JVM: Final = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 
 
@@ -117,7 +119,7 @@ class KafkaNode:
             self._process.wait()
             self._process = None
 
-    def _java(self, main: str, *arguments: str, options: tuple[str, ...] = ()) -> subprocess.Popen[bytes]:
+    def _java(self, main: str, *arguments: str, options: tuple[str, ...] = TOOL_JVM) -> subprocess.Popen[bytes]:
         java = jars.tool("java", "default-jre-headless")
         with self.log.open("ab") as log:
             return subprocess.Popen(

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from infra.kafka.launcher import KafkaCluster
-from tests.kafka.broker import launched_kafka
+from tests.kafka.broker import kafka_broker
 from tests.process import ServiceProcess
 
 #: After how long the broker gives up on a node; a setting, of which the tests take the least.
@@ -26,12 +26,12 @@ def service_nodes(
 ) -> Iterator[list[ServiceProcess]]:
     """Yield one node for each of the settings in `each`, none of them started, with what is `shared`.
 
-    They are on a Kafka of their own, or on `cluster`.
+    They are on `cluster`, or on the Kafka that all tests share.
     """
     with ExitStack() as stack:
-        cluster = cluster or stack.enter_context(launched_kafka())
+        log = {"broker": f"kafka://{cluster.bootstrap}"} if cluster else stack.enter_context(kafka_broker()).settings
         common = {
-            "broker": f"kafka://{cluster.bootstrap}",
+            **log,
             "partitions": PARTITIONS,
             "kafka_session_seconds": SESSION_SECONDS,
             "database_url": f"sqlite:///{directory / 'control.db'}",

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from streams.kafka.connection import KafkaConnection
 from tests.cluster.nodes import PARTITIONS, service_nodes
 from tests.kafka.records import records
 from tests.process import ServiceProcess
@@ -34,13 +35,13 @@ async def _fill(node: ServiceProcess) -> list[Stream]:
         return streams
 
 
-async def _spoil(bootstrap: str, session: str) -> int:
+async def _spoil(bootstrap: str, changelog: str, session: str) -> int:
     """Write an unreadable value behind each row of a session, as its owner would have; return how many."""
-    rows = await records(bootstrap, CHANGELOG, PARTITIONS)
+    rows = await records(bootstrap, changelog, PARTITIONS)
     last = {row.key: row for row in rows if row.key and session.encode() in row.key and row.value}
     async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
         for row in last.values():
-            await producer.send_and_wait(CHANGELOG, UNREADABLE, row.key, row.partition, headers=list(row.headers))
+            await producer.send_and_wait(changelog, UNREADABLE, row.key, row.partition, headers=list(row.headers))
     return len(last)
 
 
@@ -61,7 +62,8 @@ def test_an_unreadable_row_stops_nobody(tmp_path: Path) -> None:
         before = asyncio.run(_events(node, others))
         node.stop()
         bootstrap = node.environment["EARSHOT_BROKER"].removeprefix("kafka://")
-        assert asyncio.run(_spoil(bootstrap, spoiled.session)) > 0
+        changelog = KafkaConnection((bootstrap,), prefix=node.environment["EARSHOT_KAFKA_PREFIX"]).topic(CHANGELOG)
+        assert asyncio.run(_spoil(bootstrap, changelog, spoiled.session)) > 0
         for tables in node.data.glob("tables*"):
             shutil.rmtree(tables)
         node.start()

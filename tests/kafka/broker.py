@@ -1,17 +1,26 @@
-"""A real Kafka for tests: a container where an engine answers, our launcher where Java is, else a skip."""
+"""A real Kafka for tests: a container where an engine answers, our launcher where Java is, else a skip.
+
+One broker serves all tests of a process, and of several where EARSHOT_TEST_KAFKA names it: each service has topics of
+its own, with a prefix that nobody else has. Who stops brokers, or needs other settings of them, launches a cluster.
+"""
 
 from __future__ import annotations
 
+import os
+import secrets
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any, Final
 
 import msgspec
 import pytest
+from confluent_kafka import admin as kafka_admin
 
 from infra.kafka.launcher import KafkaCluster
 from infra.kafka.node import MAX_BYTES
@@ -19,33 +28,72 @@ from infra.kafka.security import BrokerSecurity
 from streams.kafka.connection import KafkaConnection
 
 IMAGE = "confluentinc/cp-kafka:8.1.0"
+#: `host:port` of a broker to use instead of one that is started here.
+NAMED: Final = "EARSHOT_TEST_KAFKA"
+
+#: Ends the broker that this process has started for all of its tests.
+_ending = ExitStack()
 
 
 class Broker(msgspec.Struct, frozen=True):
-    """Where Kafka is; `cluster` can be killed and restarted, and is None for a container."""
+    """Where Kafka is, and what the names of the topics of one service begin with."""
 
     bootstrap: str
-    cluster: KafkaCluster | None = None
+    prefix: str
 
     @property
     def connection(self) -> KafkaConnection:
         """How clients reach it."""
-        return KafkaConnection(tuple(self.bootstrap.split(",")))
+        return KafkaConnection(tuple(self.bootstrap.split(",")), prefix=self.prefix)
 
     @property
-    def url(self) -> str:
-        """The value of EARSHOT_BROKER."""
-        return f"kafka://{self.bootstrap}"
+    def settings(self) -> dict[str, str]:
+        """The settings of a service."""
+        return {"broker": f"kafka://{self.bootstrap}", "kafka_prefix": self.prefix}
 
 
 @contextmanager
 def kafka_broker() -> Iterator[Broker]:
-    """Yield an empty one-node Kafka on free ports, gone with its data afterwards."""
+    """Yield the shared Kafka, with a prefix that no topic has; topics with it are gone afterwards."""
+    broker = Broker(_shared_bootstrap(), f"test-{secrets.token_hex(6)}")
+    try:
+        yield broker
+    finally:
+        _delete_topics(broker)
+
+
+@contextmanager
+def shared_broker() -> Iterator[str | None]:
+    """Yield the address of one Kafka for the tests of several processes, None where none can be started."""
+    with ExitStack() as stack:
+        yield None if _missing_programs() and not container_engine_answers() else _start(stack)
+
+
+def end_shared_broker() -> None:
+    """End the broker that tests of this process have started."""
+    _shared_bootstrap.cache_clear()
+    _ending.close()
+
+
+@cache
+def _shared_bootstrap() -> str:
+    return os.environ.get(NAMED) or _start(_ending)
+
+
+def _start(stack: ExitStack) -> str:
+    """Start a broker that ends with `stack`, and return its address."""
     if container_engine_answers():
-        yield from _container()
-    else:
-        with launched_kafka() as cluster:
-            yield Broker(cluster.bootstrap, cluster)
+        return stack.enter_context(_container())
+    return stack.enter_context(launched_kafka()).bootstrap
+
+
+def _delete_topics(broker: Broker) -> None:
+    """Have the broker forget the topics of a service; it drops the group itself once its members are gone."""
+    admin: Any = kafka_admin.AdminClient(dict(broker.connection.librdkafka()))
+    names = [name for name in admin.list_topics(timeout=30).topics if name.startswith(broker.prefix)]
+    if names:
+        for deleted in admin.delete_topics(names, operation_timeout=30).values():
+            deleted.result()
 
 
 @contextmanager
@@ -56,13 +104,17 @@ def launched_kafka(
     security: BrokerSecurity | None = None,
 ) -> Iterator[KafkaCluster]:
     """Yield a cluster of our launcher, which a test may kill; skip where its programs are not installed."""
-    if missing := [name for name in ("java", "mvn") if shutil.which(name) is None]:
+    if missing := _missing_programs():
         pytest.skip(f"no Kafka: no container engine to use here, and {' and '.join(missing)} not installed")
     with (
         tempfile.TemporaryDirectory(prefix="earshot-kafka-") as directory,
         KafkaCluster(Path(directory), nodes, None, proxies, settings, security) as cluster,
     ):
         yield cluster
+
+
+def _missing_programs() -> list[str]:
+    return [name for name in ("java", "mvn") if shutil.which(name) is None]
 
 
 def container_engine_answers() -> bool:
@@ -73,11 +125,12 @@ def container_engine_answers() -> bool:
     return asked.returncode == 0
 
 
-def _container() -> Iterator[Broker]:
+@contextmanager
+def _container() -> Iterator[str]:
     from testcontainers.community.kafka import KafkaContainer
 
     container = KafkaContainer(IMAGE).with_kraft()
     container.with_env("KAFKA_MESSAGE_MAX_BYTES", str(MAX_BYTES))
     container.with_env("KAFKA_AUTO_CREATE_TOPICS_ENABLE", "false")
     with container as kafka:
-        yield Broker(kafka.get_bootstrap_server())
+        yield kafka.get_bootstrap_server()

@@ -31,13 +31,13 @@ def broker() -> Iterator[Broker]:
         yield broker
 
 
-async def _write(bootstrap: str, counts: dict[int, int]) -> None:
-    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, max_request_size=LIMIT)
+async def _write(broker: Broker, topic: str, counts: dict[int, int]) -> None:
+    producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap, max_request_size=LIMIT)
     await producer.start()
     for partition, count in counts.items():
         for number in range(count):
             value = b"%d" % number + bytes(900_000)
-            await producer.send(catalog.JOB_COMMANDS, value, b"j", partition, timestamp_ms=1000)
+            await producer.send(topic, value, b"j", partition, timestamp_ms=1000)
     await producer.stop()
 
 
@@ -55,10 +55,11 @@ async def _read(connection: KafkaConnection) -> tuple[dict[int, int], list[Parti
 
 def test_all_that_is_there(broker: Broker) -> None:
     async def scene() -> tuple[dict[int, int], list[PartitionRecord], list[PartitionRecord]]:
-        await _write(broker.bootstrap, {0: 12, 2: 3})
+        topic = broker.connection.topic(catalog.JOB_COMMANDS)
+        await _write(broker, topic, {0: 12, 2: 3})
         admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap)
         await admin.start()
-        await admin.delete_records({TopicPartition(catalog.JOB_COMMANDS, 2): RecordsToDelete(2)})
+        await admin.delete_records({TopicPartition(topic, 2): RecordsToDelete(2)})
         await admin.close()
         return await _read(broker.connection)
 

@@ -54,15 +54,16 @@ async def consume(bootstrap: str, topic: str) -> list[bytes]:
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    """A one-node Kafka, in a container or launched here."""
+    """A Kafka of one node, in a container or launched."""
     with kafka_broker() as broker:
         yield broker
 
 
 def test_a_broker_takes_a_record_of_a_full_chunk(broker: Broker) -> None:
-    asyncio.run(create_topic(broker.bootstrap, "full-chunk"))
-    asyncio.run(produce(broker.bootstrap, "full-chunk", MEGABYTE))
-    assert asyncio.run(consume(broker.bootstrap, "full-chunk")) == [MEGABYTE]
+    topic = f"{broker.prefix}.full-chunk"
+    asyncio.run(create_topic(broker.bootstrap, topic))
+    asyncio.run(produce(broker.bootstrap, topic, MEGABYTE))
+    assert asyncio.run(consume(broker.bootstrap, topic)) == [MEGABYTE]
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ DAY_MS = 24 * 3600 * 1000
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    """A Kafka that has the topics of a deployment with four partitions."""
+    """A Kafka with the topics of a deployment that has four partitions."""
     with kafka_broker() as broker:
         ensure(broker, 4)
         yield broker
@@ -45,7 +45,9 @@ def test_topics_that_fit_are_left_alone(broker: Broker) -> None:
 
 def test_another_partition_count_is_refused(broker: Broker) -> None:
     """It is fixed once made: sessions would change their partition."""
-    with pytest.raises(kafka_topics.TopicsDiffer, match=rf"{catalog.COMMANDS} has 4 partitions, .* is 8"):
+    with pytest.raises(
+        kafka_topics.TopicsDiffer, match=rf"{broker.connection.topic(catalog.COMMANDS)} has 4 partitions, .* is 8"
+    ):
         ensure(broker, 8)
 
 
@@ -53,9 +55,12 @@ def test_a_shorter_retention_and_smaller_records_are_refused(broker: Broker) -> 
     """Both differences are named."""
     with pytest.raises(kafka_topics.TopicsDiffer) as refused:
         ensure(broker, 4, retention_ms=2 * DAY_MS, chunk_limit=4 * 1024 * 1024)
-    (commands,) = [line for line in lines(refused.value) if line.startswith(f"{catalog.COMMANDS} has ")]
+    names = map(broker.connection.topic, (catalog.COMMANDS, catalog.CHANGELOG))
+    (commands,), (changelog,) = (
+        [line for line in lines(refused.value) if line.startswith(f"{name} has ")] for name in names
+    )
     assert f"retention.ms={DAY_MS}, needed is {2 * DAY_MS} or more" in commands
-    assert any(line.startswith(f"{catalog.CHANGELOG} has max.message.bytes=") for line in lines(refused.value))
+    assert " has max.message.bytes=" in changelog
 
 
 @pytest.mark.slow
@@ -63,7 +68,7 @@ def test_the_commands_of_the_refusal_end_it(broker: Broker) -> None:
     """Topics that were made by hand, with the defaults of a broker: pasted, the commands give them what they need."""
     if shutil.which("java") is None or shutil.which("mvn") is None:
         pytest.skip("no java or mvn to run Kafka's own tool with")
-    names = {catalog.COMMANDS, catalog.CHANGELOG}
+    names = {broker.connection.topic(name) for name in (catalog.COMMANDS, catalog.CHANGELOG)}
     asyncio.run(make_by_hand(broker, sorted(names)))
     with pytest.raises(kafka_topics.TopicsDiffer) as refused:
         ensure(broker, 4)

@@ -1,0 +1,79 @@
+"""Two services with different prefixes on one Kafka: neither sees anything of the other."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+
+from tests.kafka.broker import Broker, kafka_broker
+from tests.process import ServiceProcess
+from tests.recovery.load import CONTENT_TYPE, Client, Stream
+from tests.recovery.truth import expected_events
+from tests.waiting import wait_for
+from topics import catalog
+from topics.sessions.records import Opened
+
+pytestmark = pytest.mark.kafka
+
+
+async def _stream(service: ServiceProcess, seed: int) -> Stream:
+    async with Client(service) as client:
+        stream = await client.stream(seed, 4)
+        opened = Opened("", "stream", CONTENT_TYPE, "", 1000, 500, default_sensitivity=-2)
+        assert await client.events(stream.session) == expected_events(opened, stream.chunks)
+        listed = await client.ask("GET", "/audio_sessions/", headers={"X-Api-Key": service.key})
+        assert [entry["session_id"] for entry in listed.json()["sessions"]] == [stream.session]
+        return stream
+
+
+async def _status(service: ServiceProcess, session: str) -> int:
+    async with Client(service) as client:
+        return (await client.ask("GET", f"/audio_sessions/{session}/status")).status_code
+
+
+async def _on_the_broker(broker: Broker) -> tuple[set[str], set[str]]:
+    """Return the names of all topics and groups."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    await admin.start()
+    try:
+        groups: list[Any] = await admin.list_consumer_groups()
+        return set(await admin.list_topics()), {group for group, *_ in groups}
+    finally:
+        await admin.close()
+
+
+def _nodes(service: ServiceProcess) -> list[Any]:
+    nodes: list[Any] = json.loads(service.command("nodes", "--json"))["nodes"]
+    return nodes
+
+
+def test_two_services_on_one_broker(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        brokers = [stack.enter_context(kafka_broker()) for _ in range(2)]
+        services = []
+        for number, broker in enumerate(brokers):
+            service = ServiceProcess(tmp_path / f"service-{number}", partitions=2, **broker.settings)
+            stack.callback(service.stop)
+            services.append(service.start())
+        sessions = [asyncio.run(_stream(service, seed)).session for seed, service in enumerate(services)]
+        topics, groups = asyncio.run(_on_the_broker(brokers[0]))
+        for broker, service, other in zip(brokers, services, reversed(sessions), strict=True):
+            assert asyncio.run(_status(service, other)) == 404
+            names = {broker.connection.topic(topic.name) for topic in catalog.topics(0)}
+            assert {name for name in topics if name.startswith(broker.prefix)} == names
+            assert broker.prefix in groups
+            (node,) = _nodes(service)
+            assert {place["topic"] for part in node["node"]["partitions"] for place in part["topics"]} < names
+            service.command("usage", "--recount")
+
+    def left() -> list[str]:
+        topics, _ = asyncio.run(_on_the_broker(brokers[0]))
+        return [name for name in topics if name.startswith(tuple(broker.prefix for broker in brokers))]
+
+    wait_for(lambda: not left())

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 
 from tests.kafka.broker import Broker, kafka_broker
-from tests.process import ServiceProcess
+from tests.process import ADMIN_KEY, ServiceProcess
 from tests.recovery.load import CONTENT_TYPE, Client, Stream
 from tests.recovery.truth import expected_events
 from tests.waiting import wait_for
@@ -49,7 +49,8 @@ async def _on_the_broker(broker: Broker) -> tuple[set[str], set[str]]:
 
 
 def _nodes(service: ServiceProcess) -> list[Any]:
-    nodes: list[Any] = json.loads(service.command("nodes", "--json"))["nodes"]
+    told = httpx2.get(f"{service.url}/admin/v1/nodes", headers={"Authorization": f"Bearer {ADMIN_KEY}"}, timeout=30)
+    nodes: list[Any] = told.json()["nodes"]
     return nodes
 
 

@@ -378,6 +378,7 @@ def operator(service: Service) -> httpx2.Client:
     )
 
 
+@pytest.mark.both_logs
 def test_the_operators_interface(service: Service) -> None:
     with operator(service) as http:
         made = http.post("/organizations", json={"name": "Documents"}).json()["organization"]["id"]
@@ -408,6 +409,7 @@ def test_the_operators_interface(service: Service) -> None:
         assert http.delete(f"/organizations/{made}").status_code == 204
 
 
+@pytest.mark.both_logs
 def test_the_nodes(service: Service) -> None:
     with operator(service) as http:
         told = http.get("/nodes").json()

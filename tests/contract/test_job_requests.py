@@ -224,6 +224,7 @@ def test_a_client_that_hangs_up_leaves_the_service_well(jobs: Jobs) -> None:
     assert jobs.accepted(RECORDING)
 
 
+@pytest.mark.both_logs
 def test_a_repeated_request_gets_the_first_answer(jobs: Jobs) -> None:
     first = jobs.file(RECORDING, Idempotency_Key="the same")
     assert first.status_code == 200
@@ -234,6 +235,7 @@ def test_a_repeated_request_gets_the_first_answer(jobs: Jobs) -> None:
     assert jobs.file(RECORDING, Idempotency_Key="another").json()["job_id"] != first.json()["job_id"]
 
 
+@pytest.mark.both_logs
 def test_a_plan_whose_seconds_are_spent(jobs: Jobs, poor_key: str) -> None:
     with Jobs(jobs.service, poor_key) as poor:
         poor.result(RECORDING)

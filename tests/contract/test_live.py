@@ -46,6 +46,7 @@ def live(api: Api, session: str, query: str = "", **headers: str) -> Any:
     return listening(api, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
 
 
+@pytest.mark.both_logs
 def test_a_session_from_its_first_window_to_its_end(api: Api) -> None:
     session = api.create()
     with live(api, session) as events:
@@ -74,6 +75,7 @@ def test_a_session_from_its_first_window_to_its_end(api: Api) -> None:
     assert rest[-1][2]["windows"] == len(heard)
 
 
+@pytest.mark.both_logs
 def test_who_comes_back_misses_nothing(api: Api) -> None:
     session = api.create()
     api.send(session, tone(4.0))
@@ -92,6 +94,7 @@ def _windows(api: Api, session: str, query: str = "", **headers: str) -> list[in
         return [data["window"] for name, _, data in events if name == "window"]
 
 
+@pytest.mark.both_logs
 def test_a_session_that_is_deleted_meanwhile(api: Api) -> None:
     session = api.create()
     with live(api, session) as events:
@@ -109,6 +112,7 @@ def test_what_is_no_window_is_refused(api: Api) -> None:
     assert api.http.head(f"/audio_sessions/{session}/live").status_code == 200
 
 
+@pytest.mark.both_logs
 def test_all_sessions_of_a_project_on_one_stream(api: Api) -> None:
     earlier = api.create(file_name="yard")
     api.send(earlier, tone(1.0))
@@ -146,6 +150,7 @@ def test_the_stream_of_a_project_needs_its_key(api: Api) -> None:
             assert api.http.get(path, headers=headers).status_code == 401
 
 
+@pytest.mark.both_logs
 def test_a_day_of_a_session_and_of_its_project(api: Api) -> None:
     session = api.create(default_sensitivity=-2)
     api.send(session, tone(3.0))

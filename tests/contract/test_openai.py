@@ -63,6 +63,7 @@ def error(answer: httpx2.Response, status: int) -> dict[str, Any]:
     return inside
 
 
+@pytest.mark.both_logs
 def test_a_text_is_that_of_a_job_which_stays(openai: OpenAI, jobs: Jobs) -> None:
     answer = openai.post(spoken())
     assert answer.json() == {"text": TEXT, "usage": {"type": "duration", "seconds": 8}}
@@ -86,6 +87,7 @@ def test_a_translation(openai: OpenAI) -> None:
     assert openai.post(spoken(), "translations", response_format="text").text == f"<{TEXT}>\n"
 
 
+@pytest.mark.both_logs
 def test_events_end_with_the_whole_text(openai: OpenAI) -> None:
     answer = openai.post(spoken(), stream="true")
     assert answer.headers["content-type"].startswith("text/event-stream")
@@ -124,6 +126,7 @@ def test_an_engine_that_fails_is_told_once(openai: OpenAI, engines: StubEngines,
     assert answer.headers["x-should-retry"] == "false"
 
 
+@pytest.mark.both_logs
 def test_the_job_of_who_hangs_up_is_removed(openai: OpenAI, engines: StubEngines, service: ServiceProcess) -> None:
     removed = service.log.read_text().count(REMOVED)
     engines.faults = {SPEECH: "hang"}
@@ -133,6 +136,7 @@ def test_the_job_of_who_hangs_up_is_removed(openai: OpenAI, engines: StubEngines
     wait_for(lambda: service.log.read_text().count(REMOVED) == removed + 2)
 
 
+@pytest.mark.both_logs
 def test_under_an_idempotency_key_it_goes_on(openai: OpenAI, engines: StubEngines, service: ServiceProcess) -> None:
     removed = service.log.read_text().count(REMOVED)
     headers = {"Idempotency-Key": f"mine-{time.monotonic()}"}

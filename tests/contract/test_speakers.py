@@ -305,6 +305,7 @@ def test_what_belongs_to_others_is_not_there(api: Speakers, service: ServiceProc
     assert data(api.listed()) == before
 
 
+@pytest.mark.both_logs
 def test_jobs_name_registered_speakers(
     api: Speakers, service: ServiceProcess, organization: Organization, engines: StubEngines
 ) -> None:

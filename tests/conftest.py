@@ -14,6 +14,8 @@ from tests.kafka.broker import kafka_broker
 from tests.process import ServiceProcess
 from tests.stub_engines import StubEngines
 
+pytest_plugins = ["tests.contract.accounting"]
+
 ROOT = Path(__file__).parent.parent
 
 BOTH_LOGS = ["embedded", pytest.param("kafka", marks=pytest.mark.kafka)]
@@ -29,10 +31,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of one service in one process, else those of a file, so that no service is started twice."""
+    """Keep the tests of a file in one process, and all those on `service`'s Kafka: a broker takes long to start."""
     for item in items:
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
-        group = parameters.get("service") or ("owasp" if item.path.parent.name == "owasp" else str(item.path))
+        group = "kafka" if parameters.get("service") == "kafka" else str(item.path)
         item.add_marker(pytest.mark.xdist_group(group))
 
 

@@ -22,7 +22,6 @@ from app.main import Ports, create_app
 from tests.contract.accounting import met
 from tests.contract.answers import DOCUMENT, watched
 from tests.contract.api import RAW, Api, Service, generic, tone, wav
-from tests.contract.jobs import Jobs
 from tests.process import ADMIN_KEY
 from tests.unit.app.conftest import KEY, OPTIONS, ORG_KEY, House
 from tests.unit.app.jobs.conftest import sounds, transcript
@@ -459,20 +458,6 @@ def ambiguous(http: httpx2.Client, organization: str) -> None:
     assert http.post("/projects/Twin/key").status_code == 400
     assert http.delete("/projects/Twin").status_code == 400
     assert http.delete(f"/organizations/{other}").status_code == 204
-
-
-def test_jobs_of_nobody(jobs: Jobs) -> None:
-    nobody = "0123456789abcdefghijABCD"
-    for path in ("stream", "captions.vtt", "captions.srt"):
-        assert jobs.http.get(f"/jobs/{nobody}/{path}").status_code == 404
-    assert jobs.http.delete(f"/jobs/{nobody}", headers=jobs.keyed).status_code == 404
-
-
-def test_sessions_of_nobody(api: Api) -> None:
-    session = "0123456789abcdefghijABCD"
-    assert api.results(session).status_code == 404
-    assert api.seal(session).status_code == 404
-    assert api.http.post(f"/audio_sessions/{session}/predict", json={"data": "AAAA"}).status_code == 404
 
 
 def test_creation_without_the_slash_has_the_same_errors(api: Api) -> None:

@@ -164,12 +164,6 @@ def test_the_stream_tells_how_it_goes(jobs: Jobs, talk: bytes, engines: StubEngi
     assert again[-1] == "completed"
 
 
-def test_the_stream_of_an_unknown_job(jobs: Jobs) -> None:
-    answer = jobs.http.get("/jobs/0123456789abcdefghijABCD/stream")
-    assert answer.status_code == 404
-    assert answer.json() == {"error": "Not Found"}
-
-
 @pytest.mark.both_logs
 def test_captions(jobs: Jobs, talk: bytes, engines: StubEngines) -> None:
     job = jobs.accepted(talk, TALK_OPTIONS)
@@ -188,14 +182,7 @@ def test_a_removed_job_is_gone(jobs: Jobs) -> None:
     jobs.completed(job)
     assert jobs.http.delete(f"/jobs/{job}", headers={"X-Api-Key": "not-a-key-of-this-service"}).status_code == 401
     assert jobs.http.delete(f"/jobs/{job}", headers=jobs.keyed).status_code == 204
-    for path in ("", "/stream", "/captions.vtt"):
-        assert jobs.http.get(f"/jobs/{job}{path}", headers=jobs.keyed).status_code == 404
+    for path in ("", "/stream", "/captions.vtt", "/captions.srt"):
+        gone = jobs.http.get(f"/jobs/{job}{path}", headers=jobs.keyed)
+        assert (gone.status_code, gone.json()) == (404, {"error": "Not Found"})
     assert jobs.http.delete(f"/jobs/{job}", headers=jobs.keyed).status_code == 404
-
-
-def test_another_project_s_key_finds_no_job(jobs: Jobs, other_key: str) -> None:
-    job = jobs.accepted(wav(tone(1.0)))
-    with Jobs(jobs.service, other_key) as stranger:
-        assert stranger.get(job).json() == {"error": "Not Found"}
-        assert stranger.http.delete(f"/jobs/{job}", headers=stranger.keyed).status_code == 404
-    assert jobs.get(job).status_code == 200

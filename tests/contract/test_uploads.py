@@ -86,15 +86,6 @@ def test_an_oversized_upload_leaves_the_connection_usable(api: Api) -> None:
     assert api.put(session, 0, HALF).status_code == 200
 
 
-def test_an_announced_flood_is_refused_unread(api: Api) -> None:
-    session = api.create()
-    address = urlsplit(api.service.url)
-    request = f"PUT /audio_sessions/{session}/chunks/0 HTTP/1.1\r\nhost: test\r\ncontent-length: {1 << 40}\r\n\r\n"
-    with socket.create_connection((address.hostname, address.port), timeout=10) as connection:
-        connection.sendall(request.encode() + b"{")
-        assert connection.recv(4096).startswith(b"HTTP/1.1 413 ")
-
-
 def test_an_endless_body_is_refused_while_it_is_read(api: Api) -> None:
     session = api.create()
     address = urlsplit(api.service.url)

@@ -15,6 +15,7 @@ from tests.contract.api import Api, tone, wav
 from tests.contract.jobs import Jobs
 from tests.process import ADMIN_KEY, KEY, ORG_KEY, ServiceProcess, free_port
 from tests.stub_engines import StubEngines
+from tests.waiting import wait_for
 
 ENGINE_KEY: Final = "sk-key-of-the-speech-engine"
 
@@ -32,7 +33,8 @@ class Canary:
     def __init__(self) -> None:
         self.visits = 0
         self._socket = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        self.port = self._socket.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
@@ -73,6 +75,10 @@ class Target(msgspec.Struct):
     def project(self, name: str, organization: str) -> str:
         """Make a project; return its key."""
         return str(self.operate("POST", "/projects", json={"name": name, "organization": organization})["key"])
+
+    def charged(self, project: str) -> Any:
+        """Wait until the ledger, which follows the log, has audio of a project; return its row."""
+        return wait_for(lambda: next((row for row in self.operate("GET", "/usage") if row["project"] == project), None))
 
     def well(self) -> None:
         """Check that the service still serves."""

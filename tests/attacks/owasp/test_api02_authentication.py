@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from typing import Any
 
 import httpx2
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from tests.attacks.owasp.conftest import Target
 from tests.contract.api import RAW
 from tests.process import ADMIN_KEY, KEY, ORG_KEY
+from tests.waiting import wait_for
 from topics import apikeys
 from topics.apikeys import KeyKind
 
@@ -55,24 +56,12 @@ def test_two_keys_are_not_a_way_around(target: Target) -> None:
     assert httpx2.post(f"{target.url}/audio_sessions/", json=CREATE, headers=headers).status_code == 401
 
 
-def test_a_key_comes_before_everything_else(target: Target) -> None:
-    """Who has no key learns nothing of what is wrong with a request, nor of what is there."""
-    for body in (b"", b"{", b'{"type":"nonsense"}', b"\xff" * 100):
-        for path in ("/audio_sessions/", "/api/v1/analyze", "/api/v2/voice"):
-            assert httpx2.post(target.url + path, content=body).status_code == 401
-
-
 def test_a_rotated_key_stops(target: Target) -> None:
     old = target.project("rotating", "Mallory")
     assert httpx2.post(f"{target.url}/audio_sessions/", json=CREATE, headers={"X-Api-Key": old}).status_code == 200
     target.operate("POST", "/projects/rotating/key")
-    for _ in range(40):
-        answer = httpx2.post(f"{target.url}/audio_sessions/", json=CREATE, headers={"X-Api-Key": old})
-        if answer.status_code == 401:
-            break
-        time.sleep(0.1)
-    else:
-        pytest.fail("the old key is still good")
+    asked: dict[str, Any] = {"url": f"{target.url}/audio_sessions/", "json": CREATE, "headers": {"X-Api-Key": old}}
+    wait_for(lambda: httpx2.post(**asked).status_code == 401)
 
 
 def test_many_wrong_keys_do_not_hinder_the_right_one(target: Target) -> None:

@@ -42,13 +42,6 @@ def test_a_change_of_a_session_is_the_one_that_there_is(api: Api) -> None:
     assert api.put(session, 0, tone(1)).status_code == 200
 
 
-def test_options_of_a_job_are_those_that_there_are(jobs: Jobs) -> None:
-    for name in ("project", "organization", "free", "model", "engine_url", "speech_key", "billed", "__class__"):
-        answer = jobs.file(recording(), {**SOUND, name: "x"})
-        assert answer.status_code == 422
-        assert answer.json()["details"][0]["type"] == "extra_forbidden"
-
-
 def test_a_project_has_no_free_seconds_but_by_its_plan(target: Target) -> None:
     made = target.operate("POST", "/projects", json={"name": "greedy", "organization": "Mallory"})
     shown = json.dumps(made["project"])

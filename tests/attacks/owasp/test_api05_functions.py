@@ -75,10 +75,3 @@ def test_methods(target: Target, api: Api) -> None:
         )
         assert answer.status_code == 200
     assert api.status(session).status_code == 200, "it is still there"
-
-
-def test_an_organization_key_makes_no_session_and_a_project_key_no_voice(target: Target) -> None:
-    body = {"type": "stream", "content_type": "audio/flac"}
-    crossed = {"X-Api-Key": target.alice.org_key, "X-Org-Key": target.alice.key}
-    assert httpx2.post(f"{target.url}/audio_sessions/", json=body, headers=crossed).status_code == 401
-    assert httpx2.get(f"{target.url}/api/v2/speakers", headers=crossed).status_code == 401

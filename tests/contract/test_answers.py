@@ -21,7 +21,7 @@ from app.documents.operations import DOCUMENT_ROUTES
 from app.main import Ports, create_app
 from tests.contract.accounting import met
 from tests.contract.answers import DOCUMENT, watched
-from tests.contract.api import RAW, Api, Service, generic, tone, wav
+from tests.contract.api import Api, Service, generic, tone, wav
 from tests.process import ADMIN_KEY
 from tests.unit.app.conftest import KEY, OPTIONS, ORG_KEY, House
 from tests.unit.app.jobs.conftest import sounds, transcript
@@ -458,10 +458,3 @@ def ambiguous(http: httpx2.Client, organization: str) -> None:
     assert http.post("/projects/Twin/key").status_code == 400
     assert http.delete("/projects/Twin").status_code == 400
     assert http.delete(f"/organizations/{other}").status_code == 204
-
-
-def test_creation_without_the_slash_has_the_same_errors(api: Api) -> None:
-    for headers, status in (({}, 401), ({"X-Api-Key": api.key}, 400)):
-        assert api.http.post("/audio_sessions", json={}, headers=headers).status_code == status
-    large = {"type": "stream", "content_type": RAW, "metadata": {"note": "x" * 100_000}}
-    assert api.http.post("/audio_sessions", json=large, headers={"X-Api-Key": api.key}).status_code == 413

@@ -144,12 +144,6 @@ def test_all_sessions_of_a_project_on_one_stream(api: Api) -> None:
         assert last == {("deleted", earlier), ("ended", later)}
 
 
-def test_the_stream_of_a_project_needs_its_key(api: Api) -> None:
-    for path in ("/api/v1/live", "/api/v1/activity"):
-        for headers in ({}, {"X-Api-Key": "esp_nobodys"}):
-            assert api.http.get(path, headers=headers).status_code == 401
-
-
 @pytest.mark.both_logs
 def test_a_day_of_a_session_and_of_its_project(api: Api) -> None:
     session = api.create(default_sensitivity=-2)

@@ -36,7 +36,7 @@ class Jobs:
     def __init__(self, service: Service, key: str | None = None) -> None:
         self.service = service
         self.key = service.key if key is None else key
-        self.http = watched(httpx2.Client(base_url=service.url + "/api/v1", timeout=60))
+        self.http = watched(httpx2.Client(base_url=service.url + "/api/v1", timeout=120))
 
     def __enter__(self) -> Jobs:
         return self

@@ -374,7 +374,7 @@ def test_the_documents_are_served(api: Api) -> None:
 def operator(service: Service) -> httpx2.Client:
     """Return a client of the operator's interface."""
     return watched(
-        httpx2.Client(base_url=f"{service.url}/admin/v1", headers={"Authorization": f"Bearer {ADMIN_KEY}"}, timeout=30)
+        httpx2.Client(base_url=f"{service.url}/admin/v1", headers={"Authorization": f"Bearer {ADMIN_KEY}"}, timeout=120)
     )
 
 

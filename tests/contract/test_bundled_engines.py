@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import httpx2
 import psutil
 import pytest
 
 from tests.contract.jobs import SOUND, SPEECH, Jobs
 from tests.contract.speakers import Speakers, data, recording, refused, stretch
 from tests.contract.speech import spoken
-from tests.process import ORG_KEY, ServiceProcess
+from tests.process import ORG_KEY, ServiceProcess, ask
 from tests.recordings import ANNA, BERT
 from tests.waiting import wait_for
 
@@ -88,7 +87,7 @@ def test_engines_that_are_killed_are_started_again(offline: Jobs, alone: Service
     entry = offline.result(spoken(2), SPEECH)["speech_analysis"]
     assert entry["status"] == "success", entry
     assert child(alone) != killed
-    assert httpx2.get(f"{alone.url}/healthz").status_code == 200
+    assert ask("GET", f"{alone.url}/healthz").status_code == 200
 
 
 def test_a_voice_of_a_transcript_is_learnt_and_found(offline: Jobs, alone: ServiceProcess) -> None:

@@ -154,8 +154,10 @@ def test_a_day_of_a_session_and_of_its_project(api: Api) -> None:
         one for one in api.http.get("/audio_sessions/", headers={"X-Api-Key": api.key}).json()["sessions"]
         if one["session_id"] == session
     )["created_at"]  # fmt: skip
-    day, hour = created[:10], int(created[11:13])
-    answer = api.http.get(f"/audio_sessions/{session}/activity", params={"day": day})
+    # It is shortly after noon there, so that no day ends meanwhile.
+    day, offset = created[:10], (12 - int(created[11:13])) * 60
+    noon = {"day": day, "offset_minutes": offset}
+    answer = api.http.get(f"/audio_sessions/{session}/activity", params=noon)
     assert answer.status_code == 200
     content = answer.json()
     assert (content["day"], content["sessions"], content["left_out"]) == (day, 1, 0)
@@ -163,13 +165,13 @@ def test_a_day_of_a_session_and_of_its_project(api: Api) -> None:
     assert sum(content["analysed"]) == 0.5 * len(windows)
     reported = {tag["name"] for event in windows for tag in event["tags"]} - {"Others"}
     assert {tag["name"] for tag in content["tags"]} == reported
-    ahead = api.http.get(f"/audio_sessions/{session}/activity", params={"day": day, "offset_minutes": -60}).json()
-    if 0 < hour < 23:
-        assert ahead["analysed"][hour - 1] == content["analysed"][hour]
+    before = {"day": day, "offset_minutes": offset - 60}
+    behind = api.http.get(f"/audio_sessions/{session}/activity", params=before).json()
+    assert behind["analysed"][:23] == content["analysed"][1:]
     empty = api.http.get(f"/audio_sessions/{session}/activity", params={"day": "2020-01-01"}).json()
     assert (empty["sessions"], empty["tags"], sum(empty["analysed"])) == (0, [], 0)
     keyed = {"X-Api-Key": api.key}
-    whole = api.http.get("/api/v1/activity", params={"day": day}, headers=keyed).json()
+    whole = api.http.get("/api/v1/activity", params=noon, headers=keyed).json()
     assert sum(whole["analysed"]) >= sum(content["analysed"])
     assert whole["sessions"] >= 1
     assert api.http.get("/api/v1/activity", headers=keyed).status_code == 200

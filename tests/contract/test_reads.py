@@ -68,7 +68,7 @@ def test_a_read_with_nothing_in_progress_answers_at_once(api: Api) -> None:
     began = time.monotonic()
     page = api.page(api.create(), offset=5)["inference"]["page"]
     assert (page["count"], page["offset"], page["total"]) == (0, 5, 0)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 9, "it took as long as a read waits"
 
 
 @pytest.mark.both_logs

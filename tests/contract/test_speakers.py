@@ -11,7 +11,6 @@ from itertools import count, groupby
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import numpy as np
 import pytest
 
@@ -29,7 +28,7 @@ from tests.contract.speakers import (
     stretch,
     voice,
 )
-from tests.process import ServiceProcess
+from tests.process import ServiceProcess, ask
 from tests.recordings import ANNA, BERT, CLEO
 from tests.stub_engines import SPEAKER, StubEngines
 from tests.stub_engines import SPEECH as SPEECH_PATH
@@ -254,7 +253,8 @@ def project_key(service: ServiceProcess, organization: Organization) -> str:
     """Make a project in an organization and return its key."""
     from tests.process import ADMIN_KEY
 
-    answer = httpx2.post(
+    answer = ask(
+        "POST",
         f"{service.url}/admin/v1/projects",
         json={"name": "p", "organization": organization.id},
         headers={"Authorization": f"Bearer {ADMIN_KEY}"},
@@ -300,8 +300,10 @@ def test_a_deleted_organization_is_found_nowhere(service: ServiceProcess, other:
     audio = unique(CLEO)
     with Speakers(service, other.key) as api:
         data(api.add("Ariadne_Featherstonehaugh", audio))
-        answer = httpx2.delete(
-            f"{service.url}/admin/v1/organizations/{other.id}", headers={"Authorization": f"Bearer {ADMIN_KEY}"}
+        answer = ask(
+            "DELETE",
+            f"{service.url}/admin/v1/organizations/{other.id}",
+            headers={"Authorization": f"Bearer {ADMIN_KEY}"},
         )
         assert answer.status_code in (200, 204), answer.text
         # The key is remembered for a while, but nothing is behind it.

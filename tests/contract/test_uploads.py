@@ -91,13 +91,13 @@ def test_an_endless_body_is_refused_while_it_is_read(api: Api) -> None:
     address = urlsplit(api.service.url)
     request = f"PUT /audio_sessions/{session}/chunks/0 HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n"
     piece = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
-    with socket.create_connection((address.hostname, address.port), timeout=10) as connection:
+    with socket.create_connection((address.hostname, address.port), timeout=60) as connection:
         connection.sendall(request.encode())
         sent = 0
         connection.settimeout(0)
         answer = b""
         while not answer and sent < 64 * MIB:
-            connection.settimeout(10)
+            connection.settimeout(60)
             try:
                 connection.sendall(piece)
                 sent += len(piece)

@@ -7,13 +7,12 @@ import threading
 from collections.abc import Iterator
 from typing import Any, Final
 
-import httpx2
 import msgspec
 import pytest
 
 from tests.contract.api import Api, tone, wav
 from tests.contract.jobs import Jobs
-from tests.process import ADMIN_KEY, KEY, ORG_KEY, ServiceProcess, free_port
+from tests.process import ADMIN_KEY, KEY, ORG_KEY, ServiceProcess, ask, free_port
 from tests.stub_engines import StubEngines
 from tests.waiting import wait_for
 
@@ -66,7 +65,7 @@ class Target(msgspec.Struct):
 
     def operate(self, method: str, path: str, **request: Any) -> Any:
         """Do something as the operator."""
-        answer = httpx2.request(
+        answer = ask(
             method, f"{self.admin}/admin/v1{path}", headers={"authorization": f"Bearer {ADMIN_KEY}"}, **request
         )
         assert answer.is_success, answer.text
@@ -83,7 +82,7 @@ class Target(msgspec.Struct):
     def well(self) -> None:
         """Check that the service still serves."""
         assert self.service.running
-        assert httpx2.get(f"{self.url}/healthz").status_code == 200
+        assert ask("GET", f"{self.url}/healthz").status_code == 200
 
 
 @pytest.fixture(scope="session")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import httpx2
 import pytest
 
 from tests.attacks.owasp.conftest import Target, recording
 from tests.contract.api import UNKNOWN, Api
 from tests.contract.jobs import Jobs
+from tests.process import ask
 
 
 @pytest.fixture(scope="module")
@@ -20,8 +20,8 @@ def job(target: Target) -> str:
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
 def test_a_job_of_another_is_as_one_that_is_not_there(target: Target, job: str, method: str) -> None:
     keyed = {"X-Api-Key": target.mallory.key}
-    others = httpx2.request(method, f"{target.url}/api/v1/jobs/{job}", headers=keyed)
-    nobodys = httpx2.request(method, f"{target.url}/api/v1/jobs/{UNKNOWN}", headers=keyed)
+    others = ask(method, f"{target.url}/api/v1/jobs/{job}", headers=keyed)
+    nobodys = ask(method, f"{target.url}/api/v1/jobs/{UNKNOWN}", headers=keyed)
     assert (others.status_code, others.content) == (nobodys.status_code, nobodys.content)
     assert others.status_code == 404
     with Jobs(target) as jobs:
@@ -33,7 +33,7 @@ def test_what_is_nearly_an_id_is_none(target: Target, job: str, change: object) 
     assert callable(change)
     for end in ("", "/stream", "/captions.vtt"):
         path = f"{target.url}/api/v1/jobs/{change(job)}{end}"
-        assert httpx2.get(path, headers={"X-Api-Key": target.alice.key}).status_code == 404
+        assert ask("GET", path, headers={"X-Api-Key": target.alice.key}).status_code == 404
 
 
 def test_ids_are_long_and_have_nothing_in_common(api: Api) -> None:
@@ -45,8 +45,8 @@ def test_ids_are_long_and_have_nothing_in_common(api: Api) -> None:
 def test_a_session_is_no_job_and_a_job_no_session(target: Target, api: Api, job: str) -> None:
     session = api.create()
     keyed = {"X-Api-Key": target.alice.key}
-    assert httpx2.get(f"{target.url}/api/v1/jobs/{session}", headers=keyed).status_code == 404
-    assert httpx2.get(f"{target.url}/api/v1/jobs/{session}/stream").status_code == 404
+    assert ask("GET", f"{target.url}/api/v1/jobs/{session}", headers=keyed).status_code == 404
+    assert ask("GET", f"{target.url}/api/v1/jobs/{session}/stream").status_code == 404
     assert api.status(job).status_code == 404
 
 

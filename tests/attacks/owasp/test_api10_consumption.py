@@ -10,12 +10,12 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import httpx2
 import pytest
 
 from tests.attacks.owasp.conftest import Target
 from tests.contract.jobs import Jobs
 from tests.contract.speech import spoken
+from tests.process import ask
 from tests.stub_engines import CHAT, SPEECH, StubEngines
 
 BOTH = {"sound_event_detection": True, "speech_analysis": True}
@@ -72,7 +72,7 @@ def test_a_speech_engine_that_says_anything(
     events = [event for event, _, _ in jobs.events(job)]
     assert events.count("completed") == 1
     for form in ("vtt", "srt"):
-        captions = httpx2.get(f"{target.url}/api/v1/jobs/{job}/captions.{form}")
+        captions = ask("GET", f"{target.url}/api/v1/jobs/{job}/captions.{form}")
         assert captions.status_code == 200
         assert "99:00:00" not in "".join(line for line in captions.text.split("\n") if "-->" in line)
         assert "\x1b" not in captions.text or said is not ANSWERS["rude text"]

@@ -14,7 +14,7 @@ from tests.process import ORG_KEY, ServiceProcess, ask
 from tests.recordings import ANNA, BERT
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 #: On a machine that does much else these engines take their time.
 PATIENCE = {f"{engine}_timeout": "240" for engine in ("speech", "caption", "translation", "speaker")}

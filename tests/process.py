@@ -8,13 +8,19 @@ import socket
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 import httpx2
 
 KEY = "tests-project-key-0123456789"
 ORG_KEY = "tests-organization-key-0123456789"
 ADMIN_KEY = "tests-administrator-key-0123456789"
+
+
+#: A request with no connection of its own, to a service on a machine that may do much else.
+ask: Final = partial(httpx2.request, timeout=120)
 
 
 def free_port() -> int:

@@ -1,4 +1,4 @@
-"""Engines for tests: they answer at once, or as badly as they are told; in front of another engine, a fault proxy."""
+"""Engines for tests: they answer at once, or as badly as they are told."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import time
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
-
-import httpx2
 
 #: What an engine may do instead of answering: a status, or a word.
 Fault = int | str
@@ -30,10 +28,9 @@ class Quiet(ThreadingHTTPServer):
 
 
 class StubEngines:
-    """All four protocols on one port. With `upstream`, requests without a fault are passed on to it."""
+    """All four protocols on one port."""
 
-    def __init__(self, upstream: str | None = None, seed: int = 0) -> None:
-        self.upstream = upstream
+    def __init__(self, seed: int = 0) -> None:
         #: What to do with requests of a path: a status, "hang", "cut", "wrong" or "slow"; absent: answer.
         self.faults: dict[str, Fault] = {}
         #: Share of requests that are answered 500, at random.
@@ -127,13 +124,6 @@ class StubEngines:
 
     def answer(self, path: str, body: bytes, headers: dict[str, str]) -> bytes:
         """Return a good answer."""
-        if self.upstream is not None:
-            passed = {
-                name: value for name, value in headers.items() if name.lower() in ("content-type", "authorization")
-            }
-            answer = httpx2.post(self.upstream + path, content=body, headers=passed, timeout=60)
-            assert answer.status_code == 200, answer.text
-            return answer.content
         if path == SPEECH:
             return json.dumps(_transcription()).encode()
         if path == CHAT:

@@ -14,6 +14,7 @@ import msgspec
 
 from app.documents.build import everything
 from app.options import EdgeOptions
+from tests.contract.accounting import met
 
 C = TypeVar("C", bound=httpx2.Client)
 
@@ -26,9 +27,6 @@ ANY: Final = re.compile(
 )
 #: What is answered before a request reaches its operation (`info.description`).
 BEFORE: Final = frozenset({404, 405, 408, 413, 431, 503})
-
-#: (name of the operation, status) of every answer that was held against the document.
-met: set[tuple[str, int]] = set()
 
 
 def watched(client: C) -> C:

@@ -60,7 +60,7 @@ class Api:
     def __init__(self, service: Service, prefix: str = "") -> None:
         self.service = service
         self.key = service.key
-        self.http = watched(httpx2.Client(base_url=service.url + prefix, timeout=30))
+        self.http = watched(httpx2.Client(base_url=service.url + prefix, timeout=120))
 
     def post(self, body: Any, key: str | None = None) -> httpx2.Response:
         """Ask for a session with any body."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +10,7 @@ import httpx2
 
 from tests.contract.answers import hold_event, watched
 from tests.contract.api import RATE, Service, b64, tone, wav
+from tests.waiting import wait_for
 
 ALL: dict[str, Any] = {
     "sound_event_detection": True,
@@ -36,7 +36,7 @@ class Jobs:
     def __init__(self, service: Service, key: str | None = None) -> None:
         self.service = service
         self.key = service.key if key is None else key
-        self.http = watched(httpx2.Client(base_url=service.url + "/api/v1", timeout=60))
+        self.http = watched(httpx2.Client(base_url=service.url + "/api/v1", timeout=120))
 
     def __enter__(self) -> Jobs:
         return self
@@ -74,17 +74,15 @@ class Jobs:
         """Read a job."""
         return self.http.get(f"/jobs/{job}", headers=self.keyed)
 
-    def completed(self, job: str, within: float = 60) -> dict[str, Any]:
+    def completed(self, job: str, within: float = 240) -> dict[str, Any]:
         """Return the result of a job once it has completed."""
-        deadline = time.monotonic() + within
-        while time.monotonic() < deadline:
+
+        def ended() -> dict[str, Any] | None:
             answer = self.get(job)
             assert answer.status_code == 200, answer.text
-            if answer.json()["status"] == "completed":
-                result: dict[str, Any] = answer.json()["result"]
-                return result
-            time.sleep(0.05)
-        raise AssertionError(f"{job} is {answer.json()['status']} after {within} s: {answer.text[:500]}")
+            return answer.json()["result"] if answer.json()["status"] == "completed" else None
+
+        return wait_for(ended, within)
 
     def result(self, audio: bytes, options: Any = SOUND, **more: Any) -> dict[str, Any]:
         """Post a recording and return its result."""

@@ -14,7 +14,7 @@ import soundfile
 from tests.audio import encoded
 from tests.contract.answers import watched
 from tests.contract.api import RATE, Service
-from tests.process import ADMIN_KEY
+from tests.process import ADMIN_KEY, ask
 
 ENTRY: Final = {"speaker", "created_at", "total_length", "samples", "is_compatible"}
 TURN: Final = {
@@ -47,7 +47,7 @@ class Speakers:
     def __init__(self, service: Service, key: str) -> None:
         self.service = service
         self.key = key
-        self.http = watched(httpx2.Client(base_url=service.url + "/api/v2", timeout=60))
+        self.http = watched(httpx2.Client(base_url=service.url + "/api/v2", timeout=120))
 
     def __enter__(self) -> Speakers:
         return self
@@ -121,8 +121,11 @@ def refused(answer: httpx2.Response, status: int, message: str | None = None) ->
 
 def made(service: Service, name: str) -> Organization:
     """Make an organization, as an operator does from elsewhere."""
-    answer = httpx2.post(
-        f"{service.url}/admin/v1/organizations", json={"name": name}, headers={"Authorization": f"Bearer {ADMIN_KEY}"}
+    answer = ask(
+        "POST",
+        f"{service.url}/admin/v1/organizations",
+        json={"name": name},
+        headers={"Authorization": f"Bearer {ADMIN_KEY}"},
     )
     assert answer.status_code in (200, 201), answer.text
     content = answer.json()

@@ -1,32 +1,32 @@
-"""Jobs with the engines that are started by themselves: offline, through their death, and behind a proxy that lies."""
+"""Jobs with the engines that are started by themselves: offline, and through their death."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
-import httpx2
 import psutil
 import pytest
 
 from tests.contract.jobs import SOUND, SPEECH, Jobs
 from tests.contract.speakers import Speakers, data, recording, refused, stretch
 from tests.contract.speech import spoken
-from tests.process import ORG_KEY, ServiceProcess
+from tests.process import ORG_KEY, ServiceProcess, ask
 from tests.recordings import ANNA, BERT
-from tests.stub_engines import CHAT, TRANSLATE, StubEngines
-from tests.stub_engines import SPEECH as SPEECH_PATH
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
+#: On a machine that does much else these engines take their time.
+PATIENCE = {f"{engine}_timeout": "240" for engine in ("speech", "caption", "translation", "speaker")}
 EVERYTHING = {**SOUND, **SPEECH, "audio_insights": True, "caption": True, "translation": True}
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
     """The service as `make run` starts it."""
-    process = ServiceProcess(tmp_path_factory.mktemp("alone") / "data", bundled_engines="true", job_audio_seconds="600")
+    process = ServiceProcess(
+        tmp_path_factory.mktemp("alone") / "data", bundled_engines="true", job_audio_seconds="600", **PATIENCE
+    )
     yield process.start()
     assert process.stop() == 0, process.tail()
 
@@ -87,7 +87,7 @@ def test_engines_that_are_killed_are_started_again(offline: Jobs, alone: Service
     entry = offline.result(spoken(2), SPEECH)["speech_analysis"]
     assert entry["status"] == "success", entry
     assert child(alone) != killed
-    assert httpx2.get(f"{alone.url}/healthz").status_code == 200
+    assert ask("GET", f"{alone.url}/healthz").status_code == 200
 
 
 def test_a_voice_of_a_transcript_is_learnt_and_found(offline: Jobs, alone: ServiceProcess) -> None:
@@ -110,30 +110,3 @@ def test_a_voice_of_a_transcript_is_learnt_and_found(offline: Jobs, alone: Servi
         # The audio goes with the job.
         offline.http.delete(f"/jobs/{job}", headers=offline.keyed)
         refused(speakers.http.post("/voice", json=body, headers=speakers.keyed), 200, "job not found")
-
-
-@pytest.fixture(scope="module")
-def proxied(alone: ServiceProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[StubEngines, Jobs]]:
-    """A service whose engines are the bundled ones of the other, behind a proxy."""
-    listening = child(alone).net_connections()
-    port = next(one.laddr.port for one in listening if one.status == psutil.CONN_LISTEN)
-    with StubEngines(f"http://127.0.0.1:{port}") as proxy:
-        folder: Path = tmp_path_factory.mktemp("proxied") / "data"
-        process = ServiceProcess(folder, **proxy.settings, speech_timeout="10", caption_timeout="3")
-        with Jobs(process.start()) as jobs:
-            yield proxy, jobs
-        process.stop()
-
-
-@pytest.mark.parametrize("fault", [500, 301, "hang", "cut", "wrong"])
-def test_a_fault_on_the_way_is_told_and_passes(proxied: tuple[StubEngines, Jobs], fault: int | str) -> None:
-    proxy, jobs = proxied
-    proxy.faults = {SPEECH_PATH: fault, CHAT: fault, TRANSLATE: fault}
-    result = jobs.result(spoken(2), EVERYTHING)
-    assert result["sound_event_detection"]["status"] == "success"
-    for name, engine in (("speech_analysis", "ASR Engine"), ("audio_insights", "Caption"), ("caption", "Caption")):
-        entry = result[name]
-        assert entry["status"] == "error"
-        assert entry["error"] == f"{engine} API error: {fault}" if isinstance(fault, int) else entry["error"]
-    proxy.heal()
-    assert jobs.result(spoken(2), SPEECH)["speech_analysis"]["status"] == "success"

@@ -37,19 +37,16 @@ def test_creation_is_there_without_the_trailing_slash(api: Api) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"type":"dance"}', b'{"type":"stream","content_type":"x"}'])
-@pytest.mark.parametrize(("headers", "wording"), [({}, "API key required"), ({"X-Api-Key": ""}, "API key required")])
-def test_a_missing_key_is_told_before_any_fault_of_the_body(
+@pytest.mark.parametrize(
+    ("headers", "wording"),
+    [({}, "API key required"), ({"X-Api-Key": ""}, "API key required"), ({"X-Api-Key": "x" * 30}, "Invalid API key")],
+)
+def test_a_faulty_key_is_told_before_any_fault_of_the_body(
     api: Api, body: bytes, headers: dict[str, str], wording: str
 ) -> None:
     answer = api.http.post("/audio_sessions/", content=body, headers=headers)
     generic(answer, 401)
     assert answer.json()["error"] == wording
-
-
-def test_a_wrong_key_is_told_before_any_fault_of_the_body(api: Api) -> None:
-    answer = api.http.post("/audio_sessions/", content=b"{", headers={"X-Api-Key": "x" * 30})
-    generic(answer, 401)
-    assert answer.json()["error"] == "Invalid API key"
 
 
 @pytest.mark.parametrize(

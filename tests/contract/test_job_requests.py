@@ -1,8 +1,7 @@
-"""Posting a job: every row of the contract's tables of faults, in its order, and nothing accepted that cannot run."""
+"""Posting a job: faults in their order, and nothing accepted that cannot run; `tests/unit/app` has all."""
 
 from __future__ import annotations
 
-import json
 import socket
 import struct
 from typing import Any
@@ -11,28 +10,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.contract.api import RATE, b64, tone, wav
-from tests.contract.jobs import ALL, SOUND, SPEECH, Jobs, json_body
+from tests.contract.jobs import SOUND, SPEECH, Jobs, json_body
 from tests.waiting import wait_for
 
 RECORDING = wav(tone(2.0))
 PLAIN = "Internal Server Error"
-
-MISFITS = [
-    ({}, "No services selected"),
-    ({"sound_event_detection": False}, "No services selected"),
-    (
-        {**SOUND, "audio_insights": True, "caption": True},
-        "audio_insights requires both speech_analysis and sound_event_detection to be true",
-    ),
-    (
-        {**SPEECH, "audio_insights": True, "caption": True},
-        "audio_insights requires both speech_analysis and sound_event_detection to be true",
-    ),
-    ({**SOUND, **SPEECH, "audio_insights": True}, "audio_insights and caption must be both true or both false"),
-    ({**SOUND, **SPEECH, "caption": True}, "audio_insights and caption must be both true or both false"),
-    ({**SOUND, "speaker_profile": True}, "speaker_profile requires speech_analysis: true"),
-    ({**SOUND, "translation": True}, "translation requires speech_analysis: true"),
-]
 
 
 def error(answer: Any, status: int, message: str | None = None) -> None:
@@ -59,13 +41,6 @@ def plain(answer: Any) -> None:
     assert answer.text == PLAIN
 
 
-@pytest.mark.parametrize(("key", "message"), [("", "API key required"), ("esp_no-such-key", "Invalid API key")])
-def test_the_key_is_judged_before_anything_else(jobs: Jobs, key: str, message: str) -> None:
-    jobs.key = key
-    error(jobs.analyze({"nothing": "right"}), 401, message)
-    error(jobs.file(b"", "not json"), 401, message)
-
-
 def test_validation_comes_before_the_rules(jobs: Jobs) -> None:
     invalid(jobs.analyze({"audio": "@@@@", "options": {}}), "missing", "samplerate")
     invalid(jobs.file(RECORDING, {"translation": True, "unknown": 1}), "extra_forbidden", "options", "unknown")
@@ -74,39 +49,6 @@ def test_validation_comes_before_the_rules(jobs: Jobs) -> None:
 def test_the_rules_come_before_the_audio(jobs: Jobs) -> None:
     error(jobs.analyze({"samplerate": RATE, "audio": "@@@@", "options": {}}), 400, "No services selected")
     error(jobs.file(b"no audio", {}), 400, "No services selected")
-
-
-def test_what_is_missing_is_named(jobs: Jobs) -> None:
-    for field in ("samplerate", "audio", "options"):
-        body = json_body()
-        del body[field]
-        invalid(jobs.analyze(body), "missing", field)
-
-
-@pytest.mark.parametrize(("options", "message"), MISFITS)
-def test_options_that_do_not_fit_together(jobs: Jobs, options: dict[str, Any], message: str) -> None:
-    error(jobs.analyze(json_body(options=options)), 400, message)
-    error(jobs.file(RECORDING, options), 400, message)
-
-
-def test_all_eleven_options_are_taken(jobs: Jobs) -> None:
-    jobs.accepted(RECORDING, ALL)
-
-
-@pytest.mark.parametrize("name", ["sense", "Sound_event_detection", "language", ""])
-def test_other_options_are_refused(jobs: Jobs, name: str) -> None:
-    invalid(jobs.file(RECORDING, {**SOUND, name: True}), "extra_forbidden", "options", name)
-    invalid(jobs.analyze(json_body(options={**SOUND, name: True})), "extra_forbidden", "options", name)
-
-
-@pytest.mark.parametrize("options", ["[]", "null", "7", '"text"', "{", "", '{"sound_event_detection": "perhaps"}'])
-def test_options_of_another_kind(jobs: Jobs, options: str) -> None:
-    assert jobs.file(RECORDING, options).status_code == 422
-
-
-@pytest.mark.parametrize("audio", ["@@@@", "QUJ", "QUJD\xff"])
-def test_what_is_no_base64_is_an_internal_error(jobs: Jobs, audio: str) -> None:
-    plain(jobs.analyze({**json_body(), "audio": audio}))
 
 
 def flac_of_hours() -> bytes:
@@ -168,53 +110,6 @@ def test_raw_audio_by_content_type(jobs: Jobs) -> None:
     assert result["metadata"]["audio"]["input"]["format"] == "raw"
 
 
-def test_unknown_paths(jobs: Jobs) -> None:
-    error(jobs.http.get("/nothing/here", headers=jobs.keyed), 404, "Not Found")
-    error(jobs.get("0123456789abcdefghijABCD"), 404, "Not Found")
-    error(jobs.get("short"), 404, "Not Found")
-
-
-def multipart(*parts: tuple[str, bytes], end: bool = True) -> tuple[bytes, dict[str, str]]:
-    """Return a body of parts, given by their headers, and its content type."""
-    body = b"".join(b"--b\r\n" + head.encode() + b"\r\n\r\n" + data + b"\r\n" for head, data in parts)
-    return body + (b"--b--\r\n" if end else b""), {"Content-Type": "multipart/form-data; boundary=b"}
-
-
-OPTIONS = ('Content-Disposition: form-data; name="options"', json.dumps(SOUND).encode())
-ODD_OPTIONS = ('Content-Disposition: form-data; name="options";', OPTIONS[1])
-AUDIO = ('Content-Disposition: form-data; name="audio"; filename="a.wav"\r\nContent-Type: audio/x-wav', RECORDING)
-
-
-@pytest.mark.parametrize("parts", [(OPTIONS, AUDIO), (ODD_OPTIONS, AUDIO), (AUDIO, OPTIONS)])
-def test_both_orders_and_the_odd_header(jobs: Jobs, parts: Any) -> None:
-    body, kind = multipart(*parts)
-    answer = jobs.http.post("/analyze_file", content=body, headers={**jobs.keyed, **kind})
-    assert answer.status_code == 200, answer.text
-
-
-@pytest.mark.parametrize(
-    "parts",
-    [(OPTIONS,), (AUDIO,), (OPTIONS, OPTIONS, AUDIO), (OPTIONS, AUDIO, AUDIO), ()],
-    ids=["no audio", "no options", "options twice", "two recordings", "nothing"],
-)
-def test_parts_that_are_missing_or_there_twice(jobs: Jobs, parts: Any) -> None:
-    body, kind = multipart(*parts)
-    answer = jobs.http.post("/analyze_file", content=body, headers={**jobs.keyed, **kind})
-    assert answer.status_code in (400, 422), answer.text
-    assert answer.json()["error"]
-
-
-def test_a_body_without_an_end_and_one_that_is_no_form(jobs: Jobs) -> None:
-    body, kind = multipart(OPTIONS, AUDIO, end=False)
-    assert jobs.http.post("/analyze_file", content=body[:-100], headers={**jobs.keyed, **kind}).status_code in (
-        400,
-        422,
-    )
-    for content_type in ("multipart/form-data", "application/json", "text/plain"):
-        headers = {**jobs.keyed, "Content-Type": content_type}
-        assert jobs.http.post("/analyze_file", content=body, headers=headers).status_code in (400, 422)
-
-
 def test_a_client_that_hangs_up_leaves_the_service_well(jobs: Jobs) -> None:
     address = urlsplit(jobs.service.url)
     with socket.create_connection((address.hostname, address.port)) as line:
@@ -224,6 +119,7 @@ def test_a_client_that_hangs_up_leaves_the_service_well(jobs: Jobs) -> None:
     assert jobs.accepted(RECORDING)
 
 
+@pytest.mark.both_logs
 def test_a_repeated_request_gets_the_first_answer(jobs: Jobs) -> None:
     first = jobs.file(RECORDING, Idempotency_Key="the same")
     assert first.status_code == 200
@@ -234,6 +130,7 @@ def test_a_repeated_request_gets_the_first_answer(jobs: Jobs) -> None:
     assert jobs.file(RECORDING, Idempotency_Key="another").json()["job_id"] != first.json()["job_id"]
 
 
+@pytest.mark.both_logs
 def test_a_plan_whose_seconds_are_spent(jobs: Jobs, poor_key: str) -> None:
     with Jobs(jobs.service, poor_key) as poor:
         poor.result(RECORDING)

@@ -23,6 +23,7 @@ def talk() -> bytes:
     return spoken()
 
 
+@pytest.mark.both_logs
 def test_sound_events_have_two_seconds_every_second(jobs: Jobs) -> None:
     entry = jobs.result(SIREN.read_bytes(), filename="siren.ogg", kind="audio/ogg")["sound_event_detection"]
     assert entry["status"] == "success"
@@ -37,6 +38,7 @@ def test_sound_events_have_two_seconds_every_second(jobs: Jobs) -> None:
         assert all(found.keys() == {"class", "confidence", "id"} for found in window["classes"])
 
 
+@pytest.mark.both_logs
 def test_jobs_report_what_sessions_report(api: Api, jobs: Jobs) -> None:
     """A window of a job has the tags of the session's windows that begin in its first second, however short."""
     short = clips("dog")[0].read_bytes()
@@ -74,6 +76,7 @@ def test_metadata_tells_what_was_sent_and_what_became_of_it(jobs: Jobs) -> None:
     }
 
 
+@pytest.mark.both_logs
 def test_every_service_has_its_entry(jobs: Jobs, talk: bytes, engines: StubEngines) -> None:
     result = jobs.result(talk, ALL)
     entries = {name: entry["status"] for name, entry in result.items() if name != "metadata"}
@@ -127,6 +130,7 @@ def test_an_engine_that_answers_badly(jobs: Jobs, talk: bytes, engines: StubEngi
     assert result["sound_event_detection"]["status"] == "success"
 
 
+@pytest.mark.both_logs
 def test_a_recording_that_breaks_keeps_what_was_heard(jobs: Jobs) -> None:
     from tests.contract.speech import broken_flac
 
@@ -136,6 +140,7 @@ def test_a_recording_that_breaks_keeps_what_was_heard(jobs: Jobs) -> None:
     assert entry["results"]
 
 
+@pytest.mark.both_logs
 def test_the_stream_tells_how_it_goes(jobs: Jobs, talk: bytes, engines: StubEngines) -> None:
     job = jobs.accepted(talk, ALL)
     events = list(jobs.events(job))
@@ -159,12 +164,7 @@ def test_the_stream_tells_how_it_goes(jobs: Jobs, talk: bytes, engines: StubEngi
     assert again[-1] == "completed"
 
 
-def test_the_stream_of_an_unknown_job(jobs: Jobs) -> None:
-    answer = jobs.http.get("/jobs/0123456789abcdefghijABCD/stream")
-    assert answer.status_code == 404
-    assert answer.json() == {"error": "Not Found"}
-
-
+@pytest.mark.both_logs
 def test_captions(jobs: Jobs, talk: bytes, engines: StubEngines) -> None:
     job = jobs.accepted(talk, TALK_OPTIONS)
     jobs.completed(job)
@@ -176,19 +176,13 @@ def test_captions(jobs: Jobs, talk: bytes, engines: StubEngines) -> None:
     assert re.match(r"1\n\d\d:\d\d:\d\d,\d{3} --> \d\d:\d\d:\d\d,\d{3}\n", srt.text)
 
 
+@pytest.mark.both_logs
 def test_a_removed_job_is_gone(jobs: Jobs) -> None:
     job = jobs.accepted(wav(tone(1.0)))
     jobs.completed(job)
     assert jobs.http.delete(f"/jobs/{job}", headers={"X-Api-Key": "not-a-key-of-this-service"}).status_code == 401
     assert jobs.http.delete(f"/jobs/{job}", headers=jobs.keyed).status_code == 204
-    for path in ("", "/stream", "/captions.vtt"):
-        assert jobs.http.get(f"/jobs/{job}{path}", headers=jobs.keyed).status_code == 404
+    for path in ("", "/stream", "/captions.vtt", "/captions.srt"):
+        gone = jobs.http.get(f"/jobs/{job}{path}", headers=jobs.keyed)
+        assert (gone.status_code, gone.json()) == (404, {"error": "Not Found"})
     assert jobs.http.delete(f"/jobs/{job}", headers=jobs.keyed).status_code == 404
-
-
-def test_another_project_s_key_finds_no_job(jobs: Jobs, other_key: str) -> None:
-    job = jobs.accepted(wav(tone(1.0)))
-    with Jobs(jobs.service, other_key) as stranger:
-        assert stranger.get(job).json() == {"error": "Not Found"}
-        assert stranger.http.delete(f"/jobs/{job}", headers=stranger.keyed).status_code == 404
-    assert jobs.get(job).status_code == 200

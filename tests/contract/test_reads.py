@@ -49,6 +49,7 @@ def test_whole_seconds_are_written_as_integers(sense: Api) -> None:
     assert '.0,"tags"' not in text
 
 
+@pytest.mark.both_logs
 def test_a_read_waits_for_the_first_result_of_its_range(api: Api) -> None:
     session = api.create()
     api.send(session, tone(1))
@@ -62,13 +63,15 @@ def test_a_read_waits_for_the_first_result_of_its_range(api: Api) -> None:
     }
 
 
+@pytest.mark.both_logs
 def test_a_read_with_nothing_in_progress_answers_at_once(api: Api) -> None:
     began = time.monotonic()
     page = api.page(api.create(), offset=5)["inference"]["page"]
     assert (page["count"], page["offset"], page["total"]) == (0, 5, 0)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 9, "it took as long as a read waits"
 
 
+@pytest.mark.both_logs
 def test_tokens_lead_to_every_window_exactly_once_in_order(api: Api) -> None:
     session = closed(api, 6)
     pages = api.follow(session, count=4)
@@ -83,6 +86,7 @@ def test_the_last_page_is_not_empty_when_it_ends_on_a_boundary(api: Api) -> None
     assert [page["inference"]["page"]["count"] for page in api.follow(session, count=4)] == [4, 4]
 
 
+@pytest.mark.both_logs
 def test_a_file_read_while_it_is_inferred_ends_with_a_page_that_holds_something(api: Api) -> None:
     session = api.create("file")
     api.send(session, tone(10))
@@ -92,6 +96,7 @@ def test_a_file_read_while_it_is_inferred_ends_with_a_page_that_holds_something(
     assert pages[-1]["inference"]["results"]
 
 
+@pytest.mark.both_logs
 def test_a_live_session_is_followed_from_token_to_token(api: Api) -> None:
     session = api.create()
     with ThreadPoolExecutor(1) as pool:
@@ -102,6 +107,7 @@ def test_a_live_session_is_followed_from_token_to_token(api: Api) -> None:
     assert starts == [n / 2 for n in range(7)]
 
 
+@pytest.mark.both_logs
 def test_a_follower_at_the_end_of_a_live_session_waits(api: Api) -> None:
     session = api.create()
     api.send(session, tone(1))
@@ -149,6 +155,9 @@ def test_a_token_that_was_not_issued_for_the_session_is_refused(api: Api) -> Non
         ({"count": 1025}, "count"),
         ({"count": -1}, "count"),
         ({"count": "all"}, "count"),
+        ({"count": "1e9"}, "count"),
+        ({"count": 10**30}, "count"),
+        ({"offset": 10**30}, "offset"),
     ],
 )
 def test_a_faulty_range_is_refused(api: Api, query: dict[str, Any], field: str) -> None:
@@ -160,10 +169,12 @@ def test_a_faulty_range_is_refused(api: Api, query: dict[str, Any], field: str) 
 
 def test_offsets_past_the_end_are_empty_pages(api: Api) -> None:
     session = closed(api, 2)
-    page = api.page(session, offset=100)["inference"]["page"]
-    assert page == {"count": 0, "offset": 100, "total": 3}
+    for offset in (100, 10**14):
+        page = api.page(session, offset=offset)["inference"]["page"]
+        assert page == {"count": 0, "offset": offset, "total": 3}
 
 
+@pytest.mark.both_logs
 def test_a_page_holds_at_most_1024_windows(api: Api) -> None:
     session = api.create("file", total_size=len(silence(600)))
     audio = silence(600)
@@ -173,6 +184,7 @@ def test_a_page_holds_at_most_1024_windows(api: Api) -> None:
     assert max(page["inference"]["page"]["count"] for page in pages) <= 1024
 
 
+@pytest.mark.both_logs
 def test_a_file_waits_for_its_end_and_deletion_ends_the_wait(api: Api) -> None:
     session = api.create("file")
     api.send(session, tone(1))
@@ -182,6 +194,7 @@ def test_a_file_waits_for_its_end_and_deletion_ends_the_wait(api: Api) -> None:
     deleting.join()
 
 
+@pytest.mark.both_logs
 def test_results_tell_how_far_a_session_is(api: Api) -> None:
     session = api.create("file")
     pending = api.results(session)
@@ -196,6 +209,7 @@ def test_results_tell_how_far_a_session_is(api: Api) -> None:
     assert (done["state"], done["has_more"], len(done["data"])) == ("done", False, 5)
 
 
+@pytest.mark.both_logs
 def test_results_come_in_parts(api: Api) -> None:
     session = closed(api, 3)
     first, last = api.results(session, limit=3).json(), api.results(session, offset=3, limit=3).json()

@@ -34,6 +34,7 @@ def drawn(jobs: Jobs, path: str) -> httpx2.Response:
     raise AssertionError(answer.text)
 
 
+@pytest.mark.both_logs
 def test_a_recording_is_heard_as_it_was_sent(keeping: Jobs) -> None:
     audio = encoded(noise(1_300_000))
     job = keeping.accepted(audio, filename="Straße 犬.wav")
@@ -55,6 +56,7 @@ def test_a_link_is_good_for_one_recording(keeping: Jobs) -> None:
     assert keeping.http.get(f"/jobs/{jobs[0]}/audio").status_code == 401
 
 
+@pytest.mark.both_logs
 def test_a_recording_is_seen(keeping: Jobs) -> None:
     job = keeping.accepted(SIREN.read_bytes(), kind="audio/ogg")
     waveform = drawn(keeping, f"/jobs/{job}/waveform?points=50")

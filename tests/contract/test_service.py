@@ -15,6 +15,7 @@ def predict(api: Api, session: str, data: bytes, **more: Any) -> httpx2.Response
     return api.http.post(f"/audio_sessions/{session}/predict", json={"data": b64(data), **more})
 
 
+@pytest.mark.both_logs
 def test_predict_answers_its_own_window(sense: Api) -> None:
     session = sense.create()
     first, second = predict(sense, session, tone(2)), predict(sense, session, silence(2), sequence=1)
@@ -39,12 +40,14 @@ def test_predict_refuses_what_an_upload_refuses(api: Api) -> None:
     generic(predict(api, session, tone(1)), 403)
 
 
+@pytest.mark.both_logs
 def test_predict_of_other_audio_than_declared_says_so(api: Api) -> None:
     session = api.create(content_type="audio/mp3")
     generic(predict(api, session, wav(tone(1))), 400)
     assert api.page(session)["state"] == "readonly"
 
 
+@pytest.mark.both_logs
 def test_predict_then_upload_is_refused(api: Api) -> None:
     session = api.create()
     assert predict(api, session, tone(1)).status_code == 200

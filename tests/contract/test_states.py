@@ -9,6 +9,7 @@ from tests.contract.api import RAW, UNKNOWN, Api, events, generic, silence, tone
 HALF = silence(0.5)
 
 
+@pytest.mark.both_logs
 def test_a_new_session_is_writable_and_empty(api: Api) -> None:
     session = api.create()
     status = api.page(session)
@@ -20,6 +21,7 @@ def test_a_new_session_is_writable_and_empty(api: Api) -> None:
     assert "error" not in status
 
 
+@pytest.mark.both_logs
 def test_make_readonly_closes_and_nothing_opens_again(api: Api) -> None:
     session = api.create()
     answer = api.seal(session)
@@ -47,6 +49,7 @@ def test_a_faulty_update_is_refused(api: Api, body: bytes, field: str) -> None:
     assert api.page(session)["state"] == "writable"
 
 
+@pytest.mark.both_logs
 @pytest.mark.parametrize("type", ["stream", "file"])
 def test_total_size_closes_a_session(api: Api, type: str) -> None:
     session = api.create(type, total_size=2 * len(HALF))
@@ -57,12 +60,14 @@ def test_total_size_closes_a_session(api: Api, type: str) -> None:
     generic(api.put(session, 2, HALF), 403)
 
 
+@pytest.mark.both_logs
 def test_total_size_may_be_exceeded_by_the_last_chunk(api: Api) -> None:
     session = api.create(total_size=10)
     assert api.put(session, 0, HALF).status_code == 200
     generic(api.put(session, 1, HALF), 403)
 
 
+@pytest.mark.both_logs
 def test_a_stream_is_inferred_as_it_comes_and_a_file_once_it_is_closed(api: Api) -> None:
     stream, file = api.create("stream"), api.create("file")
     api.send(stream, tone(1), tone(1))
@@ -74,6 +79,7 @@ def test_a_stream_is_inferred_as_it_comes_and_a_file_once_it_is_closed(api: Api)
     assert len(events(api.follow(file))) == 3
 
 
+@pytest.mark.both_logs
 def test_streams_and_files_have_the_same_windows(api: Api) -> None:
     found = []
     for type in ("stream", "file"):
@@ -84,6 +90,7 @@ def test_streams_and_files_have_the_same_windows(api: Api) -> None:
     assert found[0] == found[1] == [(0, 1), (0.5, 1.5), (1, 2), (1.5, 2.5), (2, 3)]
 
 
+@pytest.mark.both_logs
 def test_only_the_concatenation_of_a_files_chunks_is_decoded(api: Api) -> None:
     session = api.create("file", "audio/wav")
     file = wav(tone(2))
@@ -94,6 +101,7 @@ def test_only_the_concatenation_of_a_files_chunks_is_decoded(api: Api) -> None:
     assert "error" not in pages[-1]
 
 
+@pytest.mark.both_logs
 def test_every_stream_chunk_is_decoded_alone(api: Api) -> None:
     session = api.create("stream", "audio/wav")
     api.send(session, wav(tone(0.5)), wav(tone(0.5)), wav(tone(0.5)))
@@ -101,6 +109,7 @@ def test_every_stream_chunk_is_decoded_alone(api: Api) -> None:
     assert len(events(api.follow(session))) == 2
 
 
+@pytest.mark.both_logs
 @pytest.mark.parametrize("type", ["stream", "file"])
 def test_audio_of_another_type_closes_the_session_with_a_message(api: Api, type: str) -> None:
     session = api.create(type, "audio/mp3", total_size=None if type == "stream" else 1)
@@ -114,6 +123,7 @@ def test_audio_of_another_type_closes_the_session_with_a_message(api: Api, type:
     assert (results["state"], results["error"]) == ("error", status["error"])
 
 
+@pytest.mark.both_logs
 def test_what_was_inferred_before_an_error_is_still_served(api: Api) -> None:
     session = api.create("stream", "audio/wav")
     api.send(session, wav(tone(1)))
@@ -124,6 +134,7 @@ def test_what_was_inferred_before_an_error_is_still_served(api: Api) -> None:
     assert len(events([api.page(session)])) == 1
 
 
+@pytest.mark.both_logs
 def test_a_deleted_session_is_gone_for_every_call(api: Api) -> None:
     session = api.create()
     api.send(session, tone(1))
@@ -142,6 +153,7 @@ def test_a_deleted_session_is_gone_for_every_call(api: Api) -> None:
         generic(gone, 404)
 
 
+@pytest.mark.both_logs
 def test_a_session_that_never_was_is_unknown_to_every_call(api: Api) -> None:
     for session in (UNKNOWN, "x"):
         for answer in (api.delete(session), api.seal(session), api.status(session), api.results(session)):

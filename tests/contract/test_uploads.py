@@ -15,6 +15,7 @@ MIB = 1024 * 1024
 HALF = silence(0.5)
 
 
+@pytest.mark.both_logs
 def test_an_upload_answers_the_next_number_and_no_error_member(api: Api) -> None:
     session = api.create()
     for number in range(3):
@@ -23,6 +24,7 @@ def test_an_upload_answers_the_next_number_and_no_error_member(api: Api) -> None
         assert answer.json() == {"session_id": session, "chunk_sequence": number + 1}
 
 
+@pytest.mark.both_logs
 @pytest.mark.parametrize("number", [0, 2, 1000])
 def test_a_number_that_is_not_the_next_changes_nothing(api: Api, number: int) -> None:
     session = api.create()
@@ -70,6 +72,7 @@ def test_unknown_members_of_a_body_are_ignored(api: Api) -> None:
     assert api.http.put(f"/audio_sessions/{api.create()}/chunks/0", json=body).status_code == 200
 
 
+@pytest.mark.both_logs
 def test_exactly_one_mebibyte_is_taken_and_one_byte_more_is_not(api: Api) -> None:
     session = api.create("file")
     generic(api.put(session, 0, bytes(MIB + 1)), 413)
@@ -83,27 +86,18 @@ def test_an_oversized_upload_leaves_the_connection_usable(api: Api) -> None:
     assert api.put(session, 0, HALF).status_code == 200
 
 
-def test_an_announced_flood_is_refused_unread(api: Api) -> None:
-    session = api.create()
-    address = urlsplit(api.service.url)
-    request = f"PUT /audio_sessions/{session}/chunks/0 HTTP/1.1\r\nhost: test\r\ncontent-length: {1 << 40}\r\n\r\n"
-    with socket.create_connection((address.hostname, address.port), timeout=10) as connection:
-        connection.sendall(request.encode() + b"{")
-        assert connection.recv(4096).startswith(b"HTTP/1.1 413 ")
-
-
 def test_an_endless_body_is_refused_while_it_is_read(api: Api) -> None:
     session = api.create()
     address = urlsplit(api.service.url)
     request = f"PUT /audio_sessions/{session}/chunks/0 HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n"
     piece = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
-    with socket.create_connection((address.hostname, address.port), timeout=10) as connection:
+    with socket.create_connection((address.hostname, address.port), timeout=60) as connection:
         connection.sendall(request.encode())
         sent = 0
         connection.settimeout(0)
         answer = b""
         while not answer and sent < 64 * MIB:
-            connection.settimeout(10)
+            connection.settimeout(60)
             try:
                 connection.sendall(piece)
                 sent += len(piece)
@@ -116,6 +110,7 @@ def test_an_endless_body_is_refused_while_it_is_read(api: Api) -> None:
     assert answer.startswith(b"HTTP/1.1 413 ") or sent < 16 * MIB
 
 
+@pytest.mark.both_logs
 def test_one_of_sixteen_uploads_of_a_number_wins(api: Api) -> None:
     session = api.create()
     api.send(session, HALF)
@@ -125,6 +120,7 @@ def test_one_of_sixteen_uploads_of_a_number_wins(api: Api) -> None:
     assert api.page(session)["refs"]["chunk_sequence"] == 2
 
 
+@pytest.mark.both_logs
 def test_a_repeat_with_the_same_idempotency_key_gets_the_first_answer(api: Api) -> None:
     session = api.create()
     first = api.put(session, 0, tone(0.5), Idempotency_Key="one")
@@ -134,6 +130,7 @@ def test_a_repeat_with_the_same_idempotency_key_gets_the_first_answer(api: Api) 
     assert api.page(session)["refs"]["chunk_sequence"] == 2
 
 
+@pytest.mark.both_logs
 def test_a_repeat_is_a_conflict_without_the_key_or_with_other_bytes(api: Api) -> None:
     session = api.create()
     assert api.put(session, 0, HALF, Idempotency_Key="one").status_code == 200
@@ -142,6 +139,7 @@ def test_a_repeat_is_a_conflict_without_the_key_or_with_other_bytes(api: Api) ->
     generic(api.put(session, 0, tone(0.5), Idempotency_Key="one"), 409)
 
 
+@pytest.mark.both_logs
 def test_a_repeat_is_answered_after_the_session_closed(api: Api) -> None:
     session = api.create("file", total_size=len(HALF))
     first = api.put(session, 0, HALF, Idempotency_Key="last")
@@ -155,6 +153,7 @@ def test_an_idempotency_key_has_a_length(api: Api) -> None:
     assert api.put(session, 0, HALF, Idempotency_Key="k" * 255).status_code == 200
 
 
+@pytest.mark.both_logs
 def test_a_readonly_session_takes_no_chunk(api: Api) -> None:
     session = api.create()
     api.send(session, HALF)
@@ -167,6 +166,7 @@ def test_a_session_that_is_not_there_takes_no_chunk(api: Api, session: str) -> N
     generic(api.put(session, 0, HALF), 404)
 
 
+@pytest.mark.both_logs
 def test_both_places_serve_one_session(api: Api, sense: Api) -> None:
     session = sense.create()
     assert api.put(session, 0, tone(1)).status_code == 200

@@ -7,14 +7,14 @@ import threading
 from collections.abc import Iterator
 from typing import Any, Final
 
-import httpx2
 import msgspec
 import pytest
 
 from tests.contract.api import Api, tone, wav
 from tests.contract.jobs import Jobs
-from tests.process import ADMIN_KEY, KEY, ORG_KEY, ServiceProcess, free_port
+from tests.process import ADMIN_KEY, KEY, ORG_KEY, ServiceProcess, ask, free_port
 from tests.stub_engines import StubEngines
+from tests.waiting import wait_for
 
 ENGINE_KEY: Final = "sk-key-of-the-speech-engine"
 
@@ -32,7 +32,8 @@ class Canary:
     def __init__(self) -> None:
         self.visits = 0
         self._socket = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        self.port = self._socket.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
@@ -64,7 +65,7 @@ class Target(msgspec.Struct):
 
     def operate(self, method: str, path: str, **request: Any) -> Any:
         """Do something as the operator."""
-        answer = httpx2.request(
+        answer = ask(
             method, f"{self.admin}/admin/v1{path}", headers={"authorization": f"Bearer {ADMIN_KEY}"}, **request
         )
         assert answer.is_success, answer.text
@@ -74,10 +75,14 @@ class Target(msgspec.Struct):
         """Make a project; return its key."""
         return str(self.operate("POST", "/projects", json={"name": name, "organization": organization})["key"])
 
+    def charged(self, project: str) -> Any:
+        """Wait until the ledger, which follows the log, has audio of a project; return its row."""
+        return wait_for(lambda: next((row for row in self.operate("GET", "/usage") if row["project"] == project), None))
+
     def well(self) -> None:
         """Check that the service still serves."""
         assert self.service.running
-        assert httpx2.get(f"{self.url}/healthz").status_code == 200
+        assert ask("GET", f"{self.url}/healthz").status_code == 200
 
 
 @pytest.fixture(scope="session")

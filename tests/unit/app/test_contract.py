@@ -1,8 +1,15 @@
-"""The whole contract, over the double: what a fake promises has to be what the service does."""
+"""The cases that run on both logs, over the double of sessions too: a fake promises what the logs do."""
 
-from tests.contract.test_creation import *  # noqa: F403
-from tests.contract.test_live import *  # noqa: F403
-from tests.contract.test_reads import *  # noqa: F403
-from tests.contract.test_service import *  # noqa: F403
-from tests.contract.test_states import *  # noqa: F403
-from tests.contract.test_uploads import *  # noqa: F403
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Final
+
+from tests.contract import test_live, test_reads, test_service, test_states, test_uploads
+
+MODULES: Final[tuple[ModuleType, ...]] = (test_live, test_reads, test_service, test_states, test_uploads)
+
+for module in MODULES:
+    for name, test in vars(module).items():
+        if any(mark.name == "both_logs" for mark in getattr(test, "pytestmark", ())):
+            globals()[name] = test

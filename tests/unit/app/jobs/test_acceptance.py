@@ -250,6 +250,18 @@ MESSAGES = [
         {"audio_insights": True, "speech_analysis": True, "sound_event_detection": True},
         "audio_insights and caption must be both true or both false",
     ),
+    (
+        SOUND | {"audio_insights": True, "caption": True},
+        "audio_insights requires both speech_analysis and sound_event_detection to be true",
+    ),
+    (
+        {"audio_insights": True, "caption": True, "speech_analysis": True},
+        "audio_insights requires both speech_analysis and sound_event_detection to be true",
+    ),
+    (
+        {"caption": True, "speech_analysis": True, "sound_event_detection": True},
+        "audio_insights and caption must be both true or both false",
+    ),
     (SOUND | {"speaker_profile": True}, "speaker_profile requires speech_analysis: true"),
     (SOUND | {"translation": True}, "translation requires speech_analysis: true"),
     (SOUND | {"min_speakers": 2}, "min_speakers requires speaker_diarization: true"),
@@ -282,6 +294,8 @@ FAULTS: list[tuple[dict[str, object], list[tuple[str, list[str]]]]] = [
     ({"options": []}, [("model_type", ["options"])]),
     ({"options": None}, [("model_type", ["options"])]),
     ({"options": SOUND | {"no": 1}}, [("extra_forbidden", ["options", "no"])]),
+    ({"options": SOUND | {"Caption": True}}, [("extra_forbidden", ["options", "Caption"])]),
+    ({"options": SOUND | {"": True}}, [("extra_forbidden", ["options", ""])]),
     ({"options": {"caption": "yes"}}, [("bool_type", ["options", "caption"])]),
     ({"options": {"caption": None}}, [("bool_type", ["options", "caption"])]),
     ({"options": {"speech_lang": "e n"}}, [("string_pattern_mismatch", ["options", "speech_lang"])]),

@@ -46,6 +46,8 @@ FAULTS = {
     "no name": (recorded() + END, INVALID),
     "empty name": (form(""), INVALID),
     "space": (form("Anna Kim"), INVALID),
+    "dash": (form("Anna-Kim"), INVALID),
+    "path": (form("a/b"), INVALID),
     "line": (form("Anna\n"), INVALID),
     "umlaut": (form("\u00c4nna"), INVALID),
     "digits of another script": (form("\u0663"), INVALID),

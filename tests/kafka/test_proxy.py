@@ -76,4 +76,4 @@ async def _seconds(proxy: KafkaProxy) -> float:
 
 
 def test_delay(proxied: tuple[KafkaCluster, KafkaProxy]) -> None:
-    assert 0.5 < asyncio.run(_seconds(proxied[1])) < 2.0
+    assert asyncio.run(_seconds(proxied[1])) > 0.5

@@ -11,16 +11,17 @@ import pytest
 
 from infra.kafka.launcher import KafkaCluster
 from tests.kafka.broker import launched_kafka
+from tests.lengths import length
 from tests.process import ServiceProcess
 from tests.recovery.load import CONTENT_TYPE, Client
 from tests.recovery.truth import expected_events
 from topics.sessions.records import Opened
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
-
-REFUSALS = 3
+REFUSALS = length("REFUSALS", 3)
 #: An upload waits 4.5 s for the log; the rest is what a busy machine adds.
 REFUSED_SECONDS = 10.0
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(300 + 10 * REFUSALS)]
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import pytest
 from infra import models
 from infra.models.registry import Registry
 from streams.models.manifest import FILE, read
+from tests.lengths import length
 from tests.process import ServiceProcess
 from tests.recovery.load import CONTENT_TYPE, Client, Stream
 from tests.recovery.truth import expected_events
@@ -22,13 +23,13 @@ from topics.sessions.records import Opened
 
 CLIENTS = 6
 CHUNKS = 6
-SWAPS = 3
+SWAPS = length("SWAPS", 3)
 #: Sessions that each of the models gets at least.
 SESSIONS = 3
 
 OPENED = Opened("", "stream", CONTENT_TYPE, "", 1000, 500, default_sensitivity=-2)
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240 + 20 * SWAPS)]
 
 
 def _variant(directory: Path) -> Path:

@@ -85,6 +85,7 @@ def test_forms_of_many_parts_and_long_headers(target: Target) -> None:
 def test_long_options(jobs: Jobs) -> None:
     for name, value in (
         ("audio_insights_prompt", "p" * 20_000),
+        ("speech_prompt", "p" * 1001),
         ("speech_lang", "x" * 100),
         ("speech_model", "m" * 1000),
         ("translation_target_lang", "x" * 100),

@@ -22,7 +22,7 @@ from tests.waiting import until
 #: How often the neighbour is restarted while the engine is at work for each job.
 RESTARTS = length("RESTARTS", 2)
 #: What the engine has for a job's speech, and tests for the end of one.
-JOB_SECONDS = 120 + 30 * RESTARTS
+JOB_SECONDS = 240 + 30 * RESTARTS
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(300 + JOB_SECONDS)]
 
 JOBS = 8

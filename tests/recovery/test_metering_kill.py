@@ -60,6 +60,7 @@ def test_sessions_are_billed_once_through_kills(victim: ServiceProcess) -> None:
                 assert answer.status_code in (204, 404)
             return ended
 
+    print(f"seed {SEED}, {KILLS} kills")
     ended = dict(asyncio.run(story()))
     victim.kill()
     victim.start()

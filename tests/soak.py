@@ -20,7 +20,7 @@ RUNS: Final[dict[str, tuple[str, Lengths]]] = {
     "jobs": ("pytest tests/recovery/test_jobs_kill.py", {"JOBS": 500}),
     "metering": ("pytest tests/recovery/test_metering_kill.py", {"KILLS": 20}),
     "speakers": ("pytest tests/recovery/test_speakers_kill.py", {"KILLS": 50}),
-    "log": ("pytest tests/recovery/test_log_crash.py", {"KILLS": 100}),
+    "log": ("pytest tests/recovery/test_log_crash.py", {"KILLS": 50}),
     "disk": ("pytest tests/recovery/test_full_disk.py", {"FILLS": 10}),
     "broker": ("pytest tests/recovery/test_broker_away.py", {"REFUSALS": 30}),
     "swap": ("pytest tests/recovery/test_swap.py", {"SWAPS": 30}),

@@ -8,7 +8,7 @@ EARSHOT := .venv/bin/earshot
 # Bytecode is kept whatever the shell says: without it every process of a test run compiles all modules again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test unit check fuzz audit sbom format bench extra evaluate train weights tiny whole-sets kafka build clean
+.PHONY: run test unit soak check fuzz audit sbom format bench extra evaluate train weights tiny whole-sets kafka build clean
 
 run: .venv/.installed ## Start the service: embedded log, bundled model, data under ./data
 	@$(EARSHOT) serve
@@ -26,6 +26,9 @@ test: check ## Everything that this machine can run: unit, contract, recovery, i
 
 unit: .venv/.dev ## The unit tier but its slow tests, under a minute
 	@OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest tests/unit -q -n auto --dist worksteal -m "not slow"
+
+soak: .venv/.dev ## Kills, pauses and attacks for hours: make soak [NAMES="kill fencing"]
+	@$(PYTHON) -m tests.soak $(NAMES)
 
 check: .venv/.dev ## Lint, types, import rules, documentation
 	@.venv/bin/ruff check .

@@ -36,6 +36,9 @@ class StubEngines:
         #: Share of requests that are answered 500, at random.
         self.failing = 0.0
         self.seconds = 0.0
+        #: Nothing is answered while it is not set.
+        self.open = threading.Event()
+        self.open.set()
         #: What the speaker engine says that its weights are; None: what they are.
         self.sha256: str | None = None
         self.calls: Counter[str] = Counter()
@@ -56,6 +59,7 @@ class StubEngines:
 
     def __exit__(self, *error: object) -> None:
         self._closing.set()
+        self.open.set()
         self._server.shutdown()
         self._server.server_close()
 
@@ -90,6 +94,7 @@ class StubEngines:
                 engines.keys.append(self.headers.get("idempotency-key", ""))
                 path = self.path
                 fault = engines.fault(path)
+                engines.open.wait()
                 if engines.seconds:
                     engines._closing.wait(engines.seconds)
                 if fault == "hang":

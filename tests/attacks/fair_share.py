@@ -34,7 +34,7 @@ TIMES: Final = 64
 JOB_AUDIO: Final = 2
 JOB_PAUSE: Final = 2.0
 #: Left out at the beginning: what is done for the first time takes longer.
-WARM_SECONDS: Final = 3.0
+WARM_SECONDS: Final = 1.5
 
 #: What was measured, milliseconds.
 Latencies = dict[str, list[float]]
@@ -174,7 +174,7 @@ def attack(service: ServiceProcess, seconds: float, times: int = TIMES) -> tuple
     """Return what the quiet project measures alone, and beside one that sends `times` as much."""
     key = second_project(service)
     alone = measured(service.port, KEY, seconds)
-    with loud(service.port, key, times, JOB_PAUSE / times, seconds + 3 * WARM_SECONDS):
+    with loud(service.port, key, times, JOB_PAUSE / times, seconds + 2 * WARM_SECONDS):
         time.sleep(WARM_SECONDS)
         beside = measured(service.port, KEY, seconds)
     return alone, beside

@@ -62,15 +62,16 @@ def attacking(name: str, service: ServiceProcess, session: str) -> Iterator[dict
 
 async def attacked(name: str, service: ServiceProcess, seconds: float, streams: int = 32) -> AttackReport:
     """Measure the bystanders alone, then beside an attack."""
+    settle = min(1.0, seconds / 2)
     async with Client(service) as client:
         others, victim = await bystanders(client, streams), await client.open()
-        await others.measure(2.0)
+        await others.measure(2 * settle)
         before, alone = resident_mb(service), await others.measure(seconds / 2)
         # Outside the loop of the bystanders, whose clock must not wait for it.
         with attacking(name, service, victim.session) as answers:
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(settle)
             beside, highest = await _watched(others, service, seconds)
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(settle)
         after = resident_mb(service)
     quantiles = [(quantile(taken, 0.5), quantile(taken, 0.99)) for taken in (alone, beside)]
     return AttackReport(name, before, highest, after, quantiles[0], quantiles[1], answers)

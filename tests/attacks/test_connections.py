@@ -9,11 +9,14 @@ import pytest
 
 from tests.attacks.attackers import ATTACKS
 from tests.attacks.report import attacked
+from tests.lengths import length
 from tests.process import ServiceProcess
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
-SECONDS = 3.0
+#: 0 runs one attack on each of: bodies, connections, answers that nobody reads, keys, listeners.
+SECONDS = length("ATTACK_SECONDS", 0)
+SHORT = ("stalled_chunks_of_a_session", "idle", "unread_pages", "random_keys", "deaf_listeners")
 GROWTH_MB = 64.0
 #: Not what a quiet machine shows: that nobody is left waiting.
 SLOWEST_MS = 1000.0
@@ -26,9 +29,9 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess
     process.stop()
 
 
-@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize("name", ATTACKS if SECONDS else SHORT)
 def test_others_go_on(name: str, service: ServiceProcess) -> None:
-    report = asyncio.run(attacked(name, service, SECONDS, streams=8))
+    report = asyncio.run(attacked(name, service, SECONDS or 1.0, streams=8))
     assert report.highest - report.before < GROWTH_MB, report
     assert report.beside[1] < SLOWEST_MS, report
     assert service.running

@@ -7,13 +7,16 @@ from pathlib import Path
 import pytest
 
 from tests.attacks.silence import attack
+from tests.lengths import length
 
 GROWTH = 64 * 1024 * 1024
 
 
-@pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
+
+
 def test_fifteen_chunks_of_silence(tmp_path: Path) -> None:
-    before, during, after = attack(tmp_path, seconds=4, streams=8)
+    before, during, after = attack(tmp_path, length("ATTACK_SECONDS", 2), streams=8)
     assert during.process - before.process <= GROWTH
     assert after.process - before.process <= GROWTH
     assert during.children - before.children <= GROWTH

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import httpx2
+
 from infra.kafka.launcher import KafkaCluster
 from tests.kafka.broker import kafka_broker
-from tests.process import ServiceProcess
+from tests.lengths import SESSION_SECONDS
+from tests.process import ADMIN_KEY, ServiceProcess
+from tests.waiting import wait_for
 
-#: After how long the broker gives up on a node; a setting, of which the tests take the least.
-SESSION_SECONDS = int(os.environ.get("EARSHOT_TEST_SESSION_SECONDS", "6"))
 PARTITIONS = 4
 
 CLOCK = Path(__file__).parent / "clock"
@@ -44,6 +45,21 @@ def service_nodes(
         for node in nodes:
             stack.callback(node.stop)
         yield nodes
+
+
+def start_again(nodes: Sequence[ServiceProcess]) -> None:
+    """Start the nodes that do not run, and wait until each has partitions, and each partition a node."""
+    for node in nodes:
+        if not node.running:
+            node.start()
+
+    def settled() -> bool:
+        headers = {"Authorization": f"Bearer {ADMIN_KEY}"}
+        told = httpx2.get(f"{nodes[0].url}/admin/v1/nodes", headers=headers, timeout=10).json()
+        owners = {node["url"] for node in told["nodes"] if node["node"] and node["node"]["partitions"]}
+        return not told["missing"] and owners == {node.url for node in nodes}
+
+    wait_for(settled, 60)
 
 
 def ahead(seconds: float) -> dict[str, str]:

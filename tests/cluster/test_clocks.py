@@ -14,10 +14,10 @@ from tests.recovery.load import Client, Stream
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
-IDLE_SECONDS = 120
+IDLE_SECONDS = 60
 AHEAD_SECONDS = 3600
 #: The sweeper comes twenty times in the idle time.
-SWEEPS_SECONDS = IDLE_SECONDS / 20 * 2.5
+SWEEPS_SECONDS = IDLE_SECONDS / 20 * 2.2
 
 
 @pytest.fixture
@@ -28,29 +28,31 @@ def nodes(tmp_path: Path) -> Iterator[list[ServiceProcess]]:
         yield [node.start() for node in nodes]
 
 
-async def _open(right: ServiceProcess, ahead: ServiceProcess) -> list[Stream]:
-    async with Client(right) as first, Client(ahead) as second:
-        streams = [await (first if number % 2 else second).open() for number in range(8)]
-        for stream in streams:
-            await first.put(stream, 1)
-        return streams
+async def _put(client: Client, streams: list[Stream]) -> None:
+    for stream in streams:
+        await client.put(stream, 1)
 
 
-async def _statuses(node: ServiceProcess, streams: list[Stream]) -> list[int]:
-    async with Client(node) as client:
-        return [(await client.ask("GET", f"/audio_sessions/{one.session}/status")).status_code for one in streams]
+async def _statuses(client: Client, streams: list[Stream]) -> list[int]:
+    return [(await client.ask("GET", f"/audio_sessions/{one.session}/status")).status_code for one in streams]
 
 
-@pytest.mark.parametrize("dies", [0, 1], ids=["to the clock that is ahead", "to the right clock"])
-def test_sessions_outlive_a_takeover(nodes: list[ServiceProcess], dies: int) -> None:
-    """Sweeps of a node whose clock is an hour ahead find nothing that is due."""
-    streams = asyncio.run(_open(*nodes))
-    nodes[dies].kill()
-    left = nodes[1 - dies]
-    assert asyncio.run(_statuses(left, streams)) == [200] * len(streams)
-
-    async def after_sweeps() -> list[int]:
+async def _takeover(dies: ServiceProcess, left: ServiceProcess) -> None:
+    """Open sessions on both nodes, kill one, and find all of them at the other after two sweeps."""
+    async with Client(dies) as there, Client(left) as here:
+        streams = [await client.open() for client in (there, here) for _ in range(4)]
+        await _put(here, streams)
+        dies.kill()
+        # A takeover may last on a busy machine: the idle time begins again with these.
+        await _put(here, streams)
+        assert await _statuses(here, streams) == [200] * len(streams)
         await asyncio.sleep(SWEEPS_SECONDS)
-        return await _statuses(left, streams)
+        assert await _statuses(here, streams) == [200] * len(streams)
 
-    assert asyncio.run(after_sweeps()) == [200] * len(streams)
+
+def test_sessions_outlive_a_takeover(nodes: list[ServiceProcess]) -> None:
+    """Sweeps of a node whose clock is an hour ahead find nothing that is due, nor do those of the other after it."""
+    right, ahead = nodes
+    asyncio.run(_takeover(right, ahead))
+    right.start()
+    asyncio.run(_takeover(ahead, right))

@@ -53,7 +53,7 @@ async def _forget(cluster: KafkaCluster, node: ServiceProcess, streams: list[Str
             while await _tombstones(cluster.bootstrap, streams):
                 assert time.monotonic() < deadline, "the tombstones do not leave"
                 assert await compact(cluster, CHANGELOG, tombstones_ms=0)
-                await asyncio.sleep(1.0)
+                await asyncio.sleep(0.2)
         finally:
             writing.cancel()
 

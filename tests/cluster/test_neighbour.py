@@ -5,48 +5,53 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import os
-import time
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import httpx2
 import pytest
 
-from tests.cluster.nodes import SESSION_SECONDS, service_nodes
+from tests.cluster.nodes import service_nodes, start_again
 from tests.contract.speech import spoken
+from tests.lengths import length
 from tests.process import ServiceProcess
 from tests.recovery.load import Client, Stream, half_second
 from tests.stub_engines import SPEECH, StubEngines
+from tests.waiting import until
 
-#: How long the engine takes for a job's speech, and how often the neighbour is restarted meanwhile. A night of it:
-#: EARSHOT_TEST_JOB_SECONDS=600.
-JOB_SECONDS = float(os.environ.get("EARSHOT_TEST_JOB_SECONDS", "40"))
-RESTART_SECONDS = JOB_SECONDS / 10 + 2
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(300 + 2 * JOB_SECONDS)]
+#: How often the neighbour is restarted while the engine is at work for each job.
+RESTARTS = length("RESTARTS", 2)
+#: What the engine has for a job's speech, and tests for the end of one.
+JOB_SECONDS = 240 + 30 * RESTARTS
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(300 + JOB_SECONDS)]
 
 JOBS = 8
 SESSIONS = 16
-#: An upload waits while the group settles: longer than this is a failure to a client with a deadline.
-UPLOAD_SECONDS = 5.0
 
 Pair = tuple[ServiceProcess, ServiceProcess]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def engines() -> Iterator[tuple[StubEngines, StubEngines]]:
     """The engines of each node, so that they tell which of the nodes asked."""
     with StubEngines() as first, StubEngines() as second:
         yield first, second
 
 
-@pytest.fixture
-def nodes(engines: tuple[StubEngines, StubEngines], tmp_path: Path) -> Iterator[Pair]:
+@pytest.fixture(scope="module")
+def pair(engines: tuple[StubEngines, StubEngines], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """Two nodes that share the partitions."""
-    patience: dict[str, str | int | float] = {"speech_timeout": 2 * JOB_SECONDS + 60, "speech_concurrency": JOBS}
-    with service_nodes(tmp_path, *({**stub.settings, **patience} for stub in engines)) as (one, other):
-        yield one.start(), other.start()
+    patience: dict[str, str | int | float] = {"speech_timeout": JOB_SECONDS, "speech_concurrency": JOBS}
+    directory = tmp_path_factory.mktemp("neighbours")
+    with service_nodes(directory, *({**stub.settings, **patience} for stub in engines)) as (one, other):
+        yield one, other
+
+
+@pytest.fixture
+def nodes(pair: Pair) -> Pair:
+    """Both of them, whichever died in another test."""
+    start_again(pair)
+    return pair
 
 
 async def _restart(neighbour: ServiceProcess, kill: bool) -> None:
@@ -80,25 +85,20 @@ async def _status(client: Client, job: str) -> str:
 async def _jobs(one: ServiceProcess, other: ServiceProcess, mine: StubEngines, others: StubEngines) -> Counter[int]:
     """Return how often both engines were asked for each job that the first node had before the restarts."""
     for stub in (mine, others):
-        stub.seconds = JOB_SECONDS
-    async with Client(one, give_up=2 * JOB_SECONDS + 60) as client:
+        stub.open.clear()
+    async with Client(one, give_up=JOB_SECONDS) as client:
         # Of different lengths, by which the engines tell them apart.
         jobs = [await _post(client, spoken(2 + number), number) for number in range(JOBS)]
-        async with asyncio.timeout(20):
-            while mine.calls[SPEECH] + others.calls[SPEECH] < JOBS:  # noqa: ASYNC110 (it has no event)
-                await asyncio.sleep(0.1)
+        await until(lambda: mine.calls[SPEECH] + others.calls[SPEECH] >= JOBS, 60)
         assert 0 < mine.calls[SPEECH] < JOBS, "jobs of both nodes are needed"
         owned = set(mine.sizes)
         assert len(owned | set(others.sizes)) == JOBS
-        began, kill = time.monotonic(), True
-        while time.monotonic() - began < JOB_SECONDS / 2:
+        for number in range(RESTARTS):
             # Its own jobs are in work at each of its deaths: three would be too many for them.
-            await _restart(other, kill)
-            kill = False
-            await asyncio.sleep(RESTART_SECONDS)
-        # At last it stays away, and its jobs come here; they need not last as long again.
+            await _restart(other, kill=number == 0)
+        # At last it stays away, and its jobs come here.
         other.kill()
-        mine.seconds = 0.0
+        mine.open.set()
         results = [await _finished(client, job) for job in jobs]
         assert all('"success"' in result for result in results), results
         asked = mine.sizes + others.sizes
@@ -106,7 +106,7 @@ async def _jobs(one: ServiceProcess, other: ServiceProcess, mine: StubEngines, o
 
 
 async def _finished(client: Client, job: str) -> str:
-    async with asyncio.timeout(2 * JOB_SECONDS + 60):
+    async with asyncio.timeout(JOB_SECONDS):
         while not (result := await _status(client, job)):  # noqa: ASYNC110 (it is in another process)
             await asyncio.sleep(0.3)
         return result
@@ -120,8 +120,8 @@ def test_jobs_are_not_run_again(nodes: Pair, engines: tuple[StubEngines, StubEng
 # --- sessions ---------------------------------------------------------------------------------------------------------
 
 
-async def _owned(one: ServiceProcess, other: ServiceProcess) -> list[Stream]:
-    """Return sessions of the first node: those that it answers for while its neighbour is dead."""
+async def _owned(one: ServiceProcess, other: ServiceProcess) -> tuple[list[Stream], str]:
+    """Return sessions of the first node, which it answers for while its neighbour is dead, and one of the neighbour."""
     async with Client(one) as client, Client(other) as there:
         # A node opens sessions in partitions of its own.
         streams = [await (there if number % 2 else client).open() for number in range(SESSIONS)]
@@ -134,55 +134,60 @@ async def _owned(one: ServiceProcess, other: ServiceProcess) -> list[Stream]:
     await asyncio.to_thread(other.start)
     owned = [stream for stream, answer in zip(streams, answers, strict=True) if answer.status_code == 200]
     assert 0 < len(owned) < SESSIONS
-    return owned
+    return owned, next(stream.session for stream in streams if stream not in owned)
 
 
-async def _read(one: ServiceProcess, owned: list[Stream], done: asyncio.Event) -> Counter[str]:
+async def _read(one: ServiceProcess, owned: list[Stream], answers: Counter[str]) -> None:
     """Read the first window of each again and again, once each time."""
-    answers: Counter[str] = Counter()
     async with httpx2.AsyncClient(base_url=one.url, timeout=20) as http:
-        while not done.is_set():
+        while True:
             for stream in owned:
                 answer = await http.get(f"/audio_sessions/{stream.session}/status?count=1")
                 answers[f"{answer.status_code}" if answer.status_code == 200 else answer.text] += 1
             await asyncio.sleep(0.02)
-    return answers
 
 
-async def _upload(one: ServiceProcess, owned: list[Stream], done: asyncio.Event) -> Counter[str]:
-    """Upload to each again and again; each upload is sent once."""
-    answers: Counter[str] = Counter()
+async def _upload(one: ServiceProcess, owned: list[Stream], answers: Counter[str]) -> None:
+    """Upload to each again and again, once each: one that waits too long for the log is answered 503."""
     async with httpx2.AsyncClient(base_url=one.url, timeout=20) as http:
-        while not done.is_set():
+        while True:
             for stream in owned:
-                began, number = time.monotonic(), len(stream.chunks)
+                number = len(stream.chunks)
                 data = half_second(0, number)
                 answer = await http.put(
                     f"/audio_sessions/{stream.session}/chunks/{number}",
                     json={"data": base64.b64encode(data).decode()},
                     headers={"Idempotency-Key": f"{number}"},
                 )
-                taken = answer.status_code == 200
-                late = time.monotonic() - began > UPLOAD_SECONDS
-                answers[("late" if late else "200") if taken else answer.text] += 1
-                if taken:
+                answers["200" if answer.status_code == 200 else answer.text] += 1
+                if answer.status_code == 200:
                     stream.chunks.append(data)
             await asyncio.sleep(0.2)
-    return answers
 
 
 async def _through(one: ServiceProcess, other: ServiceProcess) -> tuple[Counter[str], Counter[str]]:
-    owned, done = await _owned(one, other), asyncio.Event()
-    work = asyncio.gather(_read(one, owned, done), _upload(one, owned, done))
-    await asyncio.sleep(1.0)
-    for kill in (True, False, True):
-        await _restart(other, kill)
-        await asyncio.sleep(2.0)
-    # At last its partitions are taken over here, and those that were here stay.
-    other.kill()
-    await asyncio.sleep(SESSION_SECONDS + 4.0)
-    done.set()
-    reads, uploads = await work
+    owned, foreign = await _owned(one, other)
+    reads, uploads = Counter[str](), Counter[str]()
+
+    async def rounds() -> None:
+        """Go on until each session was asked for and uploaded to twice more."""
+        due = [answers.total() + 2 * len(owned) for answers in (reads, uploads)]
+        await until(lambda: reads.total() >= due[0] and uploads.total() >= due[1], 60)
+
+    async with Client(one) as client:
+        work = asyncio.gather(_read(one, owned, reads), _upload(one, owned, uploads))
+        try:
+            await rounds()
+            for number in range(RESTARTS):
+                await _restart(other, kill=number % 2 == 0)
+                await rounds()
+            # At last its partitions are taken over here, and those that were here stay.
+            other.kill()
+            assert (await client.ask("GET", f"/audio_sessions/{foreign}/status")).status_code == 200
+            await rounds()
+        finally:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
     return reads, uploads
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cluster.nodes import start_again
 from tests.conftest import own_log
 from tests.contract.api import tone, wav
 from tests.process import ADMIN_KEY, ServiceProcess
@@ -25,15 +25,23 @@ CHUNKS = 6
 Pair = tuple[ServiceProcess, ServiceProcess]
 
 
-@pytest.fixture
-def nodes(tmp_path: Path) -> Iterator[Pair]:
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """Two nodes that share a Kafka and a control-plane database."""
-    database = f"sqlite:///{tmp_path / 'control.db'}"
+    directory = tmp_path_factory.mktemp("nodes")
+    database = f"sqlite:///{directory / 'control.db'}"
     with own_log("kafka") as settings:
-        first, second = (ServiceProcess(tmp_path / name, database_url=database, **settings) for name in ("one", "two"))
-        yield first.start(), second.start()
+        first, second = (ServiceProcess(directory / name, database_url=database, **settings) for name in ("one", "two"))
+        yield first, second
         for node in (first, second):
             node.stop()
+
+
+@pytest.fixture
+def nodes(pair: Pair) -> Pair:
+    """Both of them, whichever died in another test."""
+    start_again(pair)
+    return pair
 
 
 async def _open_on_each(first: Client, second: Client) -> list[Stream]:

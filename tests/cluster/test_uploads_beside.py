@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -24,25 +23,29 @@ UPLOADS = 16
 RECORDING_SECONDS = 125
 QUEUE_BYTES = 4 * 1024 * 1024
 DELAY_SECONDS = 0.1
-SECONDS = 20.0
+#: Chunks of the live stream, and recordings that are taken or refused meanwhile.
+CHUNKS = 30
+RECORDINGS = 8
 
 
-async def _upload(client: Client, audio: bytes) -> None:
+async def _upload(client: Client, audio: bytes, answers: list[int]) -> None:
     """Upload a recording again and again, taken or not: more comes than goes."""
     files: Any = {"options": (None, '{"sound_event_detection": true}'), "audio": ("a.wav", audio, "audio/x-wav")}
     while True:
-        await client.http.post("/api/v1/analyze_file", files=files, headers={"X-Api-Key": client.service.key})
+        answer = await client.http.post("/api/v1/analyze_file", files=files, headers={"X-Api-Key": client.service.key})
+        answers.append(answer.status_code)
 
 
 async def _live(node: ServiceProcess, proxy: KafkaProxy) -> Counter[str]:
     """Upload chunk after chunk of a live stream while recordings come; return what the chunks were answered."""
     answers: Counter[str] = Counter()
+    others: list[int] = []
     audio = wav(bytes(2 * RATE * RECORDING_SECONDS))
     async with Client(node, patience=60.0) as client:
-        stream, began = await client.open(), time.monotonic()
+        stream = await client.open()
         proxy.delay = DELAY_SECONDS
-        uploads = [asyncio.create_task(_upload(client, audio)) for _ in range(UPLOADS)]
-        while time.monotonic() - began < SECONDS:
+        uploads = [asyncio.create_task(_upload(client, audio, others)) for _ in range(UPLOADS)]
+        while answers.total() < CHUNKS or len(others) < RECORDINGS:
             number = answers["200"]
             answer = await client.http.put(
                 f"/audio_sessions/{stream.session}/chunks/{number}",

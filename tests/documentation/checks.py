@@ -1,10 +1,11 @@
-"""What can be wrong with a page: links and paths that lead nowhere, commands and settings that do not exist."""
+"""What can be wrong with a page: links and paths that lead nowhere; commands, settings and tests that do not exist."""
 
 from __future__ import annotations
 
 import ast
 import json
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,7 @@ import app.client as earshot_client
 from infra.settings import typing_errors
 from tests.documentation import commands
 from tests.documentation.pages import Block, Page, read
+from tests.documentation.proofs import TEST, fault_of_test, proof_faults
 
 #: A path below one of the project's own directories; a last `/` asks for a directory, `*` for any file.
 _PATH: Final = re.compile(r"(?:app|benchmarks|docs|infra|streams|tests|topics)/[\w./*@-]*")
@@ -39,6 +41,7 @@ def _all(page: Page, root: Path, history: bool) -> Iterator[tuple[int, str]]:
             yield span.line, fault
     if history:
         return
+    yield from proof_faults(page)
     for span in page.code():
         if fault := _code_fault(span.text, root):
             yield span.line, fault
@@ -72,9 +75,11 @@ def _code_fault(text: str, root: Path) -> str | None:
     if words[:1] == ["earshot"] and "..." not in text:
         return commands.earshot_fault([*words[1:], "--help"])
     if words[:1] == ["make"]:
-        return commands.fault(words, _makefile(root))
+        return commands.fault(shlex.split(text), _makefile(root))
     if words[:2] == ["python", "-m"]:
         return commands.fault(words, "")
+    if test := TEST.fullmatch(text):
+        return fault_of_test(test[1], test[2], root)
     return _path_fault(text, root) if _PATH.fullmatch(text) else None
 
 

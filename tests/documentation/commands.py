@@ -16,6 +16,7 @@ import typer
 from typer.exceptions import TyperException
 
 from infra.cli import build
+from tests.soak import RUNS
 
 #: What ends a command; each stands for itself in what shlex returns.
 _PUNCTUATION: Final = "();<>|&\n"
@@ -83,6 +84,10 @@ def _earshot() -> Any:
 
 
 def _make_fault(arguments: Sequence[str], makefile: str) -> str | None:
+    if arguments[:1] == ["soak"]:
+        names = " ".join(arguments[1:]).removeprefix("NAMES=").split()
+        if unknown := set(names) - RUNS.keys():
+            return f"make soak knows no {', '.join(sorted(unknown))}"
     targets = {name for match in _TARGET.finditer(makefile) for name in match[1].split()}
     for word in arguments:
         if not word.startswith("-") and "=" not in word and word not in targets:

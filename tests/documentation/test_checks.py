@@ -18,7 +18,9 @@ def root(tmp_path: Path) -> Path:
     (tmp_path / "docs" / "other.md").write_text("# One day, `two` hours\n\n## Same\n\n## Same\n")
     (tmp_path / "topics").mkdir()
     (tmp_path / "topics" / "keys.py").touch()
-    (tmp_path / "Makefile").write_text(".PHONY: run\n\nrun kafka: .venv/.installed ## Start\n\t@true\nUV := uv\n")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_one.py").write_text("def test_one() -> None:\n    pass\n")
+    (tmp_path / "Makefile").write_text(".PHONY: run\n\nrun kafka soak: .venv/.installed ## Start\n\t@true\nUV := uv\n")
     return tmp_path
 
 
@@ -26,6 +28,8 @@ def found(root: Path, text: str, name: str = "docs/page.md") -> list[str]:
     """Return the faults of a page, without its name."""
     return [fault.removeprefix(f"{name}:") for fault in faults(Page(root / name, text), root)]
 
+
+ONE = "`tests/test_one.py::test_one`"
 
 SOUND = """
 # A page
@@ -55,6 +59,13 @@ from earshot_client import Client
 ```json
 {"a": 1}
 ```
+
+1. One.
+2. Two, `make soak NAMES="kill fencing"`.
+
+| promise | test | more |
+| --- | --- | --- |
+| 1, 2 | `tests/test_one.py::test_one` | - |
 """
 
 
@@ -77,6 +88,11 @@ def test_a_sound_page(root: Path) -> None:
         ("`earshot detekt FILE`", "1: No such command 'detekt'. Did you mean 'detect'?"),
         ("`earshot serve --port 80`", "1: No such option: --port"),
         ("`make walk`", "1: the Makefile has no target walk"),
+        ("`make soak NAMES=nap`", "1: make soak knows no nap"),
+        ("`tests/none.py::test_none`", "1: there is no tests/none.py"),
+        ("`tests/test_one.py::test_two`", "1: tests/test_one.py has no test test_two"),
+        ("| bound | test |\n| --- | --- |\n| much | `tests/test_one.py` |", "3: this row names no test"),
+        (f"1. One.\n2. Two.\n\n| promise | test |\n| --- | --- |\n| 1 | {ONE} |", "2: promise 2 has no test"),
         ("`EARSHOT_PROT`", "1: EARSHOT_PROT is not a setting; did you mean EARSHOT_PORT?"),
         ("```sh\nearshot speakers add\n```", "1: earshot speakers add: Missing argument 'name'."),
         ("```sh\nX=1 a/earshot org\n```", "1: a/earshot org: org is not a whole command"),

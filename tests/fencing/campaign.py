@@ -52,7 +52,7 @@ async def campaign(scene: Scene, kinds: list[str], seed: int, again: bool = Fals
     load, everything = Load(scene.processes, seed), Ended()
     load.start()
     try:
-        await asyncio.sleep(2.0)
+        await load.turn()
         for number, kind in enumerate(kinds):
             row, ended = await _strike(scene, load, kind, random.Random(f"{seed}-{number}"))
             everything += ended

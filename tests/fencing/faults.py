@@ -7,8 +7,9 @@ import random
 from collections.abc import Awaitable, Callable
 
 from tests.fencing.load import Load
-from tests.fencing.scene import SESSION_SECONDS, SETTLE_SECONDS, ProxiedNode
+from tests.fencing.scene import SETTLE_SECONDS, ProxiedNode
 from tests.kafka.proxy import Hold
+from tests.lengths import SESSION_SECONDS
 from topics.catalog import CHANGELOG
 
 #: How long a node under load may be without a row on its way.
@@ -118,6 +119,7 @@ WEIGHTS = {"paused": 3, "paused, held": 4, "held": 1, "cut off": 2, "disconnecte
 
 
 def plan(seed: int, pauses: int, kinds: list[str] | None = None) -> list[str]:
-    """Return which faults come, the same for the same seed."""
-    chosen = kinds or list(FAULTS)
-    return random.Random(seed).choices(chosen, [WEIGHTS[kind] for kind in chosen], k=pauses)
+    """Return which faults come, each kind once before any comes twice by chance; the same for the same seed."""
+    chosen, chance = kinds or list(FAULTS), random.Random(seed)
+    first = chance.sample(chosen, min(pauses, len(chosen)))
+    return first + chance.choices(chosen, [WEIGHTS[kind] for kind in chosen], k=pauses - len(first))

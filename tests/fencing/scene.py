@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -17,13 +16,12 @@ from infra.kafka.launcher import KafkaCluster
 from tests.kafka.broker import launched_kafka
 from tests.kafka.compaction import QUICK_CLEANER
 from tests.kafka.proxy import KafkaProxy
+from tests.lengths import SESSION_SECONDS
 from tests.process import ServiceProcess
 from topics.catalog import CHANGELOG
 
 BROKERS = 3
 MODEL = "sed-mini"
-#: After how long the brokers give up on a node; a setting, of which the tests take the least.
-SESSION_SECONDS = int(os.environ.get("EARSHOT_TEST_SESSION_SECONDS", "6"))
 #: A node that does not get ready has this long, since two cores may be busy.
 SETTLE_SECONDS = 150.0
 

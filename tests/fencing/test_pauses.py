@@ -1,21 +1,20 @@
-"""A short campaign of pauses with rows in flight; `python -m tests.fencing --pauses 50` is the long one."""
+"""One pause with rows in flight; `python -m tests.fencing --pauses 50` has every kind of pause."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.fencing.campaign import Row, campaign
 from tests.fencing.scene import scene
+from tests.lengths import SEED
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
-SEED = int(os.environ.get("EARSHOT_TEST_SEED", str(int(time.time()))))
-KINDS = ["paused, held", "killed, held"]
+#: What the owners' epochs are for.
+KINDS = ["paused, held"]
 
 
 async def _rows(directory: Path) -> list[Row]:

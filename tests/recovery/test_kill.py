@@ -6,27 +6,27 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import BOTH_LOGS, own_log
+from tests.lengths import SEED, length
 from tests.process import ServiceProcess
-from tests.recovery.load import CONTENT_TYPE, Client, Stream
+from tests.recovery.load import CONTENT_TYPE, Client, Stream, kill_on_the_way
 from tests.recovery.truth import ZEROS, Events, expected_events, faults
 from topics.sessions.records import Opened
 
 SESSIONS = 32
-#: Acknowledged chunks in all; EARSHOT_TEST_CHUNKS asks for any number.
-CHUNKS = int(os.environ.get("EARSHOT_TEST_CHUNKS", "2000"))
-SEED = int(os.environ.get("EARSHOT_TEST_SEED", str(int(time.time()))))
+#: Chunks of each session; about every hundred acknowledged chunks the service is killed.
+EACH = -(-length("CHUNKS", 400) // SESSIONS)
+CHUNKS = SESSIONS * EACH
+KILLS = max(1, CHUNKS // 100)
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + CHUNKS)]
 
 
 @pytest.fixture(params=BOTH_LOGS)
@@ -38,28 +38,14 @@ def victim(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServicePr
         process.stop()
 
 
-async def _nemesis(victim: ServiceProcess, chance: random.Random, work: asyncio.Task[list[Stream]]) -> int:
-    """Kill and start the service at random until the work is done."""
-    kills = 0
-    while not work.done():
-        await asyncio.wait({work}, timeout=chance.uniform(0.5, 3.0))
-        if not work.done():
-            await asyncio.to_thread(victim.kill)
-            kills += 1
-            await asyncio.to_thread(victim.start)
-    return kills
-
-
-async def _stream_through_kills(victim: ServiceProcess, chance: random.Random) -> tuple[list[Stream], int]:
-    each = -(-CHUNKS // SESSIONS)
-
-    async def all_streams() -> list[Stream]:
-        async with Client(victim) as client:
-            return list(await asyncio.gather(*(client.stream(SEED + number, each) for number in range(SESSIONS))))
-
-    work = asyncio.create_task(all_streams())
-    kills = await _nemesis(victim, chance, work)
-    return await work, kills
+async def _stream_through_kills(victim: ServiceProcess) -> list[Stream]:
+    async with Client(victim) as client:
+        work = asyncio.gather(*(client.stream(SEED + number, EACH) for number in range(SESSIONS)))
+        await kill_on_the_way(victim, work, lambda: client.acknowledged, CHUNKS, KILLS, random.Random(SEED))
+        streams = await work
+        assert client.repeats >= KILLS, "each kill meets requests"
+        assert client.acknowledged == CHUNKS
+        return streams
 
 
 def _truth(streams: list[Stream]) -> list[Events]:
@@ -103,12 +89,8 @@ def test_every_fault_is_counted() -> None:
 
 def test_acknowledged_chunks_survive_kill_9(victim: ServiceProcess) -> None:
     """Kill at random while sessions stream, then compare; again after the local tables are deleted."""
-    print(f"seed {SEED}, {CHUNKS} chunks, {SESSIONS} sessions")
-    streams, kills = asyncio.run(_stream_through_kills(victim, random.Random(SEED)))
-    assert kills > 0
-    acked = sum(len(stream.chunks) for stream in streams)
-    assert acked >= CHUNKS
-    print(f"{acked} chunks acknowledged through {kills} kills")
+    print(f"seed {SEED}, {CHUNKS} chunks, {SESSIONS} sessions, {KILLS} kills")
+    streams = asyncio.run(_stream_through_kills(victim))
     truth = _truth(streams)
     assert asyncio.run(_compare(victim, streams, truth)) == ZEROS
     victim.kill()

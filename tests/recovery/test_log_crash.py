@@ -25,6 +25,7 @@ from streams.embedded import store
 from streams.embedded.errors import LogError
 from streams.embedded.log import EmbeddedLog
 from tests.conftest import ROOT
+from tests.lengths import length
 from topics.catalog import TopicPartition
 from topics.errors import Unavailable
 
@@ -98,7 +99,7 @@ def test_kill_9_loses_nothing_acknowledged(tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
     print("seed", seed)
     chance, end = random.Random(seed), 0
-    for _ in range(6):
+    for _ in range(length("KILLS", 2)):
         acked = kill_at_random(tmp_path, chance.uniform(0.0, 0.4))
         assert acked > end
         end = check(tmp_path, acked)

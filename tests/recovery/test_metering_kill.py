@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx2
 import pytest
 
+from tests.lengths import SEED, length
 from tests.process import ADMIN_KEY, ServiceProcess
-from tests.recovery.load import Client
+from tests.recovery.load import Client, kill_on_the_way
+from tests.waiting import wait_for
 from topics import keys
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
-
 SESSIONS = 12
-CHUNKS = 8
-KILLS = 3
+KILLS = length("KILLS", 2)
+#: Chunks of each session.
+CHUNKS = 3 * KILLS
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240 + 10 * KILLS)]
 
 
 @pytest.fixture
@@ -47,10 +50,8 @@ def test_sessions_are_billed_once_through_kills(victim: ServiceProcess) -> None:
     async def story() -> list[tuple[str, float]]:
         async with Client(victim, give_up=120) as client:
             work = asyncio.gather(*(stream(client, seed) for seed in range(SESSIONS)))
-            for _ in range(KILLS):
-                await asyncio.sleep(1.0)
-                victim.kill()
-                await asyncio.to_thread(victim.start)
+            total = SESSIONS * CHUNKS
+            await kill_on_the_way(victim, work, lambda: client.acknowledged, total, KILLS, random.Random(SEED))
             ended = await work
             # Half a second after its results a session may be deleted, and the node killed.
             await asyncio.sleep(1)
@@ -59,15 +60,12 @@ def test_sessions_are_billed_once_through_kills(victim: ServiceProcess) -> None:
                 assert answer.status_code in (204, 404)
             return ended
 
+    print(f"seed {SEED}, {KILLS} kills")
     ended = dict(asyncio.run(story()))
     victim.kill()
     victim.start()
-    for _ in range(100):
-        rows = usage(victim)
-        if len(rows) == SESSIONS:
-            break
-        time.sleep(0.1)
-    assert {row["job"]: row["audio_seconds"] for row in rows} == {
+    wait_for(lambda: len(usage(victim)) >= SESSIONS)
+    assert {row["job"]: row["audio_seconds"] for row in usage(victim)} == {
         keys.shown(id): seconds for id, seconds in ended.items()
     }
     victim.stop()

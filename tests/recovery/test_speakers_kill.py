@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import sqlite3
 import threading
@@ -11,23 +10,25 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import httpx2
 import pytest
 
 from tests.contract.speakers import Speakers, data, voice
+from tests.lengths import SEED, length
 from tests.process import ORG_KEY, ServiceProcess
 from tests.recordings import ANNA, BERT
 from tests.stub_engines import StubEngines
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
-
-#: Times that the process is killed; EARSHOT_TEST_KILLS asks for any number.
-KILLS = int(os.environ.get("EARSHOT_TEST_KILLS", "6"))
-SEED = int(os.environ.get("EARSHOT_TEST_SEED", str(int(time.time()))))
+KILLS = length("KILLS", 2)
+#: Requests that succeed before each kill.
+STEPS = 12
 CLIENTS = 4
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + 20 * KILLS)]
 
 
 @pytest.fixture
@@ -79,6 +80,14 @@ class Customer:
         return answer.status_code == 200
 
 
+def succeeded(customers: list[Customer]) -> int:
+    return sum(customer.answers[200] for customer in customers)
+
+
+def reached(customers: list[Customer], number: int) -> bool:
+    return succeeded(customers) >= number
+
+
 def test_killed_while_speakers_come_and_go(victim: ServiceProcess) -> None:
     customers = [Customer(victim, number) for number in range(CLIENTS)]
     chance = random.Random(SEED)
@@ -87,7 +96,8 @@ def test_killed_while_speakers_come_and_go(victim: ServiceProcess) -> None:
         working = [pool.submit(customer.work, done) for customer in customers]
         try:
             for _ in range(KILLS):
-                time.sleep(chance.uniform(0.3, 2.0))
+                wait_for(partial(reached, customers, succeeded(customers) + STEPS), 60)
+                time.sleep(chance.uniform(0.0, 0.2))
                 victim.kill()
                 victim.start()
         finally:

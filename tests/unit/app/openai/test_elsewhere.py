@@ -52,6 +52,22 @@ def test_the_owner_is_waited_for(house: House, monkeypatch: pytest.MonkeyPatch) 
     run(scenario)
 
 
+def test_an_owner_that_is_not_done_in_time_is_503(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forwarding, "PATIENT_SECONDS", 0.2)
+
+    async def scenario() -> None:
+        owner = House()
+        async with served(owner) as url:
+            house.jobs.elsewhere = Elsewhere(url)
+            post = Post(house, idempotency_key="mine")
+            await accepted(owner)
+            await post.end()
+            assert (post.status, post.json["error"]["type"]) == (503, "server_error")
+        await house.app.state.forwarder.close()
+
+    run(scenario)
+
+
 def test_an_owner_that_does_not_answer_is_503(house: House) -> None:
     async def scenario() -> None:
         house.jobs.elsewhere = Elsewhere(f"http://127.0.0.1:{free_port()}")

@@ -1,0 +1,54 @@
+"""The long forms of the tests that kill, pause and attack, one after the other: `python -m tests.soak [NAME...]`.
+
+All of them take some hours. One that fails stops nothing; the last lines list what failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from typing import Final
+
+Lengths = dict[str, int]
+
+#: Each run: what it gives to `python -m`, and how long it is, in variables that begin with EARSHOT_TEST_.
+RUNS: Final[dict[str, tuple[str, Lengths]]] = {
+    "kill": ("pytest tests/recovery/test_kill.py", {"CHUNKS": 10_000}),
+    "jobs": ("pytest tests/recovery/test_jobs_kill.py", {"JOBS": 500}),
+    "metering": ("pytest tests/recovery/test_metering_kill.py", {"KILLS": 20}),
+    "speakers": ("pytest tests/recovery/test_speakers_kill.py", {"KILLS": 50}),
+    "log": ("pytest tests/recovery/test_log_crash.py", {"KILLS": 50}),
+    "disk": ("pytest tests/recovery/test_full_disk.py", {"FILLS": 10}),
+    "broker": ("pytest tests/recovery/test_broker_away.py", {"REFUSALS": 30}),
+    "swap": ("pytest tests/recovery/test_swap.py", {"SWAPS": 30}),
+    "neighbour": ("pytest tests/cluster/test_neighbour.py", {"RESTARTS": 20}),
+    "fencing": ("tests.fencing --pauses 50", {}),
+    "attacks": ("pytest tests/attacks --ignore=tests/attacks/owasp", {"ATTACK_SECONDS": 10, "FAULTY_CHUNKS": 10_000}),
+}
+
+
+def main() -> int:
+    """Run what was named, or all; return 1 if anything failed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser.add_argument("names", nargs="*", choices=[*RUNS, []], metavar="NAME", help=", ".join(RUNS))
+    failed = [name for name in parser.parse_args().names or RUNS if not _passed(name)]
+    print(f"failed: {', '.join(failed)}" if failed else "nothing failed")
+    return int(bool(failed))
+
+
+def _passed(name: str) -> bool:
+    module, lengths = RUNS[name]
+    chosen = {f"EARSHOT_TEST_{variable}": str(number) for variable, number in lengths.items()}
+    print(f"{name}: {' '.join(f'{variable}={number}' for variable, number in chosen.items())} {module}", flush=True)
+    began = time.monotonic()
+    # What the shell has set counts: a night can be longer still, or repeat a seed.
+    done = subprocess.run([sys.executable, "-m", *module.split()], env={**chosen, **os.environ})
+    print(f"{name}: {'failed' if done.returncode else 'passed'} after {time.monotonic() - began:.0f} s", flush=True)
+    return done.returncode == 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

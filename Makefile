@@ -13,18 +13,10 @@ export PYTHONDONTWRITEBYTECODE :=
 run: .venv/.installed ## Start the service: embedded log, bundled model, data under ./data
 	@$(EARSHOT) serve
 
-# What mostly waits for a service runs two at a time. What kills services, pauses brokers or measures has the machine to itself.
-TWO_AT_A_TIME := tests/contract tests/dashboard tests/interop tests/documentation tests/fuzz tests/kafka tests/supply tests/attacks/owasp
+test: .venv/.dev ## Everything that this machine can run, stage by stage; real Kafka when Java is there
+	@$(PYTHON) -m tests
 
-# Brokers of tests live for seconds: what Java's second compiler makes of their code comes too late.
-test: export JAVA_TOOL_OPTIONS := -XX:TieredStopAtLevel=1
-# A process a core: a matrix product must not ask for all of them too.
-test: check ## Everything that this machine can run: unit, contract, recovery, interop; real Kafka when Java is there
-	@OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest tests/unit -q -n auto --dist worksteal
-	@$(PYTHON) -m pytest $(TWO_AT_A_TIME) -q -n 2 --dist loadgroup
-	@$(PYTHON) -m pytest tests -q $(addprefix --ignore=,tests/unit $(TWO_AT_A_TIME))
-
-unit: .venv/.dev ## The unit tier but its slow tests, under a minute
+unit: .venv/.dev ## The unit tier except its slow tests, in under a minute
 	@OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest tests/unit -q -n auto --dist worksteal -m "not slow"
 
 soak: .venv/.dev ## Kills, pauses and attacks for hours: make soak [NAMES="kill fencing"]

@@ -1,0 +1,137 @@
+"""Run everything that this machine can run, stage by stage: `python -m tests`, which `make test` calls.
+
+A stage that fails does not stop those after it. The last lines have the time of each stage, the slowest tests and what
+failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+from xml.etree import ElementTree
+
+import msgspec
+
+from tests.kafka.broker import NAMED, shared_broker
+
+ROOT: Final = Path(__file__).parent.parent
+#: A service under test mostly waits: one more test than cores is in work.
+BESIDE: Final = max(3, (os.cpu_count() or 1) + 1)
+SLOWEST: Final = 12
+OUTCOMES: Final = {"failure": "failed", "error": "failed", "skipped": "skipped"}
+ENVIRONMENT: Final = {
+    # Brokers of tests live for minutes: the work of Java's second compiler comes too late.
+    "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1",
+    # One process a core: a matrix product must not take all cores as well.
+    "OPENBLAS_NUM_THREADS": "1",
+}
+
+
+class Stage(msgspec.Struct, frozen=True):
+    """A command; pytest if it begins with an option or a path of a test."""
+
+    name: str
+    arguments: Sequence[str]
+    pytest: bool = True
+
+
+STAGES: Final = (
+    Stage("check", ("make", "--no-print-directory", "check"), pytest=False),
+    Stage("unit", ("tests/unit", "-n", "auto", "--dist", "worksteal")),
+    Stage("service", ("--ignore=tests/unit", "-m", "not alone", "-n", str(BESIDE), "--dist", "loadgroup")),
+    Stage("alone", ("--ignore=tests/unit", "-m", "alone")),
+)
+
+
+class Case(msgspec.Struct, frozen=True):
+    """One test: its name, its outcome and its seconds."""
+
+    name: str
+    outcome: str
+    seconds: float
+
+
+class Ran(msgspec.Struct, frozen=True):
+    """What came of a stage."""
+
+    stage: Stage
+    status: int
+    seconds: float
+    cases: Sequence[Case]
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How many tests passed, failed and were skipped."""
+        return Counter(case.outcome for case in self.cases)
+
+    @property
+    def failed(self) -> list[str]:
+        """Names of what failed; the stage itself if it broke off without a failed test."""
+        names = [case.name for case in self.cases if case.outcome == "failed"]
+        return names or ([f"{self.stage.name} (status {self.status})"] if self.status else [])
+
+
+def run(stage: Stage, report: Path, more: Sequence[str]) -> Ran:
+    """Run a stage; its output goes where ours goes."""
+    command: Sequence[str] = stage.arguments
+    if stage.pytest:
+        command = (sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *stage.arguments, *more)
+    print(f"--- {stage.name}", flush=True)
+    began = time.monotonic()
+    status = subprocess.run(command, cwd=ROOT, check=False).returncode
+    return Ran(stage, status, time.monotonic() - began, list(cases(report)))
+
+
+def cases(report: Path) -> Iterator[Case]:
+    """Yield the tests of a JUnit report; none if it was not written."""
+    if not report.exists():
+        return
+    for element in ElementTree.parse(report).iter("testcase"):
+        outcome = next((OUTCOMES[child.tag] for child in element if child.tag in OUTCOMES), "passed")
+        yield Case(f"{element.get('classname')}::{element.get('name')}", outcome, float(element.get("time", 0)))
+
+
+def summary(stages: Sequence[Ran]) -> Iterator[str]:
+    """Yield the lines that the run ends with; the last one counts all tests."""
+    yield ""
+    yield f"{'stage':10}{'seconds':>9}{'passed':>9}{'failed':>9}{'skipped':>9}"
+    for ran in stages:
+        numbers = (ran.counts["passed"], len(ran.failed), ran.counts["skipped"])
+        yield f"{ran.stage.name:10}{ran.seconds:9.0f}" + "".join(f"{number:9}" for number in numbers)
+    slowest = sorted((case for ran in stages for case in ran.cases), key=lambda case: -case.seconds)[:SLOWEST]
+    yield from ("", "slowest:", *(f"{case.seconds:7.1f} s  {case.name}" for case in slowest))
+    failed = [name for ran in stages for name in ran.failed]
+    if failed:
+        yield from ("", "failed:", *(f"  {name}" for name in failed))
+    total = sum((ran.counts for ran in stages), Counter[str]())
+    yield from ("", f"{total['passed']} passed, {len(failed)} failed, {total['skipped']} skipped")
+
+
+def main() -> int:
+    """Run the stages that are named, all by default."""
+    parser = argparse.ArgumentParser(prog="python -m tests", description=__doc__)
+    parser.add_argument("--stage", action="append", choices=[stage.name for stage in STAGES], help="only this one")
+    wanted, more = parser.parse_known_args()
+    os.environ |= ENVIRONMENT
+    with tempfile.TemporaryDirectory() as directory, shared_broker() as broker:
+        if broker is not None:
+            os.environ[NAMED] = broker
+        stages = [
+            run(stage, Path(directory) / stage.name, more)
+            for stage in STAGES
+            if wanted.stage is None or stage.name in wanted.stage
+        ]
+    print("\n".join(summary(stages)), flush=True)
+    return int(any(ran.failed for ran in stages))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -10,7 +10,7 @@ from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.contract.api import Api, tone
 from tests.dashboard.conftest import sign_in
@@ -24,6 +24,7 @@ DRAWN = """canvas => {
 }"""
 
 
+@pytest.mark.both_logs
 def test_the_microphone_of_one_tab_is_heard_in_another(page: Page, dashboard: ServiceProcess) -> None:
     sign_in(page, dashboard, "live/microphone")
     page.get_by_role("button", name="Listen").click()
@@ -143,13 +144,42 @@ def test_a_connection_that_breaks_loses_nothing(page: Page, wire: Wire, api: Api
     for number in range(10, 14):
         api.put(one, number, tone(0.5))
     expect(both.get_by_text("13 windows here")).to_be_visible()
-    page.bring_to_front()  # What nobody sees is not drawn.
     wait_for(lambda: counted(page) >= before + 13)
     assert api.delete(one).status_code == 204
     expect(both.get_by_text("The session was deleted")).to_be_visible()
     expect(card).to_have_count(0)
     both.reload()
     expect(both.get_by_role("alert")).to_contain_text("There is no such session")
+
+
+def test_windows_of_two_breaks_are_counted_however_late_they_are_read(page: Page, wire: Wire, api: Api) -> None:
+    """The page shows them though no event comes after them, and reads them once where a second break asks again."""
+    late: list[Route] = []
+    page.route("**/status?*", lambda route: late.append(route))
+    sign_in(page, SimpleNamespace(url=f"http://127.0.0.1:{wire.port}"), "live")
+    one = api.create(file_name="late")
+    card = page.locator(".card.session").filter(has_text="late")
+    expect(card).to_be_visible()
+    before = counted(page)
+    for number in range(2):
+        wire.cut()
+        expect(page.get_by_text("The connection is broken")).to_be_visible()
+        for chunk in range(4 * number, 4 * number + 4):
+            api.put(one, chunk, tone(0.5))
+        api.page(one, offset=4 * number + 2)
+        wire.mend()
+        expect(page.get_by_text("The connection is broken")).to_be_hidden()
+        wait_for(lambda: late)
+    api.seal(one)
+    expect(card).to_contain_text("ended")
+    assert counted(page) == before
+
+    def read() -> bool:
+        while late:
+            late.pop().continue_()
+        return counted(page) == before + 7
+
+    wait_for(read)
 
 
 def test_a_day_has_an_address(page: Page, dashboard: ServiceProcess) -> None:

@@ -29,7 +29,10 @@ export class Heard {
   /** Strips of the spectrogram that are not drawn yet. */
   strips = [];
   behind = false;
+  /** While windows that are missing are read: those that came meanwhile. */
   held = null;
+  /** The window up to which they are read. */
+  stop = 0;
 
   /** Take a window; one that came before is passed over. */
   take(window) {
@@ -107,6 +110,11 @@ export class Listening {
   reported = 0;
   readers = new Map();
   fresh = new Set();
+  changed = paced(() => {
+    const fresh = ["", ...this.fresh];
+    this.fresh.clear();
+    for (const id of fresh) for (const reader of this.readers.get(id) ?? []) reader();
+  });
 
   /** Call `reader` when a session changed, or with "" when anything did; returns how to stop that. */
   subscribe(id, reader) {
@@ -116,20 +124,15 @@ export class Listening {
   }
 
   async run(signal) {
-    const changed = paced(() => {
-      const fresh = ["", ...this.fresh];
-      this.fresh.clear();
-      for (const id of fresh) for (const reader of this.readers.get(id) ?? []) reader();
-    });
     try {
       for await (const { event, data } of events("/api/v1/live", signal, { last: [] })) {
         this.take(event, data, signal);
-        changed();
+        this.changed();
       }
     } catch (error) {
       if (signal.aborted) return;
       this.error = error;
-      changed();
+      this.changed();
     }
   }
 
@@ -161,11 +164,9 @@ export class Listening {
   window(window, signal) {
     const heard = this.sessions.get(window.session_id);
     if (!heard) return;
+    if (!heard.held && window.window > heard.next) this.fill(heard, window.window, signal);
     if (heard.held) heard.held.push(window);
-    else if (window.window > heard.next) {
-      heard.held = [window];
-      this.fill(heard, window.window, signal);
-    } else this.count(heard, window);
+    else this.count(heard, window);
   }
 
   count(heard, window) {
@@ -176,18 +177,20 @@ export class Listening {
     heard.strips.length = 0;
   }
 
-  /** Read windows up to `stop` that did not come, as after a break; those that come meanwhile are held. */
+  /** Read windows up to `stop` that did not come, as after a break. A reading that is under way goes on to there. */
   async fill(heard, stop, signal) {
-    heard.held ??= [];
+    heard.stop = Math.max(heard.stop, stop);
+    if (heard.held) return;
+    heard.held = [];
     const id = heard.session.session_id;
-    if (stop - heard.next > PAGES * 1024) {
-      heard.missed += stop - heard.next - PAGES * 1024;
-      heard.next = stop - PAGES * 1024;
+    if (heard.stop - heard.next > PAGES * 1024) {
+      heard.missed += heard.stop - heard.next - PAGES * 1024;
+      heard.next = heard.stop - PAGES * 1024;
     }
-    for (let failures = 0; heard.next < stop && failures < TRIES; ) {
+    for (let failures = 0; heard.next < heard.stop && failures < TRIES; ) {
       const first = heard.next;
       try {
-        const { inference } = await get(`/audio_sessions/${id}/status?offset=${first}&count=${Math.min(1024, stop - first)}`, { signal, as: null });
+        const { inference } = await get(`/audio_sessions/${id}/status?offset=${first}&count=${Math.min(1024, heard.stop - first)}`, { signal, as: null });
         inference.results.forEach((one, place) => this.count(heard, { ...one, window: first + place }));
         if (heard.next === first) break;
       } catch (problem) {
@@ -197,14 +200,15 @@ export class Listening {
         await new Promise((resolve) => setTimeout(resolve, 200 * 2 ** failures));
       }
     }
-    if (heard.next < stop) {
-      heard.missed += stop - heard.next;
-      heard.next = stop;
+    if (heard.next < heard.stop) {
+      heard.missed += heard.stop - heard.next;
+      heard.next = heard.stop;
     }
     const held = heard.held;
     heard.held = null;
     for (const window of held) this.window(window, signal);
     this.fresh.add(id);
+    this.changed();
   }
 }
 

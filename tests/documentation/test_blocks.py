@@ -2,7 +2,7 @@
 
 Only what a reader has to replace is replaced: `esp_...` and `eso_...` by the keys that `make run` printed, and the port
 by a free one. What a page shows of the output is compared with it; `…` there stands for anything, as a line of its own
-for any number of lines.
+for any number of lines. Scores differ a little between processors, so a decimal may differ by two in its last digit.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 START: Final = "make run\n"
 READY_SECONDS: Final = 600.0
-BLOCK_SECONDS: Final = 180.0
 ANYTHING: Final = "…"
+#: What is not compared letter by letter. A number before `…` is only the beginning of one.
+LOOSE: Final = re.compile(rf"({ANYTHING}|\d+\.\d+(?![\d{ANYTHING}]))")
 #: Which commands run a program of a page: the client has an environment of its own there.
 PYTHON: Final = ".client/bin/python - <<'THE END'\n{}\nTHE END\n"
 
@@ -104,12 +105,13 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def environment(port: int) -> dict[str, str]:
-    """Return what a new user's shell has, and the port."""
+    """Return what a new user's shell has, the port, and patience."""
     foreign = ("EARSHOT_", "VIRTUAL_ENV", "PYTHON", "COVERAGE", "PYTEST")
     clean = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     own = str(Path(sys.executable).parent)
     clean["PATH"] = os.pathsep.join(part for part in clean["PATH"].split(os.pathsep) if part != own)
-    return {**clean, "EARSHOT_PORT": str(port)}
+    # A machine that does something else too needs longer for the words of a transcript.
+    return {**clean, "EARSHOT_PORT": str(port), "EARSHOT_SPEECH_TIMEOUT": "300"}
 
 
 @contextmanager
@@ -136,13 +138,23 @@ def running(checkout: Path, port: int) -> Iterator[str]:
 
 
 def assert_like(output: str, expected: str) -> None:
-    """Check that an output is the expected one, line by line but for the spaces that end them."""
+    """Check an output line by line, except for the spaces that end a line and the last digits of decimals."""
     pattern = "".join(
-        r"(?:.*\n)*" if line == ANYTHING else ".*".join(map(re.escape, line.split(ANYTHING))) + r"\n"
+        r"(?:.*\n)*" if line == ANYTHING else "".join(map(_pattern, LOOSE.split(line))) + r"\n"
         for line in _lines(expected)
     )
     printed = "".join(f"{line}\n" for line in _lines(output))
     assert re.fullmatch(pattern, printed), f"expected:\n{expected}\nprinted:\n{printed}"
+
+
+def _pattern(part: str) -> str:
+    if part == ANYTHING:
+        return ".*"
+    if not LOOSE.fullmatch(part):
+        return re.escape(part)
+    digits = len(part.partition(".")[2])
+    near = (float(part) + step * 10**-digits for step in range(-2, 3))
+    return f"(?:{'|'.join(re.escape(f'{one:0{len(part)}.{digits}f}') for one in near)})"
 
 
 def _lines(text: str) -> list[str]:
@@ -182,8 +194,15 @@ def test_the_commands_of_a_page(page: str, checkout: Path) -> None:
 
 def test_outputs_are_compared() -> None:
     output = "one  \ntwo 0.92\nthree\nfour\nfive\n"
-    for expected in (output, "one\ntwo 0.…\n…\nfive\n", "…\nfive", "one\n…\n", "…\nfour\n…"):
+    for expected in (
+        output,
+        output.replace("0.92", "0.90"),
+        "one\ntwo 0.…\n…\nfive\n",
+        "…\nfive",
+        "one\n…\n",
+        "…\nfour\n…",
+    ):
         assert_like(output, expected)
-    for expected in ("one\n", "two\n…", "one\ntwo 0.93\n…", "…\nsix", "one…five", "…\nfour"):
+    for expected in ("one\n", "two\n…", "one\ntwo 0.95\n…", "one\ntwo 0.8…\n…", "…\nsix", "one…five", "…\nfour"):
         with pytest.raises(AssertionError):
             assert_like(output, expected)

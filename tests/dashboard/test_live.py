@@ -169,7 +169,7 @@ def test_windows_of_two_breaks_are_counted_however_late_they_are_read(page: Page
         api.page(one, offset=4 * number + 2)
         wire.mend()
         expect(page.get_by_text("The connection is broken")).to_be_hidden()
-        wait_for(lambda: late)
+        wait_for(lambda: counted(page) == before and late)
     api.seal(one)
     expect(card).to_contain_text("ended")
     assert counted(page) == before

@@ -25,11 +25,10 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         browser.close()
 
 
-def record(page: Page, number: int, seconds: float = 4.0) -> None:
-    """Record a sentence."""
-    page.get_by_role("button", name=f"Record sentence {number}", exact=True).click()
-    expect(page.get_by_role("button", name="Done")).to_be_visible()
-    page.wait_for_timeout(1000 * seconds)
+def record(page: Page, button: str, seconds: int = 3) -> None:
+    """Record a sentence of so many seconds, or a little more."""
+    page.get_by_role("button", name=button, exact=True).click()
+    expect(page.get_by_role("timer")).to_have_text(re.compile(rf"0:(0[{seconds}-9]|[1-3]\d)"))
     page.get_by_role("button", name="Done").click()
 
 
@@ -42,17 +41,15 @@ def test_five_sentences_make_a_voice(page: Page, dashboard: ServiceProcess) -> N
     expect(page.get_by_text("Letters, digits and underscores alone.")).to_be_visible()
     expect(begin).to_be_disabled()
     page.get_by_label("Name").fill("Kim")
-    record(page, 1, 0.6)
+    record(page, "Record sentence 1", 0)
     expect(page.get_by_role("listitem").filter(has_text="too short")).to_be_visible()
-    page.get_by_role("button", name="Record sentence 1 again").click()
-    page.wait_for_timeout(4000)
-    page.get_by_role("button", name="Done").click()
+    record(page, "Record sentence 1 again")
     for number in range(2, 6):
         expect(page.get_by_text(f"{number} of 5")).to_be_visible()
-        record(page, number)
+        record(page, f"Record sentence {number}")
     # One of them once more: the others stay.
     page.get_by_role("button", name="Record sentence 3 anew").click()
-    record(page, 3)
+    record(page, "Record sentence 3")
     page.get_by_role("button", name="Register Kim").click()
     expect(page.get_by_text("Kim is registered with five samples.")).to_be_visible()
     row = page.get_by_role("row").filter(has_text="Kim")
@@ -109,7 +106,7 @@ def test_a_refusal_in_the_middle_keeps_what_was_recorded(page: Page, dashboard: 
     sign_in(page, dashboard, "speakers", organization=ORG_KEY)
     page.get_by_label("Name").fill("Kim")
     for number in range(1, 6):
-        record(page, number, 2.5)
+        record(page, f"Record sentence {number}", 2)
     page.get_by_role("button", name="Register Kim").click()
     expect(page.get_by_role("alert")).to_contain_text("too little speech")
     expect(page.get_by_role("listitem").filter(has_text="registered")).to_have_count(2)

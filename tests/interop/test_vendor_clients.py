@@ -63,6 +63,7 @@ def test_predict_names_the_sound(client: VendorClient, recording: Path, service:
     assert "Siren" in value["tags"]
 
 
+@pytest.mark.both_logs
 @pytest.mark.parametrize("client", PREDICT, ids=lambda client: client.version)
 def test_a_file_of_more_than_a_mebibyte_goes_in_one_piece(
     client: VendorClient, request: pytest.FixtureRequest, service: Service, tmp_path: Path
@@ -112,6 +113,7 @@ def test_a_wrong_key_raises_the_client_s_exception(
     assert "Unauthorized" in said.message
 
 
+@pytest.mark.both_logs
 @pytest.mark.parametrize("recording", ["ogg"], indirect=True)
 @pytest.mark.parametrize(("prefix", "window", "hop"), [("", 1, 0.5), (ALIAS, 2, 1)], ids=["root", "alias"])
 def test_every_operation(prefix: str, window: float, hop: float, recording: Path, service: Service) -> None:

@@ -1,5 +1,5 @@
 // Enrolling a voice: five sentences, each recorded, judged for its level, and sent as a sample.
-import { html, useEffect, useRef, useState } from "./lib.js";
+import { clock, html, useEffect, useRef, useState } from "./lib.js";
 import { decibels, openMicrophone, rms, wav } from "./microphone.js";
 import { Problem, State } from "./parts.js";
 
@@ -96,7 +96,7 @@ export function FivePrompts({ name, send, onDone }) {
             <blockquote aria-live="polite"><strong>${at + 1} of ${PROMPTS.length}</strong> ${PROMPTS[at]}</blockquote>
             ${level === null
               ? html`<p class="actions"><button class="main" disabled=${!name} onClick=${begin}>${takes[at] ? `Record sentence ${at + 1} again` : `Record sentence ${at + 1}`}</button></p>`
-              : html`<p class="line"><meter min="-60" max="0" low=${QUIET} value=${level} aria-label="Level in dBFS"></meter> <button class="main" onClick=${finish}>Done</button></p>`}`}
+              : html`<p class="line"><meter min="-60" max="0" low=${QUIET} value=${level} aria-label="Level in dBFS"></meter> <span class="number" role="timer">${clock(Math.floor(blocks.current.length / 2))}</span> <button class="main" onClick=${finish}>Done</button></p>`}`}
     <ol class="takes">${takes.map((take, number) => html`<li aria-current=${number === at && !complete ? "step" : null}>
       ${take ? html`<${State} state=${take.fault ? "bad" : "good"}>${take.fault ?? (take.sent ? "registered" : `${take.seconds.toFixed(1)} s, good`)}<//>` : html`<span class="hint">not yet</span>`}
       ${take && !take.sent && level === null && sent === null ? html`<button class="quiet" aria-label=${`Record sentence ${number + 1} anew`} onClick=${() => { setTakes(takes.with(number, null)); setAt(number); }}>Anew</button>` : null}</li>`)}</ol>

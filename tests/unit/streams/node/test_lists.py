@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -31,38 +30,34 @@ from topics.sessions.rules import SessionHead
 PROJECT = STREAM.project
 
 
-def test_a_list_follows_what_happens(tmp_path: Path) -> None:
+async def test_a_list_follows_what_happens(tmp_path: Path) -> None:
     """Over all partitions, newest first; a session that is sealed, failed, deleted or expired moves or goes."""
     home = Home(tmp_path)
+    async with home.serving(idle_seconds=3600.0, sweep_seconds=0.05) as node:
+        ids = []
+        for opened in (STREAM, FILE, STREAM, STREAM, STREAM):
+            home.clock.now += 1
+            ids.append(new_id())
+            await send(node, ids[-1], opened)
 
-    async def scene() -> None:
-        async with home.serving(idle_seconds=3600.0, sweep_seconds=0.05) as node:
-            ids = []
-            for opened in (STREAM, FILE, STREAM, STREAM, STREAM):
-                home.clock.now += 1
-                ids.append(new_id())
-                await send(node, ids[-1], opened)
+        def read(**query: Any) -> list[int]:
+            return [ids.index(id) for _, id, _ in node.sessions.listed(ListQuery(PROJECT, **query))]
 
-            def read(**query: Any) -> list[int]:
-                return [ids.index(id) for _, id, _ in node.sessions.listed(ListQuery(PROJECT, **query))]
-
-            assert read() == [4, 3, 2, 1, 0]
-            assert read(count=2) == [4, 3]
-            await send(node, ids[1], Sealed("s"))
-            await send(node, ids[3], Chunk("c", 0, b"odd"), Deleted("d"))
-            assert (read(), read(states=("writable",)), read(states=("readonly",))) == ([4, 2, 1, 0], [4, 2, 0], [1])
-            moment = int(home.clock.now * 1000)
-            assert read(since_ms=moment - 3000) == [4, 2, 1]
-            assert read(until_ms=moment - 3000) == [0]
-            assert node.sessions.listed(ListQuery("another")) == []
-            assert node.sessions.coverage().here == frozenset(range(node.owners.partitions))
-            home.clock.now += 3601
-            await until(lambda: read() == [])
-
-    asyncio.run(scene())
+        assert read() == [4, 3, 2, 1, 0]
+        assert read(count=2) == [4, 3]
+        await send(node, ids[1], Sealed("s"))
+        await send(node, ids[3], Chunk("c", 0, b"odd"), Deleted("d"))
+        assert (read(), read(states=("writable",)), read(states=("readonly",))) == ([4, 2, 1, 0], [4, 2, 0], [1])
+        moment = int(home.clock.now * 1000)
+        assert read(since_ms=moment - 3000) == [4, 2, 1]
+        assert read(until_ms=moment - 3000) == [0]
+        assert node.sessions.listed(ListQuery("another")) == []
+        assert node.sessions.coverage().here == frozenset(range(node.owners.partitions))
+        home.clock.now += 3601
+        await until(lambda: read() == [])
 
 
-def test_what_was_made_before_there_were_lists_is_listed(tmp_path: Path) -> None:
+async def test_what_was_made_before_there_were_lists_is_listed(tmp_path: Path) -> None:
     """Tables and changelog of a version without lists: the entries are made when the node comes."""
     home = Home(tmp_path)
     ids = [new_id() for _ in range(8)]
@@ -73,22 +68,19 @@ def test_what_was_made_before_there_were_lists_is_listed(tmp_path: Path) -> None
             owner.rows.write(dict.fromkeys([*found, keys.LISTED + keys.SESSION, keys.LISTED + keys.JOB]))
             await node.backend.writer.flush()
 
-    async def scene() -> None:
+    async with home.serving() as node:
+        for id in ids:
+            home.clock.now += 1
+            await send(node, id, STREAM)
+        await send(node, ids[0], Sealed("s"))
+        await forget(node)
+        assert node.sessions.listed(ListQuery(PROJECT)) == []
+    for keep_tables in (True, False):
+        if not keep_tables:
+            shutil.rmtree(tmp_path / "partitions")
         async with home.serving() as node:
-            for id in ids:
-                home.clock.now += 1
-                await send(node, id, STREAM)
-            await send(node, ids[0], Sealed("s"))
-            await forget(node)
-            assert node.sessions.listed(ListQuery(PROJECT)) == []
-        for keep_tables in (True, False):
-            if not keep_tables:
-                shutil.rmtree(tmp_path / "partitions")
-            async with home.serving() as node:
-                assert [id for _, id, _ in node.sessions.listed(ListQuery(PROJECT))] == ids[::-1]
-                assert [id for _, id, _ in node.sessions.listed(ListQuery(PROJECT, ("readonly",)))] == ids[:1]
-
-    asyncio.run(scene())
+            assert [id for _, id, _ in node.sessions.listed(ListQuery(PROJECT))] == ids[::-1]
+            assert [id for _, id, _ in node.sessions.listed(ListQuery(PROJECT, ("readonly",)))] == ids[:1]
 
 
 # --- one partition --------------------------------------------------------------------------------------------------

@@ -140,6 +140,9 @@ async def test_the_deadline_is_for_the_whole_call() -> None:
     server.close()
     await asyncio.sleep(0.05)
     assert str(raised.value) == "the speech engine did not answer within 0.1 s"
+
+
+def test_an_engine_that_never_answers_is_late() -> None:
     assert fault(None, timeout_s=0.05) == "the speech engine did not answer within 0.05 s"
 
 

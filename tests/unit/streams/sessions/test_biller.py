@@ -74,13 +74,11 @@ LINE = Charge(SESSION, MeteredService.SESSION, "p", "o", 1500, "m@1", BEGUN)
 
 async def test_a_session_that_ends_is_billed_once() -> None:
     world, books = analysed(Sealed("c")), Books()
-    head = world.store.head(SESSION)
-    assert head is not None
+    head = world.head(SESSION)
     assert head.unsettled, "it is found again until it is billed"
     await bill(world, books)
     assert books.lines == [LINE]
-    head = world.store.head(SESSION)
-    assert head is not None
+    head = world.head(SESSION)
     assert (head.metered, head.unmetered, head.unsettled) == (2, False, False)
 
 
@@ -103,14 +101,12 @@ async def test_a_ledger_or_log_that_is_away_is_asked_again() -> None:
 async def test_without_a_ledger_nothing_waits() -> None:
     world = analysed(Sealed("c"))
     await bill(world, None)
-    head = world.store.head(SESSION)
-    assert head is not None
+    head = world.head(SESSION)
     assert not head.unmetered
 
 
 def test_a_session_that_goes_on_is_not_billed_before_a_step_is_full() -> None:
-    head = analysed().store.head(SESSION)
-    assert head is not None
+    head = analysed().head(SESSION)
     assert (head.windows, head.meterable, head.unmetered) == (2, 0, False)
 
 

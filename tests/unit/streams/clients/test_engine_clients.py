@@ -21,15 +21,11 @@ SPEECH = "/v1/audio/transcriptions"
 
 
 def transcribe(engine: HttpEngine, **address: Any) -> Transcription:
-    async def scene() -> Transcription:
-        async with engine.running():
-            speech = TranscriptionClient(engine.address(**address))
-            try:
-                return await speech.transcribe(b"RIFF", "run-0", model="m", language="ko")
-            finally:
-                await speech.close()
-
-    return asyncio.run(scene())
+    found: Transcription = engine.serve(
+        lambda: TranscriptionClient(engine.address(**address)),
+        lambda speech: speech.transcribe(b"RIFF", "run-0", model="m", language="ko"),
+    )
+    return found
 
 
 def fault(answer: bytes | Callable[[Asked], bytes] | None, **address: Any) -> str:

@@ -103,20 +103,6 @@ def test_a_join_of_a_node_that_holds_nothing_proves_nothing(seat: Seat) -> None:
     assert not seat.member.valid()
 
 
-def test_a_process_that_was_paused_knows_it_before_anything_is_told(seat: Seat) -> None:
-    """SIGSTOP: the first thing after it may be a write."""
-    seat.hear()
-    seat.assign(1)
-    seat.now += 22.0
-    assert not seat.member.valid()
-    assert seat.lost == []
-
-
-def test_the_clock_goes_on_while_the_machine_sleeps() -> None:
-    before = module.clock()
-    assert module.clock() >= before >= 0
-
-
 # --- what is heard --------------------------------------------------------------------------------------------------
 
 

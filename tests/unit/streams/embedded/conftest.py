@@ -14,8 +14,8 @@ from streams.embedded.log import EmbeddedLog
 class HandClock:
     """Seconds since the epoch, as set."""
 
-    def __init__(self) -> None:
-        self.now = 1000.0
+    def __init__(self, now: float = 1000.0) -> None:
+        self.now = now
 
     def __call__(self) -> float:
         return self.now

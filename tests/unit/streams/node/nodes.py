@@ -17,6 +17,7 @@ from streams.node.node import Node
 from streams.node.options import NodeOptions
 from streams.services.service import JobService
 from tests.unit.streams.audio.engines import Fingerprint
+from tests.unit.streams.embedded.conftest import HandClock
 from topics import catalog
 from topics.catalog import TopicPartition
 from topics.folding import Verdict
@@ -30,22 +31,12 @@ DAY_MS = 24 * 3600 * 1000
 PARTITIONS = 4
 
 
-class HandClock:
-    """Seconds since the epoch, as set."""
-
-    def __init__(self) -> None:
-        self.now = 1_700_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class Home:
     """A data directory, and the nodes that are started on it one after another."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.clock = HandClock()
+        self.clock = HandClock(1_700_000_000.0)
         self.engine = Fingerprint()
         self.services: dict[Service, JobService] = {}
         self.ledger: Ledger | None = None

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 from streams.disk import DiskFull
-from streams.folding.draft import Draft
 from streams.jobs.store import JobStore
 from streams.sessions.store import SessionStore
 from tests.unit.streams.jobs.world import accepted
 from tests.unit.streams.lists import listed
 from tests.unit.streams.node.nodes import Home, send
-from tests.unit.streams.sessions.rows import MemoryPartition
+from tests.unit.streams.sessions.rows import MemoryPartition, drafting
 from tests.unit.streams.sessions.studio import FILE, STREAM
 from tests.waiting import until
 from topics import keys
@@ -87,22 +86,20 @@ async def test_what_was_made_before_there_were_lists_is_listed(tmp_path: Path) -
 
 
 def open_session(store: SessionStore, at: int, project: str = "p") -> str:
-    draft, id = Draft(store), new_id()
-    opened = Opened("c", "file", "audio/wav", project, 1000, 500)
-    draft.put_request(id, opened, Arrival(0, at))
-    draft.put_head(id, SessionHead("file", None, at, 0))
-    draft.keep()
-    draft.apply()
+    id = new_id()
+    with drafting(store) as draft:
+        opened = Opened("c", "file", "audio/wav", project, 1000, 500)
+        draft.put_request(id, opened, Arrival(0, at))
+        draft.put_head(id, SessionHead("file", None, at, 0))
     return id
 
 
 def take_job(store: JobStore, at: int, state: JobState) -> str:
-    draft, id = Draft(store), new_id()
-    draft.put_request(id, accepted("u", 1), Arrival(0, at))
-    entries = (Entry(accepted("u", 1).options.services[0]),)
-    draft.put_head(id, JobHead(state, 0, at, "u", 1, created=at, entries=entries))
-    draft.keep()
-    draft.apply()
+    id = new_id()
+    with drafting(store) as draft:
+        draft.put_request(id, accepted("u", 1), Arrival(0, at))
+        entries = (Entry(accepted("u", 1).options.services[0]),)
+        draft.put_head(id, JobHead(state, 0, at, "u", 1, created=at, entries=entries))
     return id
 
 
@@ -224,13 +221,10 @@ def test_a_session_that_no_opening_is_known_of_is_in_no_list() -> None:
     """Records of a log that lost some: it can be deleted, and nothing breaks."""
     partition = MemoryPartition()
     store = SessionStore(partition)
-    draft, id = Draft(store), new_id()
-    draft.put_head(id, SessionHead("file", None, 1, 0))
-    draft.keep()
-    draft.apply()
+    id = new_id()
+    with drafting(store) as draft:
+        draft.put_head(id, SessionHead("file", None, 1, 0))
     assert not [key for key in partition.rows if key[:1] == keys.SESSION_LIST]
-    draft = Draft(store)
-    draft.erase(id)
-    draft.keep()
-    draft.apply()
+    with drafting(store) as draft:
+        draft.erase(id)
     assert store.head(id) is None

@@ -81,24 +81,20 @@ def perform(
     takes_likely_language: bool = False,
     **address: Any,
 ) -> RunSummary:
-    async def scene() -> RunSummary:
-        async with engine.running():
-            service = SpeechService(
-                TranscriptionClient(engine.address(**address)),
-                speakers,
-                open_file,
-                names=names,
-                piece_seconds=piece_seconds,
-                load_detector=load_detector,
-                nice=0,
-                takes_likely_language=takes_likely_language,
-            )
-            try:
-                return await service.perform(run)
-            finally:
-                await service.close()
+    def make() -> SpeechService:
+        return SpeechService(
+            TranscriptionClient(engine.address(**address)),
+            speakers,
+            open_file,
+            names=names,
+            piece_seconds=piece_seconds,
+            load_detector=load_detector,
+            nice=0,
+            takes_likely_language=takes_likely_language,
+        )
 
-    return asyncio.run(scene())
+    found: RunSummary = engine.serve(make, lambda service: service.perform(run))
+    return found
 
 
 def texts(run: Run) -> list[tuple[int, int, str, int]]:

@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 
 from streams.folding import references, sweeper
 from streams.folding.awaited_verdicts import Verdicts
-from streams.folding.draft import Draft
 from streams.folding.followers import Followers
 from streams.folding.references import References
 from streams.folding.sweeper import SWEEP, sweep
 from streams.log import StoredRecord
 from streams.sessions.audio import STALE_SECONDS, STALE_STREAM_SECONDS, AudioCache, AudioSource
 from streams.sessions.store import SessionStore
-from tests.unit.streams.sessions.rows import MemoryPartition
+from tests.unit.streams.sessions.rows import MemoryPartition, drafting
 from topics import keys, record_codec
 from topics.errors import AudioError, Unavailable
 from topics.folding import Verdict
@@ -217,11 +216,9 @@ async def test_a_verdict_reaches_whoever_waits_and_nobody_else_minds() -> None:
 
 def store_with(due: dict[str, int]) -> SessionStore:
     store = SessionStore(MemoryPartition())
-    draft = Draft(store)
-    for session, deadline in due.items():
-        draft.put(keys.due_key(deadline, session), b"")
-    draft.keep()
-    draft.apply()
+    with drafting(store) as draft:
+        for session, deadline in due.items():
+            draft.put(keys.due_key(deadline, session), b"")
     return store
 
 

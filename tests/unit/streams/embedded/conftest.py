@@ -9,24 +9,14 @@ from pathlib import Path
 import pytest
 
 from streams.embedded.log import EmbeddedLog
+from tests.unit.streams.clocks import HandClock
 
-
-class HandClock:
-    """Seconds since the epoch, as set."""
-
-    def __init__(self, now: float = 1000.0) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
+Reopen = Callable[..., Coroutine[None, None, EmbeddedLog]]
 
 
 @pytest.fixture
 def clock() -> HandClock:
     return HandClock()
-
-
-Reopen = Callable[..., Coroutine[None, None, EmbeddedLog]]
 
 
 @pytest.fixture

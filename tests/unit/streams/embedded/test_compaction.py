@@ -14,7 +14,8 @@ from streams.embedded import compaction
 from streams.embedded.compaction import Compaction
 from streams.embedded.log import EmbeddedLog
 from tests.unit.streams.appending import append_soon
-from tests.unit.streams.embedded.conftest import HandClock, Reopen
+from tests.unit.streams.clocks import HandClock
+from tests.unit.streams.embedded.conftest import Reopen
 from tests.unit.streams.embedded.naive import compacted
 from topics.catalog import TopicPartition
 

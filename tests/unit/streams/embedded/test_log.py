@@ -15,7 +15,8 @@ from streams.embedded.errors import LogError, LogLocked
 from streams.embedded.log import EmbeddedLog
 from streams.log import StoredRecord
 from tests.unit.streams.appending import append_soon
-from tests.unit.streams.embedded.conftest import HandClock, Reopen
+from tests.unit.streams.clocks import HandClock
+from tests.unit.streams.embedded.conftest import Reopen
 from topics.catalog import TopicPartition
 from topics.errors import Unavailable
 

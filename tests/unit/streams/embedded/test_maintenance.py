@@ -10,7 +10,8 @@ from streams.embedded.errors import LogError
 from streams.embedded.log import EmbeddedLog
 from streams.embedded.maintenance import Maintenance, first_since
 from tests.unit.streams.appending import append_soon
-from tests.unit.streams.embedded.conftest import HandClock, Reopen
+from tests.unit.streams.clocks import HandClock
+from tests.unit.streams.embedded.conftest import Reopen
 from topics.catalog import TopicPartition
 
 AUDIO, ROWS = TopicPartition("audio", 0), TopicPartition("rows", 0)

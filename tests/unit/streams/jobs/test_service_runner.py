@@ -159,7 +159,7 @@ async def test_lag_is_the_age_of_what_waits(tmp_path: Path) -> None:
         desk.accept(TWO)
         await until(lambda: bool(desk.of(Started, ONE)))
         await asyncio.sleep(0.02)
-        assert 0.02 <= desk.runner.lag() < 1.0
+        assert 0.02 <= desk.runner.lag() < 60
         desk.remove(TWO)
         assert desk.runner.lag() == 0.0
 

@@ -17,7 +17,7 @@ from streams.node.node import Node
 from streams.node.options import NodeOptions
 from streams.services.service import JobService
 from tests.unit.streams.audio.engines import Fingerprint
-from tests.unit.streams.embedded.conftest import HandClock
+from tests.unit.streams.clocks import HandClock
 from topics import catalog
 from topics.catalog import TopicPartition
 from topics.folding import Verdict

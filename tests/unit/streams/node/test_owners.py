@@ -115,7 +115,7 @@ async def test_a_request_gives_up_in_time() -> None:
     began = asyncio.get_running_loop().time()
     with pytest.raises(Unavailable, match="no ready owner here"):
         await made.ready(in_partition(1), 0.05)
-    assert 0.04 < asyncio.get_running_loop().time() - began < 2.0
+    assert 0.04 < asyncio.get_running_loop().time() - began < 10.0
 
 
 @pytest.mark.parametrize("what", ["goes", "stops"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 
 import msgspec
@@ -11,7 +10,7 @@ import orjson
 import pybase64
 import pytest
 
-from benchmarks import audio, procfs, profile
+from benchmarks import audio, profile
 from benchmarks.client import LoadError, extract
 from benchmarks.plans import AnyPlan, LivePlan, Target, UploadPlan
 from benchmarks.wire import HttpConnection, request
@@ -62,14 +61,6 @@ def test_a_plan_survives_the_way_to_the_load_process(plan: AnyPlan) -> None:
 def test_an_answer_without_what_is_looked_for_is_an_error() -> None:
     with pytest.raises(LoadError, match="is not in b'nothing'"):
         extract(re.compile(rb'"count":([0-9]+)'), b"nothing")
-
-
-def test_the_processor_time_of_this_process_grows() -> None:
-    before = procfs.cpu_seconds([os.getpid()])
-    while procfs.cpu_seconds([os.getpid()]) == before:
-        pass
-    assert os.getpid() in procfs.descendants(os.getpid())
-    assert procfs.resident_bytes(os.getpid()) > 1_000_000
 
 
 def test_a_threads_cpu_is_divided_by_its_samples() -> None:

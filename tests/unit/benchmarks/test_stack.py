@@ -16,7 +16,6 @@ from starlette.testclient import TestClient
 
 from benchmarks import __main__ as program
 from benchmarks import audio
-from benchmarks.cases.setup import Variant
 from benchmarks.stack.ingress import Ingress
 from benchmarks.stack.records import decode, encode
 from benchmarks.stack.table import Stream, WindowTable, wait_for_window
@@ -53,10 +52,6 @@ def test_a_reader_wakes_when_its_window_comes(tmp_path: Path) -> None:
         return found
 
     assert asyncio.run(scene()) == b"zero,one,two"
-
-
-def test_a_reader_waits_no_longer_than_it_may() -> None:
-    asyncio.run(wait_for_window(Stream(b"s", 0), 0, 0.01))
 
 
 def test_the_handlers_speak_what_the_load_speaks(tmp_path: Path) -> None:
@@ -110,11 +105,3 @@ def test_a_case_without_its_packages_says_what_to_install(monkeypatch: pytest.Mo
     with pytest.raises(SystemExit):
         program.arguments(["stack"])
     assert "make extra NAME=bench" in capsys.readouterr().err
-
-
-def test_a_variant_names_its_row_and_its_settings() -> None:
-    variant = Variant("sed_mini", "kafka", 64)
-    assert str(variant) == "sed_mini, kafka, 64 partitions"
-    assert variant.settings["partitions"] == "64"
-    assert variant.settings["model"].endswith("sed_mini")
-    assert set(Variant("yamnet", "embedded").settings) == {"model"}

@@ -36,22 +36,16 @@ def test_every_topic_that_is_folded_has_a_dead_letter_topic_in_the_catalogue() -
 
 
 @pytest.mark.parametrize("chunk_limit", [1024, catalog.DEFAULT_CHUNK_LIMIT, 8 * 1024 * 1024])
-def test_the_largest_chunk_fits_everywhere(chunk_limit: int) -> None:
-    """The record of a chunk of the limit, the same record parked, and the metadata around both."""
-    topics = {topic.name: topic.max_bytes for topic in catalog.topics(DAY_MS, chunk_limit)}
-    headers = 1024
-    record = record_codec.encode(Chunk("c" * 64, 2**63, bytes(chunk_limit), bytes(16)))
-    assert len(record) + keys.ID_LENGTH + headers <= topics[catalog.COMMANDS] == catalog.record_limit(chunk_limit)
-    cause = "x" * 4096
-    parked = record_codec.encode(Parked(catalog.COMMANDS, 63, 2**63, cause, bytes(keys.ID_LENGTH), record))
-    assert len(parked) + keys.ID_LENGTH + headers <= topics[catalog.COMMANDS_PARKED]
-
-
-@pytest.mark.parametrize("chunk_limit", [1024, 8 * 1024 * 1024])
-def test_the_largest_part_of_a_job_fits_everywhere(chunk_limit: int) -> None:
-    topics = {topic.name: topic.max_bytes for topic in catalog.topics(DAY_MS, chunk_limit)}
-    headers = 1024
-    record = record_codec.encode(Part("c" * 64, "u" * 64, 2**31, bytes(PART_BYTES)))
-    assert len(record) + keys.ID_LENGTH + headers <= topics[catalog.JOB_COMMANDS]
-    parked = record_codec.encode(Parked(catalog.JOB_COMMANDS, 63, 2**63, "x" * 4096, bytes(keys.ID_LENGTH), record))
-    assert len(parked) + keys.ID_LENGTH + headers <= topics[catalog.JOB_COMMANDS_PARKED]
+def test_the_largest_chunk_and_the_largest_part_of_a_job_fit_everywhere(chunk_limit: int) -> None:
+    """The record of each, the same record parked, and the metadata around both."""
+    limits = {topic.name: topic.max_bytes for topic in catalog.topics(DAY_MS, chunk_limit)}
+    beside = keys.ID_LENGTH + 1024
+    for topic, largest in (
+        (catalog.COMMANDS, Chunk("c" * 64, 2**63, bytes(chunk_limit), bytes(16))),
+        (catalog.JOB_COMMANDS, Part("c" * 64, "u" * 64, 2**31, bytes(PART_BYTES))),
+    ):
+        record = record_codec.encode(largest)
+        assert len(record) + beside <= limits[topic]
+        parked = record_codec.encode(Parked(topic, 63, 2**63, "x" * 4096, bytes(keys.ID_LENGTH), record))
+        assert len(parked) + beside <= limits[catalog.PARKED[topic]]
+    assert limits[catalog.COMMANDS] == catalog.record_limit(chunk_limit)

@@ -21,7 +21,7 @@ from topics.records import Parked, Record
 from topics.sessions.records import Chunk, Failed, Opened, Scored, Sealed, SessionCommand, SessionResult
 
 RECORD_FILES = [(topic, name) for topic, records in golden.RECORDS.items() for name in records]
-DECODERS = [
+DECODERS: list[Callable[[bytes | None], Record]] = [
     record_codec.decode_command,
     record_codec.decode_result,
     record_codec.decode_job_command,
@@ -95,29 +95,16 @@ def test_a_record_of_before_a_field_was_added_gets_the_default() -> None:
     assert record_codec.decode_result(older) == Scored(4, "m", b"s", golden.HEAD.cursor)
 
 
-@given(strategies.commands)
-def test_commands_come_back(command: SessionCommand) -> None:
-    assert record_codec.decode_command(record_codec.encode(command)) == command
+RECORDS = (strategies.commands, strategies.results, strategies.job_commands, strategies.job_results, strategies.parked)
 
 
-@given(strategies.results)
-def test_results_come_back(result: SessionResult) -> None:
-    assert record_codec.decode_result(record_codec.encode(result)) == result
-
-
-@given(strategies.job_commands)
-def test_job_commands_come_back(command: JobCommand) -> None:
-    assert record_codec.decode_job_command(record_codec.encode(command)) == command
-
-
-@given(strategies.job_results)
-def test_job_results_come_back(result: JobResult) -> None:
-    assert record_codec.decode_job_result(record_codec.encode(result)) == result
-
-
-@given(strategies.parked)
-def test_parked_records_come_back(parked: Parked) -> None:
-    assert record_codec.decode_parked(record_codec.encode(parked)) == parked
+@pytest.mark.parametrize(("decode", "records"), list(zip(DECODERS, RECORDS, strict=True)))
+@given(data=st.data())
+def test_records_come_back(
+    decode: Callable[[bytes | None], Record], records: st.SearchStrategy[Record], data: st.DataObject
+) -> None:
+    record = data.draw(records)
+    assert decode(record_codec.encode(record)) == record
 
 
 @pytest.mark.parametrize("decode", DECODERS)

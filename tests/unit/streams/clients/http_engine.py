@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from email.message import Message
 from email.parser import BytesParser
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -45,6 +45,16 @@ def reply(body: object, status: int = 200, *, length: int | None = None, head: s
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     claimed = len(data) if length is None else length
     return f"HTTP/1.1 {status} X\r\n{head}content-length: {claimed}\r\n\r\n".encode() + data
+
+
+class Closing(Protocol):
+    """A client of an engine, or a service that has one."""
+
+    async def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=Closing)
+T = TypeVar("T")
 
 
 class HttpEngine:
@@ -86,6 +96,19 @@ class HttpEngine:
             for task in connections:
                 task.cancel()
             await asyncio.gather(*connections, return_exceptions=True)
+
+    def serve(self, make: Callable[[], C], deed: Callable[[C], Awaitable[T]]) -> T:
+        """Run, make a client or a service, and let it do something."""
+
+        async def scene() -> T:
+            async with self.running():
+                client = make()
+                try:
+                    return await deed(client)
+                finally:
+                    await client.close()
+
+        return asyncio.run(scene())
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:

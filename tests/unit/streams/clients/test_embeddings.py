@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from typing import Any
 
@@ -17,15 +16,10 @@ SHA256 = "ab" * 32
 
 
 def embed(engine: HttpEngine, **address: Any) -> VoiceEmbedding:
-    async def scene() -> VoiceEmbedding:
-        async with engine.running():
-            client = EmbeddingClient(engine.address(**address))
-            try:
-                return await client.embed(b"RIFF", "a-key")
-            finally:
-                await client.close()
-
-    return asyncio.run(scene())
+    found: VoiceEmbedding = engine.serve(
+        lambda: EmbeddingClient(engine.address(**address)), lambda client: client.embed(b"RIFF", "a-key")
+    )
+    return found
 
 
 def answer(vector: object, **told: object) -> bytes:

@@ -21,15 +21,11 @@ SPEECH = "/v1/audio/transcriptions"
 
 
 def transcribe(engine: HttpEngine, **address: Any) -> Transcription:
-    async def scene() -> Transcription:
-        async with engine.running():
-            speech = TranscriptionClient(engine.address(**address))
-            try:
-                return await speech.transcribe(b"RIFF", "run-0", model="m", language="ko")
-            finally:
-                await speech.close()
-
-    return asyncio.run(scene())
+    found: Transcription = engine.serve(
+        lambda: TranscriptionClient(engine.address(**address)),
+        lambda speech: speech.transcribe(b"RIFF", "run-0", model="m", language="ko"),
+    )
+    return found
 
 
 def fault(answer: bytes | Callable[[Asked], bytes] | None, **address: Any) -> str:
@@ -116,33 +112,33 @@ def test_a_redirect_is_not_followed() -> None:
     assert [asked.path for asked in engine.asked] == [SPEECH]
 
 
-def test_the_deadline_is_for_the_whole_call() -> None:
+async def test_the_deadline_is_for_the_whole_call() -> None:
     """An engine that sends a byte now and then is late, too."""
 
-    async def scene() -> str:
-        async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n")
-            try:
-                while True:
-                    writer.write(b" ")
-                    await writer.drain()
-                    await asyncio.sleep(0.02)
-            except ConnectionError:
-                pass
-            finally:
-                writer.close()
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n")
+        try:
+            while True:
+                writer.write(b" ")
+                await writer.drain()
+                await asyncio.sleep(0.02)
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
 
-        server = await asyncio.start_server(drip, "127.0.0.1", 0)
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        speech = TranscriptionClient(EngineAddress(url=url, timeout_s=0.1))
-        with pytest.raises(ServiceFault) as raised:
-            await speech.transcribe(b"", "k")
-        await speech.close()
-        server.close()
-        await asyncio.sleep(0.05)
-        return str(raised.value)
+    server = await asyncio.start_server(drip, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    speech = TranscriptionClient(EngineAddress(url=url, timeout_s=0.1))
+    with pytest.raises(ServiceFault) as raised:
+        await speech.transcribe(b"", "k")
+    await speech.close()
+    server.close()
+    await asyncio.sleep(0.05)
+    assert str(raised.value) == "the speech engine did not answer within 0.1 s"
 
-    assert asyncio.run(scene()) == "the speech engine did not answer within 0.1 s"
+
+def test_an_engine_that_never_answers_is_late() -> None:
     assert fault(None, timeout_s=0.05) == "the speech engine did not answer within 0.05 s"
 
 
@@ -187,79 +183,65 @@ def test_a_lone_surrogate_is_no_text() -> None:
     assert "gave no usable answer" in fault(reply(b'{"text": "\\ud800"}'))
 
 
-def test_other_engines_have_other_names() -> None:
-    async def scene() -> list[str]:
-        async with HttpEngine(reply({}, 502)).running() as engine:
-            chat, translation = ChatClient(engine.address()), TranslationClient(engine.address())
-            found = []
-            for call in (chat.complete("s", "u", "n", {}, "k"), translation.translate(["a"], "auto", "en", "k")):
-                with pytest.raises(ServiceFault) as raised:
-                    await call
-                found.append(str(raised.value))
-            await chat.close()
-            await translation.close()
-            assert [asked.path for asked in engine.asked] == ["/v1/chat/completions", "/translate"]
-            return found
-
-    assert asyncio.run(scene()) == ["Caption API error: 502", "Translation API error: 502"]
+async def test_other_engines_have_other_names() -> None:
+    async with HttpEngine(reply({}, 502)).running() as engine:
+        chat, translation = ChatClient(engine.address()), TranslationClient(engine.address())
+        found = []
+        for call in (chat.complete("s", "u", "n", {}, "k"), translation.translate(["a"], "auto", "en", "k")):
+            with pytest.raises(ServiceFault) as raised:
+                await call
+            found.append(str(raised.value))
+        await chat.close()
+        await translation.close()
+        assert [asked.path for asked in engine.asked] == ["/v1/chat/completions", "/translate"]
+    assert found == ["Caption API error: 502", "Translation API error: 502"]
 
 
-def test_calls_are_counted_for_the_operator() -> None:
+async def test_calls_are_counted_for_the_operator() -> None:
     engine = HttpEngine(reply({"text": "hello"}))
-
-    async def scene() -> None:
-        async with engine.running():
-            speech = TranscriptionClient(engine.address(key="secret"))
-            record = speech.record
-            await speech.transcribe(b"RIFF", "run-0")
-            assert (record.calls, record.failures, record.in_flight, record.failing) == (1, 0, 0, False)
-            assert record.latency_ms is not None
-            engine.answer = reply({}, 500)
-            with pytest.raises(ServiceFault):
-                await speech.transcribe(b"RIFF", "run-1")
-            assert (record.calls, record.failures, record.failing) == (2, 1, True)
-            assert record.error == "ASR Engine API error: 500"
-            # Whatever it answers, it is there; the question shows it no key.
-            assert await speech.reachable()
-            assert "authorization" not in engine.asked[-1].headers
-            engine.answer = reply({"text": "hello"})
-            await speech.transcribe(b"RIFF", "run-2")
-            assert (record.calls, record.failures, record.failing) == (3, 1, False)
-            assert record.error == "ASR Engine API error: 500"
-            await speech.close()
-
-    asyncio.run(scene())
+    async with engine.running():
+        speech = TranscriptionClient(engine.address(key="secret"))
+        record = speech.record
+        await speech.transcribe(b"RIFF", "run-0")
+        assert (record.calls, record.failures, record.in_flight, record.failing) == (1, 0, 0, False)
+        assert record.latency_ms is not None
+        engine.answer = reply({}, 500)
+        with pytest.raises(ServiceFault):
+            await speech.transcribe(b"RIFF", "run-1")
+        assert (record.calls, record.failures, record.failing) == (2, 1, True)
+        assert record.error == "ASR Engine API error: 500"
+        # Whatever it answers, it is there; the question shows it no key.
+        assert await speech.reachable()
+        assert "authorization" not in engine.asked[-1].headers
+        engine.answer = reply({"text": "hello"})
+        await speech.transcribe(b"RIFF", "run-2")
+        assert (record.calls, record.failures, record.failing) == (3, 1, False)
+        assert record.error == "ASR Engine API error: 500"
+        await speech.close()
 
 
-def test_an_engine_that_is_gone_or_hangs_is_not_reachable(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_engine_that_is_gone_or_hangs_is_not_reachable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "REACH_SECONDS", 0.1)
-
-    async def scene() -> None:
-        engine = HttpEngine(None)
-        async with engine.running():
-            hangs = ChatClient(engine.address())
-            assert not await hangs.reachable()
-            await hangs.close()
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        gone = ChatClient(EngineAddress(url=url, timeout_s=1))
-        assert not await gone.reachable()
-        await gone.close()
-
-    asyncio.run(scene())
+    engine = HttpEngine(None)
+    async with engine.running():
+        hangs = ChatClient(engine.address())
+        assert not await hangs.reachable()
+        await hangs.close()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    gone = ChatClient(EngineAddress(url=url, timeout_s=1))
+    assert not await gone.reachable()
+    await gone.close()
 
 
-def test_an_engine_with_as_many_calls_as_may_be_is_not_asked() -> None:
-    async def scene() -> None:
-        engine = HttpEngine(None)
-        async with engine.running():
-            busy = ChatClient(engine.address(limit=1))
-            with busy.record.call():
-                assert await busy.reachable()
-            assert engine.asked == []
-            await busy.close()
-
-    asyncio.run(scene())
+async def test_an_engine_with_as_many_calls_as_may_be_is_not_asked() -> None:
+    engine = HttpEngine(None)
+    async with engine.running():
+        busy = ChatClient(engine.address(limit=1))
+        with busy.record.call():
+            assert await busy.reachable()
+        assert engine.asked == []
+        await busy.close()
 
 
 def test_an_address_is_shown_without_what_may_be_secret() -> None:

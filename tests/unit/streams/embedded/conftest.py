@@ -1,30 +1,17 @@
-"""A log in a temporary directory, an event loop that outlives single calls, and a clock that is turned by hand."""
+"""A log in a temporary directory, and a clock that is turned by hand."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 
 import pytest
 
 from streams.embedded.log import EmbeddedLog
+from tests.unit.streams.clocks import HandClock
 
-
-class HandClock:
-    """Seconds since the epoch, as set."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def runner() -> Iterator[asyncio.Runner]:
-    with asyncio.Runner() as running:
-        yield running
+Reopen = Callable[..., Coroutine[None, None, EmbeddedLog]]
 
 
 @pytest.fixture
@@ -33,23 +20,26 @@ def clock() -> HandClock:
 
 
 @pytest.fixture
-def reopen(tmp_path: Path, runner: asyncio.Runner, clock: HandClock) -> Iterator[Callable[..., EmbeddedLog]]:
-    """Close the log, if any is open, and open it again."""
+def reopen(tmp_path: Path, runner: asyncio.Runner, clock: HandClock) -> Iterator[Reopen]:
+    """Close the log, if any is open, and open it again; a new one has a topic `t` of two partitions."""
     current: list[EmbeddedLog] = []
 
-    def again(**settings: object) -> EmbeddedLog:
+    async def close() -> None:
         while current:
-            runner.run(current.pop().close())
+            await current.pop().close()
+
+    async def again(**settings: object) -> EmbeddedLog:
+        await close()
+        is_new = not (tmp_path / "data").exists()
         current.append(EmbeddedLog.open(tmp_path / "data", clock=clock, **{"sync": False, **settings}))  # type: ignore[arg-type]
-        return current[-1]
+        if is_new:
+            current[0].declare("t", 2)
+        return current[0]
 
     yield again
-    for log in current:
-        runner.run(log.close())
+    runner.run(close())
 
 
 @pytest.fixture
-def log(reopen: Callable[..., EmbeddedLog]) -> EmbeddedLog:
-    opened = reopen()
-    opened.declare("t", 2)
-    return opened
+def log(reopen: Reopen, runner: asyncio.Runner) -> EmbeddedLog:
+    return runner.run(reopen())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,11 +14,11 @@ from streams.embedded import compaction
 from streams.embedded.compaction import Compaction
 from streams.embedded.log import EmbeddedLog
 from tests.unit.streams.appending import append_soon
-from tests.unit.streams.embedded.conftest import HandClock
+from tests.unit.streams.clocks import HandClock
+from tests.unit.streams.embedded.conftest import Reopen
 from tests.unit.streams.embedded.naive import compacted
 from topics.catalog import TopicPartition
 
-Reopen = Callable[..., EmbeddedLog]
 T0 = TopicPartition("rows", 0)
 ALL = 1 << 30
 
@@ -30,21 +29,21 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(params=[0, 1 << 20], ids=["database", "memory"])
-def rows(reopen: Reopen, request: pytest.FixtureRequest) -> EmbeddedLog:
-    log = reopen(cache_bytes=request.param)
+def rows(
+    request: pytest.FixtureRequest,
+    reopen: Reopen,
+    runner: asyncio.Runner,
+) -> EmbeddedLog:
+    log = runner.run(reopen(cache_bytes=request.param))
     log.declare("rows", 1, compact=True)
     return log
 
 
-def put(log: EmbeddedLog, runner: asyncio.Runner, pairs: str) -> None:
+async def put(log: EmbeddedLog, pairs: str) -> None:
     """Append records written as `a1 b2 a-`: key, then value or a tombstone; `-1` has no key."""
-
-    async def scenario() -> None:
-        for key, value in map(tuple, pairs.split()):
-            append_soon(log, "rows", 0, None if key == "-" else key.encode(), None if value == "-" else value.encode())
-        await log.flush()
-
-    runner.run(scenario())
+    for key, value in map(tuple, pairs.split()):
+        append_soon(log, "rows", 0, None if key == "-" else key.encode(), None if value == "-" else value.encode())
+    await log.flush()
 
 
 def kept(log: EmbeddedLog) -> str:
@@ -61,48 +60,44 @@ def kept(log: EmbeddedLog) -> str:
         ("a1", "a1", 0),
     ],
 )
-def test_the_last_record_of_each_key_stays(
-    rows: EmbeddedLog, runner: asyncio.Runner, pairs: str, left: str, removed: int
-) -> None:
-    put(rows, runner, pairs)
+async def test_the_last_record_of_each_key_stays(rows: EmbeddedLog, pairs: str, left: str, removed: int) -> None:
+    await put(rows, pairs)
     assert rows.compact(T0) == removed
     assert kept(rows) == left
     assert rows.compact(T0) == 0
 
 
-def test_offsets_stay_and_the_end_is_reached(rows: EmbeddedLog, runner: asyncio.Runner, reopen: Reopen) -> None:
-    put(rows, runner, "a1 a2 b1 a3 b2")
+async def test_offsets_stay_and_the_end_is_reached(rows: EmbeddedLog, reopen: Reopen) -> None:
+    await put(rows, "a1 a2 b1 a3 b2")
     rows.compact(T0)
     assert [record.offset for record in rows.read(T0, 0, ALL, ALL)] == [3, 4]
     assert rows.get(T0, 0) is None
     assert rows.dirty(T0) == (0, 2)
-    again = reopen()
+    again = await reopen()
     assert kept(again) == "a3 b2"
     assert (again.end(T0), again.dirty(T0)) == (5, (0, 2))
-    put(again, runner, "b3")
+    await put(again, "b3")
     assert again.compact(T0) == 1
     assert kept(again) == "a3 b3"
 
 
-def test_tombstones_go_when_every_table_had_time_to_see_them(
-    rows: EmbeddedLog, runner: asyncio.Runner, clock: HandClock, reopen: Reopen
+async def test_tombstones_go_when_every_table_had_time_to_see_them(
+    rows: EmbeddedLog, clock: HandClock, reopen: Reopen
 ) -> None:
-    put(rows, runner, "a1 a- b1")
+    await put(rows, "a1 a- b1")
     clock.now += 7200
-    again = reopen()
+    again = await reopen()
     again.declare("rows", 1, compact=True)
     again.compact(T0)
     assert kept(again) == "a- b1", "opened just now: a table that replays from before may not have seen it"
     clock.now += 3601
-    put(again, runner, "c1 c- d1")
+    await put(again, "c1 c- d1")
     again.compact(T0)
     assert kept(again) == "b1 c- d1"
 
 
-def test_the_last_record_stays_even_as_an_old_tombstone(
-    rows: EmbeddedLog, runner: asyncio.Runner, clock: HandClock
-) -> None:
-    put(rows, runner, "a1 a-")
+async def test_the_last_record_stays_even_as_an_old_tombstone(rows: EmbeddedLog, clock: HandClock) -> None:
+    await put(rows, "a1 a-")
     clock.now += 9999
     rows.compact(T0)
     assert kept(rows) == "a-"
@@ -126,7 +121,7 @@ def test_any_history_is_compacted_as_the_naive_twin_says(
         log = EmbeddedLog.open(Path(directory), sync=False, cache_bytes=0)
         log.declare("rows", 1, compact=True)
         for part in (history[:cut], history[cut:]):
-            put(log, runner, " ".join(part))
+            runner.run(put(log, " ".join(part)))
             before = log.read(T0, 0, ALL, ALL)
             small_pass(log, map_keys)
             assert log.read(T0, 0, ALL, ALL) == compacted(before)
@@ -139,8 +134,8 @@ def small_pass(log: EmbeddedLog, map_keys: int) -> int:
     return Compaction(log.store, partition, lambda: False, tombstones_before_ms=0, map_keys=map_keys).run()
 
 
-def test_a_closing_log_stops_the_pass(rows: EmbeddedLog, runner: asyncio.Runner) -> None:
-    put(rows, runner, "a1 a2 b1")
+async def test_a_closing_log_stops_the_pass(rows: EmbeddedLog) -> None:
+    await put(rows, "a1 a2 b1")
     partition = rows._partitions[T0]
     assert Compaction(rows.store, partition, lambda: True, tombstones_before_ms=0).run() == 0
     assert rows.dirty(T0) == (3, 0)

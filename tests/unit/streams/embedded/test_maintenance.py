@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 
@@ -11,28 +10,28 @@ from streams.embedded.errors import LogError
 from streams.embedded.log import EmbeddedLog
 from streams.embedded.maintenance import Maintenance, first_since
 from tests.unit.streams.appending import append_soon
-from tests.unit.streams.embedded.conftest import HandClock
+from tests.unit.streams.clocks import HandClock
+from tests.unit.streams.embedded.conftest import Reopen
 from topics.catalog import TopicPartition
 
-Reopen = Callable[..., EmbeddedLog]
 AUDIO, ROWS = TopicPartition("audio", 0), TopicPartition("rows", 0)
 
 
 @pytest.fixture
-def aged(reopen: Reopen, runner: asyncio.Runner, clock: HandClock) -> EmbeddedLog:
+def aged(reopen: Reopen, clock: HandClock, runner: asyncio.Runner) -> EmbeddedLog:
     """Ten records of audio, ten seconds apart, from 1000 s on; the clock stands at 1090 s."""
-    log = reopen()
-    log.declare("audio", 1, retention_ms=45_000)
-    log.declare("rows", 1, compact=True)
 
-    async def scenario() -> None:
+    async def made() -> EmbeddedLog:
+        log = await reopen()
+        log.declare("audio", 1, retention_ms=45_000)
+        log.declare("rows", 1, compact=True)
         for number in range(10):
             clock.now = 1000.0 + 10 * number
             await log.append("audio", 0, b"k", b"v")
             await log.append("rows", 0, b"k", b"v")
+        return log
 
-    runner.run(scenario())
-    return log
+    return runner.run(made())
 
 
 @pytest.mark.parametrize(
@@ -43,66 +42,55 @@ def test_first_since_finds_the_boundary(aged: EmbeddedLog, timestamp: int, offse
 
 
 @pytest.mark.parametrize(("floor", "earliest"), [(None, 5), (0, 5), (3, 5), (8, 8), (99, 10)])
-def test_a_record_goes_by_time_or_when_nobody_needs_it(
-    aged: EmbeddedLog, runner: asyncio.Runner, floor: int | None, earliest: int
+async def test_a_record_goes_by_time_or_when_nobody_needs_it(
+    aged: EmbeddedLog, floor: int | None, earliest: int
 ) -> None:
     maintenance = Maintenance(aged, floor=lambda tp: floor)
-    runner.run(maintenance.round())
+    await maintenance.round()
     assert aged.earliest(AUDIO) == earliest
     assert aged.earliest(ROWS) == 0
-    runner.run(maintenance.reclaim())
+    await maintenance.reclaim()
     assert len(aged.read(AUDIO, 0, 99, 999)) == 10 - earliest
 
 
-def test_without_retention_and_floor_nothing_goes(aged: EmbeddedLog, runner: asyncio.Runner) -> None:
+async def test_without_retention_and_floor_nothing_goes(aged: EmbeddedLog) -> None:
     aged.declare("audio", 1)
-    runner.run(Maintenance(aged).round())
+    await Maintenance(aged).round()
     assert aged.earliest(AUDIO) == 0
 
 
 @pytest.mark.parametrize(("dirty_records", "left"), [(11, 10), (10, 1)])
-def test_compaction_waits_until_it_pays(
-    aged: EmbeddedLog, runner: asyncio.Runner, dirty_records: int, left: int
-) -> None:
-    runner.run(Maintenance(aged, dirty_records=dirty_records).round())
+async def test_compaction_waits_until_it_pays(aged: EmbeddedLog, dirty_records: int, left: int) -> None:
+    await Maintenance(aged, dirty_records=dirty_records).round()
     assert len(aged.read(ROWS, 0, 99, 999)) == left
 
 
-def test_a_mostly_clean_partition_is_left_alone(aged: EmbeddedLog, runner: asyncio.Runner) -> None:
-    async def scenario() -> None:
-        for number in range(30):
-            append_soon(aged, "rows", 0, b"%d" % number, b"v")
-        await aged.flush()
-        maintenance = Maintenance(aged, dirty_records=1)
-        await maintenance.round()
-        for _ in range(5):
-            append_soon(aged, "rows", 0, b"again", b"v")
-        await aged.flush()
-        await maintenance.round()
-
-    runner.run(scenario())
+async def test_a_mostly_clean_partition_is_left_alone(aged: EmbeddedLog) -> None:
+    for number in range(30):
+        append_soon(aged, "rows", 0, b"%d" % number, b"v")
+    await aged.flush()
+    maintenance = Maintenance(aged, dirty_records=1)
+    await maintenance.round()
+    for _ in range(5):
+        append_soon(aged, "rows", 0, b"again", b"v")
+    await aged.flush()
+    await maintenance.round()
     assert aged.dirty(ROWS) == (5, 31)
 
 
-def test_a_failed_round_is_not_the_last(
-    aged: EmbeddedLog, runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failed_round_is_not_the_last(aged: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
     rounds: list[int] = []
+    maintenance = Maintenance(aged, interval=0.0)
+    enough = asyncio.Event()
 
-    async def scenario() -> None:
-        maintenance = Maintenance(aged, interval=0.0)
-        enough = asyncio.Event()
+    async def failing() -> None:
+        rounds.append(1)
+        if len(rounds) == 3:
+            enough.set()
+        raise LogError("busy")
 
-        async def failing() -> None:
-            rounds.append(1)
-            if len(rounds) == 3:
-                enough.set()
-            raise LogError("busy")
-
-        monkeypatch.setattr(maintenance, "round", failing)
-        task = asyncio.create_task(maintenance.run())
-        await enough.wait()
-        task.cancel()
-
-    runner.run(scenario())
+    monkeypatch.setattr(maintenance, "round", failing)
+    task = asyncio.create_task(maintenance.run())
+    await enough.wait()
+    task.cancel()
     assert len(rounds) >= 3

@@ -3,82 +3,60 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import pytest
 
 from streams.embedded import writer
 from streams.embedded.log import EmbeddedLog
 from tests.unit.streams.appending import append_soon
-
-Scene = Callable[[EmbeddedLog], Awaitable[None]]
-
-
-def play(directory: Path, scene: Scene) -> None:
-    async def scenario() -> None:
-        log = EmbeddedLog.open(directory)
-        log.declare("t", 1)
-        await scene(log)
-        await log.close()
-
-    asyncio.run(scenario())
+from tests.unit.streams.clocks import turn_clock
+from tests.unit.streams.embedded.conftest import Reopen
 
 
-def test_rows_that_nobody_waits_for_share_the_group_of_the_next_append(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_rows_that_nobody_waits_for_share_the_group_of_the_next_append(
+    log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "PATIENCE", 3600.0)
-
-    async def scene(log: EmbeddedLog) -> None:
-        for _ in range(3):
-            append_soon(log, "t", 0, b"k", b"v")
-            await asyncio.sleep(0)
-        assert log.stats.groups == 0
-        await log.append("t", 0, b"k", b"v")
-        assert (log.stats.groups, log.stats.records) == (1, 4)
-
-    play(tmp_path, scene)
-
-
-def test_rows_that_nobody_waits_for_are_written_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "PATIENCE", 0.0)
-
-    async def scene(log: EmbeddedLog) -> None:
-        written = asyncio.Event()
-        log.deliver({"t"}, lambda tp, records: written.set())
-        for expected in (1, 2):
-            append_soon(log, "t", 0, b"k", b"v")
-            await asyncio.wait_for(written.wait(), 10)
-            written.clear()
-            assert log.stats.records == expected
-
-    play(tmp_path, scene)
-
-
-def test_a_flush_does_not_wait_for_patience(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "PATIENCE", 3600.0)
-
-    async def scene(log: EmbeddedLog) -> None:
+    for _ in range(3):
         append_soon(log, "t", 0, b"k", b"v")
-        await asyncio.wait_for(log.flush(), 10)
-        assert log.stats.records == 1
-
-    play(tmp_path, scene)
-
-
-def test_what_comes_soon_after_a_group_waits_for_its_pace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "PACE", 0.2)
-    monkeypatch.setattr(writer, "SLOWEST_PACE", 0.2)
-
-    async def scene(log: EmbeddedLog) -> None:
-        clock = asyncio.get_running_loop().time
-        began = clock()
-        await log.append("t", 0, b"k", b"v")
-        one = log.append("t", 0, b"k", b"v")
         await asyncio.sleep(0)
-        await asyncio.gather(one, log.append("t", 0, b"k", b"v"))
-        assert clock() - began >= 0.19
-        assert (log.stats.groups, log.stats.records) == (2, 3)
+    assert log.stats.groups == 0
+    await log.append("t", 0, b"k", b"v")
+    assert (log.stats.groups, log.stats.records) == (1, 4)
 
-    play(tmp_path, scene)
+
+async def test_rows_that_nobody_waits_for_are_written_all_the_same(
+    log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "PATIENCE", 0.0)
+    written = asyncio.Event()
+    log.deliver({"t"}, lambda tp, records: written.set())
+    for expected in (1, 2):
+        append_soon(log, "t", 0, b"k", b"v")
+        await asyncio.wait_for(written.wait(), 10)
+        written.clear()
+        assert log.stats.records == expected
+
+
+async def test_a_flush_does_not_wait_for_patience(log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "PATIENCE", 3600.0)
+    append_soon(log, "t", 0, b"k", b"v")
+    await asyncio.wait_for(log.flush(), 10)
+    assert log.stats.records == 1
+
+
+async def test_what_comes_soon_after_a_group_waits_for_its_pace(
+    reopen: Reopen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "PACE", 3600.0)
+    monkeypatch.setattr(writer, "SLOWEST_PACE", 60.0)
+    log = await reopen(sync=True)
+    await log.append("t", 0, b"k", b"v")
+    one = log.append("t", 0, b"k", b"v")
+    await asyncio.sleep(0)
+    two = log.append("t", 0, b"k", b"v")
+    await asyncio.sleep(0.01)
+    assert (one.done(), log.stats.groups) == (False, 1)
+    turn_clock(monkeypatch, 60)
+    await asyncio.gather(one, two)
+    assert (log.stats.groups, log.stats.records) == (2, 3)

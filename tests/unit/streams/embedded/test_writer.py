@@ -14,10 +14,10 @@ from streams.embedded.errors import LogError
 from streams.embedded.log import EmbeddedLog
 from streams.embedded.store import Stalled
 from tests.unit.streams.appending import append_soon
+from tests.unit.streams.embedded.conftest import Reopen
 from topics.catalog import TopicPartition
 from topics.errors import Unavailable
 
-Reopen = Callable[..., EmbeddedLog]
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 ALL = 1 << 30
 
@@ -48,10 +48,8 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def synced(reopen: Reopen) -> EmbeddedLog:
-    log = reopen(sync=True)
-    log.declare("t", 2)
-    return log
+def synced(reopen: Reopen, runner: asyncio.Runner) -> EmbeddedLog:
+    return runner.run(reopen(sync=True))
 
 
 def values(log: EmbeddedLog, tp: TopicPartition) -> list[bytes | None]:
@@ -59,136 +57,102 @@ def values(log: EmbeddedLog, tp: TopicPartition) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("method", ["write", "sync"])
-def test_a_full_disk_refuses_shows_nothing_and_heals(
-    synced: EmbeddedLog, reopen: Reopen, runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch, method: str
+async def test_a_full_disk_refuses_shows_nothing_and_heals(
+    synced: EmbeddedLog, reopen: Reopen, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    async def scenario() -> None:
-        await asyncio.gather(synced.append("t", 0, None, b"before"), synced.commit("g", {T0: 1}))
-        trouble = Trouble(monkeypatch, synced, method, DiskFull("full", retry_after=5))
-        chunk = synced.append("t", 0, None, b"refused")
-        refused = synced.append("t", 1, None, b"refused"), synced.commit("g", {T0: 2}), synced.commit("h", {T0: 2})
-        result = synced.append("t", 0, None, b"result", bounded=False)
-        append_soon(synced, "t", 0, None, b"row")
-        with pytest.raises(Unavailable) as caught:
-            await chunk
-        # What failed at the sync may be in the write-ahead log as a whole, and come back after a kill.
-        assert ("may still" in str(caught.value)) == (method == "sync")
-        assert caught.value.retry_after == 5
-        assert all(isinstance(error, DiskFull) for error in await asyncio.gather(*refused, return_exceptions=True))
-        assert values(synced, T0) == [b"before"]
-        with pytest.raises(Unavailable):
-            synced.append("t", 0, None, b"while full")
-        with pytest.raises(Unavailable):
-            await synced.flush()
-        assert not result.done()
-        trouble.on = False
-        assert (await result).offset == 1
+    await asyncio.gather(synced.append("t", 0, None, b"before"), synced.commit("g", {T0: 1}))
+    trouble = Trouble(monkeypatch, synced, method, DiskFull("full", retry_after=5))
+    chunk = synced.append("t", 0, None, b"refused")
+    refused = synced.append("t", 1, None, b"refused"), synced.commit("g", {T0: 2}), synced.commit("h", {T0: 2})
+    result = synced.append("t", 0, None, b"result", bounded=False)
+    append_soon(synced, "t", 0, None, b"row")
+    with pytest.raises(Unavailable) as caught:
+        await chunk
+    # What failed at the sync may be in the write-ahead log as a whole, and come back after a kill.
+    assert ("may still" in str(caught.value)) == (method == "sync")
+    assert caught.value.retry_after == 5
+    assert all(isinstance(error, DiskFull) for error in await asyncio.gather(*refused, return_exceptions=True))
+    assert values(synced, T0) == [b"before"]
+    with pytest.raises(Unavailable):
+        synced.append("t", 0, None, b"while full")
+    with pytest.raises(Unavailable):
         await synced.flush()
-        assert synced.failure is None
-        assert synced.committed("g", T0) == 1
-        assert synced.committed("h", T0) is None
-
-    runner.run(scenario())
-    again = reopen()
+    assert not result.done()
+    trouble.on = False
+    assert (await result).offset == 1
+    await synced.flush()
+    assert synced.failure is None
+    assert synced.committed("g", T0) == 1
+    assert synced.committed("h", T0) is None
+    again = await reopen()
     assert values(again, T0) == [b"before", b"result", b"row"]
     assert values(again, T1) == []
     assert again.committed("g", T0) == 1
     assert again.committed("h", T0) is None
-    runner.run(append_one(again))
+    await again.append("t", 1, None, b"after")
     assert values(again, T1) == [b"after"]
 
 
-async def append_one(log: EmbeddedLog) -> None:
-    await log.append("t", 1, None, b"after")
-
-
-def test_what_waits_behind_a_full_disk_is_refused_too(
-    synced: EmbeddedLog, runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
+async def test_what_waits_behind_a_full_disk_is_refused_too(
+    synced: EmbeddedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario() -> None:
-        Trouble(monkeypatch, synced, "write", DiskFull("full"))
-        futures = [synced.append("t", 0, None, bytes(600_000)) for _ in range(6)]
-        results = await asyncio.gather(*futures, return_exceptions=True)
-        assert all(isinstance(result, DiskFull) for result in results)
-        assert synced.queued_bytes == 0
-
-    runner.run(scenario())
+    Trouble(monkeypatch, synced, "write", DiskFull("full"))
+    futures = [synced.append("t", 0, None, bytes(600_000)) for _ in range(6)]
+    results = await asyncio.gather(*futures, return_exceptions=True)
+    assert all(isinstance(result, DiskFull) for result in results)
+    assert synced.queued_bytes == 0
 
 
-def test_a_busy_database_only_delays(
-    synced: EmbeddedLog, runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def scenario() -> None:
-        trouble = Trouble(monkeypatch, synced, "write", Stalled("busy"), times=3)
-        futures = [synced.append("t", 0, None, b"%d" % n) for n in range(3)]
-        assert [ack.offset for ack in await asyncio.gather(*futures)] == [0, 1, 2]
-        assert trouble.calls == 4
-
-    runner.run(scenario())
+async def test_a_busy_database_only_delays(synced: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    trouble = Trouble(monkeypatch, synced, "write", Stalled("busy"), times=3)
+    futures = [synced.append("t", 0, None, b"%d" % n) for n in range(3)]
+    assert [ack.offset for ack in await asyncio.gather(*futures)] == [0, 1, 2]
+    assert trouble.calls == 4
     assert values(synced, T0) == [b"0", b"1", b"2"]
 
 
 @pytest.mark.parametrize("method", ["write", "sync"])
-def test_any_other_failure_is_for_good(
-    synced: EmbeddedLog, runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch, method: str
-) -> None:
-    async def scenario() -> None:
-        Trouble(monkeypatch, synced, method, LogError("the disk is gone"))
-        futures = [synced.append("t", 0, None, bytes(600_000), bounded=False) for _ in range(6)]
-        results = await asyncio.gather(*futures, synced.flush(), return_exceptions=True)
-        assert {str(result) for result in results} == {"the disk is gone"}
-        assert str(synced.failure) == "the disk is gone"
-        for refused in (lambda: synced.append("t", 0, None, b""), lambda: append_soon(synced, "t", 0, None, b"")):
-            with pytest.raises(LogError, match="the disk is gone"):
-                refused()
-
-    runner.run(scenario())
+async def test_any_other_failure_is_for_good(synced: EmbeddedLog, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    Trouble(monkeypatch, synced, method, LogError("the disk is gone"))
+    futures = [synced.append("t", 0, None, bytes(600_000), bounded=False) for _ in range(6)]
+    results = await asyncio.gather(*futures, synced.flush(), return_exceptions=True)
+    assert {str(result) for result in results} == {"the disk is gone"}
+    assert str(synced.failure) == "the disk is gone"
+    for refused in (lambda: synced.append("t", 0, None, b""), lambda: append_soon(synced, "t", 0, None, b"")):
+        with pytest.raises(LogError, match="the disk is gone"):
+            refused()
     assert values(synced, T0) == []
 
 
-def test_an_ack_waits_for_the_sync(
-    synced: EmbeddedLog, runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def scenario() -> None:
-        trouble = Trouble(monkeypatch, synced, "sync", DiskFull("unused"))
-        trouble.on = False
-        await asyncio.gather(*(synced.append("t", 0, None, b"v") for _ in range(10)))
-        assert trouble.calls == 1
-        await synced.append("t", 0, None, b"v")
-        assert trouble.calls == 2
-
-    runner.run(scenario())
+async def test_an_ack_waits_for_the_sync(synced: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    trouble = Trouble(monkeypatch, synced, "sync", DiskFull("unused"))
+    trouble.on = False
+    await asyncio.gather(*(synced.append("t", 0, None, b"v") for _ in range(10)))
+    assert trouble.calls == 1
+    await synced.append("t", 0, None, b"v")
+    assert trouble.calls == 2
 
 
-def test_a_flush_waits_for_the_group_on_its_way(synced: EmbeddedLog, runner: asyncio.Runner) -> None:
-    async def scenario() -> None:
-        append_soon(synced, "t", 0, None, b"v")
-        await asyncio.sleep(0)
-        await synced.flush()
-        assert synced.end(T0) == 1
-        await synced.flush()
-        assert synced.stats.groups == 1
-
-    runner.run(scenario())
+async def test_a_flush_waits_for_the_group_on_its_way(synced: EmbeddedLog) -> None:
+    append_soon(synced, "t", 0, None, b"v")
+    await asyncio.sleep(0)
+    await synced.flush()
+    assert synced.end(T0) == 1
+    await synced.flush()
+    assert synced.stats.groups == 1
 
 
-def test_large_queues_go_in_groups(synced: EmbeddedLog, runner: asyncio.Runner) -> None:
-    async def scenario() -> None:
-        futures = [synced.append("t", 0, None, bytes(400_000)) for _ in range(9)]
-        futures[4].cancel()
-        acks = await asyncio.gather(*futures, return_exceptions=True)
-        assert [ack.offset for ack in acks if not isinstance(ack, BaseException)] == [0, 1, 2, 3, 5, 6, 7, 8]
-
-    runner.run(scenario())
+async def test_large_queues_go_in_groups(synced: EmbeddedLog) -> None:
+    futures = [synced.append("t", 0, None, bytes(400_000)) for _ in range(9)]
+    futures[4].cancel()
+    acks = await asyncio.gather(*futures, return_exceptions=True)
+    assert [ack.offset for ack in acks if not isinstance(ack, BaseException)] == [0, 1, 2, 3, 5, 6, 7, 8]
     assert synced.stats.groups == 3
     assert synced.end(T0) == 9
 
 
-def test_what_cannot_be_written_stops_the_log_instead_of_hanging(synced: EmbeddedLog, runner: asyncio.Runner) -> None:
-    async def scenario() -> None:
-        future = synced.append("t", 0, None, "text")  # type: ignore[arg-type]
-        with pytest.raises(TypeError):
-            await future
-
-    runner.run(scenario())
+async def test_what_cannot_be_written_stops_the_log_instead_of_hanging(synced: EmbeddedLog) -> None:
+    future = synced.append("t", 0, None, "text")  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        await future
     assert isinstance(synced.failure, TypeError)

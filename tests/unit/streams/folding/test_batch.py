@@ -14,7 +14,7 @@ from streams.folding.batch import fold_batch, fold_patiently
 from streams.folding.draft import Draft
 from streams.folding.record import LogRecord, id_of
 from streams.sessions.store import SessionStore
-from tests.unit.streams.sessions.rows import Delivered, MemoryPartition, fold
+from tests.unit.streams.sessions.rows import Delivered, MemoryPartition, drafting, fold
 from topics import keys
 from topics.errors import RecordError
 from topics.sessions.rules import SessionHead
@@ -135,10 +135,8 @@ def test_writes_of_the_other_agent_during_a_pause_are_not_lost() -> None:
     async def other_agent(partition: int, record: LogRecord, cause: str) -> None:
         assert fold_batch(house.store, [Delivered(0, 0, b"", b"")], Touch(windows=5)) == 1
 
-    draft = Draft(house.store)
-    draft.put_head(SESSION, SessionHead("stream", None, 0, 0))
-    draft.keep()
-    draft.apply()
+    with drafting(house.store) as draft:
+        draft.put_head(SESSION, SessionHead("stream", None, 0, 0))
     log = [Delivered(1, 0, b"", b""), Delivered(2, 0, b"", b"poison"), Delivered(3, 0, b"", b"")]
     asyncio.run(fold(house.store, log, Touch(next=3), other_agent))
     head = SessionStore(house.partition).head(SESSION)

@@ -10,7 +10,7 @@ from streams.folding.draft import ERASED_ROWS, Draft
 from streams.folding.store import TIDIED_ROWS
 from streams.jobs.store import JobStore
 from streams.sessions.store import SessionStore
-from tests.unit.streams.sessions.rows import MemoryPartition, replay
+from tests.unit.streams.sessions.rows import MemoryPartition, drafting, replay
 from topics import keys, rows
 from topics.jobs.options import Service
 from topics.jobs.rules import Entry, EntryState, JobHead, JobState
@@ -37,12 +37,10 @@ class House:
         self.partition.write = noted  # type: ignore[method-assign, assignment]
         self.store = SessionStore(self.partition)
         for session in (ONE, TWO):
-            draft = Draft(self.store)
-            draft.put_head(session, head)
-            for number in range(blocks):
-                draft.put(keys.row_key(keys.SESSION, session, keys.RESULT, number), rows.encode(Block("m", b"s")))
-            draft.keep()
-            draft.apply()
+            with drafting(self.store) as draft:
+                draft.put_head(session, head)
+                for number in range(blocks):
+                    draft.put(keys.row_key(keys.SESSION, session, keys.RESULT, number), rows.encode(Block("m", b"s")))
         self.writes.clear()
 
     def erase(self) -> bool:
@@ -163,17 +161,13 @@ def test_a_removed_job_keeps_its_head_and_while_it_is_not_billed_its_acceptance(
     ):
         partition = MemoryPartition()
         store = JobStore(partition)
-        draft = Draft(store)
-        draft.put_head(ONE, JobHead(JobState.COMPLETED, 0, 0, "u", entries=(entry,)))
-        draft.put(store.row_key(ONE, keys.REQUEST), b"accepted")
-        for number in range(35):
-            draft.put(keys.portion_key(ONE, Service.SOUND, number), b"portion")
-        draft.keep()
-        draft.apply()
-        draft = Draft(store)
-        assert not draft.erase(ONE, rest)
-        draft.keep()
-        draft.apply()
+        with drafting(store) as draft:
+            draft.put_head(ONE, JobHead(JobState.COMPLETED, 0, 0, "u", entries=(entry,)))
+            draft.put(store.row_key(ONE, keys.REQUEST), b"accepted")
+            for number in range(35):
+                draft.put(keys.portion_key(ONE, Service.SOUND, number), b"portion")
+        with drafting(store) as draft:
+            assert not draft.erase(ONE, rest)
         store = JobStore(partition)
         assert list(store.unsettled_ids()) == [ONE]
         while not store.tidy(ONE):

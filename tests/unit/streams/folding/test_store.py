@@ -10,7 +10,7 @@ from streams.folding import store as module
 from streams.folding.draft import Draft
 from streams.folding.store import above
 from streams.sessions.store import SessionStore
-from tests.unit.streams.sessions.rows import MemoryPartition
+from tests.unit.streams.sessions.rows import MemoryPartition, drafting
 from topics import keys, rows
 from topics.rows import AudioRow
 from topics.sessions.rows import Block
@@ -23,15 +23,15 @@ HEAD = SessionHead("stream", None, touched=0, command=0, next=3)
 def filled() -> tuple[MemoryPartition, SessionStore]:
     partition = MemoryPartition()
     store = SessionStore(partition)
-    draft = Draft(store)
-    for session in (ONE, TWO):
-        draft.put_head(session, HEAD)
-        for number in range(3):
-            draft.put(keys.row_key(keys.SESSION, session, keys.AUDIO, number), rows.encode(AudioRow(number, 1, b"d")))
-    draft.put(keys.due_key(5, ONE), b"")
-    draft.put(keys.due_key(9, TWO), b"")
-    draft.keep()
-    draft.apply()
+    with drafting(store) as draft:
+        for session in (ONE, TWO):
+            draft.put_head(session, HEAD)
+            for number in range(3):
+                draft.put(
+                    keys.row_key(keys.SESSION, session, keys.AUDIO, number), rows.encode(AudioRow(number, 1, b"d"))
+                )
+        draft.put(keys.due_key(5, ONE), b"")
+        draft.put(keys.due_key(9, TWO), b"")
     return partition, store
 
 

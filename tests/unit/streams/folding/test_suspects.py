@@ -38,46 +38,40 @@ class Turns:
             await asyncio.sleep(0)
 
 
-def test_sessions_that_were_not_counted_go_together_and_counted_ones_alone() -> None:
-    async def scene() -> None:
-        turns = Turns()
-        await turns.begin("a", alone=False)
-        await turns.begin("b", alone=False)
-        await turns.begin("counted", alone=True)
-        assert turns.held == ["a", "b"]
-        await turns.end("a")
-        assert turns.held == ["b"]
-        await turns.end("b")
-        await turns.begin("c", alone=False)
-        await turns.begin("counted too", alone=True)
-        assert turns.held == ["counted"]
-        await turns.end("counted")
-        await turns.end("c")
-        assert turns.held == ["counted too"]
-        await turns.end("counted too")
-        await asyncio.gather(*turns.tasks)
-
-    asyncio.run(scene())
+async def test_sessions_that_were_not_counted_go_together_and_counted_ones_alone() -> None:
+    turns = Turns()
+    await turns.begin("a", alone=False)
+    await turns.begin("b", alone=False)
+    await turns.begin("counted", alone=True)
+    assert turns.held == ["a", "b"]
+    await turns.end("a")
+    assert turns.held == ["b"]
+    await turns.end("b")
+    await turns.begin("c", alone=False)
+    await turns.begin("counted too", alone=True)
+    assert turns.held == ["counted"]
+    await turns.end("counted")
+    await turns.end("c")
+    assert turns.held == ["counted too"]
+    await turns.end("counted too")
+    await asyncio.gather(*turns.tasks)
 
 
-def test_services_of_jobs_go_one_by_one_once_no_session_is_suspected() -> None:
-    async def scene() -> None:
-        turns = Turns()
-        turns.suspects.add(["S", "T"])
-        assert "S" in turns.suspects
-        await turns.begin("one", alone=None)
-        await turns.begin("two", alone=None)
-        turns.suspects.clear("S")
-        turns.suspects.clear("S")
-        await turns.settle()
-        assert turns.held == []
-        turns.suspects.clear("T")
-        await turns.settle()
-        assert turns.held == ["one"]
-        turns.tasks[0].cancel()
-        await turns.settle()
-        assert turns.held == ["one", "two"]  # The first was told nothing of its end, but has given its turn back.
-        await turns.end("two")
-        await asyncio.gather(*turns.tasks, return_exceptions=True)
-
-    asyncio.run(scene())
+async def test_services_of_jobs_go_one_by_one_once_no_session_is_suspected() -> None:
+    turns = Turns()
+    turns.suspects.add(["S", "T"])
+    assert "S" in turns.suspects
+    await turns.begin("one", alone=None)
+    await turns.begin("two", alone=None)
+    turns.suspects.clear("S")
+    turns.suspects.clear("S")
+    await turns.settle()
+    assert turns.held == []
+    turns.suspects.clear("T")
+    await turns.settle()
+    assert turns.held == ["one"]
+    turns.tasks[0].cancel()
+    await turns.settle()
+    assert turns.held == ["one", "two"]  # The first was told nothing of its end, but has given its turn back.
+    await turns.end("two")
+    await asyncio.gather(*turns.tasks, return_exceptions=True)

@@ -39,11 +39,10 @@ def test_parts_and_acceptance() -> None:
     world.fold_all()
     lose_the_changelog(world)
     lose_the_rows(world)
-    assert world.head is not None
-    assert world.head.state is JobState.ACCEPTED
+    assert world.there.state is JobState.ACCEPTED
     assert world.store.accepted(JOB) == accepted("a", 1)
     assert [row.offset for row in world.store.audio(JOB, 0, 1)] == [0]
-    assert {due for due, _ in world.store.due(2**60, 9)} >= {world.head.due(KEEP_MS)}
+    assert {due for due, _ in world.store.due(2**60, 9)} >= {world.there.due(KEEP_MS)}
 
 
 def test_the_end_of_a_service() -> None:
@@ -58,8 +57,7 @@ def test_the_end_of_a_service() -> None:
     lose_the_changelog(world)
     assert [list(news.unbilled) for news in world.announced][-1] == [JOB]
     lose_the_rows(world)
-    assert world.head is not None
-    [entry] = world.head.entries
+    [entry] = world.there.entries
     assert (entry.state, entry.portions) == (EntryState.SUCCESS, 1)
     assert world.store.portion(JOB, Service.SOUND, 0) == b"found"
     assert world.store.audio(JOB, 0, 1) == []
@@ -71,11 +69,8 @@ def test_a_removal_and_what_it_removed() -> None:
     world.fold_all()
     lose_the_changelog(world)
     lose_the_rows(world)
-    assert world.head is not None
-    assert world.head.state is JobState.REMOVED
-    assert [key for key in world.partition.rows if key.startswith(world.store.prefix(JOB))] == [
-        world.store.row_key(JOB, keys.HEAD)
-    ]
+    assert world.there.state is JobState.REMOVED
+    assert world.left() == {world.store.row_key(JOB, keys.HEAD)}
 
 
 def test_a_removal_of_what_is_not_billed_yet() -> None:
@@ -89,12 +84,8 @@ def test_a_removal_of_what_is_not_billed_yet() -> None:
     world.fold_all()
     lose_the_changelog(world)
     lose_the_rows(world)
-    assert world.head is not None
-    assert world.head.unbilled
-    assert {key for key in world.partition.rows if key.startswith(world.store.prefix(JOB))} == {
-        world.store.row_key(JOB, keys.HEAD),
-        world.store.row_key(JOB, keys.REQUEST),
-    }
+    assert world.there.unbilled
+    assert world.left() == {world.store.row_key(JOB, kind) for kind in (keys.HEAD, keys.REQUEST)}
 
 
 def test_a_job_that_was_kept_for_its_bill_is_not_judged_again() -> None:
@@ -108,8 +99,7 @@ def test_a_job_that_was_kept_for_its_bill_is_not_judged_again() -> None:
     world.result(Billed((Service.SOUND,)))
     world.fold_all()
     lose_the_changelog(world)
-    assert world.head is not None
-    assert world.head.state is JobState.COMPLETED
+    assert world.there.state is JobState.COMPLETED
 
 
 @pytest.mark.parametrize("standby", [False, True])
@@ -130,8 +120,5 @@ def test_a_completed_job_that_was_removed_leaves_nothing_wherever_the_changelog_
     world.fold_all()
     deletions = len(world.partition.changelog) - world.flushed
     world.crash((cut + 0.5) / deletions if cut < deletions else 1.0, local=False, order=Random(0), standby=standby)
-    assert world.head is not None
-    assert world.head.state is JobState.REMOVED
-    assert [key for key in world.partition.rows if key.startswith(world.store.prefix(JOB))] == [
-        world.store.row_key(JOB, keys.HEAD)
-    ]
+    assert world.there.state is JobState.REMOVED
+    assert world.left() == {world.store.row_key(JOB, keys.HEAD)}

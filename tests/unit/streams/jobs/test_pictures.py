@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -96,242 +96,190 @@ class World:
         return len(list(self.directory.iterdir()))
 
 
-def tell(directory: Path, story: Callable[[World], Any], most_bytes: int = 1 << 20) -> None:
-    async def told() -> None:
-        world = World(directory, most_bytes)
-        world.pictures.start()
-        try:
-            await story(world)
-        finally:
-            world.open.set()
-            await world.pictures.stop()
-        assert world.files() == 0
-        assert world.recordings.held == []
+@pytest.fixture
+def world(request: pytest.FixtureRequest, tmp_path: Path, runner: asyncio.Runner) -> Iterator[World]:
+    """Pictures that take a megabyte at most, or as much as the test says; nothing is left of them."""
 
-    asyncio.run(told())
+    async def start() -> World:
+        made = World(tmp_path, getattr(request, "param", 1 << 20))
+        made.pictures.start()
+        return made
 
-
-def test_a_picture_is_made_once_for_all_who_ask(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
-        found = await asyncio.gather(*(world.get("a") for _ in range(50)))
-        assert world.opened == 1
-        assert {one.seconds for one in found} == {1.0}
-        assert len(await found[0].spectrogram(0, 1, 10)) == 640
-        assert len(await found[0].waveform(0, 10, 20)) == 20
-
-    tell(tmp_path, story)
+    made = runner.run(start())
+    yield made
+    made.open.set()
+    runner.run(made.pictures.stop())
+    assert made.files() == 0
+    assert made.recordings.held == []
 
 
-def test_fifty_pictures_are_made_a_few_at_a_time(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
-        asked = [world.get(f"{project}-{n}", project) for n in range(10) for project in "abcde"]
-        assert {one.seconds for one in await asyncio.gather(*asked)} == {1.0}
-        assert world.recordings.most == MAKERS
-
-    tell(tmp_path, story)
-
-
-def test_projects_have_their_turns(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
-        world.open.clear()
-        asked = [asyncio.create_task(world.get(f"a{n}", "a")) for n in range(10)]
-        await until(lambda: len(world.recordings.held) == MAKERS)
-        asked.append(asyncio.create_task(world.get("b", "b")))
-        await asyncio.sleep(0.01)
-        world.open.set()
-        await asyncio.gather(*asked)
-        assert world.recordings.order.index("b") <= MAKERS + 1
-
-    tell(tmp_path, story)
+async def test_a_picture_is_made_once_for_all_who_ask(world: World) -> None:
+    found = await asyncio.gather(*(world.get("a") for _ in range(50)))
+    assert world.opened == 1
+    assert {one.seconds for one in found} == {1.0}
+    assert len(await found[0].spectrogram(0, 1, 10)) == 640
+    assert len(await found[0].waveform(0, 10, 20)) == 20
 
 
-def test_a_project_waits_for_some_alone(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
-        world.open.clear()
-        asked = [asyncio.create_task(world.get(f"a{n}", "a")) for n in range(pictures.MOST_OF_PROJECT)]
-        await asyncio.sleep(0)
-        with pytest.raises(Unavailable, match="16 pictures already"):
-            await world.get("one more", "a")
-        other = asyncio.create_task(world.get("b", "b"))
-        world.open.set()
-        await asyncio.gather(other, *asked)
+async def test_fifty_pictures_are_made_a_few_at_a_time(world: World) -> None:
+    asked = [world.get(f"{project}-{n}", project) for n in range(10) for project in "abcde"]
+    assert {one.seconds for one in await asyncio.gather(*asked)} == {1.0}
+    assert world.recordings.most == MAKERS
+
+
+async def test_projects_have_their_turns(world: World) -> None:
+    world.open.clear()
+    asked = [asyncio.create_task(world.get(f"a{n}", "a")) for n in range(10)]
+    await until(lambda: len(world.recordings.held) == MAKERS)
+    asked.append(asyncio.create_task(world.get("b", "b")))
+    await asyncio.sleep(0.01)
+    world.open.set()
+    await asyncio.gather(*asked)
+    assert world.recordings.order.index("b") <= MAKERS + 1
+
+
+async def test_a_project_waits_for_some_alone(world: World) -> None:
+    world.open.clear()
+    asked = [asyncio.create_task(world.get(f"a{n}", "a")) for n in range(pictures.MOST_OF_PROJECT)]
+    await asyncio.sleep(0)
+    with pytest.raises(Unavailable, match="16 pictures already"):
         await world.get("one more", "a")
-
-    tell(tmp_path, story)
-
-
-def test_who_has_waited_long_enough_asks_again(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
-        world.open.clear()
-        with pytest.raises(Unavailable, match="being drawn"):
-            await world.get("a", wait_s=0.01)
-        world.open.set()
-        assert (await world.get("a")).seconds == 1.0
-        assert world.opened == 1
-
-    tell(tmp_path, story)
+    other = asyncio.create_task(world.get("b", "b"))
+    world.open.set()
+    await asyncio.gather(other, *asked)
+    await world.get("one more", "a")
 
 
-def test_who_hangs_up_stops_nothing(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
-        world.open.clear()
-        gone = asyncio.create_task(world.get("a"))
-        await until(lambda: world.opened == 1)
-        gone.cancel()
-        await asyncio.gather(gone, return_exceptions=True)
-        world.open.set()
-        await world.get("a")
-        assert world.opened == 1
-
-    tell(tmp_path, story)
+async def test_who_has_waited_long_enough_asks_again(world: World) -> None:
+    world.open.clear()
+    with pytest.raises(Unavailable, match="being drawn"):
+        await world.get("a", wait_s=0.01)
+    world.open.set()
+    assert (await world.get("a")).seconds == 1.0
+    assert world.opened == 1
 
 
-def test_a_job_that_is_removed_while_its_picture_is_made(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
-        world.open.clear()
-        asked = asyncio.create_task(world.get("a"))
-        waiting = [asyncio.create_task(world.get(name)) for name in ("b", "c")]
-        await until(lambda: world.recordings.held == ["a", "b"])
-        for job in ("a", "c"):
-            world.pictures.drop(job)
-        world.open.set()
-        for task in (asked, waiting[1]):
-            with pytest.raises(Unavailable):
-                await task
-        await waiting[0]
-        await until(lambda: not world.recordings.held)
-        assert world.files() == 1
-        # The same id with other audio, as a job that takes over an Idempotency-Key.
-        world.recordings.files["a"] = encoded(noise(32_000))
-        assert (await world.get("a")).seconds == 2.0
-
-    tell(tmp_path, story)
+async def test_who_hangs_up_stops_nothing(world: World) -> None:
+    world.open.clear()
+    gone = asyncio.create_task(world.get("a"))
+    await until(lambda: world.opened == 1)
+    gone.cancel()
+    await asyncio.gather(gone, return_exceptions=True)
+    world.open.set()
+    await world.get("a")
+    assert world.opened == 1
 
 
-def test_what_is_read_stays_readable_when_it_is_removed(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
-        held = await world.get("a")
-        world.pictures.drop("a")
-        assert world.files() == 0
-        assert any(await held.spectrogram(0, 1, 4))
-
-    tell(tmp_path, story)
-
-
-def test_those_that_were_used_last_are_kept(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
-        for job in ("a", "b", "a", "c"):
-            await world.get(job)
-        assert (world.opened, world.files()) == (3, 2)
-        await world.get("a")
-        assert world.opened == 3
-        await world.get("b")
-        assert world.opened == 4
-
-    tell(tmp_path, story, most_bytes=2 * 50 * picture.COLUMN_BYTES)
+async def test_a_job_that_is_removed_while_its_picture_is_made(world: World) -> None:
+    world.open.clear()
+    asked = asyncio.create_task(world.get("a"))
+    waiting = [asyncio.create_task(world.get(name)) for name in ("b", "c")]
+    await until(lambda: world.recordings.held == ["a", "b"])
+    for job in ("a", "c"):
+        world.pictures.drop(job)
+    world.open.set()
+    for task in (asked, waiting[1]):
+        with pytest.raises(Unavailable):
+            await task
+    await waiting[0]
+    await until(lambda: not world.recordings.held)
+    assert world.files() == 1
+    # The same id with other audio, as a job that takes over an Idempotency-Key.
+    world.recordings.files["a"] = encoded(noise(32_000))
+    assert (await world.get("a")).seconds == 2.0
 
 
-def test_audio_that_is_kept_no_more(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
-        await world.get("a")
-        await world.get("b")
-        world.pictures.drop_unless(lambda job: job == "b")
-        assert world.files() == 1
-        await world.get("b")
-        assert world.opened == 2
-
-    tell(tmp_path, story)
+async def test_what_is_read_stays_readable_when_it_is_removed(world: World) -> None:
+    held = await world.get("a")
+    world.pictures.drop("a")
+    assert world.files() == 0
+    assert any(await held.spectrogram(0, 1, 4))
 
 
-def test_what_cannot_be_drawn_is_tried_once(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
-        world.recordings.files["a"] = b"no audio"
-        for _ in range(3):
-            with pytest.raises(AudioError):
-                await world.get("a")
-        assert world.opened == 1
+@pytest.mark.parametrize("world", [2 * 50 * picture.COLUMN_BYTES], indirect=True)
+async def test_those_that_were_used_last_are_kept(world: World) -> None:
+    for job in ("a", "b", "a", "c"):
+        await world.get(job)
+    assert (world.opened, world.files()) == (3, 2)
+    await world.get("a")
+    assert world.opened == 3
+    await world.get("b")
+    assert world.opened == 4
 
-    tell(tmp_path, story)
+
+async def test_audio_that_is_kept_no_more(world: World) -> None:
+    await world.get("a")
+    await world.get("b")
+    world.pictures.drop_unless(lambda job: job == "b")
+    assert world.files() == 1
+    await world.get("b")
+    assert world.opened == 2
 
 
-def test_what_breaks_off_is_drawn_to_there(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
-        world.recordings.files["a"] = WAV
-        breaking = mock.patch.object(decode.AudioFile, "blocks", broken)
-        with breaking:
-            assert (await world.get("a")).seconds == pytest.approx(0.1)
+async def test_what_cannot_be_drawn_is_tried_once(world: World) -> None:
+    world.recordings.files["a"] = b"no audio"
+    for _ in range(3):
+        with pytest.raises(AudioError):
+            await world.get("a")
+    assert world.opened == 1
 
+
+async def test_what_breaks_off_is_drawn_to_there(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(audio: AudioFile, cpu_seconds: float = 0.0) -> Iterator[Any]:
         yield next(audio.unlimited)
         raise AudioError("the audio is damaged")
 
-    tell(tmp_path, story)
+    monkeypatch.setattr(decode.AudioFile, "blocks", broken)
+    assert (await world.get("a")).seconds == pytest.approx(0.1)
 
 
-def test_what_passes_is_tried_again(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
-        world.recordings.failure = Unavailable("the log does not answer")
-        with pytest.raises(Unavailable):
-            await world.get("a")
-        world.recordings.failure = None
-        assert (await world.get("a")).seconds == 1.0
-
-    tell(tmp_path, story)
+async def test_what_passes_is_tried_again(world: World) -> None:
+    world.recordings.failure = Unavailable("the log does not answer")
+    with pytest.raises(Unavailable):
+        await world.get("a")
+    world.recordings.failure = None
+    assert (await world.get("a")).seconds == 1.0
 
 
-def test_a_disk_that_is_full(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
-        full = mock.patch.object(pictures, "draw", side_effect=OSError(28, "No space left on device"))
-        with full, pytest.raises(Unavailable, match="No space left"):
-            await world.get("a")
-        assert (await world.get("a")).seconds == 1.0
-
-    tell(tmp_path, story)
+async def test_a_disk_that_is_full(world: World) -> None:
+    full = mock.patch.object(pictures, "draw", side_effect=OSError(28, "No space left on device"))
+    with full, pytest.raises(Unavailable, match="No space left"):
+        await world.get("a")
+    assert (await world.get("a")).seconds == 1.0
 
 
-def test_what_a_process_left_is_cleared(tmp_path: Path) -> None:
-    (tmp_path / "pictures").mkdir()
-    (tmp_path / "pictures" / "7.picture").write_bytes(b"old")
-
-    async def story(world: World) -> None:
-        assert world.files() == 0
-
-    tell(tmp_path, story)
+async def test_what_a_process_left_is_cleared(world: World) -> None:
+    (world.directory / "7.picture").write_bytes(b"old")
+    following = JobPictures(world.recordings, world.open_file, world.directory)  # type: ignore[arg-type]
+    following.start()
+    assert world.files() == 0
+    await following.stop()
 
 
-def test_a_recording_that_kills_its_decoder(tmp_path: Path) -> None:
+async def test_a_recording_that_kills_its_decoder(world: World) -> None:
     pool = DecoderPool(command=COMMAND)
-
-    async def story(world: World) -> None:
-        made = JobPictures(world.recordings, pool.open_in_background, world.directory)  # type: ignore[arg-type]
-        world.recordings.files["bad"] = encoded(noise(16_000), CRASH)
-        for _ in range(2):
-            with pytest.raises(AudioError, match="its decoder ended"):
-                await made.picture("bad", view(), 60)
-        assert world.recordings.order == ["bad"]
-        assert (await made.picture("good", view(), 60)).seconds == 1.0
-        await made.stop()
-
-    try:
-        tell(tmp_path, story)
-    finally:
-        pool.stop()
+    made = JobPictures(world.recordings, pool.open_in_background, world.directory)  # type: ignore[arg-type]
+    world.recordings.files["bad"] = encoded(noise(16_000), CRASH)
+    for _ in range(2):
+        with pytest.raises(AudioError, match="its decoder ended"):
+            await made.picture("bad", view(), 60)
+    assert world.recordings.order == ["bad"]
+    assert (await made.picture("good", view(), 60)).seconds == 1.0
+    await made.stop()
+    pool.stop()
 
 
-def test_four_hours_take_no_memory(tmp_path: Path) -> None:
+async def test_four_hours_take_no_memory(world: World) -> None:
     """An hour is decoded in blocks and mapped, never held: what is read of it is a picture's worth."""
 
     def hours(source: BinaryIO, media: Media, longest_s: int = 0, block_samples: int | None = None) -> AudioFile:
         block = noise(100 * 16_000)
         return AudioFile(16_000, 1, iter([block] * 144), 86_400)
 
-    async def story(world: World) -> None:
-        long = JobPictures(world.recordings, hours, world.directory)  # type: ignore[arg-type]
-        found = await long.picture("long", view(), 60)
-        assert found.seconds == 4 * 3600
-        assert len(await found.spectrogram(0, found.seconds, 2048)) == 64 * 2048
-        assert len(await found.waveform(0, 8192, 352)) == 2 * 8182
-        long.drop("long")
-        await long.stop()
-
-    tell(tmp_path, story)
+    long = JobPictures(world.recordings, hours, world.directory)  # type: ignore[arg-type]
+    found = await long.picture("long", view(), 60)
+    assert found.seconds == 4 * 3600
+    assert len(await found.spectrogram(0, found.seconds, 2048)) == 64 * 2048
+    assert len(await found.waveform(0, 8192, 352)) == 2 * 8182
+    long.drop("long")
+    await long.stop()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -24,23 +24,19 @@ from topics.jobs.rules import EntryState
 ONE, TWO, THREE = name(1), name(2), name(3)
 
 
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "FIRST_SECONDS", 0.001)
-    monkeypatch.setattr(retry, "LONGEST_SECONDS", 0.002)
+@asynccontextmanager
+async def playing(spool: Path, services: dict[Service, ScriptedService]) -> AsyncIterator[Desk]:
+    """Run services at a desk; nothing is left in the spool."""
+    async with Desk(spool, services) as desk:
+        yield desk
+    assert list(spool.iterdir()) == []
 
 
-def play(
-    scenario: Callable[[Desk], Coroutine[Any, Any, None]], spool: Path, services: dict[Service, ScriptedService]
-) -> Desk:
-    async def scene() -> Desk:
-        desk = Desk(spool, services)
-        async with desk:
-            await scenario(desk)
-        assert list(spool.iterdir()) == []
-        return desk
-
-    return asyncio.run(scene())
+async def play(spool: Path, services: dict[Service, ScriptedService]) -> Desk:
+    """Run services for one job to its end."""
+    async with playing(spool, services) as desk:
+        await accepted_and_ended(desk)
+    return desk
 
 
 def saying(*portions: bytes) -> Script:
@@ -72,7 +68,7 @@ async def accepted_and_ended(desk: Desk) -> None:
 # --- order ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_job_from_acceptance_to_its_end(tmp_path: Path) -> None:
+async def test_a_job_from_acceptance_to_its_end(tmp_path: Path) -> None:
     read: dict[Service, list[bytes]] = {}
 
     async def reading(work: ServiceRun) -> None:
@@ -84,12 +80,9 @@ def test_a_job_from_acceptance_to_its_end(tmp_path: Path) -> None:
     services[Service.SOUND] = ScriptedService(saying(b"bark", b"siren"))
     services[Service.SPEECH] = ScriptedService(failing(ServiceFault("no voice"), b"he"))
     services[Service.CAPTION] = ScriptedService(reading)
-
-    async def scenario(desk: Desk) -> None:
+    async with playing(tmp_path, services) as desk:
         desk.accept(ONE, ALL)
         await desk.ends(ONE)
-
-    desk = play(scenario, tmp_path, services)
     assert read == {service: [] for service in Service} | {Service.SOUND: [b"bark", b"siren"]}
     found = desk.entry(ONE)
     assert (found.state, found.portions, found.model, found.audio_ms) == (EntryState.SUCCESS, 2, "model", 1000)
@@ -103,30 +96,26 @@ def test_a_job_from_acceptance_to_its_end(tmp_path: Path) -> None:
     assert len(order) == 10
 
 
-def test_places_are_given_to_the_oldest_jobs(tmp_path: Path) -> None:
+async def test_places_are_given_to_the_oldest_jobs(tmp_path: Path) -> None:
     gate = asyncio.Event()
 
     async def waiting(work: ServiceRun) -> None:
         await gate.wait()
 
     scripted = ScriptedService(waiting, limit=2)
-
-    async def scenario(desk: Desk) -> None:
+    async with playing(tmp_path, {Service.SOUND: scripted}) as desk:
         for number, at in ((1, 50), (2, 60), (3, 30), (4, 10), (5, 40)):
             desk.accept(name(number), at=at)
         await until(lambda: len(scripted.works) == 2)
         gate.set()
         await desk.ends(*map(name, range(1, 6)))
-
-    play(scenario, tmp_path, {Service.SOUND: scripted})
     assert scripted.jobs == [name(number) for number in (1, 2, 4, 3, 5)]
     assert scripted.most_at_work == 2
 
 
-def test_a_service_is_run_once_however_often_it_is_told(tmp_path: Path) -> None:
+async def test_a_service_is_run_once_however_often_it_is_told(tmp_path: Path) -> None:
     scripted = ScriptedService()
-
-    async def scenario(desk: Desk) -> None:
+    async with playing(tmp_path, {Service.SOUND: scripted}) as desk:
         desk.slow = True
         desk.accept(ONE)
         await until(lambda: bool(desk.of(Finished, ONE)))
@@ -137,59 +126,49 @@ def test_a_service_is_run_once_however_often_it_is_told(tmp_path: Path) -> None:
         desk.runner.enqueue(ONE)
         await asyncio.sleep(0.01)
         assert desk.entry(ONE).state is EntryState.SUCCESS
-
-    play(scenario, tmp_path, {Service.SOUND: scripted})
     assert len(scripted.works) == 1
 
 
-def test_what_was_told_before_the_start_waits_for_it(tmp_path: Path) -> None:
-    async def scene() -> None:
-        desk = Desk(tmp_path, {Service.SOUND: ScriptedService()})
-        desk.accept(ONE)
-        await asyncio.sleep(0.01)
-        assert desk.results == []
-        async with desk:
-            await desk.ends(ONE)
-
-    asyncio.run(scene())
+async def test_what_was_told_before_the_start_waits_for_it(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, {Service.SOUND: ScriptedService()})
+    desk.accept(ONE)
+    await asyncio.sleep(0.01)
+    assert desk.results == []
+    async with desk:
+        await desk.ends(ONE)
 
 
-def test_an_engine_that_hangs_holds_its_own_place_only(tmp_path: Path) -> None:
+async def test_an_engine_that_hangs_holds_its_own_place_only(tmp_path: Path) -> None:
     services = {
         Service.SPEECH: ScriptedService(hanging, saying(b"hello")),
         Service.SOUND: ScriptedService(saying(b"bark")),
     }
     both = Options(sound_event_detection=True, speech_analysis=True)
-
-    async def scenario(desk: Desk) -> None:
+    async with playing(tmp_path, services) as desk:
         desk.accept(ONE, both)
         desk.accept(TWO, both)
         await desk.ends(TWO)
         assert desk.entry(ONE).state is EntryState.SUCCESS
         assert desk.entry(ONE, Service.SPEECH).state is EntryState.RUNNING
 
-    play(scenario, tmp_path, services)
 
-
-def test_lag_is_the_age_of_what_waits(tmp_path: Path) -> None:
-    async def scenario(desk: Desk) -> None:
+async def test_lag_is_the_age_of_what_waits(tmp_path: Path) -> None:
+    async with playing(tmp_path, {Service.SOUND: ScriptedService(hanging, limit=1)}) as desk:
         assert desk.runner.lag() == 0.0
         desk.accept(ONE)
         desk.accept(TWO)
         await until(lambda: bool(desk.of(Started, ONE)))
         await asyncio.sleep(0.02)
-        assert 0.02 <= desk.runner.lag() < 1.0
+        assert 0.02 <= desk.runner.lag() < 60
         desk.remove(TWO)
         assert desk.runner.lag() == 0.0
-
-    play(scenario, tmp_path, {Service.SOUND: ScriptedService(hanging, limit=1)})
 
 
 # --- faults ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_service_that_nobody_performs(tmp_path: Path) -> None:
-    desk = play(accepted_and_ended, tmp_path, {})
+async def test_a_service_that_nobody_performs(tmp_path: Path) -> None:
+    desk = await play(tmp_path, {})
     assert desk.entry(ONE).error == "sound_event_detection is not available in this deployment"
 
 
@@ -205,20 +184,20 @@ def test_a_service_that_nobody_performs(tmp_path: Path) -> None:
         (ServiceFault("\udc80"), "?", False),
     ],
 )
-def test_what_a_service_raises_is_its_error(tmp_path: Path, error: Exception, message: str, traced: bool) -> None:
+async def test_what_a_service_raises_is_its_error(tmp_path: Path, error: Exception, message: str, traced: bool) -> None:
     with capture_logs() as logs:
-        desk = play(accepted_and_ended, tmp_path, {Service.SOUND: ScriptedService(failing(error, b"part"))})
+        desk = await play(tmp_path, {Service.SOUND: ScriptedService(failing(error, b"part"))})
     assert (desk.entry(ONE).error, desk.entry(ONE).portions) == (message, 1)
     [log] = logs
     assert (log["event"], log["log_level"]) == ("job.service_failed", "error" if traced else "warning")
     assert (log.get("exc_info") is error) is traced
 
 
-def test_a_log_that_is_away_begins_a_new_run(tmp_path: Path) -> None:
+async def test_a_log_that_is_away_begins_a_new_run(tmp_path: Path) -> None:
     away = Unavailable("away")
     scripted = ScriptedService(failing(away, b"old", b"older"), failing(away), saying(b"new"))
     with capture_logs() as logs:
-        desk = play(accepted_and_ended, tmp_path, {Service.SOUND: scripted})
+        desk = await play(tmp_path, {Service.SOUND: scripted})
     assert [log["event"] for log in logs] == ["job.retry"] * 2
     assert len({work.run for work in scripted.works}) == 3
     assert (desk.entry(ONE).portions, desk.store.portion(ONE, Service.SOUND, 0)) == (1, b"new")
@@ -226,32 +205,27 @@ def test_a_log_that_is_away_begins_a_new_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", [Unavailable("away"), OSError("the disk")])
-def test_audio_that_cannot_be_had_now(tmp_path: Path, fault: Exception) -> None:
+async def test_audio_that_cannot_be_had_now(tmp_path: Path, fault: Exception) -> None:
     async def reading(work: ServiceRun) -> None:
         assert (await work.audio()).read_bytes() == AUDIO
 
     scripted = ScriptedService(reading)
-
-    async def scenario(desk: Desk) -> None:
+    async with playing(tmp_path, {Service.SOUND: scripted}) as desk:
         desk.faults = [fault]
         await accepted_and_ended(desk)
-
-    desk = play(scenario, tmp_path, {Service.SOUND: scripted})
     assert (len(scripted.works), desk.entry(ONE).state) == (2, EntryState.SUCCESS)
 
 
-def test_audio_that_is_gone(tmp_path: Path) -> None:
-    async def scenario(desk: Desk) -> None:
+async def test_audio_that_is_gone(tmp_path: Path) -> None:
+    async with playing(tmp_path, {Service.SOUND: ScriptedService(hanging)}) as desk:
         desk.accept(ONE)
         del desk.partition.rows[next(key for key in desk.partition.rows if key[25:26] == b"c")]
         await desk.ends(ONE)
-
-    desk = play(scenario, tmp_path, {Service.SOUND: ScriptedService(hanging)})
     assert desk.entry(ONE).error == "the job's audio is not complete: part 0 of 1 is missing"
 
 
 @pytest.mark.parametrize("fault", [Unavailable("away"), OSError("the disk")])
-def test_a_result_that_is_refused_is_appended_again(tmp_path: Path, fault: Exception) -> None:
+async def test_a_result_that_is_refused_is_appended_again(tmp_path: Path, fault: Exception) -> None:
     async def saying_twice(work: ServiceRun) -> None:
         await work.emit(b"one", 0.5)
         here[0].refusals += [fault] * 2
@@ -259,23 +233,17 @@ def test_a_result_that_is_refused_is_appended_again(tmp_path: Path, fault: Excep
         here[0].refusals += [fault] * 2
 
     scripted, here = ScriptedService(saying_twice), list[Desk]()
-
-    async def scenario(desk: Desk) -> None:
+    async with playing(tmp_path, {Service.SOUND: scripted}) as desk:
         here.append(desk)
         await accepted_and_ended(desk)
-
-    desk = play(scenario, tmp_path, {Service.SOUND: scripted})
     assert (len(scripted.works), desk.entry(ONE).portions) == (1, 2)
 
 
-def test_a_log_that_refuses_for_long_begins_a_new_run(tmp_path: Path) -> None:
+async def test_a_log_that_refuses_for_long_begins_a_new_run(tmp_path: Path) -> None:
     scripted = ScriptedService()
-
-    async def scenario(desk: Desk) -> None:
+    async with playing(tmp_path, {Service.SOUND: scripted}) as desk:
         desk.refusals = [OSError("the disk")] * (run_context.APPENDS + 1)
         await accepted_and_ended(desk)
-
-    desk = play(scenario, tmp_path, {Service.SOUND: scripted})
     assert (len(scripted.works), desk.entry(ONE).state) == (1, EntryState.SUCCESS)
 
 
@@ -284,7 +252,7 @@ def test_pauses_grow_and_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [retry.pause(failures) for failures in (1, 2, 3, 4, 5, 10_000)] == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
 
 
-def test_an_end_that_another_run_hid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_end_that_another_run_hid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A late `Started` of a node that lost the partition takes the entry away from the run that ends."""
     monkeypatch.setattr(module, "FOLDED_SECONDS", 0.02)
 
@@ -292,28 +260,24 @@ def test_an_end_that_another_run_hid(tmp_path: Path, monkeypatch: pytest.MonkeyP
         await here[0].emit(work.job, Started(Service.SOUND, "a late run"))
 
     scripted, here = ScriptedService(overtaken, saying(b"new")), list[Desk]()
-
-    async def scenario(desk: Desk) -> None:
+    async with playing(tmp_path, {Service.SOUND: scripted}) as desk:
         here.append(desk)
         await accepted_and_ended(desk)
-
-    desk = play(scenario, tmp_path, {Service.SOUND: scripted})
     assert (desk.entry(ONE).state, desk.entry(ONE).run) == (EntryState.SUCCESS, scripted.works[1].run)
 
 
-def test_a_performer_that_cancels_itself_is_run_again(tmp_path: Path) -> None:
+async def test_a_performer_that_cancels_itself_is_run_again(tmp_path: Path) -> None:
     scripted = ScriptedService(failing(asyncio.CancelledError()), saying(b"new"))
-    desk = play(accepted_and_ended, tmp_path, {Service.SOUND: scripted})
+    desk = await play(tmp_path, {Service.SOUND: scripted})
     assert desk.entry(ONE).state is EntryState.SUCCESS
 
 
 # --- jobs that go away ----------------------------------------------------------------------------------------------
 
 
-def test_a_job_that_is_removed_gives_its_place_to_others(tmp_path: Path) -> None:
+async def test_a_job_that_is_removed_gives_its_place_to_others(tmp_path: Path) -> None:
     scripted = ScriptedService(hanging, saying(b"bark"), limit=1)
-
-    async def scenario(desk: Desk) -> None:
+    async with playing(tmp_path, {Service.SOUND: scripted}) as desk:
         for number, job in enumerate((ONE, TWO, THREE)):
             desk.accept(job, at=number)
         await until(lambda: len(list(tmp_path.iterdir())) == 1)
@@ -322,48 +286,39 @@ def test_a_job_that_is_removed_gives_its_place_to_others(tmp_path: Path) -> None
         assert list(tmp_path.iterdir()) == []
         await desk.ends(THREE)
         assert scripted.at_work == 0
-
-    desk = play(scenario, tmp_path, {Service.SOUND: scripted})
     assert scripted.jobs == [ONE, THREE]
     assert [type(result) for job, result in desk.results if job == ONE] == [Started]
 
 
-def test_a_job_that_is_removed_before_its_run_begins(tmp_path: Path) -> None:
+async def test_a_job_that_is_removed_before_its_run_begins(tmp_path: Path) -> None:
     scripted = ScriptedService(limit=1)
-
-    async def scenario(desk: Desk) -> None:
+    async with playing(tmp_path, {Service.SOUND: scripted}) as desk:
         desk.accept(ONE)
         desk.remove(ONE)
         await until(lambda: bool(desk.ended))
         desk.accept(TWO)
         await desk.ends(TWO)
-
-    play(scenario, tmp_path, {Service.SOUND: scripted})
     assert scripted.jobs == [TWO]
 
 
-def test_a_job_that_comes_again(tmp_path: Path) -> None:
+async def test_a_job_that_comes_again(tmp_path: Path) -> None:
     scripted = ScriptedService(hanging, saying(b"bark"))
-
-    async def scenario(desk: Desk) -> None:
+    async with playing(tmp_path, {Service.SOUND: scripted}) as desk:
         desk.accept(ONE)
         await until(lambda: scripted.at_work == 1)
         desk.remove(ONE)
         desk.accept(ONE)
         await desk.ends(ONE)
-
-    desk = play(scenario, tmp_path, {Service.SOUND: scripted})
     assert desk.entry(ONE).run == scripted.works[1].run
 
 
-def test_partitions_that_go_away_and_come_back(tmp_path: Path) -> None:
+async def test_partitions_that_go_away_and_come_back(tmp_path: Path) -> None:
     both = Options(sound_event_detection=True, speech_analysis=True)
     services = {
         Service.SOUND: ScriptedService(hanging, saying(b"bark"), limit=1),
         Service.SPEECH: ScriptedService(failing(Unavailable("away")), saying(b"hello")),
     }
-
-    async def scenario(desk: Desk) -> None:
+    async with playing(tmp_path, services) as desk:
         desk.accept(ONE, both)
         desk.accept(TWO, SOUND)
         await until(lambda: len(list(tmp_path.iterdir())) == 1)
@@ -377,45 +332,38 @@ def test_partitions_that_go_away_and_come_back(tmp_path: Path) -> None:
         for job in (TWO, ONE):
             desk.runner.enqueue(job)
         await desk.ends(ONE, TWO)
-
-    desk = play(scenario, tmp_path, services)
     assert desk.entry(ONE).state is desk.entry(TWO).state is EntryState.SUCCESS
 
 
-def test_stopping_cancels_and_begins_nothing(tmp_path: Path) -> None:
+async def test_stopping_cancels_and_begins_nothing(tmp_path: Path) -> None:
     scripted = ScriptedService(hanging, limit=1)
-
-    async def scene() -> None:
-        (tmp_path / "left.audio").write_bytes(b"of a process that died")
-        desk = Desk(tmp_path, {Service.SOUND: scripted})
-        async with desk:
-            assert list(tmp_path.iterdir()) == []
-            desk.accept(ONE)
-            desk.accept(TWO)
-            await until(lambda: scripted.at_work == 1)
-        desk.runner.enqueue(TWO)
-        await asyncio.sleep(0.01)
-        assert scripted.at_work == 0
+    (tmp_path / "left.audio").write_bytes(b"of a process that died")
+    desk = Desk(tmp_path, {Service.SOUND: scripted})
+    async with desk:
         assert list(tmp_path.iterdir()) == []
-        assert [task.cancelled() for task in desk.ended] == [True]
-        assert desk.of(Finished, ONE) == desk.of(Portion, ONE) == []
-
-    asyncio.run(scene())
+        desk.accept(ONE)
+        desk.accept(TWO)
+        await until(lambda: scripted.at_work == 1)
+    desk.runner.enqueue(TWO)
+    await asyncio.sleep(0.01)
+    assert scripted.at_work == 0
+    assert list(tmp_path.iterdir()) == []
+    assert [task.cancelled() for task in desk.ended] == [True]
+    assert desk.of(Finished, ONE) == desk.of(Portion, ONE) == []
     assert scripted.jobs == [ONE]
 
 
 # --- projects -------------------------------------------------------------------------------------------------------
 
 
-def test_projects_get_places_in_turn(tmp_path: Path) -> None:
+async def test_projects_get_places_in_turn(tmp_path: Path) -> None:
     gate = asyncio.Event()
 
     async def waiting(work: ServiceRun) -> None:
         await gate.wait()
 
     scripted = ScriptedService(waiting, limit=1)
-
-    async def scenario(desk: Desk) -> None:
+    async with playing(tmp_path, {Service.SOUND: scripted}) as desk:
         for number in range(1, 9):
             desk.accept(name(number), project="loud")
         desk.accept(name(9), project="quiet")
@@ -423,8 +371,6 @@ def test_projects_get_places_in_turn(tmp_path: Path) -> None:
         await until(lambda: len(scripted.works) == 2)
         gate.set()
         await desk.ends(*map(name, range(1, 11)))
-
-    play(scenario, tmp_path, {Service.SOUND: scripted})
     # One more than the limit, for the project that had none; then in turn.
     assert scripted.jobs[:2] == [name(1), name(9)]
     assert scripted.jobs.index(name(10)) <= 4

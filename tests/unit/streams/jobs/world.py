@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
 
-from streams.folding.agent import Agent, Changes
+from streams.folding.agent import Changes
 from streams.folding.awaited_verdicts import Verdicts
-from streams.folding.record import LogRecord
 from streams.jobs.intake import JobIntake
 from streams.jobs.results import JobResults
 from streams.jobs.store import JobStore
-from tests.unit.streams.lists import assert_listed
-from tests.unit.streams.sessions.rows import Delivered, MemoryPartition, delivered, fold, replay, run
+from tests.unit.streams.folding.world import PartitionWorld
+from tests.unit.streams.sessions.rows import Delivered, delivered
 from topics import keys, record_codec
 from topics.jobs.options import Options
 from topics.jobs.records import Accepted, JobCommand, JobResult, Overdue, Removed, Source
 from topics.jobs.rules import JobHead
+from topics.rows import AudioRow
 
 JOB: Final = "J" * 24
 SOURCE: Final = Source("audio/wav", "wav", 1, 8000, 1)
@@ -31,21 +31,19 @@ def accepted(
     return Accepted("c", upload, parts, "p", "o", options, SOURCE, "m", digest, keep_audio_ms)
 
 
-class JobWorld:
+class JobWorld(PartitionWorld[JobHead]):
     """The partition; what is appended is folded when it is told to."""
+
+    store: JobStore
+    kind = keys.JOB
 
     def __init__(self) -> None:
         self.now = 1_700_000_000_000
         self.commands: list[Delivered] = []
         self.results: list[Delivered] = []
-        self.partition = MemoryPartition()
-        self.flushed = 0
-        self.folded = self.committed = (0, 0)
         #: Results that were folded when a command first was.
         self.before: dict[int, int] = {}
-        self.begin()
-        self.store.claim_lists()
-        self.commit()
+        super().__init__()
 
     def begin(self) -> None:
         """What a process holds in memory."""
@@ -58,15 +56,25 @@ class JobWorld:
     def _announce(self, changes: Changes) -> None:
         self.announced.append(changes)
         for job in changes.leftovers:
-            while not self.store.tidy(job):
-                pass
+            self.tidy(job)
 
-    async def _park(self, partition: int, record: LogRecord, cause: str) -> None:
-        raise AssertionError(cause)
+    def needed_audio(self, id: str, head: JobHead) -> Sequence[AudioRow]:
+        return self.store.audio(id, 0, head.parts) if head.needs_audio else ()
 
     @property
     def head(self) -> JobHead | None:
         return self.store.head(JOB)
+
+    @property
+    def there(self) -> JobHead:
+        """The head of a job that is there."""
+        head = self.head
+        assert head is not None
+        return head
+
+    def left(self) -> set[bytes]:
+        """Return the keys of the job's rows."""
+        return {key for key in self.partition.rows if key.startswith(self.store.prefix(JOB))}
 
     # --- the logs ---------------------------------------------------------------------------------------------------
 
@@ -78,17 +86,14 @@ class JobWorld:
 
     def fold_command(self) -> None:
         commands, results = self.folded
-        self._fold(self.commands[commands], self.intake)
+        self.fold([self.commands[commands]], self.intake)
         self.before.setdefault(commands, results)
         self.folded = commands + 1, results
 
     def fold_result(self) -> None:
         commands, results = self.folded
-        self._fold(self.results[results], self.agent)
+        self.fold([self.results[results]], self.agent)
         self.folded = commands, results + 1
-
-    def _fold(self, record: Delivered, agent: Agent[JobHead]) -> None:
-        run(fold(self.store, [record], agent, self._park))
 
     def fold_all(self) -> None:
         while self.folded[0] < len(self.commands):
@@ -98,11 +103,6 @@ class JobWorld:
 
     def flush(self) -> None:
         self.flushed = len(self.partition.changelog)
-
-    def commit(self) -> None:
-        """Note the positions behind the rows that come of what is folded."""
-        self.flush()
-        self.committed = self.folded
 
     # --- crash and recovery -----------------------------------------------------------------------------------------
 
@@ -117,30 +117,17 @@ class JobWorld:
     ) -> None:
         """Lose what a crash loses; recover the rows, catch up with both logs, look at the rows.
 
-        `then` is another crash (its `kept` and `local`), after so many records were folded again. Where a `standby`
-        takes over in place of a node without local rows, its table was looked through when it was an owner's.
+        `then` is another crash (its `kept` and `local`), after so many records were folded again.
         """
         reached = self.folded
-        self._lose(kept, local, standby)
+        self.lose(kept, local, standby)
         if then is not None:
             for step in self._steps(reached, order)[: then[0]]:
                 step()
-            self._lose(*then[1:], standby)
+            self.lose(*then[1:], standby)
         for step in self._steps(reached, order):
             step()
         self.survey()
-
-    def _lose(self, kept: float, local: bool, standby: bool) -> None:
-        changelog = self.partition.changelog
-        durable = self.flushed + int((len(changelog) - self.flushed) * kept)
-        marks = {keys.INDEXED + keys.JOB: b""} if standby else {}
-        rows = self.partition.rows if local else marks
-        start = self.flushed if local else 0
-        self.partition = MemoryPartition()
-        self.partition.changelog = changelog[:durable]
-        self.partition.rows = replay(rows, self.partition.changelog[start:])
-        self.folded = self.committed
-        self.begin()
 
     def _steps(self, reached: tuple[int, int], order: Random) -> list[Callable[[], None]]:
         """Return the folds that lead to where the log was folded to, each topic in its order."""
@@ -160,27 +147,3 @@ class JobWorld:
                 results += 1
                 steps.append(self.fold_result)
         return steps
-
-    def survey(self) -> None:
-        """As a node does before it serves: it makes the index where that is due, and looks at what is in it."""
-        if not self.store.indexed:
-            for _ in self.store.build_index():
-                pass
-        self.store.claim_lists()
-        for job in list(self.store.unsettled_ids()):
-            head = self.store.head(job)
-            if head is None or not head.unsettled or self.store.is_erased(head):
-                while not self.store.tidy(job):
-                    pass
-            elif head.needs_audio:
-                for row in self.store.audio(job, 0, head.parts):
-                    self.store.references.add(row.offset)
-        self.store.redelivered.clear()
-        self.assert_indexed()
-
-    def assert_indexed(self) -> None:
-        """What has work, or has left rows, is in the index; what is settled is not."""
-        heads = {job: self.store.head(job) for job in self.store.all_ids()}
-        unsettled = {job for job, head in heads.items() if head is None or head.unsettled}
-        assert set(self.store.unsettled_ids()) == unsettled
-        assert_listed(self.store)

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from unittest import mock
 
 import msgspec
 from confluent_kafka import KafkaError
 
-from streams.kafka import writer as module
-from streams.kafka.connection import KafkaConnection
-from streams.kafka.writer import KafkaWriter
 from streams.log import StoredRecord
 from topics.catalog import TopicPartition
 
@@ -169,17 +164,3 @@ class User:
 
     def fail(self, error: BaseException) -> None:
         self.failures.append(error)
-
-
-@contextmanager
-def writing(limit: int = 10_000) -> Iterator[tuple[KafkaWriter, Cluster, User]]:
-    """Make a writer that stands before a cluster of doubles, without pauses."""
-    cluster, user = Cluster(), User()
-    with (
-        mock.patch.object(module, "Producer", cluster.producer),
-        mock.patch.object(module, "POLL_SECONDS", 0.0),
-        mock.patch.object(module, "PACE_SECONDS", 0.0),
-    ):
-        writer = KafkaWriter(KafkaConnection(("localhost:9092",)), limit, 2**20)
-        writer.user = user
-        yield writer, cluster, user

@@ -155,25 +155,21 @@ def test_empty_ranges_ask_nobody(broker: Broker) -> None:
     assert broker.made == []
 
 
-def test_a_consumer_is_used_again_and_two_readings_have_two(broker: Broker) -> None:
+async def test_a_consumer_is_used_again_and_two_readings_have_two(broker: Broker) -> None:
     broker.fill(ONE, *range(10))
-
-    async def scene() -> None:
-        those = consumers()
-        for _ in range(2):
-            assert [record.offset async for batch in those.read(ONE, 0, 3) for record in batch] == [0, 1, 2]
-        assert len(broker.made) == 1
-        first, second = those.read(ONE, 0, 9), those.read(ONE, 5, 9)
-        await anext(first)
-        assert [record.offset for record in await anext(second)] == [5, 6]
-        assert len(broker.made) == 2
-        await first.aclose()
-        await second.aclose()
-        assert [consumer.places for consumer in broker.made] == [{}, {}]
-        those.close()
-        assert all(consumer.closed for consumer in broker.made)
-
-    asyncio.run(scene())
+    those = consumers()
+    for _ in range(2):
+        assert [record.offset async for batch in those.read(ONE, 0, 3) for record in batch] == [0, 1, 2]
+    assert len(broker.made) == 1
+    first, second = those.read(ONE, 0, 9), those.read(ONE, 5, 9)
+    await anext(first)
+    assert [record.offset for record in await anext(second)] == [5, 6]
+    assert len(broker.made) == 2
+    await first.aclose()
+    await second.aclose()
+    assert [consumer.places for consumer in broker.made] == [{}, {}]
+    those.close()
+    assert all(consumer.closed for consumer in broker.made)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +205,7 @@ def test_brokers_that_say_nothing_for_long_are_unavailable(broker: Broker, monke
     assert broker.made[0].closed
 
 
-def test_a_reading_that_is_cancelled_waits_for_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reading_that_is_cancelled_waits_for_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     polling, polled, closed = threading.Event(), threading.Event(), threading.Event()
 
     def batches(self: Consumers, ranges: Any) -> Iterator[dict[TopicPartition, list[StoredRecord]]]:
@@ -221,16 +217,12 @@ def test_a_reading_that_is_cancelled_waits_for_its_thread(monkeypatch: pytest.Mo
             closed.set()
 
     monkeypatch.setattr(Consumers, "batches", batches)
-
-    async def story() -> None:
-        consumers = Consumers(KafkaConnection(("a:9092",)), 2**20)
-        reading = asyncio.ensure_future(anext(consumers.read(ONE, 0, 9)))
-        await asyncio.to_thread(polling.wait, 5)
-        reading.cancel()
-        await asyncio.sleep(0.01)
-        polled.set()
-        with suppress(asyncio.CancelledError):
-            await reading
-        assert closed.is_set()
-
-    asyncio.run(story())
+    consumers = Consumers(KafkaConnection(("a:9092",)), 2**20)
+    reading = asyncio.ensure_future(anext(consumers.read(ONE, 0, 9)))
+    await asyncio.to_thread(polling.wait, 5)
+    reading.cancel()
+    await asyncio.sleep(0.01)
+    polled.set()
+    with suppress(asyncio.CancelledError):
+        await reading
+    assert closed.is_set()

@@ -3,33 +3,55 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from streams.kafka import writer as module
+from streams.kafka.connection import KafkaConnection
 from streams.kafka.writer import EPOCH_HEADER, OVERHEAD, KafkaWriter
 from streams.log import Ack, StoredRecord
 from tests.unit.streams.appending import append_soon
-from tests.unit.streams.kafka.producers import Cluster, User, writing
+from tests.unit.streams.clocks import turn_clock
+from tests.unit.streams.kafka.producers import Cluster, User
 from topics.catalog import CHANGELOG, COMMANDS, COMMANDS_PARKED, JOB_COMMANDS, RESULTS, TopicPartition
 from topics.errors import ServiceError, Unavailable
 
-Scene = Callable[[KafkaWriter, Cluster, User], Awaitable[None]]
+Gaps = list[tuple[TopicPartition, int, int]]
 
 LOST = KafkaError(KafkaError._MSG_TIMED_OUT)
 
 
-def play(scene: Scene, limit: int = 10_000) -> None:
-    async def scenario() -> None:
-        with writing(limit) as (writer, cluster, user):
-            try:
-                await scene(writer, cluster, user)
-            finally:
-                await writer.close()
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """Brokers that are doubles, and no pauses before them."""
+    cluster = Cluster()
+    monkeypatch.setattr(module, "Producer", cluster.producer)
+    monkeypatch.setattr(module, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(module, "PACE_SECONDS", 0.0)
+    return cluster
 
-    asyncio.run(scenario())
+
+@pytest.fixture
+def user() -> User:
+    return User()
+
+
+@pytest.fixture
+def writer(cluster: Cluster, user: User, runner: asyncio.Runner) -> Iterator[KafkaWriter]:
+    writer = KafkaWriter(KafkaConnection(("localhost:9092",)), 10_000, 2**20)
+    writer.user = user
+    yield writer
+    runner.run(writer.close())
+
+
+@pytest.fixture
+def told(writer: KafkaWriter) -> Gaps:
+    """Where others wrote between records of the writer."""
+    told: Gaps = []
+    writer.overtaken = lambda *gap: told.append(gap)
+    return told
 
 
 async def turn() -> None:
@@ -48,428 +70,374 @@ async def settle(cluster: Cluster, count: int = 1000) -> None:
 # --- producing ------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_appended_in_one_turn_of_the_loop_goes_together_and_in_order() -> None:
-    async def scene(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
-        for number in range(3):
-            writer.append(RESULTS, 0, b"k", b"%d" % number)
-            append_soon(writer, CHANGELOG, 0, b"k", b"row %d" % number, 7)
-        assert cluster.waiting == []
-        await turn()
-        assert cluster.values == [b"0", b"1", b"2", b"row 0", b"row 1", b"row 2"]
-        writer.append(RESULTS, 0, b"k", b"3")
-        await turn()
-        assert cluster.values[-1] == b"3"
-
-    play(scene)
-
-
-def test_a_flush_has_one_report_and_commands_one_each_for_their_log_time() -> None:
-    async def scene(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
-        for topic in (RESULTS, CHANGELOG, COMMANDS):
-            for _ in range(3):
-                append_soon(writer, topic, 0, b"k", b"v", 7)
-        await turn()
-        asked = [(record.tp.topic, record.report is not None) for record in cluster.waiting]
-        assert asked == [
-            *((topic, last) for topic in (RESULTS, CHANGELOG) for last in (False, False, True)),
-            *[(COMMANDS, True)] * 3,
-        ]
-
-    play(scene)
+async def test_what_is_appended_in_one_turn_of_the_loop_goes_together_and_in_order(
+    writer: KafkaWriter, cluster: Cluster
+) -> None:
+    for number in range(3):
+        writer.append(RESULTS, 0, b"k", b"%d" % number)
+        append_soon(writer, CHANGELOG, 0, b"k", b"row %d" % number, 7)
+    assert cluster.waiting == []
+    await turn()
+    assert cluster.values == [b"0", b"1", b"2", b"row 0", b"row 1", b"row 2"]
+    writer.append(RESULTS, 0, b"k", b"3")
+    await turn()
+    assert cluster.values[-1] == b"3"
 
 
-def test_rows_of_the_changelog_carry_the_epoch_of_their_owner() -> None:
-    async def scene(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
-        append_soon(writer, CHANGELOG, 0, b"k", None, 258)
-        writer.append(CHANGELOG, 0, b"k", b"v", epoch=1)
-        writer.append(COMMANDS, 0, b"k", b"v")
-        await turn()
-        epochs = [[(name, int.from_bytes(value, "big")) for name, value in one.headers] for one in cluster.waiting]
-        assert epochs == [[(EPOCH_HEADER, 258)], [(EPOCH_HEADER, 1)], []]
+async def test_a_flush_has_one_report_and_commands_one_each_for_their_log_time(
+    writer: KafkaWriter, cluster: Cluster
+) -> None:
+    for topic in (RESULTS, CHANGELOG, COMMANDS):
+        for _ in range(3):
+            append_soon(writer, topic, 0, b"k", b"v", 7)
+    await turn()
+    asked = [(record.tp.topic, record.report is not None) for record in cluster.waiting]
+    assert asked == [
+        *((topic, last) for topic in (RESULTS, CHANGELOG) for last in (False, False, True)),
+        *[(COMMANDS, True)] * 3,
+    ]
 
-    play(scene)
+
+async def test_rows_of_the_changelog_carry_the_epoch_of_their_owner(writer: KafkaWriter, cluster: Cluster) -> None:
+    append_soon(writer, CHANGELOG, 0, b"k", None, 258)
+    writer.append(CHANGELOG, 0, b"k", b"v", epoch=1)
+    writer.append(COMMANDS, 0, b"k", b"v")
+    await turn()
+    epochs = [[(name, int.from_bytes(value, "big")) for name, value in one.headers] for one in cluster.waiting]
+    assert epochs == [[(EPOCH_HEADER, 258)], [(EPOCH_HEADER, 1)], []]
 
 
-def test_parts_of_jobs_have_a_producer_of_their_own() -> None:
+async def test_parts_of_jobs_have_a_producer_of_their_own(writer: KafkaWriter, cluster: Cluster) -> None:
     """Sixteen uploads side by side filled the queue of live audio."""
+    for topic in (COMMANDS, JOB_COMMANDS, RESULTS, CHANGELOG):
+        append_soon(writer, topic, 0, b"k", b"v")
+    await turn()
+    topics = [{record.tp.topic for record in producer.waiting} for producer in cluster.producers]
+    assert topics == [{COMMANDS, RESULTS, CHANGELOG}, {JOB_COMMANDS}]
 
-    async def scene(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
-        for topic in (COMMANDS, JOB_COMMANDS, RESULTS, CHANGELOG):
-            append_soon(writer, topic, 0, b"k", b"v")
+
+async def test_nothing_is_written_without_asking_for_safety(writer: KafkaWriter, cluster: Cluster) -> None:
+    append_soon(writer, CHANGELOG, 0, b"k", b"v")
+    await turn()
+    settings = cluster.producers[0].settings
+    assert (settings["acks"], settings["enable.idempotence"], settings["enable.gapless.guarantee"]) == (
+        "all",
+        True,
+        True,
+    )
+
+
+async def test_a_busy_writer_waits_in_proportion_and_not_for_long(
+    writer: KafkaWriter, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PACE_SECONDS", 3600.0)
+    monkeypatch.setattr(module, "SLOWEST_PACE_SECONDS", 60.0)
+    append_soon(writer, RESULTS, 0, b"k", b"first")
+    await turn()
+    assert cluster.values == [b"first"]
+    for number in range(3):
+        append_soon(writer, RESULTS, 0, b"k", b"%d" % number)
         await turn()
-        topics = [{record.tp.topic for record in producer.waiting} for producer in cluster.producers]
-        assert topics == [{COMMANDS, RESULTS, CHANGELOG}, {JOB_COMMANDS}]
-
-    play(scene)
-
-
-def test_nothing_is_written_without_asking_for_safety() -> None:
-    async def scene(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
-        append_soon(writer, CHANGELOG, 0, b"k", b"v")
-        await turn()
-        settings = cluster.producers[0].settings
-        assert (settings["acks"], settings["enable.idempotence"], settings["enable.gapless.guarantee"]) == (
-            "all",
-            True,
-            True,
-        )
-
-    play(scene)
-
-
-def test_a_busy_writer_waits_in_proportion_and_not_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
-        monkeypatch.setattr(module, "PACE_SECONDS", 3600.0)
-        monkeypatch.setattr(module, "SLOWEST_PACE_SECONDS", 0.05)
-        append_soon(writer, RESULTS, 0, b"k", b"first")
-        await turn()
-        assert cluster.values == [b"first"]
-        for number in range(3):
-            append_soon(writer, RESULTS, 0, b"k", b"%d" % number)
-            await turn()
-        assert cluster.values == [b"first"]
-        await asyncio.sleep(0.1)
-        assert cluster.values == [b"first", b"0", b"1", b"2"]
-        assert [record.report is not None for record in cluster.waiting] == [True, False, False, True]
-
-    play(scene)
+    assert cluster.values == [b"first"]
+    turn_clock(monkeypatch, 60)
+    await turn()
+    assert cluster.values == [b"first", b"0", b"1", b"2"]
+    assert [record.report is not None for record in cluster.waiting] == [True, False, False, True]
 
 
 # --- acknowledgements -----------------------------------------------------------------------------------------------
 
 
-def test_an_acknowledgement_tells_each_record_its_offset() -> None:
-    async def scene(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
-        cluster.ends[TopicPartition(RESULTS, 1)] = 40
-        futures = [writer.append(RESULTS, 1, b"k", b"%d" % number) for number in range(3)]
-        other = writer.append(RESULTS, 0, b"k", b"other")
-        await turn()
-        assert not any(future.done() for future in (*futures, other))
-        await settle(cluster)
-        assert [(await future).offset for future in futures] == [40, 41, 42]
-        assert (await other).offset == 0
-        assert writer.queued_bytes == 0
-
-    play(scene)
+async def test_an_acknowledgement_tells_each_record_its_offset(writer: KafkaWriter, cluster: Cluster) -> None:
+    cluster.ends[TopicPartition(RESULTS, 1)] = 40
+    futures = [writer.append(RESULTS, 1, b"k", b"%d" % number) for number in range(3)]
+    other = writer.append(RESULTS, 0, b"k", b"other")
+    await turn()
+    assert not any(future.done() for future in (*futures, other))
+    await settle(cluster)
+    assert [(await future).offset for future in futures] == [40, 41, 42]
+    assert (await other).offset == 0
+    assert writer.queued_bytes == 0
 
 
-def test_commands_have_their_own_log_times_and_results_that_of_their_flush() -> None:
-    async def scene(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
-        commands = [writer.append(COMMANDS, 0, b"k", b"%d" % number) for number in range(3)]
-        results = [writer.append(RESULTS, 0, b"k", b"%d" % number) for number in range(3)]
-        await settle(cluster)
-        assert [await future for future in commands] == [Ack(0, 1001), Ack(1, 1002), Ack(2, 1003)]
-        assert [await future for future in results] == [Ack(0, 1006), Ack(1, 1006), Ack(2, 1006)]
-
-    play(scene)
-
-
-def test_what_is_acknowledged_is_delivered_as_it_stands_on_the_log() -> None:
-    async def scene(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
-        tp = TopicPartition(COMMANDS, 3)
-        cluster.ends[tp] = 7
-        seen: list[bool] = []
-        future = writer.append(*tp, b"k", b"a")
-        future.add_done_callback(lambda done: seen.append(bool(user.delivered)))
-        append_soon(writer, *tp, b"l", None)
-        append_soon(writer, CHANGELOG, 3, b"row", b"v")
-        append_soon(writer, COMMANDS_PARKED, 3, b"k", b"v")
-        await turn()
-        assert user.delivered == []
-        await settle(cluster)
-        assert user.delivered == [(tp, [StoredRecord(7, 1001, b"k", b"a"), StoredRecord(8, 1002, b"l", None)])]
-        append_soon(writer, *tp, b"k", b"c")
-        await settle(cluster)
-        assert user.delivered[1:] == [(tp, [StoredRecord(9, 1005, b"k", b"c")])]
-        assert seen == [True]
-
-    play(scene)
+async def test_commands_have_their_own_log_times_and_results_that_of_their_flush(
+    writer: KafkaWriter, cluster: Cluster
+) -> None:
+    commands = [writer.append(COMMANDS, 0, b"k", b"%d" % number) for number in range(3)]
+    results = [writer.append(RESULTS, 0, b"k", b"%d" % number) for number in range(3)]
+    await settle(cluster)
+    assert [await future for future in commands] == [Ack(0, 1001), Ack(1, 1002), Ack(2, 1003)]
+    assert [await future for future in results] == [Ack(0, 1006), Ack(1, 1006), Ack(2, 1006)]
 
 
-def test_flushes_of_a_partition_are_acknowledged_one_after_the_other() -> None:
-    async def scene(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
-        flushes = [[writer.append(COMMANDS, 0, b"k", b"v") for _ in range(2)] for _ in range(1)]
-        await turn()
-        flushes.append([writer.append(COMMANDS, 0, b"k", b"v") for _ in range(3)])
-        await settle(cluster, 3)
-        assert [[future.done() for future in flush] for flush in flushes] == [[True] * 2, [False] * 3]
-        await settle(cluster)
-        acks = [await future for flush in flushes for future in flush]
-        assert acks == [Ack(offset, 1001 + offset) for offset in range(5)]
-        assert [[record.offset for record in records] for _, records in user.delivered] == [[0, 1], [2, 3, 4]]
+async def test_what_is_acknowledged_is_delivered_as_it_stands_on_the_log(
+    writer: KafkaWriter, cluster: Cluster, user: User
+) -> None:
+    tp = TopicPartition(COMMANDS, 3)
+    cluster.ends[tp] = 7
+    seen: list[bool] = []
+    future = writer.append(*tp, b"k", b"a")
+    future.add_done_callback(lambda done: seen.append(bool(user.delivered)))
+    append_soon(writer, *tp, b"l", None)
+    append_soon(writer, CHANGELOG, 3, b"row", b"v")
+    append_soon(writer, COMMANDS_PARKED, 3, b"k", b"v")
+    await turn()
+    assert user.delivered == []
+    await settle(cluster)
+    assert user.delivered == [(tp, [StoredRecord(7, 1001, b"k", b"a"), StoredRecord(8, 1002, b"l", None)])]
+    append_soon(writer, *tp, b"k", b"c")
+    await settle(cluster)
+    assert user.delivered[1:] == [(tp, [StoredRecord(9, 1005, b"k", b"c")])]
+    assert seen == [True]
 
-    play(scene)
+
+async def test_flushes_of_a_partition_are_acknowledged_one_after_the_other(
+    writer: KafkaWriter, cluster: Cluster, user: User
+) -> None:
+    flushes = [[writer.append(COMMANDS, 0, b"k", b"v") for _ in range(2)] for _ in range(1)]
+    await turn()
+    flushes.append([writer.append(COMMANDS, 0, b"k", b"v") for _ in range(3)])
+    await settle(cluster, 3)
+    assert [[future.done() for future in flush] for flush in flushes] == [[True] * 2, [False] * 3]
+    await settle(cluster)
+    acks = [await future for flush in flushes for future in flush]
+    assert acks == [Ack(offset, 1001 + offset) for offset in range(5)]
+    assert [[record.offset for record in records] for _, records in user.delivered] == [[0, 1], [2, 3, 4]]
 
 
-def test_somebody_elses_record_in_the_changelog_is_noticed_and_where_it_is() -> None:
-    async def scene(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
-        told: list[tuple[TopicPartition, int, int]] = []
-        writer.overtaken = lambda *gap: told.append(gap)
-        tp = TopicPartition(CHANGELOG, 0)
-        cluster.ends[tp] = 10
-        for _ in range(2):
-            append_soon(writer, *tp, b"k", b"v", 2)
-            append_soon(writer, *tp, b"l", b"v", 2)
-            await settle(cluster)
-        assert told == []
-        cluster.ends[tp] += 3
+async def test_somebody_elses_record_in_the_changelog_is_noticed_and_where_it_is(
+    writer: KafkaWriter, cluster: Cluster, told: Gaps
+) -> None:
+    tp = TopicPartition(CHANGELOG, 0)
+    cluster.ends[tp] = 10
+    for _ in range(2):
         append_soon(writer, *tp, b"k", b"v", 2)
         append_soon(writer, *tp, b"l", b"v", 2)
         await settle(cluster)
-        assert told == [(tp, 14, 19)]
-        append_soon(writer, *tp, b"k", b"v", 2)
-        await settle(cluster)
-        assert len(told) == 1
+    assert told == []
+    cluster.ends[tp] += 3
+    append_soon(writer, *tp, b"k", b"v", 2)
+    append_soon(writer, *tp, b"l", b"v", 2)
+    await settle(cluster)
+    assert told == [(tp, 14, 19)]
+    append_soon(writer, *tp, b"k", b"v", 2)
+    await settle(cluster)
+    assert len(told) == 1
 
-    play(scene)
 
-
-def test_a_gap_in_a_folded_topic_is_the_business_of_whoever_folds_it() -> None:
-    async def scene(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
-        told: list[object] = []
-        writer.overtaken = lambda *gap: told.append(gap)
-        tp = TopicPartition(COMMANDS, 0)
-        append_soon(writer, *tp, b"k", b"a")
-        await settle(cluster)
-        cluster.ends[tp] += 1
-        append_soon(writer, *tp, b"k", b"b")
-        await settle(cluster)
-        assert [[record.offset for record in records] for _, records in user.delivered] == [[0], [2]]
-        assert told == []
-
-    play(scene)
+async def test_a_gap_in_a_folded_topic_is_the_business_of_whoever_folds_it(
+    writer: KafkaWriter, cluster: Cluster, user: User, told: Gaps
+) -> None:
+    tp = TopicPartition(COMMANDS, 0)
+    append_soon(writer, *tp, b"k", b"a")
+    await settle(cluster)
+    cluster.ends[tp] += 1
+    append_soon(writer, *tp, b"k", b"b")
+    await settle(cluster)
+    assert [[record.offset for record in records] for _, records in user.delivered] == [[0], [2]]
+    assert told == []
 
 
 # --- the queue ------------------------------------------------------------------------------------------------------
 
 
-def test_a_full_queue_refuses_clients_but_not_the_changelog() -> None:
-    async def scene(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
-        writer.append(COMMANDS, 0, b"", bytes(300))
-        assert writer.queued_bytes == 300 + OVERHEAD
-        with pytest.raises(Unavailable, match="queue is full"):
-            writer.append(COMMANDS, 0, b"", b"")
-        writer.append(COMMANDS, 0, b"key", bytes(100), bounded=False)
-        append_soon(writer, CHANGELOG, 0, b"", None)
-        assert writer.queued_bytes == 300 + 103 + 3 * OVERHEAD
-        await turn()
-        assert len(cluster.waiting) == 3
-        assert writer.queued_bytes == 300 + 103 + 3 * OVERHEAD
-        await settle(cluster)
-        assert writer.queued_bytes == 0
+async def test_a_full_queue_refuses_clients_but_not_the_changelog(writer: KafkaWriter, cluster: Cluster) -> None:
+    writer.limit = 300
+    writer.append(COMMANDS, 0, b"", bytes(300))
+    assert writer.queued_bytes == 300 + OVERHEAD
+    with pytest.raises(Unavailable, match="queue is full"):
         writer.append(COMMANDS, 0, b"", b"")
+    writer.append(COMMANDS, 0, b"key", bytes(100), bounded=False)
+    append_soon(writer, CHANGELOG, 0, b"", None)
+    assert writer.queued_bytes == 300 + 103 + 3 * OVERHEAD
+    await turn()
+    assert len(cluster.waiting) == 3
+    assert writer.queued_bytes == 300 + 103 + 3 * OVERHEAD
+    await settle(cluster)
+    assert writer.queued_bytes == 0
+    writer.append(COMMANDS, 0, b"", b"")
 
-    play(scene, limit=300)
+
+async def test_a_flush_waits_for_every_record_before_it_and_for_none_after(
+    writer: KafkaWriter, cluster: Cluster
+) -> None:
+    await writer.flush()
+    for number in range(3):
+        append_soon(writer, CHANGELOG, number, b"k", b"%d" % number)
+    flush = asyncio.create_task(writer.flush())
+    await turn()
+    append_soon(writer, CHANGELOG, 9, b"k", b"after")
+    await settle(cluster, 2)
+    assert not flush.done()
+    await settle(cluster, 1)
+    await asyncio.wait_for(flush, 1)
+    assert writer.queued_bytes == OVERHEAD + len(b"kafter")
 
 
-def test_a_flush_waits_for_every_record_before_it_and_for_none_after() -> None:
-    async def scene(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
-        await writer.flush()
-        for number in range(3):
-            append_soon(writer, CHANGELOG, number, b"k", b"%d" % number)
-        flush = asyncio.create_task(writer.flush())
+async def test_flushes_end_in_their_order(writer: KafkaWriter, cluster: Cluster) -> None:
+    flushes = []
+    for number in range(3):
+        append_soon(writer, CHANGELOG, 0, b"k", b"%d" % number)
+        flushes.append(asyncio.create_task(writer.flush()))
         await turn()
-        append_soon(writer, CHANGELOG, 9, b"k", b"after")
-        await settle(cluster, 2)
-        assert not flush.done()
+    for done in range(3):
         await settle(cluster, 1)
-        await asyncio.wait_for(flush, 1)
-        assert writer.queued_bytes == OVERHEAD + len(b"kafter")
-
-    play(scene)
-
-
-def test_flushes_end_in_their_order() -> None:
-    async def scene(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
-        flushes = []
-        for number in range(3):
-            append_soon(writer, CHANGELOG, 0, b"k", b"%d" % number)
-            flushes.append(asyncio.create_task(writer.flush()))
-            await turn()
-        for done in range(3):
-            await settle(cluster, 1)
-            assert [flush.done() for flush in flushes] == [number <= done for number in range(3)]
-
-    play(scene)
+        assert [flush.done() for flush in flushes] == [number <= done for number in range(3)]
 
 
 # --- what is not durable --------------------------------------------------------------------------------------------
 
 
-def test_what_is_dropped_fails_and_is_forgotten() -> None:
-    async def scene(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
-        told: list[object] = []
-        writer.overtaken = lambda *gap: told.append(gap)
-        tp = TopicPartition(CHANGELOG, 0)
-        append_soon(writer, *tp, b"k", b"durable")
-        await settle(cluster)
-        in_flight = writer.append(COMMANDS, 0, b"k", b"in flight")
-        append_soon(writer, *tp, b"k", b"row in flight")
-        flush = asyncio.create_task(writer.flush())
-        await turn()
-        pending = writer.append(COMMANDS, 0, b"k", b"pending")
-        writer.drop("the partitions are another node's")
-        for future in (in_flight, pending, flush):
-            with pytest.raises(Unavailable, match="another node's"):
-                await asyncio.wait_for(future, 1)
-        assert writer.queued_bytes == 0
-        await turn()
-        assert cluster.producers == []
-        [old] = cluster.gone
-        assert b"pending" not in [record.value for record in old.waiting]
-        # It was on the wire, and went in after all.
-        cluster.ends[tp] += 1
-        await asyncio.wait_for(writer.flush(), 1)
-        again = writer.append(*tp, b"k", b"again")
-        await settle(cluster)
-        assert (await again).offset == 2
-        assert (writer.queued_bytes, told, user.delivered, user.failures) == (0, [], [], [])
-
-    play(scene)
-
-
-def test_reports_that_come_after_a_drop_say_nothing() -> None:
-    async def scene(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
-        append_soon(writer, COMMANDS, 0, b"k", b"v")
-        await turn()
-        cluster.acknowledge()
-        writer.drop("gone")
-        await turn()
-        assert (writer.queued_bytes, user.delivered, user.failures) == (0, [], [])
-        again = writer.append(COMMANDS, 0, b"k", b"again")
-        await settle(cluster)
-        assert (await again).offset == 1
-        assert [[record.value for record in records] for _, records in user.delivered] == [[b"again"]]
-
-    play(scene)
-
-
-def test_a_node_that_may_have_lost_its_partitions_produces_nothing() -> None:
-    """SIGSTOP: what was queued before a pause must not be written after it."""
-
-    async def scene(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
-        future = writer.append(COMMANDS, 0, b"k", b"v")
-        append_soon(writer, CHANGELOG, 0, b"k", b"v")
-        user.valid = False
-        await turn()
-        assert cluster.producers == []
-        with pytest.raises(Unavailable, match="may have lost its partitions"):
+async def test_what_is_dropped_fails_and_is_forgotten(
+    writer: KafkaWriter, cluster: Cluster, user: User, told: Gaps
+) -> None:
+    tp = TopicPartition(CHANGELOG, 0)
+    append_soon(writer, *tp, b"k", b"durable")
+    await settle(cluster)
+    in_flight = writer.append(COMMANDS, 0, b"k", b"in flight")
+    append_soon(writer, *tp, b"k", b"row in flight")
+    flush = asyncio.create_task(writer.flush())
+    await turn()
+    pending = writer.append(COMMANDS, 0, b"k", b"pending")
+    writer.drop("the partitions are another node's")
+    for future in (in_flight, pending, flush):
+        with pytest.raises(Unavailable, match="another node's"):
             await asyncio.wait_for(future, 1)
-        assert writer.queued_bytes == 0
-        user.valid = True
-        append_soon(writer, CHANGELOG, 0, b"k", b"later")
-        await turn()
-        assert cluster.values == [b"later"]
-        assert user.failures == []
+    assert writer.queued_bytes == 0
+    await turn()
+    assert cluster.producers == []
+    [old] = cluster.gone
+    assert b"pending" not in [record.value for record in old.waiting]
+    # It was on the wire, and went in after all.
+    cluster.ends[tp] += 1
+    await asyncio.wait_for(writer.flush(), 1)
+    again = writer.append(*tp, b"k", b"again")
+    await settle(cluster)
+    assert (await again).offset == 2
+    assert (writer.queued_bytes, told, user.delivered, user.failures) == (0, [], [], [])
 
-    play(scene)
+
+async def test_reports_that_come_after_a_drop_say_nothing(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
+    append_soon(writer, COMMANDS, 0, b"k", b"v")
+    await turn()
+    cluster.acknowledge()
+    writer.drop("gone")
+    await turn()
+    assert (writer.queued_bytes, user.delivered, user.failures) == (0, [], [])
+    again = writer.append(COMMANDS, 0, b"k", b"again")
+    await settle(cluster)
+    assert (await again).offset == 1
+    assert [[record.value for record in records] for _, records in user.delivered] == [[b"again"]]
 
 
-def test_a_record_that_is_lost_stops_the_node_and_whoever_waits_hears_of_it() -> None:
+async def test_a_node_that_may_have_lost_its_partitions_produces_nothing(
+    writer: KafkaWriter, cluster: Cluster, user: User
+) -> None:
+    """SIGSTOP: what was queued before a pause must not be written after it."""
+    future = writer.append(COMMANDS, 0, b"k", b"v")
+    append_soon(writer, CHANGELOG, 0, b"k", b"v")
+    user.valid = False
+    await turn()
+    assert cluster.producers == []
+    with pytest.raises(Unavailable, match="may have lost its partitions"):
+        await asyncio.wait_for(future, 1)
+    assert writer.queued_bytes == 0
+    user.valid = True
+    append_soon(writer, CHANGELOG, 0, b"k", b"later")
+    await turn()
+    assert cluster.values == [b"later"]
+    assert user.failures == []
+
+
+async def test_a_record_that_is_lost_stops_the_node_and_whoever_waits_hears_of_it(
+    writer: KafkaWriter, cluster: Cluster, user: User
+) -> None:
     """Rows that follow on a lost one would make a table that never was."""
-
-    async def scene(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
-        append_soon(writer, CHANGELOG, 0, b"k", b"row")
-        command = writer.append(COMMANDS, 0, b"k", b"v")
-        flush = asyncio.create_task(writer.flush())
-        await turn()
-        cluster.lose(LOST)
-        for future in (command, flush):
-            with pytest.raises(Unavailable, match=f"{CHANGELOG}/0 does not take records"):
-                await asyncio.wait_for(future, 1)
-        [failure] = user.failures
-        assert isinstance(failure, ServiceError)
-        assert writer.queued_bytes == 0
-
-    play(scene)
+    append_soon(writer, CHANGELOG, 0, b"k", b"row")
+    command = writer.append(COMMANDS, 0, b"k", b"v")
+    flush = asyncio.create_task(writer.flush())
+    await turn()
+    cluster.lose(LOST)
+    for future in (command, flush):
+        with pytest.raises(Unavailable, match=f"{CHANGELOG}/0 does not take records"):
+            await asyncio.wait_for(future, 1)
+    [failure] = user.failures
+    assert isinstance(failure, ServiceError)
+    assert writer.queued_bytes == 0
 
 
-def test_a_client_library_that_refuses_stops_the_node() -> None:
-    async def scene(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
-        cluster.faults = [KafkaException(KafkaError(KafkaError._FATAL))]
-        append_soon(writer, CHANGELOG, 0, b"k", b"row")
-        command = writer.append(COMMANDS, 0, b"k", b"v")
-        await turn()
+async def test_a_client_library_that_refuses_stops_the_node(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
+    cluster.faults = [KafkaException(KafkaError(KafkaError._FATAL))]
+    append_soon(writer, CHANGELOG, 0, b"k", b"row")
+    command = writer.append(COMMANDS, 0, b"k", b"v")
+    await turn()
+    with pytest.raises(Unavailable, match="Kafka does not take records"):
+        await asyncio.wait_for(command, 1)
+    assert len(user.failures) == 1
+
+
+async def test_one_record_of_a_batch_that_is_refused_stops_the_node(
+    writer: KafkaWriter, cluster: Cluster, user: User
+) -> None:
+    cluster.unfit = {b"too large"}
+    commands = [writer.append(COMMANDS, 0, b"k", value) for value in (b"a", b"too large", b"b")]
+    await turn()
+    for command in commands:
         with pytest.raises(Unavailable, match="Kafka does not take records"):
             await asyncio.wait_for(command, 1)
-        assert len(user.failures) == 1
-
-    play(scene)
-
-
-def test_one_record_of_a_batch_that_is_refused_stops_the_node() -> None:
-    async def scene(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
-        cluster.unfit = {b"too large"}
-        commands = [writer.append(COMMANDS, 0, b"k", value) for value in (b"a", b"too large", b"b")]
-        await turn()
-        for command in commands:
-            with pytest.raises(Unavailable, match="Kafka does not take records"):
-                await asyncio.wait_for(command, 1)
-        assert len(user.failures) == 1
-        assert user.delivered == []
-
-    play(scene)
+    assert len(user.failures) == 1
+    assert user.delivered == []
 
 
-def test_a_fatal_error_that_comes_up_while_reports_are_taken_stops_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
-        append_soon(writer, CHANGELOG, 0, b"k", b"row")
-        await turn()
+async def test_a_fatal_error_that_comes_up_while_reports_are_taken_stops_the_node(
+    writer: KafkaWriter, cluster: Cluster, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append_soon(writer, CHANGELOG, 0, b"k", b"row")
+    await turn()
 
-        def fail(timeout: float) -> int:
-            raise KafkaException(KafkaError(KafkaError._FATAL))
+    def fail(timeout: float) -> int:
+        raise KafkaException(KafkaError(KafkaError._FATAL))
 
-        monkeypatch.setattr(cluster.producers[0], "poll", fail)
-        await turn()
-        assert len(user.failures) == 1
-        await turn()
-        assert len(user.failures) == 1
-
-    play(scene)
-
-
-def test_whoever_stopped_waiting_is_no_fault() -> None:
-    async def scene(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
-        cancelled, kept = (writer.append(COMMANDS, 0, b"k", b"v") for _ in range(2))
-        cancelled.cancel()
-        await settle(cluster)
-        assert (await kept).offset == 1
-        assert [record.offset for _, records in user.delivered for record in records] == [0, 1]
-        writer.append(COMMANDS, 0, b"k", b"v").cancel()
-        writer.drop("gone")
-        assert user.failures == []
-
-    play(scene)
+    monkeypatch.setattr(cluster.producers[0], "poll", fail)
+    await turn()
+    assert len(user.failures) == 1
+    await turn()
+    assert len(user.failures) == 1
 
 
-def test_nobody_waits_for_ever_for_a_writer_that_is_closed() -> None:
-    async def scene(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
-        waiting = writer.append(COMMANDS, 0, None, b"1")
-        flush = asyncio.create_task(writer.flush())
-        await turn()
-        await writer.close()
-        for future in (waiting, flush):
-            with pytest.raises(Unavailable, match="stopped"):
-                await asyncio.wait_for(future, 1)
-
-    play(scene)
+async def test_whoever_stopped_waiting_is_no_fault(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
+    cancelled, kept = (writer.append(COMMANDS, 0, b"k", b"v") for _ in range(2))
+    cancelled.cancel()
+    await settle(cluster)
+    assert (await kept).offset == 1
+    assert [record.offset for _, records in user.delivered for record in records] == [0, 1]
+    writer.append(COMMANDS, 0, b"k", b"v").cancel()
+    writer.drop("gone")
+    assert user.failures == []
 
 
-def test_what_others_put_at_the_end_is_told_once_nothing_is_on_the_way() -> None:
-    async def scene(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
-        told: list[tuple[TopicPartition, int, int]] = []
-        writer.overtaken = lambda *gap: told.append(gap)
-        tp = TopicPartition(CHANGELOG, 3)
-        writer.note_end(tp, 9)
-        append_soon(writer, *tp, b"k", b"v", 2)
-        await turn()
-        writer.note_end(tp, 9)
-        assert told == []  # Whose they are is not known yet.
-        await settle(cluster)
-        writer.note_end(tp, 1)
-        assert told == []
-        writer.note_end(tp, 3)
-        writer.note_end(tp, 3)
-        assert told == [(tp, 1, 3)]
+async def test_nobody_waits_for_ever_for_a_writer_that_is_closed(writer: KafkaWriter) -> None:
+    waiting = writer.append(COMMANDS, 0, None, b"1")
+    flush = asyncio.create_task(writer.flush())
+    await turn()
+    await writer.close()
+    for future in (waiting, flush):
+        with pytest.raises(Unavailable, match="stopped"):
+            await asyncio.wait_for(future, 1)
 
-    play(scene)
+
+async def test_what_others_put_at_the_end_is_told_once_nothing_is_on_the_way(
+    writer: KafkaWriter, cluster: Cluster, told: Gaps
+) -> None:
+    tp = TopicPartition(CHANGELOG, 3)
+    writer.note_end(tp, 9)
+    append_soon(writer, *tp, b"k", b"v", 2)
+    await turn()
+    writer.note_end(tp, 9)
+    assert told == []  # Whose they are is not known yet.
+    await settle(cluster)
+    writer.note_end(tp, 1)
+    assert told == []
+    writer.note_end(tp, 3)
+    writer.note_end(tp, 3)
+    assert told == [(tp, 1, 3)]

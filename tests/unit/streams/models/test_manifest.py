@@ -10,12 +10,9 @@ import pytest
 
 from streams.models import manifest
 from streams.models.manifest import FILE, Graph, Heads, LogMel, ModelTag, Output, Waveform
+from tests.unit.streams.audio.engines import YAMNET as MEL
 from tests.unit.streams.models.models import MANIFEST
 from topics.errors import EngineError
-
-MEL = LogMel(
-    sample_rate=16_000, frames=96, bands=64, window=400, hop=160, fft=512, low_hz=125.0, high_hz=7500.0, offset=0.001
-)
 
 
 def refused(directory: Path, data: bytes) -> str:

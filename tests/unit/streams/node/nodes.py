@@ -17,11 +17,12 @@ from streams.node.node import Node
 from streams.node.options import NodeOptions
 from streams.services.service import JobService
 from tests.unit.streams.audio.engines import Fingerprint
+from tests.unit.streams.clocks import HandClock
 from topics import catalog
 from topics.catalog import TopicPartition
 from topics.folding import Verdict
 from topics.jobs.options import Service
-from topics.keys import partition_of
+from topics.keys import new_id, partition_of
 from topics.ports.ledger import Ledger
 from topics.ports.sessions import SessionView
 from topics.sessions.records import SessionCommand
@@ -30,22 +31,12 @@ DAY_MS = 24 * 3600 * 1000
 PARTITIONS = 4
 
 
-class HandClock:
-    """Seconds since the epoch, as set."""
-
-    def __init__(self) -> None:
-        self.now = 1_700_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class Home:
     """A data directory, and the nodes that are started on it one after another."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.clock = HandClock()
+        self.clock = HandClock(1_700_000_000.0)
         self.engine = Fingerprint()
         self.services: dict[Service, JobService] = {}
         self.ledger: Ledger | None = None
@@ -57,6 +48,18 @@ class Home:
         for topic in catalog.topics(DAY_MS):
             log.declare(topic.name, PARTITIONS, compact=topic.compact, retention_ms=topic.retention_ms)
         return log
+
+    async def append(self, at: TopicPartition, key: bytes, *values: bytes | None) -> None:
+        """Write to the log while no node is there."""
+        log = self.log()
+        for value in values:
+            await log.append(*at, key, value)
+        await log.close()
+
+    @property
+    def tables(self) -> Path:
+        """Where the tables lie."""
+        return self.directory / "partitions"
 
     def node(self, **options: float) -> Node:
         """Make a node that is not started."""
@@ -114,3 +117,18 @@ def view(node: Node, session: str) -> SessionView:
     session_view = node.sessions.view(session)
     assert session_view is not None
     return session_view
+
+
+def is_finished(node: Node, session: str) -> bool:
+    """Return whether a session is analysed to its end."""
+    return view(node, session).head.finished
+
+
+def scores(node: Node, session: str, first: int = 0, count: int = 10_000) -> bytes:
+    """Return the windows of a session, joined."""
+    return b"".join(windows.scores for windows in node.sessions.windows(session, first, count))
+
+
+def in_partition(number: int) -> str:
+    """Return the id of a session of a partition."""
+    return new_id(number, PARTITIONS)

@@ -34,112 +34,95 @@ async def park(node: Node, topic: str, partition: int, offset: int, cause: str =
     await log_of(node).append(topic, partition, b"k", record_codec.encode(record))
 
 
-def test_partitions_and_queues(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with Home(tmp_path).serving() as node:
-            look = Inspection(node, 1000)
-            session = node.sessions.new_id()
-            await send(node, session, STREAM, Chunk("c", 0, sound(1)))
-            number = node.owners.number(session)
-            partitions = look.partitions((await told(look)).bounds)
-            assert [one.number for one in partitions] == list(range(PARTITIONS))
-            assert {one.state for one in partitions} == {"serving"}
-            (commands,) = [place for place in partitions[number].topics if place.topic == COMMANDS]
-            assert (commands.folded, commands.behind) == (2, 0)
-            queues = {queue.name: queue for queue in look.queues()}
-            assert queues["records that wait for the log"].bytes_bound == 1000
-            # What another process has appended is behind, before this one has looked.
-            ends = {TopicPartition(COMMANDS, number): (0, 12)}
-            (commands,) = [place for place in look.partitions(ends)[number].topics if place.topic == COMMANDS]
-            assert commands.behind == 10
-            await look.stop()
-
-    asyncio.run(scene())
+async def test_partitions_and_queues(tmp_path: Path) -> None:
+    async with Home(tmp_path).serving() as node:
+        look = Inspection(node, 1000)
+        session = node.sessions.new_id()
+        await send(node, session, STREAM, Chunk("c", 0, sound(1)))
+        number = node.owners.number(session)
+        partitions = look.partitions((await told(look)).bounds)
+        assert [one.number for one in partitions] == list(range(PARTITIONS))
+        assert {one.state for one in partitions} == {"serving"}
+        (commands,) = [place for place in partitions[number].topics if place.topic == COMMANDS]
+        assert (commands.folded, commands.behind) == (2, 0)
+        queues = {queue.name: queue for queue in look.queues()}
+        assert queues["records that wait for the log"].bytes_bound == 1000
+        # What another process has appended is behind, before this one has looked.
+        ends = {TopicPartition(COMMANDS, number): (0, 12)}
+        (commands,) = [place for place in look.partitions(ends)[number].topics if place.topic == COMMANDS]
+        assert commands.behind == 10
+        await look.stop()
 
 
-def test_a_stopped_partition_says_why(tmp_path: Path) -> None:
-    async def scene() -> None:
-        home = Home(tmp_path)
-        log = home.log()
-        for _ in range(PARKED_AT_LEAST):
-            await log.append(COMMANDS, 0, b"k", b"\x02later")
-        await log.close()
-        async with home.serving() as node:
-            await until(lambda: "cannot be read" in (node.ready() or ""))
-            look = Inspection(node, 1000)
-            facts = await told(look)
-            first, *others = look.partitions(facts.bounds)
-            assert (first.state, {one.state for one in others}) == ("stopped", {"serving"})
-            assert "cannot be read" in (first.reason or "")
-            # The last one stopped the partition in place of being set aside.
-            assert facts.parked.count == PARKED_AT_LEAST - 1
-            assert facts.parked.newest[0].topic == COMMANDS
-            assert "record version 2" in facts.parked.newest[0].cause
-
-    asyncio.run(scene())
+async def test_a_stopped_partition_says_why(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    await home.append(TopicPartition(COMMANDS, 0), b"k", *[b"\x02later"] * PARKED_AT_LEAST)
+    async with home.serving() as node:
+        await until(lambda: "cannot be read" in (node.ready() or ""))
+        look = Inspection(node, 1000)
+        facts = await told(look)
+        first, *others = look.partitions(facts.bounds)
+        assert (first.state, {one.state for one in others}) == ("stopped", {"serving"})
+        assert "cannot be read" in (first.reason or "")
+        # The last one stopped the partition in place of being set aside.
+        assert facts.parked.count == PARKED_AT_LEAST - 1
+        assert facts.parked.newest[0].topic == COMMANDS
+        assert "record version 2" in facts.parked.newest[0].cause
 
 
-def test_parked_records_are_counted_and_the_newest_shown(tmp_path: Path) -> None:
-    async def scene() -> None:
-        home = Home(tmp_path)
-        async with home.serving() as node:
-            look = Inspection(node, 1000)
-            assert (await told(look)).parked.count == 0
-            for offset in range(NEWEST_PARKED + 20):
-                home.clock.now += 1
-                await park(node, COMMANDS_PARKED, 0, offset)
+async def test_parked_records_are_counted_and_the_newest_shown(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    async with home.serving() as node:
+        look = Inspection(node, 1000)
+        assert (await told(look)).parked.count == 0
+        for offset in range(NEWEST_PARKED + 20):
             home.clock.now += 1
-            await park(node, RESULTS_PARKED, 2, 7, cause="x" * 10_000)
-            parked = (await told(look)).parked
-            assert parked.count == NEWEST_PARKED + 21
-            assert len(parked.newest) == NEWEST_PARKED
-            assert (parked.newest[0].partition, len(parked.newest[0].cause)) == (2, inspection.LONGEST_CAUSE)
-            assert [one.offset for one in parked.newest[1:4]] == [119, 118, 117]
-            # What was read is not read again.
-            with mock.patch.object(node.backend, "read", side_effect=AssertionError):
-                assert (await told(look)).parked == parked
-            # What the log keeps no more is not shown.
-            log_of(node).trim(TopicPartition(RESULTS_PARKED, 2), 1)
-            await log_of(node).flush()
-            assert (await told(look)).parked.newest[0].offset == 119
-            home.clock.now += 1
-            await park(node, COMMANDS_PARKED, 1, 3)
-            assert (await told(look)).parked.newest[0].offset == 3
-
-    asyncio.run(scene())
-
-
-def test_what_is_no_parked_record_is_told_of(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with Home(tmp_path).serving() as node:
-            await log_of(node).append(COMMANDS_PARKED, 0, b"k", b"\xc1 what another program left")
-            (one,) = (await told(Inspection(node, 1000))).parked.newest
-            assert one.cause.startswith("unreadable itself: record version 193")
-
-    asyncio.run(scene())
+            await park(node, COMMANDS_PARKED, 0, offset)
+        home.clock.now += 1
+        await park(node, RESULTS_PARKED, 2, 7, cause="x" * 10_000)
+        parked = (await told(look)).parked
+        assert parked.count == NEWEST_PARKED + 21
+        assert len(parked.newest) == NEWEST_PARKED
+        assert (parked.newest[0].partition, len(parked.newest[0].cause)) == (2, inspection.LONGEST_CAUSE)
+        assert [one.offset for one in parked.newest[1:4]] == [119, 118, 117]
+        # What was read is not read again.
+        with mock.patch.object(node.backend, "read", side_effect=AssertionError):
+            assert (await told(look)).parked == parked
+        # What the log keeps no more is not shown.
+        log_of(node).trim(TopicPartition(RESULTS_PARKED, 2), 1)
+        await log_of(node).flush()
+        assert (await told(look)).parked.newest[0].offset == 119
+        home.clock.now += 1
+        await park(node, COMMANDS_PARKED, 1, 3)
+        assert (await told(look)).parked.newest[0].offset == 3
 
 
-def test_a_log_that_does_not_answer_is_said_and_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_no_parked_record_is_told_of(tmp_path: Path) -> None:
+    async with Home(tmp_path).serving() as node:
+        await log_of(node).append(COMMANDS_PARKED, 0, b"k", b"\xc1 what another program left")
+        (one,) = (await told(Inspection(node, 1000))).parked.newest
+        assert one.cause.startswith("unreadable itself: record version 193")
+
+
+async def test_a_log_that_does_not_answer_is_said_and_asked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(inspection, "LOG_SECONDS", 0.05)
+    async with Home(tmp_path).serving() as node:
+        look, asked = Inspection(node, 1000), 0
 
-    async def scene() -> None:
-        async with Home(tmp_path).serving() as node:
-            look, asked = Inspection(node, 1000), 0
+        async def silent(tps: object) -> None:
+            nonlocal asked
+            asked += 1
+            await asyncio.sleep(60)
 
-            async def silent(tps: object) -> None:
-                nonlocal asked
-                asked += 1
-                await asyncio.sleep(60)
-
-            with mock.patch.object(node.backend, "bounds", silent):
-                first, second = await asyncio.gather(look.log_facts(), look.log_facts())
-                assert first == second == "the log did not answer within 0.05 s"
-                assert asked == 1
-                assert look.partitions({})[0].topics[0].behind == 0
-                await look.stop()
-            look = Inspection(node, 1000)
-            with mock.patch.object(node.backend, "bounds", side_effect=Unavailable("Kafka does not answer")):
-                assert await look.log_facts() == "Kafka does not answer"
-            assert isinstance(await look.log_facts(), LogFacts)
-
-    asyncio.run(scene())
+        with mock.patch.object(node.backend, "bounds", silent):
+            first, second = await asyncio.gather(look.log_facts(), look.log_facts())
+            assert first == second == "the log did not answer within 0.05 s"
+            assert asked == 1
+            assert look.partitions({})[0].topics[0].behind == 0
+            await look.stop()
+        look = Inspection(node, 1000)
+        with mock.patch.object(node.backend, "bounds", side_effect=Unavailable("Kafka does not answer")):
+            assert await look.log_facts() == "Kafka does not answer"
+        assert isinstance(await look.log_facts(), LogFacts)

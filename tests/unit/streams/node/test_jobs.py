@@ -18,7 +18,6 @@ from streams.node.node import Node
 from streams.services.service import RunSummary, ServiceRun
 from tests.audio import encoded, noise
 from tests.unit.streams.node.nodes import Home, log_of, noted, tp
-from tests.unit.streams.node.test_recovery import tables
 from tests.waiting import until
 from topics.catalog import JOB_COMMANDS, JOB_RESULTS
 from topics.errors import AudioError, Unavailable
@@ -126,224 +125,185 @@ WHOLE = b"first second third" + b"end"
 FOUND = {Service.SOUND: WHOLE, Service.SPEECH: WHOLE, Service.TRANSLATION: b"<" + WHOLE + b">"}
 
 
-def test_a_job_is_done_billed_and_its_audio_leaves_the_log(house: House) -> None:
-    async def scene() -> None:
-        async with house.serving() as node:
-            job, log = node.jobs.new_id(), log_of(node)
-            at = tp(JOB_COMMANDS, job)
-            keeper = Maintenance(log, floor=node.floor)
-            house.echo.open.clear()
-            await post(node, job)
-            await until(lambda: len(house.echo.begun) == 2)
-            # Durable a turn of the loop before the consumer knows of it.
-            await until(lambda: noted(node, *at) == log.end(at) and node.floor(at) is not None)
-            await keeper.round()
-            assert log.earliest(at) == node.floor(at) == 0
-            follower = node.jobs.follow(job)
-            house.echo.open.set()
-            while not is_completed(node, job):
-                assert await follower.changed(5)
-            assert result(node, job) == FOUND
-            assert {key: charge.audio_ms for key, charge in house.books.lines.items()} == {
-                (job, service): 1500 for service in FOUND
-            }
-            assert {(charge.project, charge.organization) for charge in house.books.lines.values()} == {("p", "o")}
-            await keeper.round()
-            assert log.earliest(at) == log.end(at)
-            # The same request once more, and another one under its key.
-            assert (await node.jobs.submit(job, accepted())).status == 200
-            assert (await node.jobs.submit(job, accepted(digest=b"other"))).status == 409
-            assert result(node, job) == FOUND
-        assert house.failures == 0
-
-    asyncio.run(scene())
-
-
-def test_a_removed_job_is_cancelled_and_is_there_no_more(house: House) -> None:
-    async def scene() -> None:
-        async with house.serving() as node:
-            job = node.jobs.new_id()
-            house.echo.open.clear()
-            await post(node, job)
-            await until(lambda: len(house.echo.begun) == 2)
-            follower = node.jobs.follow(job)
-            assert (await node.jobs.submit(job, Removed("r"))).status == 204
+async def test_a_job_is_done_billed_and_its_audio_leaves_the_log(house: House) -> None:
+    async with house.serving() as node:
+        job, log = node.jobs.new_id(), log_of(node)
+        at = tp(JOB_COMMANDS, job)
+        keeper = Maintenance(log, floor=node.floor)
+        house.echo.open.clear()
+        await post(node, job)
+        await until(lambda: len(house.echo.begun) == 2)
+        # Durable a turn of the loop before the consumer knows of it.
+        await until(lambda: noted(node, *at) == log.end(at) and node.floor(at) is not None)
+        await keeper.round()
+        assert log.earliest(at) == node.floor(at) == 0
+        follower = node.jobs.follow(job)
+        house.echo.open.set()
+        while not is_completed(node, job):
             assert await follower.changed(5)
-            assert node.jobs.view(job) is None
-            await until(lambda: house.echo.cancelled == [job, job])
-            assert (await node.jobs.submit(job, Removed("r2"))).status == 404
-            assert node.floor(tp(JOB_COMMANDS, job)) != 0
-            assert house.books.lines == {}
+        assert result(node, job) == FOUND
+        assert {key: charge.audio_ms for key, charge in house.books.lines.items()} == {
+            (job, service): 1500 for service in FOUND
+        }
+        assert {(charge.project, charge.organization) for charge in house.books.lines.values()} == {("p", "o")}
+        await keeper.round()
+        assert log.earliest(at) == log.end(at)
+        # The same request once more, and another one under its key.
+        assert (await node.jobs.submit(job, accepted())).status == 200
+        assert (await node.jobs.submit(job, accepted(digest=b"other"))).status == 409
+        assert result(node, job) == FOUND
+    assert house.failures == 0
 
-    asyncio.run(scene())
+
+async def test_a_removed_job_is_cancelled_and_is_there_no_more(house: House) -> None:
+    async with house.serving() as node:
+        job = node.jobs.new_id()
+        house.echo.open.clear()
+        await post(node, job)
+        await until(lambda: len(house.echo.begun) == 2)
+        follower = node.jobs.follow(job)
+        assert (await node.jobs.submit(job, Removed("r"))).status == 204
+        assert await follower.changed(5)
+        assert node.jobs.view(job) is None
+        await until(lambda: house.echo.cancelled == [job, job])
+        assert (await node.jobs.submit(job, Removed("r2"))).status == 404
+        assert node.floor(tp(JOB_COMMANDS, job)) != 0
+        assert house.books.lines == {}
 
 
-def test_audio_that_is_kept_is_read_and_drawn_until_the_job_is_removed(house: House) -> None:
+async def test_audio_that_is_kept_is_read_and_drawn_until_the_job_is_removed(house: House) -> None:
     house.services = {Service.SOUND: Reader()}
-
-    async def scene() -> None:
-        async with house.serving() as node:
-            job, audio = node.jobs.new_id(), encoded(noise(3 * 500_000))
-            pieces = [audio[at : at + PART_BYTES] for at in range(0, len(audio), PART_BYTES)]
-            assert len(pieces) == 3
-            for number, data in enumerate(pieces):
-                await node.jobs.upload(job, Part(f"{job}{number}", "u", number, data), "p")
-            request = msgspec.structs.replace(accepted(SOUND, keep_audio_ms=60_000), parts=3)
-            assert (await node.jobs.submit(job, request)).status == 200
-            for start, end in ((0, len(audio)), (5, 6), (PART_BYTES - 1, PART_BYTES + 1), (PART_BYTES, 2 * PART_BYTES)):
-                read = [part async for part in node.jobs.audio(job, start, end)]
-                assert b"".join(read) == audio[start:end]
-                assert max(map(len, read)) <= PART_BYTES
-            picture = await node.jobs.picture(job, 30)
-            assert picture.seconds == pytest.approx(93.75)
-            await until(lambda: is_completed(node, job))
-            assert [part async for part in node.jobs.audio(job, 0, 1)] == [audio[:1]]
-            assert (await node.jobs.submit(job, Removed("r"))).status == 204
-            with pytest.raises(AudioError):
-                await anext(node.jobs.audio(job, 0, 1))
-            with pytest.raises(AudioError):
-                await node.jobs.picture(job, 30)
-            assert not list((house.directory / "pictures").iterdir())
-
-    asyncio.run(scene())
-
-
-def test_audio_that_is_not_kept_is_not_drawn(house: House) -> None:
-    async def scene() -> None:
-        async with house.serving() as node:
-            job = node.jobs.new_id()
-            await post(node, job)
-            await until(lambda: is_completed(node, job))
-            with pytest.raises(AudioError):
-                await node.jobs.picture(job, 30)
-            with pytest.raises(AudioError):
-                await anext(node.jobs.audio(job, 0, 1))
-
-    asyncio.run(scene())
-
-
-def test_a_picture_goes_with_the_audio(house: House) -> None:
-    house.services = {Service.SOUND: Reader()}
-
-    async def scene() -> None:
-        async with house.serving(sweep_seconds=0.02) as node:
-            job = node.jobs.new_id()
-            await node.jobs.upload(job, Part("0", "u", 0, encoded(noise(16_000))), "p")
-            request = msgspec.structs.replace(accepted(SOUND, keep_audio_ms=60_000), parts=1)
-            assert (await node.jobs.submit(job, request)).status == 200
+    async with house.serving() as node:
+        job, audio = node.jobs.new_id(), encoded(noise(3 * 500_000))
+        pieces = [audio[at : at + PART_BYTES] for at in range(0, len(audio), PART_BYTES)]
+        assert len(pieces) == 3
+        for number, data in enumerate(pieces):
+            await node.jobs.upload(job, Part(f"{job}{number}", "u", number, data), "p")
+        request = msgspec.structs.replace(accepted(SOUND, keep_audio_ms=60_000), parts=3)
+        assert (await node.jobs.submit(job, request)).status == 200
+        for start, end in ((0, len(audio)), (5, 6), (PART_BYTES - 1, PART_BYTES + 1), (PART_BYTES, 2 * PART_BYTES)):
+            read = [part async for part in node.jobs.audio(job, start, end)]
+            assert b"".join(read) == audio[start:end]
+            assert max(map(len, read)) <= PART_BYTES
+        picture = await node.jobs.picture(job, 30)
+        assert picture.seconds == pytest.approx(93.75)
+        await until(lambda: is_completed(node, job))
+        assert [part async for part in node.jobs.audio(job, 0, 1)] == [audio[:1]]
+        assert (await node.jobs.submit(job, Removed("r"))).status == 204
+        with pytest.raises(AudioError):
+            await anext(node.jobs.audio(job, 0, 1))
+        with pytest.raises(AudioError):
             await node.jobs.picture(job, 30)
-            await until(lambda: is_completed(node, job))
-            house.clock.now += 61
-            await until(lambda: not list((house.directory / "pictures").iterdir()))
-            assert node.jobs.view(job) is not None
+        assert not list((house.directory / "pictures").iterdir())
 
-    asyncio.run(scene())
+
+async def test_audio_that_is_not_kept_is_not_drawn(house: House) -> None:
+    async with house.serving() as node:
+        job = node.jobs.new_id()
+        await post(node, job)
+        await until(lambda: is_completed(node, job))
+        with pytest.raises(AudioError):
+            await node.jobs.picture(job, 30)
+        with pytest.raises(AudioError):
+            await anext(node.jobs.audio(job, 0, 1))
+
+
+async def test_a_picture_goes_with_the_audio(house: House) -> None:
+    house.services = {Service.SOUND: Reader()}
+    async with house.serving(sweep_seconds=0.02) as node:
+        job = node.jobs.new_id()
+        await node.jobs.upload(job, Part("0", "u", 0, encoded(noise(16_000))), "p")
+        request = msgspec.structs.replace(accepted(SOUND, keep_audio_ms=60_000), parts=1)
+        assert (await node.jobs.submit(job, request)).status == 200
+        await node.jobs.picture(job, 30)
+        await until(lambda: is_completed(node, job))
+        house.clock.now += 61
+        await until(lambda: not list((house.directory / "pictures").iterdir()))
+        assert node.jobs.view(job) is not None
 
 
 @pytest.mark.parametrize("keep_tables", [True, False])
-def test_what_was_not_done_or_billed_at_a_stop_is_done_by_the_next_node(house: House, keep_tables: bool) -> None:
+async def test_what_was_not_done_or_billed_at_a_stop_is_done_by_the_next_node(house: House, keep_tables: bool) -> None:
     class Away(Books):
         async def record(self, charges: Sequence[Charge]) -> None:
             raise Unavailable("the ledger is away")
 
-    async def first() -> list[str]:
-        house.ledger = Away()
-        async with house.serving() as node:
-            done, undone = new_id(), new_id()
-            await post(node, done)
-            await until(lambda: (job := node.jobs.view(done)) and job.head.state is JobState.COMPLETED)
-            house.echo.open.clear()
-            await post(node, undone)
-            await until(lambda: house.echo.begun.count(undone) == 2)
-            assert not is_completed(node, done)
-            return [done, undone]
-
-    async def second(jobs: list[str]) -> None:
-        house.ledger = house.books
-        house.echo.open = asyncio.Event()
-        house.echo.open.set()
-        async with house.serving() as node:
-            for job in jobs:
-                await until(partial(is_completed, node, job))
-                assert result(node, job) == FOUND
-            assert set(house.books.lines) == {(job, service) for job in jobs for service in FOUND}
-            await until(lambda: all(node.floor(tp(JOB_COMMANDS, job)) for job in jobs))
-
-    jobs = asyncio.run(first())
+    done, undone = jobs = new_id(), new_id()
+    house.ledger = Away()
+    async with house.serving() as node:
+        await post(node, done)
+        await until(lambda: (job := node.jobs.view(done)) and job.head.state is JobState.COMPLETED)
+        house.echo.open.clear()
+        await post(node, undone)
+        await until(lambda: house.echo.begun.count(undone) == 2)
+        assert not is_completed(node, done)
     if not keep_tables:
-        shutil.rmtree(tables(house))
-    asyncio.run(second(jobs))
-
-
-def test_a_job_is_removed_when_its_time_is_over(house: House) -> None:
-    async def scene() -> None:
-        async with house.serving(job_keep_ms=10_000, sweep_seconds=0.02) as node:
-            job = node.jobs.new_id()
-            await post(node, job)
+        shutil.rmtree(house.tables)
+    house.ledger = house.books
+    house.echo.open.set()
+    async with house.serving() as node:
+        for job in jobs:
             await until(partial(is_completed, node, job))
-            assert (await node.jobs.submit(job, Overdue("o", 10_000, 1))).status == 409
-            house.clock.now += 11
-            await until(lambda: node.jobs.view(job) is None)
-            assert node.owners.serving(job).jobs.head(job) is None
+            assert result(node, job) == FOUND
+        assert set(house.books.lines) == {(job, service) for job in jobs for service in FOUND}
+        await until(lambda: all(node.floor(tp(JOB_COMMANDS, job)) for job in jobs))
 
-    asyncio.run(scene())
+
+async def test_a_job_is_removed_when_its_time_is_over(house: House) -> None:
+    async with house.serving(job_keep_ms=10_000, sweep_seconds=0.02) as node:
+        job = node.jobs.new_id()
+        await post(node, job)
+        await until(partial(is_completed, node, job))
+        assert (await node.jobs.submit(job, Overdue("o", 10_000, 1))).status == 409
+        house.clock.now += 11
+        await until(lambda: node.jobs.view(job) is None)
+        assert node.owners.serving(job).jobs.head(job) is None
 
 
 @pytest.mark.parametrize("keep_tables", [True, False])
-def test_audio_that_is_kept_can_be_read_until_its_time_is_over(house: House, keep_tables: bool) -> None:
+async def test_audio_that_is_kept_can_be_read_until_its_time_is_over(house: House, keep_tables: bool) -> None:
     async def recording(node: Node, job: str) -> bytes:
         async with node.jobs.recording(job) as file:
             return os.pread(file, 100, 0)
 
-    async def first() -> str:
-        async with house.serving() as node:
-            job = node.jobs.new_id()
-            await post(node, job, 10_000)
-            assert await recording(node, job) == b"".join(PARTS)
-            await until(partial(is_completed, node, job))
-            assert await recording(node, job) == b"".join(PARTS)
-            await until(lambda: not list(node.job_workload.runner.spool.directory.iterdir()))
-            other = node.jobs.new_id()
-            await post(node, other)
-            await until(partial(is_completed, node, other))
-            with pytest.raises(AudioError, match="was not kept"):
-                await recording(node, other)
-            # Neither counts among what its project has in hand.
-            assert all(owner.jobs.projects.count("p") == 0 for owner in node.owners)
-            return job
-
-    async def second(job: str) -> None:
-        async with house.serving(sweep_seconds=0.02) as node:
-            at = tp(JOB_COMMANDS, job)
-            assert await recording(node, job) == b"".join(PARTS)
-            house.clock.now += 11
-            await until(lambda: (view := node.jobs.view(job)) and not view.head.keeps_audio)
-            with pytest.raises(AudioError, match="was not kept"):
-                await recording(node, job)
-            assert result(node, job) == FOUND
-            await until(lambda: (node.floor(at) or 0) >= len(PARTS))
-
-    job = asyncio.run(first())
+    async with house.serving() as node:
+        job, other = node.jobs.new_id(), node.jobs.new_id()
+        await post(node, job, 10_000)
+        assert await recording(node, job) == b"".join(PARTS)
+        await until(partial(is_completed, node, job))
+        assert await recording(node, job) == b"".join(PARTS)
+        await until(lambda: not list(node.job_workload.runner.spool.directory.iterdir()))
+        await post(node, other)
+        await until(partial(is_completed, node, other))
+        with pytest.raises(AudioError, match="was not kept"):
+            await recording(node, other)
+        # Neither counts among what its project has in hand.
+        assert all(owner.jobs.projects.count("p") == 0 for owner in node.owners)
     if not keep_tables:
-        shutil.rmtree(tables(house))
-    asyncio.run(second(job))
+        shutil.rmtree(house.tables)
+    async with house.serving(sweep_seconds=0.02) as node:
+        at = tp(JOB_COMMANDS, job)
+        assert await recording(node, job) == b"".join(PARTS)
+        house.clock.now += 11
+        await until(lambda: (view := node.jobs.view(job)) and not view.head.keeps_audio)
+        with pytest.raises(AudioError, match="was not kept"):
+            await recording(node, job)
+        assert result(node, job) == FOUND
+        await until(lambda: (node.floor(at) or 0) >= len(PARTS))
 
 
-def test_a_part_that_the_log_does_not_take_is_unavailable(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene() -> None:
-        node = house.node()
-        with pytest.raises(Unavailable, match="is another node's"):
+async def test_a_part_that_the_log_does_not_take_is_unavailable(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = house.node()
+    with pytest.raises(Unavailable, match="is another node's"):
+        await node.jobs.upload(new_id(), Part("c", "u", 0, b"data"), "p")
+    await node.backend.close()
+    async with house.serving() as node:
+        monkeypatch.setattr(log_of(node)._writer, "_limit", 10)
+        with pytest.raises(Unavailable, match="queue is full"):
             await node.jobs.upload(new_id(), Part("c", "u", 0, b"data"), "p")
-        await node.backend.close()
-        async with house.serving() as node:
-            monkeypatch.setattr(log_of(node)._writer, "_limit", 10)
-            with pytest.raises(Unavailable, match="queue is full"):
-                await node.jobs.upload(new_id(), Part("c", "u", 0, b"data"), "p")
-
-    asyncio.run(scene())
 
 
-def test_results_that_are_on_the_log_when_a_node_comes_are_folded_after_the_acceptance(
+async def test_results_that_are_on_the_log_when_a_node_comes_are_folded_after_the_acceptance(
     house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a node that was killed before its rows were durable would perform a service again that has ended."""
@@ -353,22 +313,19 @@ def test_results_that_are_on_the_log_when_a_node_comes_are_folded_after_the_acce
         await asyncio.sleep(0.1 if self.tp.topic == JOB_COMMANDS else 0)
         await catch_up(self)
 
-    async def scene() -> None:
-        async with house.serving() as node:
-            await post(node, job)
-            await until(lambda: is_completed(node, job))
-            expected = result(node, job)
-            there = [(at, log_of(node).read(at, 0, 100, 10**6)) for at in (tp(JOB_COMMANDS, job), tp(JOB_RESULTS, job))]
-        log = later.log()
-        for at, records in there:
-            for record in records:
-                await log.append(*at, record.key, record.value)
-        await log.close()
-        monkeypatch.setattr(Lane, "catch_up", slowly)
-        async with later.serving() as node:
-            assert is_completed(node, job)
-            assert result(node, job) == expected
-        assert house.echo.begun == [job] * 2
-        assert later.echo.begun == []
-
-    asyncio.run(scene())
+    async with house.serving() as node:
+        await post(node, job)
+        await until(lambda: is_completed(node, job))
+        expected = result(node, job)
+        there = [(at, log_of(node).read(at, 0, 100, 10**6)) for at in (tp(JOB_COMMANDS, job), tp(JOB_RESULTS, job))]
+    log = later.log()
+    for at, records in there:
+        for record in records:
+            await log.append(*at, record.key, record.value)
+    await log.close()
+    monkeypatch.setattr(Lane, "catch_up", slowly)
+    async with later.serving() as node:
+        assert is_completed(node, job)
+        assert result(node, job) == expected
+    assert house.echo.begun == [job] * 2
+    assert later.echo.begun == []

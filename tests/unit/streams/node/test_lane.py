@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from streams.folding import batch, retry
 from streams.folding.agent import Agent
 from streams.folding.draft import Draft
 from streams.folding.record import LogRecord
@@ -22,12 +21,6 @@ from topics.sessions.rules import SessionHead
 
 TP = TopicPartition(COMMANDS, 0)
 POISON = b"poison"
-
-
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "FIRST_SECONDS", 0.0)
-    monkeypatch.setattr(batch, "PAUSE_SECONDS", 0.0)
 
 
 class Order(Agent[SessionHead]):
@@ -90,9 +83,6 @@ class House:
         await asyncio.sleep(0)
         self.parked.append((partition, record.offset, cause))
 
-    def catch_up(self) -> None:
-        asyncio.run(self.lane.catch_up())
-
 
 def test_what_follows_on_what_is_folded_is_folded_at_once() -> None:
     house = House()
@@ -103,7 +93,7 @@ def test_what_follows_on_what_is_folded_is_folded_at_once() -> None:
     assert house.topic.asked == []
 
 
-def test_what_others_appended_between_is_fetched_and_folded_first() -> None:
+async def test_what_others_appended_between_is_fetched_and_folded_first() -> None:
     house = House()
     house.lane.deliver(house.topic.append(1))
     house.topic.append(2)
@@ -112,7 +102,7 @@ def test_what_others_appended_between_is_fetched_and_folded_first() -> None:
     # While it is fetched, what becomes durable waits on the log.
     assert house.lane.deliver(house.topic.append(1))
     assert house.agent.offsets == [0]
-    house.catch_up()
+    await house.lane.catch_up()
     assert house.agent.offsets == [0, 1, 2, 3, 4, 5]
     assert house.lane.level
     assert house.lane.deliver(house.topic.append(1))
@@ -120,96 +110,92 @@ def test_what_others_appended_between_is_fetched_and_folded_first() -> None:
     assert house.topic.asked == [(1, 6)]
 
 
-def test_what_becomes_durable_while_the_lane_catches_up_is_folded_before_it_is_level() -> None:
+async def test_what_becomes_durable_while_the_lane_catches_up_is_folded_before_it_is_level() -> None:
     house = House(level=False)
     house.topic.append(3)
     house.lane.end = 3
-
-    async def scene() -> None:
-        catching_up = asyncio.create_task(house.lane.catch_up())
+    catching_up = asyncio.create_task(house.lane.catch_up())
+    await asyncio.sleep(0)
+    for _ in range(3):
+        assert house.lane.deliver(house.topic.append(1))
         await asyncio.sleep(0)
-        for _ in range(3):
-            assert house.lane.deliver(house.topic.append(1))
-            await asyncio.sleep(0)
-        await catching_up
-
-    asyncio.run(scene())
+    await catching_up
     assert house.agent.offsets == list(range(6))
     assert (house.lane.position, house.lane.level) == (6, True)
 
 
-def test_a_record_that_fails_in_a_delivery_is_fetched_again_and_nothing_is_folded_twice() -> None:
+async def test_a_record_that_fails_in_a_delivery_is_fetched_again_and_nothing_is_folded_twice() -> None:
     house = House()
     house.agent.faults = [OSError("disk")]
     assert not house.lane.deliver(house.topic.append(3))
     assert house.lane.position == 0
-    house.catch_up()
+    await house.lane.catch_up()
     assert house.agent.offsets == [0, 1, 2]
     assert house.lane.folded == 3
     assert house.parked == []
 
 
-def test_poison_is_parked_in_its_place_and_the_rest_goes_on() -> None:
+async def test_poison_is_parked_in_its_place_and_the_rest_goes_on() -> None:
     house = House()
     records = [*house.topic.append(1), *house.topic.append(1, POISON), *house.topic.append(2)]
     assert not house.lane.deliver(records)
     assert (house.agent.offsets, house.lane.position) == ([0], 1)
-    house.catch_up()
+    await house.lane.catch_up()
     assert house.agent.offsets == [0, 2, 3]
     assert house.parked == [(0, 1, "RecordError: record version 9 is not known")]
     assert (house.lane.position, house.lane.parked, house.lane.level) == (4, 1, True)
 
 
-def test_too_much_poison_stops_the_partition_and_stays_on_the_log() -> None:
+async def test_too_much_poison_stops_the_partition_and_stays_on_the_log() -> None:
     """An older node must not park what a newer one has acknowledged."""
     house = House(level=False)
     house.topic.append(PARKED_AT_LEAST + 5, POISON)
     house.lane.end = len(house.topic.records)
     with pytest.raises(PartitionStopped, match=r"cannot be read, the last one at offset 19: .* version 9"):
-        house.catch_up()
+        await house.lane.catch_up()
     assert len(house.parked) == PARKED_AT_LEAST - 1
     assert house.lane.position == PARKED_AT_LEAST - 1
     assert not house.lane.level
 
 
-def test_a_small_share_of_poison_stops_nothing() -> None:
+async def test_a_small_share_of_poison_stops_nothing() -> None:
     house = House(level=False)
     for _ in range(2 * PARKED_AT_LEAST):
         house.topic.append(int(2 / PARKED_SHARE))
         house.topic.append(1, POISON)
     house.topic.at_once = 1000
     house.lane.end = len(house.topic.records)
-    house.catch_up()
+    await house.lane.catch_up()
     assert len(house.parked) == house.lane.parked == 2 * PARKED_AT_LEAST
     assert house.lane.position == house.lane.end
 
 
-def test_a_log_that_is_away_is_waited_for_from_where_the_lane_stands() -> None:
+async def test_a_log_that_is_away_is_waited_for_from_where_the_lane_stands() -> None:
     house = House(level=False)
     house.topic.append(6)
     house.lane.end = 6
     house.topic.faults = [Unavailable("away"), None, Unavailable("away again")]
-    house.catch_up()
+    await house.lane.catch_up()
     assert house.agent.offsets == list(range(6))
     assert house.topic.asked == [(0, 6), (0, 6), (2, 6)]
 
 
-def test_other_faults_of_the_log_are_not_waited_for() -> None:
+async def test_other_faults_of_the_log_are_not_waited_for() -> None:
     house = House(level=False)
     house.topic.append(2)
     house.lane.end = 2
     house.topic.faults = [OSError("damaged")]
     with pytest.raises(OSError, match="damaged"):
-        house.catch_up()
+        await house.lane.catch_up()
     assert not house.lane.level
 
 
-def test_what_retention_removed_is_passed_over() -> None:
+async def test_what_retention_removed_is_passed_over() -> None:
     house = House(level=False)
     house.topic.append(2, skipped=5)
     house.topic.append(1, skipped=3)
     house.lane.end = 20
-    house.catch_up()
+    await house.lane.catch_up()
     assert house.agent.offsets == [5, 6, 10]
     assert (house.lane.position, house.lane.level) == (20, True)
     house.topic.append(1, skipped=9)
@@ -217,29 +203,25 @@ def test_what_retention_removed_is_passed_over() -> None:
     assert house.agent.offsets[-1] == 20
 
 
-def test_a_lane_with_nothing_to_catch_up_with_reads_nothing() -> None:
+async def test_a_lane_with_nothing_to_catch_up_with_reads_nothing() -> None:
     house = House(position=7, level=False)
-    house.catch_up()
+    await house.lane.catch_up()
     assert house.lane.level
     assert house.topic.asked == []
 
 
 @pytest.mark.parametrize("what", ["records", "poison", "a log that is away"])
-def test_a_lane_that_is_closed_leaves_what_is_on_its_topic_to_the_next_owner(what: str) -> None:
+async def test_a_lane_that_is_closed_leaves_what_is_on_its_topic_to_the_next_owner(what: str) -> None:
     house = House(level=False)
     house.topic.append(8, POISON if what == "poison" else b"v")
     house.lane.end = 8
-
-    async def scene() -> None:
-        if what == "a log that is away":
-            house.topic.faults = [None, *[Unavailable("away")] * 1000]
-        catching_up = asyncio.create_task(house.lane.catch_up())
-        while house.lane.position < 2:  # noqa: ASYNC110 (it is looked at between any two steps)
-            await asyncio.sleep(0)
-        house.lane.closed = True
-        await asyncio.wait_for(catching_up, 1)
-
-    asyncio.run(scene())
+    if what == "a log that is away":
+        house.topic.faults = [None, *[Unavailable("away")] * 1000]
+    catching_up = asyncio.create_task(house.lane.catch_up())
+    while house.lane.position < 2:  # noqa: ASYNC110 (it is looked at between any two steps)
+        await asyncio.sleep(0)
+    house.lane.closed = True
+    await asyncio.wait_for(catching_up, 1)
     assert house.lane.position < 5
     assert len(house.parked) <= 2
     assert not house.lane.level

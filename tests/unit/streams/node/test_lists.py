@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,13 +10,12 @@ from typing import Any
 import pytest
 
 from streams.disk import DiskFull
-from streams.folding.draft import Draft
 from streams.jobs.store import JobStore
 from streams.sessions.store import SessionStore
 from tests.unit.streams.jobs.world import accepted
 from tests.unit.streams.lists import listed
 from tests.unit.streams.node.nodes import Home, send
-from tests.unit.streams.sessions.rows import MemoryPartition
+from tests.unit.streams.sessions.rows import MemoryPartition, drafting
 from tests.unit.streams.sessions.studio import FILE, STREAM
 from tests.waiting import until
 from topics import keys
@@ -31,38 +29,34 @@ from topics.sessions.rules import SessionHead
 PROJECT = STREAM.project
 
 
-def test_a_list_follows_what_happens(tmp_path: Path) -> None:
+async def test_a_list_follows_what_happens(tmp_path: Path) -> None:
     """Over all partitions, newest first; a session that is sealed, failed, deleted or expired moves or goes."""
     home = Home(tmp_path)
+    async with home.serving(idle_seconds=3600.0, sweep_seconds=0.05) as node:
+        ids = []
+        for opened in (STREAM, FILE, STREAM, STREAM, STREAM):
+            home.clock.now += 1
+            ids.append(new_id())
+            await send(node, ids[-1], opened)
 
-    async def scene() -> None:
-        async with home.serving(idle_seconds=3600.0, sweep_seconds=0.05) as node:
-            ids = []
-            for opened in (STREAM, FILE, STREAM, STREAM, STREAM):
-                home.clock.now += 1
-                ids.append(new_id())
-                await send(node, ids[-1], opened)
+        def read(**query: Any) -> list[int]:
+            return [ids.index(id) for _, id, _ in node.sessions.listed(ListQuery(PROJECT, **query))]
 
-            def read(**query: Any) -> list[int]:
-                return [ids.index(id) for _, id, _ in node.sessions.listed(ListQuery(PROJECT, **query))]
-
-            assert read() == [4, 3, 2, 1, 0]
-            assert read(count=2) == [4, 3]
-            await send(node, ids[1], Sealed("s"))
-            await send(node, ids[3], Chunk("c", 0, b"odd"), Deleted("d"))
-            assert (read(), read(states=("writable",)), read(states=("readonly",))) == ([4, 2, 1, 0], [4, 2, 0], [1])
-            moment = int(home.clock.now * 1000)
-            assert read(since_ms=moment - 3000) == [4, 2, 1]
-            assert read(until_ms=moment - 3000) == [0]
-            assert node.sessions.listed(ListQuery("another")) == []
-            assert node.sessions.coverage().here == frozenset(range(node.owners.partitions))
-            home.clock.now += 3601
-            await until(lambda: read() == [])
-
-    asyncio.run(scene())
+        assert read() == [4, 3, 2, 1, 0]
+        assert read(count=2) == [4, 3]
+        await send(node, ids[1], Sealed("s"))
+        await send(node, ids[3], Chunk("c", 0, b"odd"), Deleted("d"))
+        assert (read(), read(states=("writable",)), read(states=("readonly",))) == ([4, 2, 1, 0], [4, 2, 0], [1])
+        moment = int(home.clock.now * 1000)
+        assert read(since_ms=moment - 3000) == [4, 2, 1]
+        assert read(until_ms=moment - 3000) == [0]
+        assert node.sessions.listed(ListQuery("another")) == []
+        assert node.sessions.coverage().here == frozenset(range(node.owners.partitions))
+        home.clock.now += 3601
+        await until(lambda: read() == [])
 
 
-def test_what_was_made_before_there_were_lists_is_listed(tmp_path: Path) -> None:
+async def test_what_was_made_before_there_were_lists_is_listed(tmp_path: Path) -> None:
     """Tables and changelog of a version without lists: the entries are made when the node comes."""
     home = Home(tmp_path)
     ids = [new_id() for _ in range(8)]
@@ -73,44 +67,39 @@ def test_what_was_made_before_there_were_lists_is_listed(tmp_path: Path) -> None
             owner.rows.write(dict.fromkeys([*found, keys.LISTED + keys.SESSION, keys.LISTED + keys.JOB]))
             await node.backend.writer.flush()
 
-    async def scene() -> None:
+    async with home.serving() as node:
+        for id in ids:
+            home.clock.now += 1
+            await send(node, id, STREAM)
+        await send(node, ids[0], Sealed("s"))
+        await forget(node)
+        assert node.sessions.listed(ListQuery(PROJECT)) == []
+    for keep_tables in (True, False):
+        if not keep_tables:
+            shutil.rmtree(tmp_path / "partitions")
         async with home.serving() as node:
-            for id in ids:
-                home.clock.now += 1
-                await send(node, id, STREAM)
-            await send(node, ids[0], Sealed("s"))
-            await forget(node)
-            assert node.sessions.listed(ListQuery(PROJECT)) == []
-        for keep_tables in (True, False):
-            if not keep_tables:
-                shutil.rmtree(tmp_path / "partitions")
-            async with home.serving() as node:
-                assert [id for _, id, _ in node.sessions.listed(ListQuery(PROJECT))] == ids[::-1]
-                assert [id for _, id, _ in node.sessions.listed(ListQuery(PROJECT, ("readonly",)))] == ids[:1]
-
-    asyncio.run(scene())
+            assert [id for _, id, _ in node.sessions.listed(ListQuery(PROJECT))] == ids[::-1]
+            assert [id for _, id, _ in node.sessions.listed(ListQuery(PROJECT, ("readonly",)))] == ids[:1]
 
 
 # --- one partition --------------------------------------------------------------------------------------------------
 
 
 def open_session(store: SessionStore, at: int, project: str = "p") -> str:
-    draft, id = Draft(store), new_id()
-    opened = Opened("c", "file", "audio/wav", project, 1000, 500)
-    draft.put_request(id, opened, Arrival(0, at))
-    draft.put_head(id, SessionHead("file", None, at, 0))
-    draft.keep()
-    draft.apply()
+    id = new_id()
+    with drafting(store) as draft:
+        opened = Opened("c", "file", "audio/wav", project, 1000, 500)
+        draft.put_request(id, opened, Arrival(0, at))
+        draft.put_head(id, SessionHead("file", None, at, 0))
     return id
 
 
 def take_job(store: JobStore, at: int, state: JobState) -> str:
-    draft, id = Draft(store), new_id()
-    draft.put_request(id, accepted("u", 1), Arrival(0, at))
-    entries = (Entry(accepted("u", 1).options.services[0]),)
-    draft.put_head(id, JobHead(state, 0, at, "u", 1, created=at, entries=entries))
-    draft.keep()
-    draft.apply()
+    id = new_id()
+    with drafting(store) as draft:
+        draft.put_request(id, accepted("u", 1), Arrival(0, at))
+        entries = (Entry(accepted("u", 1).options.services[0]),)
+        draft.put_head(id, JobHead(state, 0, at, "u", 1, created=at, entries=entries))
     return id
 
 
@@ -232,13 +221,10 @@ def test_a_session_that_no_opening_is_known_of_is_in_no_list() -> None:
     """Records of a log that lost some: it can be deleted, and nothing breaks."""
     partition = MemoryPartition()
     store = SessionStore(partition)
-    draft, id = Draft(store), new_id()
-    draft.put_head(id, SessionHead("file", None, 1, 0))
-    draft.keep()
-    draft.apply()
+    id = new_id()
+    with drafting(store) as draft:
+        draft.put_head(id, SessionHead("file", None, 1, 0))
     assert not [key for key in partition.rows if key[:1] == keys.SESSION_LIST]
-    draft = Draft(store)
-    draft.erase(id)
-    draft.keep()
-    draft.apply()
+    with drafting(store) as draft:
+        draft.erase(id)
     assert store.head(id) is None

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from streams.embedded.maintenance import Maintenance
@@ -15,7 +14,18 @@ from streams.log import StoredRecord
 from streams.node.node import Node
 from streams.node.owner import PartitionOwner
 from streams.ownership import Assignment
-from tests.unit.streams.node.nodes import PARTITIONS, Home, log_of, noted, send, tp, view
+from tests.unit.streams.node.nodes import (
+    PARTITIONS,
+    Home,
+    in_partition,
+    is_finished,
+    log_of,
+    noted,
+    scores,
+    send,
+    tp,
+    view,
+)
 from tests.unit.streams.sessions.studio import FILE, STREAM, sound, truth
 from tests.waiting import until
 from topics import record_codec
@@ -38,32 +48,29 @@ from topics.sessions.records import Chunk, Cursor, Deleted, Failed, Scored, Seal
 IDLE_SECONDS = 3600.0
 
 
-class Running(msgspec.Struct):
-    """A node that serves, its home, and how to run something beside it."""
-
-    home: Home
-    node: Node
-    run: Callable[[Coroutine[None, None, None]], None]
+@pytest.fixture(scope="module")
+def runner() -> Iterator[asyncio.Runner]:
+    with asyncio.Runner() as runner:
+        yield runner
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    home = Home(tmp_path_factory.mktemp("node"))
-    with asyncio.Runner() as runner:
-        serving = home.serving(idle_seconds=IDLE_SECONDS, sweep_seconds=0.05)
-        node = runner.run(serving.__aenter__())
-        yield Running(home, node, runner.run)
-        runner.run(serving.__aexit__(None, None, None))
+def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    return Home(tmp_path_factory.mktemp("node"))
+
+
+@pytest.fixture(scope="module")
+def node(home: Home, runner: asyncio.Runner) -> Iterator[Node]:
+    """A node that serves."""
+    serving = home.serving(idle_seconds=IDLE_SECONDS, sweep_seconds=0.05)
+    yield runner.run(serving.__aenter__())
+    runner.run(serving.__aexit__(None, None, None))
     assert home.failures == 0
 
 
 def uploads(data: bytes, count: int) -> list[Chunk]:
     size = len(data) // count
     return [Chunk(f"c{n}", n, data[n * size : (n + 1) * size]) for n in range(count)]
-
-
-def scores(node: Node, session: str, first: int = 0, count: int = 10_000) -> bytes:
-    return b"".join(windows.scores for windows in node.sessions.windows(session, first, count))
 
 
 def parked(node: Node, topic: str, session: str) -> list[Parked]:
@@ -73,53 +80,41 @@ def parked(node: Node, topic: str, session: str) -> list[Parked]:
     ]
 
 
-def test_what_is_sent_comes_back_as_windows(running: Running) -> None:
-    node, session, data = running.node, new_id(), sound(3)
-
-    async def scene() -> None:
-        verdicts = await send(node, session, STREAM, *uploads(data, 6), Sealed("s"))
-        assert [verdict.status for verdict in verdicts] == [200] * 7 + [204]
-        follower = node.sessions.follow(session)
-        while not view(node, session).head.finished:
-            assert await follower.changed(5)
-        follower.close()
-        assert scores(node, session) == truth(data)
-        assert [node.sessions.tags(windows.model) for windows in node.sessions.windows(session, 0, 1)] == [
-            node.sessions.official_tags()
-        ]
-        assert len(node.sessions.official_tags()) == 8
-
-    running.run(scene())
+async def test_what_is_sent_comes_back_as_windows(node: Node) -> None:
+    session, data = new_id(), sound(3)
+    verdicts = await send(node, session, STREAM, *uploads(data, 6), Sealed("s"))
+    assert [verdict.status for verdict in verdicts] == [200] * 7 + [204]
+    follower = node.sessions.follow(session)
+    while not view(node, session).head.finished:
+        assert await follower.changed(5)
+    follower.close()
+    assert scores(node, session) == truth(data)
+    assert [node.sessions.tags(windows.model) for windows in node.sessions.windows(session, 0, 1)] == [
+        node.sessions.official_tags()
+    ]
+    assert len(node.sessions.official_tags()) == 8
 
 
-def test_pages_are_parts_of_the_whole(running: Running) -> None:
-    node, session, data = running.node, new_id(), sound(21, seed=4)
-
-    async def scene() -> None:
-        await send(node, session, FILE, *uploads(data, 3), Sealed("s"))
-        await until(lambda: view(node, session).head.finished)
-        whole = truth(data)
-        for first, count in [(0, 1), (0, 16), (15, 2), (16, 16), (7, 30), (40, 100), (5, 0)]:
-            assert scores(node, session, first, count) == whole[first * 8 : (first + count) * 8]
-            assert [windows.first for windows in node.sessions.windows(session, first, count)][:1] in ([first], [])
-
-    running.run(scene())
+async def test_pages_are_parts_of_the_whole(node: Node) -> None:
+    session, data = new_id(), sound(21, seed=4)
+    await send(node, session, FILE, *uploads(data, 3), Sealed("s"))
+    await until(lambda: view(node, session).head.finished)
+    whole = truth(data)
+    for first, count in [(0, 1), (0, 16), (15, 2), (16, 16), (7, 30), (40, 100), (5, 0)]:
+        assert scores(node, session, first, count) == whole[first * 8 : (first + count) * 8]
+        assert [windows.first for windows in node.sessions.windows(session, first, count)][:1] in ([first], [])
 
 
-def test_an_unknown_session_is_not_there(running: Running) -> None:
-    node, session = running.node, new_id()
-
-    async def scene() -> None:
-        assert node.sessions.view(session) is None
-        assert (await node.sessions.submit(session, Sealed("s"))).status == 404
-
-    running.run(scene())
+async def test_an_unknown_session_is_not_there(node: Node) -> None:
+    session = new_id()
+    assert node.sessions.view(session) is None
+    assert (await node.sessions.submit(session, Sealed("s"))).status == 404
 
 
-def test_a_node_that_serves_is_alive_and_ready(running: Running) -> None:
-    assert running.node.alive() is None
-    assert running.node.ready() is None
-    assert {name for name, _, _ in running.node.gauges()} >= {"earshot_windows", "earshot_queue_bytes"}
+def test_a_node_that_serves_is_alive_and_ready(node: Node) -> None:
+    assert node.alive() is None
+    assert node.ready() is None
+    assert {name for name, _, _ in node.gauges()} >= {"earshot_windows", "earshot_queue_bytes"}
 
 
 # --- poison ---------------------------------------------------------------------------------------------------------
@@ -135,25 +130,21 @@ def test_a_node_that_serves_is_alive_and_ready(running: Running) -> None:
         (False, record_codec.encode(Sealed("s")), "key is not an id"),
     ],
 )
-def test_poison_on_the_command_topic_is_parked_and_the_partition_goes_on(
-    running: Running, key: bool, value: bytes, cause: str
+async def test_poison_on_the_command_topic_is_parked_and_the_partition_goes_on(
+    node: Node, key: bool, value: bytes, cause: str
 ) -> None:
-    node, session = running.node, new_id()
-
-    async def scene() -> None:
-        log, at = log_of(node), tp(COMMANDS, session)
-        before = log.end(tp(COMMANDS_PARKED, session))
-        await send(node, session, STREAM)
-        ack = await log.append(*at, session.encode() if key else b"\xff", value)
-        assert (await send(node, session, Chunk("c", 0, sound(1))))[0].status == 200
-        [record] = log.read(tp(COMMANDS_PARKED, session), before, 10, 10**9)
-        dead_letter = record_codec.decode_parked(record.value)
-        assert (dead_letter.topic, dead_letter.partition, dead_letter.offset) == (COMMANDS, at.partition, ack.offset)
-        assert dead_letter.value == value
-        assert cause in dead_letter.cause
-        await until(lambda: (noted(node, *at) or 0) > ack.offset)
-
-    running.run(scene())
+    session = new_id()
+    log, at = log_of(node), tp(COMMANDS, session)
+    before = log.end(tp(COMMANDS_PARKED, session))
+    await send(node, session, STREAM)
+    ack = await log.append(*at, session.encode() if key else b"\xff", value)
+    assert (await send(node, session, Chunk("c", 0, sound(1))))[0].status == 200
+    [record] = log.read(tp(COMMANDS_PARKED, session), before, 10, 10**9)
+    dead_letter = record_codec.decode_parked(record.value)
+    assert (dead_letter.topic, dead_letter.partition, dead_letter.offset) == (COMMANDS, at.partition, ack.offset)
+    assert dead_letter.value == value
+    assert cause in dead_letter.cause
+    await until(lambda: (noted(node, *at) or 0) > ack.offset)
 
 
 @pytest.mark.parametrize(
@@ -166,24 +157,20 @@ def test_poison_on_the_command_topic_is_parked_and_the_partition_goes_on(
         (record_codec.encode(Scored(7, "fingerprint", b"12345678", Cursor(), tags=8)), "only 0 are known"),
     ],
 )
-def test_poison_on_the_result_topic_is_parked_and_the_partition_goes_on(
-    running: Running, value: bytes, cause: str
+async def test_poison_on_the_result_topic_is_parked_and_the_partition_goes_on(
+    node: Node, value: bytes, cause: str
 ) -> None:
-    node, session, data = running.node, new_id(), sound(1)
-
-    async def scene() -> None:
-        await send(node, session, STREAM)
-        ack = await log_of(node).append(*tp(RESULTS, session), session.encode(), value)
-        await send(node, session, Chunk("c", 0, data))
-        await until(lambda: view(node, session).head.windows)
-        assert scores(node, session) == truth(data)
-        [dead_letter] = parked(node, RESULTS_PARKED, session)
-        assert (dead_letter.topic, dead_letter.offset) == (RESULTS, ack.offset)
-        assert cause in dead_letter.cause
-        await until(lambda: (noted(node, *tp(RESULTS, session)) or 0) > ack.offset)
-        assert node.takeover.parked > 0
-
-    running.run(scene())
+    session, data = new_id(), sound(1)
+    await send(node, session, STREAM)
+    ack = await log_of(node).append(*tp(RESULTS, session), session.encode(), value)
+    await send(node, session, Chunk("c", 0, data))
+    await until(lambda: view(node, session).head.windows)
+    assert scores(node, session) == truth(data)
+    [dead_letter] = parked(node, RESULTS_PARKED, session)
+    assert (dead_letter.topic, dead_letter.offset) == (RESULTS, ack.offset)
+    assert cause in dead_letter.cause
+    await until(lambda: (noted(node, *tp(RESULTS, session)) or 0) > ack.offset)
+    assert node.takeover.parked > 0
 
 
 def test_every_folded_topic_has_its_dead_letter_topic() -> None:
@@ -195,116 +182,90 @@ def test_every_folded_topic_has_its_dead_letter_topic() -> None:
 # --- deletion and expiry --------------------------------------------------------------------------------------------
 
 
-def test_a_late_result_of_a_deleted_session_is_dropped(running: Running) -> None:
-    node, session = running.node, new_id()
-
-    async def scene() -> None:
-        await send(node, session, STREAM, Chunk("c", 0, sound(1)))
-        await until(lambda: view(node, session).head.windows)
-        assert (await send(node, session, Deleted("d")))[0].status == 204
-        late = record_codec.encode(Scored(1, "fingerprint", b"12345678", Cursor(2), tags=8))
-        ack = await log_of(node).append(*tp(RESULTS, session), session.encode(), late)
-        await until(lambda: (noted(node, *tp(RESULTS, session)) or 0) > ack.offset)
-        assert node.sessions.view(session) is None
-        assert node.sessions.windows(session, 0, 10) == []
-        assert parked(node, RESULTS_PARKED, session) == []
-
-    running.run(scene())
+async def test_a_late_result_of_a_deleted_session_is_dropped(node: Node) -> None:
+    session = new_id()
+    await send(node, session, STREAM, Chunk("c", 0, sound(1)))
+    await until(lambda: view(node, session).head.windows)
+    assert (await send(node, session, Deleted("d")))[0].status == 204
+    late = record_codec.encode(Scored(1, "fingerprint", b"12345678", Cursor(2), tags=8))
+    ack = await log_of(node).append(*tp(RESULTS, session), session.encode(), late)
+    await until(lambda: (noted(node, *tp(RESULTS, session)) or 0) > ack.offset)
+    assert node.sessions.view(session) is None
+    assert node.sessions.windows(session, 0, 10) == []
+    assert parked(node, RESULTS_PARKED, session) == []
 
 
-def test_an_idle_session_is_deleted_after_its_hour_and_one_in_use_is_not(running: Running) -> None:
-    node, idle, used = running.node, new_id(), new_id()
-
-    async def scene() -> None:
-        clock = running.home.clock
-        await send(node, idle, STREAM)
-        await send(node, used, STREAM)
-        clock.now += IDLE_SECONDS
-        assert (await send(node, used, Chunk("c", 0, sound(1))))[0].status == 200
-        await asyncio.sleep(0.15)
-        # Exactly an hour is not more than an hour.
-        assert node.sessions.view(idle) is not None
-        clock.now += 1
-        follower = node.sessions.follow(idle)
-        await until(lambda: node.sessions.view(idle) is None)
-        assert await follower.changed(5)
-        follower.close()
-        assert node.sessions.view(used) is not None
-        clock.now += IDLE_SECONDS
-        await until(lambda: node.sessions.view(used) is None)
-        assert (await send(node, used, Chunk("c", 1, sound(1))))[0].status == 404
-
-    running.run(scene())
+async def test_an_idle_session_is_deleted_after_its_hour_and_one_in_use_is_not(node: Node, home: Home) -> None:
+    idle, used = new_id(), new_id()
+    clock = home.clock
+    await send(node, idle, STREAM)
+    await send(node, used, STREAM)
+    clock.now += IDLE_SECONDS
+    assert (await send(node, used, Chunk("c", 0, sound(1))))[0].status == 200
+    await asyncio.sleep(0.15)
+    # Exactly an hour is not more than an hour.
+    assert node.sessions.view(idle) is not None
+    clock.now += 1
+    follower = node.sessions.follow(idle)
+    await until(lambda: node.sessions.view(idle) is None)
+    assert await follower.changed(5)
+    follower.close()
+    assert node.sessions.view(used) is not None
+    clock.now += IDLE_SECONDS
+    await until(lambda: node.sessions.view(used) is None)
+    assert (await send(node, used, Chunk("c", 1, sound(1))))[0].status == 404
 
 
 # --- what the log must keep -----------------------------------------------------------------------------------------
 
 
-def test_the_log_is_trimmed_up_to_the_audio_that_is_still_needed(running: Running) -> None:
-    node, session, data = running.node, new_id(), sound(2)
+async def test_the_log_is_trimmed_up_to_the_audio_that_is_still_needed(node: Node) -> None:
+    session, data = new_id(), sound(2)
     at = tp(COMMANDS, session)
-
-    async def scene() -> None:
-        log = log_of(node)
-        keeper = Maintenance(log, floor=node.floor)
-        await send(node, session, FILE)
-        needed = log.end(at)
-        await send(node, session, *uploads(data, 2))
-        await until(lambda: noted(node, *at) == log.end(at))
-        assert node.floor(at) == needed
-        await keeper.round()
-        assert log.earliest(at) == needed
-        await send(node, session, Sealed("s"))
-        await until(lambda: view(node, session).head.finished)
-        assert scores(node, session) == truth(data)
-        await until(lambda: node.floor(at) == log.end(at))
-        await keeper.round()
-        assert log.earliest(at) == log.end(at)
-
-    running.run(scene())
+    log = log_of(node)
+    keeper = Maintenance(log, floor=node.floor)
+    await send(node, session, FILE)
+    needed = log.end(at)
+    await send(node, session, *uploads(data, 2))
+    await until(lambda: noted(node, *at) == log.end(at))
+    assert node.floor(at) == needed
+    await keeper.round()
+    assert log.earliest(at) == needed
+    await send(node, session, Sealed("s"))
+    await until(lambda: view(node, session).head.finished)
+    assert scores(node, session) == truth(data)
+    await until(lambda: node.floor(at) == log.end(at))
+    await keeper.round()
+    assert log.earliest(at) == log.end(at)
 
 
-def test_a_table_notes_no_more_than_the_changelog_has(running: Running) -> None:
-    node, session = running.node, new_id()
+async def test_a_table_notes_no_more_than_the_changelog_has(node: Node) -> None:
+    session = new_id()
     changelog = tp(CHANGELOG, session)
-
-    async def scene() -> None:
-        log, rows = log_of(node), node.owners.here[changelog.partition].rows
-        await send(node, session, STREAM, *uploads(sound(1), 2))
-        await until(lambda: noted(node, *tp(COMMANDS, session)) == log.end(tp(COMMANDS, session)))
-        assert rows.positions()[COMMANDS] == log.end(tp(COMMANDS, session))
-        assert 0 < rows.applied.offset <= log.end(changelog)
-
-    running.run(scene())
+    log, rows = log_of(node), node.owners.here[changelog.partition].rows
+    await send(node, session, STREAM, *uploads(sound(1), 2))
+    await until(lambda: noted(node, *tp(COMMANDS, session)) == log.end(tp(COMMANDS, session)))
+    assert rows.positions()[COMMANDS] == log.end(tp(COMMANDS, session))
+    assert 0 < rows.applied.offset <= log.end(changelog)
 
 
 # --- refusals -------------------------------------------------------------------------------------------------------
 
 
-def test_a_full_queue_is_unavailable_at_once(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    node = running.node
+async def test_a_full_queue_is_unavailable_at_once(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_of(node)._writer, "_limit", 10)
-
-    async def scene() -> None:
-        with pytest.raises(Unavailable, match="queue is full"):
-            await node.sessions.submit(new_id(), STREAM)
-        assert len(node.sender.verdicts) == 0
-
-    running.run(scene())
+    with pytest.raises(Unavailable, match="queue is full"):
+        await node.sessions.submit(new_id(), STREAM)
+    assert len(node.sender.verdicts) == 0
 
 
-def test_a_command_without_a_verdict_is_unavailable_in_time(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_command_without_a_verdict_is_unavailable_in_time(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """A record that is parked, or a log that stalls: the client hears it within five seconds."""
-    node = running.node
     monkeypatch.setattr("streams.node.sender.VERDICT_SECONDS", 0.05)
     monkeypatch.setattr(node.sender.verdicts, "resolve", lambda command, verdict: None)
-
-    async def scene() -> None:
-        with pytest.raises(Unavailable, match="in time"):
-            await node.sessions.submit(new_id(), STREAM)
-        assert len(node.sender.verdicts) == 0
-
-    running.run(scene())
+    with pytest.raises(Unavailable, match="in time"):
+        await node.sessions.submit(new_id(), STREAM)
+    assert len(node.sender.verdicts) == 0
 
 
 # --- assignments ----------------------------------------------------------------------------------------------------
@@ -325,175 +286,142 @@ async def assign(node: Node, assignment: Assignment) -> None:
     await until(lambda: node.ready() is None)
 
 
-def in_partition(number: int) -> str:
-    return new_id(number, PARTITIONS)
-
-
-def test_what_goes_sends_readers_away_and_what_stays_goes_on(running: Running) -> None:
-    node, data = running.node, sound(2)
+async def test_what_goes_sends_readers_away_and_what_stays_goes_on(node: Node) -> None:
+    data = sound(2)
     going, staying = in_partition(1), in_partition(0)
     elsewhere = Assignment(frozenset({0}), urls={1: "http://there:1"})
-
-    async def scene() -> None:
-        for session in (going, staying):
-            await send(node, session, STREAM, *uploads(data, 2))
-        gone, stays = (asyncio.create_task(next_change(node, session)) for session in (going, staying))
-        await asyncio.sleep(0)  # They wait.
-        owner = node.owners.here[0]
-        await asyncio.sleep(0.01)
-        node.assign(elsewhere)
-        with pytest.raises(Unavailable, match="moved to another node"):
-            await asyncio.wait_for(gone, 5)
-        assert node.ready() is None
-        assert node.owners.here == {0: owner}
-        assert node.sessions.owner(going) == "http://there:1"
-        with pytest.raises(NotOwned, match="partition 1 is another node's"):
-            await node.sessions.submit(going, Sealed("s"))
-        assert (await send(node, staying, Sealed("s")))[0].status == 204
-        assert not stays.done()
-        stays.cancel()
-        await assign(node, ALL)
-        await send(node, going, Sealed("s"))
-        for session in (going, staying):
-            await until(partial(is_finished, node, session))
-            assert scores(node, session) == truth(data)
-
-    running.run(scene())
-    assert running.node.alive() is None
+    for session in (going, staying):
+        await send(node, session, STREAM, *uploads(data, 2))
+    gone, stays = (asyncio.create_task(next_change(node, session)) for session in (going, staying))
+    await asyncio.sleep(0)  # They wait.
+    owner = node.owners.here[0]
+    await asyncio.sleep(0.01)
+    node.assign(elsewhere)
+    with pytest.raises(Unavailable, match="moved to another node"):
+        await asyncio.wait_for(gone, 5)
+    assert node.ready() is None
+    assert node.owners.here == {0: owner}
+    assert node.sessions.owner(going) == "http://there:1"
+    with pytest.raises(NotOwned, match="partition 1 is another node's"):
+        await node.sessions.submit(going, Sealed("s"))
+    assert (await send(node, staying, Sealed("s")))[0].status == 204
+    assert not stays.done()
+    stays.cancel()
+    await assign(node, ALL)
+    await send(node, going, Sealed("s"))
+    for session in (going, staying):
+        await until(partial(is_finished, node, session))
+        assert scores(node, session) == truth(data)
+    assert node.alive() is None
 
 
-def test_an_upload_waits_for_a_partition_that_is_being_taken_over(
-    running: Running, monkeypatch: pytest.MonkeyPatch
+async def test_an_upload_waits_for_a_partition_that_is_being_taken_over(
+    node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node, session = running.node, in_partition(2)
+    session = in_partition(2)
+    surveying, gate = asyncio.Event(), asyncio.Event()
 
-    async def scene() -> None:
-        surveying, gate = asyncio.Event(), asyncio.Event()
+    async def survey(owner: PartitionOwner) -> None:
+        surveying.set()
+        await gate.wait()
 
-        async def survey(owner: PartitionOwner) -> None:
-            surveying.set()
-            await gate.wait()
-
-        await send(node, session, STREAM)
-        node.assign(Assignment(frozenset({0, 1, 3})))
-        monkeypatch.setattr(node.job_workload, "survey", survey)
-        node.assign(ALL)
-        await asyncio.wait_for(surveying.wait(), 5)
-        assert node.ready() == "partition 2: a look through its rows"
-        with pytest.raises(Unavailable, match="partition 2 has no ready owner here: a look through its rows"):
-            node.sessions.view(session)
-        waiting = asyncio.create_task(send(node, session, Sealed("s")))
-        await asyncio.sleep(0.02)
-        assert not waiting.done()
-        gate.set()
-        assert (await waiting)[0].status == 204
-        assert node.ready() is None
-
-    running.run(scene())
+    await send(node, session, STREAM)
+    node.assign(Assignment(frozenset({0, 1, 3})))
+    monkeypatch.setattr(node.job_workload, "survey", survey)
+    node.assign(ALL)
+    await asyncio.wait_for(surveying.wait(), 5)
+    assert node.ready() == "partition 2: a look through its rows"
+    with pytest.raises(Unavailable, match="partition 2 has no ready owner here: a look through its rows"):
+        node.sessions.view(session)
+    waiting = asyncio.create_task(send(node, session, Sealed("s")))
+    await asyncio.sleep(0.02)
+    assert not waiting.done()
+    gate.set()
+    assert (await waiting)[0].status == 204
+    assert node.ready() is None
 
 
-def test_a_partition_that_goes_while_it_is_taken_over_does_not_serve(
-    running: Running, monkeypatch: pytest.MonkeyPatch
+async def test_a_partition_that_goes_while_it_is_taken_over_does_not_serve(
+    node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node = running.node
+    surveying, gate = asyncio.Event(), asyncio.Event()
 
-    async def scene() -> None:
-        surveying, gate = asyncio.Event(), asyncio.Event()
+    async def survey(owner: PartitionOwner) -> None:
+        surveying.set()
+        await gate.wait()
 
-        async def survey(owner: PartitionOwner) -> None:
-            surveying.set()
-            await gate.wait()
-
-        node.assign(Assignment(frozenset({0, 1, 2})))
-        monkeypatch.setattr(node.job_workload, "survey", survey)
-        node.assign(ALL)
-        await asyncio.wait_for(surveying.wait(), 5)
-        node.assign(Assignment(frozenset({0, 1, 2})))
-        gate.set()
-        await asyncio.sleep(0.02)
-        assert 3 not in node.owners.here
-        monkeypatch.undo()
-        await assign(node, ALL)
-
-    running.run(scene())
-    assert running.node.alive() is None
+    node.assign(Assignment(frozenset({0, 1, 2})))
+    monkeypatch.setattr(node.job_workload, "survey", survey)
+    node.assign(ALL)
+    await asyncio.wait_for(surveying.wait(), 5)
+    node.assign(Assignment(frozenset({0, 1, 2})))
+    gate.set()
+    await asyncio.sleep(0.02)
+    assert 3 not in node.owners.here
+    monkeypatch.undo()
+    await assign(node, ALL)
+    assert node.alive() is None
 
 
-def test_a_node_without_partitions_is_not_ready(running: Running) -> None:
-    node = running.node
-
-    async def scene() -> None:
-        node.assign(Assignment(frozenset()))
-        assert node.ready() == "this node has no partitions: there are more nodes than partitions"
-        with pytest.raises(Unavailable, match="no partitions"):
-            node.sessions.new_id()
-        await assign(node, ALL)
-
-    running.run(scene())
+async def test_a_node_without_partitions_is_not_ready(node: Node) -> None:
+    node.assign(Assignment(frozenset()))
+    assert node.ready() == "this node has no partitions: there are more nodes than partitions"
+    with pytest.raises(Unavailable, match="no partitions"):
+        node.sessions.new_id()
+    await assign(node, ALL)
 
 
-def is_finished(node: Node, session: str) -> bool:
-    return view(node, session).head.finished
-
-
-def test_a_partition_that_leaves_under_load_and_comes_back_loses_nothing(running: Running) -> None:
+async def test_a_partition_that_leaves_under_load_and_comes_back_loses_nothing(node: Node) -> None:
     """Somebody else writes its topics while it is away, and while it comes back."""
-    node, data = running.node, sound(6)
+    data = sound(6)
     session = in_partition(1)
 
     async def load() -> None:
         for chunk in uploads(data, 12):
             await log_of(node).append(*tp(COMMANDS, session), session.encode(), record_codec.encode(chunk))
 
-    async def scene() -> None:
-        await send(node, session, STREAM)
-        loading = asyncio.create_task(load())
-        node.assign(Assignment(frozenset({0})))
-        with pytest.raises(NotOwned, match="partition 1 is another node's"):
-            node.sessions.view(session)
-        assert session not in node.session_workload.analyser.sessions()
-        await loading
-        await assign(node, ALL)
-        await send(node, session, Sealed("s"))
-        await until(partial(is_finished, node, session))
-        assert scores(node, session) == truth(data)
-
-    running.run(scene())
-    assert running.node.alive() is None
+    await send(node, session, STREAM)
+    loading = asyncio.create_task(load())
+    node.assign(Assignment(frozenset({0})))
+    with pytest.raises(NotOwned, match="partition 1 is another node's"):
+        node.sessions.view(session)
+    assert session not in node.session_workload.analyser.sessions()
+    await loading
+    await assign(node, ALL)
+    await send(node, session, Sealed("s"))
+    await until(partial(is_finished, node, session))
+    assert scores(node, session) == truth(data)
+    assert node.alive() is None
 
 
-def test_nothing_is_noted_while_it_is_not_known_who_wrote_to_a_changelog(running: Running) -> None:
-    node, session = running.node, in_partition(2)
+async def test_nothing_is_noted_while_it_is_not_known_who_wrote_to_a_changelog(node: Node) -> None:
+    session = in_partition(2)
     owner, changelog = node.owners.here[2], TopicPartition(CHANGELOG, 2)
-
-    async def scene() -> None:
-        await send(node, session, STREAM)
-        owner.rows.epoch = 3
-        node.suspect(changelog)
-        node.suspect(changelog)
-        before = dict(owner.durable)
-        await send(node, session, *uploads(sound(1), 1))
-        await asyncio.sleep(0.2)
-        node.overtaken(changelog, [])
-        await asyncio.sleep(0.2)
-        assert owner.durable == before != owner.positions()
-        key = next(key for key, _ in owner.rows.scan(b"", b"\xff") if session.encode() in key)
-        late = [StoredRecord(0, 0, key, b"late", epoch) for epoch in (2, 3)]
-        end = log_of(node).end(changelog)
-        node.overtaken(changelog, late)
-        await until(lambda: owner.durable == owner.positions())
-        written = log_of(node).read(changelog, end, 1000, 10**9)
-        assert (key, owner.rows.get(key)) in [(record.key, record.value) for record in written]
-        node.suspect(changelog)
-        node.overtaken(changelog, [StoredRecord(0, 0, key, b"later", 4)])
-        assert owner.closed
-        assert 2 not in node.owners.here
-        await assign(node, ALL)
-
-    running.run(scene())
+    await send(node, session, STREAM)
+    owner.rows.epoch = 3
+    node.suspect(changelog)
+    node.suspect(changelog)
+    before = dict(owner.durable)
+    await send(node, session, *uploads(sound(1), 1))
+    await asyncio.sleep(0.2)
+    node.overtaken(changelog, [])
+    await asyncio.sleep(0.2)
+    assert owner.durable == before != owner.positions()
+    key = next(key for key, _ in owner.rows.scan(b"", b"\xff") if session.encode() in key)
+    late = [StoredRecord(0, 0, key, b"late", epoch) for epoch in (2, 3)]
+    end = log_of(node).end(changelog)
+    node.overtaken(changelog, late)
+    await until(lambda: owner.durable == owner.positions())
+    written = log_of(node).read(changelog, end, 1000, 10**9)
+    assert (key, owner.rows.get(key)) in [(record.key, record.value) for record in written]
+    node.suspect(changelog)
+    node.overtaken(changelog, [StoredRecord(0, 0, key, b"later", 4)])
+    assert owner.closed
+    assert 2 not in node.owners.here
+    await assign(node, ALL)
 
 
-def test_a_project_has_its_most_sessions_until_some_end(tmp_path: Path) -> None:
+async def test_a_project_has_its_most_sessions_until_some_end(tmp_path: Path) -> None:
     home = Home(tmp_path)
 
     async def open_session(node: Node) -> str:
@@ -502,23 +430,20 @@ def test_a_project_has_its_most_sessions_until_some_end(tmp_path: Path) -> None:
         assert (await node.sessions.submit(session, STREAM)).status == 200
         return session
 
-    async def scene() -> None:
-        async with home.serving(project_sessions=2) as node:
-            first, second = await open_session(node), await open_session(node)
-            with pytest.raises(Unavailable, match="2 open sessions"):
-                node.sessions.admit("p")
-            node.sessions.admit("another")
-            assert (await node.sessions.submit(first, Deleted("c"))).status == 204
-            third = await open_session(node)
-        # Another process counts what it finds.
-        async with home.serving(project_sessions=2) as node:
-            with pytest.raises(Unavailable, match="2 open sessions"):
-                node.sessions.admit("p")
-            for session in (second, third):
-                # A session that is analysed to its end is not open, though it can be read.
-                assert (await node.sessions.submit(session, Sealed("c"))).status == 204
-                await until(lambda session=session: view(node, session).head.finished)  # type: ignore[misc]
-            assert not any(owner.sessions.projects.count("p") for owner in node.owners)
+    async with home.serving(project_sessions=2) as node:
+        first, second = await open_session(node), await open_session(node)
+        with pytest.raises(Unavailable, match="2 open sessions"):
             node.sessions.admit("p")
-
-    asyncio.run(scene())
+        node.sessions.admit("another")
+        assert (await node.sessions.submit(first, Deleted("c"))).status == 204
+        third = await open_session(node)
+    # Another process counts what it finds.
+    async with home.serving(project_sessions=2) as node:
+        with pytest.raises(Unavailable, match="2 open sessions"):
+            node.sessions.admit("p")
+        for session in (second, third):
+            # A session that is analysed to its end is not open, though it can be read.
+            assert (await node.sessions.submit(session, Sealed("c"))).status == 204
+            await until(lambda session=session: view(node, session).head.finished)  # type: ignore[misc]
+        assert not any(owner.sessions.projects.count("p") for owner in node.owners)
+        node.sessions.admit("p")

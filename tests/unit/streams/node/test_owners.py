@@ -95,80 +95,65 @@ def test_a_node_that_may_have_lost_its_partitions_serves_nothing() -> None:
 # --- waiting --------------------------------------------------------------------------------------------------------
 
 
-def test_a_request_waits_until_its_partition_serves() -> None:
-    async def scene() -> None:
-        one, other = owner(1, serving=False), owner(2, serving=False)
-        made = owners(one, other)
-        waiting = asyncio.create_task(made.ready(in_partition(1), 5.0))
-        await asyncio.sleep(0)
-        other.serve()
-        made.note_change()
-        await asyncio.sleep(0.01)
-        assert not waiting.done()
-        one.serve()
-        made.note_change()
-        assert await asyncio.wait_for(waiting, 1) is one
-        assert await made.ready(in_partition(1), 0.0) is one
-
-    asyncio.run(scene())
+async def test_a_request_waits_until_its_partition_serves() -> None:
+    one, other = owner(1, serving=False), owner(2, serving=False)
+    made = owners(one, other)
+    waiting = asyncio.create_task(made.ready(in_partition(1), 5.0))
+    await asyncio.sleep(0)
+    other.serve()
+    made.note_change()
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    one.serve()
+    made.note_change()
+    assert await asyncio.wait_for(waiting, 1) is one
+    assert await made.ready(in_partition(1), 0.0) is one
 
 
-def test_a_request_gives_up_in_time() -> None:
-    async def scene() -> None:
-        made = owners(owner(1, serving=False))
-        began = asyncio.get_running_loop().time()
-        with pytest.raises(Unavailable, match="no ready owner here"):
-            await made.ready(in_partition(1), 0.05)
-        assert 0.04 < asyncio.get_running_loop().time() - began < 2.0
-
-    asyncio.run(scene())
+async def test_a_request_gives_up_in_time() -> None:
+    made = owners(owner(1, serving=False))
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(Unavailable, match="no ready owner here"):
+        await made.ready(in_partition(1), 0.05)
+    assert 0.04 < asyncio.get_running_loop().time() - began < 10.0
 
 
 @pytest.mark.parametrize("what", ["goes", "stops"])
-def test_a_request_does_not_wait_for_what_will_not_come(what: str) -> None:
-    async def scene() -> None:
-        one = owner(1, serving=False)
-        made = owners(one)
-        waiting = asyncio.create_task(made.ready(in_partition(1), 60.0))
-        await asyncio.sleep(0)
-        if what == "goes":
-            del made.here[1]
-        else:
-            one.stopped = one.waiting = "20 of 21 records cannot be read"
-            one.close("it is stopped")
-        made.note_change()
-        with pytest.raises(NotOwned if what == "goes" else Unavailable):
-            await asyncio.wait_for(waiting, 1)
-        with pytest.raises(NotOwned):
-            await made.ready(in_partition(3), 60.0)
-
-    asyncio.run(scene())
+async def test_a_request_does_not_wait_for_what_will_not_come(what: str) -> None:
+    one = owner(1, serving=False)
+    made = owners(one)
+    waiting = asyncio.create_task(made.ready(in_partition(1), 60.0))
+    await asyncio.sleep(0)
+    if what == "goes":
+        del made.here[1]
+    else:
+        one.stopped = one.waiting = "20 of 21 records cannot be read"
+        one.close("it is stopped")
+    made.note_change()
+    with pytest.raises(NotOwned if what == "goes" else Unavailable):
+        await asyncio.wait_for(waiting, 1)
+    with pytest.raises(NotOwned):
+        await made.ready(in_partition(3), 60.0)
 
 
-def test_a_partition_that_is_stopped_while_it_is_taken_over_is_not_waited_for() -> None:
-    async def scene() -> None:
-        one = owner(1, serving=False)
-        one.stopped = "20 of 21 records cannot be read"
-        made = owners(one)
-        with pytest.raises(Unavailable, match="cannot be read"):
-            await asyncio.wait_for(made.ready(in_partition(1), 60.0), 1)
-
-    asyncio.run(scene())
+async def test_a_partition_that_is_stopped_while_it_is_taken_over_is_not_waited_for() -> None:
+    one = owner(1, serving=False)
+    one.stopped = "20 of 21 records cannot be read"
+    made = owners(one)
+    with pytest.raises(Unavailable, match="cannot be read"):
+        await asyncio.wait_for(made.ready(in_partition(1), 60.0), 1)
 
 
-def test_whoever_waits_for_a_verdict_hears_that_the_partition_went() -> None:
-    async def scene() -> None:
-        one = owner(1)
-        pending, done = (asyncio.get_running_loop().create_future() for _ in range(2))
-        done.set_result("a verdict")
-        one.awaited.update((pending, done))
-        one.close("partition 1 is not here any more")
-        with pytest.raises(Unavailable, match="not here any more"):
-            await pending
-        assert await done == "a verdict"
-        assert (one.closed, one.serving, one.awaited) == (True, False, set())
-
-    asyncio.run(scene())
+async def test_whoever_waits_for_a_verdict_hears_that_the_partition_went() -> None:
+    one = owner(1)
+    pending, done = (asyncio.get_running_loop().create_future() for _ in range(2))
+    done.set_result("a verdict")
+    one.awaited.update((pending, done))
+    one.close("partition 1 is not here any more")
+    with pytest.raises(Unavailable, match="not here any more"):
+        await pending
+    assert await done == "a verdict"
+    assert (one.closed, one.serving, one.awaited) == (True, False, set())
 
 
 def test_the_lanes_of_a_partition_that_went_are_closed() -> None:

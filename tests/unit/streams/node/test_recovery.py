@@ -11,13 +11,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from streams.node.node import Node
-from tests.unit.streams.node.nodes import Home, log_of, noted, send, tp, view
+from tests.unit.streams.node.nodes import Home, is_finished, log_of, noted, scores, send, tp, view
 from tests.unit.streams.sessions.studio import FILE, STREAM, sound, truth
 from tests.waiting import until
 from topics import keys, record_codec
 from topics.catalog import COMMANDS, RESULTS
 from topics.keys import new_id
-from topics.sessions.records import Chunk, Deleted, Sealed, SessionCommand
+from topics.sessions.records import Chunk, Deleted, Sealed
 
 
 def rows(node: Node) -> list[dict[bytes, bytes]]:
@@ -31,81 +31,51 @@ def of(stored: list[dict[bytes, bytes]], session: str) -> list[tuple[bytes, byte
     return sorted(row for part in stored for row in part.items() if row[0].startswith(prefix))
 
 
-def is_finished(node: Node, session: str) -> bool:
-    return view(node, session).head.finished
-
-
-def scores(node: Node, session: str) -> bytes:
-    return b"".join(windows.scores for windows in node.sessions.windows(session, 0, 1000))
-
-
-async def append(home: Home, session: str, *commands: SessionCommand) -> None:
-    """Write to the log while no node is there to fold."""
-    log = home.log()
-    for command in commands:
-        await log.append(*tp(COMMANDS, session), session.encode(), record_codec.encode(command))
-    await log.close()
-
-
 @pytest.mark.slow
-def test_a_node_starts_again_with_or_without_its_tables_and_wipes_those_of_another_log(
+async def test_a_node_starts_again_with_or_without_its_tables_and_wipes_those_of_another_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home, data = Home(tmp_path), sound(3)
     done, file, gone, stream, late = (new_id() for _ in range(5))
-
-    async def first() -> list[dict[bytes, bytes]]:
+    async with home.serving() as node:
+        await send(node, done, STREAM, Chunk("c", 0, data), Sealed("s"))
+        await send(node, file, FILE, Chunk("c", 0, data[:48_000]))
+        await send(node, gone, STREAM, Chunk("c", 0, data))
+        await send(node, stream, STREAM, Chunk("c", 0, data[:48_000]))
+        await until(lambda: view(node, done).head.finished and view(node, stream).head.windows)
+        await until(lambda: view(node, gone).head.windows == 5)
+        monkeypatch.setattr(node.session_workload.analyser, "enqueue", lambda session: None)
+        await send(node, late, STREAM, Chunk("c", 0, data), Sealed("s"))
+        assert view(node, late).head.in_progress
+        stored = rows(node)
+    # Everything comes back from the changelog; what was appended meanwhile is folded before anybody is served.
+    shutil.rmtree(home.tables)
+    for session, *commands in (
+        (gone, Deleted("d")),
+        (file, Chunk("c", 1, data[48_000:]), Sealed("s")),
+        (stream, Chunk("c", 1, data[48_000:])),
+    ):
+        await home.append(tp(COMMANDS, session), session.encode(), *map(record_codec.encode, commands))
+    async with home.starting() as node:
+        assert (node.ready() or "").startswith("partition 0, 1, 2, 3: ")
+        await asyncio.wait_for(node.served.wait(), 10)
+        assert node.ready() is None
+        assert node.sessions.view(gone) is None
+        assert view(node, file).head.next == view(node, stream).head.next == 2
+        assert of(rows(node), done) == of(stored, done)
+        await send(node, stream, Sealed("s"))
+        for session in (file, stream, late):
+            await until(partial(is_finished, node, session))
+            assert scores(node, session) == truth(data)
+    async with home.serving() as node:
+        assert node.sessions.view(gone) is None
+        assert {scores(node, session) for session in (done, file, stream, late)} == {truth(data)}
+        log = log_of(node)
+        for at in (tp(COMMANDS, file), tp(RESULTS, file)):
+            await until(lambda at=at: noted(node, *at) == log.end(at))  # type: ignore[misc]
+    # The log is what counts: tables of another one are made anew.
+    shutil.rmtree(home.directory / "log")
+    with capture_logs() as lines:
         async with home.serving() as node:
-            await send(node, done, STREAM, Chunk("c", 0, data), Sealed("s"))
-            await send(node, file, FILE, Chunk("c", 0, data[:48_000]))
-            await send(node, gone, STREAM, Chunk("c", 0, data))
-            await send(node, stream, STREAM, Chunk("c", 0, data[:48_000]))
-            await until(lambda: view(node, done).head.finished and view(node, stream).head.windows)
-            await until(lambda: view(node, gone).head.windows == 5)
-            monkeypatch.setattr(node.session_workload.analyser, "enqueue", lambda session: None)
-            await send(node, late, STREAM, Chunk("c", 0, data), Sealed("s"))
-            assert view(node, late).head.in_progress
-            return rows(node)
-
-    async def without_tables(stored: list[dict[bytes, bytes]]) -> None:
-        """Everything comes back from the changelog; what was appended meanwhile is folded before anybody is served."""
-        shutil.rmtree(tables(home))
-        await append(home, gone, Deleted("d"))
-        await append(home, file, Chunk("c", 1, data[48_000:]), Sealed("s"))
-        await append(home, stream, Chunk("c", 1, data[48_000:]))
-        async with home.starting() as node:
-            assert (node.ready() or "").startswith("partition 0, 1, 2, 3: ")
-            await asyncio.wait_for(node.served.wait(), 10)
-            assert node.ready() is None
-            assert node.sessions.view(gone) is None
-            assert view(node, file).head.next == view(node, stream).head.next == 2
-            assert of(rows(node), done) == of(stored, done)
-            await send(node, stream, Sealed("s"))
-            for session in (file, stream, late):
-                await until(partial(is_finished, node, session))
-                assert scores(node, session) == truth(data)
-
-    async def with_tables() -> None:
-        async with home.serving() as node:
-            assert node.sessions.view(gone) is None
-            assert {scores(node, session) for session in (done, file, stream, late)} == {truth(data)}
-            log = log_of(node)
-            for at in (tp(COMMANDS, file), tp(RESULTS, file)):
-                await until(lambda at=at: noted(node, *at) == log.end(at))  # type: ignore[misc]
-
-    async def on_another_log() -> None:
-        """The log is what counts: tables of another one are made anew."""
-        shutil.rmtree(home.directory / "log")
-        with capture_logs() as lines:
-            async with home.serving() as node:
-                assert node.sessions.view(done) is None
-        assert any(line["event"] == "table.wiped" and "it is of another log" in line["reason"] for line in lines)
-
-    asyncio.run(without_tables(asyncio.run(first())))
-    asyncio.run(with_tables())
-    asyncio.run(on_another_log())
-
-
-def tables(home: Home) -> Path:
-    """Return where the tables lie; the test deletes nothing else."""
-    return home.directory / "partitions"
+            assert node.sessions.view(done) is None
+    assert any(line["event"] == "table.wiped" and "it is of another log" in line["reason"] for line in lines)

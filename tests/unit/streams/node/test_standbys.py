@@ -53,10 +53,10 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
+def house(tmp_path: Path, runner: asyncio.Runner) -> Iterator[House]:
     house = House(tmp_path)
     yield house
-    asyncio.run(house.standbys.stop())
+    runner.run(house.standbys.stop())
 
 
 def test_what_is_stood_by_for_is_followed_from_where_its_table_is(house: House) -> None:
@@ -143,13 +143,13 @@ def test_a_stand_by_that_cannot_be_opened_costs_nothing_else(house: House) -> No
     assert house.follower.followed == {1: 0, 2: 0}
 
 
-def test_a_log_of_one_process_has_nobody_to_stand_by_for(tmp_path: Path) -> None:
+async def test_a_log_of_one_process_has_nobody_to_stand_by_for(tmp_path: Path) -> None:
     log: Any = MemoryLog()
     node = MemoryNode(log, tmp_path, shared=False)
     standbys = Standbys(node.takeover, log)
     rows = standbys.take(0)
     standbys.give(rows)
-    asyncio.run(standbys.stop())
+    await standbys.stop()
     node.takeover.open(0).close()
 
 

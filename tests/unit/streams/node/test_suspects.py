@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 from streams.node.node import Node
@@ -20,28 +19,23 @@ def results(node: Node, session: str) -> list[SessionResult]:
     return [record_codec.decode_result(record.value) for record in records]
 
 
-def test_what_is_unfinished_at_the_start_is_begun_with_a_record(tmp_path: Path) -> None:
+async def test_what_is_unfinished_at_the_start_is_begun_with_a_record(tmp_path: Path) -> None:
     home, session = Home(tmp_path), new_id()
 
     async def analysed(node: Node, chunks: int) -> None:
         await until(lambda: view(node, session).head.cursor.chunks == chunks)
 
-    async def scene() -> None:
-        async with home.serving() as node:
-            await send(node, session, STREAM, Chunk("c0", 0, sound(1)))
-            await analysed(node, 1)
-            windows = view(node, session).head.windows
-            assert not any(isinstance(result, Begun) for result in results(node, session))
-        log = home.log()
-        # As of a process that died before it did the work.
-        await log.append(*tp(COMMANDS, session), session.encode(), record_codec.encode(Chunk("c1", 1, sound(1, 2))))
-        await log.close()
-        async with home.serving() as node:
-            await analysed(node, 2)
-            await send(node, session, Chunk("c2", 2, sound(1, 3)))
-            await analysed(node, 3)
-            begun = [result for result in results(node, session) if isinstance(result, Begun)]
-            assert begun == [Begun(windows, 1, 1)]
-            assert view(node, session).head.begun == 0
-
-    asyncio.run(scene())
+    async with home.serving() as node:
+        await send(node, session, STREAM, Chunk("c0", 0, sound(1)))
+        await analysed(node, 1)
+        windows = view(node, session).head.windows
+        assert not any(isinstance(result, Begun) for result in results(node, session))
+    # As of a process that died before it did the work.
+    await home.append(tp(COMMANDS, session), session.encode(), record_codec.encode(Chunk("c1", 1, sound(1, 2))))
+    async with home.serving() as node:
+        await analysed(node, 2)
+        await send(node, session, Chunk("c2", 2, sound(1, 3)))
+        await analysed(node, 3)
+        begun = [result for result in results(node, session) if isinstance(result, Begun)]
+        assert begun == [Begun(windows, 1, 1)]
+        assert view(node, session).head.begun == 0

@@ -2,139 +2,112 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
 from streams.node.lane import PARKED_AT_LEAST
-from tests.unit.streams.node.nodes import PARTITIONS, Home, log_of, noted, send, tp, view
+from tests.unit.streams.node.nodes import Home, in_partition, log_of, noted, scores, send, tp, view
 from tests.unit.streams.sessions.studio import STREAM, sound, truth
 from tests.waiting import until
 from topics import keys, record_codec
-from topics.catalog import CHANGELOG, COMMANDS, COMMANDS_PARKED
+from topics.catalog import CHANGELOG, COMMANDS, COMMANDS_PARKED, TopicPartition
 from topics.errors import RecordError, Unavailable
-from topics.keys import new_id
 from topics.sessions.records import Chunk, Sealed
 
 NUMBER = 1
 LATER = b"\x02" + record_codec.encode(Sealed("c"))[1:]
 
 
-def in_partition(number: int = NUMBER) -> str:
-    return new_id(number, PARTITIONS)
-
-
-async def put_rows(home: Home, rows: dict[bytes, bytes]) -> None:
-    """Write rows into the changelog while no node is there."""
-    log = home.log()
-    for key, value in rows.items():
-        await log.append(CHANGELOG, NUMBER, key, value)
-    await log.close()
-
-
 @pytest.mark.parametrize("indexed", [True, False])
 @pytest.mark.parametrize("value", [b"\x02of a later version", b"\x01noise", b"", b"\xc1", b"\x01\x93\xa4film\xc0\x00"])
-def test_a_head_that_cannot_be_read_costs_its_session_alone(tmp_path: Path, value: bytes, indexed: bool) -> None:
+async def test_a_head_that_cannot_be_read_costs_its_session_alone(tmp_path: Path, value: bytes, indexed: bool) -> None:
     """It killed node after node."""
-    home, bad, good = Home(tmp_path), in_partition(), in_partition()
+    home, bad, good = Home(tmp_path), in_partition(NUMBER), in_partition(NUMBER)
     rows = {keys.row_key(keys.SESSION, bad, keys.HEAD): value}
     if indexed:
         rows |= {keys.SESSION_OPEN + bad.encode(): b"", keys.INDEXED + keys.SESSION: b""}
     data = sound(1)
-
-    async def scene() -> None:
-        await put_rows(home, rows)
-        with capture_logs() as lines:
-            async with home.serving() as node:
-                assert node.ready() is None
-                await send(node, good, STREAM, Chunk("c", 0, data), Sealed("s"))
-                with pytest.raises(RecordError):
-                    node.sessions.view(bad)
-                ack = await log_of(node).append(COMMANDS, NUMBER, bad.encode(), record_codec.encode(Sealed("c")))
-                await until(lambda: view(node, good).head.finished)
-                assert b"".join(one.scores for one in node.sessions.windows(good, 0, 10)) == truth(data)
-                await until(lambda: (noted(node, COMMANDS, NUMBER) or 0) > ack.offset)
-                [record] = log_of(node).read(tp(COMMANDS_PARKED, bad), 0, 10, 10**9)
-                assert record_codec.decode_parked(record.value).cause.startswith("RecordError: ")
-                assert node.alive() is None
-                stored = node.owners.here[NUMBER].rows.get(keys.row_key(keys.SESSION, bad, keys.HEAD))
-                assert stored == value, "a newer node may read it"
-        if indexed:
-            unreadable = [line for line in lines if line["event"] == "row.unreadable"]
-            assert [(line["id"], line["partition"]) for line in unreadable] == [(bad[:8], NUMBER)]
-        assert home.failures == 0
-
-    asyncio.run(scene())
-
-
-def test_a_row_of_audio_that_cannot_be_read_costs_its_session_alone(tmp_path: Path) -> None:
-    home, bad, good = Home(tmp_path), in_partition(), in_partition()
-
-    async def scene() -> None:
+    for key, row in rows.items():
+        await home.append(TopicPartition(CHANGELOG, NUMBER), key, row)
+    with capture_logs() as lines:
         async with home.serving() as node:
-            node.session_workload.analyser.enqueue = lambda session: None  # type: ignore[method-assign]
-            await send(node, bad, STREAM, Chunk("c", 0, sound(1)))
-            await send(node, good, STREAM)
-        await put_rows(home, {keys.row_key(keys.SESSION, bad, keys.AUDIO, 0): b"\x02later"})
-        with capture_logs() as lines:
-            async with home.serving() as node:
-                assert node.ready() is None
-                assert (await send(node, good, Chunk("c", 0, sound(1))))[0].status == 200
-                await until(lambda: view(node, good).head.windows)
-                assert node.alive() is None
-        assert any(line["event"] == "row.unreadable" and line["id"] == bad[:8] for line in lines)
-        assert home.failures == 0
+            assert node.ready() is None
+            await send(node, good, STREAM, Chunk("c", 0, data), Sealed("s"))
+            with pytest.raises(RecordError):
+                node.sessions.view(bad)
+            ack = await log_of(node).append(COMMANDS, NUMBER, bad.encode(), record_codec.encode(Sealed("c")))
+            await until(lambda: view(node, good).head.finished)
+            assert scores(node, good) == truth(data)
+            await until(lambda: (noted(node, COMMANDS, NUMBER) or 0) > ack.offset)
+            [record] = log_of(node).read(tp(COMMANDS_PARKED, bad), 0, 10, 10**9)
+            assert record_codec.decode_parked(record.value).cause.startswith("RecordError: ")
+            assert node.alive() is None
+            stored = node.owners.here[NUMBER].rows.get(keys.row_key(keys.SESSION, bad, keys.HEAD))
+            assert stored == value, "a newer node may read it"
+    if indexed:
+        unreadable = [line for line in lines if line["event"] == "row.unreadable"]
+        assert [(line["id"], line["partition"]) for line in unreadable] == [(bad[:8], NUMBER)]
+    assert home.failures == 0
 
-    asyncio.run(scene())
+
+async def test_a_row_of_audio_that_cannot_be_read_costs_its_session_alone(tmp_path: Path) -> None:
+    home, bad, good = Home(tmp_path), in_partition(NUMBER), in_partition(NUMBER)
+    async with home.serving() as node:
+        node.session_workload.analyser.enqueue = lambda session: None  # type: ignore[method-assign]
+        await send(node, bad, STREAM, Chunk("c", 0, sound(1)))
+        await send(node, good, STREAM)
+    key = keys.row_key(keys.SESSION, bad, keys.AUDIO, 0)
+    await home.append(TopicPartition(CHANGELOG, NUMBER), key, b"\x02later")
+    with capture_logs() as lines:
+        async with home.serving() as node:
+            assert node.ready() is None
+            assert (await send(node, good, Chunk("c", 0, sound(1))))[0].status == 200
+            await until(lambda: view(node, good).head.windows)
+            assert node.alive() is None
+    assert any(line["event"] == "row.unreadable" and line["id"] == bad[:8] for line in lines)
+    assert home.failures == 0
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["at the start", "while it serves"])
-def test_records_of_a_newer_version_stop_their_partition_loudly(tmp_path: Path, before: bool) -> None:
+async def test_records_of_a_newer_version_stop_their_partition_loudly(tmp_path: Path, before: bool) -> None:
     """A node that is older than the one before it must not park what that one has acknowledged."""
     home, there = Home(tmp_path), in_partition(2)
 
     async def later(log: object) -> None:
-        session = in_partition()
+        session = in_partition(NUMBER)
         for _ in range(PARKED_AT_LEAST + 5):
             await log.append(COMMANDS, NUMBER, session.encode(), LATER)  # type: ignore[attr-defined]
 
-    async def scene() -> None:
-        if before:
-            log = home.log()
-            await later(log)
-            await log.close()
-        with capture_logs() as lines:
-            async with home.serving() as node:
-                if not before:
-                    await later(log_of(node))
-                await until(lambda: node.ready() is not None)
-                assert (node.ready() or "").startswith(f"partition {NUMBER}: {PARKED_AT_LEAST} of ")
-                assert "record version 2 is not known" in (node.ready() or "")
-                with pytest.raises(Unavailable, match="record version 2 is not known"):
-                    node.sessions.view(in_partition())
-                assert (await send(node, there, STREAM))[0].status == 200
-                assert node.alive() is None
-                assert {node.owners.number(node.sessions.new_id()) for _ in range(20)} <= {0, 2, 3}
-                parked = log_of(node).read(tp(COMMANDS_PARKED, in_partition()), 0, 100, 10**9)
-                assert len(parked) == PARKED_AT_LEAST - 1
-        assert [line["partition"] for line in lines if line["event"] == "partition.stopped"] == [NUMBER]
-        assert home.failures == 0
-
-    asyncio.run(scene())
-
-
-def test_a_record_of_a_newer_version_is_parked_and_the_rest_goes_on(tmp_path: Path) -> None:
-    home, session = Home(tmp_path), in_partition()
-
-    async def scene() -> None:
+    if before:
+        log = home.log()
+        await later(log)
+        await log.close()
+    with capture_logs() as lines:
         async with home.serving() as node:
-            await send(node, session, STREAM)
-            await log_of(node).append(COMMANDS, NUMBER, session.encode(), LATER)
-            assert (await send(node, session, Chunk("c", 0, sound(1))))[0].status == 200
-            [record] = log_of(node).read(tp(COMMANDS_PARKED, session), 0, 10, 10**9)
-            assert "record version 2 is not known" in record_codec.decode_parked(record.value).cause
-            assert node.ready() is None
+            if not before:
+                await later(log_of(node))
+            await until(lambda: node.ready() is not None)
+            assert (node.ready() or "").startswith(f"partition {NUMBER}: {PARKED_AT_LEAST} of ")
+            assert "record version 2 is not known" in (node.ready() or "")
+            with pytest.raises(Unavailable, match="record version 2 is not known"):
+                node.sessions.view(in_partition(NUMBER))
+            assert (await send(node, there, STREAM))[0].status == 200
+            assert node.alive() is None
+            assert {node.owners.number(node.sessions.new_id()) for _ in range(20)} <= {0, 2, 3}
+            parked = log_of(node).read(tp(COMMANDS_PARKED, in_partition(NUMBER)), 0, 100, 10**9)
+            assert len(parked) == PARKED_AT_LEAST - 1
+    assert [line["partition"] for line in lines if line["event"] == "partition.stopped"] == [NUMBER]
+    assert home.failures == 0
 
-    asyncio.run(scene())
+
+async def test_a_record_of_a_newer_version_is_parked_and_the_rest_goes_on(tmp_path: Path) -> None:
+    home, session = Home(tmp_path), in_partition(NUMBER)
+    async with home.serving() as node:
+        await send(node, session, STREAM)
+        await log_of(node).append(COMMANDS, NUMBER, session.encode(), LATER)
+        assert (await send(node, session, Chunk("c", 0, sound(1))))[0].status == 200
+        [record] = log_of(node).read(tp(COMMANDS_PARKED, session), 0, 10, 10**9)
+        assert "record version 2 is not known" in record_codec.decode_parked(record.value).cause
+        assert node.ready() is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -64,15 +63,10 @@ def answers(*given: bytes) -> Callable[[Asked], bytes]:
 
 
 def perform(kind: type[InsightsService | CaptionService], run: Run, engine: HttpEngine, **address: Any) -> RunSummary:
-    async def scene() -> RunSummary:
-        async with engine.running():
-            service = kind(ChatClient(engine.address(**address)), tags)
-            try:
-                return await service.perform(run)
-            finally:
-                await service.close()
-
-    return asyncio.run(scene())
+    found: RunSummary = engine.serve(
+        lambda: kind(ChatClient(engine.address(**address)), tags), lambda service: service.perform(run)
+    )
+    return found
 
 
 def both(**options: Any) -> Run:

@@ -201,20 +201,16 @@ def test_it_reads_ahead_and_not_too_far(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.usefixtures("small")
-def test_a_run_that_is_cancelled_stops(tmp_path: Path) -> None:
+async def test_a_run_that_is_cancelled_stops(tmp_path: Path) -> None:
     engine = Gated()
     performance = Performance(written(tmp_path / "a", noise(200 * RATE)), engine=engine)
-
-    async def scene() -> None:
-        run = asyncio.create_task(performance.service.perform(performance.work))
-        await asyncio.to_thread(engine.begun.wait, 5)
-        run.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await run
-        engine.gate.set()
-        await performance.service.close()
-
-    asyncio.run(scene())
+    run = asyncio.create_task(performance.service.perform(performance.work))
+    await asyncio.to_thread(engine.begun.wait, 5)
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    engine.gate.set()
+    await performance.service.close()
     assert engine.asked < 20
     assert performance.work.emitted == []
 

@@ -81,24 +81,20 @@ def perform(
     takes_likely_language: bool = False,
     **address: Any,
 ) -> RunSummary:
-    async def scene() -> RunSummary:
-        async with engine.running():
-            service = SpeechService(
-                TranscriptionClient(engine.address(**address)),
-                speakers,
-                open_file,
-                names=names,
-                piece_seconds=piece_seconds,
-                load_detector=load_detector,
-                nice=0,
-                takes_likely_language=takes_likely_language,
-            )
-            try:
-                return await service.perform(run)
-            finally:
-                await service.close()
+    def make() -> SpeechService:
+        return SpeechService(
+            TranscriptionClient(engine.address(**address)),
+            speakers,
+            open_file,
+            names=names,
+            piece_seconds=piece_seconds,
+            load_detector=load_detector,
+            nice=0,
+            takes_likely_language=takes_likely_language,
+        )
 
-    return asyncio.run(scene())
+    found: RunSummary = engine.serve(make, lambda service: service.perform(run))
+    return found
 
 
 def texts(run: Run) -> list[tuple[int, int, str, int]]:
@@ -211,21 +207,17 @@ def test_pieces_are_in_order_however_they_are_answered(tmp_path: Path) -> None:
     assert {asked.headers["idempotency-key"] for asked in engine.asked} == {f"the-run-{n}" for n in range(3)}
 
 
-def test_jobs_share_the_places_of_the_engine(tmp_path: Path) -> None:
+async def test_jobs_share_the_places_of_the_engine(tmp_path: Path) -> None:
     engine = HttpEngine(numbered)
     engine.delay = lambda asked: 0.02
     runs = [Run(three(tmp_path), speaker_diarization=False) for _ in range(3)]
-
-    async def scene() -> None:
-        async with engine.running():
-            address = engine.address(limit=2)
-            service = SpeechService(
-                TranscriptionClient(address), None, open_file, piece_seconds=2.5, load_detector=Ear, nice=0
-            )
-            await asyncio.gather(*(service.perform(run) for run in runs))
-            await service.close()
-
-    asyncio.run(scene())
+    async with engine.running():
+        address = engine.address(limit=2)
+        service = SpeechService(
+            TranscriptionClient(address), None, open_file, piece_seconds=2.5, load_detector=Ear, nice=0
+        )
+        await asyncio.gather(*(service.perform(run) for run in runs))
+        await service.close()
     assert engine.most_at_once == 2
     assert len(engine.asked) == 9
 
@@ -404,26 +396,22 @@ def test_a_recording_that_was_cut_off(tmp_path: Path) -> None:
     assert [warning for warning in warnings if warning.endswith("it was cut off")]
 
 
-def test_a_run_is_cancelled_at_once(tmp_path: Path) -> None:
+async def test_a_run_is_cancelled_at_once(tmp_path: Path) -> None:
     engine, run = HttpEngine(), Run(three(tmp_path))
-
-    async def scene() -> None:
-        begun = asyncio.Event()
-        engine.answer = lambda asked: begun.set()
-        async with engine.running():
-            service = SpeechService(
-                TranscriptionClient(engine.address()), Tones(), open_file, piece_seconds=2.5, load_detector=Ear, nice=0
-            )
-            task = asyncio.create_task(service.perform(run))
-            await begun.wait()
-            task.cancel()
-            async with asyncio.timeout(1):
-                with pytest.raises(asyncio.CancelledError):
-                    await task
-            assert len(asyncio.all_tasks()) <= 1 + 3, "the engine's connections, and this one"
-            await service.close()
-
-    asyncio.run(scene())
+    begun = asyncio.Event()
+    engine.answer = lambda asked: begun.set()
+    async with engine.running():
+        service = SpeechService(
+            TranscriptionClient(engine.address()), Tones(), open_file, piece_seconds=2.5, load_detector=Ear, nice=0
+        )
+        task = asyncio.create_task(service.perform(run))
+        await begun.wait()
+        task.cancel()
+        async with asyncio.timeout(1):
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        assert len(asyncio.all_tasks()) <= 1 + 3, "the engine's connections, and this one"
+        await service.close()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("speech")]
     assert [file.name for file in tmp_path.iterdir()] == ["a.audio"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import wave
 from pathlib import Path
@@ -31,20 +30,12 @@ def seconds(asked: Asked) -> float:
 
 
 def perform(run: Run, engine: HttpEngine | None, piece_s: float = 4.0) -> RunSummary:
-    async def run_with(client: SpeechTranslationClient | None) -> RunSummary:
-        service = SpeechTranslationService(client, open_file, piece_s, "EARSHOT_TRANSLATION_URL is not set")
-        try:
-            return await service.perform(run)
-        finally:
-            await service.close()
+    def make() -> SpeechTranslationService:
+        client = None if engine is None else SpeechTranslationClient(engine.address(model="whisper"))
+        return SpeechTranslationService(client, open_file, piece_s, "EARSHOT_TRANSLATION_URL is not set")
 
-    async def scene() -> RunSummary:
-        if engine is None:
-            return await run_with(None)
-        async with engine.running():
-            return await run_with(SpeechTranslationClient(engine.address(model="whisper")))
-
-    return asyncio.run(scene())
+    found: RunSummary = (engine or HttpEngine()).serve(make, lambda service: service.perform(run))
+    return found
 
 
 @pytest.fixture

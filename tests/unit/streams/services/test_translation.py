@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -26,15 +25,10 @@ def loud(asked: Asked) -> bytes:
 
 
 def perform(run: Run, engine: HttpEngine, **address: Any) -> RunSummary:
-    async def scene() -> RunSummary:
-        async with engine.running():
-            service = TranslationService(TranslationClient(engine.address(**address)))
-            try:
-                return await service.perform(run)
-            finally:
-                await service.close()
-
-    return asyncio.run(scene())
+    found: RunSummary = engine.serve(
+        lambda: TranslationService(TranslationClient(engine.address(**address))), lambda service: service.perform(run)
+    )
+    return found
 
 
 def test_all_turns_are_translated_in_one_call() -> None:

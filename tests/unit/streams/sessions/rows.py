@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 from streams.folding.agent import Agent
 from streams.folding.batch import Park, fold_batch, fold_patiently
+from streams.folding.draft import Draft
 from streams.folding.store import H, HeadStore
 from topics import record_codec
 from topics.records import Record
@@ -68,6 +70,15 @@ def replay(rows: dict[bytes, bytes], changes: list[tuple[bytes, bytes | None]]) 
         else:
             rows[key] = value
     return rows
+
+
+@contextmanager
+def drafting(store: HeadStore[H]) -> Iterator[Draft[H]]:
+    """Write rows as one record is folded."""
+    draft = Draft(store)
+    yield draft
+    draft.keep()
+    draft.apply()
 
 
 async def fold(store: HeadStore[H], records: Sequence[Delivered], agent: Agent[H], park: Park) -> None:

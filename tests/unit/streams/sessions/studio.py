@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from streams.sessions.results import SessionResults
 from streams.sessions.store import SessionStore
 from tests.unit.streams.audio.engines import TAGS, Fingerprint
 from tests.unit.streams.sessions.rows import MemoryPartition, delivered, fold
+from tests.waiting import until
 from topics.geometry import SESSIONS
 from topics.sessions.records import Chunk, Failed, Opened, Scored, SessionCommand, SessionResult
 from topics.sessions.rules import SessionHead
@@ -130,9 +132,7 @@ class Studio:
 
     async def settle(self) -> None:
         """Wait until nothing is left to analyse."""
-        async with asyncio.timeout(20):
-            while self.analyser._waiting or self.analyser._running:  # noqa: ASYNC110
-                await asyncio.sleep(0.002)
+        await until(lambda: not (self.analyser._waiting or self.analyser._running), 20)
 
     def head(self, session: str) -> SessionHead:
         """Return the head of a session that is there."""
@@ -166,19 +166,9 @@ class Studio:
         raise AssertionError(f"record {record.offset} was parked: {cause}")
 
 
-def play(
-    scenario: Callable[[Studio], Coroutine[None, None, None]],
-    tmp_path: Path,
-    engine: Fingerprint | None = None,
-    **options: int,
-) -> Studio:
-    """Run a scenario in a studio; no lane may end before it is stopped."""
-
-    async def scene() -> Studio:
-        studio = Studio(engine or Fingerprint(), tmp_path, **options)
-        async with studio:
-            await scenario(studio)
-        assert studio.ended == [task for task in studio.ended if task.cancelled()]
-        return studio
-
-    return asyncio.run(scene())
+@asynccontextmanager
+async def playing(tmp_path: Path, engine: Fingerprint | None = None, **options: int) -> AsyncIterator[Studio]:
+    """Run a studio; no lane may end before it is stopped."""
+    async with Studio(engine or Fingerprint(), tmp_path, **options) as studio:
+        yield studio
+    assert studio.ended == [task for task in studio.ended if task.cancelled()]

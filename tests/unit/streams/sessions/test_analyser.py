@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from unittest import mock
@@ -14,7 +13,8 @@ from streams.models.protocol import Floats
 from streams.sessions import audio as audio_source
 from tests.unit.streams.audio.engines import TAGS, Fingerprint
 from tests.unit.streams.sessions.engines import Faulty, Meeting
-from tests.unit.streams.sessions.studio import FILE, STREAM, Studio, pieces, play, sound, truth
+from tests.unit.streams.sessions.studio import FILE, STREAM, Studio, pieces, playing, sound, truth
+from tests.waiting import until
 from topics.errors import EngineError, RecordError, Unavailable
 from topics.keys import new_id
 from topics.sessions.records import Chunk, Opened, Scored, Sealed
@@ -25,10 +25,9 @@ BAD = b""
 
 
 @pytest.mark.parametrize("cache_bytes", [0, 40_000, 10**9], ids=["log", "both", "memory"])
-def test_a_stream_gives_the_windows_of_its_whole_recording(tmp_path: Path, cache_bytes: int) -> None:
+async def test_a_stream_gives_the_windows_of_its_whole_recording(tmp_path: Path, cache_bytes: int) -> None:
     data = sound(4.3)
-
-    async def scenario(studio: Studio) -> None:
+    async with playing(tmp_path, cache_bytes=cache_bytes) as studio:
         await studio.send(ONE, STREAM)
         await studio.upload(ONE, pieces(data))
         await studio.settle()
@@ -37,21 +36,16 @@ def test_a_stream_gives_the_windows_of_its_whole_recording(tmp_path: Path, cache
         assert not studio.head(ONE).in_progress
         await studio.send(ONE, Sealed("c"))
         await studio.settle()
-
-    studio = play(scenario, tmp_path, cache_bytes=cache_bytes)
     assert studio.scores(ONE) == truth(data)
     assert studio.head(ONE).finished
     assert studio.store.audio(ONE, 0, 100) == []
 
 
-def test_windows_of_a_session_come_in_order_and_once(tmp_path: Path) -> None:
+async def test_windows_of_a_session_come_in_order_and_once(tmp_path: Path) -> None:
     data = sound(20, seed=1)
-
-    async def scenario(studio: Studio) -> None:
+    async with playing(tmp_path) as studio:
         await studio.send(ONE, STREAM, *(Chunk("c", n, chunk) for n, chunk in enumerate(pieces(data))), Sealed("c"))
         await studio.settle()
-
-    studio = play(scenario, tmp_path)
     scored = [result for _, result in studio.emitted if isinstance(result, Scored)]
     following = [0, *(result.first + len(result.scores) // 8 for result in scored)]
     assert [result.first for result in scored] == following[:-1]
@@ -60,18 +54,16 @@ def test_windows_of_a_session_come_in_order_and_once(tmp_path: Path) -> None:
     assert studio.scores(ONE) == truth(data)
 
 
-def test_sessions_are_analysed_side_by_side(tmp_path: Path) -> None:
-    async def scenario(studio: Studio) -> None:
+async def test_sessions_are_analysed_side_by_side(tmp_path: Path) -> None:
+    async with playing(tmp_path, Meeting()) as studio:
         for session, seed in ((ONE, 1), (TWO, 2)):
             await studio.send(session, STREAM, Chunk("c", 0, sound(1, seed)))
         await studio.settle()
-
-    studio = play(scenario, tmp_path, Meeting())
     assert studio.scores(ONE) == truth(sound(1, 1))
     assert studio.scores(TWO) == truth(sound(1, 2))
 
 
-def test_a_patch_that_fails_is_the_fault_of_its_stream_alone(tmp_path: Path) -> None:
+async def test_a_patch_that_fails_is_the_fault_of_its_stream_alone(tmp_path: Path) -> None:
     """Streams are scored together; one of them has a sound that the model does not stand."""
     sounds = {f"{number:024}": sound(2, number) for number in range(6)}
     bad = f"{3:024}"
@@ -87,21 +79,19 @@ def test_a_patch_that_fails_is_the_fault_of_its_stream_alone(tmp_path: Path) -> 
                 raise EngineError("silence")
             return super().scores_of(patches)
 
-    async def scenario(studio: Studio) -> None:
+    async with playing(tmp_path, Delicate()) as studio:
         for session in sounds:
             await studio.send(session, STREAM)
         for number in range(4):
             for session, audio in sounds.items():
                 await studio.send(session, Chunk("c", number, pieces(audio)[number]))
         await studio.settle()
-
-    studio = play(scenario, tmp_path, Delicate())
     assert "silence" in str(studio.head(bad).error)
     assert all(studio.scores(session) == truth(audio) for session, audio in sounds.items() if session != bad)
     assert max(together) > 1
 
 
-def test_nobody_waits_for_a_long_step_of_another_stream(tmp_path: Path) -> None:
+async def test_nobody_waits_for_a_long_step_of_another_stream(tmp_path: Path) -> None:
     sounds = {f"{number:024}": sound(4, number) for number in range(8)}
     together: list[int] = []
 
@@ -110,38 +100,33 @@ def test_nobody_waits_for_a_long_step_of_another_stream(tmp_path: Path) -> None:
             together.append(len(patches))
             return super().scores_of(patches)
 
-    async def scenario(studio: Studio) -> None:
+    async with playing(tmp_path, Counting()) as studio:
         for session in sounds:
             await studio.send(session, STREAM)
         for session, audio in sounds.items():
             await studio.send(session, Chunk("c", 0, audio))
         await studio.settle()
-
-    studio = play(scenario, tmp_path, Counting())
     assert {studio.scores(session) == truth(audio) for session, audio in sounds.items()} == {True}
     assert together == [7] * len(sounds)
 
 
-def test_a_row_that_cannot_be_read_ends_no_lane(tmp_path: Path) -> None:
+async def test_a_row_that_cannot_be_read_ends_no_lane(tmp_path: Path) -> None:
     """Neither in a step nor where it is asked how far the session was that failed."""
     data = sound(1)
-
-    async def scenario(studio: Studio) -> None:
+    async with playing(tmp_path) as studio:
         await studio.send(ONE, STREAM, Chunk("c", 0, data))
         faults = [RecordError("not a row"), RecordError("not a row"), *[mock.DEFAULT] * 100]
         with mock.patch.object(studio.store, "head", wraps=studio.store.head, side_effect=faults):
             await studio.settle()
-
-    studio = play(scenario, tmp_path)
     assert studio.scores(ONE) == truth(data)
 
 
-def test_streams_that_are_behind_read_the_log_once(tmp_path: Path) -> None:
+async def test_streams_that_are_behind_read_the_log_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Thirty sessions whose audio is in no memory, and more of it than is kept of what was read ahead."""
     sessions = [f"{number:024}" for number in range(30)]
     audio = pieces(sound(4))
-
-    async def scenario(studio: Studio) -> None:
+    monkeypatch.setattr(audio_source, "AHEAD_BYTES", 60 * len(audio[0]))
+    async with playing(tmp_path) as studio:
         studio.commands.together = 24
         for session in sessions:
             await studio.send(session, STREAM)
@@ -149,97 +134,78 @@ def test_streams_that_are_behind_read_the_log_once(tmp_path: Path) -> None:
             for session in sessions:
                 await studio.send(session, Chunk("c", number, chunk))
         await studio.settle()
-
-    with mock.patch.object(audio_source, "AHEAD_BYTES", 60 * len(audio[0])):
-        studio = play(scenario, tmp_path)
     assert {studio.scores(session) for session in sessions} == {truth(b"".join(audio))}
     # Uploads go on meanwhile, so some stretches are read for few; read by session it would be 23 times.
     assert studio.commands.read < 4 * len(sessions) * len(audio)
 
 
-def test_a_file_is_analysed_once_it_is_complete(tmp_path: Path) -> None:
+async def test_a_file_is_analysed_once_it_is_complete(tmp_path: Path) -> None:
     data = sound(70, seed=3)
-
-    async def scenario(studio: Studio) -> None:
+    async with playing(tmp_path) as studio:
         await studio.send(ONE, FILE)
         await studio.upload(ONE, pieces(data, 7.7))
         await studio.settle()
         assert studio.emitted == []
         await studio.send(ONE, Sealed("c"))
         await studio.settle()
-
-    studio = play(scenario, tmp_path)
     assert studio.scores(ONE) == truth(data)
     assert studio.head(ONE).finished
     assert len(studio.emitted) > 1
 
 
 @pytest.mark.parametrize("opened", [STREAM, FILE], ids=["stream", "file"])
-def test_what_lies_beyond_total_size_is_not_analysed(tmp_path: Path, opened: Opened) -> None:
+async def test_what_lies_beyond_total_size_is_not_analysed(tmp_path: Path, opened: Opened) -> None:
     data = sound(1.75)
     sized = Opened("c", opened.kind, opened.content_type, "p", 1000, 500, total_size=len(data))
-
-    async def scenario(studio: Studio) -> None:
+    async with playing(tmp_path) as studio:
         await studio.send(ONE, sized)
         await studio.upload(ONE, [data[:32_000], data[32_000:] + bytes(5_000)])
         await studio.settle()
-
-    studio = play(scenario, tmp_path)
     assert studio.scores(ONE) == truth(data)
     assert studio.head(ONE).finished
 
 
 @pytest.mark.parametrize("opened", [STREAM, FILE], ids=["stream", "file"])
-def test_a_session_that_ends_without_audio_is_finished(tmp_path: Path, opened: Opened) -> None:
-    async def scenario(studio: Studio) -> None:
+async def test_a_session_that_ends_without_audio_is_finished(tmp_path: Path, opened: Opened) -> None:
+    async with playing(tmp_path) as studio:
         await studio.send(ONE, opened, Sealed("c"))
         await studio.settle()
-
-    head = play(scenario, tmp_path).head(ONE)
+    head = studio.head(ONE)
     assert (head.finished, head.windows, head.error) == (True, 0, None)
 
 
-def test_each_chunk_of_predict_is_one_window(tmp_path: Path) -> None:
-    async def scenario(studio: Studio) -> None:
+async def test_each_chunk_of_predict_is_one_window(tmp_path: Path) -> None:
+    async with playing(tmp_path) as studio:
         await studio.send(ONE, STREAM, *(Chunk("c", None, sound(0.8, n), predict=True) for n in range(3)))
         await studio.settle()
-
-    studio = play(scenario, tmp_path)
     assert studio.scores(ONE) == b"".join(truth(sound(0.8, n)) for n in range(3))
 
 
 @pytest.mark.parametrize("at", [1, 3, 6])
-def test_a_stream_goes_on_after_a_restart_without_a_seam(tmp_path: Path, at: int) -> None:
+async def test_a_stream_goes_on_after_a_restart_without_a_seam(tmp_path: Path, at: int) -> None:
     data = sound(4.1, seed=at)
     chunks = pieces(data)
-
-    async def scene() -> Studio:
-        studio = Studio(Fingerprint(), tmp_path)
-        async with studio:
-            await studio.send(ONE, STREAM)
-            await studio.upload(ONE, chunks[:at])
-            await studio.settle()
-        studio.restart()
-        async with studio:
-            await studio.upload(ONE, chunks[at:], at)
-            await studio.send(ONE, Sealed("c"))
-            await studio.settle()
-        return studio
-
-    assert asyncio.run(scene()).scores(ONE) == truth(data)
+    studio = Studio(Fingerprint(), tmp_path)
+    async with studio:
+        await studio.send(ONE, STREAM)
+        await studio.upload(ONE, chunks[:at])
+        await studio.settle()
+    studio.restart()
+    async with studio:
+        await studio.upload(ONE, chunks[at:], at)
+        await studio.send(ONE, Sealed("c"))
+        await studio.settle()
+    assert studio.scores(ONE) == truth(data)
 
 
 # --- faults ---------------------------------------------------------------------------------------------------------
 
 
-def test_damaged_audio_ends_the_session_after_the_windows_before_it(tmp_path: Path) -> None:
+async def test_damaged_audio_ends_the_session_after_the_windows_before_it(tmp_path: Path) -> None:
     data = sound(2)
-
-    async def scenario(studio: Studio) -> None:
+    async with playing(tmp_path) as studio:
         await studio.send(ONE, STREAM, *(Chunk("c", n, chunk) for n, chunk in enumerate([*pieces(data), BAD, BAD])))
         await studio.settle()
-
-    studio = play(scenario, tmp_path)
     head = studio.head(ONE)
     assert head.state is SessionState.READONLY
     assert head.error is not None
@@ -249,56 +215,45 @@ def test_damaged_audio_ends_the_session_after_the_windows_before_it(tmp_path: Pa
     assert len(studio.failures(ONE)) == 1
 
 
-def test_a_file_that_does_not_decode_ends_with_its_cause(tmp_path: Path) -> None:
+async def test_a_file_that_does_not_decode_ends_with_its_cause(tmp_path: Path) -> None:
     opened = Opened("c", "file", "audio/wav", "p", 1000, 500)
-
-    async def scenario(studio: Studio) -> None:
+    async with playing(tmp_path) as studio:
         await studio.send(ONE, opened, Chunk("c", 0, b"no RIFF at all"), Sealed("c"))
         await studio.settle()
-
-    studio = play(scenario, tmp_path)
     assert len(studio.failures(ONE)) == 1
     assert studio.head(ONE).error == studio.failures(ONE)[0]
 
 
 @pytest.mark.parametrize("opened", [STREAM, FILE], ids=["stream", "file"])
 @pytest.mark.parametrize("fault", [Unavailable("the broker is away"), OSError("disk")], ids=repr)
-def test_faults_that_pass_are_waited_out(tmp_path: Path, fault: Exception, opened: Opened) -> None:
+async def test_faults_that_pass_are_waited_out(tmp_path: Path, fault: Exception, opened: Opened) -> None:
     data = sound(2)
-
-    async def scenario(studio: Studio) -> None:
+    async with playing(tmp_path) as studio:
         studio.commands.faults = [fault] * 8
         studio.refusals = [fault] * 8
         await studio.send(ONE, opened, *(Chunk("c", n, chunk) for n, chunk in enumerate(pieces(data))), Sealed("c"))
         await studio.settle()
-
-    studio = play(scenario, tmp_path)
     assert studio.scores(ONE) == truth(data)
     assert studio.failures(ONE) == []
     assert studio.store.audio(ONE, 0, 100) == []
 
 
 @pytest.mark.parametrize("fault", [Unavailable("the broker is away"), OSError("disk")], ids=repr)
-def test_outages_are_no_attempts(tmp_path: Path, fault: Exception) -> None:
+async def test_outages_are_no_attempts(tmp_path: Path, fault: Exception) -> None:
     """One odd error after any number of outages is the first, and is tried again."""
     data = sound(1)
-
-    async def scenario(studio: Studio) -> None:
+    async with playing(tmp_path) as studio:
         studio.commands.faults = [*[fault] * 4, RuntimeError("odd"), *[fault] * 4, RuntimeError("odd")]
         await studio.send(ONE, STREAM, Chunk("c", 0, data), Sealed("c"))
         await studio.settle()
-
-    studio = play(scenario, tmp_path)
     assert studio.failures(ONE) == []
     assert studio.scores(ONE) == truth(data)
 
 
-def test_an_internal_fault_is_tried_again(tmp_path: Path) -> None:
-    async def scenario(studio: Studio) -> None:
+async def test_an_internal_fault_is_tried_again(tmp_path: Path) -> None:
+    async with playing(tmp_path, Faulty(RuntimeError("a bug"), RuntimeError("a bug"))) as studio:
         await studio.send(ONE, STREAM, Chunk("c", 0, sound(1)))
         await studio.settle()
-
-    studio = play(scenario, tmp_path, Faulty(RuntimeError("a bug"), RuntimeError("a bug")))
     assert studio.scores(ONE) == truth(sound(1))
 
 
@@ -306,70 +261,57 @@ def test_an_internal_fault_is_tried_again(tmp_path: Path) -> None:
     ("fault", "message"),
     [(RuntimeError("a bug"), "internal error"), (EngineError("the model failed"), "the model failed")],
 )
-def test_an_internal_fault_that_stays_ends_the_session_after_three_attempts(
+async def test_an_internal_fault_that_stays_ends_the_session_after_three_attempts(
     tmp_path: Path, fault: Exception, message: str
 ) -> None:
     engine = Faulty(*[fault] * 10)
-
-    async def scenario(studio: Studio) -> None:
+    async with playing(tmp_path, engine) as studio:
         await studio.send(ONE, STREAM, Chunk("c", 0, sound(1)))
         await studio.settle()
         await studio.send(TWO, STREAM)
-
-    studio = play(scenario, tmp_path, engine)
     assert len(studio.failures(ONE)) == 1
     assert message in studio.failures(ONE)[0]
     assert len(engine.faults) == 7
 
 
-def test_a_failure_that_the_log_refuses_is_said_again_and_no_lane_dies(tmp_path: Path) -> None:
-    async def scenario(studio: Studio) -> None:
+async def test_a_failure_that_the_log_refuses_is_said_again_and_no_lane_dies(tmp_path: Path) -> None:
+    async with playing(tmp_path, workers=1) as studio:
         studio.refusals = [Unavailable("the broker is away")] * 6
         await studio.send(ONE, STREAM, Chunk("c", 0, BAD))
         await studio.settle()
-
-    studio = play(scenario, tmp_path, workers=1)
     assert len(studio.failures(ONE)) == 1
     assert studio.head(ONE).error is not None
 
 
-def test_a_lane_that_dies_is_told(tmp_path: Path) -> None:
-    async def scene() -> list[BaseException | None]:
-        studio = Studio(Fingerprint(), tmp_path)
-        async with studio:
-            studio.refusals = [RuntimeError("the log failed for good")] * 9
-            await studio.send(ONE, STREAM, Chunk("c", 0, BAD))
-            async with asyncio.timeout(5):
-                while not studio.ended:  # noqa: ASYNC110
-                    await asyncio.sleep(0.002)
-            return [studio.ended[0].exception()]
-
-    assert "for good" in str(asyncio.run(scene())[0])
+async def test_a_lane_that_dies_is_told(tmp_path: Path) -> None:
+    studio = Studio(Fingerprint(), tmp_path)
+    async with studio:
+        studio.refusals = [RuntimeError("the log failed for good")] * 9
+        await studio.send(ONE, STREAM, Chunk("c", 0, BAD))
+        await until(lambda: studio.ended)
+        assert "for good" in str(studio.ended[0].exception())
 
 
-def test_a_project_does_not_wait_for_the_many_sessions_of_another(tmp_path: Path) -> None:
-    async def scene() -> int:
-        studio = Studio(Fingerprint(), tmp_path, workers=1)
-        for session in (*[new_id() for _ in range(64)], ONE):
-            await studio.send(session, STREAM if session == ONE else msgspec.structs.replace(STREAM, project="loud"))
-            await studio.upload(session, pieces(sound(2)))
-        async with studio:
-            await studio.settle()
-        return [session for session, _ in studio.emitted].index(ONE)
-
+async def test_a_project_does_not_wait_for_the_many_sessions_of_another(tmp_path: Path) -> None:
+    studio = Studio(Fingerprint(), tmp_path, workers=1)
+    for session in (*[new_id() for _ in range(64)], ONE):
+        await studio.send(session, STREAM if session == ONE else msgspec.structs.replace(STREAM, project="loud"))
+        await studio.upload(session, pieces(sound(2)))
+    async with studio:
+        await studio.settle()
     # The second turn is its own, and lanes end in any order.
-    assert asyncio.run(scene()) <= 10
+    assert [session for session, _ in studio.emitted].index(ONE) <= 10
 
 
 @pytest.mark.parametrize(("projects", "steps"), [(["one"], 1), (["one", "two"], 6)])
-def test_steps_are_short_while_several_projects_have_work(tmp_path: Path, projects: list[str], steps: int) -> None:
-    async def scenario(studio: Studio) -> None:
+async def test_steps_are_short_while_several_projects_have_work(
+    tmp_path: Path, projects: list[str], steps: int
+) -> None:
+    async with playing(tmp_path, cache_bytes=10**9) as studio:
         for number in range(2):
             opened = msgspec.structs.replace(STREAM, project=projects[number % len(projects)])
             await studio.send((session := new_id()), opened)
             await studio.upload(session, pieces(sound(6), 0.5))
             await studio.settle()
-
-    studio = play(scenario, tmp_path, cache_bytes=10**9)
     last = studio.emitted[-1][0]
     assert len([session for session, _ in studio.emitted if session == last]) == steps

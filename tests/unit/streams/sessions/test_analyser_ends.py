@@ -11,24 +11,22 @@ from streams.sessions import analyser as module
 from streams.sessions.store import SessionStore
 from tests.unit.streams.audio.engines import Fingerprint
 from tests.unit.streams.sessions.engines import Gated
-from tests.unit.streams.sessions.studio import STREAM, Studio, pieces, play, sound, truth
+from tests.unit.streams.sessions.studio import STREAM, Studio, pieces, playing, sound, truth
+from tests.waiting import until
 from topics.errors import NotOwned, Unavailable
 from topics.sessions.records import Chunk, Deleted, Sealed
 
 ONE, TWO = "A" * 24, "B" * 24
 
 
-def test_a_deleted_session_is_not_analysed_further(tmp_path: Path) -> None:
+async def test_a_deleted_session_is_not_analysed_further(tmp_path: Path) -> None:
     engine = Gated()
-
-    async def scenario(studio: Studio) -> None:
+    async with playing(tmp_path, engine) as studio:
         await studio.send(ONE, STREAM, *(Chunk("c", n, chunk) for n, chunk in enumerate(pieces(sound(30)))))
         await asyncio.to_thread(engine.begun.wait, 10)
         await studio.send(ONE, Deleted("c"))
         engine.gate.set()
         await studio.settle()
-
-    studio = play(scenario, tmp_path, engine)
     # The step in work ends; its windows are dropped, and the chunks after it are never read.
     assert engine.asked < 20
     assert studio.store.head(ONE) is None
@@ -36,10 +34,9 @@ def test_a_deleted_session_is_not_analysed_further(tmp_path: Path) -> None:
     assert studio.failures(ONE) == []
 
 
-def test_a_session_whose_partition_went_away_does_not_keep_a_lane_busy(tmp_path: Path) -> None:
+async def test_a_session_whose_partition_went_away_does_not_keep_a_lane_busy(tmp_path: Path) -> None:
     engine = Gated()
-
-    async def scenario(studio: Studio) -> None:
+    async with playing(tmp_path, engine) as studio:
         await studio.send(ONE, STREAM, *(Chunk("c", n, chunk) for n, chunk in enumerate(pieces(sound(30)))))
         await asyncio.to_thread(engine.begun.wait, 10)
         studio.analyser.forget(ONE)
@@ -48,13 +45,11 @@ def test_a_session_whose_partition_went_away_does_not_keep_a_lane_busy(tmp_path:
         await studio.settle()
         assert len(studio.refusals) == 999
 
-    play(scenario, tmp_path, engine)
 
-
-def test_a_session_of_a_lost_partition_is_not_tried_again(tmp_path: Path) -> None:
+async def test_a_session_of_a_lost_partition_is_not_tried_again(tmp_path: Path) -> None:
     data = sound(1)
+    async with playing(tmp_path) as studio:
 
-    async def scenario(studio: Studio) -> None:
         def elsewhere(session: str) -> SessionStore:
             raise NotOwned("partition 0 is not owned here")
 
@@ -65,51 +60,46 @@ def test_a_session_of_a_lost_partition_is_not_tried_again(tmp_path: Path) -> Non
         studio.analyser.store_of = here
         studio.analyser.enqueue(ONE)
         await studio.settle()
-
-    studio = play(scenario, tmp_path)
     assert studio.scores(ONE) == truth(data)
 
 
-def test_a_session_is_never_in_two_lanes_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_session_is_never_in_two_lanes_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A session that was forgotten and came back is queued twice; its work that comes later waits for its lane."""
     running: list[str] = []
     met: list[str] = []
+    gates = {session: asyncio.Event() for session in (ONE, TWO)}
 
-    async def scene() -> None:
-        gates = {session: asyncio.Event() for session in (ONE, TWO)}
+    async def attempt(session: str) -> None:
+        met.append(session)
+        assert session not in running
+        running.append(session)
+        await gates[session].wait()
+        running.remove(session)
 
-        async def attempt(session: str) -> None:
-            met.append(session)
-            assert session not in running
-            running.append(session)
-            await gates[session].wait()
-            running.remove(session)
-
-        studio = Studio(Fingerprint(), tmp_path)
-        studio.analyser.lanes = 2
-        monkeypatch.setattr(studio.analyser, "_attempt", attempt)
-        studio.analyser.enqueue(TWO)
+    studio = Studio(Fingerprint(), tmp_path)
+    studio.analyser.lanes = 2
+    monkeypatch.setattr(studio.analyser, "_attempt", attempt)
+    studio.analyser.enqueue(TWO)
+    studio.analyser.enqueue(ONE)
+    studio.analyser.forget(ONE)
+    studio.analyser.enqueue(ONE)
+    async with studio:
+        await asyncio.sleep(0)
+        assert running == [TWO, ONE]
         studio.analyser.enqueue(ONE)
-        studio.analyser.forget(ONE)
-        studio.analyser.enqueue(ONE)
-        async with studio:
+        gates[TWO].set()
+        for _ in range(5):
             await asyncio.sleep(0)
-            assert running == [TWO, ONE]
-            studio.analyser.enqueue(ONE)
-            gates[TWO].set()
-            for _ in range(5):
-                await asyncio.sleep(0)
-            assert running == [ONE]
-            gates[ONE].set()
-            await studio.settle()
-            assert studio.ended == []
-        assert met == [TWO, ONE, ONE]
-
-    asyncio.run(scene())
+        assert running == [ONE]
+        gates[ONE].set()
+        await studio.settle()
+        assert studio.ended == []
+    assert met == [TWO, ONE, ONE]
 
 
-def test_an_ended_session_is_not_analysed_again(tmp_path: Path) -> None:
-    async def scenario(studio: Studio) -> None:
+async def test_an_ended_session_is_not_analysed_again(tmp_path: Path) -> None:
+    engine = Fingerprint()
+    async with playing(tmp_path, engine) as studio:
         await studio.send(ONE, STREAM, Chunk("c", 0, sound(1)), Sealed("c"))
         await studio.settle()
         emitted, asked = len(studio.emitted), engine.asked
@@ -117,58 +107,47 @@ def test_an_ended_session_is_not_analysed_again(tmp_path: Path) -> None:
         await studio.settle()
         assert (len(studio.emitted), engine.asked) == (emitted, asked)
 
-    engine = Fingerprint()
-    play(scenario, tmp_path, engine)
-
 
 @pytest.mark.parametrize("bound", ["PROGRESS_KEPT", "PROGRESS_MOST"])
-def test_what_is_known_of_sessions_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
+async def test_what_is_known_of_sessions_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
     monkeypatch.setattr(module, bound, 2)
     monkeypatch.setattr(module, "PAUSE_SECONDS", 0.0)
     monkeypatch.setattr(module, "TIDY_SECONDS", 0.001)
     sessions = [letter * 24 for letter in "ABCDE"]
-
-    async def scenario(studio: Studio) -> None:
+    async with playing(tmp_path) as studio:
         for number in range(2):
             for seed, session in enumerate(sessions):
                 if number == 0:
                     await studio.send(session, STREAM)
                 await studio.send(session, Chunk("c", number, pieces(sound(2, seed), 1)[number]))
                 await studio.settle()
-        async with asyncio.timeout(10):
-            while len(studio.analyser._active) > 2:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
-
-    studio = play(scenario, tmp_path)
+        await until(lambda: len(studio.analyser._active) <= 2)
     for seed, session in enumerate(sessions):
         scores = studio.scores(session)
         assert len(scores) == 3 * 8
         assert scores == truth(sound(2, seed))[: len(scores)]
 
 
-def test_streams_keep_their_place_however_many_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_streams_keep_their_place_however_many_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else each of them would read its last chunks from the log again, each time."""
     monkeypatch.setattr(module, "PROGRESS_KEPT", 2)
     monkeypatch.setattr(module, "TIDY_SECONDS", 0.001)
     sessions = [f"{number:024}" for number in range(10)]
-
-    async def scenario(studio: Studio) -> None:
+    async with playing(tmp_path, cache_bytes=10**9) as studio:
         for number, chunk in enumerate(pieces(sound(4))):
             for session in sessions:
                 if number == 0:
                     await studio.send(session, STREAM)
                 await studio.send(session, Chunk("c", number, chunk))
             await studio.settle()
-
-    studio = play(scenario, tmp_path, cache_bytes=10**9)
     assert studio.commands.read == 0
 
 
-def test_lag_is_the_age_of_the_oldest_work(tmp_path: Path) -> None:
-    async def scenario(studio: Studio) -> None:
+async def test_lag_is_the_age_of_the_oldest_work(tmp_path: Path) -> None:
+    async with playing(tmp_path) as studio:
         assert studio.analyser.lag() == 0.0
         studio.analyser.enqueue(ONE)
         studio.analyser._waiting[ONE] -= 100
         assert 100 <= studio.analyser.lag() < 160
-
-    play(scenario, tmp_path)

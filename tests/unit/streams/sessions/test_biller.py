@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.folding import biller as shared
-from streams.folding import retry
 from streams.sessions import biller as module
 from streams.sessions.biller import SessionBiller
 from streams.sessions.metering import charges
 from tests.unit.streams.folding.books import Books
 from tests.unit.streams.sessions.rows import delivered
 from tests.unit.streams.sessions.world import World
+from tests.waiting import until
 from topics import keys, record_codec
 from topics.errors import DirectoryDown, Unavailable
 from topics.ports.ledger import Charge, MeteredService
@@ -43,7 +43,7 @@ def analysed(*after: SessionCommand) -> World:
     return world
 
 
-def bill(world: World, ledger: Books | None, refusals: Sequence[Exception] = ()) -> None:
+async def bill(world: World, ledger: Books | None, refusals: Sequence[Exception] = ()) -> None:
     """Let the biller take the session until nothing is left to bill."""
     faults = list(refusals)
 
@@ -52,29 +52,19 @@ def bill(world: World, ledger: Books | None, refusals: Sequence[Exception] = ())
             raise faults.pop(0)
         world._emit(session, result)
 
-    async def scene() -> None:
-        biller = SessionBiller(lambda session: world.store, ledger, emit)
-        ended: list[asyncio.Task[None]] = []
-        biller.start(ended.append)
-        biller.enqueue("X" * 24)
-        biller.enqueue(SESSION)
-        async with asyncio.timeout(2):
-            while not any(isinstance(record, Metered) for record in metered(world)):  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
-        await biller.stop()
-        assert ended[0].cancelled()
-
-    asyncio.run(scene())
+    biller = SessionBiller(lambda session: world.store, ledger, emit)
+    ended: list[asyncio.Task[None]] = []
+    biller.start(ended.append)
+    biller.enqueue("X" * 24)
+    biller.enqueue(SESSION)
+    await until(lambda: any(isinstance(record_codec.decode_result(one.value), Metered) for one in world.results))
+    await biller.stop()
+    assert ended[0].cancelled()
     world.fold_results(10)
-
-
-def metered(world: World) -> list[object]:
-    return [record_codec.decode_result(record.value) for record in world.results]
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "FIRST_SECONDS", 0.001)
     monkeypatch.setattr(shared, "LONGEST_PAUSE_SECONDS", 0.002)
     monkeypatch.setattr(module, "GATHER_SECONDS", 0.001)
 
@@ -82,45 +72,41 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 LINE = Charge(SESSION, MeteredService.SESSION, "p", "o", 1500, "m@1", BEGUN)
 
 
-def test_a_session_that_ends_is_billed_once() -> None:
+async def test_a_session_that_ends_is_billed_once() -> None:
     world, books = analysed(Sealed("c")), Books()
-    head = world.store.head(SESSION)
-    assert head is not None
+    head = world.head(SESSION)
     assert head.unsettled, "it is found again until it is billed"
-    bill(world, books)
+    await bill(world, books)
     assert books.lines == [LINE]
-    head = world.store.head(SESSION)
-    assert head is not None
+    head = world.head(SESSION)
     assert (head.metered, head.unmetered, head.unsettled) == (2, False, False)
 
 
-def test_a_deleted_session_is_billed_and_then_nothing_is_left_of_it() -> None:
+async def test_a_deleted_session_is_billed_and_then_nothing_is_left_of_it() -> None:
     world, books = analysed(Deleted("c")), Books()
     left = [key for key in world.partition.rows if key.startswith(keys.SESSION)]
     assert {key[-1:] for key in left} == {keys.HEAD, keys.REQUEST}
-    bill(world, books)
+    await bill(world, books)
     assert books.lines == [LINE]
     assert not [key for key in world.partition.rows if key[:1] in (keys.SESSION, keys.SESSION_OPEN)]
 
 
-def test_a_ledger_or_log_that_is_away_is_asked_again() -> None:
+async def test_a_ledger_or_log_that_is_away_is_asked_again() -> None:
     world, books = analysed(Sealed("c")), Books(DirectoryDown("away"))
-    bill(world, books, [Unavailable("full")])
+    await bill(world, books, [Unavailable("full")])
     # Written twice, which the ledger's key makes one.
     assert books.lines == [LINE, LINE]
 
 
-def test_without_a_ledger_nothing_waits() -> None:
+async def test_without_a_ledger_nothing_waits() -> None:
     world = analysed(Sealed("c"))
-    bill(world, None)
-    head = world.store.head(SESSION)
-    assert head is not None
+    await bill(world, None)
+    head = world.head(SESSION)
     assert not head.unmetered
 
 
 def test_a_session_that_goes_on_is_not_billed_before_a_step_is_full() -> None:
-    head = analysed().store.head(SESSION)
-    assert head is not None
+    head = analysed().head(SESSION)
     assert (head.windows, head.meterable, head.unmetered) == (2, 0, False)
 
 

@@ -90,8 +90,7 @@ def assert_watched(world: World) -> None:
     """
     due = [keys.parse_due(key) for key in world.partition.rows if key.startswith(keys.SESSION_DUE)]
     for session in world.store.all_ids():
-        head = world.store.head(session)
-        assert head is not None
+        head = world.head(session)
         assert any(entry <= head.touched + IDLE_MS for entry, of in due if of == session)
 
 
@@ -126,8 +125,7 @@ def assert_metered(world: World, clean: World) -> None:
     kept = set(clean.store.all_ids())
     for ledger in (world.ledger, clean.ledger):
         for session in kept:
-            head, opened = clean.store.head(session), clean.store.opened(session)
-            assert head is not None
+            head, opened = clean.head(session), clean.store.opened(session)
             assert opened is not None
             due = charges(session, opened, Metered(head.meterable, bool(head.predicts)))
             assert [charge for (of, _), charge in sorted(ledger.items()) if of == session] == list(due)
@@ -147,8 +145,7 @@ def readable(world: World) -> dict[str, object]:
     """What a client reads of every session: its windows, and whether and why it ended."""
     found: dict[str, object] = {}
     for session in world.store.all_ids():
-        head = world.store.head(session)
-        assert head is not None
+        head = world.head(session)
         blocks = world.store.blocks(session, 0, head.windows // BLOCK_WINDOWS + 1)
         scores = b"".join(block.scores for block in blocks)
         found[session] = (head.state, head.error, head.windows, head.finished, scores, head.in_progress)
@@ -226,8 +223,7 @@ def test_windows_that_the_changelog_missed_are_written_again() -> None:
     world.crash(LOST)
     world.commit()
     world.crash(KEPT)
-    head, block = world.store.head(SESSION), world.store.block(SESSION, 0)
-    assert head is not None
+    head, block = world.head(SESSION), world.store.block(SESSION, 0)
     assert block is not None
     assert head.windows == 2
     assert block.scores == score(b"a") + score(b"b")
@@ -319,7 +315,6 @@ def test_chunks_whose_results_were_folded_first_are_accepted_and_need_no_row() -
     world.fold_results(1)
     world.fold_commands(1)
     assert world.parked == []
-    head = world.store.head(SESSION)
-    assert head is not None
+    head = world.head(SESSION)
     assert (head.next, head.windows, head.in_progress) == (2, 2, False)
     assert world.store.audio(SESSION, 0, 2) == []

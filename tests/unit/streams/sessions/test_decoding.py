@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +18,8 @@ from tests.attacks.decoders import DEADLINES
 from tests.attacks.faulty_decoders import COMMAND, CRASH, SPIN
 from tests.audio import encoded, noise
 from tests.unit.streams.audio.engines import TAGS, Fingerprint
-from tests.unit.streams.sessions.studio import FILE, RATE, STREAM, Studio, play
+from tests.unit.streams.sessions.studio import FILE, RATE, STREAM, Studio, playing
+from tests.waiting import until
 from topics.geometry import SESSIONS
 from topics.media import parse
 from topics.sessions.records import Chunk, Deleted, Scored, Sealed
@@ -72,17 +72,14 @@ def session(number: int) -> str:
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("kind", ["FLAC", "OGG"])
-def test_a_chunk_that_is_longer_than_a_step(tmp_path: Path, pool: DecoderPool, kind: str) -> None:
+async def test_a_chunk_that_is_longer_than_a_step(tmp_path: Path, pool: DecoderPool, kind: str) -> None:
     chunks = [encoded(noise(int(seconds * RATE), n), RATE, kind) for n, seconds in enumerate((0.4, 0.5, 9.3, 0.1, 5.0))]
-
-    async def scenario(studio: Studio) -> None:
+    async with playing(tmp_path) as studio:
         await begin(studio, pool)
         await studio.send(session(1), OPENED)
         await studio.upload(session(1), chunks)
         await studio.send(session(1), Sealed("c"))
         await studio.settle()
-
-    studio = play(scenario, tmp_path)
     assert studio.scores(session(1)) == truth(*chunks)
     steps = [len(result.scores) // TAGS for _, result in studio.emitted if isinstance(result, Scored)]
     assert max(steps) <= 3, "a step is no longer than its samples"
@@ -90,35 +87,29 @@ def test_a_chunk_that_is_longer_than_a_step(tmp_path: Path, pool: DecoderPool, k
 
 
 @pytest.mark.usefixtures("small")
-def test_a_restart_in_the_middle_of_a_chunk(tmp_path: Path, pool: DecoderPool) -> None:
+async def test_a_restart_in_the_middle_of_a_chunk(tmp_path: Path, pool: DecoderPool) -> None:
     """Nothing is scored twice, and the windows are the same; also when it happens with every window."""
     chunks = [flac(seconds, n) for n, seconds in enumerate((0.7, 8.3, 0.6, 4.1))]
-
-    async def scenario(studio: Studio) -> None:
+    async with playing(tmp_path) as studio:
         await begin(studio, pool)
         await studio.send(session(1), OPENED)
         await studio.upload(session(1), chunks)
         await studio.send(session(1), Sealed("c"))
         while not studio.head(session(1)).finished:
             before = len(studio.scores(session(1)))
-            async with asyncio.timeout(20):
-                while len(studio.scores(session(1))) == before and not studio.head(session(1)).finished:  # noqa: ASYNC110
-                    await asyncio.sleep(0.001)
+            await until(lambda: len(studio.scores(session(1))) != before or studio.head(session(1)).finished, 20)  # noqa: B023
             await begin(studio, pool)
-
-    studio = play(scenario, tmp_path)
     assert studio.scores(session(1)) == truth(*chunks)
 
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("held", [1, 3])
-def test_more_sessions_than_may_hold_a_decoder(
+async def test_more_sessions_than_may_hold_a_decoder(
     tmp_path: Path, pool: DecoderPool, monkeypatch: pytest.MonkeyPatch, held: int
 ) -> None:
     monkeypatch.setattr(analyser, "MOST_HELD", held)
     audio = {session(n): flac(4 + n % 3, n) for n in range(12)}
-
-    async def scenario(studio: Studio) -> None:
+    async with playing(tmp_path) as studio:
         await begin(studio, pool)
         for number, (key, data) in enumerate(audio.items()):
             await studio.send(key, OPENED_FILE if number % 2 else OPENED, Chunk("c", 0, data), Sealed("c"))
@@ -126,24 +117,19 @@ def test_more_sessions_than_may_hold_a_decoder(
         await studio.send(session(3), Deleted("c"))
         await studio.settle()
         assert not studio.analyser._holding
-
-    studio = play(scenario, tmp_path)
     for key, data in audio.items():
         if key != session(3):
             assert studio.scores(key) == truth(data)
 
 
-def test_the_audio_that_breaks_its_decoder_costs_its_session_alone(tmp_path: Path, pool: DecoderPool) -> None:
+async def test_the_audio_that_breaks_its_decoder_costs_its_session_alone(tmp_path: Path, pool: DecoderPool) -> None:
     rates = {session(n): CRASH if n % 10 == 3 else SPIN if n % 10 == 7 else RATE for n in range(40)}
-
-    async def scenario(studio: Studio) -> None:
+    async with playing(tmp_path) as studio:
         await begin(studio, pool)
         for number, (key, rate) in enumerate(rates.items()):
             opened = OPENED_FILE if number % 3 == 0 else OPENED
             await studio.send(key, opened, Chunk("c", 0, flac(1.3, number, rate)), Sealed("c"))
         await studio.settle()
-
-    studio = play(scenario, tmp_path)
     for number, (key, rate) in enumerate(rates.items()):
         where = "" if number % 3 == 0 else "chunk 0: "
         failures = {CRASH: [where + DIED], SPIN: [where + BROKEN_LIMIT]}.get(rate, [])
@@ -152,17 +138,14 @@ def test_the_audio_that_breaks_its_decoder_costs_its_session_alone(tmp_path: Pat
             assert studio.scores(key) == truth(flac(1.3, number))
 
 
-def test_a_chunk_that_is_damaged_gives_no_windows(tmp_path: Path, pool: DecoderPool) -> None:
+async def test_a_chunk_that_is_damaged_gives_no_windows(tmp_path: Path, pool: DecoderPool) -> None:
     """What is not longer than a step is decoded whole before it is scored."""
     sound, damaged = flac(3), flac(3, 1)
-
-    async def scenario(studio: Studio) -> None:
+    async with playing(tmp_path) as studio:
         await begin(studio, pool)
         await studio.send(session(1), OPENED)
         await studio.upload(session(1), [sound, damaged[: len(damaged) // 2]])
         await studio.settle()
-
-    studio = play(scenario, tmp_path)
     assert studio.failures(session(1)) == ["chunk 1: the audio is damaged: flac decoder lost sync"]
     assert studio.scores(session(1)) == truth(sound)[: len(studio.scores(session(1)))]
     assert len(studio.scores(session(1))) == 5 * TAGS
@@ -181,17 +164,14 @@ def test_a_chunk_that_holds_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_windows_of_their_own(tmp_path: Path, pool: DecoderPool) -> None:
+async def test_windows_of_their_own(tmp_path: Path, pool: DecoderPool) -> None:
     """Of which only the beginning is kept, however long they are."""
     chunks = [flac(seconds, n) for n, seconds in enumerate((0.5, 7.0, 2.0, 1.0))]
-
-    async def scenario(studio: Studio) -> None:
+    async with playing(tmp_path) as studio:
         await begin(studio, pool)
         await studio.send(session(1), OPENED)
         for number, data in enumerate(chunks):
             await studio.send(session(1), Chunk("c", number, data, predict=True))
         await studio.settle()
-
-    studio = play(scenario, tmp_path)
     want = [score_alone(Fingerprint(), SESSIONS, decode_chunk(data, ANY)) for data in chunks]
     assert studio.scores(session(1)) == b"".join(want)

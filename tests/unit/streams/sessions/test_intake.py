@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import xxhash
 
 from streams.folding.agent import Changes
@@ -37,10 +35,7 @@ class House:
         self.agent = SessionIntake(self.verdicts, IDLE_MS, self.announced.append, self.cache)
         self.offset = 0
 
-    def fold(self, *commands: SessionCommand, at: int = 0) -> list[Verdict]:
-        return asyncio.run(self._fold(commands, at))
-
-    async def _fold(self, commands: tuple[SessionCommand, ...], at: int) -> list[Verdict]:
+    async def fold(self, *commands: SessionCommand, at: int = 0) -> list[Verdict]:
         futures = [self.verdicts.expect(command.command) for command in commands]
         draft = Draft(self.store)
         for command in commands:
@@ -55,26 +50,26 @@ class House:
         return [due for due, _ in self.store.due(2**60, 100)]
 
 
-def test_verdicts_come_after_the_write_and_in_order() -> None:
+async def test_verdicts_come_after_the_write_and_in_order() -> None:
     house = House()
-    verdicts = house.fold(STREAM, Chunk("a", 0, b"aa"), Chunk("b", 0, b"bb"), Sealed("s"), Chunk("c", 1, b"c"))
+    verdicts = await house.fold(STREAM, Chunk("a", 0, b"aa"), Chunk("b", 0, b"bb"), Sealed("s"), Chunk("c", 1, b"c"))
     assert [verdict.status for verdict in verdicts] == [200, 200, 409, 204, 403]
     assert len(house.verdicts) == 0
 
 
-def test_a_chunk_row_refers_to_the_log_and_its_audio_is_at_hand() -> None:
+async def test_a_chunk_row_refers_to_the_log_and_its_audio_is_at_hand() -> None:
     house = House()
-    house.fold(STREAM, Chunk("a", 0, b"sound"))
+    await house.fold(STREAM, Chunk("a", 0, b"sound"))
     [row] = house.store.audio(SESSION, 0, 9)
     assert (row.offset, row.length, row.digest) == (1, 5, xxhash.xxh3_128_digest(b"sound"))
     assert house.cache.get(2, 1) == b"sound"
     assert house.store.references.lowest() == 1
 
 
-def test_an_upload_that_is_repeated_with_its_key_gets_the_first_answer_again() -> None:
+async def test_an_upload_that_is_repeated_with_its_key_gets_the_first_answer_again() -> None:
     house = House()
-    first = house.fold(STREAM, Chunk("a", 0, b"sound", b"key"), Chunk("b", 1, b"more"))
-    again, other, without = house.fold(
+    first = await house.fold(STREAM, Chunk("a", 0, b"sound", b"key"), Chunk("b", 1, b"more"))
+    again, other, without = await house.fold(
         Chunk("c", 0, b"sound", b"key"), Chunk("d", 0, b"noise", b"key"), Chunk("e", 0, b"sound")
     )
     assert again == first[1]
@@ -82,55 +77,55 @@ def test_an_upload_that_is_repeated_with_its_key_gets_the_first_answer_again() -
     assert house.store.audio(SESSION, 2, 3) == []
 
 
-def test_a_stream_has_work_with_each_chunk_and_a_file_when_it_is_complete() -> None:
+async def test_a_stream_has_work_with_each_chunk_and_a_file_when_it_is_complete() -> None:
     stream, file = House(), House()
-    stream.fold(STREAM, Chunk("a", 0, b"a"))
-    file.fold(FILE, Chunk("a", 0, b"a"))
+    await stream.fold(STREAM, Chunk("a", 0, b"a"))
+    await file.fold(FILE, Chunk("a", 0, b"a"))
     assert [list(changes.work) for changes in stream.announced] == [[SESSION]]
     assert [list(changes.work) for changes in file.announced] == [[]]
-    file.fold(Sealed("s"))
+    await file.fold(Sealed("s"))
     assert [list(changes.work) for changes in file.announced] == [[], [SESSION]]
 
 
-def test_a_deletion_lets_everything_go() -> None:
+async def test_a_deletion_lets_everything_go() -> None:
     house = House()
-    house.fold(STREAM, Chunk("a", 0, b"a", b"key"), Chunk("b", 1, b"b"))
-    house.fold(Chunk("c", 2, b"c"), Deleted("d"))
+    await house.fold(STREAM, Chunk("a", 0, b"a", b"key"), Chunk("b", 1, b"b"))
+    await house.fold(Chunk("c", 2, b"c"), Deleted("d"))
     assert [key for key in house.partition.rows if key.startswith(keys.SESSION)] == []
     assert house.store.references.lowest() is None
     assert house.cache.size == 0
     assert (list(house.announced[-1].work), list(house.announced[-1].gone)) == ([], [SESSION])
-    assert house.fold(Chunk("e", 3, b"d"))[0].status == 404
+    assert (await house.fold(Chunk("e", 3, b"d")))[0].status == 404
 
 
-def test_a_session_in_use_is_watched_for_longer() -> None:
+async def test_a_session_in_use_is_watched_for_longer() -> None:
     house = House()
-    house.fold(STREAM, at=0)
-    house.fold(Chunk("a", 0, b"a"), at=900)
+    await house.fold(STREAM, at=0)
+    await house.fold(Chunk("a", 0, b"a"), at=900)
     assert house.due() == [1000]
-    house.fold(Expired("sweep", IDLE_MS, 1000), at=1000)
+    await house.fold(Expired("sweep", IDLE_MS, 1000), at=1000)
     assert house.due() == [1900]
     assert house.store.head(SESSION) is not None
 
 
-def test_an_idle_session_is_deleted_and_watched_no_more() -> None:
+async def test_an_idle_session_is_deleted_and_watched_no_more() -> None:
     house = House()
-    house.fold(STREAM, at=0)
-    house.fold(Expired("sweep", IDLE_MS, 1000), at=1001)
+    await house.fold(STREAM, at=0)
+    await house.fold(Expired("sweep", IDLE_MS, 1000), at=1001)
     assert house.partition.rows == {}
 
 
-def test_a_session_deleted_before_its_deadline_leaves_the_index_when_it_is_due() -> None:
+async def test_a_session_deleted_before_its_deadline_leaves_the_index_when_it_is_due() -> None:
     house = House()
-    house.fold(STREAM, Deleted("d"), at=0)
+    await house.fold(STREAM, Deleted("d"), at=0)
     assert house.due() == [1000]
-    house.fold(Expired("sweep", IDLE_MS, 1000), at=1000)
+    await house.fold(Expired("sweep", IDLE_MS, 1000), at=1000)
     assert house.due() == []
 
 
-def test_predict_takes_the_next_number_whichever_it_is() -> None:
+async def test_predict_takes_the_next_number_whichever_it_is() -> None:
     house = House()
-    verdicts = house.fold(STREAM, *(Chunk(f"p{n}", None, b"a", predict=True) for n in range(3)))
+    verdicts = await house.fold(STREAM, *(Chunk(f"p{n}", None, b"a", predict=True) for n in range(3)))
     assert [verdict.next for verdict in verdicts] == [0, 1, 2, 3]
     head = house.store.head(SESSION)
     assert head is not None

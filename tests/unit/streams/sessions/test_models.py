@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import msgspec
 
 from streams.models.protocol import Floats, SoundEngine
 from tests.unit.streams.audio.engines import Fingerprint, fingerprint
-from tests.unit.streams.sessions.studio import FILE, STREAM, Studio, pieces, play, sound, truth
+from tests.unit.streams.sessions.studio import FILE, STREAM, Studio, pieces, playing, sound, truth
+from tests.waiting import until
 from topics.errors import EngineError
 from topics.sessions.records import Opened, Scored, Sealed
 
@@ -34,11 +34,10 @@ def models_of(studio: Studio, session: str) -> set[str]:
     return {result.model for of, result in studio.emitted if of == session and isinstance(result, Scored)}
 
 
-def test_a_session_keeps_the_model_that_it_was_opened_with(tmp_path: Path) -> None:
+async def test_a_session_keeps_the_model_that_it_was_opened_with(tmp_path: Path) -> None:
     first, second = Fingerprint(), Other()
     audio = sound(4)
-
-    async def scenario(studio: Studio) -> None:
+    async with playing(tmp_path, first) as studio:
         chunks = pieces(audio)
         await studio.send(ONE, opened(STREAM, first))
         await studio.upload(ONE, chunks[:3])
@@ -50,8 +49,6 @@ def test_a_session_keeps_the_model_that_it_was_opened_with(tmp_path: Path) -> No
         await studio.send(ONE, Sealed("c"))
         await studio.send(TWO, Sealed("c"))
         await studio.settle()
-
-    studio = play(scenario, tmp_path, first)
     assert models_of(studio, ONE) == {first.manifest.model_id}
     assert models_of(studio, TWO) == {second.manifest.model_id}
     assert studio.scores(ONE) == truth(audio)
@@ -59,35 +56,29 @@ def test_a_session_keeps_the_model_that_it_was_opened_with(tmp_path: Path) -> No
     assert studio.scores(TWO) == truth(audio, second)
 
 
-def test_a_session_of_a_model_that_is_not_here_waits_and_loses_nothing(tmp_path: Path) -> None:
+async def test_a_session_of_a_model_that_is_not_here_waits_and_loses_nothing(tmp_path: Path) -> None:
     second = Other()
     audio = sound(2)
-
-    async def scenario(studio: Studio) -> None:
+    async with playing(tmp_path, Fingerprint()) as studio:
         await studio.send(ONE, opened(STREAM, second))
         await studio.upload(ONE, pieces(audio))
         await studio.send(ONE, Sealed("c"))
         await studio.send(TWO, STREAM)
         await studio.upload(TWO, pieces(audio))
-        async with asyncio.timeout(20):
-            while not studio.emitted:  # noqa: ASYNC110 (it has no event)
-                await asyncio.sleep(0.002)
+        await until(lambda: studio.emitted)
         assert models_of(studio, ONE) == set()
         assert studio.failures(ONE) == []
         studio.models.use(second)
         await studio.settle()
-
-    studio = play(scenario, tmp_path, Fingerprint())
     assert studio.scores(ONE) == truth(audio, second)
     assert studio.scores(TWO) == truth(audio)
 
 
-def test_a_session_without_a_model_goes_on_with_that_of_its_windows(tmp_path: Path) -> None:
+async def test_a_session_without_a_model_goes_on_with_that_of_its_windows(tmp_path: Path) -> None:
     """Sessions from before models could change name none."""
     first, second = Fingerprint(), Other()
     audio = sound(3)
-
-    async def scenario(studio: Studio) -> None:
+    async with playing(tmp_path, first) as studio:
         chunks = pieces(audio)
         await studio.send(ONE, STREAM)
         await studio.upload(ONE, chunks[:3])
@@ -97,15 +88,13 @@ def test_a_session_without_a_model_goes_on_with_that_of_its_windows(tmp_path: Pa
         await studio.upload(ONE, chunks[3:], 3)
         await studio.send(ONE, Sealed("c"))
         await studio.settle()
-
-    studio = play(scenario, tmp_path, first)
     assert studio.scores(ONE) == truth(audio)
 
 
-def test_a_model_that_cannot_be_loaded_is_a_sentence_in_the_log(tmp_path: Path) -> None:
+async def test_a_model_that_cannot_be_loaded_is_a_sentence_in_the_log(tmp_path: Path) -> None:
     seen: list[str] = []
+    async with playing(tmp_path) as studio:
 
-    async def scenario(studio: Studio) -> None:
         def refuse(model: str) -> SoundEngine:
             seen.append(model)
             raise EngineError("damaged")
@@ -113,11 +102,7 @@ def test_a_model_that_cannot_be_loaded_is_a_sentence_in_the_log(tmp_path: Path) 
         studio.models._load = refuse
         await studio.send(ONE, msgspec.structs.replace(STREAM, model="gone@1-2"))
         await studio.upload(ONE, pieces(sound(1)))
-        async with asyncio.timeout(20):
-            while len(seen) < 2:  # noqa: ASYNC110 (it has no event)
-                await asyncio.sleep(0.002)
+        await until(lambda: len(seen) >= 2)
         studio.analyser.forget(ONE)
-
-    studio = play(scenario, tmp_path)
     assert set(seen) == {"gone@1-2"}
     assert studio.emitted == []

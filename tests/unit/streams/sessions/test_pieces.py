@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 
 from streams.folding import references, sweeper
 from streams.folding.awaited_verdicts import Verdicts
-from streams.folding.draft import Draft
 from streams.folding.followers import Followers
 from streams.folding.references import References
 from streams.folding.sweeper import SWEEP, sweep
 from streams.log import StoredRecord
 from streams.sessions.audio import STALE_SECONDS, STALE_STREAM_SECONDS, AudioCache, AudioSource
 from streams.sessions.store import SessionStore
-from tests.unit.streams.sessions.rows import MemoryPartition
+from tests.unit.streams.sessions.rows import MemoryPartition, drafting
 from topics import keys, record_codec
 from topics.errors import AudioError, Unavailable
 from topics.folding import Verdict
@@ -120,20 +119,17 @@ def row(offset: int, data: bytes) -> AudioRow:
     return AudioRow(offset, len(data), xxhash.xxh3_128_digest(data))
 
 
-def read(source: AudioSource, chunks: Sequence[AudioRow]) -> list[bytes]:
-    async def gather() -> list[bytes]:
-        return [data async for data in source.read(0, chunks)]
-
-    return asyncio.run(gather())
+async def read(source: AudioSource, chunks: Sequence[AudioRow]) -> list[bytes]:
+    return [data async for data in source.read(0, chunks)]
 
 
-def test_audio_comes_from_the_cache_while_it_is_there_and_then_from_the_log() -> None:
+async def test_audio_comes_from_the_cache_while_it_is_there_and_then_from_the_log() -> None:
     log = Log({offset: record_codec.encode(Chunk("c", offset, b"%d" % offset)) for offset in range(4)})
     cache = AudioCache(100)
     cache.put(0, 0, b"0")
     cache.put(0, 3, b"3")
     chunks = [row(offset, b"%d" % offset) for offset in range(4)]
-    assert read(AudioSource(cache, log), chunks) == [b"0", b"1", b"2", b"3"]
+    assert await read(AudioSource(cache, log), chunks) == [b"0", b"1", b"2", b"3"]
     assert log.asked == [1]  # The second came with the first.
 
 
@@ -146,87 +142,73 @@ def test_audio_comes_from_the_cache_while_it_is_there_and_then_from_the_log() ->
         (record_codec.encode(Sealed("c")), "damaged in the log"),
     ],
 )
-def test_audio_that_the_log_does_not_give_back_ends_the_session_with_a_cause(value: bytes | None, cause: str) -> None:
+async def test_audio_that_the_log_does_not_give_back_ends_the_session_with_a_cause(
+    value: bytes | None, cause: str
+) -> None:
     log = Log({} if value is None else {0: value})
     with pytest.raises(AudioError, match=cause):
-        read(AudioSource(AudioCache(0), log), [row(0, b"data")])
+        await read(AudioSource(AudioCache(0), log), [row(0, b"data")])
 
 
 # --- followers ------------------------------------------------------------------------------------------------------
 
 
-def test_a_change_between_registration_and_waiting_is_not_missed() -> None:
-    async def scenario() -> list[bool]:
-        followers = Followers()
-        follower = followers.follow("s")
-        followers.notify(["other", "s"])
-        seen = await follower.changed(10)
-        return [seen, await follower.changed(0)]
-
-    assert asyncio.run(scenario()) == [True, False]
+async def test_a_change_between_registration_and_waiting_is_not_missed() -> None:
+    followers = Followers()
+    follower = followers.follow("s")
+    followers.notify(["other", "s"])
+    seen = await follower.changed(10)
+    assert [seen, await follower.changed(0)] == [True, False]
 
 
-def test_every_reader_of_a_session_is_woken_and_no_other() -> None:
-    async def scenario() -> list[bool]:
-        followers = Followers()
-        readers = [followers.follow(session) for session in ("a", "a", "b")]
-        followers.notify(["a"])
-        return [await reader.changed(0.001) for reader in readers]
-
-    assert asyncio.run(scenario()) == [True, True, False]
+async def test_every_reader_of_a_session_is_woken_and_no_other() -> None:
+    followers = Followers()
+    readers = [followers.follow(session) for session in ("a", "a", "b")]
+    followers.notify(["a"])
+    assert [await reader.changed(0.001) for reader in readers] == [True, True, False]
 
 
-def test_readers_are_sent_away_when_the_partitions_go() -> None:
-    async def scenario() -> None:
-        followers = Followers()
-        follower = followers.follow("a")
-        followers.lose()
+async def test_readers_are_sent_away_when_the_partitions_go() -> None:
+    followers = Followers()
+    follower = followers.follow("a")
+    followers.lose()
+    with pytest.raises(Unavailable, match="moved to another node"):
         await follower.changed(10)
 
-    with pytest.raises(Unavailable, match="moved to another node"):
-        asyncio.run(scenario())
+
+async def test_nobody_waits_for_a_node_that_is_about_to_stop() -> None:
+    followers = Followers()
+    before = followers.follow("a")
+    followers.withdraw()
+    later = followers.follow("a")
+    assert [
+        type(found) for found in (await asyncio.gather(before.changed(10), later.changed(10), return_exceptions=True))
+    ] == [Unavailable, Unavailable]
 
 
-def test_nobody_waits_for_a_node_that_is_about_to_stop() -> None:
-    async def scenario() -> Sequence[object]:
-        followers = Followers()
-        before = followers.follow("a")
-        followers.withdraw()
-        later = followers.follow("a")
-        return await asyncio.gather(before.changed(10), later.changed(10), return_exceptions=True)
-
-    assert [type(found) for found in asyncio.run(scenario())] == [Unavailable, Unavailable]
-
-
-def test_a_closed_reader_is_forgotten() -> None:
-    async def scenario() -> int:
-        followers = Followers()
-        follower = followers.follow("a")
-        follower.close()
-        follower.close()
-        return len(followers._by_id)
-
-    assert asyncio.run(scenario()) == 0
+async def test_a_closed_reader_is_forgotten() -> None:
+    followers = Followers()
+    follower = followers.follow("a")
+    follower.close()
+    follower.close()
+    assert len(followers._by_id) == 0
 
 
 # --- verdicts -------------------------------------------------------------------------------------------------------
 
 
-def test_a_verdict_reaches_whoever_waits_and_nobody_else_minds() -> None:
-    async def scenario() -> None:
-        verdicts = Verdicts()
-        waiting, given_up = verdicts.expect("a"), verdicts.expect("b")
-        given_up.cancel()
-        for command in ("a", "b", "replayed"):
-            verdicts.resolve(command, Verdict(200, 1))
-        assert waiting.result() == Verdict(200, 1)
-        assert len(verdicts) == 0
-        verdicts.expect("c")
-        verdicts.forget("c")
-        verdicts.forget("c")
-        assert len(verdicts) == 0
-
-    asyncio.run(scenario())
+async def test_a_verdict_reaches_whoever_waits_and_nobody_else_minds() -> None:
+    verdicts = Verdicts()
+    waiting, given_up = verdicts.expect("a"), verdicts.expect("b")
+    given_up.cancel()
+    for command in ("a", "b", "replayed"):
+        verdicts.resolve(command, Verdict(200, 1))
+    assert waiting.result() == Verdict(200, 1)
+    assert len(verdicts) == 0
+    verdicts.expect("c")
+    verdicts.forget("c")
+    verdicts.forget("c")
+    assert len(verdicts) == 0
 
 
 # --- sweeper --------------------------------------------------------------------------------------------------------
@@ -234,21 +216,19 @@ def test_a_verdict_reaches_whoever_waits_and_nobody_else_minds() -> None:
 
 def store_with(due: dict[str, int]) -> SessionStore:
     store = SessionStore(MemoryPartition())
-    draft = Draft(store)
-    for session, deadline in due.items():
-        draft.put(keys.due_key(deadline, session), b"")
-    draft.keep()
-    draft.apply()
+    with drafting(store) as draft:
+        for session, deadline in due.items():
+            draft.put(keys.due_key(deadline, session), b"")
     return store
 
 
-def swept(stores: list[SessionStore], now: int) -> list[tuple[str, int]]:
+async def swept(stores: list[SessionStore], now: int) -> list[tuple[str, int]]:
     sent: list[tuple[str, int]] = []
 
     async def send(session: str, due: int) -> None:
         sent.append((session, due))
 
-    assert asyncio.run(sweep(lambda: stores, now, send)) == len(sent)
+    assert await sweep(lambda: stores, now, send) == len(sent)
     return sent
 
 
@@ -274,36 +254,32 @@ class Folding:
             self.store.partition.write({keys.due_key(due, session): None for session, due in batch})
 
 
-def test_the_sweeper_asks_for_what_is_due_in_every_partition() -> None:
+async def test_the_sweeper_asks_for_what_is_due_in_every_partition() -> None:
     one, other = store_with({"A" * 24: 50, "B" * 24: 10}), store_with({"C" * 24: 51})
-    assert swept([one, other], 9) == []
-    assert [session[0] for session, _ in swept([one, other], 50)] == ["B", "A"]
-    assert swept([one, other], 51)[-1] == ("C" * 24, 51)
+    assert await swept([one, other], 9) == []
+    assert [session[0] for session, _ in await swept([one, other], 50)] == ["B", "A"]
+    assert (await swept([one, other], 51))[-1] == ("C" * 24, 51)
 
 
-def test_all_that_ends_together_is_swept_at_once_as_fast_as_it_is_folded() -> None:
+async def test_all_that_ends_together_is_swept_at_once_as_fast_as_it_is_folded() -> None:
     due = {f"{number:024d}": number for number in range(4 * SWEEP + 5)}
     log = Folding(store_with(due))
-
-    async def scene() -> None:
-        folding = asyncio.create_task(log.fold())
-        assert await sweep(lambda: [log.store], 10_000, log.send) == len(due)
-        folding.cancel()
-
-    asyncio.run(scene())
+    folding = asyncio.create_task(log.fold())
+    assert await sweep(lambda: [log.store], 10_000, log.send) == len(due)
+    folding.cancel()
     assert log.sent == list(due.items())
     assert log.most <= SWEEP
 
 
-def test_what_the_fold_leaves_is_left_to_the_next_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_the_fold_leaves_is_left_to_the_next_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not due by log time, or the fold has too much to do."""
     monkeypatch.setattr(sweeper, "FOLD_SECONDS", 0.02)
     other = store_with({"A" * 24: 1})
     store = store_with({f"{number:024d}": number for number in range(SWEEP + 5)})
-    assert len(swept([store, other], 10_000)) == SWEEP + 1
+    assert len(await swept([store, other], 10_000)) == SWEEP + 1
 
 
-def test_a_partition_that_goes_away_is_not_swept_on() -> None:
+async def test_a_partition_that_goes_away_is_not_swept_on() -> None:
     stores = [store_with({f"{number:024d}": number for number in range(SWEEP + 5)})]
     sent = []
 
@@ -311,4 +287,4 @@ def test_a_partition_that_goes_away_is_not_swept_on() -> None:
         sent.append(session)
         stores.clear()
 
-    assert asyncio.run(sweep(lambda: stores, 10_000, send)) == len(sent) == SWEEP
+    assert await sweep(lambda: stores, 10_000, send) == len(sent) == SWEEP

@@ -10,7 +10,7 @@ from streams.folding.batch import write_draft
 from streams.folding.draft import Draft
 from streams.sessions.results import SessionResults
 from streams.sessions.store import SessionStore
-from tests.unit.streams.sessions.rows import MemoryPartition, delivered
+from tests.unit.streams.sessions.rows import MemoryPartition, delivered, drafting
 from topics import keys, rows
 from topics.errors import EarshotError, ServiceError
 from topics.rows import AudioRow
@@ -38,15 +38,13 @@ class House:
         self.store = SessionStore(self.partition)
         self.woken: list[str] = []
         self.agent = SessionResults(lambda changes: self.woken.extend(changes.changed), known_tags)
-        draft = Draft(self.store)
-        draft.put_head(SESSION, SessionHead("stream", None, 0, 0, next=chunks))
-        for number in range(chunks):
-            draft.put(
-                keys.row_key(keys.SESSION, SESSION, keys.AUDIO, number), rows.encode(AudioRow(100 + number, 1, b""))
-            )
-            self.store.references.add(100 + number)
-        draft.keep()
-        draft.apply()
+        with drafting(self.store) as draft:
+            draft.put_head(SESSION, SessionHead("stream", None, 0, 0, next=chunks))
+            for number in range(chunks):
+                draft.put(
+                    keys.row_key(keys.SESSION, SESSION, keys.AUDIO, number), rows.encode(AudioRow(100 + number, 1, b""))
+                )
+                self.store.references.add(100 + number)
 
     def fold(self, *results: SessionResult, session: str = SESSION) -> None:
         draft = Draft(self.store)

@@ -9,7 +9,8 @@ import msgspec
 
 from streams.models.protocol import Floats
 from tests.unit.streams.audio.engines import Fingerprint
-from tests.unit.streams.sessions.studio import STREAM, Studio, play, sound, truth
+from tests.unit.streams.sessions.studio import STREAM, Studio, playing, sound, truth
+from tests.waiting import until
 from topics.errors import Unavailable
 from topics.folding import DEADLY, DEATHS
 from topics.sessions.records import Begun, Chunk
@@ -44,61 +45,51 @@ async def live(studio: Studio, *sessions: str, suspected: bool = True) -> bool:
     for session in sessions:
         studio.analyser.enqueue(session)
     try:
-        async with asyncio.timeout(20):
-            while (studio.analyser._waiting or studio.analyser._running) and not studio.ended:  # noqa: ASYNC110
-                await asyncio.sleep(0.002)
+        await until(lambda: studio.ended or not (studio.analyser._waiting or studio.analyser._running), 20)
         await asyncio.sleep(0.002)  # The end of a lane is told in the loop's next turn.
         return not studio.ended
     finally:
         await studio.analyser.stop()
 
 
-def test_what_ends_the_process_is_counted_and_failed_and_its_neighbour_is_not(tmp_path: Path) -> None:
-    async def scene() -> None:
-        studio = Studio(Mortal(), tmp_path)
-        await studio.send(ONE, STREAM, Chunk("c", 0, POISON))
-        await studio.send(TWO, STREAM, Chunk("c", 0, sound(1)))
-        lives = [await live(studio, ONE, TWO) for _ in range(DEATHS + 1)]
-        assert lives == [False] * DEATHS + [True]
-        assert begun(studio, ONE) == [1, 2, 3]
-        assert max(begun(studio, TWO)) <= 2
-        assert studio.failures(ONE) == [DEADLY]
-        assert studio.failures(TWO) == []
-        assert studio.scores(TWO) == truth(sound(1))
-        assert studio.head(TWO).begun == 0
-
-    asyncio.run(scene())
+async def test_what_ends_the_process_is_counted_and_failed_and_its_neighbour_is_not(tmp_path: Path) -> None:
+    studio = Studio(Mortal(), tmp_path)
+    await studio.send(ONE, STREAM, Chunk("c", 0, POISON))
+    await studio.send(TWO, STREAM, Chunk("c", 0, sound(1)))
+    lives = [await live(studio, ONE, TWO) for _ in range(DEATHS + 1)]
+    assert lives == [False] * DEATHS + [True]
+    assert begun(studio, ONE) == [1, 2, 3]
+    assert max(begun(studio, TWO)) <= 2
+    assert studio.failures(ONE) == [DEADLY]
+    assert studio.failures(TWO) == []
+    assert studio.scores(TWO) == truth(sound(1))
+    assert studio.head(TWO).begun == 0
 
 
-def test_what_gets_further_is_no_suspect_any_more(tmp_path: Path) -> None:
-    async def scene() -> None:
-        studio = Studio(Mortal(), tmp_path)
-        await studio.send(ONE, STREAM, Chunk("c", 0, sound(1)))
-        assert await live(studio, ONE)
-        assert begun(studio, ONE) == [1]
-        assert studio.head(ONE).begun == 0
-        assert ONE not in studio.suspects
-        await studio.send(ONE, Chunk("c", 1, POISON))
-        assert not await live(studio, ONE, suspected=False)
-        assert begun(studio, ONE) == [1]
-        assert not await live(studio, ONE)
-        assert begun(studio, ONE) == [1, 1]
-
-    asyncio.run(scene())
+async def test_what_gets_further_is_no_suspect_any_more(tmp_path: Path) -> None:
+    studio = Studio(Mortal(), tmp_path)
+    await studio.send(ONE, STREAM, Chunk("c", 0, sound(1)))
+    assert await live(studio, ONE)
+    assert begun(studio, ONE) == [1]
+    assert studio.head(ONE).begun == 0
+    assert ONE not in studio.suspects
+    await studio.send(ONE, Chunk("c", 1, POISON))
+    assert not await live(studio, ONE, suspected=False)
+    assert begun(studio, ONE) == [1]
+    assert not await live(studio, ONE)
+    assert begun(studio, ONE) == [1, 1]
 
 
-def test_what_is_no_suspect_has_no_record(tmp_path: Path) -> None:
-    async def scenario(studio: Studio) -> None:
+async def test_what_is_no_suspect_has_no_record(tmp_path: Path) -> None:
+    async with playing(tmp_path) as studio:
         await studio.send(ONE, STREAM, Chunk("c", 0, sound(1)))
         await studio.settle()
+    assert begun(studio, ONE) == []
 
-    assert begun(play(scenario, tmp_path), ONE) == []
 
-
-def test_a_fault_that_the_process_outlives_is_not_counted(tmp_path: Path) -> None:
+async def test_a_fault_that_the_process_outlives_is_not_counted(tmp_path: Path) -> None:
     """The model is away: it is told of on the log that nothing died."""
-
-    async def scenario(studio: Studio) -> None:
+    async with playing(tmp_path) as studio:
         await studio.send(ONE, msgspec.structs.replace(STREAM, model="elsewhere@1"), Chunk("c", 0, sound(1)))
         await asyncio.sleep(0.1)
         studio.analyser.forget(ONE)
@@ -109,16 +100,11 @@ def test_a_fault_that_the_process_outlives_is_not_counted(tmp_path: Path) -> Non
         assert ONE not in studio.suspects
         studio.analyser.forget(ONE)
 
-    play(scenario, tmp_path)
 
-
-def test_a_suspect_stays_one_until_the_log_has_its_record(tmp_path: Path) -> None:
-    async def scene() -> None:
-        studio = Studio(Mortal(), tmp_path)
-        await studio.send(ONE, STREAM, Chunk("c", 0, sound(1)))
-        studio.refusals.append(Unavailable("the log is away"))
-        assert await live(studio, ONE)
-        assert begun(studio, ONE) == [1]
-        assert studio.scores(ONE) == truth(sound(1))
-
-    asyncio.run(scene())
+async def test_a_suspect_stays_one_until_the_log_has_its_record(tmp_path: Path) -> None:
+    studio = Studio(Mortal(), tmp_path)
+    await studio.send(ONE, STREAM, Chunk("c", 0, sound(1)))
+    studio.refusals.append(Unavailable("the log is away"))
+    assert await live(studio, ONE)
+    assert begun(studio, ONE) == [1]
+    assert studio.scores(ONE) == truth(sound(1))

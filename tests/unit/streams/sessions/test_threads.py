@@ -23,90 +23,77 @@ async def running(count: int = 1) -> AsyncIterator[LoopThreads]:
         threads.stop()
 
 
-def test_results_and_errors_come_back() -> None:
+async def test_results_and_errors_come_back() -> None:
     def work(number: int) -> int:
         if number % 10 == 3:
             raise ValueError(str(number))
         return number * number
 
-    async def scene() -> list[int | BaseException]:
-        async with running(3) as threads:
-            return await asyncio.gather(
-                *(threads.run("", work, number) for number in range(500)), return_exceptions=True
-            )
-
-    for number, answer in enumerate(asyncio.run(scene())):
+    async with running(3) as threads:
+        found = await asyncio.gather(*(threads.run("", work, number) for number in range(500)), return_exceptions=True)
+    for number, answer in enumerate(found):
         assert str(answer) == (str(number) if number % 10 == 3 else str(number * number))
         assert isinstance(answer, ValueError) is (number % 10 == 3)
 
 
-def test_one_wake_up_reports_all_that_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene() -> int:
-        wakes = 0
-        async with running() as threads:
-            loop = asyncio.get_running_loop()
-            call, done = loop.call_soon_threadsafe, threading.Event()
+async def test_one_wake_up_reports_all_that_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    wakes = 0
+    async with running() as threads:
+        loop = asyncio.get_running_loop()
+        call, done = loop.call_soon_threadsafe, threading.Event()
 
-            def counted(*arguments: object) -> None:
-                nonlocal wakes
-                wakes += 1
-                call(*arguments)  # type: ignore[arg-type]
+        def counted(*arguments: object) -> None:
+            nonlocal wakes
+            wakes += 1
+            call(*arguments)  # type: ignore[arg-type]
 
-            monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
-            futures = [threads.run("", int) for _ in range(50)]
-            last = threads.run("", done.set)
-            # The loop stands still meanwhile.
-            assert done.wait(10)
-            await asyncio.gather(last, *futures)
-        return wakes
-
-    assert asyncio.run(scene()) <= 2
+        monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
+        futures = [threads.run("", int) for _ in range(50)]
+        last = threads.run("", done.set)
+        # The loop stands still meanwhile.
+        assert done.wait(10)
+        await asyncio.gather(last, *futures)
+    assert wakes <= 2
 
 
-def test_what_is_cancelled_before_its_turn_is_not_done() -> None:
-    async def scene() -> list[str]:
-        done: list[str] = []
-        gate, begun = threading.Event(), threading.Event()
+async def test_what_is_cancelled_before_its_turn_is_not_done() -> None:
+    done: list[str] = []
+    gate, begun = threading.Event(), threading.Event()
 
-        def held() -> None:
-            begun.set()
-            gate.wait(10)
-            done.append("held")
+    def held() -> None:
+        begun.set()
+        gate.wait(10)
+        done.append("held")
 
-        async with running() as threads:
-            first = threads.run("", held)
-            second, third = (threads.run("", done.append, name) for name in ("second", "3"))
-            await asyncio.to_thread(begun.wait, 10)
-            # What runs already runs to its end, and nobody hears of it.
-            first.cancel()
-            second.cancel()
-            gate.set()
-            await third
-        return done
-
-    assert asyncio.run(scene()) == ["held", "3"]
+    async with running() as threads:
+        first = threads.run("", held)
+        second, third = (threads.run("", done.append, name) for name in ("second", "3"))
+        await asyncio.to_thread(begun.wait, 10)
+        # What runs already runs to its end, and nobody hears of it.
+        first.cancel()
+        second.cancel()
+        gate.set()
+        await third
+    assert done == ["held", "3"]
 
 
-def test_stop_waits_for_what_runs_and_leaves_what_waits() -> None:
-    async def scene() -> list[str]:
-        done: list[str] = []
-        begun = threading.Event()
+async def test_stop_waits_for_what_runs_and_leaves_what_waits() -> None:
+    done: list[str] = []
+    begun = threading.Event()
 
-        def slow() -> None:
-            begun.set()
-            threading.Event().wait(0.05)
-            done.append("slow")
+    def slow() -> None:
+        begun.set()
+        threading.Event().wait(0.05)
+        done.append("slow")
 
-        async with running() as threads:
-            threads.run("", slow)
-            threads.run("", done.append, "waiting")
-            await asyncio.to_thread(begun.wait, 10)
-        return done
-
-    assert asyncio.run(scene()) == ["slow"]
+    async with running() as threads:
+        threads.run("", slow)
+        threads.run("", done.append, "waiting")
+        await asyncio.to_thread(begun.wait, 10)
+    assert done == ["slow"]
 
 
-def test_jobs_for_the_same_are_done_together() -> None:
+async def test_jobs_for_the_same_are_done_together() -> None:
     together: list[list[int]] = []
 
     def halves(numbers: Sequence[int]) -> list[int | Exception]:
@@ -116,18 +103,16 @@ def test_jobs_for_the_same_are_done_together() -> None:
     def fail(numbers: Sequence[int]) -> list[int | Exception]:
         raise RuntimeError(f"{len(numbers)} at once")
 
-    async def scene() -> list[int | str | BaseException]:
-        gate = threading.Event()
-        async with running() as threads:
-            threads.run("", gate.wait, 10)
-            calls: list[asyncio.Future[Any]] = [threads.run_together("", halves, number) for number in range(6)]
-            calls += [threads.run("", str, "between"), threads.run_together("", halves, 6)]
-            calls += [threads.run_together("", fail, number) for number in range(2)]
-            calls[2].cancel()
-            gate.set()
-            return await asyncio.gather(*calls, return_exceptions=True)
-
-    answers = asyncio.run(scene())
+    gate = threading.Event()
+    async with running() as threads:
+        threads.run("", gate.wait, 10)
+        calls: list[asyncio.Future[Any]] = [threads.run_together("", halves, number) for number in range(6)]
+        calls += [threads.run("", str, "between"), threads.run_together("", halves, 6)]
+        calls += [threads.run_together("", fail, number) for number in range(2)]
+        calls[2].cancel()
+        gate.set()
+        found = await asyncio.gather(*calls, return_exceptions=True)
+    answers = found
     assert [repr(answer) for answer in answers] == [
         "0", "ValueError('1 is odd')", "CancelledError('')", "ValueError('3 is odd')", "2", "ValueError('5 is odd')",
         "'between'", "3", "RuntimeError('2 at once')", "RuntimeError('2 at once')",
@@ -135,18 +120,16 @@ def test_jobs_for_the_same_are_done_together() -> None:
     assert together == [[0, 1, 3], [4, 5], [6]]
 
 
-def test_every_job_is_done_once_however_threads_share_them() -> None:
+async def test_every_job_is_done_once_however_threads_share_them() -> None:
     done: list[int] = []
 
     def note(numbers: Sequence[int]) -> list[int | Exception]:
         done.extend(numbers)
         return list(numbers)
 
-    async def scene() -> list[int]:
-        async with running(4) as threads:
-            return await asyncio.gather(*(threads.run_together(str(n % 3), note, n) for n in range(2000)))
-
-    assert asyncio.run(scene()) == list(range(2000))
+    async with running(4) as threads:
+        found = await asyncio.gather(*(threads.run_together(str(n % 3), note, n) for n in range(2000)))
+    assert found == list(range(2000))
     assert sorted(done) == list(range(2000))
 
 
@@ -154,18 +137,15 @@ def test_stop_without_a_start() -> None:
     LoopThreads(2, "test").stop()
 
 
-def test_projects_have_their_calls_made_in_turn() -> None:
-    async def scene() -> list[str]:
-        done: list[str] = []
-        gate = threading.Event()
-        async with running() as threads:
-            first = threads.run("loud", gate.wait, 10)
-            calls = [threads.run("loud", done.append, "loud") for _ in range(64)]
-            calls += [threads.run("quiet", done.append, "quiet") for _ in range(2)]
-            gate.set()
-            await asyncio.gather(first, *calls)
-        return done
-
-    done = asyncio.run(scene())
+async def test_projects_have_their_calls_made_in_turn() -> None:
+    done: list[str] = []
+    gate = threading.Event()
+    async with running() as threads:
+        first = threads.run("loud", gate.wait, 10)
+        calls = [threads.run("loud", done.append, "loud") for _ in range(64)]
+        calls += [threads.run("quiet", done.append, "quiet") for _ in range(2)]
+        gate.set()
+        await asyncio.gather(first, *calls)
+    done = done
     assert [place for place, name in enumerate(done) if name == "quiet"] in ([0, 2], [1, 3])
     assert len(done) == 66

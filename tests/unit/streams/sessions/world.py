@@ -8,10 +8,11 @@ A node may crash again while it folds what it has folded before.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 
 import msgspec
 
-from streams.folding.agent import Agent, Changes
+from streams.folding.agent import Changes
 from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.record import LogRecord
 from streams.sessions.audio import AudioCache
@@ -19,8 +20,8 @@ from streams.sessions.intake import SessionIntake
 from streams.sessions.metering import charges
 from streams.sessions.results import SessionResults
 from streams.sessions.store import SessionStore
-from tests.unit.streams.lists import assert_listed
-from tests.unit.streams.sessions.rows import Delivered, MemoryPartition, delivered, fold, replay, run
+from tests.unit.streams.folding.world import PartitionWorld
+from tests.unit.streams.sessions.rows import Delivered, delivered
 from topics import keys
 from topics.ports.ledger import Charge
 from topics.rows import AudioRow
@@ -51,25 +52,23 @@ class Crash(msgspec.Struct, frozen=True):
     then: tuple[int, Crash] | None = None
 
 
-class World:
+class World(PartitionWorld[SessionHead]):
     """The partition; every public method is something that may happen next."""
+
+    store: SessionStore
+    kind = keys.SESSION
 
     def __init__(self, commands: list[Delivered]) -> None:
         self.commands = commands
         self.results: list[Delivered] = []
-        self.partition = MemoryPartition()
-        self.parked: list[tuple[int, str]] = []
-        self.flushed = 0
-        self.folded = self.committed = (0, 0)
         #: What the ledger holds, by session and step: it outlives every crash.
         self.ledger: dict[tuple[str, int], Charge] = {}
         #: Commands that a crash finds in the log.
         self.reached = 0
-        self._start()
-        self.store.claim_lists()
-        self.commit()
+        self.parked: list[tuple[int, str]] = []
+        super().__init__()
 
-    def _start(self) -> None:
+    def begin(self) -> None:
         """What a process holds in memory."""
         self.store = SessionStore(self.partition)
         self.intake = SessionIntake(Verdicts(), IDLE_MS, self._announce, AudioCache(0))
@@ -81,30 +80,30 @@ class World:
         for session in changes.gone:
             self.jobs.pop(session, None)
         for session in changes.leftovers:
-            while not self.store.tidy(session):
-                pass
+            self.tidy(session)
 
     async def _park(self, partition: int, record: LogRecord, cause: str) -> None:
         self.parked.append((record.offset, cause))
 
-    def _fold(self, records: list[Delivered], agent: Agent[SessionHead]) -> None:
-        run(fold(self.store, records, agent, self._park))
+    def needed_audio(self, id: str, head: SessionHead) -> Sequence[AudioRow]:
+        return self.store.audio(id, head.cursor.keep, head.next) if head.audio else ()
+
+    def head(self, session: str) -> SessionHead:
+        """Return the head of a session that is there."""
+        head = self.store.head(session)
+        assert head is not None
+        return head
 
     def fold_commands(self, count: int) -> None:
         at, results = self.folded
-        self._fold(self.commands[at : at + count], self.intake)
+        self.fold(self.commands[at : at + count], self.intake)
         self.folded = min(at + count, len(self.commands)), results
         self.reached = max(self.reached, self.folded[0])
 
     def fold_results(self, count: int) -> None:
         commands, at = self.folded
-        self._fold(self.results[at : at + count], self.results_agent)
+        self.fold(self.results[at : at + count], self.results_agent)
         self.folded = commands, min(at + count, len(self.results))
-
-    def commit(self) -> None:
-        """Note the positions behind the rows that come of what is folded."""
-        self.flushed = len(self.partition.changelog)
-        self.committed = self.folded
 
     # --- analysis: one window a chunk, the last chunk is kept for the next window -------------------------------------
 
@@ -123,8 +122,7 @@ class World:
 
     def analyse(self, session: str, count: int) -> None:
         """Emit the windows of the next chunks of a session, or its end."""
-        head = self.store.head(session)
-        assert head is not None
+        head = self.head(session)
         taken, dropped = self.jobs.get(session, (head.cursor.keep, head.cursor.keep))
         if taken >= head.next:
             self._emit(session, Scored(taken, MODEL, b"", Cursor(taken, taken), dropped, final=True))
@@ -168,17 +166,7 @@ class World:
 
     def crash(self, crash: Crash) -> None:
         """Lose what a crash loses; recover the rows, catch up with both logs, look at the rows."""
-        changelog = self.partition.changelog
-        durable = self.flushed + int((len(changelog) - self.flushed) * crash.kept)
-        marks = {keys.INDEXED + keys.SESSION: b""} if crash.standby else {}
-        local = self.partition.rows if crash.local else marks
-        # How far the rows have the changelog is noted with the positions, so recovery repeats what came after.
-        start = self.flushed if crash.local else 0
-        self.partition = MemoryPartition()
-        self.partition.changelog = changelog[:durable]
-        self.partition.rows = replay(local, self.partition.changelog[start:])
-        self.folded = self.committed
-        self._start()
+        self.lose(crash.kept, crash.local, crash.standby)
         left, following = crash.then or (1 << 40, None)
         while self.folded != (self.reached, len(self.results)):
             commands = min(crash.batch, left, self.reached - self.folded[0])
@@ -190,30 +178,6 @@ class World:
                 self.crash(following)
                 return
         self.survey()
-
-    def survey(self) -> None:
-        """As a node does before it serves: it makes the index where that is due, and looks at what is in it."""
-        if not self.store.indexed:
-            for _ in self.store.build_index():
-                pass
-        self.store.claim_lists()
-        for session in list(self.store.unsettled_ids()):
-            head = self.store.head(session)
-            if head is None or not head.unsettled or self.store.is_erased(head):
-                while not self.store.tidy(session):
-                    pass
-            elif head.audio:
-                for row in self.store.audio(session, head.cursor.keep, head.next):
-                    self.store.references.add(row.offset)
-        self.store.redelivered.clear()
-        self.assert_indexed()
-
-    def assert_indexed(self) -> None:
-        """What has work, or has left rows, is in the index; what is settled is not."""
-        heads = {session: self.store.head(session) for session in self.store.all_ids()}
-        unsettled = {session for session, head in heads.items() if head is None or head.unsettled}
-        assert set(self.store.unsettled_ids()) == unsettled
-        assert_listed(self.store)
 
     def finish(self) -> None:
         """Fold and analyse until nothing is left to do."""

@@ -304,8 +304,7 @@ class Job(RuleBasedStateMachine):
                 if head is not None
                 else set()
             )
-            left = {key for key in self.world.partition.rows if key.startswith(store.prefix(JOB))}
-            assert left <= allowed
+            assert self.world.left() <= allowed
 
     def teardown(self) -> None:
         """Nothing is stuck: whatever happened, running what is ready to its end completes the job."""
@@ -346,8 +345,7 @@ def head_of(options: Options) -> JobHead:
     world.command(Part("c", "a", 0, b"a"))
     world.command(accepted("a", 1, options))
     world.fold_all()
-    assert world.head is not None
-    return world.head
+    return world.there
 
 
 def test_a_gap_in_the_portions_is_an_error_and_not_a_result() -> None:
@@ -381,8 +379,7 @@ def test_a_job_that_was_removed_does_not_run_again_under_its_idempotency_key() -
     for command in (Part("c", "a", 0, b"a"), accepted("a", 1), Removed("c"), Part("c", "b", 0, b"a"), accepted("b", 1)):
         world.command(command)
     world.fold_all()
-    assert world.head is not None
-    assert world.head.state is JobState.REMOVED
+    assert world.there.state is JobState.REMOVED
     assert world.store.audio(JOB, 0, 9) == []
 
 
@@ -393,8 +390,7 @@ def test_of_two_uploads_under_one_key_the_one_that_began_last_is_accepted() -> N
     world.command(accepted("a", 3))
     world.command(accepted("b", 1))
     world.fold_all()
-    assert world.head is not None
-    assert (world.head.state, world.head.upload, world.head.received) == (JobState.ACCEPTED, "b", 1)
+    assert (world.there.state, world.there.upload, world.there.received) == (JobState.ACCEPTED, "b", 1)
     assert [row.offset for row in world.store.audio(JOB, 0, 9)] == [2]
 
 

@@ -1,0 +1,24 @@
+"""Clocks that a test turns by hand."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+
+class HandClock:
+    """Seconds since the epoch, as set."""
+
+    def __init__(self, now: float = 1000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def turn_clock(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Turn the clock of the running loop on: timers of that time are due."""
+    loop = asyncio.get_running_loop()
+    time = loop.time
+    monkeypatch.setattr(loop, "time", lambda: time() + seconds)

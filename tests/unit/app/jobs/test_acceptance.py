@@ -457,34 +457,28 @@ def test_a_key_that_is_too_long(http: TestClient) -> None:
     assert sent(http, key="k" * 256).status_code == 400
 
 
-def test_the_spool_keeps_and_digests(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with UploadSpool(UploadRoom(tmp_path, UploadBounds()), "p", hashed=True) as spool:
-            for piece in (b"one", memoryview(b"two"), b""):
-                spool.write(piece)
-            assert (spool.size, spool.read(2, 3), spool.read(5, 9)) == (6, b"etw", b"o")
-            assert spool.digest() == blake2b(b"onetwo", digest_size=32).digest()
-            assert list(tmp_path.iterdir()) == [], "it has no name"
-
-    asyncio.run(story())
+async def test_the_spool_keeps_and_digests(tmp_path: Path) -> None:
+    async with UploadSpool(UploadRoom(tmp_path, UploadBounds()), "p", hashed=True) as spool:
+        for piece in (b"one", memoryview(b"two"), b""):
+            spool.write(piece)
+        assert (spool.size, spool.read(2, 3), spool.read(5, 9)) == (6, b"etw", b"o")
+        assert spool.digest() == blake2b(b"onetwo", digest_size=32).digest()
+        assert list(tmp_path.iterdir()) == [], "it has no name"
 
 
-def test_others_run_while_a_spool_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> None:
-        threads: list[int] = []
-        async with UploadSpool(UploadRoom(tmp_path, UploadBounds()), "p") as spool:
-            close = spool._close
+async def test_others_run_while_a_spool_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+    async with UploadSpool(UploadRoom(tmp_path, UploadBounds()), "p") as spool:
+        close = spool._close
 
-            def noted() -> None:
-                threads.append(threading.get_ident())
-                close()
+        def noted() -> None:
+            threads.append(threading.get_ident())
+            close()
 
-            monkeypatch.setattr(spool, "_close", noted)
-        assert len(threads) == 1
-        assert threads != [threading.get_ident()]
-        assert left_open(tmp_path) == []
-
-    asyncio.run(story())
+        monkeypatch.setattr(spool, "_close", noted)
+    assert len(threads) == 1
+    assert threads != [threading.get_ident()]
+    assert left_open(tmp_path) == []
 
 
 def test_the_owner_of_a_key_is_asked_instead(house: House, http: TestClient, service: Running) -> None:
@@ -554,21 +548,18 @@ def test_uploads_have_places_of_their_project_and_in_all(tmp_path: Path) -> None
         pass
 
 
-def test_uploads_have_room_of_their_project_and_in_all(tmp_path: Path) -> None:
-    async def story() -> None:
-        room = UploadRoom(tmp_path, UploadBounds(spool_bytes=100, free_bytes=0))
-        async with UploadSpool(room, "third") as third:
-            async with UploadSpool(room, "large") as first, first.beside() as beside, UploadSpool(room, "b") as other:
-                first.write(bytes(30))
-                with pytest.raises(Unavailable, match="your uploads take all the room"):
-                    beside.write(bytes(21))
-                other.write(bytes(50))
-                with pytest.raises(Unavailable, match="no room for uploads"):
-                    third.write(bytes(21))
-                third.write(bytes(20))
-            third.write(bytes(30))
-
-    asyncio.run(story())
+async def test_uploads_have_room_of_their_project_and_in_all(tmp_path: Path) -> None:
+    room = UploadRoom(tmp_path, UploadBounds(spool_bytes=100, free_bytes=0))
+    async with UploadSpool(room, "third") as third:
+        async with UploadSpool(room, "large") as first, first.beside() as beside, UploadSpool(room, "b") as other:
+            first.write(bytes(30))
+            with pytest.raises(Unavailable, match="your uploads take all the room"):
+                beside.write(bytes(21))
+            other.write(bytes(50))
+            with pytest.raises(Unavailable, match="no room for uploads"):
+                third.write(bytes(21))
+            third.write(bytes(20))
+        third.write(bytes(30))
 
 
 def test_uploads_leave_the_disk_some_room(house: House, http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -586,20 +577,16 @@ def test_uploads_leave_the_disk_some_room(house: House, http: TestClient, monkey
     assert sent(http).status_code == 200
 
 
-def test_a_slow_upload_holds_its_place_until_it_is_given_up(tmp_path: Path) -> None:
+async def test_a_slow_upload_holds_its_place_until_it_is_given_up(tmp_path: Path) -> None:
     house = House(msgspec.structs.replace(OPTIONS, spool=tmp_path, upload_bounds=UploadBounds(holder_uploads=1)))
     boundary = {"x-api-key": KEY, "content-type": "multipart/form-data; boundary=b"}
     slow: list[dict[str, Any]] = [
         {"type": "http.request", "body": b"--b\r\n", "more_body": True},
         {"type": "http.disconnect"},
     ]
-
-    async def story() -> list[int]:
-        first = asyncio.create_task(house.served("/api/v1/analyze_file", boundary, slow, pause=0.2))
-        await asyncio.sleep(0.1)
-        second = await house.served("/api/v1/analyze_file", boundary, slow)
-        await first
-        third = await house.served("/api/v1/analyze_file", boundary, [slow[0] | {"more_body": False}])
-        return [sent[0]["status"] for sent in (second, third)]
-
-    assert asyncio.run(story()) == [503, 400]
+    first = asyncio.create_task(house.served("/api/v1/analyze_file", boundary, slow, pause=0.2))
+    await asyncio.sleep(0.1)
+    second = await house.served("/api/v1/analyze_file", boundary, slow)
+    await first
+    third = await house.served("/api/v1/analyze_file", boundary, [slow[0] | {"more_body": False}])
+    assert [sent[0]["status"] for sent in (second, third)] == [503, 400]

@@ -293,71 +293,62 @@ def long_job(house: House, portions: int = 20) -> str:
     return job
 
 
-def test_a_long_result_is_made_as_it_is_sent(house: House) -> None:
-    async def scenario() -> None:
-        job = long_job(house)
-        reads: list[int] = []
-        portion = house.jobs.portion
+async def test_a_long_result_is_made_as_it_is_sent(house: House) -> None:
+    job = long_job(house)
+    reads: list[int] = []
+    portion = house.jobs.portion
 
-        def counted(job: str, service: Service, number: int) -> bytes | None:
-            reads.append(number)
-            return portion(job, service, number)
+    def counted(job: str, service: Service, number: int) -> bytes | None:
+        reads.append(number)
+        return portion(job, service, number)
 
-        house.jobs.portion = counted  # type: ignore[method-assign]
-        exchange = Exchange(house, f"/api/v1/jobs/{job}", x_api_key=KEY)
-        exchange.reading.clear()
-        for _ in range(50):
-            await asyncio.sleep(0)
-        assert 0 < len(reads) <= 12, "a client that does not read keeps the rest in the table"
-        exchange.reading.set()
-        await exchange.end()
-        assert (exchange.status, exchange.whole) == (200, True)
-        assert "content-length" not in exchange.headers
-        windows = json.loads(exchange.body)["result"]["sound_event_detection"]["results"]
-        assert [window["id"] for window in windows] == [f"w{number}" for number in range(2000)]
-        assert {len(window["classes"]) for window in windows} == {2}
-        assert reads == list(range(20))
-        head = Exchange(house, f"/api/v1/jobs/{job}", "HEAD", x_api_key=KEY)
-        await head.end()
-        assert (head.status, head.body, head.whole) == (200, b"", True)
-        assert alone()
-
-    asyncio.run(scenario())
+    house.jobs.portion = counted  # type: ignore[method-assign]
+    exchange = Exchange(house, f"/api/v1/jobs/{job}", x_api_key=KEY)
+    exchange.reading.clear()
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert 0 < len(reads) <= 12, "a client that does not read keeps the rest in the table"
+    exchange.reading.set()
+    await exchange.end()
+    assert (exchange.status, exchange.whole) == (200, True)
+    assert "content-length" not in exchange.headers
+    windows = json.loads(exchange.body)["result"]["sound_event_detection"]["results"]
+    assert [window["id"] for window in windows] == [f"w{number}" for number in range(2000)]
+    assert {len(window["classes"]) for window in windows} == {2}
+    assert reads == list(range(20))
+    head = Exchange(house, f"/api/v1/jobs/{job}", "HEAD", x_api_key=KEY)
+    await head.end()
+    assert (head.status, head.body, head.whole) == (200, b"", True)
+    assert alone()
 
 
-def test_a_result_that_goes_away_is_cut_off(house: House) -> None:
+async def test_a_result_that_goes_away_is_cut_off(house: House) -> None:
     """Without its end the server closes the connection, so nobody takes half a result for a whole one."""
-
-    async def scenario() -> None:
-        job = long_job(house)
-        exchange = Exchange(house, f"/api/v1/jobs/{job}", x_api_key=KEY)
-        await exchange.until(bool)
-        house.jobs.jobs.clear()
-        await exchange.end()
-        assert not exchange.whole
-        assert alone()
-
-    asyncio.run(scenario())
+    job = long_job(house)
+    exchange = Exchange(house, f"/api/v1/jobs/{job}", x_api_key=KEY)
+    await exchange.until(bool)
+    house.jobs.jobs.clear()
+    await exchange.end()
+    assert not exchange.whole
+    assert alone()
 
 
-def test_a_client_that_hangs_up_or_stops_reading_ends_the_work(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_hangs_up_or_stops_reading_ends_the_work(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("app.http.streaming.STALLED_SECONDS", 0.02)
-
-    async def scenario() -> None:
-        job = long_job(house)
-        gone = Exchange(house, f"/api/v1/jobs/{job}", x_api_key=KEY)
-        await gone.until(bool)
-        gone.hang_up.set()
-        await gone.end()
-        stalled = Exchange(house, f"/api/v1/jobs/{job}", x_api_key=KEY)
-        await stalled.until(bool)
-        stalled.reading.clear()
-        await stalled.end()
-        assert not gone.whole
-        assert not stalled.whole
-        assert alone()
-
-    asyncio.run(scenario())
+    job = long_job(house)
+    gone = Exchange(house, f"/api/v1/jobs/{job}", x_api_key=KEY)
+    await gone.until(bool)
+    gone.hang_up.set()
+    await gone.end()
+    stalled = Exchange(house, f"/api/v1/jobs/{job}", x_api_key=KEY)
+    await stalled.until(bool)
+    stalled.reading.clear()
+    await stalled.end()
+    assert not gone.whole
+    assert not stalled.whole
+    assert alone()
 
 
 def test_the_tags_of_the_double_have_the_order_that_these_tests_believe() -> None:

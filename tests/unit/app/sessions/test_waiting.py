@@ -63,122 +63,101 @@ def patient() -> House:
     return House(msgspec.structs.replace(OPTIONS, poll_seconds=60))
 
 
-def test_a_wait_looks_only_when_something_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario() -> None:
-        house = patient()
-        session = await pending(house)
-        looks = 0
-        view = house.sessions.view
+async def test_a_wait_looks_only_when_something_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    house = patient()
+    session = await pending(house)
+    looks = 0
+    view = house.sessions.view
 
-        def counted(name: str) -> Any:
-            nonlocal looks
-            looks += 1
-            return view(name)
+    def counted(name: str) -> Any:
+        nonlocal looks
+        looks += 1
+        return view(name)
 
-        monkeypatch.setattr(house.sessions, "view", counted)
-        reader = Reader(house, f"/audio_sessions/{session}/status")
-        await turns(200)
-        assert (reader.status, looks) == (None, 2)
-        house.sessions.analyse(session)
-        await reader.task
-        assert (reader.status, looks) == (200, 3)
-        assert house.sessions.followers[session] == set()
-
-    asyncio.run(scenario())
+    monkeypatch.setattr(house.sessions, "view", counted)
+    reader = Reader(house, f"/audio_sessions/{session}/status")
+    await turns(200)
+    assert (reader.status, looks) == (None, 2)
+    house.sessions.analyse(session)
+    await reader.task
+    assert (reader.status, looks) == (200, 3)
+    assert house.sessions.followers[session] == set()
 
 
-def test_a_change_between_reading_and_following_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario() -> None:
-        house = patient()
-        session = await pending(house)
-        follow = house.sessions.follow
+async def test_a_change_between_reading_and_following_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    house = patient()
+    session = await pending(house)
+    follow = house.sessions.follow
 
-        def late(name: str) -> Follower:
-            house.sessions.analyse(name)
-            return follow(name)
+    def late(name: str) -> Follower:
+        house.sessions.analyse(name)
+        return follow(name)
 
-        monkeypatch.setattr(house.sessions, "follow", late)
-        reader = Reader(house, f"/audio_sessions/{session}/status")
-        await asyncio.wait_for(reader.task, 5)
-        assert reader.status == 200
-
-    asyncio.run(scenario())
+    monkeypatch.setattr(house.sessions, "follow", late)
+    reader = Reader(house, f"/audio_sessions/{session}/status")
+    await asyncio.wait_for(reader.task, 5)
+    assert reader.status == 200
 
 
-def test_a_client_that_hangs_up_ends_the_wait_unanswered() -> None:
-    async def scenario() -> None:
-        house = patient()
-        session = await pending(house)
-        reader = Reader(house, f"/audio_sessions/{session}/status")
-        await turns()
-        assert len(house.sessions.followers[session]) == 1
-        reader.hang_up.set()
-        await asyncio.wait_for(reader.task, 5)
-        assert reader.sent == []
-        assert house.sessions.followers[session] == set()
-
-    asyncio.run(scenario())
+async def test_a_client_that_hangs_up_ends_the_wait_unanswered() -> None:
+    house = patient()
+    session = await pending(house)
+    reader = Reader(house, f"/audio_sessions/{session}/status")
+    await turns()
+    assert len(house.sessions.followers[session]) == 1
+    reader.hang_up.set()
+    await asyncio.wait_for(reader.task, 5)
+    assert reader.sent == []
+    assert house.sessions.followers[session] == set()
 
 
-def test_deletion_ends_the_wait() -> None:
-    async def scenario() -> None:
-        house = patient()
-        session = await pending(house)
-        reader = Reader(house, f"/audio_sessions/{session}/status")
-        await turns()
-        await house.sessions.submit(session, Deleted("d"))
-        await asyncio.wait_for(reader.task, 5)
-        assert reader.status == 404
-
-    asyncio.run(scenario())
+async def test_deletion_ends_the_wait() -> None:
+    house = patient()
+    session = await pending(house)
+    reader = Reader(house, f"/audio_sessions/{session}/status")
+    await turns()
+    await house.sessions.submit(session, Deleted("d"))
+    await asyncio.wait_for(reader.task, 5)
+    assert reader.status == 404
 
 
-def test_a_partition_that_leaves_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_partition_that_leaves_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     async def gone(self: Follower, timeout: float) -> bool:
         raise Unavailable("the partition moved", retry_after=3)
 
-    async def scenario() -> None:
-        house = patient()
-        reader = Reader(house, f"/audio_sessions/{await pending(house)}/status")
-        await asyncio.wait_for(reader.task, 5)
-        assert reader.status == 503
-        assert (b"retry-after", b"3") in reader.sent[0]["headers"]
-
     monkeypatch.setattr(Follower, "changed", gone)
-    asyncio.run(scenario())
+    house = patient()
+    reader = Reader(house, f"/audio_sessions/{await pending(house)}/status")
+    await asyncio.wait_for(reader.task, 5)
+    assert reader.status == 503
+    assert (b"retry-after", b"3") in reader.sent[0]["headers"]
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.02])
-def test_the_wait_ends_with_the_current_state(seconds: float) -> None:
-    async def scenario() -> None:
-        house = House(msgspec.structs.replace(OPTIONS, poll_seconds=seconds))
-        session = await pending(house)
-        for operation in ("status", "results"):
-            reader = Reader(house, f"/audio_sessions/{session}/{operation}")
-            await asyncio.wait_for(reader.task, 5)
-            assert reader.status == 200
-        reader = Reader(house, f"/audio_sessions/{session}/status")
-        await reader.task
-        assert b'"in_progress":true,"page":{"count":0,"offset":0,"total":0,"next_token":"' in reader.body
-
-    asyncio.run(scenario())
+async def test_the_wait_ends_with_the_current_state(seconds: float) -> None:
+    house = House(msgspec.structs.replace(OPTIONS, poll_seconds=seconds))
+    session = await pending(house)
+    for operation in ("status", "results"):
+        reader = Reader(house, f"/audio_sessions/{session}/{operation}")
+        await asyncio.wait_for(reader.task, 5)
+        assert reader.status == 200
+    reader = Reader(house, f"/audio_sessions/{session}/status")
+    await reader.task
+    assert b'"in_progress":true,"page":{"count":0,"offset":0,"total":0,"next_token":"' in reader.body
 
 
-def test_a_follower_waits_at_the_end_of_a_writable_session_and_others_do_not() -> None:
-    async def scenario() -> None:
-        house = patient()
-        session = await pending(house)
-        house.sessions.analyse(session)
-        path = f"/audio_sessions/{session}/status"
-        plain = Reader(house, path, "offset=1")
-        await asyncio.wait_for(plain.task, 5)
-        token = plain.body.split(b'"next_token":"')[1].split(b'"')[0].decode()
-        follower = Reader(house, path, f"next_token={token}")
-        await turns()
-        assert follower.status is None
-        await house.sessions.submit(session, Chunk("c", 1, tone(0.5)))
-        house.sessions.analyse(session)
-        await asyncio.wait_for(follower.task, 5)
-        assert b'"count":1,"offset":1,"total":2' in follower.body
-
-    asyncio.run(scenario())
+async def test_a_follower_waits_at_the_end_of_a_writable_session_and_others_do_not() -> None:
+    house = patient()
+    session = await pending(house)
+    house.sessions.analyse(session)
+    path = f"/audio_sessions/{session}/status"
+    plain = Reader(house, path, "offset=1")
+    await asyncio.wait_for(plain.task, 5)
+    token = plain.body.split(b'"next_token":"')[1].split(b'"')[0].decode()
+    follower = Reader(house, path, f"next_token={token}")
+    await turns()
+    assert follower.status is None
+    await house.sessions.submit(session, Chunk("c", 1, tone(0.5)))
+    house.sessions.analyse(session)
+    await asyncio.wait_for(follower.task, 5)
+    assert b'"count":1,"offset":1,"total":2' in follower.body

@@ -8,21 +8,13 @@ import pytest
 
 from app.client import (
     Client,
-    EngineUnavailable,
     JobConflict,
     JobNotFound,
     JobOptions,
-    ReEnrollment,
-    RequestRefused,
-    SpeakerRequestRefused,
-    UnknownFormat,
-    WrongKey,
 )
 from infra.examples import RECORDING
-from tests.unit.app.conftest import ORG_KEY, House, serving
+from tests.unit.app.conftest import House, serving
 from tests.unit.app.jobs.conftest import ALL, CAPTION_PORTION, INSIGHTS_PORTION, TURNS, sounds, transcript, translated
-from topics import errors
-from topics.errors import AudioError
 from topics.jobs.options import Service
 
 EVERYTHING = JobOptions(
@@ -79,50 +71,3 @@ def test_a_job() -> None:
         client.delete_job(job.id)
         with pytest.raises(JobNotFound):
             list(client.job_events(job.id))
-
-
-def test_refusals() -> None:
-    house = House()
-    with serving(house) as running, Client(running.url, running.key, sleep=lambda seconds: None) as client:
-        with pytest.raises(RequestRefused, match="audio_insights requires both"):
-            client.analyze_file(Path(RECORDING), JobOptions(speech_analysis=True, audio_insights=True))
-        with pytest.raises(RequestRefused, match=r"Validation error: body\.options\.speech_lang"):
-            client.analyze_file(Path(RECORDING), JobOptions(speech_analysis=True, speech_lang="no language at all"))
-        house.prober.failure = AudioError("the audio is empty")
-        with pytest.raises(UnknownFormat, match="the audio is empty"):
-            client.analyze_file(Path(RECORDING))
-
-
-def test_speakers(tmp_path: Path) -> None:
-    house = House()
-    voice = tmp_path / "고양이.wav"
-    voice.write_bytes(b"12345")
-    with serving(house) as running, Client(running.url, org_key=ORG_KEY, sleep=lambda seconds: None) as client:
-        assert client.speakers() == ()
-        anna = client.add_voice("Anna_Kim", voice)
-        assert (anna.name, anna.total_length, anna.samples, anna.is_compatible) == ("Anna_Kim", 5.0, 1, True)
-        assert client.speakers() == (anna,)
-        (turn,) = client.recognize(voice)
-        assert (turn.name, turn.is_registered, turn.score, turn.start_ms, turn.end_ms) == (
-            "Anna_Kim",
-            True,
-            1.0,
-            30,
-            5000,
-        )
-        house.speakers.organizations["organization"]["Anna_Kim"].compatible = False
-        assert client.re_enroll("Anna_Kim") == ReEnrollment("Anna_Kim", 1, 0)
-        client.delete_speaker("Anna_Kim")
-        (turn,) = client.recognize(voice)
-        assert (turn.name, turn.is_registered, turn.score) == ("Unknown 0", False, -1.0)
-        with pytest.raises(SpeakerRequestRefused, match="speaker not found"):
-            client.delete_speaker("Anna_Kim")
-        with pytest.raises(SpeakerRequestRefused, match="only alphabet, number and underscore are allowed"):
-            client.add_voice("Anna Kim", voice)
-        house.speakers.failure = errors.EngineAway("why is for the log")
-        with pytest.raises(EngineUnavailable, match=r"^speaker service unavailable$"):
-            client.add_voice("Anna_Kim", voice)
-        with pytest.raises(EngineUnavailable, match=r"^recognition service unavailable$"):
-            client.recognize(voice)
-        with Client(running.url, org_key=running.key) as stranger, pytest.raises(WrongKey):
-            stranger.speakers()

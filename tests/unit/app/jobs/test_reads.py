@@ -11,7 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.unit.app.conftest import KEY, OPTIONS, House
-from tests.unit.app.double import STRONG, TAGS
+from tests.unit.app.double import STRONG
 from tests.unit.app.jobs.conftest import (
     ALL,
     BOTH,
@@ -30,7 +30,6 @@ from topics.jobs import payloads
 from topics.jobs.options import Service
 from topics.jobs.records import Portion, Started
 from topics.jobs.rules import JobState
-from topics.keys import new_id
 from topics.ports.directory import Principal
 from topics.scores import probability
 
@@ -51,13 +50,6 @@ def read(http: TestClient, job: str) -> dict[str, Any]:
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
     body: dict[str, Any] = answer.json()
     return body
-
-
-def test_a_job_that_was_just_accepted(house: House, http: TestClient) -> None:
-    job = house.jobs.create(BOTH)
-    assert read(http, job) == {
-        "job_id": job, "status": "accepted", "created_at": CREATED, "result": {"metadata": METADATA},
-    }  # fmt: skip
 
 
 def test_entries_appear_as_their_services_end(house: House, http: TestClient) -> None:
@@ -205,23 +197,6 @@ def test_a_recording_of_an_hour_has_hours_everywhere(house: House, http: TestCli
     assert [window["end_time"] for window in windows] == ["00:00:02.00", "00:00:03.00", "01:00:01.00"]
 
 
-def test_whom_a_job_is_shown_to(house: House, http: TestClient) -> None:
-    job = house.jobs.create(SOUND)
-    house.directory.keys["another"] = Principal("other project", "organization")
-    path = f"/api/v1/jobs/{job}"
-    for method in ("GET", "DELETE"):
-        none = http.request(method, path, headers={"X-Api-Key": ""})
-        assert (none.status_code, none.json()) == (401, {"error": "API key required"})
-        bad = http.request(method, path, headers={"X-Api-Key": "bad"})
-        assert (bad.status_code, bad.json()) == (401, {"error": "Invalid API key"})
-        others = http.request(method, path, headers={"X-Api-Key": "another"})
-        for unknown in (new_id(), "short", "é" * 24):
-            answer = http.request(method, f"/api/v1/jobs/{unknown}")
-            assert (answer.status_code, answer.json()) == (404, {"error": "Not Found"})
-            assert answer.content == others.content
-    assert read(http, job)["status"] == "accepted"
-
-
 def test_a_deployment_may_ask_for_the_key_wherever_a_job_is_read() -> None:
     house = House(msgspec.structs.replace(OPTIONS, job_reads_need_key=True))
     house.directory.keys["another"] = Principal("other project", "organization")
@@ -241,16 +216,6 @@ def test_a_job_on_its_way_in_cannot_be_read(house: House, http: TestClient) -> N
     head = house.jobs.jobs[job].head
     house.jobs.jobs[job].head = msgspec.structs.replace(head, state=JobState.RECEIVING)
     assert http.get(f"/api/v1/jobs/{job}").status_code == 404
-
-
-def test_a_deleted_job_is_gone(house: House, http: TestClient) -> None:
-    job = house.jobs.create(SOUND)
-    house.jobs.perform(job, Service.SOUND, sounds("Siren"))
-    answer = http.delete(f"/api/v1/jobs/{job}")
-    assert (answer.status_code, answer.content) == (204, b"")
-    for tail in ("", "/stream", "/captions.vtt", "/captions.srt"):
-        assert http.get(f"/api/v1/jobs/{job}{tail}").json() == {"error": "Not Found"}
-    assert http.delete(f"/api/v1/jobs/{job}").status_code == 404
 
 
 def test_a_log_that_does_not_answer_is_503(house: House, http: TestClient) -> None:
@@ -322,17 +287,6 @@ async def test_a_long_result_is_made_as_it_is_sent(house: House) -> None:
     assert alone()
 
 
-async def test_a_result_that_goes_away_is_cut_off(house: House) -> None:
-    """Without its end the server closes the connection, so nobody takes half a result for a whole one."""
-    job = long_job(house)
-    exchange = Exchange(house, f"/api/v1/jobs/{job}", x_api_key=KEY)
-    await exchange.until(bool)
-    house.jobs.jobs.clear()
-    await exchange.end()
-    assert not exchange.whole
-    assert alone()
-
-
 async def test_a_client_that_hangs_up_or_stops_reading_ends_the_work(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -349,7 +303,3 @@ async def test_a_client_that_hangs_up_or_stops_reading_ends_the_work(
     assert not gone.whole
     assert not stalled.whole
     assert alone()
-
-
-def test_the_tags_of_the_double_have_the_order_that_these_tests_believe() -> None:
-    assert TAGS[:3] == ("Dog_bark", "Siren", "Speech")

@@ -133,10 +133,6 @@ async def test_a_translation_is_the_english_text(house: House) -> None:
     assert (options(house).translation, options(house).translation_target_lang) == (True, "en")
 
 
-async def test_nothing_said_is_an_empty_text(house: House) -> None:
-    assert (await reply(house, {}, ())).json["text"] == ""
-
-
 async def test_a_client_that_hangs_up_leaves_no_job(house: House) -> None:
     for stream in ("false", "true"):
         post = Post(house, body=form({**WHISPER, "stream": stream}))
@@ -161,22 +157,6 @@ async def test_under_an_idempotency_key_the_job_goes_on(house: House) -> None:
     other = Post(house, body=form({**WHISPER, "language": "fr"}), idempotency_key="mine")
     await other.end()
     assert other.status == 409
-
-
-async def test_a_service_that_failed_is_told_once(house: House) -> None:
-    """The public clients repeat what is answered 500, with the whole recording, unless they are told not to."""
-    post = Post(house)
-    job = await accepted(house)
-    house.jobs.perform(job, Service.SPEECH, error="ASR Engine API error: 503")
-    await post.end()
-    assert (post.status, post.headers["x-should-retry"]) == (500, "false")
-    assert post.json["error"] == {
-        "message": "speech_analysis failed: ASR Engine API error: 503",
-        "type": "server_error",
-        "param": None,
-        "code": None,
-    }
-    assert house.jobs.view(job) is not None
 
 
 async def test_a_translation_without_an_engine_says_so(house: House) -> None:

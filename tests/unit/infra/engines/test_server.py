@@ -138,7 +138,7 @@ async def test_workers_work_side_by_side_and_are_used_again(client: httpx2.Async
     assert {worker.process.pid for worker in workers.workers} == before
 
 
-@pool(idle=0.02)
+@pool(idle_seconds=0.02)
 async def test_workers_that_nobody_needs_end(client: httpx2.AsyncClient, workers: Workers) -> None:
     await transcribed(client)
     (worker,) = workers.workers

@@ -13,7 +13,9 @@ import pytest
 from app.client import AsyncClient, Client
 from tests.unit.app.client.jobs_stub import JobStub
 from tests.unit.app.client.speakers_stub import SpeakerStub
-from tests.unit.app.client.stub import WAV, Stub, serving
+from tests.unit.app.client.stub import WAV, Stub
+from tests.unit.app.client.stub import serving as serving_stub
+from tests.unit.app.conftest import House, serving
 
 #: Makes a client.
 Shell = Callable[..., Client]
@@ -67,14 +69,21 @@ def shell(unhurried: Shell) -> Shell:
 
 
 @pytest.fixture
+def url(house: House) -> Iterator[str]:
+    """The service's own edge, over ports in memory."""
+    with serving(house) as running:
+        yield running.url
+
+
+@pytest.fixture
 def stub() -> Iterator[Stub]:
-    with serving(Stub(HEARD)) as stub:
+    with serving_stub(Stub(HEARD)) as stub:
         yield stub
 
 
 @pytest.fixture(scope="session")
 def _jobs() -> Iterator[JobStub]:
-    with serving(JobStub()) as stub:
+    with serving_stub(JobStub()) as stub:
         yield stub
 
 
@@ -86,7 +95,7 @@ def jobs(_jobs: JobStub) -> JobStub:
 
 @pytest.fixture(scope="session")
 def _speakers() -> Iterator[SpeakerStub]:
-    with serving(SpeakerStub()) as stub:
+    with serving_stub(SpeakerStub()) as stub:
         yield stub
 
 

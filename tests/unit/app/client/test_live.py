@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from app.client import Client, DeadlineExceeded, SessionNotFound, SessionOptions, WrongKey
 from app.client._live_stream import LiveStream
 from tests.contract.api import tone
 from tests.unit.app.client.conftest import Shell
-from tests.unit.app.conftest import KEY, House, serving
+from tests.unit.app.conftest import KEY
 
 PCM = SessionOptions("stream", "audio/x-raw; rate=16000; format=s16le", file_name="yard")
-
-
-@pytest.fixture
-def url() -> Iterator[str]:
-    with serving(House()) as running:
-        yield running.url
 
 
 def heard(client: Client) -> str:

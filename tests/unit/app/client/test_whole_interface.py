@@ -31,7 +31,7 @@ from app.client import (
 )
 from tests.contract.api import tone, wav
 from tests.unit.app.client.conftest import Shell
-from tests.unit.app.conftest import KEY, ORG_KEY, House, serving
+from tests.unit.app.conftest import KEY, ORG_KEY, House
 from tests.unit.app.jobs.conftest import SOUND
 from tests.waiting import until
 from topics.errors import AudioError
@@ -42,17 +42,6 @@ from topics.ports.projects import ProjectKey as AccountKey
 
 PCM = SessionOptions("stream", "audio/x-raw; rate=16000; format=s16le")
 HALF_SECOND = tone(0.5)
-
-
-@pytest.fixture
-def house() -> House:
-    return House()
-
-
-@pytest.fixture
-def url(house: House) -> Iterator[str]:
-    with serving(house) as running:
-        yield running.url
 
 
 @pytest.fixture

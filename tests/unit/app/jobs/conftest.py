@@ -52,7 +52,7 @@ CAPTION_PORTION = payloads.encode(Caption("Two people greet each other."))
 class Exchange:
     """One GET spoken to the ASGI application, of a client that can stop reading and hang up."""
 
-    def __init__(self, house: House, path: str, method: str = "GET", query: str = "", **headers: str) -> None:
+    def __init__(self, house: House, path: str, method: str = "GET", **headers: str) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
         self.body = b""

@@ -22,7 +22,7 @@ from structlog.testing import capture_logs
 from app.http.upload_bounds import UploadBounds, UploadRoom
 from app.http.uploads import UploadSpool
 from app.jobs.json_body import SLICE
-from tests.unit.app.conftest import KEY, OPTIONS, House, Running, service, serving
+from tests.unit.app.conftest import KEY, OPTIONS, House, Running, client_of, service, serving
 from tests.unit.app.double import BEGINNING
 from topics.errors import AudioError, Unavailable
 from topics.jobs.options import Options
@@ -48,10 +48,8 @@ def house(tmp_path: Path) -> House:
 
 @pytest.fixture
 def http(house: House, tmp_path: Path) -> Iterator[TestClient]:
-    with TestClient(house.app, headers={"X-Api-Key": KEY}, raise_server_exceptions=False) as client:
+    with client_of(house, x_api_key=KEY) as client:
         yield client
-        assert client.portal is not None
-        client.portal.call(house.app.state.forwarder.close)
         assert left_open(tmp_path) == [], "a spool file is still open"
 
 
@@ -115,13 +113,11 @@ def test_long_audio_goes_in_parts_few_at_a_time(house: House, http: TestClient) 
 
 def test_models_of_speech_are_those_that_the_operator_allows() -> None:
     house = House(msgspec.structs.replace(OPTIONS, speech_models=frozenset({"small", "large"})))
-    with TestClient(house.app, headers={"X-Api-Key": KEY}) as http:
+    with client_of(house, x_api_key=KEY) as http:
         for model, status in ("large", 200), ("larger", 400), ("LARGE", 400), (None, 200):
             answer = sent(http, options={"speech_analysis": True, "speech_model": model})
             assert answer.status_code == status
             assert status == 200 or answer.json() == {"error": "speech_model is not available here"}
-        assert http.portal is not None
-        http.portal.call(house.app.state.forwarder.close)
 
 
 @pytest.mark.parametrize("name", ["audio", "audio_data", "data"])
@@ -434,12 +430,10 @@ def test_the_owner_may_take_its_time_with_an_upload(tmp_path: Path, monkeypatch:
         return owner.prober.found
 
     monkeypatch.setattr(owner.prober, "probe", slow)
-    with serving(owner) as far, TestClient(house.app) as http:
+    with serving(owner) as far, client_of(house) as http:
         job = sent(http, key="one").json()["job_id"]
         house.jobs.elsewhere[job] = far.url
         assert (sent(http, key="one").status_code, list(owner.jobs.jobs)) == (200, [job])
-        assert http.portal is not None
-        http.portal.call(house.app.state.forwarder.close)
 
 
 def test_nodes_that_disagree_make_no_circle(house: House, http: TestClient) -> None:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from starlette.testclient import TestClient
 
-from tests.unit.app.conftest import KEY, OPTIONS, House
+from tests.unit.app.conftest import KEY, OPTIONS, House, client_of
 from tests.unit.app.double import STRONG
 from tests.unit.app.jobs.conftest import (
     ALL,
@@ -202,13 +202,11 @@ def test_a_deployment_may_ask_for_the_key_wherever_a_job_is_read() -> None:
     house.directory.keys["another"] = Principal("other project", "organization")
     job = house.jobs.create(SOUND)
     house.jobs.perform(job, Service.SOUND, sounds("Siren"))
-    with TestClient(house.app) as http:
+    with client_of(house) as http:
         for end in ("stream", "captions.vtt", "captions.srt"):
             path = f"/api/v1/jobs/{job}/{end}"
             statuses = [http.get(path, headers={"X-Api-Key": key}).status_code for key in ("", "bad", "another", KEY)]
             assert statuses == [401, 401, 404, 200]
-        assert http.portal is not None
-        http.portal.call(house.app.state.forwarder.close)
 
 
 def test_a_job_on_its_way_in_cannot_be_read(house: House, http: TestClient) -> None:

@@ -159,7 +159,7 @@ async def test_a_node_that_stops_says_so(house: House) -> None:
 
 async def test_of_other_projects_nothing_is_heard(house: House) -> None:
     foreign = await opened(house, "others")
-    exchange = Exchange(house, "/api/v1/live", query=f"strips={foreign}", x_api_key=KEY)
+    exchange = Exchange(house, f"/api/v1/live?strips={foreign}", x_api_key=KEY)
     await until(lambda: house.sessions.listeners.get("project"))
     await put(house, foreign, 0, 2.0)
     own = await opened(house)

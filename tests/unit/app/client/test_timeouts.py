@@ -8,10 +8,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from app.client import AsyncClient, Client, DeadlineExceeded, SessionOptions
+from app.client import AsyncClient, Client, DeadlineExceeded, SessionOptions, _deadline
 from tests.unit.app.client.conftest import Shell
 from tests.unit.app.client.jobs_stub import JobStub, error, story
 from tests.unit.app.client.slow_server import HEAD, PING, SPACE, slow_server
@@ -70,25 +71,33 @@ def test_the_error_says_why_there_was_no_answer(unhurried: Shell) -> None:
         client.official_tags(timeout=TIMEOUT)
 
 
-def test_a_stream_that_breaks_off_is_not_taken_up_after_the_deadline(jobs: JobStub) -> None:
-    with Client(jobs.url, KEY, sleep=lambda seconds: time.sleep(TIMEOUT)) as client:
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The clock by which deadlines are judged, for a test to move on."""
+    now = [0.0]
+    monkeypatch.setattr(_deadline, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    return now
+
+
+def test_a_stream_that_breaks_off_is_not_taken_up_after_the_deadline(jobs: JobStub, now: list[float]) -> None:
+    with Client(jobs.url, KEY, sleep=lambda seconds: now.__setitem__(0, LATE)) as client:
         job = client.analyze_file(io.BytesIO(b"x"))
         jobs.connections.extend([story(jobs.result)[0]] * 2)
-        events = client.job_events(job.id, timeout=TIMEOUT)
+        events = client.job_events(job.id, timeout=LATE)
         assert next(events).kind == "progress"
         with pytest.raises(DeadlineExceeded):
             next(events)
 
 
-def test_the_time_of_the_caller_counts(stub: Stub) -> None:
+def test_the_time_of_the_caller_counts(stub: Stub, now: list[float]) -> None:
     with Client(stub.url, KEY) as client:
         session = client.create_session(SessionOptions("stream", "audio/wav"))
         for number in range(4):
             client.put_chunk(session.id, number, b"x")
         client.seal_session(session.id)
-        events = client.session_events(session.id, timeout=TIMEOUT)
+        events = client.session_events(session.id, timeout=LATE)
         assert [next(events).start, next(events).start] == [0.0, 0.5], "one page"
-        time.sleep(TIMEOUT)
+        now[0] += LATE
         with pytest.raises(DeadlineExceeded):
             next(events)
 

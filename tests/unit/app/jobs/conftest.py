@@ -75,14 +75,14 @@ class Exchange:
 
     async def until(self, enough: Callable[[bytes], bool]) -> None:
         """Wait for as much of the body."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not enough(self.body):
                 await self._more.wait()
                 self._more.clear()
 
     async def end(self) -> None:
         """Wait for the end of the answer, whole or not."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await self.task
 
     async def _receive(self) -> MutableMapping[str, Any]:

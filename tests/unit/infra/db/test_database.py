@@ -109,7 +109,8 @@ def test_nodes_that_set_a_file_up_together(
                 raise error
             return super().execute(sql, *parameters)
 
-    monkeypatch.setattr(database, "BUSY_SECONDS", 0.1)
+    if refused:
+        monkeypatch.setattr(database, "BUSY_SECONDS", 0.1)
     monkeypatch.setattr(sqlite3, "connect", functools.partial(sqlite3.connect, factory=Busy))
     with pytest.raises(DirectoryDown) if refused else contextlib.nullcontext():
         run(f"sqlite+aiosqlite:///{tmp_path / 'earshot.db'}", migrate)

@@ -19,6 +19,7 @@ from infra.engines.server import create_app
 from infra.engines.speech_models import TOGETHER, SpeechModels, SpeechSettings
 from infra.engines.worker import RecognitionRequest
 from infra.engines.workers import WAITING, Workers
+from tests.waiting import until
 from topics.errors import AudioError, EngineError
 
 DOUBLE = (sys.executable, "-S", "-E", str(Path(__file__).with_name("double.py")))
@@ -51,9 +52,19 @@ def client_of(speech: SpeechModels, key: str | None = None) -> httpx2.AsyncClien
 
 
 @pytest.fixture
-def client(workers: Workers) -> httpx2.AsyncClient:
+def speech(workers: Workers) -> SpeechModels:
+    return doubles(workers)
+
+
+@pytest.fixture
+def client(speech: SpeechModels) -> httpx2.AsyncClient:
     """A client of the server, all of whose models are the pool."""
-    return client_of(doubles(workers))
+    return client_of(speech)
+
+
+def loads(workers: Workers) -> int:
+    """Count the requests that processes have."""
+    return sum(worker.load for worker in workers.workers)
 
 
 async def transcribed(client: httpx2.AsyncClient, order: str = "good day", **fields: object) -> httpx2.Response:
@@ -118,9 +129,11 @@ async def test_a_worker_that_dies_or_hangs_or_has_no_decoder_costs_its_own_reque
         assert (await transcribed(client)).json() == {"text": "good day"}
 
 
-async def test_past_the_queue_requests_are_turned_away_at_once(client: httpx2.AsyncClient) -> None:
+async def test_past_the_queue_requests_are_turned_away_at_once(
+    client: httpx2.AsyncClient, speech: SpeechModels
+) -> None:
     first = [asyncio.create_task(transcribed(client, "hang")) for _ in range(TOGETHER + WAITING)]
-    await asyncio.sleep(0.05)
+    await until(lambda: speech.admission.inside == len(first))
     late = await transcribed(client)
     assert (late.status_code, late.headers["retry-after"]) == (503, "5")
     for task in first:
@@ -146,16 +159,17 @@ async def test_workers_that_nobody_needs_end(client: httpx2.AsyncClient, workers
     assert (await transcribed(client)).status_code == 200
 
 
-async def test_a_server_that_stops_says_so_to_those_who_wait(client: httpx2.AsyncClient, workers: Workers) -> None:
+async def test_a_server_that_stops_says_so_to_those_who_wait(
+    client: httpx2.AsyncClient, workers: Workers, speech: SpeechModels
+) -> None:
     waiting = [asyncio.create_task(transcribed(client, "hang")) for _ in range(3)]
-    await asyncio.sleep(0.05)
+    await until(lambda: speech.admission.inside == 3 and loads(workers) == 1)
     await workers.close()
     answers = await asyncio.wait_for(asyncio.gather(*waiting), 5)
     assert [answer.status_code for answer in answers] == [503] * 3
 
 
-async def test_a_client_that_hangs_up_frees_its_place_and_its_worker(workers: Workers) -> None:
-    speech = doubles(workers)
+async def test_a_client_that_hangs_up_frees_its_place_and_its_worker(workers: Workers, speech: SpeechModels) -> None:
     boundary = b"--b\r\ncontent-disposition: form-data; name=file; filename=a\r\n\r\nhang\r\n--b--\r\n"
     parts: list[Message] = [{"type": "http.request", "body": boundary}]
 
@@ -204,7 +218,7 @@ async def test_what_is_asked_of_the_recogniser(client: httpx2.AsyncClient) -> No
 async def test_one_process_works_for_several_requests_at_a_time(client: httpx2.AsyncClient, workers: Workers) -> None:
     held = [asyncio.create_task(transcribed(client, f"hold {n}")) for n in range(3)]
     gone = asyncio.create_task(transcribed(client, "hold on"))
-    await asyncio.sleep(0.2)
+    await until(lambda: loads(workers) == 4)
     gone.cancel()
     assert (await transcribed(client, "go")).json() == {"text": "go"}
     assert [(await one).json()["text"] for one in held] == ["hold 0", "hold 1", "hold 2"]
@@ -213,9 +227,11 @@ async def test_one_process_works_for_several_requests_at_a_time(client: httpx2.A
 
 
 @pool(together=8)
-async def test_a_process_that_dies_costs_those_that_it_has_and_no_other(client: httpx2.AsyncClient) -> None:
+async def test_a_process_that_dies_costs_those_that_it_has_and_no_other(
+    client: httpx2.AsyncClient, workers: Workers
+) -> None:
     held = asyncio.create_task(transcribed(client, "hold"))
-    await asyncio.sleep(0.1)
+    await until(lambda: loads(workers) == 1)
     assert (await transcribed(client, "die")).status_code == 503
     assert (await held).status_code == 503
     assert (await transcribed(client)).json() == {"text": "good day"}
@@ -308,9 +324,9 @@ async def test_the_rest_of_the_server(client: httpx2.AsyncClient) -> None:
     assert (await client.get(CHAT)).status_code == 405
 
 
-async def test_a_key_is_asked_for_everywhere_but_at_the_health_check(workers: Workers) -> None:
+async def test_a_key_is_asked_for_everywhere_but_at_the_health_check(speech: SpeechModels) -> None:
     key = "a key of the engines"
-    async with client_of(doubles(workers), key) as client:
+    async with client_of(speech, key) as client:
         for sent in ("", "Bearer", f"Bearer {key}x", f"Basic {key}", key, "Bearer \xff"):
             for path in ("/v1/models", CHAT, "/v1/nothing"):
                 answer = await client.get(path, headers={b"authorization": sent.encode("latin-1")})
@@ -318,7 +334,6 @@ async def test_a_key_is_asked_for_everywhere_but_at_the_health_check(workers: Wo
                 assert answer.headers["www-authenticate"] == "Bearer"
         assert (await client.get("/healthz")).status_code == 200
         assert (await client.get("/v1/models", headers={"authorization": f"bearer {key}"})).status_code == 200
-    await workers.close()
 
 
 @pytest.mark.slow

@@ -9,12 +9,12 @@ from functools import cache
 
 import httpcore2
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from structlog.dev import ConsoleRenderer, plain_traceback
 from typer.utils import get_params_from_function
 
 # No test is judged by a clock: machines are shared.
-settings.register_profile("shared", deadline=None)
+settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared")
 
 

@@ -65,7 +65,8 @@ def unhurried(request: pytest.FixtureRequest) -> Shell:
 @pytest.fixture
 def shell(unhurried: Shell) -> Shell:
     """Either client, neither of which pauses before it tries again."""
-    return partial(unhurried, sleep=no_pause if unhurried is OnALoop else lambda seconds: None)
+    pause: Callable[[float], Any] = (lambda seconds: None) if unhurried == Client else no_pause
+    return partial(unhurried, sleep=pause)
 
 
 @pytest.fixture

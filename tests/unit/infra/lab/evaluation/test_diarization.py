@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infra.lab.evaluation import diarization_threshold
+from infra.lab.evaluation import diarization_threshold, long_diarization
 from infra.lab.evaluation.diarization import DiarizationErrors, best_matching, diarization_errors
 from infra.lab.evaluation.diarization_threshold import Errors, choose_threshold, merge_curves
 from infra.lab.evaluation.meetings import meeting_errors, read_meetings
@@ -100,10 +101,16 @@ def test_meetings_are_read_and_judged_by_turns_as_users_get_them(tmp_path: Path)
         read_meetings(tmp_path)
 
 
-def test_folds_are_judged_by_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert diarization_threshold.main(["--data", str(tmp_path), "--folds", str(tmp_path)]) == 1
-    assert "has not two folds or more" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("main", "fault"),
+    [(diarization_threshold.main, "has not two folds or more"), (long_diarization.main, "has no folds")],
+)
+def test_folds_are_judged_by_the_others(
+    main: Callable[[list[str]], int], fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--data", str(tmp_path), "--folds", str(tmp_path)]) == 1
+    assert fault in capsys.readouterr().err
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "speakers.txt").write_text("7\n")
-    assert diarization_threshold.main(["--data", str(tmp_path), "--folds", str(tmp_path)]) == 1
-    assert "manifest.json: No such file" in capsys.readouterr().err
+    assert main(["--data", str(tmp_path), "--folds", str(tmp_path)]) == 1
+    assert "No such file" in capsys.readouterr().err

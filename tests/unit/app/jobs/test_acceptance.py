@@ -111,6 +111,24 @@ def test_long_audio_goes_in_parts_few_at_a_time(house: House, http: TestClient) 
     assert house.jobs.most_in_flight <= 4
 
 
+def test_all_options_of_the_vendors_client(house: House, http: TestClient) -> None:
+    options = {
+        "sound_event_detection": True,
+        "speech_analysis": True,
+        "audio_insights": True,
+        "caption": True,
+        "speaker_profile": True,
+        "translation": False,
+        "speaker_diarization": True,
+        "speech_model": "whisper-large-turbo",
+        "speech_lang": "multi",
+        "translation_target_lang": "en",
+        "audio_insights_prompt": None,
+    }
+    assert sent(http, options=options).status_code == 200
+    assert only_job(house)[0].options == Options(**options)  # type: ignore[arg-type]
+
+
 def test_models_of_speech_are_those_that_the_operator_allows() -> None:
     house = House(msgspec.structs.replace(OPTIONS, speech_models=frozenset({"small", "large"})))
     with client_of(house, x_api_key=KEY) as http:
@@ -172,6 +190,14 @@ def test_other_types_are_told_by_content(house: House, http: TestClient) -> None
 WRONG = body(audio=b"", options={"no": 1}) | {"audio": "?"}
 
 
+def test_the_key_comes_first(http: TestClient) -> None:
+    for path in ("/api/v1/analyze", "/api/v1/analyze_file"):
+        answer = http.post(path, json=WRONG, headers={"X-Api-Key": ""})
+        assert (answer.status_code, answer.json()) == (401, {"error": "API key required"})
+        answer = http.post(path, json=WRONG, headers={"X-Api-Key": "x"})
+        assert (answer.status_code, answer.json()) == (401, {"error": "Invalid API key"})
+
+
 def test_then_form_then_sense_then_audio_then_money(house: House, http: TestClient) -> None:
     """Each fault hides those that come after it."""
     house.directory.spent.add("free")
@@ -202,7 +228,6 @@ def test_the_free_seconds_of_others_do_not_matter(house: House, http: TestClient
     assert sent(http).status_code == 200, "no free_seconds: any amount"
 
 
-#: What else does not fit together, the contract has.
 MESSAGES = [
     ({}, "No services selected"),
     ({"translation": True}, "No services selected"),
@@ -294,6 +319,15 @@ def test_fields_of_another_form(
     ]
     assert all(detail["msg"] and "input" not in detail for detail in told["details"])
     assert house.jobs.appended == []
+
+
+def test_fields_that_are_missing(http: TestClient) -> None:
+    with capture_logs() as lines:
+        details = http.post("/api/v1/analyze", json={}).json()["details"]
+    assert [(detail["type"], detail["loc"]) for detail in details] == [
+        ("missing", ["body", name]) for name in ("samplerate", "audio", "options")
+    ]
+    assert lines[-1]["reason"] == "body.samplerate: missing"
 
 
 @pytest.mark.parametrize(

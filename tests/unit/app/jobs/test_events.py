@@ -29,6 +29,7 @@ from topics.jobs import payloads
 from topics.jobs.options import Service
 from topics.jobs.payloads import Caption, Segment
 from topics.jobs.records import Portion, Removed, Started
+from topics.keys import new_id
 
 #: (event, id, data)
 Event = tuple[str, int | None, dict[str, Any]]
@@ -109,6 +110,14 @@ async def test_a_job_from_its_acceptance_to_its_end(house: House) -> None:
     partial = {data["service"]: (data["status"], data["entry"]) for name, _, data in found if "partial" in name}
     assert partial == {service: (result[service]["status"], result[service]) for service in Service}
     assert as_the_client_reads(exchange.body) == result
+
+
+async def test_an_unknown_job_is_refused_before_any_event(house: House) -> None:
+    for job in (new_id(), "no-id"):
+        exchange = stream(house, job)
+        await exchange.end()
+        assert (exchange.status, exchange.body) == (404, b'{"error":"Not Found"}')
+        assert exchange.headers["content-type"] == "application/json"
 
 
 async def test_the_marker_of_data_inside_a_text_is_escaped(house: House) -> None:

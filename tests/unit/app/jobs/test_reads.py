@@ -30,6 +30,7 @@ from topics.jobs import payloads
 from topics.jobs.options import Service
 from topics.jobs.records import Portion, Started
 from topics.jobs.rules import JobState
+from topics.keys import new_id
 from topics.ports.directory import Principal
 from topics.scores import probability
 
@@ -195,6 +196,23 @@ def test_a_recording_of_an_hour_has_hours_everywhere(house: House, http: TestCli
     house.jobs.perform(job, Service.SOUND, sounds("", ""), sounds("", first=3599), audio_ms=3_600_000)
     windows = read(http, job)["result"]["sound_event_detection"]["results"]
     assert [window["end_time"] for window in windows] == ["00:00:02.00", "00:00:03.00", "01:00:01.00"]
+
+
+def test_whom_a_job_is_shown_to(house: House, http: TestClient) -> None:
+    job = house.jobs.create(SOUND)
+    house.directory.keys["another"] = Principal("other project", "organization")
+    path = f"/api/v1/jobs/{job}"
+    for method in ("GET", "DELETE"):
+        none = http.request(method, path, headers={"X-Api-Key": ""})
+        assert (none.status_code, none.json()) == (401, {"error": "API key required"})
+        bad = http.request(method, path, headers={"X-Api-Key": "bad"})
+        assert (bad.status_code, bad.json()) == (401, {"error": "Invalid API key"})
+        others = http.request(method, path, headers={"X-Api-Key": "another"})
+        for unknown in (new_id(), "short", "é" * 24):
+            answer = http.request(method, f"/api/v1/jobs/{unknown}")
+            assert (answer.status_code, answer.json()) == (404, {"error": "Not Found"})
+            assert answer.content == others.content
+    assert read(http, job)["status"] == "accepted"
 
 
 def test_a_deployment_may_ask_for_the_key_wherever_a_job_is_read() -> None:

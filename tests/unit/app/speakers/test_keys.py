@@ -46,6 +46,20 @@ def test_no_route_is_open_without_a_key_of_an_organization(
     assert 'earshot_key_failures_total{kind="organization",reason="invalid"} 4.0' in text
 
 
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+def test_the_key_is_judged_before_everything_else(stranger: TestClient, method: str, path: str) -> None:
+    answer = stranger.request(method, SPEAKERS_PREFIX + path, content=b"no form", headers={"Content-Type": "a/b"})
+    refused(answer, "x_org_key required", 401)
+
+
+@pytest.mark.parametrize("path", ["/api/v1/analyze", "/api/v1/analyze_file", "/audio_sessions/"])
+def test_a_key_of_an_organization_opens_nothing_else(stranger: TestClient, path: str) -> None:
+    answer = stranger.post(path, headers={"X-Api-Key": ORG_KEY, "X-Org-Key": ORG_KEY})
+    assert (answer.status_code, answer.json()["error"]) == (401, "Invalid API key")
+    answer = stranger.post(path, headers={"X-Org-Key": ORG_KEY})
+    assert (answer.status_code, answer.json()["error"]) == (401, "API key required")
+
+
 def test_the_same_text_can_be_a_key_of_each_kind_and_stays_two(house: House, stranger: TestClient) -> None:
     """What is remembered of a project's key says nothing of an organization's."""
     session = {"type": "stream", "content_type": "audio/wav"}

@@ -20,11 +20,20 @@ from app.http.bodies import SMALL_BODY
 from app.http.uploads import UploadSpool
 from app.speakers import voice_form
 from tests.unit.app.conftest import OPTIONS, ORG_KEY, House, serving
-from tests.unit.app.speakers.conftest import EDGE, END, FORM, VOICE, form, named, opened, recorded, refused
+from tests.unit.app.speakers.conftest import EDGE, END, FORM, VOICE, form, named, opened, part, recorded, refused
 
 INVALID = "speaker is invalid. only alphabet, number and underscore are allowed"
 TOO_LARGE = "one of uploaded files is bigger than 100 MB"
 LIMIT = 64 * 1024
+
+
+@pytest.mark.parametrize("parts", [(named("Anna"), recorded()), (recorded(), named("Anna"))])
+def test_the_parts_come_in_either_order_among_others(
+    house: House, http: TestClient, parts: tuple[bytes, bytes]
+) -> None:
+    other = part('name="speakers"', b"Bob") + part('name="voice"; filename="x"', b"x" * 9) + part("filename=x", b"")
+    opened(http.post("/api/v2/voice", content=b"".join((parts[0], other, parts[1], END, b"epilogue"))))
+    assert house.speakers.organizations["organization"]["Anna"].voices == [VOICE]
 
 
 def test_a_recognition_has_no_need_of_a_name(http: TestClient) -> None:
@@ -42,7 +51,10 @@ FAULTS = {
     "line": (form("Anna\n"), INVALID),
     "umlaut": (form("\u00c4nna"), INVALID),
     "digits of another script": (form("\u0663"), INVALID),
+    "long": (form("a" * 101), "speaker is invalid. at most 100 characters are allowed"),
     "very long": (form("a" * 100_000), "speaker is invalid. at most 100 characters are allowed"),
+    "no file": (named("Anna") + END, "file is required"),
+    "empty file": (form("Anna", b""), "an empty file"),
     "neither": (END, INVALID),
 }
 
@@ -106,6 +118,17 @@ def limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits that a test reaches in no time."""
     monkeypatch.setattr(voice_form, "VOICE_BYTES", LIMIT)
     monkeypatch.setattr(voice_form, "READ", 8 * LIMIT)
+
+
+def test_a_file_of_just_the_limit(house: House, http: TestClient, limited: None) -> None:
+    opened(http.post("/api/v2/voice", content=form("Anna", bytes(LIMIT))))
+    refused(http.post("/api/v2/voice", content=form("Anna", bytes(LIMIT + 1))), TOO_LARGE)
+    refused(http.post("/api/v2/recognition", content=recorded(bytes(LIMIT + 1)) + END), TOO_LARGE)
+    assert house.speakers.calls == 1
+
+
+def test_the_limit_is_the_contracts() -> None:
+    assert voice_form.VOICE_BYTES == 100 * 1024 * 1024
 
 
 async def served(house: House, *pieces: bytes | None, operation: str = "voice", **headers: str) -> list[Any]:

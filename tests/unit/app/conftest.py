@@ -112,13 +112,21 @@ def house() -> House:
     return House()
 
 
-@pytest.fixture
-def http(house: House) -> Iterator[TestClient]:
-    """A client of the fresh edge that sends its key."""
-    with TestClient(house.app, headers={"X-Api-Key": KEY}, raise_server_exceptions=False) as client:
+@contextmanager
+def client_of(house: House, **headers: str) -> Iterator[TestClient]:
+    """A client of an edge, in process."""
+    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    with TestClient(house.app, headers=given, raise_server_exceptions=False) as client:
         yield client
         assert client.portal is not None
         client.portal.call(house.app.state.forwarder.close)
+
+
+@pytest.fixture
+def http(house: House) -> Iterator[TestClient]:
+    """A client of the fresh edge that sends its key."""
+    with client_of(house, x_api_key=KEY) as client:
+        yield client
 
 
 class Running(msgspec.Struct, frozen=True):

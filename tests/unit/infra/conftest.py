@@ -35,6 +35,27 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return url
 
 
+#: A database that does not answer.
+AWAY = "postgresql+asyncpg://earshot:secret@127.0.0.1:9/earshot"
+#: For tests of what SQLite alone does.
+SQLITE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+
+
+@pytest.fixture
+def opened(loop: asyncio.Runner, database_url: str) -> Iterator[Database]:
+    """An empty database."""
+    database = Database(database_url)
+    yield database
+    loop.run(database.close())
+
+
+@pytest.fixture
+def database(loop: asyncio.Runner, opened: Database) -> Database:
+    """A database with its tables."""
+    loop.run(opened.migrate())
+    return opened
+
+
 def empty(url: str) -> None:
     """Drop everything that is in a PostgreSQL database."""
 

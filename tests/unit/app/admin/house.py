@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -11,6 +11,7 @@ from unittest import mock
 
 import httpx2
 import msgspec
+import pytest
 from starlette.applications import Starlette
 
 from app.admin.nodes import NodeList
@@ -92,6 +93,14 @@ async def _house(directory: Path) -> AsyncIterator[House]:
         stack.push_async_callback(database.close)
         await database.migrate()
         yield House(accounts, SqlLedger(database), meters, http, client)
+
+
+@pytest.fixture
+def house(loop: asyncio.Runner, tmp_path: Path) -> Iterator[House]:
+    """A fresh house."""
+    made = _house(tmp_path)
+    yield loop.run(made.__aenter__())
+    loop.run(made.__aexit__(None, None, None))
 
 
 def tell(directory: Path, story: Callable[[House], Awaitable[T]]) -> T:

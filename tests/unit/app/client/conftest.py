@@ -2,27 +2,89 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from app.client import AsyncClient, Client
 from tests.unit.app.client.jobs_stub import JobStub
 from tests.unit.app.client.speakers_stub import SpeakerStub
-from tests.unit.app.client.stub import WAV, Stub, serving
+from tests.unit.app.client.stub import WAV, Stub
+from tests.unit.app.client.stub import serving as serving_stub
+from tests.unit.app.conftest import House, serving
 
+#: Makes a client.
+Shell = Callable[..., Client]
 HEARD = [{}, {"Dog_bark": 0.6}, {"Dog_bark": 0.9, "Speech": 0.7}, {}, {"Speech": 0.8}]
+
+
+async def no_pause(seconds: float) -> None:
+    """Sleep for no time at all."""
+
+
+class OnALoop:
+    """The client for asyncio, called as the other one is."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self._loop = asyncio.Runner()
+        self._client = AsyncClient(*arguments, **options)
+
+    def __enter__(self) -> OnALoop:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._loop.run(self._client.close())
+        self._loop.close()
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            made = getattr(self._client, name)(*arguments, **options)
+            return self._iterated(made) if isinstance(made, AsyncIterator) else self._loop.run(made)
+
+        return call
+
+    def _iterated(self, made: AsyncIterator[Any]) -> Iterator[Any]:
+        async def following() -> Any:
+            return await anext(made, self)
+
+        while (one := self._loop.run(following())) is not self:
+            yield one
+
+
+@pytest.fixture(params=[Client, OnALoop], ids=["blocking", "asyncio"])
+def unhurried(request: pytest.FixtureRequest) -> Shell:
+    """Either client."""
+    made: Shell = request.param
+    return made
+
+
+@pytest.fixture
+def shell(unhurried: Shell) -> Shell:
+    """Either client, neither of which pauses before it tries again."""
+    pause: Callable[[float], Any] = (lambda seconds: None) if unhurried == Client else no_pause
+    return partial(unhurried, sleep=pause)
+
+
+@pytest.fixture
+def url(house: House) -> Iterator[str]:
+    """The service's own edge, over ports in memory."""
+    with serving(house) as running:
+        yield running.url
 
 
 @pytest.fixture
 def stub() -> Iterator[Stub]:
-    with serving(Stub(HEARD)) as stub:
+    with serving_stub(Stub(HEARD)) as stub:
         yield stub
 
 
 @pytest.fixture(scope="session")
 def _jobs() -> Iterator[JobStub]:
-    with serving(JobStub()) as stub:
+    with serving_stub(JobStub()) as stub:
         yield stub
 
 
@@ -34,7 +96,7 @@ def jobs(_jobs: JobStub) -> JobStub:
 
 @pytest.fixture(scope="session")
 def _speakers() -> Iterator[SpeakerStub]:
-    with serving(SpeakerStub()) as stub:
+    with serving_stub(SpeakerStub()) as stub:
         yield stub
 
 

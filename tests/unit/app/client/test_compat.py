@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,21 +23,10 @@ from app.client.compat import (
     WindowResult,
 )
 from tests.contract.api import tone, wav
-from tests.unit.app.conftest import KEY, ORG_KEY, House, serving
+from tests.unit.app.conftest import KEY, ORG_KEY, House
 from tests.unit.app.jobs.conftest import sounds
 from topics.errors import AudioError
 from topics.jobs.options import Service
-
-
-@pytest.fixture
-def house() -> House:
-    return House()
-
-
-@pytest.fixture
-def url(house: House) -> Iterator[str]:
-    with serving(house) as running:
-        yield running.url
 
 
 def result(*windows: str) -> EventDetectionResult:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import threading
 from pathlib import Path
@@ -62,54 +61,41 @@ def assert_read_in_threads(recording: Recording) -> None:
     assert recording.closed
 
 
-def test_chunks_of_a_session(stub: Stub, wav: Path, recordings: list[Recording]) -> None:
-    async def run() -> None:
-        async with AsyncClient(stub.url, KEY) as client:
-            assert len([event async for event in client.detect(wav)]) == 5
-
-    asyncio.run(run())
+async def test_chunks_of_a_session(stub: Stub, wav: Path, recordings: list[Recording]) -> None:
+    async with AsyncClient(stub.url, KEY) as client:
+        assert len([event async for event in client.detect(wav)]) == 5
     assert b"".join(stub.only.chunks) == WAV
     (recording,) = recordings
     assert_read_in_threads(recording)
 
 
-def test_a_recording_of_a_job(jobs: JobStub, wav: Path, recordings: list[Recording]) -> None:
-    async def run() -> None:
-        async with AsyncClient(jobs.url, KEY) as client:
-            jobs.faults.append("lost")
-            job = await client.analyze_file(wav)
-            assert (jobs.uploads, jobs.jobs[job.id].data) == (2, WAV)
-            assert int(jobs.jobs[job.id].headers["content-length"]) > len(WAV)
-
-    asyncio.run(run())
+async def test_a_recording_of_a_job(jobs: JobStub, wav: Path, recordings: list[Recording]) -> None:
+    async with AsyncClient(jobs.url, KEY) as client:
+        jobs.faults.append("lost")
+        job = await client.analyze_file(wav)
+        assert (jobs.uploads, jobs.jobs[job.id].data) == (2, WAV)
+        assert int(jobs.jobs[job.id].headers["content-length"]) > len(WAV)
     (recording,) = recordings
     assert_read_in_threads(recording)
 
 
-def test_voices(speakers: SpeakerStub, wav: Path, recordings: list[Recording]) -> None:
-    async def run() -> None:
-        async with AsyncClient(speakers.url, org_key=ORG_KEY) as client:
-            await client.add_voice("Anna_Kim", wav)
-            with pytest.raises(Exception, match="longer than 10 minutes"):
-                await client.recognize(wav)
-
-    asyncio.run(run())
+async def test_voices(speakers: SpeakerStub, wav: Path, recordings: list[Recording]) -> None:
+    async with AsyncClient(speakers.url, org_key=ORG_KEY) as client:
+        await client.add_voice("Anna_Kim", wav)
+        with pytest.raises(Exception, match="longer than 10 minutes"):
+            await client.recognize(wav)
     assert speakers.voices == {"Anna_Kim": [WAV]}
     assert len(recordings) == 2
     for recording in recordings:
         assert_read_in_threads(recording)
 
 
-def test_an_open_file(jobs: JobStub, wav: Path) -> None:
+async def test_an_open_file(jobs: JobStub, wav: Path) -> None:
     recording = Recording(wav)
     recording.threads.clear()
-
-    async def run() -> None:
-        async with AsyncClient(jobs.url, KEY) as client:
-            job = await client.analyze_file(recording)
-            assert jobs.jobs[job.id].data == WAV
-
-    asyncio.run(run())
+    async with AsyncClient(jobs.url, KEY) as client:
+        job = await client.analyze_file(recording)
+        assert jobs.jobs[job.id].data == WAV
     assert not recording.closed
     recording.close()
     assert_read_in_threads(recording)

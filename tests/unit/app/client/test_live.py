@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator
-
 import pytest
 
-from app.client import AsyncClient, Client, DeadlineExceeded, SessionNotFound, SessionOptions, WrongKey
+from app.client import Client, DeadlineExceeded, SessionNotFound, SessionOptions, WrongKey
 from app.client._live_stream import LiveStream
 from tests.contract.api import tone
-from tests.unit.app.conftest import KEY, House, serving
+from tests.unit.app.client.conftest import Shell
+from tests.unit.app.conftest import KEY
 
 PCM = SessionOptions("stream", "audio/x-raw; rate=16000; format=s16le", file_name="yard")
-
-
-@pytest.fixture
-def url() -> Iterator[str]:
-    with serving(House()) as running:
-        yield running.url
 
 
 def heard(client: Client) -> str:
@@ -30,8 +22,8 @@ def heard(client: Client) -> str:
     return session
 
 
-def test_a_session_is_heard_to_its_end(url: str) -> None:
-    with Client(url, KEY, sleep=lambda seconds: None) as client:
+def test_a_session_is_heard_to_its_end(url: str, shell: Shell) -> None:
+    with shell(url, KEY) as client:
         session = heard(client)
         events = list(client.live(session, 0))
         assert [event.kind for event in events] == ["session", *["window"] * 5, "ended"]
@@ -46,12 +38,6 @@ def test_a_session_is_heard_to_its_end(url: str) -> None:
         assert [one.name for one in windows[0].top[:2]] == [one.name for one in windows[0].sounds]
         assert events[0].session_id == session
         assert [event.window.window for event in client.live(session, -2) if event.kind == "window"] == [3, 4]
-
-    async def scene() -> list[str]:
-        async with AsyncClient(url, KEY) as other:
-            return [event.kind async for event in other.live(session, 0)]
-
-    assert asyncio.run(scene()) == [event.kind for event in events]
 
 
 def test_all_sessions_are_heard(url: str) -> None:
@@ -75,21 +61,14 @@ def test_a_session_of_nobody(url: str) -> None:
             client.session_activity("0123456789abcdefghijABCD")
 
 
-def test_a_day(url: str) -> None:
-    with Client(url, KEY, sleep=lambda seconds: None) as client:
+def test_a_day(url: str, shell: Shell) -> None:
+    with shell(url, KEY) as client:
         session = heard(client)
         day = client.list_sessions().entries[0].created_at
         assert day is not None
         one, whole = client.session_activity(session, day[:10]), client.project_activity(day[:10])
         assert (one.sessions, sum(one.analysed), one.tags) == (1, 2.5, whole.tags)
         assert client.project_activity("2020-01-01", 60).sessions == 0
-
-    async def scene() -> None:
-        async with AsyncClient(url, KEY) as other:
-            assert (await other.session_activity(session, day[:10])) == one
-            assert (await other.project_activity(day[:10])) == whole
-
-    asyncio.run(scene())
 
 
 def test_where_a_session_has_moved_it_goes_on_after_the_last_window() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 from pathlib import Path
 
@@ -22,58 +21,40 @@ from app.client import (
     SpeakerTurn,
     WrongKey,
 )
+from tests.unit.app.client.conftest import Shell
 from tests.unit.app.client.speakers_stub import ORG_KEY, SpeakerStub, refusal
 from tests.unit.app.client.stub import KEY, WAV
-from tests.unit.app.client.test_client import no_pause
 
 ANNA = SpeakerProfile("Anna_Kim", "2026-11-21T08:00:00.000Z", 10.5, 1, True)
 
 
-def client(stub: SpeakerStub, key: str = ORG_KEY) -> Client:
-    return Client(stub.url, org_key=key, sleep=lambda seconds: None)
-
-
-def test_a_speaker_from_beginning_to_end(speakers: SpeakerStub, wav: Path) -> None:
+def test_a_speaker_from_beginning_to_end(speakers: SpeakerStub, wav: Path, shell: Shell) -> None:
     speakers.faults.extend(["busy", "lost", "lost"])
-    with client(speakers) as shell:
-        assert shell.speakers() == ()
+    with shell(speakers.url, org_key=ORG_KEY) as client:
+        assert client.speakers() == ()
         speakers.faults.append("busy")
-        assert shell.add_voice("Anna_Kim", wav) == ANNA
+        assert client.add_voice("Anna_Kim", wav) == ANNA
         assert speakers.voices == {"Anna_Kim": [WAV]}
         file = io.BytesIO(WAV)
         file.seek(100)
-        assert shell.add_voice("Anna_Kim", file).samples == 2
+        assert client.add_voice("Anna_Kim", file).samples == 2
         assert speakers.voices["Anna_Kim"][1] == WAV
-        assert [one.name for one in shell.speakers()] == ["Anna_Kim"]
-        assert shell.re_enroll("Anna_Kim") == ReEnrollment("Anna_Kim", 2, 0)
-        shell.delete_speaker("Anna_Kim")
-        assert shell.speakers() == ()
+        assert [one.name for one in client.speakers()] == ["Anna_Kim"]
+        assert client.re_enroll("Anna_Kim") == ReEnrollment("Anna_Kim", 2, 0)
+        client.delete_speaker("Anna_Kim")
+        assert client.speakers() == ()
 
 
-def test_turns_have_types(speakers: SpeakerStub, wav: Path) -> None:
+def test_turns_have_types(speakers: SpeakerStub, wav: Path, shell: Shell) -> None:
     speakers.faults.extend(["lost", "busy"])
-    with client(speakers) as shell:
-        anna, unknown, short = shell.recognize(wav)
+    with shell(speakers.url, org_key=ORG_KEY) as client:
+        anna, unknown, short = client.recognize(wav)
     assert anna == SpeakerTurn(30, 29_980, "Good [morning]\x1b[2J.", 0, "Anna_Kim", 0.731, organization="o1")
     assert [(one.is_registered, one.unlabeled) for one in (anna, unknown, short)] == [
         (True, False),
         (False, False),
         (False, True),
     ]
-
-
-def test_the_same_on_asyncio(speakers: SpeakerStub, wav: Path) -> None:
-    async def run() -> list[str]:
-        async with AsyncClient(speakers.url, org_key=ORG_KEY, sleep=no_pause) as shell:
-            assert await shell.add_voice("Anna_Kim", wav) == ANNA
-            assert await shell.speakers() == (ANNA,)
-            assert await shell.re_enroll("Anna_Kim") == ReEnrollment("Anna_Kim", 1, 0)
-            names = [one.name for one in await shell.recognize(wav)]
-            await shell.delete_speaker("Anna_Kim")
-            return names
-
-    assert asyncio.run(run()) == ["Anna_Kim", "Unknown 0", "Unknown 1"]
-    assert not speakers.voices
 
 
 def test_a_key_that_cannot_be_sent() -> None:
@@ -83,69 +64,72 @@ def test_a_key_that_cannot_be_sent() -> None:
                 make("http://127.0.0.1:9", key, org_key=org_key)
 
 
-def test_a_voice_is_not_sent_again_when_no_answer_came(speakers: SpeakerStub, wav: Path) -> None:
+def test_a_voice_is_not_sent_again_when_no_answer_came(speakers: SpeakerStub, wav: Path, shell: Shell) -> None:
     speakers.faults.append("lost")
-    with client(speakers) as shell, pytest.raises(ServiceUnreachable):
-        shell.add_voice("Anna_Kim", wav)
+    with shell(speakers.url, org_key=ORG_KEY) as client, pytest.raises(ServiceUnreachable):
+        client.add_voice("Anna_Kim", wav)
     assert speakers.requests == ["POST voice"]
 
 
-def test_a_removal_is_not_sent_again_at_all(speakers: SpeakerStub, wav: Path) -> None:
-    with client(speakers) as shell:
-        shell.add_voice("Anna_Kim", wav)
+def test_a_removal_is_not_sent_again_at_all(speakers: SpeakerStub, wav: Path, shell: Shell) -> None:
+    with shell(speakers.url, org_key=ORG_KEY) as client:
+        client.add_voice("Anna_Kim", wav)
         speakers.refusals.append(refusal(503, "a voice file will be deleted later"))
         with pytest.raises(ServiceBusy, match="a voice file will be deleted later"):
-            shell.delete_speaker("Anna_Kim")
+            client.delete_speaker("Anna_Kim")
         speakers.faults.append("lost")
         with pytest.raises(ServiceUnreachable):
-            shell.delete_speaker("Anna_Kim")
+            client.delete_speaker("Anna_Kim")
     assert speakers.requests == ["POST voice", "DELETE speaker", "DELETE speaker"]
 
 
-def test_an_engine_that_is_away_had_its_time(speakers: SpeakerStub, wav: Path) -> None:
+def test_an_engine_that_is_away_had_its_time(speakers: SpeakerStub, wav: Path, shell: Shell) -> None:
     speakers.refusals.extend(
         [refusal(502, "speaker service unavailable"), refusal(502, "recognition service unavailable")]
     )
-    with client(speakers) as shell:
+    with shell(speakers.url, org_key=ORG_KEY) as client:
         with pytest.raises(EngineUnavailable, match=r"^speaker service unavailable$"):
-            shell.add_voice("Anna_Kim", wav)
+            client.add_voice("Anna_Kim", wav)
         with pytest.raises(EngineUnavailable, match=r"^recognition service unavailable$"):
-            shell.recognize(wav)
+            client.recognize(wav)
     assert speakers.requests == ["POST voice", "POST recognition"]
 
 
-def test_a_broken_rule_has_the_message_of_the_service(speakers: SpeakerStub, wav: Path) -> None:
-    with client(speakers) as shell:
+def test_a_broken_rule_has_the_message_of_the_service(speakers: SpeakerStub, wav: Path, shell: Shell) -> None:
+    with shell(speakers.url, org_key=ORG_KEY) as client:
         with pytest.raises(SpeakerRequestRefused, match="only alphabet, number and underscore") as raised:
-            shell.add_voice("Anna Kim", wav)
+            client.add_voice("Anna Kim", wav)
         assert raised.value.status == 200
         with pytest.raises(SpeakerRequestRefused, match="an empty file"):
-            shell.add_voice("Anna_Kim", io.BytesIO())
-        for call in (shell.delete_speaker, shell.re_enroll):
+            client.add_voice("Anna_Kim", io.BytesIO())
+        for call in (client.delete_speaker, client.re_enroll):
             with pytest.raises(SpeakerRequestRefused, match="speaker not found"):
                 call("nobody")
 
 
-def test_refusals_have_names(speakers: SpeakerStub, wav: Path) -> None:
-    with client(speakers) as shell:
+def test_refusals_have_names(speakers: SpeakerStub, wav: Path, shell: Shell) -> None:
+    with shell(speakers.url, org_key=ORG_KEY) as client:
         speakers.refusals.append(refusal(400, "no multipart"))
         with pytest.raises(RequestRefused, match="no multipart"):
-            shell.recognize(wav)
+            client.recognize(wav)
         speakers.refusals.append(PlainTextResponse("Bad Gateway", 502))
         with pytest.raises(EngineUnavailable, match="the service answered 502"):
-            shell.recognize(wav)
+            client.recognize(wav)
 
 
 @pytest.mark.parametrize("body", [{"data": None, "error": "", "debug": ""}, {"data": {}}, [1], {"error": ""}])
-def test_what_is_no_envelope(speakers: SpeakerStub, body: object) -> None:
+def test_what_is_no_envelope(speakers: SpeakerStub, body: object, shell: Shell) -> None:
     speakers.refusals.append(JSONResponse(body))
-    with client(speakers) as shell, pytest.raises(ServiceUnreachable, match="does not speak this interface"):
-        shell.speakers()
+    with (
+        shell(speakers.url, org_key=ORG_KEY) as client,
+        pytest.raises(ServiceUnreachable, match="does not speak"),
+    ):
+        client.speakers()
 
 
 @pytest.mark.parametrize("key", ["", "another"])
-def test_a_wrong_key(speakers: SpeakerStub, wav: Path, key: str) -> None:
-    with client(speakers, key) as shell, pytest.raises(WrongKey, match="organization not found"):
-        shell.add_voice("Anna_Kim", wav)
-    with Client(speakers.url, KEY) as shell, pytest.raises(WrongKey, match="organization not found"):
-        shell.speakers()
+def test_a_wrong_key(speakers: SpeakerStub, wav: Path, key: str, shell: Shell) -> None:
+    with shell(speakers.url, org_key=key) as client, pytest.raises(WrongKey, match="organization not found"):
+        client.add_voice("Anna_Kim", wav)
+    with shell(speakers.url, KEY) as client, pytest.raises(WrongKey, match="organization not found"):
+        client.speakers()

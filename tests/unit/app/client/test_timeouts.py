@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import io
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from app.client import AsyncClient, Client, DeadlineExceeded, SessionOptions
+from app.client import AsyncClient, Client, DeadlineExceeded, SessionOptions, _deadline
+from tests.unit.app.client.conftest import Shell
 from tests.unit.app.client.jobs_stub import JobStub, error, story
 from tests.unit.app.client.slow_server import HEAD, PING, SPACE, slow_server
 from tests.unit.app.client.stub import KEY, Stub
@@ -34,7 +36,7 @@ def ends_in_time() -> Iterator[None]:
     assert TIMEOUT <= time.monotonic() - start < LATE
 
 
-SYNC_CALLS: dict[str, tuple[tuple[bytes, bytes], Callable[[Client], object]]] = {
+CALLS: dict[str, tuple[tuple[bytes, bytes], Callable[[Client], object]]] = {
     "silent": (SILENT, lambda client: client.session_status("s", timeout=TIMEOUT)),
     "dripping": (DRIPPING, lambda client: client.session_status("s", timeout=TIMEOUT)),
     "dripping, not repeatable": (DRIPPING, lambda client: client.delete_speaker("Anna", timeout=TIMEOUT)),
@@ -44,103 +46,73 @@ SYNC_CALLS: dict[str, tuple[tuple[bytes, bytes], Callable[[Client], object]]] = 
     "upload": (SILENT, lambda client: client.analyze_file(io.BytesIO(RECORDING), timeout=TIMEOUT)),
     "upload, not repeatable": (SILENT, lambda client: client.add_voice("A", io.BytesIO(RECORDING), timeout=TIMEOUT)),
 }
-ASYNC_CALLS: dict[str, tuple[tuple[bytes, bytes], Callable[[AsyncClient], Awaitable[object]]]] = {
-    "silent": (SILENT, lambda client: client.session_status("s", timeout=TIMEOUT)),
-    "dripping": (DRIPPING, lambda client: client.session_status("s", timeout=TIMEOUT)),
-    "dripping events": (DRIPPING, lambda client: anext(aiter(client.session_events("s", timeout=TIMEOUT)))),
-    "silent job": (SILENT, lambda client: client.job_result("j", timeout=TIMEOUT)),
-    "pinging job": (PINGING, lambda client: client.job_result("j", timeout=TIMEOUT)),
-    "upload": (SILENT, lambda client: client.analyze_file(io.BytesIO(RECORDING), timeout=TIMEOUT)),
-    "upload, not repeatable": (SILENT, lambda client: client.add_voice("A", io.BytesIO(RECORDING), timeout=TIMEOUT)),
-}
 
 
-@pytest.mark.parametrize(("server", "call"), SYNC_CALLS.values(), ids=SYNC_CALLS)
-def test_a_call_ends_in_time(server: tuple[bytes, bytes], call: Callable[[Client], object]) -> None:
-    with slow_server(*server) as url, Client(url) as client, ends_in_time():
+@pytest.mark.parametrize(("server", "call"), CALLS.values(), ids=CALLS)
+def test_a_call_ends_in_time(server: tuple[bytes, bytes], call: Callable[[Client], object], unhurried: Shell) -> None:
+    with slow_server(*server) as url, unhurried(url) as client, ends_in_time():
         call(client)
 
 
-@pytest.mark.parametrize(("server", "call"), ASYNC_CALLS.values(), ids=ASYNC_CALLS)
-def test_a_call_ends_in_time_on_asyncio(
-    server: tuple[bytes, bytes], call: Callable[[AsyncClient], Awaitable[object]]
-) -> None:
-    async def run() -> None:
-        async with AsyncClient(url) as client:
-            with ends_in_time():
-                await call(client)
-
-    with slow_server(*server) as url:
-        asyncio.run(run())
-
-
-def test_pauses_are_cut_short(jobs: JobStub) -> None:
-    async def run() -> None:
-        async with AsyncClient(jobs.url, KEY) as client:
-            with ends_in_time():
-                await client.analyze_file(io.BytesIO(b"x"), timeout=TIMEOUT)
-
+def test_pauses_are_cut_short(jobs: JobStub, unhurried: Shell) -> None:
     busy = error(503, "busy")
     busy.headers["Retry-After"] = "30"
-    jobs.refusals.extend([busy] * 2)
-    with Client(jobs.url, KEY) as client, ends_in_time():
+    jobs.refusals.append(busy)
+    with unhurried(jobs.url, KEY) as client, ends_in_time():
         client.analyze_file(io.BytesIO(b"x"), timeout=TIMEOUT)
-    asyncio.run(run())
     assert not jobs.jobs
 
 
-def test_the_error_says_why_there_was_no_answer() -> None:
-    async def run() -> None:
-        async with AsyncClient("http://127.0.0.1:9") as client:
-            await client.official_tags(timeout=TIMEOUT)
-
-    with Client("http://127.0.0.1:9") as client, pytest.raises(DeadlineExceeded, match=r"s: .*refused"):
+def test_the_error_says_why_there_was_no_answer(unhurried: Shell) -> None:
+    with (
+        unhurried("http://127.0.0.1:9") as client,
+        pytest.raises(DeadlineExceeded, match=r"s: .*(refused|failed)"),
+    ):
         client.official_tags(timeout=TIMEOUT)
-    with pytest.raises(DeadlineExceeded, match=r"s: .*(refused|failed)"):
-        asyncio.run(run())
 
 
-def test_a_stream_that_breaks_off_is_not_taken_up_after_the_deadline(jobs: JobStub) -> None:
-    with Client(jobs.url, KEY, sleep=lambda seconds: time.sleep(TIMEOUT)) as client:
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The clock by which deadlines are judged, for a test to move on."""
+    now = [0.0]
+    monkeypatch.setattr(_deadline, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    return now
+
+
+def test_a_stream_that_breaks_off_is_not_taken_up_after_the_deadline(jobs: JobStub, now: list[float]) -> None:
+    with Client(jobs.url, KEY, sleep=lambda seconds: now.__setitem__(0, LATE)) as client:
         job = client.analyze_file(io.BytesIO(b"x"))
         jobs.connections.extend([story(jobs.result)[0]] * 2)
-        events = client.job_events(job.id, timeout=TIMEOUT)
+        events = client.job_events(job.id, timeout=LATE)
         assert next(events).kind == "progress"
         with pytest.raises(DeadlineExceeded):
             next(events)
 
 
-def test_the_time_of_the_caller_counts(stub: Stub) -> None:
+def test_the_time_of_the_caller_counts(stub: Stub, now: list[float]) -> None:
     with Client(stub.url, KEY) as client:
         session = client.create_session(SessionOptions("stream", "audio/wav"))
         for number in range(4):
             client.put_chunk(session.id, number, b"x")
         client.seal_session(session.id)
-        events = client.session_events(session.id, timeout=TIMEOUT)
+        events = client.session_events(session.id, timeout=LATE)
         assert [next(events).start, next(events).start] == [0.0, 0.5], "one page"
-        time.sleep(TIMEOUT)
+        now[0] += LATE
         with pytest.raises(DeadlineExceeded):
             next(events)
 
 
-def test_calls_that_are_fast_enough(stub: Stub, tmp_path: Path) -> None:
+def test_calls_that_are_fast_enough(stub: Stub, tmp_path: Path, unhurried: Shell) -> None:
     path = tmp_path / "street.wav"
     path.write_bytes(b"RIFF\x00\x00\x00\x00WAVEfmt ")
-
-    async def run() -> None:
-        async with AsyncClient(stub.url, KEY) as client:
-            assert len([event async for event in client.detect(path, timeout=LATE)]) == 5
-
-    with Client(stub.url, KEY) as client:
+    with unhurried(stub.url, KEY) as client:
         assert len(list(client.detect(path, timeout=LATE))) == 5
         assert client.official_tags(timeout=LATE) == ("Dog_bark", "Speech")
-    asyncio.run(run())
 
 
-def test_a_timeout_of_the_caller_stays_the_callers() -> None:
-    async def run() -> None:
-        async with AsyncClient(url) as client, asyncio.timeout(TIMEOUT):
-            await client.session_status("s", timeout=LATE)
-
-    with slow_server() as url, pytest.raises(TimeoutError):
-        asyncio.run(run())
+async def test_a_timeout_of_the_caller_stays_the_callers() -> None:
+    with slow_server() as url:
+        async with AsyncClient(url) as client:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(TIMEOUT):
+                    await client.session_status("s", timeout=LATE)

@@ -29,9 +29,9 @@ from app.client import (
     WrongKey,
     WrongSequence,
 )
-from infra.examples import RECORDING
 from tests.contract.api import tone, wav
-from tests.unit.app.conftest import KEY, ORG_KEY, House, serving
+from tests.unit.app.client.conftest import Shell
+from tests.unit.app.conftest import KEY, ORG_KEY, House
 from tests.unit.app.jobs.conftest import SOUND
 from tests.waiting import until
 from topics.errors import AudioError
@@ -45,19 +45,14 @@ HALF_SECOND = tone(0.5)
 
 
 @pytest.fixture
-def house() -> House:
-    return House()
-
-
-@pytest.fixture
-def url(house: House) -> Iterator[str]:
-    with serving(house) as running:
-        yield running.url
-
-
-@pytest.fixture
 def client(url: str) -> Iterator[Client]:
     with Client(url, KEY, org_key=ORG_KEY, sleep=lambda seconds: None) as client:
+        yield client
+
+
+@pytest.fixture
+def either(url: str, shell: Shell) -> Iterator[Client]:
+    with shell(url, KEY, org_key=ORG_KEY) as client:
         yield client
 
 
@@ -69,24 +64,18 @@ def account(seconds: int | None) -> ProjectAccount:
     return ProjectAccount("p", "Barn", "Farm", 1_767_323_045_678, key, None, 1500, seconds)
 
 
-def test_a_project_and_how_long_it_keeps_audio(client: Client, house: House, url: str) -> None:
+def test_a_project_and_how_long_it_keeps_audio(either: Client, house: House) -> None:
     house.projects.account = mock.AsyncMock(
         side_effect=lambda project: account(house.projects.keep_audio.call_args[0][1])
     )
     house.projects.keep_audio = mock.AsyncMock()
-    kept = client.keep_audio(3600)
+    kept = either.keep_audio(3600)
     assert (kept.keep_audio_seconds, kept.longest_keep_audio_seconds) == (3600, 86_400)
     house.projects.keep_audio.assert_awaited_once_with("project", 3600)
-    assert client.project().used_seconds == 1.5
+    assert either.project().used_seconds == 1.5
     with pytest.raises(RequestRefused, match="0 to 86400"):
-        client.keep_audio(10**6)
-
-    async def the_same() -> None:
-        async with AsyncClient(url, KEY) as asynchronous:
-            assert (await asynchronous.keep_audio(None)).keep_audio_seconds is None
-            assert (await asynchronous.project()).name == "Barn"
-
-    asyncio.run(the_same())
+        either.keep_audio(10**6)
+    assert either.keep_audio(None).keep_audio_seconds is None
 
 
 # --- streams --------------------------------------------------------------------------------------------------------
@@ -199,25 +188,17 @@ FORMS: dict[str, Callable[[Path], Any]] = {
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_recording_in_every_form(
-    client: Client, url: str, house: House, tmp_path: Path, request: pytest.FixtureRequest, form: str
+    either: Client, house: House, tmp_path: Path, request: pytest.FixtureRequest, form: str
 ) -> None:
     path = tmp_path / "street.wav"
     path.write_bytes(wav(tone(2.0)))
     audio = FORMS[form](path)
     request.addfinalizer(getattr(audio, "close", lambda: None))
-    assert [event.start for event in client.detect(audio)] == [0, 0.5, 1]
-    job = client.analyze_file(audio)
+    assert [event.start for event in either.detect(audio)] == [0, 0.5, 1]
+    job = either.analyze_file(audio)
     assert b"".join(house.jobs.jobs[job.id].parts.values()) == path.read_bytes()
-    assert client.add_voice("Kim", audio).name == "Kim"
-    assert client.recognize(audio)
-
-    async def scene() -> None:
-        async with AsyncClient(url, KEY, org_key=ORG_KEY) as other:
-            assert [event.start async for event in other.detect(audio)] == [0, 0.5, 1]
-            assert (await other.analyze_file(audio)).status == "accepted"
-            assert await other.recognize(audio)
-
-    asyncio.run(scene())
+    assert either.add_voice("Kim", audio).name == "Kim"
+    assert either.recognize(audio)
     names = {session.opened.file_name for session in house.sessions.sessions.values()}
     assert names == ({"audio"} if form in ("bytes", "memory") else {"street.wav"})
 
@@ -297,25 +278,19 @@ def test_metadata_that_is_no_text_is_told_of_before_it_is_sent(metadata: Any) ->
 # --- the rest of sessions -------------------------------------------------------------------------------------------
 
 
-def test_results_and_predictions(client: Client, url: str) -> None:
-    session = client.create_session(SessionOptions("file", "audio/wav", total_size=len(wav(tone(2.0)))))
-    assert client.session_results(session.id).state == "pending"
-    client.put_chunk(session.id, 0, wav(tone(2.0)))
-    results = client.session_results(session.id, offset=1, limit=1)
+def test_results_and_predictions(either: Client) -> None:
+    session = either.create_session(SessionOptions("file", "audio/wav", total_size=len(wav(tone(2.0)))))
+    assert either.session_results(session.id).state == "pending"
+    either.put_chunk(session.id, 0, wav(tone(2.0)))
+    results = either.session_results(session.id, offset=1, limit=1)
     assert (results.state, [event.start for event in results.events], results.has_more) == ("done", [0.5], True)
-    stream = client.create_session(PCM)
+    stream = either.create_session(PCM)
     window = tone(stream.window_size)
-    assert client.predict(stream.id, window).next_sequence == 1
-    assert client.predict(stream.id, window, 1).event.sounds
+    assert either.predict(stream.id, window).next_sequence == 1
+    assert either.predict(stream.id, window, 1).event.sounds
     with pytest.raises(WrongSequence):
-        client.predict(stream.id, window, 1)
-
-    async def scene() -> None:
-        async with AsyncClient(url, KEY) as other:
-            assert (await other.session_results(session.id)).state == "done"
-            assert (await other.predict(stream.id, window)).next_sequence == 3
-
-    asyncio.run(scene())
+        either.predict(stream.id, window, 1)
+    assert either.predict(stream.id, window).next_sequence == 3
 
 
 def test_readiness(client: Client, house: House) -> None:
@@ -327,33 +302,25 @@ def test_readiness(client: Client, house: House) -> None:
 # --- lists ----------------------------------------------------------------------------------------------------------
 
 
-def test_lists(client: Client, url: str, house: House) -> None:
-    sessions = [client.create_session(PCM).id for _ in range(3)][::-1]
+def test_lists(either: Client, house: House) -> None:
+    sessions = [either.create_session(PCM).id for _ in range(3)][::-1]
     jobs = [house.jobs.create(SOUND) for _ in range(3)][::-1]
     house.jobs.perform(jobs[0], Service.SOUND, audio_ms=1000)
-    assert [entry.id for entry in client.sessions()] == sessions
-    assert [entry.id for entry in client.jobs()] == jobs
-    assert [entry.id for entry in client.jobs(state="completed")] == jobs[:1]
-    page = client.list_jobs(count=2)
+    assert [entry.id for entry in either.sessions()] == sessions
+    assert [entry.id for entry in either.jobs()] == jobs
+    assert [entry.id for entry in either.jobs(state="completed")] == jobs[:1]
+    page = either.list_jobs(count=2)
     assert ([entry.seconds for entry in page.entries], page.missing) == ([1, None], None)
-    assert [entry.id for entry in client.list_jobs(page.token).entries] == jobs[2:]
+    assert [entry.id for entry in either.list_jobs(page.token).entries] == jobs[2:]
     moment = datetime.fromisoformat(page.entries[1].created_at)
-    assert [entry.id for entry in client.jobs(since=moment)] == jobs[:2]
-    assert [entry.id for entry in client.jobs(until=moment.astimezone(UTC).replace(tzinfo=None))] == jobs[2:]
-    assert list(client.sessions(since="2999-01-01")) == []
-    assert client.list_sessions(count=1).entries[0].kind == "stream"
+    assert [entry.id for entry in either.jobs(since=moment)] == jobs[:2]
+    assert [entry.id for entry in either.jobs(until=moment.astimezone(UTC).replace(tzinfo=None))] == jobs[2:]
+    assert list(either.sessions(since="2999-01-01")) == []
+    assert either.list_sessions(count=1).entries[0].kind == "stream"
     with pytest.raises(RequestRefused, match="state:"):
-        client.list_sessions(state="open")
-
-    async def scene() -> None:
-        async with AsyncClient(url, KEY) as other:
-            assert [entry.id async for entry in other.sessions()] == sessions
-            assert [entry.id async for entry in other.jobs()] == jobs
-            first = await other.list_sessions(count=2)
-            assert [entry.id for entry in (await other.list_sessions(first.token)).entries] == sessions[2:]
-            assert len((await other.list_jobs()).entries) == 3
-
-    asyncio.run(scene())
+        either.list_sessions(state="open")
+    first = either.list_sessions(count=2)
+    assert [entry.id for entry in either.list_sessions(first.token).entries] == sessions[2:]
 
 
 def test_a_list_that_is_not_whole_says_so_at_its_end(client: Client, house: House) -> None:
@@ -373,7 +340,3 @@ def test_a_chunk_that_is_too_large_names_the_setting(client: Client, house: Hous
     with pytest.raises(RequestRefused, match="EARSHOT_CHUNK_LIMIT") as refusal:
         client.put_chunk(session.id, 0, bytes(1024 * 1024 + 2))
     assert refusal.value.status == 413
-
-
-def test_a_recording_of_the_examples(client: Client) -> None:
-    assert client.analyze_file(str(RECORDING)).status == "accepted"

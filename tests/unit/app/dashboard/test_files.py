@@ -19,11 +19,6 @@ FIRST = ["index.html", "style.css", "main.js", "lib.js", "api.js", "parts.js", "
 
 
 @pytest.fixture
-def house() -> House:
-    return House()
-
-
-@pytest.fixture
 def http(house: House) -> TestClient:
     return TestClient(house.app, raise_server_exceptions=False)
 

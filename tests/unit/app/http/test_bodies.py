@@ -63,28 +63,25 @@ def test_a_client_that_hangs_up_is_not_answered() -> None:
         read(Wire(b"0123", gone=True))
 
 
-def test_bodies_that_arrive_take_room_and_give_it_back() -> None:
-    async def scene() -> None:
-        room, arrived = BodyRoom(SHARES * 10), asyncio.Queue[MutableMapping[str, Any]]()
-        reading = asyncio.create_task(read_body(arrived.get, b"", 10, room, ["one"]))
-        arrived.put_nowait({"type": "http.request", "body": bytes(8), "more_body": True})
-        await asyncio.sleep(0)
-        assert room.used == 8
-        with pytest.raises(Unavailable, match="of this project"):
-            await read_body(Wire(bytes(2), bytes(2), bytes(2)), b"", 10, room, ["one"])
-        assert await read_body(Wire(bytes(5), bytes(5)), b"", 10, room, ["two"]) == bytes(10)
-        for number in range(SHARES - 1):
-            room.take([f"other {number}"], 10, 10)
-        with pytest.raises(Unavailable, match="too many requests are arriving"):
-            await read_body(Wire(bytes(3), bytes(1)), b"", 10, room, ["three"])
-        # What is there at once takes none.
-        assert await read_body(Wire(bytes(10)), b"", 10, room, ["one"]) == bytes(10)
-        arrived.put_nowait({"type": "http.disconnect"})
-        with pytest.raises(ClientGone):
-            await reading
-        assert room.used == 30
-
-    asyncio.run(scene())
+async def test_bodies_that_arrive_take_room_and_give_it_back() -> None:
+    room, arrived = BodyRoom(SHARES * 10), asyncio.Queue[MutableMapping[str, Any]]()
+    reading = asyncio.create_task(read_body(arrived.get, b"", 10, room, ["one"]))
+    arrived.put_nowait({"type": "http.request", "body": bytes(8), "more_body": True})
+    await asyncio.sleep(0)
+    assert room.used == 8
+    with pytest.raises(Unavailable, match="of this project"):
+        await read_body(Wire(bytes(2), bytes(2), bytes(2)), b"", 10, room, ["one"])
+    assert await read_body(Wire(bytes(5), bytes(5)), b"", 10, room, ["two"]) == bytes(10)
+    for number in range(SHARES - 1):
+        room.take([f"other {number}"], 10, 10)
+    with pytest.raises(Unavailable, match="too many requests are arriving"):
+        await read_body(Wire(bytes(3), bytes(1)), b"", 10, room, ["three"])
+    # What is there at once takes none.
+    assert await read_body(Wire(bytes(10)), b"", 10, room, ["one"]) == bytes(10)
+    arrived.put_nowait({"type": "http.disconnect"})
+    with pytest.raises(ClientGone):
+        await reading
+    assert room.used == 30
 
 
 def test_room_is_given_back_however_a_body_ends() -> None:

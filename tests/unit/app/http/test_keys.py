@@ -79,23 +79,17 @@ def test_a_bad_verdict_is_believed_for_the_set_time(desk: Desk) -> None:
     assert desk.ask("new") == OURS
 
 
-def test_calls_about_one_key_share_one_question(desk: Desk) -> None:
-    async def together() -> list[Principal]:
-        return await asyncio.gather(*(desk.cache.holder("good") for _ in range(20)))
-
-    assert asyncio.run(together()) == [OURS] * 20
+async def test_calls_about_one_key_share_one_question(desk: Desk) -> None:
+    assert await asyncio.gather(*(desk.cache.holder("good") for _ in range(20))) == [OURS] * 20
     assert desk.directory.questions == 1
 
 
-def test_a_caller_that_hangs_up_leaves_the_question_to_the_others(desk: Desk) -> None:
-    async def first_leaves() -> Principal:
-        first = asyncio.create_task(desk.cache.holder("good"))
-        second = asyncio.create_task(desk.cache.holder("good"))
-        await asyncio.sleep(0)
-        first.cancel()
-        return await second
-
-    assert asyncio.run(first_leaves()) == OURS
+async def test_a_caller_that_hangs_up_leaves_the_question_to_the_others(desk: Desk) -> None:
+    first = asyncio.create_task(desk.cache.holder("good"))
+    second = asyncio.create_task(desk.cache.holder("good"))
+    await asyncio.sleep(0)
+    first.cancel()
+    assert await second == OURS
     assert desk.directory.questions == 1
 
 
@@ -207,13 +201,9 @@ def test_keys_that_are_good_are_no_tries() -> None:
         assert desk.ask(f"good {number}", "a") == OURS
 
 
-def test_so_many_unknown_keys_are_asked_about_at_the_same_time() -> None:
+async def test_so_many_unknown_keys_are_asked_about_at_the_same_time() -> None:
     desk = Desk(tries=1e6)
-
-    async def scene() -> None:
-        keys = [apikeys.new(KeyKind.PROJECT) for _ in range(2 * ASKING)]
-        asking = [asyncio.create_task(desk.cache.holder(key, f"{number}")) for number, key in enumerate(keys)]
-        ended = await asyncio.gather(*asking, return_exceptions=True)
-        assert [type(error) for error in ended] == [Unauthorized] * ASKING + [Unavailable] * ASKING
-
-    asyncio.run(scene())
+    keys = [apikeys.new(KeyKind.PROJECT) for _ in range(2 * ASKING)]
+    asking = [asyncio.create_task(desk.cache.holder(key, f"{number}")) for number, key in enumerate(keys)]
+    ended = await asyncio.gather(*asking, return_exceptions=True)
+    assert [type(error) for error in ended] == [Unauthorized] * ASKING + [Unavailable] * ASKING

@@ -158,16 +158,12 @@ def test_a_client_that_stops_sending(house: House) -> None:
     assert house.jobs.appended == []
 
 
-def test_a_server_that_stops_says_so_to_who_is_sending(tmp_path: Path) -> None:
+async def test_a_server_that_stops_says_so_to_who_is_sending(tmp_path: Path) -> None:
     house = House(msgspec.structs.replace(OPTIONS, spool=tmp_path))
-
-    async def story() -> list[dict[str, Any]]:
-        sending = asyncio.create_task(served(house, piece(OPTIONS_PART)))
-        await asyncio.sleep(0.01)
-        sending.cancel()
-        return await sending
-
-    start, body = asyncio.run(story())
+    sending = asyncio.create_task(served(house, piece(OPTIONS_PART)))
+    await asyncio.sleep(0.01)
+    sending.cancel()
+    start, body = await sending
     assert (start["status"], json.loads(body["body"])) == (503, {"error": "the service stops"})
     assert b"retry-after" in dict(start["headers"])
 

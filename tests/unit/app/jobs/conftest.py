@@ -52,7 +52,7 @@ CAPTION_PORTION = payloads.encode(Caption("Two people greet each other."))
 class Exchange:
     """One GET spoken to the ASGI application, of a client that can stop reading and hang up."""
 
-    def __init__(self, house: House, path: str, method: str = "GET", query: str = "", **headers: str) -> None:
+    def __init__(self, house: House, path: str, method: str = "GET", **headers: str) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
         self.body = b""
@@ -75,14 +75,14 @@ class Exchange:
 
     async def until(self, enough: Callable[[bytes], bool]) -> None:
         """Wait for as much of the body."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not enough(self.body):
                 await self._more.wait()
                 self._more.clear()
 
     async def end(self) -> None:
         """Wait for the end of the answer, whole or not."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await self.task
 
     async def _receive(self) -> MutableMapping[str, Any]:

@@ -22,7 +22,7 @@ from structlog.testing import capture_logs
 from app.http.upload_bounds import UploadBounds, UploadRoom
 from app.http.uploads import UploadSpool
 from app.jobs.json_body import SLICE
-from tests.unit.app.conftest import KEY, OPTIONS, House, Running, service, serving
+from tests.unit.app.conftest import KEY, OPTIONS, House, Running, client_of, service, serving
 from tests.unit.app.double import BEGINNING
 from topics.errors import AudioError, Unavailable
 from topics.jobs.options import Options
@@ -48,10 +48,8 @@ def house(tmp_path: Path) -> House:
 
 @pytest.fixture
 def http(house: House, tmp_path: Path) -> Iterator[TestClient]:
-    with TestClient(house.app, headers={"X-Api-Key": KEY}, raise_server_exceptions=False) as client:
+    with client_of(house, x_api_key=KEY) as client:
         yield client
-        assert client.portal is not None
-        client.portal.call(house.app.state.forwarder.close)
         assert left_open(tmp_path) == [], "a spool file is still open"
 
 
@@ -101,13 +99,6 @@ def test_an_accepted_job_is_on_the_log(house: House, http: TestClient) -> None:
     assert "earshot_jobs_accepted_total 1.0" in http.get("/metrics").text
 
 
-def test_a_form_is_accepted_like_the_json(house: House, http: TestClient) -> None:
-    assert sent(http).status_code == 200
-    accepted, audio = only_job(house)
-    assert audio == AUDIO
-    assert accepted.source == Source("audio/wav", "wav", len(AUDIO), 44_100, 2, "a.wav", "audio/x-wav")
-
-
 def test_long_audio_goes_in_parts_few_at_a_time(house: House, http: TestClient) -> None:
     audio = os.urandom(6 * PART_BYTES + 7)
     assert sent(http, audio).status_code == 200
@@ -140,13 +131,11 @@ def test_all_options_of_the_vendors_client(house: House, http: TestClient) -> No
 
 def test_models_of_speech_are_those_that_the_operator_allows() -> None:
     house = House(msgspec.structs.replace(OPTIONS, speech_models=frozenset({"small", "large"})))
-    with TestClient(house.app, headers={"X-Api-Key": KEY}) as http:
+    with client_of(house, x_api_key=KEY) as http:
         for model, status in ("large", 200), ("larger", 400), ("LARGE", 400), (None, 200):
             answer = sent(http, options={"speech_analysis": True, "speech_model": model})
             assert answer.status_code == status
             assert status == 200 or answer.json() == {"error": "speech_model is not available here"}
-        assert http.portal is not None
-        http.portal.call(house.app.state.forwarder.close)
 
 
 @pytest.mark.parametrize("name", ["audio", "audio_data", "data"])
@@ -404,30 +393,7 @@ def test_a_prober_that_is_not_there(house: House, http: TestClient) -> None:
     assert house.jobs.appended == []
 
 
-def test_no_audio_at_all(house: House, http: TestClient) -> None:
-    assert sent(http, b"").status_code == 500
-    assert house.jobs.appended == []
-
-
 # --- the same request again -----------------------------------------------------------------------------------------
-
-
-def test_a_request_with_a_key_is_done_once(house: House, http: TestClient) -> None:
-    first = sent(http, key="one")
-    appended = len(house.jobs.appended)
-    house.prober.found = ProbeResult("audio/mp3", "mp3", 1, 1)
-    again = sent(http, key="one")
-    assert (again.status_code, again.json()) == (200, first.json())
-    assert len(house.jobs.appended) == appended
-    assert len(first.json()["job_id"]) == 24
-
-    for other in (
-        sent(http, b"RIFF of another", key="one"),
-        sent(http, options=SOUND | {"speech_analysis": True}, key="one"),
-    ):
-        assert (other.status_code, list(other.json())) == (409, ["error"])
-    assert len(house.jobs.appended) == appended
-    assert sent(http, key="two").json()["job_id"] != first.json()["job_id"]
 
 
 def test_what_is_said_otherwise_is_the_same_request(http: TestClient) -> None:
@@ -446,45 +412,33 @@ def test_the_same_bytes_in_another_raw_format_are_another_request(http: TestClie
     assert [status("s16"), status("s16"), status("u16")] == [200, 200, 409]
 
 
-def test_keys_of_two_projects_do_not_meet(house: House, http: TestClient) -> None:
-    sent(http, key="one")
-    assert sent(http, b"RIFF other", key="one", project=FREE).status_code == 200
-    assert len(house.jobs.jobs) == 2
-
-
 def test_a_key_that_is_too_long(http: TestClient) -> None:
     assert sent(http, key="k" * 255).status_code == 200
     assert sent(http, key="k" * 256).status_code == 400
 
 
-def test_the_spool_keeps_and_digests(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with UploadSpool(UploadRoom(tmp_path, UploadBounds()), "p", hashed=True) as spool:
-            for piece in (b"one", memoryview(b"two"), b""):
-                spool.write(piece)
-            assert (spool.size, spool.read(2, 3), spool.read(5, 9)) == (6, b"etw", b"o")
-            assert spool.digest() == blake2b(b"onetwo", digest_size=32).digest()
-            assert list(tmp_path.iterdir()) == [], "it has no name"
-
-    asyncio.run(story())
+async def test_the_spool_keeps_and_digests(tmp_path: Path) -> None:
+    async with UploadSpool(UploadRoom(tmp_path, UploadBounds()), "p", hashed=True) as spool:
+        for piece in (b"one", memoryview(b"two"), b""):
+            spool.write(piece)
+        assert (spool.size, spool.read(2, 3), spool.read(5, 9)) == (6, b"etw", b"o")
+        assert spool.digest() == blake2b(b"onetwo", digest_size=32).digest()
+        assert list(tmp_path.iterdir()) == [], "it has no name"
 
 
-def test_others_run_while_a_spool_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> None:
-        threads: list[int] = []
-        async with UploadSpool(UploadRoom(tmp_path, UploadBounds()), "p") as spool:
-            close = spool._close
+async def test_others_run_while_a_spool_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+    async with UploadSpool(UploadRoom(tmp_path, UploadBounds()), "p") as spool:
+        close = spool._close
 
-            def noted() -> None:
-                threads.append(threading.get_ident())
-                close()
+        def noted() -> None:
+            threads.append(threading.get_ident())
+            close()
 
-            monkeypatch.setattr(spool, "_close", noted)
-        assert len(threads) == 1
-        assert threads != [threading.get_ident()]
-        assert left_open(tmp_path) == []
-
-    asyncio.run(story())
+        monkeypatch.setattr(spool, "_close", noted)
+    assert len(threads) == 1
+    assert threads != [threading.get_ident()]
+    assert left_open(tmp_path) == []
 
 
 def test_the_owner_of_a_key_is_asked_instead(house: House, http: TestClient, service: Running) -> None:
@@ -510,12 +464,10 @@ def test_the_owner_may_take_its_time_with_an_upload(tmp_path: Path, monkeypatch:
         return owner.prober.found
 
     monkeypatch.setattr(owner.prober, "probe", slow)
-    with serving(owner) as far, TestClient(house.app) as http:
+    with serving(owner) as far, client_of(house) as http:
         job = sent(http, key="one").json()["job_id"]
         house.jobs.elsewhere[job] = far.url
         assert (sent(http, key="one").status_code, list(owner.jobs.jobs)) == (200, [job])
-        assert http.portal is not None
-        http.portal.call(house.app.state.forwarder.close)
 
 
 def test_nodes_that_disagree_make_no_circle(house: House, http: TestClient) -> None:
@@ -554,21 +506,18 @@ def test_uploads_have_places_of_their_project_and_in_all(tmp_path: Path) -> None
         pass
 
 
-def test_uploads_have_room_of_their_project_and_in_all(tmp_path: Path) -> None:
-    async def story() -> None:
-        room = UploadRoom(tmp_path, UploadBounds(spool_bytes=100, free_bytes=0))
-        async with UploadSpool(room, "third") as third:
-            async with UploadSpool(room, "large") as first, first.beside() as beside, UploadSpool(room, "b") as other:
-                first.write(bytes(30))
-                with pytest.raises(Unavailable, match="your uploads take all the room"):
-                    beside.write(bytes(21))
-                other.write(bytes(50))
-                with pytest.raises(Unavailable, match="no room for uploads"):
-                    third.write(bytes(21))
-                third.write(bytes(20))
-            third.write(bytes(30))
-
-    asyncio.run(story())
+async def test_uploads_have_room_of_their_project_and_in_all(tmp_path: Path) -> None:
+    room = UploadRoom(tmp_path, UploadBounds(spool_bytes=100, free_bytes=0))
+    async with UploadSpool(room, "third") as third:
+        async with UploadSpool(room, "large") as first, first.beside() as beside, UploadSpool(room, "b") as other:
+            first.write(bytes(30))
+            with pytest.raises(Unavailable, match="your uploads take all the room"):
+                beside.write(bytes(21))
+            other.write(bytes(50))
+            with pytest.raises(Unavailable, match="no room for uploads"):
+                third.write(bytes(21))
+            third.write(bytes(20))
+        third.write(bytes(30))
 
 
 def test_uploads_leave_the_disk_some_room(house: House, http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -586,20 +535,16 @@ def test_uploads_leave_the_disk_some_room(house: House, http: TestClient, monkey
     assert sent(http).status_code == 200
 
 
-def test_a_slow_upload_holds_its_place_until_it_is_given_up(tmp_path: Path) -> None:
+async def test_a_slow_upload_holds_its_place_until_it_is_given_up(tmp_path: Path) -> None:
     house = House(msgspec.structs.replace(OPTIONS, spool=tmp_path, upload_bounds=UploadBounds(holder_uploads=1)))
     boundary = {"x-api-key": KEY, "content-type": "multipart/form-data; boundary=b"}
     slow: list[dict[str, Any]] = [
         {"type": "http.request", "body": b"--b\r\n", "more_body": True},
         {"type": "http.disconnect"},
     ]
-
-    async def story() -> list[int]:
-        first = asyncio.create_task(house.served("/api/v1/analyze_file", boundary, slow, pause=0.2))
-        await asyncio.sleep(0.1)
-        second = await house.served("/api/v1/analyze_file", boundary, slow)
-        await first
-        third = await house.served("/api/v1/analyze_file", boundary, [slow[0] | {"more_body": False}])
-        return [sent[0]["status"] for sent in (second, third)]
-
-    assert asyncio.run(story()) == [503, 400]
+    first = asyncio.create_task(house.served("/api/v1/analyze_file", boundary, slow, pause=0.2))
+    await asyncio.sleep(0.1)
+    second = await house.served("/api/v1/analyze_file", boundary, slow)
+    await first
+    third = await house.served("/api/v1/analyze_file", boundary, [slow[0] | {"more_body": False}])
+    assert [sent[0]["status"] for sent in (second, third)] == [503, 400]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Iterator
 
 import msgspec
 import pytest
@@ -19,8 +19,6 @@ from tests.unit.app.jobs.double import RECORDING
 from tests.waiting import until
 from topics.jobs.options import Service
 from topics.keys import new_id
-
-Scenario = Callable[[House, House, str], Awaitable[None]]
 
 
 @contextlib.asynccontextmanager
@@ -40,145 +38,124 @@ async def served(house: House) -> AsyncIterator[str]:
 
 
 @pytest.fixture
-def run(house: House) -> Callable[[Scenario], None]:
-    """Run a scenario of this node, the owner of the jobs, and the owner's URL."""
-
-    def runner(scenario: Scenario) -> None:
-        async def whole() -> None:
-            owner = House()
-            async with served(owner) as url:
-                try:
-                    await scenario(house, owner, url)
-                finally:
-                    await house.app.state.forwarder.close()
-
-        asyncio.run(whole())
-
-    return runner
+def owner() -> House:
+    """Another node."""
+    return House()
 
 
-def far_job(here: House, owner: House, url: str) -> str:
+@pytest.fixture
+def url(loop: asyncio.Runner, house: House, owner: House) -> Iterator[str]:
+    """Serve the owner."""
+    serving = served(owner)
+    yield loop.run(serving.__aenter__())
+    loop.run(house.app.state.forwarder.close())
+    loop.run(serving.__aexit__(None, None, None))
+
+
+def far_job(house: House, owner: House, url: str) -> str:
     job = owner.jobs.create(SOUND)
-    here.jobs.elsewhere[job] = url
+    house.jobs.elsewhere[job] = url
     return job
 
 
-def test_events_arrive_as_they_happen(run: Callable[[Scenario], None]) -> None:
-    async def scenario(here: House, owner: House, url: str) -> None:
-        job = far_job(here, owner, url)
-        exchange = Exchange(here, f"/api/v1/jobs/{job}/stream")
-        await exchange.until(lambda body: b"event: progress" in body)
-        for name, value in (
-            ("content-type", "text/event-stream"), ("cache-control", "no-store"), ("x-accel-buffering", "no"),
-        ):  # fmt: skip
-            assert exchange.headers[name] == value
-        assert "content-length" not in exchange.headers
-        owner.jobs.perform(job, Service.SOUND, sounds("Siren"))
+async def test_events_arrive_as_they_happen(house: House, owner: House, url: str) -> None:
+    job = far_job(house, owner, url)
+    exchange = Exchange(house, f"/api/v1/jobs/{job}/stream")
+    await exchange.until(lambda body: b"event: progress" in body)
+    for name, value in (
+        ("content-type", "text/event-stream"), ("cache-control", "no-store"), ("x-accel-buffering", "no"),
+    ):  # fmt: skip
+        assert exchange.headers[name] == value
+    assert "content-length" not in exchange.headers
+    owner.jobs.perform(job, Service.SOUND, sounds("Siren"))
+    await exchange.end()
+    assert exchange.whole
+    assert b"event: completed" in exchange.body
+    resumed = Exchange(house, f"/api/v1/jobs/{job}/stream", last_event_id="999999")
+    await resumed.end()
+    assert resumed.body.startswith(b"event: partial_result"), "nonsense counts as nothing seen"
+    late = Exchange(house, f"/api/v1/jobs/{job}/stream", last_event_id=str(owner.jobs.jobs[job].head.revision))
+    await late.end()
+    assert late.body.startswith(b"event: completed"), "Last-Event-ID is passed on"
+
+
+async def test_recordings_and_pictures_come_through(house: House, owner: House, url: str) -> None:
+    source = msgspec.structs.replace(RECORDING, size=3 << 20)
+    job = owner.jobs.create(SOUND, source, keep_audio_ms=60_000)
+    house.jobs.elsewhere[job] = url
+    whole = Exchange(house, f"/api/v1/jobs/{job}/audio", x_api_key=KEY)
+    await whole.end()
+    assert (whole.status, len(whole.body), whole.whole) == (200, 3 << 20, True)
+    assert whole.headers["content-length"] == str(3 << 20)
+    part = Exchange(house, f"/api/v1/jobs/{job}/audio", x_api_key=KEY, range="bytes=1-2")
+    await part.end()
+    assert (part.status, part.body) == (206, b"ud")
+    for name in ("content-range", "content-disposition", "x-content-type-options", "accept-ranges", "etag"):
+        assert part.headers[name]
+    token = AudioLinks(OPTIONS.secret).issue(job, 2**40)
+    keyless = Exchange(house, f"/api/v1/jobs/{job}/audio?token={token}", range="bytes=0-0")
+    await keyless.end()
+    assert (keyless.status, keyless.body) == (206, b"a")
+    picture = Exchange(house, f"/api/v1/jobs/{job}/spectrogram?columns=5", x_api_key=KEY)
+    await picture.end()
+    assert (picture.status, picture.headers["earshot-seconds"]) == (200, "4.000")
+    late = Exchange(house, f"/api/v1/jobs/{job}/audio", x_api_key=KEY, range="bytes=9999999-")
+    await late.end()
+    assert (late.status, late.headers["content-range"]) == (416, f"bytes */{3 << 20}")
+
+
+async def test_a_client_that_hangs_up_here_is_gone_there(house: House, owner: House, url: str) -> None:
+    job = far_job(house, owner, url)
+    exchange = Exchange(house, f"/api/v1/jobs/{job}/stream")
+    await exchange.until(bool)
+    assert len(owner.jobs.followers[job]) == 1
+    exchange.hang_up.set()
+    await exchange.end()
+    await until(lambda: not owner.jobs.followers[job])
+
+
+async def test_a_long_result_comes_through_and_half_of_one_is_cut_off(house: House, owner: House, url: str) -> None:
+    job = far_job(house, owner, url)
+    portions = [sounds(*["Siren Knock"] * 500, first=500 * number) for number in range(10)]
+    owner.jobs.perform(job, Service.SOUND, *portions)
+    exchange = Exchange(house, f"/api/v1/jobs/{job}", x_api_key=KEY)
+    await exchange.end()
+    assert (exchange.status, exchange.headers["content-type"]) == (200, "application/json")
+    windows = json.loads(exchange.body)["result"]["sound_event_detection"]["results"]
+    assert len(windows) == 5000
+    head = Exchange(house, f"/api/v1/jobs/{job}", "HEAD", x_api_key=KEY)
+    await head.end()
+    assert (head.status, head.body, head.whole) == (200, b"", True)
+    del owner.jobs.jobs[job].portions[Service.SOUND, 7]
+    cut = Exchange(house, f"/api/v1/jobs/{job}", x_api_key=KEY)
+    await cut.end()
+    assert (len(cut.body) > 100_000, cut.whole) == (True, False)
+
+
+async def test_refusals_and_removals_are_the_owners(house: House, owner: House, url: str) -> None:
+    job = far_job(house, owner, url)
+    path = f"/api/v1/jobs/{job}"
+    for method, tail, key, status in (
+        ("GET", "", "", 401),
+        ("GET", "/captions.srt", "", 409),
+        ("DELETE", "", KEY, 204),
+        ("DELETE", "", KEY, 404),
+        ("GET", "/stream", "", 404),
+    ):
+        exchange = Exchange(house, path + tail, method, x_api_key=key)
         await exchange.end()
-        assert exchange.whole
-        assert b"event: completed" in exchange.body
-        resumed = Exchange(here, f"/api/v1/jobs/{job}/stream", last_event_id="999999")
-        await resumed.end()
-        assert resumed.body.startswith(b"event: partial_result"), "nonsense counts as nothing seen"
-        late = Exchange(here, f"/api/v1/jobs/{job}/stream", last_event_id=str(owner.jobs.jobs[job].head.revision))
-        await late.end()
-        assert late.body.startswith(b"event: completed"), "Last-Event-ID is passed on"
-
-    run(scenario)
+        assert exchange.status == status
+    assert exchange.body == b'{"error":"Not Found"}'
+    once = Exchange(house, path, x_api_key=KEY, x_earshot_forwarded="1")
+    await once.end()
+    assert once.status == 404, "a request that was passed on is answered where it arrives"
 
 
-def test_recordings_and_pictures_come_through(run: Callable[[Scenario], None]) -> None:
-    async def scenario(here: House, owner: House, url: str) -> None:
-        source = msgspec.structs.replace(RECORDING, size=3 << 20)
-        job = owner.jobs.create(SOUND, source, keep_audio_ms=60_000)
-        here.jobs.elsewhere[job] = url
-        whole = Exchange(here, f"/api/v1/jobs/{job}/audio", x_api_key=KEY)
-        await whole.end()
-        assert (whole.status, len(whole.body), whole.whole) == (200, 3 << 20, True)
-        assert whole.headers["content-length"] == str(3 << 20)
-        part = Exchange(here, f"/api/v1/jobs/{job}/audio", x_api_key=KEY, range="bytes=1-2")
-        await part.end()
-        assert (part.status, part.body) == (206, b"ud")
-        for name in ("content-range", "content-disposition", "x-content-type-options", "accept-ranges", "etag"):
-            assert part.headers[name]
-        token = AudioLinks(OPTIONS.secret).issue(job, 2**40)
-        keyless = Exchange(here, f"/api/v1/jobs/{job}/audio?token={token}", range="bytes=0-0")
-        await keyless.end()
-        assert (keyless.status, keyless.body) == (206, b"a")
-        picture = Exchange(here, f"/api/v1/jobs/{job}/spectrogram?columns=5", x_api_key=KEY)
-        await picture.end()
-        assert (picture.status, picture.headers["earshot-seconds"]) == (200, "4.000")
-        late = Exchange(here, f"/api/v1/jobs/{job}/audio", x_api_key=KEY, range="bytes=9999999-")
-        await late.end()
-        assert (late.status, late.headers["content-range"]) == (416, f"bytes */{3 << 20}")
-
-    run(scenario)
-
-
-def test_a_client_that_hangs_up_here_is_gone_there(run: Callable[[Scenario], None]) -> None:
-    async def scenario(here: House, owner: House, url: str) -> None:
-        job = far_job(here, owner, url)
-        exchange = Exchange(here, f"/api/v1/jobs/{job}/stream")
-        await exchange.until(bool)
-        assert len(owner.jobs.followers[job]) == 1
-        exchange.hang_up.set()
-        await exchange.end()
-        await until(lambda: not owner.jobs.followers[job])
-
-    run(scenario)
-
-
-def test_a_long_result_comes_through_and_half_of_one_is_cut_off(run: Callable[[Scenario], None]) -> None:
-    async def scenario(here: House, owner: House, url: str) -> None:
-        job = far_job(here, owner, url)
-        portions = [sounds(*["Siren Knock"] * 500, first=500 * number) for number in range(10)]
-        owner.jobs.perform(job, Service.SOUND, *portions)
-        exchange = Exchange(here, f"/api/v1/jobs/{job}", x_api_key=KEY)
-        await exchange.end()
-        assert (exchange.status, exchange.headers["content-type"]) == (200, "application/json")
-        windows = json.loads(exchange.body)["result"]["sound_event_detection"]["results"]
-        assert len(windows) == 5000
-        head = Exchange(here, f"/api/v1/jobs/{job}", "HEAD", x_api_key=KEY)
-        await head.end()
-        assert (head.status, head.body, head.whole) == (200, b"", True)
-        del owner.jobs.jobs[job].portions[Service.SOUND, 7]
-        cut = Exchange(here, f"/api/v1/jobs/{job}", x_api_key=KEY)
-        await cut.end()
-        assert (len(cut.body) > 100_000, cut.whole) == (True, False)
-
-    run(scenario)
-
-
-def test_refusals_and_removals_are_the_owners(run: Callable[[Scenario], None]) -> None:
-    async def scenario(here: House, owner: House, url: str) -> None:
-        job = far_job(here, owner, url)
-        path = f"/api/v1/jobs/{job}"
-        for method, tail, key, status in (
-            ("GET", "", "", 401),
-            ("GET", "/captions.srt", "", 409),
-            ("DELETE", "", KEY, 204),
-            ("DELETE", "", KEY, 404),
-            ("GET", "/stream", "", 404),
-        ):
-            exchange = Exchange(here, path + tail, method, x_api_key=key)
-            await exchange.end()
-            assert exchange.status == status
-        assert exchange.body == b'{"error":"Not Found"}'
-        once = Exchange(here, path, x_api_key=KEY, x_earshot_forwarded="1")
-        await once.end()
-        assert once.status == 404, "a request that was passed on is answered where it arrives"
-
-    run(scenario)
-
-
-def test_an_owner_that_does_not_answer_is_503(run: Callable[[Scenario], None]) -> None:
-    async def scenario(here: House, owner: House, url: str) -> None:
-        job = new_id()
-        here.jobs.elsewhere[job] = f"http://127.0.0.1:{free_port()}"
-        exchange = Exchange(here, f"/api/v1/jobs/{job}/stream")
-        await exchange.end()
-        assert (exchange.status, exchange.headers["content-type"]) == (503, "application/json")
-        assert json.loads(exchange.body) == {"error": "the node that owns it does not answer"}
-        assert int(exchange.headers["retry-after"]) >= 1
-
-    run(scenario)
+async def test_an_owner_that_does_not_answer_is_503(house: House) -> None:
+    job = new_id()
+    house.jobs.elsewhere[job] = f"http://127.0.0.1:{free_port()}"
+    exchange = Exchange(house, f"/api/v1/jobs/{job}/stream")
+    await exchange.end()
+    assert (exchange.status, exchange.headers["content-type"]) == (503, "application/json")
+    assert json.loads(exchange.body) == {"error": "the node that owns it does not answer"}
+    assert int(exchange.headers["retry-after"]) >= 1

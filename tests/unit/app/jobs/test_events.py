@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -33,22 +33,19 @@ from topics.keys import new_id
 
 #: (event, id, data)
 Event = tuple[str, int | None, dict[str, Any]]
-Scenario = Callable[[House], Coroutine[Any, Any, None]]
 
 
-@pytest.fixture
-def run(house: House) -> Callable[[Scenario], None]:
-    """Run a scenario; nothing it began may be left, neither a task nor a follower."""
+async def others() -> bool:
+    """Tell whether a task is still at work."""
+    return not alone()
 
-    def runner(scenario: Scenario) -> None:
-        async def whole() -> None:
-            await scenario(house)
-            assert alone()
-            assert not any(house.jobs.followers.values())
 
-        asyncio.run(whole())
-
-    return runner
+@pytest.fixture(autouse=True)
+def nothing_is_left(loop: asyncio.Runner, house: House) -> Iterator[None]:
+    """Whatever a test began has ended: tasks and followers."""
+    yield
+    assert not loop.run(others())
+    assert not any(house.jobs.followers.values())
 
 
 def stream(house: House, job: str, **headers: str) -> Exchange:
@@ -80,253 +77,204 @@ def as_the_client_reads(body: bytes) -> dict[str, Any] | None:
     return None
 
 
-def test_a_job_from_its_acceptance_to_its_end(run: Callable[[Scenario], None]) -> None:
-    async def scenario(house: House) -> None:
-        job = house.jobs.create(ALL)
+async def test_a_job_from_its_acceptance_to_its_end(house: House) -> None:
+    job = house.jobs.create(ALL)
+    exchange = stream(house, job)
+    await exchange.until(lambda body: b"event: progress" in body)
+    assert exchange.headers == {
+        "content-type": "text/event-stream", "cache-control": "no-store", "x-accel-buffering": "no",
+    }  # fmt: skip
+    house.jobs.perform(job, Service.SOUND, sounds("Siren"))
+    await exchange.until(lambda body: body.count(b"event: progress") == 2)
+    house.jobs.perform(job, Service.SPEECH, transcript(*TURNS))
+    house.jobs.perform(job, Service.INSIGHTS, INSIGHTS_PORTION)
+    house.jobs.perform(job, Service.TRANSLATION, error="no engine")
+    house.jobs.perform(job, Service.CAPTION, CAPTION_PORTION)
+    await exchange.end()
+    assert exchange.whole
+    found = events(exchange.body)
+    assert [name for name, _, _ in found] == (
+        ["progress", "partial_result", "progress"] + ["partial_result"] * 4 + ["progress", "completed"]
+    )
+    ids = [identity for _, identity, _ in found]
+    assert ids == sorted(ids, key=lambda identity: identity or 0)
+    waiting = {"status": "pending", "progress": 0.0}
+    assert found[0][2] == {
+        "job_id": job, "status": "accepted", "progress": 0.0,
+        "services": {str(service): waiting for service in Service},
+    }  # fmt: skip
+    assert found[2][2]["services"]["sound_event_detection"] == {"status": "success", "progress": 1.0}
+    assert (found[2][2]["status"], found[2][2]["progress"]) == ("processing", 0.2)
+    result = found[-1][2]
+    assert list(result) == [*Service, "metadata"]
+    partial = {data["service"]: (data["status"], data["entry"]) for name, _, data in found if "partial" in name}
+    assert partial == {service: (result[service]["status"], result[service]) for service in Service}
+    assert as_the_client_reads(exchange.body) == result
+
+
+async def test_an_unknown_job_is_refused_before_any_event(house: House) -> None:
+    for job in (new_id(), "no-id"):
         exchange = stream(house, job)
-        await exchange.until(lambda body: b"event: progress" in body)
-        assert exchange.headers == {
-            "content-type": "text/event-stream", "cache-control": "no-store", "x-accel-buffering": "no",
-        }  # fmt: skip
-        house.jobs.perform(job, Service.SOUND, sounds("Siren"))
-        await exchange.until(lambda body: body.count(b"event: progress") == 2)
-        house.jobs.perform(job, Service.SPEECH, transcript(*TURNS))
-        house.jobs.perform(job, Service.INSIGHTS, INSIGHTS_PORTION)
-        house.jobs.perform(job, Service.TRANSLATION, error="no engine")
-        house.jobs.perform(job, Service.CAPTION, CAPTION_PORTION)
         await exchange.end()
-        assert exchange.whole
-        found = events(exchange.body)
-        assert [name for name, _, _ in found] == (
-            ["progress", "partial_result", "progress"] + ["partial_result"] * 4 + ["progress", "completed"]
-        )
-        ids = [identity for _, identity, _ in found]
-        assert ids == sorted(ids, key=lambda identity: identity or 0)
-        waiting = {"status": "pending", "progress": 0.0}
-        assert found[0][2] == {
-            "job_id": job, "status": "accepted", "progress": 0.0,
-            "services": {str(service): waiting for service in Service},
-        }  # fmt: skip
-        assert found[2][2]["services"]["sound_event_detection"] == {"status": "success", "progress": 1.0}
-        assert (found[2][2]["status"], found[2][2]["progress"]) == ("processing", 0.2)
-        result = found[-1][2]
-        assert list(result) == [*Service, "metadata"]
-        partial = {data["service"]: (data["status"], data["entry"]) for name, _, data in found if "partial" in name}
-        assert partial == {service: (result[service]["status"], result[service]) for service in Service}
-        assert as_the_client_reads(exchange.body) == result
-
-    run(scenario)
+        assert (exchange.status, exchange.body) == (404, b'{"error":"Not Found"}')
+        assert exchange.headers["content-type"] == "application/json"
 
 
-def test_an_unknown_job_is_refused_before_any_event(run: Callable[[Scenario], None]) -> None:
-    async def scenario(house: House) -> None:
-        for job in (new_id(), "no-id"):
-            exchange = stream(house, job)
-            await exchange.end()
-            assert (exchange.status, exchange.body) == (404, b'{"error":"Not Found"}')
-            assert exchange.headers["content-type"] == "application/json"
-
-    run(scenario)
-
-
-def test_the_marker_of_data_inside_a_text_is_escaped(run: Callable[[Scenario], None]) -> None:
+async def test_the_marker_of_data_inside_a_text_is_escaped(house: House) -> None:
     said = 'the data: "one" data: \\data: two\nline'
-
-    async def scenario(house: House) -> None:
-        job = house.jobs.create(ALL)
-        house.jobs.perform(job, Service.SPEECH, transcript(Segment(0, 1000, said)))
-        house.jobs.perform(job, Service.SOUND, error=said)
-        house.jobs.perform(job, Service.CAPTION, payloads.encode(Caption(said)))
-        house.jobs.perform(job, Service.INSIGHTS, INSIGHTS_PORTION)
-        house.jobs.perform(job, Service.TRANSLATION, translated(said))
-        exchange = stream(house, job)
-        await exchange.end()
-        assert exchange.body.count(b"data: ") == exchange.body.count(b"\ndata: ")
-        result = as_the_client_reads(exchange.body)
-        assert result is not None
-        assert result["caption"]["result"]["caption"] == said
-        assert result["speech_analysis"]["results"][0]["translation"] == said
-        assert result["sound_event_detection"]["error"] == said
-
-    run(scenario)
+    job = house.jobs.create(ALL)
+    house.jobs.perform(job, Service.SPEECH, transcript(Segment(0, 1000, said)))
+    house.jobs.perform(job, Service.SOUND, error=said)
+    house.jobs.perform(job, Service.CAPTION, payloads.encode(Caption(said)))
+    house.jobs.perform(job, Service.INSIGHTS, INSIGHTS_PORTION)
+    house.jobs.perform(job, Service.TRANSLATION, translated(said))
+    exchange = stream(house, job)
+    await exchange.end()
+    assert exchange.body.count(b"data: ") == exchange.body.count(b"\ndata: ")
+    result = as_the_client_reads(exchange.body)
+    assert result is not None
+    assert result["caption"]["result"]["caption"] == said
+    assert result["speech_analysis"]["results"][0]["translation"] == said
+    assert result["sound_event_detection"]["error"] == said
 
 
-def test_a_client_that_comes_back_gets_what_changed_since(run: Callable[[Scenario], None]) -> None:
-    async def scenario(house: House) -> None:
-        job = house.jobs.create(BOTH)
-        house.jobs.perform(job, Service.SOUND, sounds("Siren"))
-        first = stream(house, job)
-        await first.until(lambda body: b"event: progress" in body)
-        first.hang_up.set()
-        await first.end()
-        seen = events(first.body)
-        assert [name for name, _, _ in seen] == ["partial_result", "progress"]
-        again = stream(house, job, last_event_id=str(seen[0][1]))
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert again.body == b": still here\n\n", "nothing changed since the sounds ended"
-        house.jobs.perform(job, Service.SPEECH, transcript(*TURNS))
-        await again.end()
-        later = events(again.body)
-        assert [(name, data.get("service")) for name, _, data in later] == [
-            ("partial_result", "speech_analysis"), ("progress", None), ("completed", None),
-        ]  # fmt: skip
-        last = stream(house, job, last_event_id=str(later[-1][1]))
-        await last.end()
-        assert [name for name, _, _ in events(last.body)] == ["completed"]
-        whole = stream(house, job)
+async def test_a_client_that_comes_back_gets_what_changed_since(house: House) -> None:
+    job = house.jobs.create(BOTH)
+    house.jobs.perform(job, Service.SOUND, sounds("Siren"))
+    first = stream(house, job)
+    await first.until(lambda body: b"event: progress" in body)
+    first.hang_up.set()
+    await first.end()
+    seen = events(first.body)
+    assert [name for name, _, _ in seen] == ["partial_result", "progress"]
+    again = stream(house, job, last_event_id=str(seen[0][1]))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert again.body == b": still here\n\n", "nothing changed since the sounds ended"
+    house.jobs.perform(job, Service.SPEECH, transcript(*TURNS))
+    await again.end()
+    later = events(again.body)
+    assert [(name, data.get("service")) for name, _, data in later] == [
+        ("partial_result", "speech_analysis"), ("progress", None), ("completed", None),
+    ]  # fmt: skip
+    last = stream(house, job, last_event_id=str(later[-1][1]))
+    await last.end()
+    assert [name for name, _, _ in events(last.body)] == ["completed"]
+    whole = stream(house, job)
+    await whole.end()
+    half = stream(house, job, last_event_id=str(events(whole.body)[0][1]))
+    await half.end()
+    assert [data.get("service") for _, _, data in events(half.body)] == ["speech_analysis", None, None]
+    for nonsense in ("99", "-1", "x", "1" * 40, "²"):
+        whole = stream(house, job, last_event_id=nonsense)
         await whole.end()
-        half = stream(house, job, last_event_id=str(events(whole.body)[0][1]))
-        await half.end()
-        assert [data.get("service") for _, _, data in events(half.body)] == ["speech_analysis", None, None]
-        for nonsense in ("99", "-1", "x", "1" * 40, "²"):
-            whole = stream(house, job, last_event_id=nonsense)
-            await whole.end()
-            assert len(events(whole.body)) == 4, nonsense
-
-    run(scenario)
+        assert len(events(whole.body)) == 4, nonsense
 
 
-def test_progress_is_told_twice_a_second_at_most(
-    run: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_progress_is_told_twice_a_second_at_most(monkeypatch: pytest.MonkeyPatch, house: House) -> None:
     monkeypatch.setattr("app.jobs.events.PROGRESS_SECONDS", 0.09)
-
-    async def scenario(house: House) -> None:
-        job = house.jobs.create(SOUND)
-        exchange = stream(house, job)
-        await exchange.until(bool)
-        house.jobs.conclude(job, Started(Service.SOUND, "run"))
-        for number in range(30):
-            house.jobs.conclude(job, Portion(Service.SOUND, "run", number, sounds("", first=number), number / 40))
-            await asyncio.sleep(0)
-        assert len(events(exchange.body)) == 1
-        await exchange.until(lambda body: body.count(b"event: progress") > 1)
-        exchange.hang_up.set()
-        await exchange.end()
-        assert [data["progress"] for _, _, data in events(exchange.body)] == [0.0, 0.725]
-
-    run(scenario)
+    job = house.jobs.create(SOUND)
+    exchange = stream(house, job)
+    await exchange.until(bool)
+    house.jobs.conclude(job, Started(Service.SOUND, "run"))
+    for number in range(30):
+        house.jobs.conclude(job, Portion(Service.SOUND, "run", number, sounds("", first=number), number / 40))
+        await asyncio.sleep(0)
+    assert len(events(exchange.body)) == 1
+    await exchange.until(lambda body: body.count(b"event: progress") > 1)
+    exchange.hang_up.set()
+    await exchange.end()
+    assert [data["progress"] for _, _, data in events(exchange.body)] == [0.0, 0.725]
 
 
-def test_silence_is_broken_by_comments(run: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_silence_is_broken_by_comments(monkeypatch: pytest.MonkeyPatch, house: House) -> None:
     monkeypatch.setattr("app.jobs.events.HEARTBEAT_SECONDS", 0.02)
-
-    async def scenario(house: House) -> None:
-        exchange = stream(house, house.jobs.create(SOUND))
-        await exchange.until(lambda body: body.count(b": still here\n\n") == 2)
-        exchange.hang_up.set()
-        await exchange.end()
-        assert len(events(exchange.body)) == 1
-
-    run(scenario)
+    exchange = stream(house, house.jobs.create(SOUND))
+    await exchange.until(lambda body: body.count(b": still here\n\n") == 2)
+    exchange.hang_up.set()
+    await exchange.end()
+    assert len(events(exchange.body)) == 1
 
 
-def test_a_job_that_is_removed_meanwhile_is_an_error(run: Callable[[Scenario], None]) -> None:
-    async def scenario(house: House) -> None:
-        job = house.jobs.create(SOUND)
-        exchange = stream(house, job)
-        await exchange.until(bool)
-        await house.jobs.submit(job, Removed("remove"))
-        await exchange.end()
-        assert events(exchange.body)[-1] == ("error", None, {"error": "the job was removed"})
-        assert exchange.whole
-
-    run(scenario)
+async def test_a_job_that_is_removed_meanwhile_is_an_error(house: House) -> None:
+    job = house.jobs.create(SOUND)
+    exchange = stream(house, job)
+    await exchange.until(bool)
+    await house.jobs.submit(job, Removed("remove"))
+    await exchange.end()
+    assert events(exchange.body)[-1] == ("error", None, {"error": "the job was removed"})
+    assert exchange.whole
 
 
-def test_a_job_that_moves_to_another_node_is_an_error(
-    run: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_job_that_moves_to_another_node_is_an_error(monkeypatch: pytest.MonkeyPatch, house: House) -> None:
     async def lost(self: Follower, timeout: float) -> bool:
         raise Unavailable("the partition moved")
 
     monkeypatch.setattr(Follower, "changed", lost)
-
-    async def scenario(house: House) -> None:
-        exchange = stream(house, house.jobs.create(SOUND))
-        await exchange.end()
-        assert [name for name, _, _ in events(exchange.body)] == ["progress", "error"]
-
-    run(scenario)
+    exchange = stream(house, house.jobs.create(SOUND))
+    await exchange.end()
+    assert [name for name, _, _ in events(exchange.body)] == ["progress", "error"]
 
 
-def test_a_result_that_cannot_be_read_is_an_error(
-    run: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_result_that_cannot_be_read_is_an_error(monkeypatch: pytest.MonkeyPatch, house: House) -> None:
     def broken(job: str, service: Service, number: int) -> bytes:
         raise ServiceError("the store fails")
 
-    async def scenario(house: House) -> None:
-        monkeypatch.setattr(house.jobs, "portion", broken)
-        job = house.jobs.create(SOUND)
-        house.jobs.perform(job, Service.SOUND, sounds("Siren"))
-        exchange = stream(house, job)
-        await exchange.end()
-        assert ([name for name, _, _ in events(exchange.body)], exchange.whole) == (["error"], True)
-
-    run(scenario)
+    monkeypatch.setattr(house.jobs, "portion", broken)
+    job = house.jobs.create(SOUND)
+    house.jobs.perform(job, Service.SOUND, sounds("Siren"))
+    exchange = stream(house, job)
+    await exchange.end()
+    assert ([name for name, _, _ in events(exchange.body)], exchange.whole) == (["error"], True)
 
 
-def test_a_large_entry_is_told_by_its_count(run: Callable[[Scenario], None]) -> None:
-    async def scenario(house: House) -> None:
-        job = house.jobs.create(ALL)
-        portions = [sounds(*["Siren Knock"] * 400, first=400 * number) for number in range(3)]
-        house.jobs.perform(job, Service.SOUND, *portions)
-        turn = Segment(0, 1000, "many words " * 20)
-        house.jobs.perform(job, Service.SPEECH, transcript(*[turn] * 200), transcript(*[turn] * 50))
-        house.jobs.perform(job, Service.TRANSLATION, translated(*["many words " * 20] * 250))
-        house.jobs.perform(job, Service.CAPTION, payloads.encode(Caption("many words " * 7000)))
-        house.jobs.perform(job, Service.INSIGHTS, INSIGHTS_PORTION)
-        exchange = stream(house, job)
-        await exchange.end()
-        found = events(exchange.body)
-        *large, insights = [data for name, _, data in found if name == "partial_result"]
-        assert insights["service"] == "audio_insights"
-        assert large == [
-            {"service": "sound_event_detection", "status": "success", "results": 1200},
-            {"service": "speech_analysis", "status": "success", "results": 250},
-            {"service": "translation", "status": "success", "results": 250},
-            {"service": "caption", "status": "success", "results": 1},
-        ]
-        result = as_the_client_reads(exchange.body)
-        assert result is not None
-        assert len(result["sound_event_detection"]["results"]) == 1200
-
-    run(scenario)
+async def test_a_large_entry_is_told_by_its_count(house: House) -> None:
+    job = house.jobs.create(ALL)
+    portions = [sounds(*["Siren Knock"] * 400, first=400 * number) for number in range(3)]
+    house.jobs.perform(job, Service.SOUND, *portions)
+    turn = Segment(0, 1000, "many words " * 20)
+    house.jobs.perform(job, Service.SPEECH, transcript(*[turn] * 200), transcript(*[turn] * 50))
+    house.jobs.perform(job, Service.TRANSLATION, translated(*["many words " * 20] * 250))
+    house.jobs.perform(job, Service.CAPTION, payloads.encode(Caption("many words " * 7000)))
+    house.jobs.perform(job, Service.INSIGHTS, INSIGHTS_PORTION)
+    exchange = stream(house, job)
+    await exchange.end()
+    found = events(exchange.body)
+    *large, insights = [data for name, _, data in found if name == "partial_result"]
+    assert insights["service"] == "audio_insights"
+    assert large == [
+        {"service": "sound_event_detection", "status": "success", "results": 1200},
+        {"service": "speech_analysis", "status": "success", "results": 250},
+        {"service": "translation", "status": "success", "results": 250},
+        {"service": "caption", "status": "success", "results": 1},
+    ]
+    result = as_the_client_reads(exchange.body)
+    assert result is not None
+    assert len(result["sound_event_detection"]["results"]) == 1200
 
 
-def test_a_result_that_goes_away_in_the_middle_is_cut_off(run: Callable[[Scenario], None]) -> None:
-    async def scenario(house: House) -> None:
-        job = house.jobs.create(SOUND)
-        portions = [sounds(*["Siren Knock"] * 400, first=400 * number) for number in range(3)]
-        house.jobs.perform(job, Service.SOUND, *portions)
-        exchange = stream(house, job)
-        await exchange.until(lambda body: b'"results":[' in body)
-        house.jobs.jobs.clear()
-        await exchange.end()
-        assert not exchange.whole
-        assert as_the_client_reads(exchange.body.rpartition(b"\n")[0]) is None
-
-    run(scenario)
+async def test_a_result_that_goes_away_in_the_middle_is_cut_off(house: House) -> None:
+    job = house.jobs.create(SOUND)
+    portions = [sounds(*["Siren Knock"] * 400, first=400 * number) for number in range(3)]
+    house.jobs.perform(job, Service.SOUND, *portions)
+    exchange = stream(house, job)
+    await exchange.until(lambda body: b'"results":[' in body)
+    house.jobs.jobs.clear()
+    await exchange.end()
+    assert not exchange.whole
+    assert as_the_client_reads(exchange.body.rpartition(b"\n")[0]) is None
 
 
-def test_a_server_that_stops_cuts_it_off(run: Callable[[Scenario], None]) -> None:
-    async def scenario(house: House) -> None:
-        exchange = stream(house, house.jobs.create(SOUND))
-        await exchange.until(bool)
-        exchange.task.cancel()
-        await exchange.end()
-        assert not exchange.whole
-
-    run(scenario)
+async def test_a_server_that_stops_cuts_it_off(house: House) -> None:
+    exchange = stream(house, house.jobs.create(SOUND))
+    await exchange.until(bool)
+    exchange.task.cancel()
+    await exchange.end()
+    assert not exchange.whole
 
 
-def test_a_head_has_no_events(run: Callable[[Scenario], None]) -> None:
-    async def scenario(house: House) -> None:
-        job = house.jobs.create(SOUND)
-        exchange = Exchange(house, f"/api/v1/jobs/{job}/stream", "HEAD")
-        await exchange.end()
-        assert (exchange.status, exchange.body, exchange.whole) == (200, b"", True)
-
-    run(scenario)
+async def test_a_head_has_no_events(house: House) -> None:
+    job = house.jobs.create(SOUND)
+    exchange = Exchange(house, f"/api/v1/jobs/{job}/stream", "HEAD")
+    await exchange.end()
+    assert (exchange.status, exchange.body, exchange.whole) == (200, b"", True)

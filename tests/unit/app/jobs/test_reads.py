@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from starlette.testclient import TestClient
 
-from tests.unit.app.conftest import KEY, OPTIONS, House
-from tests.unit.app.double import STRONG, TAGS
+from tests.unit.app.conftest import KEY, OPTIONS, House, client_of
+from tests.unit.app.double import STRONG
 from tests.unit.app.jobs.conftest import (
     ALL,
     BOTH,
@@ -51,13 +51,6 @@ def read(http: TestClient, job: str) -> dict[str, Any]:
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
     body: dict[str, Any] = answer.json()
     return body
-
-
-def test_a_job_that_was_just_accepted(house: House, http: TestClient) -> None:
-    job = house.jobs.create(BOTH)
-    assert read(http, job) == {
-        "job_id": job, "status": "accepted", "created_at": CREATED, "result": {"metadata": METADATA},
-    }  # fmt: skip
 
 
 def test_entries_appear_as_their_services_end(house: House, http: TestClient) -> None:
@@ -227,13 +220,11 @@ def test_a_deployment_may_ask_for_the_key_wherever_a_job_is_read() -> None:
     house.directory.keys["another"] = Principal("other project", "organization")
     job = house.jobs.create(SOUND)
     house.jobs.perform(job, Service.SOUND, sounds("Siren"))
-    with TestClient(house.app) as http:
+    with client_of(house) as http:
         for end in ("stream", "captions.vtt", "captions.srt"):
             path = f"/api/v1/jobs/{job}/{end}"
             statuses = [http.get(path, headers={"X-Api-Key": key}).status_code for key in ("", "bad", "another", KEY)]
             assert statuses == [401, 401, 404, 200]
-        assert http.portal is not None
-        http.portal.call(house.app.state.forwarder.close)
 
 
 def test_a_job_on_its_way_in_cannot_be_read(house: House, http: TestClient) -> None:
@@ -241,16 +232,6 @@ def test_a_job_on_its_way_in_cannot_be_read(house: House, http: TestClient) -> N
     head = house.jobs.jobs[job].head
     house.jobs.jobs[job].head = msgspec.structs.replace(head, state=JobState.RECEIVING)
     assert http.get(f"/api/v1/jobs/{job}").status_code == 404
-
-
-def test_a_deleted_job_is_gone(house: House, http: TestClient) -> None:
-    job = house.jobs.create(SOUND)
-    house.jobs.perform(job, Service.SOUND, sounds("Siren"))
-    answer = http.delete(f"/api/v1/jobs/{job}")
-    assert (answer.status_code, answer.content) == (204, b"")
-    for tail in ("", "/stream", "/captions.vtt", "/captions.srt"):
-        assert http.get(f"/api/v1/jobs/{job}{tail}").json() == {"error": "Not Found"}
-    assert http.delete(f"/api/v1/jobs/{job}").status_code == 404
 
 
 def test_a_log_that_does_not_answer_is_503(house: House, http: TestClient) -> None:
@@ -293,72 +274,48 @@ def long_job(house: House, portions: int = 20) -> str:
     return job
 
 
-def test_a_long_result_is_made_as_it_is_sent(house: House) -> None:
-    async def scenario() -> None:
-        job = long_job(house)
-        reads: list[int] = []
-        portion = house.jobs.portion
+async def test_a_long_result_is_made_as_it_is_sent(house: House) -> None:
+    job = long_job(house)
+    reads: list[int] = []
+    portion = house.jobs.portion
 
-        def counted(job: str, service: Service, number: int) -> bytes | None:
-            reads.append(number)
-            return portion(job, service, number)
+    def counted(job: str, service: Service, number: int) -> bytes | None:
+        reads.append(number)
+        return portion(job, service, number)
 
-        house.jobs.portion = counted  # type: ignore[method-assign]
-        exchange = Exchange(house, f"/api/v1/jobs/{job}", x_api_key=KEY)
-        exchange.reading.clear()
-        for _ in range(50):
-            await asyncio.sleep(0)
-        assert 0 < len(reads) <= 12, "a client that does not read keeps the rest in the table"
-        exchange.reading.set()
-        await exchange.end()
-        assert (exchange.status, exchange.whole) == (200, True)
-        assert "content-length" not in exchange.headers
-        windows = json.loads(exchange.body)["result"]["sound_event_detection"]["results"]
-        assert [window["id"] for window in windows] == [f"w{number}" for number in range(2000)]
-        assert {len(window["classes"]) for window in windows} == {2}
-        assert reads == list(range(20))
-        head = Exchange(house, f"/api/v1/jobs/{job}", "HEAD", x_api_key=KEY)
-        await head.end()
-        assert (head.status, head.body, head.whole) == (200, b"", True)
-        assert alone()
-
-    asyncio.run(scenario())
+    house.jobs.portion = counted  # type: ignore[method-assign]
+    exchange = Exchange(house, f"/api/v1/jobs/{job}", x_api_key=KEY)
+    exchange.reading.clear()
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert 0 < len(reads) <= 12, "a client that does not read keeps the rest in the table"
+    exchange.reading.set()
+    await exchange.end()
+    assert (exchange.status, exchange.whole) == (200, True)
+    assert "content-length" not in exchange.headers
+    windows = json.loads(exchange.body)["result"]["sound_event_detection"]["results"]
+    assert [window["id"] for window in windows] == [f"w{number}" for number in range(2000)]
+    assert {len(window["classes"]) for window in windows} == {2}
+    assert reads == list(range(20))
+    head = Exchange(house, f"/api/v1/jobs/{job}", "HEAD", x_api_key=KEY)
+    await head.end()
+    assert (head.status, head.body, head.whole) == (200, b"", True)
+    assert alone()
 
 
-def test_a_result_that_goes_away_is_cut_off(house: House) -> None:
-    """Without its end the server closes the connection, so nobody takes half a result for a whole one."""
-
-    async def scenario() -> None:
-        job = long_job(house)
-        exchange = Exchange(house, f"/api/v1/jobs/{job}", x_api_key=KEY)
-        await exchange.until(bool)
-        house.jobs.jobs.clear()
-        await exchange.end()
-        assert not exchange.whole
-        assert alone()
-
-    asyncio.run(scenario())
-
-
-def test_a_client_that_hangs_up_or_stops_reading_ends_the_work(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_hangs_up_or_stops_reading_ends_the_work(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("app.http.streaming.STALLED_SECONDS", 0.02)
-
-    async def scenario() -> None:
-        job = long_job(house)
-        gone = Exchange(house, f"/api/v1/jobs/{job}", x_api_key=KEY)
-        await gone.until(bool)
-        gone.hang_up.set()
-        await gone.end()
-        stalled = Exchange(house, f"/api/v1/jobs/{job}", x_api_key=KEY)
-        await stalled.until(bool)
-        stalled.reading.clear()
-        await stalled.end()
-        assert not gone.whole
-        assert not stalled.whole
-        assert alone()
-
-    asyncio.run(scenario())
-
-
-def test_the_tags_of_the_double_have_the_order_that_these_tests_believe() -> None:
-    assert TAGS[:3] == ("Dog_bark", "Siren", "Speech")
+    job = long_job(house)
+    gone = Exchange(house, f"/api/v1/jobs/{job}", x_api_key=KEY)
+    await gone.until(bool)
+    gone.hang_up.set()
+    await gone.end()
+    stalled = Exchange(house, f"/api/v1/jobs/{job}", x_api_key=KEY)
+    await stalled.until(bool)
+    stalled.reading.clear()
+    await stalled.end()
+    assert not gone.whole
+    assert not stalled.whole
+    assert alone()

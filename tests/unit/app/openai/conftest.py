@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
 
 from tests.unit.app.conftest import KEY, House, house
@@ -62,15 +61,6 @@ class Post(Exchange):
             body, self._form = self._form, None
             return {"type": "http.request", "body": body, "more_body": False}
         return await super()._receive()
-
-
-def run(scenario: Callable[[], Awaitable[None]]) -> None:
-    """Run a scenario to its end."""
-    asyncio.run(_whole(scenario))
-
-
-async def _whole(scenario: Callable[[], Awaitable[None]]) -> None:
-    await scenario()
 
 
 async def accepted(house: House) -> str:

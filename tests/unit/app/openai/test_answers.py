@@ -12,7 +12,7 @@ from app.openai.formats import SpeakerLabels
 from app.openai.requests import SpeechRequest, Task, read_fields
 from tests.unit.app.conftest import KEY, House
 from tests.unit.app.jobs.conftest import TURNS, Exchange, transcript
-from tests.unit.app.openai.conftest import TRANSLATIONS, WHISPER, Post, accepted, answered, form, run
+from tests.unit.app.openai.conftest import TRANSCRIPTIONS, TRANSLATIONS, WHISPER, Post, accepted, answered, form
 from tests.unit.app.speakers.double import Registered
 from tests.waiting import until
 from topics.errors import AudioError, Unavailable
@@ -25,17 +25,12 @@ USAGE = {"type": "duration", "seconds": 12}
 Fields = dict[str, str | Sequence[str]]
 
 
-def reply(house: House, fields: Fields, turns: Sequence[Segment] = TURNS, path: str = "") -> Post:
+async def reply(house: House, fields: Fields, turns: Sequence[Segment] = TURNS, path: str = TRANSCRIPTIONS) -> Post:
     """Send a request, do its job, and return the exchange."""
-    posts: list[Post] = []
-
-    async def scenario() -> None:
-        posts.append(await answered(house, fields, turns, *([path] if path else [])))
-
-    run(scenario)
-    assert posts[0].status == 200, posts[0].body
-    assert posts[0].headers["earshot-job"] in house.jobs.jobs
-    return posts[0]
+    post = await answered(house, fields, turns, path)
+    assert post.status == 200, post.body
+    assert post.headers["earshot-job"] in house.jobs.jobs
+    return post
 
 
 def options(house: House) -> Options:
@@ -45,8 +40,8 @@ def options(house: House) -> Options:
     return job.accepted.options
 
 
-def test_json_is_the_default(house: House) -> None:
-    assert reply(house, {}).json == {"text": TEXT, "usage": USAGE}
+async def test_json_is_the_default(house: House) -> None:
+    assert (await reply(house, {})).json == {"text": TEXT, "usage": USAGE}
     assert options(house) == Options(speech_analysis=True, speaker_diarization=False)
 
 
@@ -60,23 +55,22 @@ def test_hints_and_possible_languages() -> None:
     assert (request.prompt, request.language, request.model) == (None, None, "base")
 
 
-def test_plain_text(house: House) -> None:
-    post = reply(house, {"response_format": "text"})
-    assert (post.headers["content-type"], post.body.decode()) == ("text/plain; charset=utf-8", f"{TEXT}\n")
+@pytest.mark.parametrize(
+    ("form", "begins"),
+    [
+        ("text", f"{TEXT}\n"),
+        ("srt", "1\n00:00:04,600 --> 00:00:08,910\nGood morning.\n\n2\n"),
+        ("vtt", "WEBVTT\n\n00:00:04.600 --> 00:00:08.910\nGood morning.\n\n"),
+    ],
+)
+async def test_other_forms_have_no_names(house: House, form: str, begins: str) -> None:
+    post = await reply(house, {"response_format": form})
+    assert post.headers["content-type"] == "text/plain; charset=utf-8"
+    assert post.body.decode().startswith(begins)
 
 
-def test_subtitles_have_no_names(house: House) -> None:
-    srt = reply(house, {"response_format": "srt"}).body.decode()
-    assert srt.startswith("1\n00:00:04,600 --> 00:00:08,910\nGood morning.\n\n2\n")
-
-
-def test_webvtt(house: House) -> None:
-    vtt = reply(house, {"response_format": "vtt"}).body.decode()
-    assert vtt.startswith("WEBVTT\n\n00:00:04.600 --> 00:00:08.910\nGood morning.\n\n")
-
-
-def test_a_verbose_answer(house: House) -> None:
-    content = reply(house, {"response_format": "verbose_json", "language": "de", "temperature": "0.2"}).json
+async def test_a_verbose_answer(house: House) -> None:
+    content = (await reply(house, {"response_format": "verbose_json", "language": "de", "temperature": "0.2"})).json
     segments = content.pop("segments")
     assert content == {"task": "transcribe", "language": "de", "duration": 11.6, "text": TEXT, "usage": USAGE}
     assert [(one["id"], one["start"], one["end"], one["text"]) for one in segments] == [
@@ -89,10 +83,10 @@ def test_a_verbose_answer(house: House) -> None:
 
 
 @pytest.mark.parametrize("name", ["timestamp_granularities[]", "timestamp_granularities"])
-def test_words_have_times(house: House, name: str) -> None:
+async def test_words_have_times(house: House, name: str) -> None:
     words = (Word(4600, 5000, "Good"), Word(5100, 5600, "morning."))
     turns = [Segment(4600, 8910, "Good morning.", words=words)]
-    content = reply(house, {"response_format": "verbose_json", name: ["word"]}, turns).json
+    content = (await reply(house, {"response_format": "verbose_json", name: ["word"]}, turns)).json
     assert content["words"] == [
         {"word": "Good", "start": 4.6, "end": 5.0},
         {"word": "morning.", "start": 5.1, "end": 5.6},
@@ -101,7 +95,7 @@ def test_words_have_times(house: House, name: str) -> None:
     assert options(house).word_times
 
 
-def test_speakers_have_letters_and_known_ones_their_names(house: House) -> None:
+async def test_speakers_have_letters_and_known_ones_their_names(house: House) -> None:
     house.speakers.organizations["organization"] = {"Anna_Kim": Registered(0), "Bert": Registered(0)}
     turns = (*TURNS, Segment(12_000, 12_500, "Ja.", 2, "Bert", 0.5))
     fields: Fields = {
@@ -111,7 +105,7 @@ def test_speakers_have_letters_and_known_ones_their_names(house: House) -> None:
         "chunking_strategy": "auto",
         "include[]": ["logprobs"],
     }
-    content = reply(house, fields, turns).json
+    content = (await reply(house, fields, turns)).json
     assert (content["task"], content["duration"], content["usage"]) == ("transcribe", 11.6, USAGE)
     # Bert is registered, but was not asked for.
     assert [one["speaker"] for one in content["segments"]] == ["Anna_Kim", "A", "B"]
@@ -132,91 +126,55 @@ def test_letters_go_on_after_z() -> None:
     assert (found[0], found[25], found[26], found[52]) == ("A", "Z", "AA", "BA")
 
 
-def test_a_translation_is_the_english_text(house: House) -> None:
-    content = reply(house, {"response_format": "verbose_json"}, path=TRANSLATIONS).json
+async def test_a_translation_is_the_english_text(house: House) -> None:
+    content = (await reply(house, {"response_format": "verbose_json"}, path=TRANSLATIONS)).json
     assert (content["task"], content["language"]) == ("translate", "english")
     assert content["text"] == "In English: Good morning. In English: Guten Tag."
     assert (options(house).translation, options(house).translation_target_lang) == (True, "en")
 
 
-def test_nothing_said_is_an_empty_text(house: House) -> None:
-    assert reply(house, {}, ()).json["text"] == ""
-
-
-def test_a_client_that_hangs_up_leaves_no_job(house: House) -> None:
-    async def scenario() -> None:
-        for stream in ("false", "true"):
-            post = Post(house, body=form({**WHISPER, "stream": stream}))
-            job = await accepted(house)
-            await asyncio.sleep(0.01)
-            post.hang_up.set()
-            await post.end()
-            assert house.jobs.view(job) is None
-            house.jobs.jobs.clear()
-            assert not house.jobs.followers[job]
-
-    run(scenario)
-
-
-def test_under_an_idempotency_key_the_job_goes_on(house: House) -> None:
-    async def scenario() -> None:
-        post = Post(house, idempotency_key="mine")
+async def test_a_client_that_hangs_up_leaves_no_job(house: House) -> None:
+    for stream in ("false", "true"):
+        post = Post(house, body=form({**WHISPER, "stream": stream}))
         job = await accepted(house)
+        await asyncio.sleep(0.01)
         post.hang_up.set()
         await post.end()
-        house.jobs.perform(job, Service.SPEECH, transcript(*TURNS), audio_ms=11_600)
-        again = Post(house, idempotency_key="mine")
-        await again.end()
-        assert (again.status, again.json["text"], again.headers["earshot-job"]) == (200, TEXT, job)
-        other = Post(house, body=form({**WHISPER, "language": "fr"}), idempotency_key="mine")
-        await other.end()
-        assert other.status == 409
-
-    run(scenario)
+        assert house.jobs.view(job) is None
+        house.jobs.jobs.clear()
+        assert not house.jobs.followers[job]
 
 
-def test_a_service_that_failed_is_told_once(house: House) -> None:
-    """The public clients repeat what is answered 500, with the whole recording, unless they are told not to."""
-
-    async def scenario() -> None:
-        post = Post(house)
-        job = await accepted(house)
-        house.jobs.perform(job, Service.SPEECH, error="ASR Engine API error: 503")
-        await post.end()
-        assert (post.status, post.headers["x-should-retry"]) == (500, "false")
-        assert post.json["error"] == {
-            "message": "speech_analysis failed: ASR Engine API error: 503",
-            "type": "server_error",
-            "param": None,
-            "code": None,
-        }
-        assert house.jobs.view(job) is not None
-
-    run(scenario)
+async def test_under_an_idempotency_key_the_job_goes_on(house: House) -> None:
+    post = Post(house, idempotency_key="mine")
+    job = await accepted(house)
+    post.hang_up.set()
+    await post.end()
+    house.jobs.perform(job, Service.SPEECH, transcript(*TURNS), audio_ms=11_600)
+    again = Post(house, idempotency_key="mine")
+    await again.end()
+    assert (again.status, again.json["text"], again.headers["earshot-job"]) == (200, TEXT, job)
+    other = Post(house, body=form({**WHISPER, "language": "fr"}), idempotency_key="mine")
+    await other.end()
+    assert other.status == 409
 
 
-def test_a_translation_without_an_engine_says_so(house: House) -> None:
-    async def scenario() -> None:
-        post = Post(house, TRANSLATIONS)
-        job = await accepted(house)
-        house.jobs.perform(job, Service.SPEECH, transcript(*TURNS))
-        house.jobs.perform(job, Service.TRANSLATION, error="translation is not available in this deployment")
-        await post.end()
-        assert (post.status, "not available" in post.json["error"]["message"]) == (500, True)
-
-    run(scenario)
+async def test_a_translation_without_an_engine_says_so(house: House) -> None:
+    post = Post(house, TRANSLATIONS)
+    job = await accepted(house)
+    house.jobs.perform(job, Service.SPEECH, transcript(*TURNS))
+    house.jobs.perform(job, Service.TRANSLATION, error="translation is not available in this deployment")
+    await post.end()
+    assert (post.status, "not available" in post.json["error"]["message"]) == (500, True)
 
 
-def test_a_job_that_somebody_removes_is_gone(house: House) -> None:
-    async def scenario() -> None:
-        post = Post(house)
-        job = await accepted(house)
-        removal = Exchange(house, f"/api/v1/jobs/{job}", "DELETE", x_api_key=KEY)
-        await removal.end()
-        await post.end()
-        assert (removal.status, post.status) == (204, 404)
-
-    run(scenario)
+async def test_a_job_that_somebody_removes_is_gone(house: House) -> None:
+    post = Post(house)
+    job = await accepted(house)
+    removal = Exchange(house, f"/api/v1/jobs/{job}", "DELETE", x_api_key=KEY)
+    await removal.end()
+    await post.end()
+    assert (removal.status, post.status) == (204, 404)
 
 
 #: Fields of a request, then status, param and code of the answer.
@@ -249,42 +207,30 @@ WRONG: dict[str, tuple[Fields, int, str | None, str | None]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_wrong_fields_are_named(house: House, case: str) -> None:
+async def test_wrong_fields_are_named(house: House, case: str) -> None:
     fields, status, param, code = WRONG[case]
-
-    async def scenario() -> None:
-        post = Post(house, body=form({**WHISPER, **fields}))
-        await post.end()
-        assert post.status == status, post.body
-        error = post.json["error"]
-        assert error.keys() == {"message", "type", "param", "code"}
-        assert (error["type"], error["param"], error["code"]) == ("invalid_request_error", param, code)
-        assert error["message"]
-
-    run(scenario)
+    post = Post(house, body=form({**WHISPER, **fields}))
+    await post.end()
+    assert post.status == status, post.body
+    error = post.json["error"]
+    assert error.keys() == {"message", "type", "param", "code"}
+    assert (error["type"], error["param"], error["code"]) == ("invalid_request_error", param, code)
+    assert error["message"]
     assert house.jobs.jobs == {}
 
 
-def test_speakers_are_not_told_apart_in_translations(house: House) -> None:
-    async def scenario() -> None:
-        post = Post(house, TRANSLATIONS, form({**WHISPER, "response_format": "diarized_json"}))
-        await post.end()
-        assert (post.status, post.json["error"]["param"]) == (400, "response_format")
-
-    run(scenario)
+async def test_speakers_are_not_told_apart_in_translations(house: House) -> None:
+    post = Post(house, TRANSLATIONS, form({**WHISPER, "response_format": "diarized_json"}))
+    await post.end()
+    assert (post.status, post.json["error"]["param"]) == (400, "response_format")
 
 
-def refusal(house: House, body: bytes | None = None, **headers: str) -> Post:
+async def refusal(house: House, body: bytes | None = None, **headers: str) -> Post:
     """Send a request that is refused."""
-    posts: list[Post] = []
-
-    async def scenario() -> None:
-        posts.append(Post(house, body=body, **headers))
-        await posts[0].end()
-
-    run(scenario)
-    assert posts[0].headers["content-type"] == "application/json"
-    return posts[0]
+    post = Post(house, body=body, **headers)
+    await post.end()
+    assert post.headers["content-type"] == "application/json"
+    return post
 
 
 def kind(post: Post) -> tuple[int, Any, Any]:
@@ -292,56 +238,50 @@ def kind(post: Post) -> tuple[int, Any, Any]:
     return post.status, post.json["error"]["type"], post.json["error"]["code"]
 
 
-def test_the_key_comes_first(house: House) -> None:
+async def test_the_key_comes_first(house: House) -> None:
     for key in ("", "Bearer ", "Bearer wrong", f"Basic {KEY}", KEY):
-        post = refusal(house, b"nonsense", authorization=key)
+        post = await refusal(house, b"nonsense", authorization=key)
         assert kind(post) == (401, "invalid_request_error", "invalid_api_key")
-    assert kind(refusal(house, b"", authorization="", x_api_key=KEY))[0] == 401
+    assert kind(await refusal(house, b"", authorization="", x_api_key=KEY))[0] == 401
 
 
-def test_no_form_no_file_no_audio(house: House) -> None:
-    assert kind(refusal(house, b"{}", content_type="application/json"))[0] == 400
-    post = refusal(house, form(WHISPER, None))
+async def test_no_form_no_file_no_audio(house: House) -> None:
+    assert kind(await refusal(house, b"{}", content_type="application/json"))[0] == 400
+    post = await refusal(house, form(WHISPER, None))
     assert (post.status, post.json["error"]["param"]) == (400, "file")
-    post = refusal(house, form(WHISPER, b""))
+    post = await refusal(house, form(WHISPER, b""))
     assert (post.status, post.json["error"]["param"]) == (400, "file")
     house.prober.failure = AudioError("it is a cake")
-    post = refusal(house)
+    post = await refusal(house)
     assert (post.status, post.json["error"]["param"]) == (400, "file")
     assert post.json["error"]["message"] == "the file cannot be read: it is a cake"
 
 
-def test_spent_seconds_and_full_queues(house: House) -> None:
+async def test_spent_seconds_and_full_queues(house: House) -> None:
     house.directory.keys = {KEY: Principal("project", "organization", 10)}
     house.directory.spent = {"project"}
-    assert kind(refusal(house)) == (402, "insufficient_quota", "insufficient_quota")
+    assert kind(await refusal(house)) == (402, "insufficient_quota", "insufficient_quota")
     house.directory.spent = set()
     house.jobs.failure = Unavailable("the queue is full", 7)
-    post = refusal(house)
+    post = await refusal(house)
     assert (kind(post), post.headers["retry-after"]) == ((503, "server_error", None), "7")
 
 
-def test_the_models_and_paths_that_are_not_there(house: House) -> None:
-    async def scenario() -> None:
-        models = Exchange(house, "/v1/models", authorization=f"Bearer {KEY}")
-        await models.end()
-        assert b'"whisper-1"' in models.body
-        for path, status in (("/v1/models", 401), ("/v1/chat/completions", 404), ("/v1/audio/transcriptions", 405)):
-            other = Exchange(house, path)
-            await other.end()
-            assert (other.status, b'"error":{"message"' in other.body) == (status, True)
-
-    run(scenario)
+async def test_the_models_and_paths_that_are_not_there(house: House) -> None:
+    models = Exchange(house, "/v1/models", authorization=f"Bearer {KEY}")
+    await models.end()
+    assert b'"whisper-1"' in models.body
+    for path, status in (("/v1/models", 401), ("/v1/chat/completions", 404), ("/v1/audio/transcriptions", 405)):
+        other = Exchange(house, path)
+        await other.end()
+        assert (other.status, b'"error":{"message"' in other.body) == (status, True)
 
 
-def test_a_service_that_stops_says_so(house: House) -> None:
-    async def scenario() -> None:
-        post = Post(house)
-        job = await accepted(house)
-        await until(lambda: bool(house.jobs.followers.get(job)))
-        for follower in house.jobs.followers[job]:
-            follower.lose()
-        await post.end()
-        assert kind(post) == (503, "server_error", None)
-
-    run(scenario)
+async def test_a_service_that_stops_says_so(house: House) -> None:
+    post = Post(house)
+    job = await accepted(house)
+    await until(lambda: bool(house.jobs.followers.get(job)))
+    for follower in house.jobs.followers[job]:
+        follower.lose()
+    await post.end()
+    assert kind(post) == (503, "server_error", None)

@@ -11,7 +11,7 @@ from tests.process import free_port
 from tests.unit.app.conftest import House
 from tests.unit.app.jobs.conftest import TURNS, transcript
 from tests.unit.app.jobs.test_elsewhere import served
-from tests.unit.app.openai.conftest import WHISPER, Post, accepted, form, run
+from tests.unit.app.openai.conftest import WHISPER, Post, accepted, form
 from topics.jobs.options import Service
 
 
@@ -25,55 +25,44 @@ class Elsewhere(dict[str, str]):
         return self.url
 
 
-def test_the_owner_is_waited_for(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_owner_is_waited_for(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     # What other requests wait would be over long before the job is done.
     monkeypatch.setattr(forwarding, "UPLOAD_SECONDS", 0.05)
     monkeypatch.setattr(forwarding, "SILENCE_SECONDS", 0.05)
-
-    async def scenario() -> None:
-        owner = House()
-        async with served(owner) as url:
-            house.jobs.elsewhere = Elsewhere(url)
-            post = Post(house, idempotency_key="mine")
-            stream = Post(house, body=form({**WHISPER, "stream": "true"}), idempotency_key="mine")
-            job = await accepted(owner)
-            await asyncio.sleep(0.3)
-            owner.jobs.perform(job, Service.SPEECH, transcript(*TURNS), audio_ms=11_600)
-            for exchange in (post, stream):
-                await exchange.end()
-                assert (exchange.status, exchange.headers["earshot-job"]) == (200, job)
-            assert post.json["text"] == "Good morning. Guten Tag."
-            assert stream.events[-1]["type"] == "transcript.text.done"
-            wrong = Post(house, idempotency_key="mine", body=form({"model": "gpt-9"}))
-            await wrong.end()
-            assert (wrong.status, wrong.json["error"]["code"]) == (404, "model_not_found")
-        await house.app.state.forwarder.close()
-
-    run(scenario)
-
-
-def test_an_owner_that_is_not_done_in_time_is_503(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forwarding, "PATIENT_SECONDS", 0.2)
-
-    async def scenario() -> None:
-        owner = House()
-        async with served(owner) as url:
-            house.jobs.elsewhere = Elsewhere(url)
-            post = Post(house, idempotency_key="mine")
-            await accepted(owner)
-            await post.end()
-            assert (post.status, post.json["error"]["type"]) == (503, "server_error")
-        await house.app.state.forwarder.close()
-
-    run(scenario)
-
-
-def test_an_owner_that_does_not_answer_is_503(house: House) -> None:
-    async def scenario() -> None:
-        house.jobs.elsewhere = Elsewhere(f"http://127.0.0.1:{free_port()}")
+    owner = House()
+    async with served(owner) as url:
+        house.jobs.elsewhere = Elsewhere(url)
         post = Post(house, idempotency_key="mine")
+        stream = Post(house, body=form({**WHISPER, "stream": "true"}), idempotency_key="mine")
+        job = await accepted(owner)
+        await asyncio.sleep(0.3)
+        owner.jobs.perform(job, Service.SPEECH, transcript(*TURNS), audio_ms=11_600)
+        for exchange in (post, stream):
+            await exchange.end()
+            assert (exchange.status, exchange.headers["earshot-job"]) == (200, job)
+        assert post.json["text"] == "Good morning. Guten Tag."
+        assert stream.events[-1]["type"] == "transcript.text.done"
+        wrong = Post(house, idempotency_key="mine", body=form({"model": "gpt-9"}))
+        await wrong.end()
+        assert (wrong.status, wrong.json["error"]["code"]) == (404, "model_not_found")
+    await house.app.state.forwarder.close()
+
+
+async def test_an_owner_that_is_not_done_in_time_is_503(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forwarding, "PATIENT_SECONDS", 0.2)
+    owner = House()
+    async with served(owner) as url:
+        house.jobs.elsewhere = Elsewhere(url)
+        post = Post(house, idempotency_key="mine")
+        await accepted(owner)
         await post.end()
         assert (post.status, post.json["error"]["type"]) == (503, "server_error")
-        await house.app.state.forwarder.close()
+    await house.app.state.forwarder.close()
 
-    run(scenario)
+
+async def test_an_owner_that_does_not_answer_is_503(house: House) -> None:
+    house.jobs.elsewhere = Elsewhere(f"http://127.0.0.1:{free_port()}")
+    post = Post(house, idempotency_key="mine")
+    await post.end()
+    assert (post.status, post.json["error"]["type"]) == (503, "server_error")
+    await house.app.state.forwarder.close()

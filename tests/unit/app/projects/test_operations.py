@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from unittest import mock
 
@@ -48,62 +49,61 @@ class House(msgspec.Struct, frozen=True):
         return await self.http.get(path, headers={"X-Api-Key": key or self.key})
 
 
-def tell(directory: Path, story: Callable[[House], Awaitable[None]]) -> None:
-    async def told() -> None:
-        database = Database(f"sqlite+aiosqlite:///{directory / 'earshot.db'}")
-        await database.migrate()
-        projects, meters = SqlProjects(database, clock=lambda: NOON / 1000), Meters(tuple)
-        keyring = Keyring(PROJECT, SqlDirectory(database).project, 0.0, Tries(100))
-        context = ProjectContext(projects, mock.Mock(spec=Models), Authenticator(keyring, meters), 60_000, 3_600_000)
-        part = InterfacePart(job_error, meters, BodyRoom(SMALL_BODY))
-        app = Starlette(routes=mount(JOBS_PREFIX, PROJECT_ROUTES, context, part))
-        await projects.create_organization("Zoo")
-        _, key = await projects.create_project("apes")
-        transport = httpx2.ASGITransport(app, raise_app_exceptions=False)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://zoo/api/v1") as http:
-            await story(House(projects, SqlLedger(database), keyring, http, key))
-        await database.close()
-
-    asyncio.run(told())
+@asynccontextmanager
+async def _house(directory: Path) -> AsyncIterator[House]:
+    database = Database(f"sqlite+aiosqlite:///{directory / 'earshot.db'}")
+    await database.migrate()
+    projects, meters = SqlProjects(database, clock=lambda: NOON / 1000), Meters(tuple)
+    keyring = Keyring(PROJECT, SqlDirectory(database).project, 0.0, Tries(100))
+    context = ProjectContext(projects, mock.Mock(spec=Models), Authenticator(keyring, meters), 60_000, 3_600_000)
+    part = InterfacePart(job_error, meters, BodyRoom(SMALL_BODY))
+    app = Starlette(routes=mount(JOBS_PREFIX, PROJECT_ROUTES, context, part))
+    await projects.create_organization("Zoo")
+    _, key = await projects.create_project("apes")
+    transport = httpx2.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://zoo/api/v1") as http:
+        yield House(projects, SqlLedger(database), keyring, http, key)
+    await database.close()
 
 
-def test_a_project_sees_itself(tmp_path: Path) -> None:
-    async def story(house: House) -> None:
-        ((apes,), zoo) = await house.projects.projects(), (await house.projects.organizations())[0]
-        await house.projects.plan("apes", 600)
-        charge = Charge("j1", MeteredService.SOUND, apes.id, zoo.id, 61_500, "yamnet@1", NOON)
-        live = msgspec.structs.replace(charge, job="s1", service=MeteredService.SESSION)
-        await house.ledger.record([charge, live, msgspec.structs.replace(charge, job="j2", at_ms=NOON - DAY)])
-        answer = await house.get("/project")
-        assert answer.json() == {
-            "id": apes.id,
-            "name": "apes",
-            "organization": "Zoo",
-            "created_at": "2026-11-01T12:00:00Z",
-            "key": {"shown_as": f"esp_…{house.key[-4:]}", "created_at": "2026-11-01T12:00:00Z", "last_used_at": None},
-            "free_seconds": 600,
-            "used_seconds": 61.5,
-            "keep_audio_seconds": None,
-            "default_keep_audio_seconds": 60,
-            "longest_keep_audio_seconds": 3600,
-        }
-        assert house.key not in answer.text
-
-    tell(tmp_path, story)
+@pytest.fixture
+def house(loop: asyncio.Runner, tmp_path: Path) -> Iterator[House]:
+    made = _house(tmp_path)
+    yield loop.run(made.__aenter__())
+    loop.run(made.__aexit__(None, None, None))
 
 
-def test_a_project_chooses_how_long_audio_is_kept(tmp_path: Path) -> None:
-    async def story(house: House) -> None:
-        keyed = {"X-Api-Key": house.key}
-        with mock.patch.object(house.keyring, "_seconds", 600.0):
-            assert (await house.keyring.holder(house.key)).keep_audio_seconds is None
-            for seconds in (3600, 0, None):
-                answer = await house.http.patch("/project", json={"keep_audio_seconds": seconds}, headers=keyed)
-                assert answer.json()["keep_audio_seconds"] == seconds
-                assert (await house.keyring.holder(house.key)).keep_audio_seconds == seconds, "the next job knows"
-        assert (await house.get("/project")).json()["keep_audio_seconds"] is None
+async def test_a_project_sees_itself(house: House) -> None:
+    ((apes,), zoo) = await house.projects.projects(), (await house.projects.organizations())[0]
+    await house.projects.plan("apes", 600)
+    charge = Charge("j1", MeteredService.SOUND, apes.id, zoo.id, 61_500, "yamnet@1", NOON)
+    live = msgspec.structs.replace(charge, job="s1", service=MeteredService.SESSION)
+    await house.ledger.record([charge, live, msgspec.structs.replace(charge, job="j2", at_ms=NOON - DAY)])
+    answer = await house.get("/project")
+    assert answer.json() == {
+        "id": apes.id,
+        "name": "apes",
+        "organization": "Zoo",
+        "created_at": "2026-11-01T12:00:00Z",
+        "key": {"shown_as": f"esp_…{house.key[-4:]}", "created_at": "2026-11-01T12:00:00Z", "last_used_at": None},
+        "free_seconds": 600,
+        "used_seconds": 61.5,
+        "keep_audio_seconds": None,
+        "default_keep_audio_seconds": 60,
+        "longest_keep_audio_seconds": 3600,
+    }
+    assert house.key not in answer.text
 
-    tell(tmp_path, story)
+
+async def test_a_project_chooses_how_long_audio_is_kept(house: House) -> None:
+    keyed = {"X-Api-Key": house.key}
+    with mock.patch.object(house.keyring, "_seconds", 600.0):
+        assert (await house.keyring.holder(house.key)).keep_audio_seconds is None
+        for seconds in (3600, 0, None):
+            answer = await house.http.patch("/project", json={"keep_audio_seconds": seconds}, headers=keyed)
+            assert answer.json()["keep_audio_seconds"] == seconds
+            assert (await house.keyring.holder(house.key)).keep_audio_seconds == seconds, "the next job knows"
+    assert (await house.get("/project")).json()["keep_audio_seconds"] is None
 
 
 @pytest.mark.parametrize(
@@ -119,122 +119,97 @@ def test_a_project_chooses_how_long_audio_is_kept(tmp_path: Path) -> None:
         (None, "body"),
     ],
 )
-def test_what_cannot_be_chosen(tmp_path: Path, body: object, fault: str) -> None:
-    async def story(house: House) -> None:
-        answer = await house.http.patch("/project", json=body, headers={"X-Api-Key": house.key})
-        assert answer.status_code == 400
-        assert fault in answer.json()["error"]
-        assert (await house.get("/project")).json()["keep_audio_seconds"] is None
-
-    tell(tmp_path, story)
+async def test_what_cannot_be_chosen(body: object, fault: str, house: House) -> None:
+    answer = await house.http.patch("/project", json=body, headers={"X-Api-Key": house.key})
+    assert answer.status_code == 400
+    assert fault in answer.json()["error"]
+    assert (await house.get("/project")).json()["keep_audio_seconds"] is None
 
 
-def test_a_new_key_ends_the_old_one(tmp_path: Path) -> None:
-    async def story(house: House) -> None:
-        answer = await house.http.post("/project/key", headers={"X-Api-Key": house.key})
-        assert answer.headers["cache-control"] == "no-store"
-        fresh = answer.json()["key"]
-        assert (await house.get("/project")).status_code == 401
-        assert (await house.get("/project", fresh)).json()["key"]["shown_as"] == f"esp_…{fresh[-4:]}"
-
-    tell(tmp_path, story)
+async def test_a_new_key_ends_the_old_one(house: House) -> None:
+    answer = await house.http.post("/project/key", headers={"X-Api-Key": house.key})
+    assert answer.headers["cache-control"] == "no-store"
+    fresh = answer.json()["key"]
+    assert (await house.get("/project")).status_code == 401
+    assert (await house.get("/project", fresh)).json()["key"]["shown_as"] == f"esp_…{fresh[-4:]}"
 
 
-def test_usage_by_day(tmp_path: Path) -> None:
-    async def story(house: House) -> None:
-        (apes,) = await house.projects.projects()
-        one = Charge("j1", MeteredService.SOUND, apes.id, apes.organization, 1500, "m", NOON)
-        more = (
-            one,
-            msgspec.structs.replace(one, job="j2"),
-            msgspec.structs.replace(one, job="j3", at_ms=NOON - NOON % DAY - 1),
-            msgspec.structs.replace(one, job="s1", service=MeteredService.SESSION, step=0),
-            msgspec.structs.replace(one, job="s1", service=MeteredService.SESSION, step=1),
-            msgspec.structs.replace(one, job="j4", project="another"),
-            msgspec.structs.replace(one, job="j5", at_ms=NOON + 3 * DAY),
-        )
-        await house.ledger.record(more)
-        answer = (await house.get("/project/usage?since=2026-10-31&until=2026-11-02")).json()
-        assert answer == {
-            "since": "2026-10-31",
-            "until": "2026-11-02",
-            "rows": [
-                {"day": "2026-10-31", "service": "sound_event_detection", "jobs": 1, "seconds": 1.5},
-                {"day": "2026-11-01", "service": "audio_session", "jobs": 1, "seconds": 3.0},
-                {"day": "2026-11-01", "service": "sound_event_detection", "jobs": 2, "seconds": 3.0},
-            ],
-        }
-        assert len((await house.get("/project/usage?until=2026-11-04")).json()["rows"]) == 4
-        assert (await house.get("/project/usage")).status_code == 200
-
-    tell(tmp_path, story)
+async def test_usage_by_day(house: House) -> None:
+    (apes,) = await house.projects.projects()
+    one = Charge("j1", MeteredService.SOUND, apes.id, apes.organization, 1500, "m", NOON)
+    more = (
+        one,
+        msgspec.structs.replace(one, job="j2"),
+        msgspec.structs.replace(one, job="j3", at_ms=NOON - NOON % DAY - 1),
+        msgspec.structs.replace(one, job="s1", service=MeteredService.SESSION, step=0),
+        msgspec.structs.replace(one, job="s1", service=MeteredService.SESSION, step=1),
+        msgspec.structs.replace(one, job="j4", project="another"),
+        msgspec.structs.replace(one, job="j5", at_ms=NOON + 3 * DAY),
+    )
+    await house.ledger.record(more)
+    answer = (await house.get("/project/usage?since=2026-10-31&until=2026-11-02")).json()
+    assert answer == {
+        "since": "2026-10-31",
+        "until": "2026-11-02",
+        "rows": [
+            {"day": "2026-10-31", "service": "sound_event_detection", "jobs": 1, "seconds": 1.5},
+            {"day": "2026-11-01", "service": "audio_session", "jobs": 1, "seconds": 3.0},
+            {"day": "2026-11-01", "service": "sound_event_detection", "jobs": 2, "seconds": 3.0},
+        ],
+    }
+    assert len((await house.get("/project/usage?until=2026-11-04")).json()["rows"]) == 4
+    assert (await house.get("/project/usage")).status_code == 200
 
 
 @pytest.mark.parametrize(
     "query",
     ["since=yesterday", "until=2026-13-01", "since=2026-11-02&until=2026-11-01", "since=2020-01-01", "until=%00"],
 )
-def test_days_that_are_none(tmp_path: Path, query: str) -> None:
-    async def story(house: House) -> None:
-        answer = await house.get(f"/project/usage?{query}")
-        assert answer.status_code == 400
-        assert answer.json()["error"].startswith(query[:5])
-
-    tell(tmp_path, story)
+async def test_days_that_are_none(query: str, house: House) -> None:
+    answer = await house.get(f"/project/usage?{query}")
+    assert answer.status_code == 400
+    assert answer.json()["error"].startswith(query[:5])
 
 
-def test_the_first_day_of_all(tmp_path: Path) -> None:
-    async def story(house: House) -> None:
-        assert (await house.get("/project/usage?until=0001-01-05")).json()["since"] == "0001-01-01"
-        assert (await house.get("/project/usage?since=9999-12-31&until=9999-12-31")).json()["rows"] == []
-
-    tell(tmp_path, story)
+async def test_the_first_day_of_all(house: House) -> None:
+    assert (await house.get("/project/usage?until=0001-01-05")).json()["since"] == "0001-01-01"
+    assert (await house.get("/project/usage?since=9999-12-31&until=9999-12-31")).json()["rows"] == []
 
 
-def test_without_a_key(tmp_path: Path) -> None:
-    async def story(house: House) -> None:
-        for path in ("/project", "/project/usage"):
-            assert (await house.http.get(path)).json() == {"error": "API key required"}
-        assert (await house.http.post("/project/key")).status_code == 401
-        assert (await house.http.post("/project")).status_code == 405
-
-    tell(tmp_path, story)
+async def test_without_a_key(house: House) -> None:
+    for path in ("/project", "/project/usage"):
+        assert (await house.http.get(path)).json() == {"error": "API key required"}
+    assert (await house.http.post("/project/key")).status_code == 401
+    assert (await house.http.post("/project")).status_code == 405
 
 
-def test_a_deleted_project(tmp_path: Path) -> None:
+async def test_a_deleted_project(house: House) -> None:
     """Its key may be remembered still."""
-
-    async def story(house: House) -> None:
-        principal = await house.keyring.holder(house.key)
-        await house.projects.delete_project("apes")
-        with mock.patch.object(house.keyring, "holder", mock.AsyncMock(return_value=principal)):
-            assert (await house.get("/project")).status_code == 404
-            assert (await house.http.post("/project/key", headers={"X-Api-Key": house.key})).status_code == 404
-
-    tell(tmp_path, story)
+    principal = await house.keyring.holder(house.key)
+    await house.projects.delete_project("apes")
+    with mock.patch.object(house.keyring, "holder", mock.AsyncMock(return_value=principal)):
+        assert (await house.get("/project")).status_code == 404
+        assert (await house.http.post("/project/key", headers={"X-Api-Key": house.key})).status_code == 404
 
 
-def test_the_last_use_of_a_key_is_noted(tmp_path: Path) -> None:
-    async def story(house: House) -> None:
-        noted: list[int] = []
-        turns = asyncio.Semaphore(0)
+async def test_the_last_use_of_a_key_is_noted(house: House) -> None:
+    noted: list[int] = []
+    turns = asyncio.Semaphore(0)
 
-        async def note(digests: Sequence[bytes]) -> None:
-            noted.append(len(digests))
-            turns.release()
-            if len(noted) == 1:
-                raise DirectoryDown("away")
-            await house.projects.note_used(digests)
+    async def note(digests: Sequence[bytes]) -> None:
+        noted.append(len(digests))
+        turns.release()
+        if len(noted) == 1:
+            raise DirectoryDown("away")
+        await house.projects.note_used(digests)
 
-        with mock.patch.object(key_uses, "NOTE_SECONDS", 0.001):
-            noting = asyncio.create_task(key_uses.keep_noting([house.keyring], note))
-            for _ in range(2):
-                assert (await house.get("/project")).json()["key"]["last_used_at"] is None
-                await turns.acquire()
-            assert (await house.get("/project", "wrong" * 8)).status_code == 401
-            await asyncio.sleep(0.02)
-            assert noted == [1, 1]
-            noting.cancel()
-        assert (await house.get("/project")).json()["key"]["last_used_at"] == "2026-11-01T12:00:00Z"
-
-    tell(tmp_path, story)
+    with mock.patch.object(key_uses, "NOTE_SECONDS", 0.001):
+        noting = asyncio.create_task(key_uses.keep_noting([house.keyring], note))
+        for _ in range(2):
+            assert (await house.get("/project")).json()["key"]["last_used_at"] is None
+            await turns.acquire()
+        assert (await house.get("/project", "wrong" * 8)).status_code == 401
+        await asyncio.sleep(0.02)
+        assert noted == [1, 1]
+        noting.cancel()
+    assert (await house.get("/project")).json()["key"]["last_used_at"] == "2026-11-01T12:00:00Z"

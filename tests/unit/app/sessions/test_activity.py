@@ -87,33 +87,29 @@ class SlowRenderer(EventRenderer):
         return super().scored(session, opened, first, stop)
 
 
-def test_a_request_that_meets_its_bound_gets_further_when_it_is_sent_again(
+async def test_a_request_that_meets_its_bound_gets_further_when_it_is_sent_again(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     renderer = SlowRenderer(house.sessions, 1 << 20)
     monkeypatch.setattr(activity_counter, "time", SimpleNamespace(monotonic=lambda: renderer.now))
-
-    async def scene() -> None:
-        ids = [await sound(house, 10.0) for _ in range(5)]
-        sessions = [(id, one) for id in ids if (one := house.sessions.view(id)) is not None]
-        counter = ActivityCounter(renderer)
-        left = []
-        for expected in (2, 4, 5, 5):
-            hours, left_out = await counter.count(sessions, midnight())
-            left.append(left_out)
-            assert hours[3][""] == expected * 19 * 500
-        assert left == [3, 1, 0, 0]
-        assert renderer.now == 5 * 1.5, "what was counted is remembered"
-        await put_more(house, ids[0])
-        grown = house.sessions.view(ids[0])
-        assert grown is not None
-        hours, _ = await counter.count([(ids[0], grown)], midnight())
-        assert hours[3][""] == 21 * 500, "an hour that goes on is counted on"
-        renderer.gone = ids[1]
-        hours, left_out = await ActivityCounter(renderer).count(sessions[1:3], midnight())
-        assert (hours[3][""], left_out) == (19 * 500, 0)
-
-    asyncio.run(scene())
+    ids = [await sound(house, 10.0) for _ in range(5)]
+    sessions = [(id, one) for id in ids if (one := house.sessions.view(id)) is not None]
+    counter = ActivityCounter(renderer)
+    left = []
+    for expected in (2, 4, 5, 5):
+        hours, left_out = await counter.count(sessions, midnight())
+        left.append(left_out)
+        assert hours[3][""] == expected * 19 * 500
+    assert left == [3, 1, 0, 0]
+    assert renderer.now == 5 * 1.5, "what was counted is remembered"
+    await put_more(house, ids[0])
+    grown = house.sessions.view(ids[0])
+    assert grown is not None
+    hours, _ = await counter.count([(ids[0], grown)], midnight())
+    assert hours[3][""] == 21 * 500, "an hour that goes on is counted on"
+    renderer.gone = ids[1]
+    hours, left_out = await ActivityCounter(renderer).count(sessions[1:3], midnight())
+    assert (hours[3][""], left_out) == (19 * 500, 0)
 
 
 async def put_more(house: House, session: str) -> None:

@@ -71,176 +71,147 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(joined_live, "LOOK_SECONDS", 0.02)
 
 
-def test_a_reader_that_is_slow_gets_every_window(house: House) -> None:
-    async def scene() -> None:
-        session = await opened(house)
-        one, all_of_them = Exchange(house, f"/audio_sessions/{session}/live"), project_stream(house)
-        for exchange in (one, all_of_them):
-            await exchange.until(lambda body: b"event: session" in body)
-        await put(house, session, 0, 1.0)
-        for exchange in (one, all_of_them):
-            await exchange.until(lambda body: b"event: window" in body)
-            exchange.reading.clear()
-        await put(house, session, 1, 60.0)
-        await asyncio.sleep(0.05)
-        await put(house, session, 2, 60.0)
-        for exchange in (one, all_of_them):
-            exchange.reading.set()
-            await exchange.until(lambda body: body.count(b"event: window") == 241)
-            assert windows(exchange) == list(range(241))
-            behind = [data for name, data in events(exchange) if name == "behind"]
-            assert behind
-            assert behind[0]["first"] == 1
-        levels = ["level" in data for name, data in events(one) if name == "window"]
-        assert levels == [True] * 8 + [False] * 233, "what is forgotten is left out"
-        await over(one, all_of_them)
-
-    asyncio.run(scene())
+async def test_a_reader_that_is_slow_gets_every_window(house: House) -> None:
+    session = await opened(house)
+    one, all_of_them = Exchange(house, f"/audio_sessions/{session}/live"), project_stream(house)
+    for exchange in (one, all_of_them):
+        await exchange.until(lambda body: b"event: session" in body)
+    await put(house, session, 0, 1.0)
+    for exchange in (one, all_of_them):
+        await exchange.until(lambda body: b"event: window" in body)
+        exchange.reading.clear()
+    await put(house, session, 1, 60.0)
+    await asyncio.sleep(0.05)
+    await put(house, session, 2, 60.0)
+    for exchange in (one, all_of_them):
+        exchange.reading.set()
+        await exchange.until(lambda body: body.count(b"event: window") == 241)
+        assert windows(exchange) == list(range(241))
+        behind = [data for name, data in events(exchange) if name == "behind"]
+        assert behind
+        assert behind[0]["first"] == 1
+    levels = ["level" in data for name, data in events(one) if name == "window"]
+    assert levels == [True] * 8 + [False] * 233, "what is forgotten is left out"
+    await over(one, all_of_them)
 
 
-def test_listeners_are_bounded_and_give_their_places_back(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_listeners_are_bounded_and_give_their_places_back(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener_room, "PROJECT_LISTENERS", 2)
     monkeypatch.setattr(listener_room, "LISTENERS", 3)
-
-    async def scene() -> None:
-        session, other = await opened(house), await opened(house, "others")
-        path = f"/audio_sessions/{session}/live"
-        held = [Exchange(house, path), project_stream(house), Exchange(house, f"/audio_sessions/{other}/live")]
-        for exchange in held:
-            await exchange.until(bool)
-        for refused in (Exchange(house, path), project_stream(house), Exchange(house, f"/audio_sessions/{other}/live")):
-            await refused.end()
-            assert (refused.status, refused.headers["retry-after"]) == (503, "10")
-        await over(held[0])
-        again = Exchange(house, path)
-        await again.until(bool)
-        assert again.status == 200
-        await over(again, *held[1:])
-        head = Exchange(house, path, "HEAD")
-        await head.end()
-        assert head.status == 200
-        assert not any(house.sessions.followers[session])
-        assert not any(house.sessions.listeners["project"])
-
-    asyncio.run(scene())
-
-
-def test_silence_is_broken_by_comments(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "HEARTBEAT_SECONDS", 0.02)
-
-    async def scene() -> None:
-        session = await opened(house)
-        for exchange in (Exchange(house, f"/audio_sessions/{session}/live"), project_stream(house)):
-            await exchange.until(lambda body: body.count(b": still here\n\n") >= 2)
-            assert names(exchange) == ["session"]
-            await over(exchange)
-
-    asyncio.run(scene())
-
-
-def test_a_session_that_moves_is_told_of(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene() -> None:
-        session = await opened(house)
-        one, all_of_them = Exchange(house, f"/audio_sessions/{session}/live"), project_stream(house)
-        for exchange in (one, all_of_them):
-            await exchange.until(lambda body: b"event: session" in body)
-
-        def moved(session: str) -> None:
-            raise Unavailable("another node has it")
-
-        monkeypatch.setattr(house.sessions, "view", moved)
-        house.sessions.covered = Coverage(frozenset(), 1, frozenset())
-        for follower in list(house.sessions.followers[session]):
-            follower.lose()
-        await one.end()
-        assert events(one)[-1] == ("moved", {"session_id": session})
-        await all_of_them.until(lambda body: b"event: moved" in body and b"event: missing" in body)
-        assert ("missing", {"partitions": 1, "of": 1}) in events(all_of_them)
-        await over(all_of_them)
-
-    asyncio.run(scene())
-
-
-def test_a_node_that_stops_says_so(house: House) -> None:
-    async def scene() -> None:
-        exchange = project_stream(house)
-        await until(lambda: house.sessions.listeners.get("project"))
-        for listener in list(house.sessions.listeners["project"]):
-            listener.lose()
-        await exchange.end()
-        assert names(exchange) == ["error"]
-        assert exchange.whole
-
-    asyncio.run(scene())
-
-
-def test_of_other_projects_nothing_is_heard(house: House) -> None:
-    async def scene() -> None:
-        foreign = await opened(house, "others")
-        exchange = Exchange(house, "/api/v1/live", query=f"strips={foreign}", x_api_key=KEY)
-        await until(lambda: house.sessions.listeners.get("project"))
-        await put(house, foreign, 0, 2.0)
-        own = await opened(house)
-        await put(house, own, 0, 1.0)
-        await house.sessions.submit(foreign, Deleted("d"))
-        await exchange.until(lambda body: b"event: window" in body)
-        assert foreign.encode() not in exchange.body
-        await over(exchange)
-
-    asyncio.run(scene())
-
-
-def test_a_session_that_is_met_in_the_middle_begins_a_little_before(house: House) -> None:
-    async def scene() -> None:
-        session = await opened(house)
-        await put(house, session, 0, 100.0)
-        house.sessions.sessions[session].head = msgspec.structs.replace(
-            house.sessions.sessions[session].head, state="readonly"
-        )
-        exchange = project_stream(house)
-        await until(lambda: house.sessions.listeners.get("project"))
-        house.sessions.sessions[session].head = msgspec.structs.replace(
-            house.sessions.sessions[session].head, state="writable"
-        )
-        await put(house, session, 1, 0.5)
-        await exchange.until(lambda body: b"event: window" in body)
-        [first] = [data["next_window"] for name, data in events(exchange) if name == "session"]
-        assert windows(exchange)[0] == first
-        assert 199 - first <= 65
-        await over(exchange)
-
-    asyncio.run(scene())
-
-
-def test_the_stream_is_joined_from_all_nodes(house: House) -> None:
-    async def scene() -> None:
-        other = House()
-        async with served(other) as url:
-            other.sessions.covered = Coverage(frozenset({1}), 3, frozenset({"http://never.asked"}))
-            house.sessions.covered = Coverage(frozenset({0}), 3, frozenset({url}))
-            here, there = await opened(house), await opened(other)
-            exchange = project_stream(house)
-            await exchange.until(lambda body: body.count(b"event: session") == 2 and b"event: missing" in body)
-            await put(house, here, 0, 1.5)
-            await put(other, there, 0, 1.5)
-            await exchange.until(lambda body: body.count(b"event: window") == 4)
-            assert {data["session_id"] for name, data in events(exchange) if name == "window"} == {here, there}
-            assert b"event: part" not in exchange.body, "that is between nodes"
-            await until(lambda: ("missing", {"partitions": 1, "of": 3}) in events(exchange))
-            assert not other.sessions.listeners.get("others")
-            await over(exchange)
-            await until(lambda: not any(other.sessions.listeners["project"]))
-        await house.app.state.forwarder.close()
-
-    asyncio.run(scene())
-
-
-def test_a_stream_that_was_passed_on_is_of_this_node_alone(house: House) -> None:
-    async def scene() -> None:
-        house.sessions.covered = Coverage(frozenset({2}), 4, frozenset({"http://never.asked"}))
-        exchange = project_stream(house, x_earshot_forwarded="1")
+    session, other = await opened(house), await opened(house, "others")
+    path = f"/audio_sessions/{session}/live"
+    held = [Exchange(house, path), project_stream(house), Exchange(house, f"/audio_sessions/{other}/live")]
+    for exchange in held:
         await exchange.until(bool)
-        assert events(exchange)[0] == ("part", {"partitions": [2]})
+    for refused in (Exchange(house, path), project_stream(house), Exchange(house, f"/audio_sessions/{other}/live")):
+        await refused.end()
+        assert (refused.status, refused.headers["retry-after"]) == (503, "10")
+    await over(held[0])
+    again = Exchange(house, path)
+    await again.until(bool)
+    assert again.status == 200
+    await over(again, *held[1:])
+    head = Exchange(house, path, "HEAD")
+    await head.end()
+    assert head.status == 200
+    assert not any(house.sessions.followers[session])
+    assert not any(house.sessions.listeners["project"])
+
+
+async def test_silence_is_broken_by_comments(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "HEARTBEAT_SECONDS", 0.02)
+    session = await opened(house)
+    for exchange in (Exchange(house, f"/audio_sessions/{session}/live"), project_stream(house)):
+        await exchange.until(lambda body: body.count(b": still here\n\n") >= 2)
+        assert names(exchange) == ["session"]
         await over(exchange)
 
-    asyncio.run(scene())
+
+async def test_a_session_that_moves_is_told_of(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = await opened(house)
+    one, all_of_them = Exchange(house, f"/audio_sessions/{session}/live"), project_stream(house)
+    for exchange in (one, all_of_them):
+        await exchange.until(lambda body: b"event: session" in body)
+
+    def moved(session: str) -> None:
+        raise Unavailable("another node has it")
+
+    monkeypatch.setattr(house.sessions, "view", moved)
+    house.sessions.covered = Coverage(frozenset(), 1, frozenset())
+    for follower in list(house.sessions.followers[session]):
+        follower.lose()
+    await one.end()
+    assert events(one)[-1] == ("moved", {"session_id": session})
+    await all_of_them.until(lambda body: b"event: moved" in body and b"event: missing" in body)
+    assert ("missing", {"partitions": 1, "of": 1}) in events(all_of_them)
+    await over(all_of_them)
+
+
+async def test_a_node_that_stops_says_so(house: House) -> None:
+    exchange = project_stream(house)
+    await until(lambda: house.sessions.listeners.get("project"))
+    for listener in list(house.sessions.listeners["project"]):
+        listener.lose()
+    await exchange.end()
+    assert names(exchange) == ["error"]
+    assert exchange.whole
+
+
+async def test_of_other_projects_nothing_is_heard(house: House) -> None:
+    foreign = await opened(house, "others")
+    exchange = Exchange(house, f"/api/v1/live?strips={foreign}", x_api_key=KEY)
+    await until(lambda: house.sessions.listeners.get("project"))
+    await put(house, foreign, 0, 2.0)
+    own = await opened(house)
+    await put(house, own, 0, 1.0)
+    await house.sessions.submit(foreign, Deleted("d"))
+    await exchange.until(lambda body: b"event: window" in body)
+    assert foreign.encode() not in exchange.body
+    await over(exchange)
+
+
+async def test_a_session_that_is_met_in_the_middle_begins_a_little_before(house: House) -> None:
+    session = await opened(house)
+    await put(house, session, 0, 100.0)
+    house.sessions.sessions[session].head = msgspec.structs.replace(
+        house.sessions.sessions[session].head, state="readonly"
+    )
+    exchange = project_stream(house)
+    await until(lambda: house.sessions.listeners.get("project"))
+    house.sessions.sessions[session].head = msgspec.structs.replace(
+        house.sessions.sessions[session].head, state="writable"
+    )
+    await put(house, session, 1, 0.5)
+    await exchange.until(lambda body: b"event: window" in body)
+    [first] = [data["next_window"] for name, data in events(exchange) if name == "session"]
+    assert windows(exchange)[0] == first
+    assert 199 - first <= 65
+    await over(exchange)
+
+
+async def test_the_stream_is_joined_from_all_nodes(house: House) -> None:
+    other = House()
+    async with served(other) as url:
+        other.sessions.covered = Coverage(frozenset({1}), 3, frozenset({"http://never.asked"}))
+        house.sessions.covered = Coverage(frozenset({0}), 3, frozenset({url}))
+        here, there = await opened(house), await opened(other)
+        exchange = project_stream(house)
+        await exchange.until(lambda body: body.count(b"event: session") == 2 and b"event: missing" in body)
+        await put(house, here, 0, 1.5)
+        await put(other, there, 0, 1.5)
+        await exchange.until(lambda body: body.count(b"event: window") == 4)
+        assert {data["session_id"] for name, data in events(exchange) if name == "window"} == {here, there}
+        assert b"event: part" not in exchange.body, "that is between nodes"
+        await until(lambda: ("missing", {"partitions": 1, "of": 3}) in events(exchange))
+        assert not other.sessions.listeners.get("others")
+        await over(exchange)
+        await until(lambda: not any(other.sessions.listeners["project"]))
+    await house.app.state.forwarder.close()
+
+
+async def test_a_stream_that_was_passed_on_is_of_this_node_alone(house: House) -> None:
+    house.sessions.covered = Coverage(frozenset({2}), 4, frozenset({"http://never.asked"}))
+    exchange = project_stream(house, x_earshot_forwarded="1")
+    await exchange.until(bool)
+    assert events(exchange)[0] == ("part", {"partitions": [2]})
+    await over(exchange)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import MutableMapping
 from typing import Any
 
 import msgspec
@@ -12,36 +11,10 @@ import pytest
 from tests.contract.api import RAW, tone
 from tests.unit.app.conftest import OPTIONS, House
 from tests.unit.app.double import Follower
+from tests.unit.app.jobs.conftest import Exchange
 from topics.errors import Unavailable
 from topics.keys import new_id
 from topics.sessions.records import Chunk, Deleted, Opened
-
-Message = MutableMapping[str, Any]
-
-
-class Reader:
-    """One request of a status or a result, spoken to the ASGI application."""
-
-    def __init__(self, house: House, path: str, query: str = "") -> None:
-        self.sent: list[Message] = []
-        self.hang_up = asyncio.Event()
-        scope = {"type": "http", "method": "GET", "path": path, "query_string": query.encode(), "headers": []}
-        self.task = asyncio.create_task(house.app(scope, self._receive, self._send))
-
-    @property
-    def status(self) -> int | None:
-        return self.sent[0]["status"] if self.sent else None
-
-    @property
-    def body(self) -> bytes:
-        return bytes(self.sent[1]["body"])
-
-    async def _receive(self) -> Message:
-        await self.hang_up.wait()
-        return {"type": "http.disconnect"}
-
-    async def _send(self, message: Message) -> None:
-        self.sent.append(message)
 
 
 async def pending(house: House) -> str:
@@ -63,122 +36,101 @@ def patient() -> House:
     return House(msgspec.structs.replace(OPTIONS, poll_seconds=60))
 
 
-def test_a_wait_looks_only_when_something_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario() -> None:
-        house = patient()
-        session = await pending(house)
-        looks = 0
-        view = house.sessions.view
+async def test_a_wait_looks_only_when_something_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    house = patient()
+    session = await pending(house)
+    looks = 0
+    view = house.sessions.view
 
-        def counted(name: str) -> Any:
-            nonlocal looks
-            looks += 1
-            return view(name)
+    def counted(name: str) -> Any:
+        nonlocal looks
+        looks += 1
+        return view(name)
 
-        monkeypatch.setattr(house.sessions, "view", counted)
-        reader = Reader(house, f"/audio_sessions/{session}/status")
-        await turns(200)
-        assert (reader.status, looks) == (None, 2)
-        house.sessions.analyse(session)
-        await reader.task
-        assert (reader.status, looks) == (200, 3)
-        assert house.sessions.followers[session] == set()
-
-    asyncio.run(scenario())
+    monkeypatch.setattr(house.sessions, "view", counted)
+    reader = Exchange(house, f"/audio_sessions/{session}/status")
+    await turns(200)
+    assert (reader.status, looks) == (0, 2)
+    house.sessions.analyse(session)
+    await reader.end()
+    assert (reader.status, looks) == (200, 3)
+    assert house.sessions.followers[session] == set()
 
 
-def test_a_change_between_reading_and_following_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario() -> None:
-        house = patient()
-        session = await pending(house)
-        follow = house.sessions.follow
+async def test_a_change_between_reading_and_following_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    house = patient()
+    session = await pending(house)
+    follow = house.sessions.follow
 
-        def late(name: str) -> Follower:
-            house.sessions.analyse(name)
-            return follow(name)
+    def late(name: str) -> Follower:
+        house.sessions.analyse(name)
+        return follow(name)
 
-        monkeypatch.setattr(house.sessions, "follow", late)
-        reader = Reader(house, f"/audio_sessions/{session}/status")
-        await asyncio.wait_for(reader.task, 5)
-        assert reader.status == 200
-
-    asyncio.run(scenario())
+    monkeypatch.setattr(house.sessions, "follow", late)
+    reader = Exchange(house, f"/audio_sessions/{session}/status")
+    await reader.end()
+    assert reader.status == 200
 
 
-def test_a_client_that_hangs_up_ends_the_wait_unanswered() -> None:
-    async def scenario() -> None:
-        house = patient()
-        session = await pending(house)
-        reader = Reader(house, f"/audio_sessions/{session}/status")
-        await turns()
-        assert len(house.sessions.followers[session]) == 1
-        reader.hang_up.set()
-        await asyncio.wait_for(reader.task, 5)
-        assert reader.sent == []
-        assert house.sessions.followers[session] == set()
-
-    asyncio.run(scenario())
+async def test_a_client_that_hangs_up_ends_the_wait_unanswered() -> None:
+    house = patient()
+    session = await pending(house)
+    reader = Exchange(house, f"/audio_sessions/{session}/status")
+    await turns()
+    assert len(house.sessions.followers[session]) == 1
+    reader.hang_up.set()
+    await reader.end()
+    assert reader.status == 0
+    assert house.sessions.followers[session] == set()
 
 
-def test_deletion_ends_the_wait() -> None:
-    async def scenario() -> None:
-        house = patient()
-        session = await pending(house)
-        reader = Reader(house, f"/audio_sessions/{session}/status")
-        await turns()
-        await house.sessions.submit(session, Deleted("d"))
-        await asyncio.wait_for(reader.task, 5)
-        assert reader.status == 404
-
-    asyncio.run(scenario())
+async def test_deletion_ends_the_wait() -> None:
+    house = patient()
+    session = await pending(house)
+    reader = Exchange(house, f"/audio_sessions/{session}/status")
+    await turns()
+    await house.sessions.submit(session, Deleted("d"))
+    await reader.end()
+    assert reader.status == 404
 
 
-def test_a_partition_that_leaves_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_partition_that_leaves_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     async def gone(self: Follower, timeout: float) -> bool:
         raise Unavailable("the partition moved", retry_after=3)
 
-    async def scenario() -> None:
-        house = patient()
-        reader = Reader(house, f"/audio_sessions/{await pending(house)}/status")
-        await asyncio.wait_for(reader.task, 5)
-        assert reader.status == 503
-        assert (b"retry-after", b"3") in reader.sent[0]["headers"]
-
     monkeypatch.setattr(Follower, "changed", gone)
-    asyncio.run(scenario())
+    house = patient()
+    reader = Exchange(house, f"/audio_sessions/{await pending(house)}/status")
+    await reader.end()
+    assert reader.status == 503
+    assert reader.headers["retry-after"] == "3"
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.02])
-def test_the_wait_ends_with_the_current_state(seconds: float) -> None:
-    async def scenario() -> None:
-        house = House(msgspec.structs.replace(OPTIONS, poll_seconds=seconds))
-        session = await pending(house)
-        for operation in ("status", "results"):
-            reader = Reader(house, f"/audio_sessions/{session}/{operation}")
-            await asyncio.wait_for(reader.task, 5)
-            assert reader.status == 200
-        reader = Reader(house, f"/audio_sessions/{session}/status")
-        await reader.task
-        assert b'"in_progress":true,"page":{"count":0,"offset":0,"total":0,"next_token":"' in reader.body
-
-    asyncio.run(scenario())
+async def test_the_wait_ends_with_the_current_state(seconds: float) -> None:
+    house = House(msgspec.structs.replace(OPTIONS, poll_seconds=seconds))
+    session = await pending(house)
+    for operation in ("status", "results"):
+        reader = Exchange(house, f"/audio_sessions/{session}/{operation}")
+        await reader.end()
+        assert reader.status == 200
+    reader = Exchange(house, f"/audio_sessions/{session}/status")
+    await reader.end()
+    assert b'"in_progress":true,"page":{"count":0,"offset":0,"total":0,"next_token":"' in reader.body
 
 
-def test_a_follower_waits_at_the_end_of_a_writable_session_and_others_do_not() -> None:
-    async def scenario() -> None:
-        house = patient()
-        session = await pending(house)
-        house.sessions.analyse(session)
-        path = f"/audio_sessions/{session}/status"
-        plain = Reader(house, path, "offset=1")
-        await asyncio.wait_for(plain.task, 5)
-        token = plain.body.split(b'"next_token":"')[1].split(b'"')[0].decode()
-        follower = Reader(house, path, f"next_token={token}")
-        await turns()
-        assert follower.status is None
-        await house.sessions.submit(session, Chunk("c", 1, tone(0.5)))
-        house.sessions.analyse(session)
-        await asyncio.wait_for(follower.task, 5)
-        assert b'"count":1,"offset":1,"total":2' in follower.body
-
-    asyncio.run(scenario())
+async def test_a_follower_waits_at_the_end_of_a_writable_session_and_others_do_not() -> None:
+    house = patient()
+    session = await pending(house)
+    house.sessions.analyse(session)
+    path = f"/audio_sessions/{session}/status"
+    plain = Exchange(house, f"{path}?offset=1")
+    await plain.end()
+    token = plain.body.split(b'"next_token":"')[1].split(b'"')[0].decode()
+    follower = Exchange(house, f"{path}?next_token={token}")
+    await turns()
+    assert follower.status == 0
+    await house.sessions.submit(session, Chunk("c", 1, tone(0.5)))
+    house.sessions.analyse(session)
+    await follower.end()
+    assert b'"count":1,"offset":1,"total":2' in follower.body

@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 
 from app.routes import SPEAKER_ROUTES, SPEAKERS_PREFIX
 from tests.unit.app.conftest import KEY, OPTIONS, ORG_KEY, House
-from tests.unit.app.speakers.conftest import FORM, VOICE, form, opened, refused
+from tests.unit.app.speakers.conftest import FORM, form, opened, refused
 
 ROUTES = [(method, path) for path, handlers in SPEAKER_ROUTES.items() for method in handlers]
 OTHER_KEY = "a-key-of-the-other-organization"
@@ -67,22 +67,6 @@ def test_the_same_text_can_be_a_key_of_each_kind_and_stays_two(house: House, str
     refused(ask(stranger, "GET", "/speakers", X_Org_Key=KEY), "organization not found", 401)
     assert opened(ask(stranger, "GET", "/speakers", X_Org_Key=ORG_KEY)) == []
     assert stranger.post("/audio_sessions/", json=session, headers={"X-Api-Key": ORG_KEY}).status_code == 401
-
-
-def test_no_route_finds_a_speaker_of_another_organization(house: House, stranger: TestClient) -> None:
-    mine, others = {"X_Org_Key": ORG_KEY}, {"X_Org_Key": OTHER_KEY}
-    opened(ask(stranger, "POST", "/voice", **mine))
-    before = opened(ask(stranger, "GET", "/speakers", **mine))
-    assert opened(ask(stranger, "GET", "/speakers", **others)) == []
-    refused(ask(stranger, "DELETE", "/speaker", **others), "speaker not found")
-    refused(ask(stranger, "POST", "/speaker/re-enroll", **others), "speaker not found")
-    (turn,) = opened(ask(stranger, "POST", "/recognition", **others))["transcription"]
-    assert (turn["speaker_name"], turn["org_pub_id"]) == ("Unknown 0", "")
-    # A speaker of the same name is another one.
-    assert opened(ask(stranger, "POST", "/voice", **others))["samples"] == 1
-    assert opened(ask(stranger, "DELETE", "/speaker", **others)) == {"speaker": "Anna"}
-    assert opened(ask(stranger, "GET", "/speakers", **mine)) == before
-    assert house.speakers.organizations["organization"]["Anna"].voices == [VOICE]
 
 
 @pytest.mark.parametrize("seconds", [0, 600])

@@ -18,45 +18,6 @@ def register(http: TestClient, speaker: str, content: bytes = VOICE) -> Any:
     return http.post("/api/v2/voice", content=form(speaker, content))
 
 
-def test_speakers_are_registered_listed_and_removed(http: TestClient) -> None:
-    assert opened(http.get("/api/v2/speakers")) == []
-    anna = {
-        "speaker": "Anna_Kim", "created_at": "2026-01-02T03:04:05.678Z", "total_length": 20.0, "samples": 1,
-        "is_compatible": True,
-    }  # fmt: skip
-    assert opened(register(http, "Anna_Kim")) == anna
-    assert opened(register(http, "Anna_Kim", VOICE[:5])) == {**anna, "total_length": 25.0, "samples": 2}
-    register(http, "0")
-    assert [entry["speaker"] for entry in opened(http.get("/api/v2/speakers"))] == ["0", "Anna_Kim"]
-    assert opened(http.delete("/api/v2/speaker?speaker=Anna_Kim")) == {"speaker": "Anna_Kim"}
-    assert [entry["speaker"] for entry in opened(http.get("/api/v2/speakers"))] == ["0"]
-
-
-def test_a_speaker_of_another_model_is_told_and_enrolled_again(house: House, http: TestClient) -> None:
-    register(http, "Anna")
-    house.speakers.organizations["organization"]["Anna"].compatible = False
-    assert not opened(http.get("/api/v2/speakers"))[0]["is_compatible"]
-    assert opened(http.post("/api/v2/speaker/re-enroll?speaker=Anna")) == {"speaker": "Anna", "done": 1, "left": 0}
-    assert opened(http.get("/api/v2/speakers"))[0]["is_compatible"]
-
-
-def test_a_recognition_names_who_speaks_when(http: TestClient) -> None:
-    register(http, "Anna")
-    known = opened(http.post("/api/v2/recognition", content=recorded() + END))
-    assert known == {
-        "transcription": [
-            {
-                "idx": 0, "transcript": "", "confidence": 0, "first_word_start_msec": 30,
-                "first_word_start_time": "00:00.03", "last_word_end_msec": 20_000, "last_word_end_time": "00:20.00",
-                "speaker_tag": 0, "speaker_name": "Anna", "speaker_score": 1.0, "speaker_is_unlabeled": False,
-                "org_pub_id": "organization",
-            }
-        ]
-    }  # fmt: skip
-    (turn,) = opened(http.post("/api/v2/recognition", content=recorded(b"another") + END))["transcription"]
-    assert (turn["speaker_name"], turn["speaker_score"], turn["org_pub_id"]) == ("Unknown 0", -1.0, "")
-
-
 def test_turns_are_counted_and_their_times_have_hours_where_there_are_any(
     house: House, http: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,22 +31,6 @@ def test_turns_are_counted_and_their_times_have_hours_where_there_are_any(
     assert (first["first_word_start_time"], first["last_word_end_time"]) == ("00:59.99", "01:00.00")
     assert (second["idx"], second["speaker_is_unlabeled"], second["org_pub_id"]) == (1, True, "")
     assert (second["first_word_start_time"], second["last_word_end_time"]) == ("01:01.00", "01:02:03.04")
-
-
-def test_rules_of_the_port_have_the_status_of_a_success(house: House, http: TestClient) -> None:
-    for number in range(50):
-        register(http, f"speaker_{number}")
-    with capture_logs() as lines:
-        refused(register(http, "one_more"), "speaker_max_count(50) exceeded")
-    assert [(line["event"], line["status"], line["reason"]) for line in lines] == [
-        ("request refused", 200, "speaker_max_count(50) exceeded")
-    ]
-    for _ in range(19):
-        register(http, "speaker_0")
-    refused(register(http, "speaker_0"), "voice_max_count(20) exceeded")
-    refused(http.delete("/api/v2/speaker?speaker=nobody"), "speaker not found")
-    refused(http.post("/api/v2/speaker/re-enroll?speaker=nobody"), "speaker not found")
-    assert len(house.speakers.organizations["organization"]) == 50
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -97,27 +96,24 @@ def test_what_fails_behind_the_edge_has_the_words_of_a_registration(house: House
     refused(point(http, job), "the audio was damaged in the log")
 
 
-def test_the_owner_of_the_job_is_found(house: House) -> None:
-    async def scenario() -> None:
-        owner = House()
-        async with served(owner) as url:
-            job = done(owner)
-            house.jobs.elsewhere[job] = url
-            body = b'{"speaker":"Anna","job_id":"%s","job_speaker":"SPEAKER_00"}' % job.encode()
+async def test_the_owner_of_the_job_is_found(house: House) -> None:
+    owner = House()
+    async with served(owner) as url:
+        job = done(owner)
+        house.jobs.elsewhere[job] = url
+        body = b'{"speaker":"Anna","job_id":"%s","job_speaker":"SPEAKER_00"}' % job.encode()
 
-            class Point(Exchange):
-                async def _receive(self) -> Any:
-                    return {"type": "http.request", "body": body, "more_body": False}
+        class Point(Exchange):
+            async def _receive(self) -> Any:
+                return {"type": "http.request", "body": body, "more_body": False}
 
-            for key, status in ((ORG_KEY, 200), ("wrong", 401)):
-                exchange = Point(house, "/api/v2/voice", "POST", x_org_key=key, content_type="application/json")
-                await exchange.end()
-                assert exchange.status == status
-            assert len(owner.speakers.passages) == 1
-            assert house.speakers.passages == []
-        await house.app.state.forwarder.close()
-
-    asyncio.run(scenario())
+        for key, status in ((ORG_KEY, 200), ("wrong", 401)):
+            exchange = Point(house, "/api/v2/voice", "POST", x_org_key=key, content_type="application/json")
+            await exchange.end()
+            assert exchange.status == status
+        assert len(owner.speakers.passages) == 1
+        assert house.speakers.passages == []
+    await house.app.state.forwarder.close()
 
 
 def test_stretches_are_cut_where_others_speak() -> None:

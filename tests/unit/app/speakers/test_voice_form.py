@@ -41,7 +41,7 @@ def test_a_recognition_has_no_need_of_a_name(http: TestClient) -> None:
     opened(http.post("/api/v2/recognition", content=named("a b") + recorded() + END))
 
 
-#: Forms, and what is wrong with them; the first fault counts.
+#: Forms, and what is wrong with them beside what the contract names; the first fault counts.
 FAULTS = {
     "no name": (recorded() + END, INVALID),
     "empty name": (form(""), INVALID),
@@ -63,12 +63,6 @@ FAULTS = {
 def test_rules_of_a_registration(house: House, http: TestClient, fault: str) -> None:
     content, message = FAULTS[fault]
     refused(http.post("/api/v2/voice", content=content), message)
-    assert house.speakers.calls == 0
-
-
-def test_rules_of_a_recognition(house: House, http: TestClient) -> None:
-    refused(http.post("/api/v2/recognition", content=named("Anna") + END), "file is required")
-    refused(http.post("/api/v2/recognition", content=recorded(b"") + END), "an empty file")
     assert house.speakers.calls == 0
 
 

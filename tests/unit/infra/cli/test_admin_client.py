@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
-from pathlib import Path
 
 import httpx2
 import msgspec
@@ -15,33 +14,32 @@ from app.admin.rows import LineRow
 from app.http.replies import session_error
 from infra.cli import admin_client
 from infra.cli.admin_client import AdminClient
-from tests.unit.app.admin.house import KEY, URL, House, interface, tell
+from tests.unit.app.admin.house import KEY, URL, House, house, interface
 from topics.errors import BadRequest, DirectoryDown, EarshotError, NotFound, RequestError, Unauthorized
 from topics.ports.administration import Administration, UsageFilter
 from topics.ports.ledger import Charge, MeteredService
 
+__all__ = ["house"]
 
-def test_what_is_made_there_is_here(tmp_path: Path) -> None:
-    async def story(house: House) -> None:
-        there: Administration = house.client
-        here = house.accounts
-        zoo, eso = await there.create_organization("Zoo")
-        apes, esp = await there.create_project("apes")
-        assert await there.organizations() == await here.organizations() == [zoo]
-        assert await there.projects() == await here.projects("Zoo") == [apes]
-        assert await here.organization_of(eso) == zoo.id
-        assert await there.rotate_project_key("apes") != esp
-        assert await here.project_of(esp) is None
-        assert await here.organization_of(await there.rotate_organization_key(zoo.id)) == zoo.id
-        await there.plan("apes", 1200)
-        (planned,) = await there.projects("Zoo")
-        assert planned.free_seconds == 1200
-        await there.delete_project("apes")
-        assert await here.projects() == []
-        await there.delete_organization("Zoo")
-        assert await here.organizations() == []
 
-    tell(tmp_path, story)
+async def test_what_is_made_there_is_here(house: House) -> None:
+    there: Administration = house.client
+    here = house.accounts
+    zoo, eso = await there.create_organization("Zoo")
+    apes, esp = await there.create_project("apes")
+    assert await there.organizations() == await here.organizations() == [zoo]
+    assert await there.projects() == await here.projects("Zoo") == [apes]
+    assert await here.organization_of(eso) == zoo.id
+    assert await there.rotate_project_key("apes") != esp
+    assert await here.project_of(esp) is None
+    assert await here.organization_of(await there.rotate_organization_key(zoo.id)) == zoo.id
+    await there.plan("apes", 1200)
+    (planned,) = await there.projects("Zoo")
+    assert planned.free_seconds == 1200
+    await there.delete_project("apes")
+    assert await here.projects() == []
+    await there.delete_organization("Zoo")
+    assert await here.organizations() == []
 
 
 NAMES = [
@@ -64,23 +62,20 @@ NAMES = [
 ]
 
 
-def test_any_name_can_be_given(tmp_path: Path) -> None:
-    async def story(house: House) -> None:
-        await house.accounts.create_organization("other")
-        for name in NAMES:
-            await house.client.create_organization(name)
-            await house.client.create_project(name, name)
-            await house.client.plan(name, 5)
-            await house.client.rotate_project_key(name)
-            await house.client.rotate_organization_key(name)
-            (project,) = await house.client.projects(name)
-            assert (project.name, project.free_seconds) == (name, 5)
-            assert await house.client.totals(UsageFilter(name, name)) == []
-            await house.client.delete_project(name)
-            await house.client.delete_organization(name)
-            assert [one.name for one in await house.accounts.organizations()] == ["other"]
-
-    tell(tmp_path, story)
+async def test_any_name_can_be_given(house: House) -> None:
+    await house.accounts.create_organization("other")
+    for name in NAMES:
+        await house.client.create_organization(name)
+        await house.client.create_project(name, name)
+        await house.client.plan(name, 5)
+        await house.client.rotate_project_key(name)
+        await house.client.rotate_organization_key(name)
+        (project,) = await house.client.projects(name)
+        assert (project.name, project.free_seconds) == (name, 5)
+        assert await house.client.totals(UsageFilter(name, name)) == []
+        await house.client.delete_project(name)
+        await house.client.delete_organization(name)
+        assert [one.name for one in await house.accounts.organizations()] == ["other"]
 
 
 async def lines(of: Administration, period: UsageFilter) -> list[Charge]:
@@ -96,38 +91,32 @@ PERIODS = [
 ]
 
 
-def test_usage(tmp_path: Path) -> None:
-    async def story(house: House) -> None:
-        await house.used()
-        for period in PERIODS:
-            assert await house.client.totals(period) == await house.accounts.totals(period)
-            assert await lines(house.client, period) == await lines(house.accounts, period)
-        await house.client.delete_project("apes")
-        (gone, *_) = await house.client.totals(UsageFilter())
-        assert gone.name is None
-        assert await house.client.totals(UsageFilter()) == await house.accounts.totals(UsageFilter())
-
-    tell(tmp_path, story)
+async def test_usage(house: House) -> None:
+    await house.used()
+    for period in PERIODS:
+        assert await house.client.totals(period) == await house.accounts.totals(period)
+        assert await lines(house.client, period) == await lines(house.accounts, period)
+    await house.client.delete_project("apes")
+    (gone, *_) = await house.client.totals(UsageFilter())
+    assert gone.name is None
+    assert await house.client.totals(UsageFilter()) == await house.accounts.totals(UsageFilter())
 
 
-def test_a_project_is_looked_for_in_the_organization_that_is_named(tmp_path: Path) -> None:
-    async def story(house: House) -> None:
-        _, apes = await house.used()
-        await house.accounts.create_organization("Farm")
-        await house.accounts.create_project("apes", "Farm")
-        await house.accounts.create_project("pigs", "Farm")
-        for of in house.accounts, house.client:
-            assert await of.totals(UsageFilter("Zoo", "apes")) == await of.totals(UsageFilter(project=apes))
-            assert await of.totals(UsageFilter("Farm", "apes")) == []
-            with pytest.raises(BadRequest, match="several projects 'apes'"):
-                await of.totals(UsageFilter(project="apes"))
-            with pytest.raises(NotFound, match="no project 'pigs'"):
-                await lines(of, UsageFilter("Zoo", "pigs"))
-
-    tell(tmp_path, story)
+async def test_a_project_is_looked_for_in_the_organization_that_is_named(house: House) -> None:
+    _, apes = await house.used()
+    await house.accounts.create_organization("Farm")
+    await house.accounts.create_project("apes", "Farm")
+    await house.accounts.create_project("pigs", "Farm")
+    for of in house.accounts, house.client:
+        assert await of.totals(UsageFilter("Zoo", "apes")) == await of.totals(UsageFilter(project=apes))
+        assert await of.totals(UsageFilter("Farm", "apes")) == []
+        with pytest.raises(BadRequest, match="several projects 'apes'"):
+            await of.totals(UsageFilter(project="apes"))
+        with pytest.raises(NotFound, match="no project 'pigs'"):
+            await lines(of, UsageFilter("Zoo", "pigs"))
 
 
-def test_lines_are_read_as_they_come() -> None:
+async def test_lines_are_read_as_they_come() -> None:
     row = msgspec.json.encode(LineRow.of(Charge("j", MeteredService.SOUND, "p", "o", 1, "\u2028", 0)))
     sent = 0
 
@@ -138,28 +127,21 @@ def test_lines_are_read_as_they_come() -> None:
             sent += 1
             yield b"," + row + b",\n" + row
 
-    async def story() -> None:
-        transport = httpx2.MockTransport(lambda _: httpx2.Response(200, content=body()))
-        async with AdminClient(URL, KEY, transport=transport) as client, aclosing(client.lines(UsageFilter())) as pages:
-            for number in range(1, 4):
-                page = await anext(pages)
-                assert [one.model for one in page] == ["\u2028", "\u2028"]
-                assert sent == number
-
-    asyncio.run(story())
+    transport = httpx2.MockTransport(lambda _: httpx2.Response(200, content=body()))
+    async with AdminClient(URL, KEY, transport=transport) as client, aclosing(client.lines(UsageFilter())) as pages:
+        for number in range(1, 4):
+            page = await anext(pages)
+            assert [one.model for one in page] == ["\u2028", "\u2028"]
+            assert sent == number
 
 
 @pytest.mark.parametrize("body", [b"", b"[", b"[{}]", b"<html>]", b'[{"job":"j"},\n', b"[" + b" " * 100])
-def test_lines_that_break_off(monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
+async def test_lines_that_break_off(monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
     monkeypatch.setattr(admin_client, "LONGEST_LINE", 99)
-
-    async def story() -> None:
-        transport = httpx2.MockTransport(lambda _: httpx2.Response(200, content=body))
-        async with AdminClient(URL, KEY, transport=transport) as client:
+    transport = httpx2.MockTransport(lambda _: httpx2.Response(200, content=body))
+    async with AdminClient(URL, KEY, transport=transport) as client:
+        with pytest.raises(DirectoryDown, match="does not speak"):
             await lines(client, UsageFilter())
-
-    with pytest.raises(DirectoryDown, match="does not speak"):
-        asyncio.run(story())
 
 
 CALLS: list[Callable[[Administration], object]] = [
@@ -178,18 +160,15 @@ CALLS: list[Callable[[Administration], object]] = [
 ]
 
 
-def test_errors_are_the_same(tmp_path: Path) -> None:
+async def test_errors_are_the_same(house: House) -> None:
     async def failed(call: Callable[[Administration], object], of: Administration) -> tuple[type, str]:
         with pytest.raises((BadRequest, NotFound)) as caught:
             await call(of)  # type: ignore[misc]
         return caught.type, str(caught.value)
 
-    async def story(house: House) -> None:
-        await house.used()
-        for call in CALLS:
-            assert await failed(call, house.client) == await failed(call, house.accounts)
-
-    tell(tmp_path, story)
+    await house.used()
+    for call in CALLS:
+        assert await failed(call, house.client) == await failed(call, house.accounts)
 
 
 def asked(handler: Callable[[httpx2.Request], httpx2.Response], key: str = KEY) -> EarshotError:
@@ -205,14 +184,11 @@ def asked(handler: Callable[[httpx2.Request], httpx2.Response], key: str = KEY) 
     return caught.value
 
 
-def test_another_key(tmp_path: Path) -> None:
-    async def story(house: House) -> None:
-        transport = httpx2.ASGITransport(interface(house.accounts, house.meters))
-        async with AdminClient(URL, KEY + "!", transport=transport) as client:
-            with pytest.raises(Unauthorized, match="invalid admin key"):
-                await client.organizations()
-
-    tell(tmp_path, story)
+async def test_another_key(house: House) -> None:
+    transport = httpx2.ASGITransport(interface(house.accounts, house.meters))
+    async with AdminClient(URL, KEY + "!", transport=transport) as client:
+        with pytest.raises(Unauthorized, match="invalid admin key"):
+            await client.organizations()
 
 
 def test_failures_of_the_service() -> None:

@@ -80,14 +80,6 @@ def test_accounts_for_people(app: typer.Typer) -> None:
     assert made["key"] not in row
 
 
-def test_deletion_asks(app: typer.Typer) -> None:
-    called(app, "org", "create", "Zoo")
-    refused = CliRunner().invoke(app, ["org", "delete", "Zoo"], input="n\n")
-    assert refused.exit_code == 1
-    assert "Delete organization Zoo" in refused.output
-    assert len(printed(app, "org", "list")) == 2
-
-
 def test_settings_in_force(app: typer.Typer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("EARSHOT_DATABASE_URL", "postgres://u:secret-word@h/n")
     monkeypatch.setenv("EARSHOT_BOOTSTRAP_ORG_KEY", "a secret-word of 20 letters")

@@ -121,9 +121,10 @@ def test_counting_again_is_for_what_is_here(app: typer.Typer) -> None:
     assert "no --url" in result.stderr
 
 
+@pytest.mark.parametrize("to", [[], ["--url", URL]])
 @pytest.mark.parametrize("arguments", [["org", "delete", "Zoo"], ["project", "delete", "apes"]])
-def test_deletion_elsewhere_asks_too(app: typer.Typer, arguments: list[str]) -> None:
-    refused = CliRunner().invoke(app, [*arguments, "--url", URL], input="n\n")
+def test_deletion_asks(app: typer.Typer, arguments: list[str], to: list[str]) -> None:
+    refused = CliRunner().invoke(app, [*arguments, *to], input="n\n")
     assert refused.exit_code == 1
     assert "Delete" in refused.stderr
     assert "apes" in ran(app, "project", "list")[1]

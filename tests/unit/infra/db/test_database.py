@@ -24,7 +24,7 @@ from sqlalchemy.exc import IntegrityError
 from infra.db import database
 from infra.db.database import Database
 from infra.db.schema import REVISION, metadata
-from tests.unit.infra.conftest import run
+from tests.unit.infra.conftest import AWAY, SQLITE, run
 from topics.errors import DirectoryDown, ServiceError
 
 
@@ -37,70 +37,60 @@ def test_the_newest_revision_is_the_one_that_the_code_knows() -> None:
 
 
 @pytest.mark.parametrize("make", [database.upgrade, database.run_revisions])
-def test_both_ways_make_the_tables_that_the_code_uses(database_url: str, make: Callable[[Connection], None]) -> None:
+async def test_both_ways_make_the_tables_that_the_code_uses(
+    opened: Database, make: Callable[[Connection], None]
+) -> None:
     def differences(connection: Connection) -> list[object]:
         return list(compare_metadata(MigrationContext.configure(connection), metadata))
 
-    async def story(opened: Database) -> list[object]:
-        async with opened.writing() as connection:
-            await connection.run_sync(make)
-        async with opened.reading() as connection:
-            assert await connection.scalar(text("SELECT version_num FROM alembic_version")) == REVISION
-            return await connection.run_sync(differences)
-
-    assert run(database_url, story) == []
+    async with opened.writing() as connection:
+        await connection.run_sync(make)
+    async with opened.reading() as connection:
+        assert await connection.scalar(text("SELECT version_num FROM alembic_version")) == REVISION
+        assert await connection.run_sync(differences) == []
 
 
-def test_revisions_can_be_taken_back(database_url: str) -> None:
+async def test_revisions_can_be_taken_back(opened: Database) -> None:
     def down(connection: Connection) -> None:
         command.downgrade(database.alembic(connection), "base")
 
     def tables(connection: Connection) -> set[str]:
         return set(inspect(connection).get_table_names())
 
-    async def story(opened: Database) -> None:
-        for _ in range(2):
-            await opened.migrate()
-            async with opened.writing() as connection:
-                assert await connection.run_sync(tables) == {"alembic_version", *metadata.tables}
-                await connection.run_sync(down)
-            async with opened.reading() as connection:
-                assert await connection.run_sync(tables) == {"alembic_version"}
-
-    run(database_url, story)
+    for _ in range(2):
+        await opened.migrate()
+        async with opened.writing() as connection:
+            assert await connection.run_sync(tables) == {"alembic_version", *metadata.tables}
+            await connection.run_sync(down)
+        async with opened.reading() as connection:
+            assert await connection.run_sync(tables) == {"alembic_version"}
 
 
-def test_projects_of_the_first_revision_stay_and_are_unlimited(database_url: str) -> None:
+async def test_projects_of_the_first_revision_stay_and_are_unlimited(opened: Database) -> None:
     def at(revision: str, move: Callable[..., None]) -> Callable[[Connection], None]:
         return lambda connection: move(database.alembic(connection), revision)
 
-    async def story(opened: Database) -> list[object]:
-        seen: list[object] = []
-        async with opened.writing() as connection:
-            await connection.run_sync(at("0001", command.upgrade))
-            await connection.execute(text("INSERT INTO organizations VALUES ('1', 'one', 0)"))
-            await connection.execute(text("INSERT INTO projects VALUES ('2', '1', 'apes', 0)"))
-        await opened.migrate()
-        async with opened.writing() as connection:
-            seen += (await connection.execute(text("SELECT id, name, free_seconds FROM projects"))).one()
-            await connection.execute(text("UPDATE projects SET free_seconds = 1200"))
-            await connection.run_sync(at("0001", command.downgrade))
-            seen += (await connection.execute(text("SELECT * FROM projects"))).one()
-        return seen
-
-    assert run(database_url, story) == ["2", "apes", None, "2", "1", "apes", 0]
+    seen: list[object] = []
+    async with opened.writing() as connection:
+        await connection.run_sync(at("0001", command.upgrade))
+        await connection.execute(text("INSERT INTO organizations VALUES ('1', 'one', 0)"))
+        await connection.execute(text("INSERT INTO projects VALUES ('2', '1', 'apes', 0)"))
+    await opened.migrate()
+    async with opened.writing() as connection:
+        seen += (await connection.execute(text("SELECT id, name, free_seconds FROM projects"))).one()
+        await connection.execute(text("UPDATE projects SET free_seconds = 1200"))
+        await connection.run_sync(at("0001", command.downgrade))
+        seen += (await connection.execute(text("SELECT * FROM projects"))).one()
+    assert seen == ["2", "apes", None, "2", "1", "apes", 0]
 
 
-def test_nodes_that_start_together_migrate_once(database_url: str) -> None:
-    async def story(opened: Database) -> None:
-        others = [Database(database_url) for _ in range(3)]
-        await asyncio.gather(*(one.migrate() for one in (opened, *others)))
-        for other in others:
-            await other.close()
-        async with opened.reading() as connection:
-            assert await connection.scalar(text("SELECT count(*) FROM alembic_version")) == 1
-
-    run(database_url, story)
+async def test_nodes_that_start_together_migrate_once(database_url: str, opened: Database) -> None:
+    others = [Database(database_url) for _ in range(3)]
+    await asyncio.gather(*(one.migrate() for one in (opened, *others)))
+    for other in others:
+        await other.close()
+    async with opened.reading() as connection:
+        assert await connection.scalar(text("SELECT count(*) FROM alembic_version")) == 1
 
 
 @pytest.mark.parametrize(("refusals", "refused"), [(3, False), (1000, True)])
@@ -119,13 +109,14 @@ def test_nodes_that_set_a_file_up_together(
                 raise error
             return super().execute(sql, *parameters)
 
-    monkeypatch.setattr(database, "BUSY_SECONDS", 0.1)
+    if refused:
+        monkeypatch.setattr(database, "BUSY_SECONDS", 0.1)
     monkeypatch.setattr(sqlite3, "connect", functools.partial(sqlite3.connect, factory=Busy))
     with pytest.raises(DirectoryDown) if refused else contextlib.nullcontext():
         run(f"sqlite+aiosqlite:///{tmp_path / 'earshot.db'}", migrate)
 
 
-def test_a_revision_that_fails_leaves_nothing_behind(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_revision_that_fails_leaves_nothing_behind(opened: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(connection: Connection) -> None:
         upgrade(connection)
         connection.execute(text("SELECT * FROM nowhere"))
@@ -133,24 +124,17 @@ def test_a_revision_that_fails_leaves_nothing_behind(database_url: str, monkeypa
     upgrade = database.upgrade
     monkeypatch.setattr(database, "upgrade", broken)
     with pytest.raises(DirectoryDown, match="nowhere"):
-        run(database_url, migrate)
-
-    async def tables(opened: Database) -> list[str]:
-        async with opened.reading() as connection:
-            return await connection.run_sync(lambda sync: inspect(sync).get_table_names())
-
-    assert run(database_url, tables) == []
-
-
-def test_a_newer_database_is_refused(database_url: str) -> None:
-    async def story(opened: Database) -> None:
         await opened.migrate()
-        async with opened.writing() as connection:
-            await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-        await opened.migrate()
+    async with opened.reading() as connection:
+        assert await connection.run_sync(lambda sync: inspect(sync).get_table_names()) == []
 
+
+async def test_a_newer_database_is_refused(opened: Database) -> None:
+    await opened.migrate()
+    async with opened.writing() as connection:
+        await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     with pytest.raises(ServiceError, match="revision 9999"):
-        run(database_url, story)
+        await opened.migrate()
 
 
 @pytest.mark.slow
@@ -165,19 +149,16 @@ def test_an_up_to_date_database_needs_no_alembic(tmp_path: Path) -> None:
     assert subprocess.run([sys.executable, "-c", program, url], check=False).returncode == 0
 
 
-def test_sqlite_is_set_up_for_many_readers_and_one_writer(tmp_path: Path) -> None:
-    async def story(opened: Database) -> list[object]:
-        await opened.migrate()
-        async with opened.reading() as connection:
-            return [
-                await connection.scalar(text(f"PRAGMA {name}"))
-                for name in ("journal_mode", "foreign_keys", "synchronous", "secure_delete")
-            ]
-
-    assert run(f"sqlite+aiosqlite:///{tmp_path / 'earshot.db'}", story) == ["wal", 1, 2, 1]
+@SQLITE
+async def test_sqlite_is_set_up_for_many_readers_and_one_writer(database: Database) -> None:
+    async with database.reading() as connection:
+        for name, value in (("journal_mode", "wal"), ("foreign_keys", 1), ("synchronous", 2), ("secure_delete", 1)):
+            assert await connection.scalar(text(f"PRAGMA {name}")) == value
 
 
-def test_writers_that_wait_leave_connections_for_readers(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_writers_that_wait_leave_connections_for_readers(
+    monkeypatch: pytest.MonkeyPatch, opened: Database
+) -> None:
     monkeypatch.setattr(database, "BUSY_SECONDS", 0.05)
     ended = asyncio.Event()
 
@@ -185,84 +166,71 @@ def test_writers_that_wait_leave_connections_for_readers(database_url: str, monk
         async with opened.writing():
             await ended.wait()
 
-    async def story(opened: Database) -> None:
-        await opened.migrate()
-        writers = [asyncio.create_task(write(opened)) for _ in range(30)]
-        failed, (first,) = await asyncio.wait(writers[:1], timeout=0)
-        assert not failed
-        async with opened.reading() as connection:
-            assert await connection.scalar(text("SELECT 1")) == 1
-        failed, _ = await asyncio.wait(writers[1:])
-        assert {str(one.exception()) for one in failed} == {"the database does not answer"}
-        assert {tuple(getattr(one.exception(), "__notes__", ())) for one in failed} == {("TimeoutError",)}
-        ended.set()
-        await first
-
-    run(database_url, story)
+    await opened.migrate()
+    writers = [asyncio.create_task(write(opened)) for _ in range(30)]
+    failed, (first,) = await asyncio.wait(writers[:1], timeout=0)
+    assert not failed
+    async with opened.reading() as connection:
+        assert await connection.scalar(text("SELECT 1")) == 1
+    failed, _ = await asyncio.wait(writers[1:])
+    assert {str(one.exception()) for one in failed} == {"the database does not answer"}
+    assert {tuple(getattr(one.exception(), "__notes__", ())) for one in failed} == {("TimeoutError",)}
+    ended.set()
+    await first
 
 
 @pytest.mark.parametrize("missing", ["nowhere", "organizations"])
-def test_errors_hold_nothing_of_what_was_written(database_url: str, missing: str) -> None:
+async def test_errors_hold_nothing_of_what_was_written(missing: str, opened: Database) -> None:
     """Clients are told them, and the log has their causes."""
-
-    async def story(opened: Database) -> tuple[str, str]:
-        await opened.migrate()
-        statement = text(f"INSERT INTO {missing} (name) VALUES (:name)")
-        with pytest.raises((DirectoryDown, IntegrityError)) as caught:
-            async with opened.writing() as connection:
-                await connection.execute(statement, {"name": "Persephone"})
-        return str(caught.value), str(caught.value.__cause__)
-
-    told, logged = run(database_url, story)
+    await opened.migrate()
+    statement = text(f"INSERT INTO {missing} (name) VALUES (:name)")
+    with pytest.raises((DirectoryDown, IntegrityError)) as caught:
+        async with opened.writing() as connection:
+            await connection.execute(statement, {"name": "Persephone"})
+    told, logged = str(caught.value), str(caught.value.__cause__)
     if missing == "nowhere":
         assert told == "the database does not answer"
         assert missing in logged
     assert "Persephone" not in told
 
 
-def test_an_error_undoes_the_whole_transaction(database_url: str) -> None:
-    async def story(opened: Database) -> object:
-        await opened.migrate()
-        with contextlib.suppress(KeyError):
-            async with opened.writing() as connection:
-                await connection.execute(text("INSERT INTO organizations VALUES ('1', 'one', 0)"))
-                raise KeyError
-        async with opened.reading() as connection:
-            return await connection.scalar(text("SELECT count(*) FROM organizations"))
-
-    assert run(database_url, story) == 0
+async def test_an_error_undoes_the_whole_transaction(opened: Database) -> None:
+    await opened.migrate()
+    with contextlib.suppress(KeyError):
+        async with opened.writing() as connection:
+            await connection.execute(text("INSERT INTO organizations VALUES ('1', 'one', 0)"))
+            raise KeyError
+    async with opened.reading() as connection:
+        assert await connection.scalar(text("SELECT count(*) FROM organizations")) == 0
 
 
+@SQLITE
 @pytest.mark.parametrize("writes", [True, False])
-def test_who_is_cancelled_leaves_no_transaction(tmp_path: Path, writes: bool) -> None:
+async def test_who_is_cancelled_leaves_no_transaction(tmp_path: Path, writes: bool, opened: Database) -> None:
     """The statement goes on in its thread, and the error that is kept here holds its cursor."""
+    await opened.migrate()
+    loop, begun, end = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
 
-    async def story(opened: Database) -> None:
-        await opened.migrate()
-        loop, begun, end = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+    def held() -> bool:
+        loop.call_soon_threadsafe(begun.set)
+        return end.wait(10)
 
-        def held() -> bool:
-            loop.call_soon_threadsafe(begun.set)
-            return end.wait(10)
+    async def ask() -> None:
+        async with opened.writing() if writes else opened.reading() as connection:
+            driver: Any = (await connection.get_raw_connection()).driver_connection
+            await driver.create_function("held", 0, held)
+            await connection.execute(text("SELECT held() FROM sqlite_schema"))
 
-        async def ask() -> None:
-            async with opened.writing() if writes else opened.reading() as connection:
-                driver: Any = (await connection.get_raw_connection()).driver_connection
-                await driver.create_function("held", 0, held)
-                await connection.execute(text("SELECT held() FROM sqlite_schema"))
-
-        asking = asyncio.create_task(ask())
-        await begun.wait()
-        asking.cancel()
-        end.set()
-        (error,) = await asyncio.gather(asking, return_exceptions=True)
-        assert isinstance(error, asyncio.CancelledError)
-        other = sqlite3.connect(tmp_path / "earshot.db", isolation_level=None, timeout=0)
-        with contextlib.closing(other):
-            other.execute("INSERT INTO organizations VALUES ('1', 'one', 0)")
-            assert other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
-
-    run(f"sqlite+aiosqlite:///{tmp_path / 'earshot.db'}", story)
+    asking = asyncio.create_task(ask())
+    await begun.wait()
+    asking.cancel()
+    end.set()
+    (error,) = await asyncio.gather(asking, return_exceptions=True)
+    assert isinstance(error, asyncio.CancelledError)
+    other = sqlite3.connect(tmp_path / "control" / "earshot.db", isolation_level=None, timeout=0)
+    with contextlib.closing(other):
+        other.execute("INSERT INTO organizations VALUES ('1', 'one', 0)")
+        assert other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
 
 
 def test_a_file_that_is_no_database(tmp_path: Path) -> None:
@@ -296,8 +264,8 @@ def test_a_directory_that_is_not_there_is_not_made(tmp_path: Path) -> None:
 
 def test_no_server_answers() -> None:
     with pytest.raises(DirectoryDown, match="does not answer"):
-        run("postgresql+asyncpg://earshot:secret@127.0.0.1:9/earshot", migrate)
+        run(AWAY, migrate)
 
 
 def test_the_password_is_not_shown() -> None:
-    assert "secret" not in repr(Database("postgresql+asyncpg://earshot:secret@127.0.0.1:9/earshot"))
+    assert "secret" not in repr(Database(AWAY))

@@ -15,7 +15,7 @@ from infra.db.bootstrap import bootstrap
 from infra.db.database import Database
 from infra.db.directory import CHOSEN_SECONDS, SqlDirectory
 from infra.db.ledger import SqlLedger
-from tests.unit.infra.conftest import run
+from tests.unit.infra.conftest import AWAY
 from topics import apikeys
 from topics.apikeys import KeyKind
 from topics.errors import DirectoryDown
@@ -49,25 +49,21 @@ def directory(database: Database, timeout: float = 2.0) -> Directory:
     return SqlDirectory(database, timeout)
 
 
-def test_a_live_key_is_known(database_url: str) -> None:
-    async def story(database: Database) -> None:
-        await database.migrate()
-        await bootstrap(database, 0, CHOSEN, CHOSEN_ORG)
-        accounts = Accounts(database)
-        known = directory(database)
-        (project,) = await accounts.projects()
-        assert await known.project(CHOSEN) == Principal(project.id, project.organization, None, 86_400)
-        rotated = await accounts.rotate_project_key("demo")
-        assert await known.project(CHOSEN) is None
-        assert await known.project(rotated) is not None
-        assert await known.organization(CHOSEN_ORG) == project.organization
-        assert await known.organization(rotated) is None
-        assert await known.project(CHOSEN_ORG) is None
-        org_rotated = await accounts.rotate_organization_key("demo")
-        assert await known.organization(CHOSEN_ORG) is None
-        assert await known.organization(org_rotated) == project.organization
-
-    run(database_url, story)
+async def test_a_live_key_is_known(database: Database) -> None:
+    await bootstrap(database, 0, CHOSEN, CHOSEN_ORG)
+    accounts = Accounts(database)
+    known = directory(database)
+    (project,) = await accounts.projects()
+    assert await known.project(CHOSEN) == Principal(project.id, project.organization, None, 86_400)
+    rotated = await accounts.rotate_project_key("demo")
+    assert await known.project(CHOSEN) is None
+    assert await known.project(rotated) is not None
+    assert await known.organization(CHOSEN_ORG) == project.organization
+    assert await known.organization(rotated) is None
+    assert await known.project(CHOSEN_ORG) is None
+    org_rotated = await accounts.rotate_organization_key("demo")
+    assert await known.organization(CHOSEN_ORG) is None
+    assert await known.organization(org_rotated) == project.organization
 
 
 def test_a_mistyped_key_is_not_looked_up() -> None:
@@ -79,8 +75,8 @@ def test_a_mistyped_key_is_not_looked_up() -> None:
     assert asyncio.run(directory(Silent()).organization(typed(KeyKind.ORGANIZATION))) is None
 
 
-def test_keys_of_other_forms_are_looked_up_when_somebody_chose_them(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
+async def test_keys_of_other_forms_are_looked_up_when_somebody_chose_them(
+    monkeypatch: pytest.MonkeyPatch, database: Database
 ) -> None:
     """A flood of random ones is one question."""
     asked: list[str] = []
@@ -90,104 +86,72 @@ def test_keys_of_other_forms_are_looked_up_when_somebody_chose_them(
         asked.append(key)
         return await look_up(accounts, key)
 
-    async def story(database: Database) -> None:
-        await database.migrate()
-        await bootstrap(database, 0, CHOSEN, CHOSEN_ORG)
-        now = 1000.0
-        known = SqlDirectory(database, clock=lambda: now)
-        for number in range(100):
-            assert await known.project(f"somebody's guess, number {number}") is None
-        assert asked == []
-        assert await known.project(CHOSEN) is not None
-        assert asked == [CHOSEN]
-        await Accounts(database).rotate_project_key("demo")
-        assert await known.project(CHOSEN) is None
-        now += CHOSEN_SECONDS
-        assert await known.project(CHOSEN) is None
-        assert asked == [CHOSEN, CHOSEN]
-
     monkeypatch.setattr(Accounts, "project_of", counted)
-    run(database_url, story)
+    await bootstrap(database, 0, CHOSEN, CHOSEN_ORG)
+    now = 1000.0
+    known = SqlDirectory(database, clock=lambda: now)
+    for number in range(100):
+        assert await known.project(f"somebody's guess, number {number}") is None
+    assert asked == []
+    assert await known.project(CHOSEN) is not None
+    assert asked == [CHOSEN]
+    await Accounts(database).rotate_project_key("demo")
+    assert await known.project(CHOSEN) is None
+    now += CHOSEN_SECONDS
+    assert await known.project(CHOSEN) is None
+    assert asked == [CHOSEN, CHOSEN]
 
 
-def test_a_store_that_fails(database_url: str) -> None:
-    async def story(database: Database) -> None:
+async def test_a_store_that_fails_or_is_not_there(opened: Database) -> None:
+    away = Database(AWAY)
+    for ask in (directory(opened).project, directory(opened).organization, directory(away).project):
         with pytest.raises(DirectoryDown, match=r"^API key verification failed$"):
-            await directory(database).project(CHOSEN)
-        with pytest.raises(DirectoryDown, match=r"^API key verification failed$"):
-            await directory(database).organization(CHOSEN)
-
-    run(database_url, story)
-
-
-def test_a_server_that_is_not_there() -> None:
-    async def story(database: Database) -> None:
-        with pytest.raises(DirectoryDown, match=r"^API key verification failed$"):
-            await directory(database).project(CHOSEN)
-
-    run("postgresql+asyncpg://earshot:secret@127.0.0.1:9/earshot", story)
+            await ask(CHOSEN)
+    with pytest.raises(DirectoryDown):
+        await directory(opened).exhausted(Principal("p", "o", 1))
+    await away.close()
 
 
-def test_a_store_that_is_silent_is_not_waited_for() -> None:
-    async def story() -> None:
-        store = Silent()
-        with pytest.raises(DirectoryDown, match=r"^API key verification failed$"):
-            await directory(store, timeout=0.01).project(CHOSEN)
-        await store.told_to_stop.wait()
-        store.released.set()
-
-    asyncio.run(story())
+async def test_a_store_that_is_silent_is_not_waited_for() -> None:
+    store = Silent()
+    with pytest.raises(DirectoryDown, match=r"^API key verification failed$"):
+        await directory(store, timeout=0.01).project(CHOSEN)
+    await store.told_to_stop.wait()
+    store.released.set()
 
 
-def test_a_caller_that_goes_away_stops_the_look_up() -> None:
-    async def story() -> None:
-        store = Silent()
-        caller = asyncio.create_task(directory(store).project(CHOSEN))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        caller.cancel()
-        await store.told_to_stop.wait()
-        store.released.set()
-
-    asyncio.run(story())
+async def test_a_caller_that_goes_away_stops_the_look_up() -> None:
+    store = Silent()
+    caller = asyncio.create_task(directory(store).project(CHOSEN))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    caller.cancel()
+    await store.told_to_stop.wait()
+    store.released.set()
 
 
-def test_free_seconds_are_those_of_this_month(database_url: str) -> None:
+async def test_free_seconds_are_those_of_this_month(database: Database) -> None:
     november = 1_793_491_200  # 2026-11-01T00:00:00Z
     now = float(november)
-
-    async def story(database: Database) -> None:
-        nonlocal now
-        await database.migrate()
-        await bootstrap(database, 0, CHOSEN)
-        accounts, ledger = Accounts(database), SqlLedger(database)
-        known = SqlDirectory(database, clock=lambda: now)
-        demo = await known.project(CHOSEN)
-        assert demo is not None
-        assert demo.free_seconds is None
-        for number, (audio_ms, at) in enumerate([(9000, november - 1), (1500, november), (498, november + 86400)]):
-            used = Charge(f"j{number}", MeteredService.SOUND, demo.project, "", audio_ms, "", at * 1000)
-            await ledger.record([used, msgspec.structs.replace(used, job=f"k{number}", project="another")])
-        assert await known.exhausted(demo) is False, "unlimited"
-        await accounts.plan("demo", 2)
-        demo = await known.project(CHOSEN)
-        assert demo is not None
-        assert demo.free_seconds == 2
-        assert await known.exhausted(demo) is False, "1998 of 2000 ms"
-        await ledger.record([Charge("s", MeteredService.SESSION, demo.project, "", 9000, "", november * 1000)])
-        assert await known.exhausted(demo) is False, "sessions spend no free seconds"
-        await ledger.record([Charge("j9", MeteredService.SPEECH, demo.project, "", 2, "", november * 1000)])
-        assert await known.exhausted(demo) is True
-        now = november + 30 * 86400
-        assert await known.exhausted(demo) is False, "another month"
-        assert await known.exhausted(msgspec.structs.replace(demo, free_seconds=0)) is True
-
-    run(database_url, story)
-
-
-def test_usage_that_cannot_be_read(database_url: str) -> None:
-    async def story(database: Database) -> None:
-        with pytest.raises(DirectoryDown):
-            await directory(database).exhausted(Principal("p", "o", 1))
-
-    run(database_url, story)
+    await bootstrap(database, 0, CHOSEN)
+    accounts, ledger = Accounts(database), SqlLedger(database)
+    known = SqlDirectory(database, clock=lambda: now)
+    demo = await known.project(CHOSEN)
+    assert demo is not None
+    assert demo.free_seconds is None
+    for number, (audio_ms, at) in enumerate([(9000, november - 1), (1500, november), (498, november + 86400)]):
+        used = Charge(f"j{number}", MeteredService.SOUND, demo.project, "", audio_ms, "", at * 1000)
+        await ledger.record([used, msgspec.structs.replace(used, job=f"k{number}", project="another")])
+    assert await known.exhausted(demo) is False, "unlimited"
+    await accounts.plan("demo", 2)
+    demo = await known.project(CHOSEN)
+    assert demo is not None
+    assert demo.free_seconds == 2
+    assert await known.exhausted(demo) is False, "1998 of 2000 ms"
+    await ledger.record([Charge("s", MeteredService.SESSION, demo.project, "", 9000, "", november * 1000)])
+    assert await known.exhausted(demo) is False, "sessions spend no free seconds"
+    await ledger.record([Charge("j9", MeteredService.SPEECH, demo.project, "", 2, "", november * 1000)])
+    assert await known.exhausted(demo) is True
+    now = november + 30 * 86400
+    assert await known.exhausted(demo) is False, "another month"
+    assert await known.exhausted(msgspec.structs.replace(demo, free_seconds=0)) is True

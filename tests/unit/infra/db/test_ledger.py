@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,7 +15,7 @@ from infra.db import ledger as ledger_module
 from infra.db.accounts import Accounts
 from infra.db.database import Database
 from infra.db.ledger import EVER, SqlLedger, month_of
-from tests.unit.infra.conftest import run
+from tests.unit.infra.conftest import AWAY, SQLITE, run
 from topics.errors import DirectoryDown
 from topics.ports.administration import UsageFilter, UsageTotal
 from topics.ports.ledger import Charge, Ledger, MeteredService
@@ -35,97 +34,80 @@ async def lines(ledger: SqlLedger, period: UsageFilter = EVER) -> list[Charge]:
     return [one async for page in ledger.lines(period) for one in page]
 
 
-def tell(url: str, story: Callable[[Database, SqlLedger], Awaitable[T]]) -> T:
-    async def migrated(database: Database) -> T:
-        await database.migrate()
-        return await story(database, SqlLedger(database))
-
-    return run(url, migrated)
+@pytest.fixture
+def ledger(database: Database) -> SqlLedger:
+    return SqlLedger(database)
 
 
-def test_what_is_written_again_stays_as_it_is(database_url: str) -> None:
-    async def story(database: Database, ledger: Ledger) -> list[Charge]:
-        await ledger.record([])
-        await ledger.record([CHARGE])
-        await ledger.record(
-            [charge("j1", audio_ms=9), charge("j1", MeteredService.SPEECH), charge("j1", MeteredService.SPEECH)]
-        )
-        return await lines(SqlLedger(database))
-
-    assert tell(database_url, story) == [CHARGE, charge("j1", MeteredService.SPEECH)]
+async def test_what_is_written_again_stays_as_it_is(database: Database, ledger: Ledger) -> None:
+    await ledger.record([])
+    await ledger.record([CHARGE])
+    await ledger.record(
+        [charge("j1", audio_ms=9), charge("j1", MeteredService.SPEECH), charge("j1", MeteredService.SPEECH)]
+    )
+    assert await lines(SqlLedger(database)) == [CHARGE, charge("j1", MeteredService.SPEECH)]
 
 
-def test_each_step_of_a_session_is_a_line_of_its_own(database_url: str) -> None:
+async def test_each_step_of_a_session_is_a_line_of_its_own(ledger: SqlLedger) -> None:
     steps = [charge("s1", MeteredService.SESSION, step=step, at_ms=NOVEMBER + step) for step in range(3)]
-
-    async def story(database: Database, ledger: SqlLedger) -> list[Charge]:
-        await ledger.record(steps[:2])
-        await ledger.record([msgspec.structs.replace(one, audio_ms=9) for one in steps[:2]] + steps[2:])
-        return await lines(ledger)
-
-    assert tell(database_url, story) == steps
+    await ledger.record(steps[:2])
+    await ledger.record([msgspec.structs.replace(one, audio_ms=9) for one in steps[:2]] + steps[2:])
+    assert await lines(ledger) == steps
 
 
-def test_nodes_that_write_the_same_at_once(database_url: str) -> None:
-    async def story(database: Database, ledger: SqlLedger) -> list[Charge]:
-        others = [Database(database_url) for _ in range(3)]
-        charges = [charge(f"j{n}") for n in range(5)]
-        await asyncio.gather(*(SqlLedger(one).record(charges) for one in others))
-        for other in others:
-            await other.close()
-        return await lines(ledger)
-
-    assert [one.job for one in tell(database_url, story)] == [f"j{n}" for n in range(5)]
+async def test_nodes_that_write_the_same_at_once(database_url: str, ledger: SqlLedger) -> None:
+    others = [Database(database_url) for _ in range(3)]
+    charges = [charge(f"j{n}") for n in range(5)]
+    await asyncio.gather(*(SqlLedger(one).record(charges) for one in others))
+    for other in others:
+        await other.close()
+    assert [one.job for one in await lines(ledger)] == [f"j{n}" for n in range(5)]
 
 
-def test_all_of_it_or_nothing(database_url: str) -> None:
-    async def story(database: Database, ledger: SqlLedger) -> list[Charge]:
-        with pytest.raises(IntegrityError):
-            await ledger.record([CHARGE, charge("j2", project=None)])
-        return await lines(ledger)
-
-    assert tell(database_url, story) == []
+async def test_all_of_it_or_nothing(ledger: SqlLedger) -> None:
+    with pytest.raises(IntegrityError):
+        await ledger.record([CHARGE, charge("j2", project=None)])
+    assert await lines(ledger) == []
 
 
-def test_totals_per_month_project_and_service(database_url: str) -> None:
-    async def story(database: Database, ledger: SqlLedger) -> None:
-        accounts = Accounts(database)
-        organization, _ = await accounts.create_organization("Zoo")
-        apes, _ = await accounts.create_project("apes")
-        mine: dict[str, Any] = {"project": apes.id, "organization": organization.id}
-        await ledger.record(
-            [
-                charge("j1", **mine),
-                charge("j2", **mine, audio_ms=2, at_ms=NOVEMBER + 1),
-                charge("j3", **mine, model="other@2"),
-                charge("j3", MeteredService.SPEECH, **mine, audio_ms=3_000_000_000_000),
-                charge("j4", **mine, at_ms=NOVEMBER - 1),
-                charge("j5"),
-            ]
-        )
-        total = UsageTotal(
-            "2026-11", apes.id, "apes", organization.id, MeteredService.SOUND, 3, 2470, ("other@2", "yamnet@1")
-        )
-        speech = msgspec.structs.replace(
-            total, service=MeteredService.SPEECH, jobs=1, audio_ms=3_000_000_000_000, models=("yamnet@1",)
-        )
-        october = msgspec.structs.replace(total, month="2026-10", jobs=1, audio_ms=1234, models=("yamnet@1",))
-        other = UsageTotal("2026-11", "p1", None, "o1", MeteredService.SOUND, 1, 1234, ("yamnet@1",))
-        assert await ledger.totals(UsageFilter(project=apes.id)) == [october, total, speech]
-        assert await ledger.totals(UsageFilter(organization="o1")) == [other]
-        assert await ledger.totals(UsageFilter(project=apes.id, month="2026-11")) == [total, speech]
-        assert await ledger.totals(UsageFilter(service=MeteredService.SPEECH)) == [speech]
-        assert await ledger.totals(UsageFilter("o1", apes.id)) == []
-        assert [one.job for one in await lines(ledger, UsageFilter(project=apes.id))] == ["j4", "j1", "j3", "j3", "j2"]
-        await accounts.delete_organization("Zoo")
-        assert await ledger.totals(UsageFilter(project=apes.id, month="2026-10")) == [
-            msgspec.structs.replace(october, name=None)
+async def test_totals_per_month_project_and_service(database: Database, ledger: SqlLedger) -> None:
+    accounts = Accounts(database)
+    organization, _ = await accounts.create_organization("Zoo")
+    apes, _ = await accounts.create_project("apes")
+    mine: dict[str, Any] = {"project": apes.id, "organization": organization.id}
+    await ledger.record(
+        [
+            charge("j1", **mine),
+            charge("j2", **mine, audio_ms=2, at_ms=NOVEMBER + 1),
+            charge("j3", **mine, model="other@2"),
+            charge("j3", MeteredService.SPEECH, **mine, audio_ms=3_000_000_000_000),
+            charge("j4", **mine, at_ms=NOVEMBER - 1),
+            charge("j5"),
         ]
+    )
+    total = UsageTotal(
+        "2026-11", apes.id, "apes", organization.id, MeteredService.SOUND, 3, 2470, ("other@2", "yamnet@1")
+    )
+    speech = msgspec.structs.replace(
+        total, service=MeteredService.SPEECH, jobs=1, audio_ms=3_000_000_000_000, models=("yamnet@1",)
+    )
+    october = msgspec.structs.replace(total, month="2026-10", jobs=1, audio_ms=1234, models=("yamnet@1",))
+    other = UsageTotal("2026-11", "p1", None, "o1", MeteredService.SOUND, 1, 1234, ("yamnet@1",))
+    assert await ledger.totals(UsageFilter(project=apes.id)) == [october, total, speech]
+    assert await ledger.totals(UsageFilter(organization="o1")) == [other]
+    assert await ledger.totals(UsageFilter(project=apes.id, month="2026-11")) == [total, speech]
+    assert await ledger.totals(UsageFilter(service=MeteredService.SPEECH)) == [speech]
+    assert await ledger.totals(UsageFilter("o1", apes.id)) == []
+    assert [one.job for one in await lines(ledger, UsageFilter(project=apes.id))] == ["j4", "j1", "j3", "j3", "j2"]
+    await accounts.delete_organization("Zoo")
+    assert await ledger.totals(UsageFilter(project=apes.id, month="2026-10")) == [
+        msgspec.structs.replace(october, name=None)
+    ]
 
-    tell(database_url, story)
 
-
-def test_lines_are_read_in_pages_that_hold_no_connection(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lines_are_read_in_pages_that_hold_no_connection(
+    monkeypatch: pytest.MonkeyPatch, ledger: SqlLedger
+) -> None:
     monkeypatch.setattr(ledger_module, "PAGE", 2)
     # Of the same time, of the same job, and neither.
     times = [
@@ -134,24 +116,18 @@ def test_lines_are_read_in_pages_that_hold_no_connection(database_url: str, monk
         for service in (MeteredService.SOUND, MeteredService.SPEECH)
     ]
     charges = [charge(job, service, at_ms=at) for job, service, at in times]
-
-    async def story(database: Database, ledger: SqlLedger) -> None:
-        await ledger.record(charges[::-1])
-        assert [list(page) async for page in ledger.lines()] == [charges[n : n + 2] for n in range(0, 10, 2)]
-        speech = [one for one in charges if one.service is MeteredService.SPEECH]
-        assert await lines(ledger, UsageFilter(service=MeteredService.SPEECH)) == speech
-        assert await lines(ledger, UsageFilter(project="p1", month="2026-11")) == charges
-        assert (
-            await lines(ledger, UsageFilter(month="2026-10")) == await lines(ledger, UsageFilter(month="2026-12")) == []
-        )
-        begun = [ledger.lines() for _ in range(20)]
-        async with asyncio.timeout(1):
-            for reading in begun:
-                assert await anext(reading) == charges[:2]
+    await ledger.record(charges[::-1])
+    assert [list(page) async for page in ledger.lines()] == [charges[n : n + 2] for n in range(0, 10, 2)]
+    speech = [one for one in charges if one.service is MeteredService.SPEECH]
+    assert await lines(ledger, UsageFilter(service=MeteredService.SPEECH)) == speech
+    assert await lines(ledger, UsageFilter(project="p1", month="2026-11")) == charges
+    assert await lines(ledger, UsageFilter(month="2026-10")) == await lines(ledger, UsageFilter(month="2026-12")) == []
+    begun = [ledger.lines() for _ in range(20)]
+    async with asyncio.timeout(30):
         for reading in begun:
-            await reading.aclose()
-
-    tell(database_url, story)
+            assert await anext(reading) == charges[:2]
+    for reading in begun:
+        await reading.aclose()
 
 
 PERIODS = [
@@ -163,33 +139,30 @@ PERIODS = [
 ]
 
 
+@SQLITE
 @pytest.mark.parametrize("period", PERIODS)
-def test_a_page_is_found_without_reading_what_is_before_it(tmp_path: Path, period: UsageFilter) -> None:
+async def test_a_page_is_found_without_reading_what_is_before_it(
+    tmp_path: Path, period: UsageFilter, database: Database, ledger: SqlLedger
+) -> None:
     """Else a ledger ten times as long would take a hundred times as long to read."""
     asked: list[tuple[str, Any]] = []
 
     def note(connection: object, cursor: object, statement: str, parameters: Any, *_: object) -> None:
         asked.append((statement, parameters))
 
-    async def story(database: Database, ledger: SqlLedger) -> str:
-        event.listen(database._engine.sync_engine, "before_cursor_execute", note)
-        assert await lines(ledger, period) == []
-        statement, parameters = asked[-1]
-        async with database.reading() as connection:
-            rows = await connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)
-            (plan,) = [str(row.detail) for row in rows]
-        return plan
-
-    plan = tell(f"sqlite+aiosqlite:///{tmp_path / 'earshot.db'}", story)
+    event.listen(database._engine.sync_engine, "before_cursor_execute", note)
+    assert await lines(ledger, period) == []
+    statement, parameters = asked[-1]
+    async with database.reading() as connection:
+        rows = await connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)
+        (plan,) = [str(row.detail) for row in rows]
+    plan = plan
     assert "(month,at,job_id,service)>(?,?,?,?)" in plan
 
 
-def test_any_name_of_a_model_is_taken(database_url: str) -> None:
-    async def story(database: Database, ledger: SqlLedger) -> list[Charge]:
-        await ledger.record([charge("j1", model="\0" + "é" * 300)])
-        return await lines(ledger)
-
-    assert [one.model for one in tell(database_url, story)] == ["é" * 100]
+async def test_any_name_of_a_model_is_taken(ledger: SqlLedger) -> None:
+    await ledger.record([charge("j1", model="\0" + "é" * 300)])
+    assert [one.model for one in await lines(ledger)] == ["é" * 100]
 
 
 def test_a_store_that_is_away() -> None:
@@ -197,7 +170,7 @@ def test_a_store_that_is_away() -> None:
         await SqlLedger(database).record([CHARGE])
 
     with pytest.raises(DirectoryDown):
-        run("postgresql+asyncpg://earshot:secret@127.0.0.1:9/earshot", story)
+        run(AWAY, story)
 
 
 @pytest.mark.parametrize(("ms", "month"), [(NOVEMBER, "2026-11"), (NOVEMBER - 1, "2026-10"), (0, "1970-01")])

@@ -15,8 +15,11 @@ for line in sys.stdin.buffer:
     if not request["path"]:
         print("dropped", request["number"], file=sys.stderr, flush=True)
         continue
-    with open(request["path"], "rb") as file:
-        order = file.read().decode()
+    try:
+        with open(request["path"], "rb") as file:
+            order = file.read().decode()
+    except FileNotFoundError:
+        continue  # whoever sent it has gone
     if order == "die":
         os._exit(3)
     if order == "hang":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import socket
@@ -38,28 +37,24 @@ asyncio.run(main())
 """
 
 
-def test_a_killed_child_is_replaced_and_the_next_request_waits_for_the_new_one(tmp_path: Path) -> None:
+async def test_a_killed_child_is_replaced_and_the_next_request_waits_for_the_new_one(tmp_path: Path) -> None:
     """Its connections stay open, and one to a child that died is not used again."""
-
-    async def test() -> tuple[list[int], list[int | None]]:
-        engines = EngineServer("error", directory=tmp_path, first_pause=0.05)
-        await engines.start()
-        async with httpx2.AsyncClient(base_url=engines.url, timeout=30) as client:
-            answers, children = [await client.get("/healthz")], [engines.pid]
-            (tmp_path / "left").mkdir()
-            assert engines.pid is not None
-            assert engines._process is not None
-            os.kill(engines.pid, signal.SIGKILL)
-            await engines._process.wait()
-            answers.append(await client.get("/healthz"))
-        assert [answer.headers.get("connection") for answer in answers] == [None, None]
-        statuses = [answer.status_code for answer in answers]
-        children.append(engines.pid)
-        await engines.stop()
-        children.append(engines.pid)
-        return statuses, children
-
-    statuses, (first, second, last) = asyncio.run(test())
+    engines = EngineServer("error", directory=tmp_path, first_pause=0.05)
+    await engines.start()
+    async with httpx2.AsyncClient(base_url=engines.url, timeout=30) as client:
+        answers, children = [await client.get("/healthz")], [engines.pid]
+        (tmp_path / "left").mkdir()
+        assert engines.pid is not None
+        assert engines._process is not None
+        os.kill(engines.pid, signal.SIGKILL)
+        await engines._process.wait()
+        answers.append(await client.get("/healthz"))
+    assert [answer.headers.get("connection") for answer in answers] == [None, None]
+    statuses = [answer.status_code for answer in answers]
+    children.append(engines.pid)
+    await engines.stop()
+    children.append(engines.pid)
+    statuses, (first, second, last) = statuses, children
     assert statuses == [200, 200]
     assert None not in (first, second)
     assert first != second

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import threading
-from collections.abc import Awaitable, Callable
 
 import httpx2
 import numpy as np
@@ -21,57 +20,47 @@ from tests.audio import RATE, encoded, noise
 
 FORM = "/v1/audio/speech/embedding"
 JSON = "/v1/embeddings"
-Test = Callable[[httpx2.AsyncClient], Awaitable[None]]
 
 
-def served(test: Test) -> None:
-    """Run a test against the server."""
-
-    async def run() -> None:
-        transport = httpx2.ASGITransport(create_app(SpeechModels(SpeechSettings())), raise_app_exceptions=False)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://engines") as client:
-            await test(client)
-
-    asyncio.run(run())
+@pytest.fixture
+def client() -> httpx2.AsyncClient:
+    """A client of the server."""
+    transport = httpx2.ASGITransport(create_app(SpeechModels(SpeechSettings())), raise_app_exceptions=False)
+    return httpx2.AsyncClient(transport=transport, base_url="http://engines")
 
 
 async def embedded(client: httpx2.AsyncClient, audio: bytes, **fields: object) -> httpx2.Response:
     return await client.post(FORM, files={"file": ("a", audio)}, data=fields)
 
 
-def test_a_form_is_answered_with_the_vector_of_its_recording_and_what_made_it() -> None:
+async def test_a_form_is_answered_with_the_vector_of_its_recording_and_what_made_it(client: httpx2.AsyncClient) -> None:
     known = manifest.read(models.directory(models.SPEAKERS))
-
-    async def test(client: httpx2.AsyncClient) -> None:
-        body = (await embedded(client, encoded(noise(RATE), subtype="FLOAT"), model=SPEAKER_MODEL)).json()
-        (row,) = body.pop("data")
-        assert body == {
-            "object": "list",
-            "model": known.model_id,
-            "usage": {"prompt_tokens": 0, "total_tokens": 0},
-            "sha256": known.graph.sha256,
-            "threshold": known.identification_settings.threshold,
-            "threshold_per_doubling": known.identification_settings.per_doubling,
-            "dimension": known.dimension,
-        }
-        assert (row["object"], row["index"]) == ("embedding", 0)
-        # The same bits: a vector loses nothing on its way through JSON.
-        assert (np.array(row["embedding"], np.float32) == voice_embedding.bundled_engine().embed(noise(RATE))).all()
-
-    served(test)
+    body = (await embedded(client, encoded(noise(RATE), subtype="FLOAT"), model=SPEAKER_MODEL)).json()
+    (row,) = body.pop("data")
+    assert body == {
+        "object": "list",
+        "model": known.model_id,
+        "usage": {"prompt_tokens": 0, "total_tokens": 0},
+        "sha256": known.graph.sha256,
+        "threshold": known.identification_settings.threshold,
+        "threshold_per_doubling": known.identification_settings.per_doubling,
+        "dimension": known.dimension,
+    }
+    assert (row["object"], row["index"]) == ("embedding", 0)
+    # The same bits: a vector loses nothing on its way through JSON.
+    assert (np.array(row["embedding"], np.float32) == voice_embedding.bundled_engine().embed(noise(RATE))).all()
 
 
-def test_openais_protocol_takes_several_recordings_and_gives_numbers_or_base64() -> None:
-    async def test(client: httpx2.AsyncClient) -> None:
-        given = [base64.b64encode(encoded(noise(round(0.6 * RATE), seed), subtype="FLOAT")).decode() for seed in (1, 2)]
-        rows = (await client.post(JSON, json={"input": given, "model": SPEAKER_MODEL})).json()["data"]
-        assert [row["index"] for row in rows] == [0, 1]
-        assert rows[0]["embedding"] != rows[1]["embedding"]
-        packed = await client.post(JSON, json={"input": given[1], "encoding_format": "base64"})
-        (row,) = packed.json()["data"]
-        assert np.frombuffer(base64.b64decode(row["embedding"]), "<f4").tolist() == rows[1]["embedding"]
-
-    served(test)
+async def test_openais_protocol_takes_several_recordings_and_gives_numbers_or_base64(
+    client: httpx2.AsyncClient,
+) -> None:
+    given = [base64.b64encode(encoded(noise(round(0.6 * RATE), seed), subtype="FLOAT")).decode() for seed in (1, 2)]
+    rows = (await client.post(JSON, json={"input": given, "model": SPEAKER_MODEL})).json()["data"]
+    assert [row["index"] for row in rows] == [0, 1]
+    assert rows[0]["embedding"] != rows[1]["embedding"]
+    packed = await client.post(JSON, json={"input": given[1], "encoding_format": "base64"})
+    (row,) = packed.json()["data"]
+    assert np.frombuffer(base64.b64decode(row["embedding"]), "<f4").tolist() == rows[1]["embedding"]
 
 
 @pytest.mark.parametrize(
@@ -85,32 +74,30 @@ def test_openais_protocol_takes_several_recordings_and_gives_numbers_or_base64()
         ({"input": "", "encoding_format": "hex"}, 400, "encoding_format"),
     ],
 )
-def test_what_is_wrong_with_json_is_told(body: object, status: int, named: str) -> None:
-    async def test(client: httpx2.AsyncClient) -> None:
-        answer = await client.post(JSON, json=body)
-        assert answer.status_code == status
-        assert named in answer.json()["error"]["message"]
-
-    served(test)
-
-
-def test_what_has_no_voice_in_it_is_refused_in_the_protocols_shape() -> None:
-    async def test(client: httpx2.AsyncClient) -> None:
-        short = await embedded(client, encoded(noise(round(0.25 * RATE)), subtype="FLOAT"))
-        assert (short.status_code, short.json()["error"]["code"]) == (400, "invalid_audio")
-        assert "0.25 s of audio" in short.json()["error"]["message"]
-        assert (await embedded(client, b"no audio at all" * 10)).json()["error"]["code"] == "invalid_audio"
-        assert (await embedded(client, encoded(noise(RATE), subtype="FLOAT"), model="ecapa")).status_code == 404
-        assert (await client.post(FORM, data={"model": SPEAKER_MODEL})).status_code == 400
-        assert (await client.post(FORM, content=b"x")).status_code == 400
-        for path, most in ((FORM, uploads.MOST_BYTES), (JSON, embeddings.MOST_BYTES)):
-            long = await client.post(path, headers={"content-length": str(most + 1)}, content=b"x")
-            assert long.status_code == 413
-
-    served(test)
+async def test_what_is_wrong_with_json_is_told(
+    body: object, status: int, named: str, client: httpx2.AsyncClient
+) -> None:
+    answer = await client.post(JSON, json=body)
+    assert answer.status_code == status
+    assert named in answer.json()["error"]["message"]
 
 
-def test_past_the_queue_voices_are_turned_away_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_has_no_voice_in_it_is_refused_in_the_protocols_shape(client: httpx2.AsyncClient) -> None:
+    short = await embedded(client, encoded(noise(round(0.25 * RATE)), subtype="FLOAT"))
+    assert (short.status_code, short.json()["error"]["code"]) == (400, "invalid_audio")
+    assert "0.25 s of audio" in short.json()["error"]["message"]
+    assert (await embedded(client, b"no audio at all" * 10)).json()["error"]["code"] == "invalid_audio"
+    assert (await embedded(client, encoded(noise(RATE), subtype="FLOAT"), model="ecapa")).status_code == 404
+    assert (await client.post(FORM, data={"model": SPEAKER_MODEL})).status_code == 400
+    assert (await client.post(FORM, content=b"x")).status_code == 400
+    for path, most in ((FORM, uploads.MOST_BYTES), (JSON, embeddings.MOST_BYTES)):
+        long = await client.post(path, headers={"content-length": str(most + 1)}, content=b"x")
+        assert long.status_code == 413
+
+
+async def test_past_the_queue_voices_are_turned_away_at_once(
+    monkeypatch: pytest.MonkeyPatch, client: httpx2.AsyncClient
+) -> None:
     free, at_work = threading.Event(), threading.Semaphore(0)
 
     def embed(file: object) -> Floats:
@@ -119,19 +106,15 @@ def test_past_the_queue_voices_are_turned_away_at_once(monkeypatch: pytest.Monke
         return noise(round(0.01 * RATE))
 
     monkeypatch.setattr(voice_embedding, "embed", embed)
-
-    async def test(client: httpx2.AsyncClient) -> None:
-        first = [asyncio.create_task(embedded(client, b"x")) for _ in range(embeddings.THREADS + embeddings.WAITING)]
-        await asyncio.to_thread(at_work.acquire)
-        late = await embedded(client, b"x")
-        assert (late.status_code, late.headers["retry-after"]) == (503, "1")
-        # Who hangs up leaves the queue, though a thread ends what it began.
-        first[-1].cancel()
-        await asyncio.gather(first[-1], return_exceptions=True)
-        again = asyncio.create_task(embedded(client, b"x"))
-        await asyncio.sleep(0.02)
-        free.set()
-        answers = await asyncio.gather(*first[:-1], again)
-        assert {answer.status_code for answer in answers} == {200}
-
-    served(test)
+    first = [asyncio.create_task(embedded(client, b"x")) for _ in range(embeddings.THREADS + embeddings.WAITING)]
+    await asyncio.to_thread(at_work.acquire)
+    late = await embedded(client, b"x")
+    assert (late.status_code, late.headers["retry-after"]) == (503, "1")
+    # Who hangs up leaves the queue, though a thread ends what it began.
+    first[-1].cancel()
+    await asyncio.gather(first[-1], return_exceptions=True)
+    again = asyncio.create_task(embedded(client, b"x"))
+    await asyncio.sleep(0.02)
+    free.set()
+    answers = await asyncio.gather(*first[:-1], again)
+    assert {answer.status_code for answer in answers} == {200}

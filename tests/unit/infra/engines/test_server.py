@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,258 +19,247 @@ from infra.engines.server import create_app
 from infra.engines.speech_models import TOGETHER, SpeechModels, SpeechSettings
 from infra.engines.worker import RecognitionRequest
 from infra.engines.workers import WAITING, Workers
+from tests.waiting import until
 from topics.errors import AudioError, EngineError
 
 DOUBLE = (sys.executable, "-S", "-E", str(Path(__file__).with_name("double.py")))
 TRANSCRIBE = "/v1/audio/transcriptions"
 CHAT = "/v1/chat/completions"
 TRANSLATE = "/v1/audio/translations"
-Test = Callable[[httpx2.AsyncClient, Workers], Awaitable[None]]
 
 
-def served(
-    test: Test,
-    most: int = 1,
-    limit: float = 20.0,
-    idle: float = 300.0,
-    together: int = 1,
-    check: Callable[[str], None] = lambda model: None,
-) -> None:
-    """Run a test against the server, all of whose models are one pool of doubles."""
-
-    async def run() -> None:
-        workers = Workers(most, idle, DOUBLE, limit, together)
-        speech = SpeechModels(SpeechSettings(), lambda model, settings: workers, check)
-        transport = httpx2.ASGITransport(create_app(speech), raise_app_exceptions=False)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://engines") as client:
-            try:
-                await test(client, workers)
-            finally:
-                await speech.close()
-
-    asyncio.run(run())
+@pytest.fixture
+def workers(request: pytest.FixtureRequest, loop: asyncio.Runner) -> Iterator[Workers]:
+    """A pool of doubles."""
+    made = Workers(command=DOUBLE, **{"most": 1, "limit": 20.0, "together": 1, **getattr(request, "param", {})})
+    yield made
+    loop.run(made.close())
 
 
-def doubles(workers: Workers) -> SpeechModels:
+def pool(**options: float) -> pytest.MarkDecorator:
+    """Return a mark: the pool has these options."""
+    return pytest.mark.parametrize("workers", [options], indirect=True)
+
+
+def doubles(workers: Workers, check: Callable[[str], None] = lambda model: None) -> SpeechModels:
     """Return models all of which are recognised by these workers."""
-    return SpeechModels(SpeechSettings(), lambda model, settings: workers, lambda model: None)
+    return SpeechModels(SpeechSettings(), lambda model, settings: workers, check)
+
+
+def client_of(speech: SpeechModels, key: str | None = None) -> httpx2.AsyncClient:
+    transport = httpx2.ASGITransport(create_app(speech, key), raise_app_exceptions=False)
+    return httpx2.AsyncClient(transport=transport, base_url="http://engines")
+
+
+@pytest.fixture
+def speech(workers: Workers) -> SpeechModels:
+    return doubles(workers)
+
+
+@pytest.fixture
+def client(speech: SpeechModels) -> httpx2.AsyncClient:
+    """A client of the server, all of whose models are the pool."""
+    return client_of(speech)
+
+
+def loads(workers: Workers) -> int:
+    """Count the requests that processes have."""
+    return sum(worker.load for worker in workers.workers)
 
 
 async def transcribed(client: httpx2.AsyncClient, order: str = "good day", **fields: object) -> httpx2.Response:
     return await client.post(TRANSCRIBE, files={"file": ("a.wav", order.encode())}, data=fields)
 
 
-def test_transcriptions_in_every_form() -> None:
-    async def test(client: httpx2.AsyncClient, workers: Workers) -> None:
-        assert (await transcribed(client)).json() == {"text": "good day"}
-        fields: dict[str, Any] = {
-            "response_format": "verbose_json",
-            "model": SPEECH_MODEL,
-            "language": "en-GB",
-            "prompt": "hello",
-            "temperature": "0",
-            "timestamp_granularities[]": ["word", "segment"],
-        }
-        verbose = (await transcribed(client, **fields)).json()
-        assert [word["word"] for word in verbose["words"]] == ["good", "day"]
-        assert [part["text"] for part in verbose["segments"]] == ["good day"]
-        for form, kind, begins in (
-            ("text", "text/plain", "good day\n"),
-            ("srt", "application/x-subrip", "1\n00:00:00,250"),
-            ("vtt", "text/vtt", "WEBVTT\n\n00:00:00.250"),
-        ):
-            answer = await transcribed(client, response_format=form)
-            assert answer.headers["content-type"].startswith(kind)
-            assert answer.text.startswith(begins)
-
-    served(test)
+async def test_transcriptions_in_every_form(client: httpx2.AsyncClient) -> None:
+    assert (await transcribed(client)).json() == {"text": "good day"}
+    fields: dict[str, Any] = {
+        "response_format": "verbose_json",
+        "model": SPEECH_MODEL,
+        "language": "en-GB",
+        "prompt": "hello",
+        "temperature": "0",
+        "timestamp_granularities[]": ["word", "segment"],
+    }
+    verbose = (await transcribed(client, **fields)).json()
+    assert [word["word"] for word in verbose["words"]] == ["good", "day"]
+    assert [part["text"] for part in verbose["segments"]] == ["good day"]
+    for form, kind, begins in (
+        ("text", "text/plain", "good day\n"),
+        ("srt", "application/x-subrip", "1\n00:00:00,250"),
+        ("vtt", "text/vtt", "WEBVTT\n\n00:00:00.250"),
+    ):
+        answer = await transcribed(client, response_format=form)
+        assert answer.headers["content-type"].startswith(kind)
+        assert answer.text.startswith(begins)
 
 
-def test_what_cannot_be_transcribed_is_refused_in_the_protocols_shape() -> None:
-    async def test(client: httpx2.AsyncClient, workers: Workers) -> None:
-        for fields, status, named in (
-            ({"response_format": "xml"}, 400, "response_format"),
-            ({"timestamp_granularities[]": "letter"}, 400, "timestamp_granularities"),
-            ({"language": "klingon"}, 400, "'klingon' is no language"),
-            ({"likely_language": "xx"}, 400, "likely_language"),
-            ({"language": "yue"}, 400, "does not know yue"),
-            ({"language": "ko", "model": SMALL_MODEL}, 400, "English alone"),
-            ({"language": "ko", "model": DEMO_MODEL}, 400, "English alone"),
-            ({"stream": "true"}, 400, "stream"),
-            ({"model": "whisper-1"}, 404, "whisper-1"),
-        ):
-            answer = await transcribed(client, **fields)
-            assert answer.status_code == status
-            assert named in answer.json()["error"]["message"]
-            assert answer.json()["error"]["type"] == "invalid_request_error"
-        assert (await transcribed(client, "bad")).json()["error"]["message"] == "the audio is bad"
-        assert (await client.post(TRANSCRIBE, data={"file": "text"})).status_code == 400
-        assert (await client.post(TRANSCRIBE, content=b"x")).status_code == 400
-        long = await client.post(TRANSCRIBE, headers={"content-length": str(uploads.MOST_BYTES + 1)}, content=b"x")
-        assert long.status_code == 413
-
-    served(test)
+async def test_what_cannot_be_transcribed_is_refused_in_the_protocols_shape(client: httpx2.AsyncClient) -> None:
+    for fields, status, named in (
+        ({"response_format": "xml"}, 400, "response_format"),
+        ({"timestamp_granularities[]": "letter"}, 400, "timestamp_granularities"),
+        ({"language": "klingon"}, 400, "'klingon' is no language"),
+        ({"likely_language": "xx"}, 400, "likely_language"),
+        ({"language": "yue"}, 400, "does not know yue"),
+        ({"language": "ko", "model": SMALL_MODEL}, 400, "English alone"),
+        ({"language": "ko", "model": DEMO_MODEL}, 400, "English alone"),
+        ({"stream": "true"}, 400, "stream"),
+        ({"model": "whisper-1"}, 404, "whisper-1"),
+    ):
+        answer = await transcribed(client, **fields)
+        assert answer.status_code == status
+        assert named in answer.json()["error"]["message"]
+        assert answer.json()["error"]["type"] == "invalid_request_error"
+    assert (await transcribed(client, "bad")).json()["error"]["message"] == "the audio is bad"
+    assert (await client.post(TRANSCRIBE, data={"file": "text"})).status_code == 400
+    assert (await client.post(TRANSCRIBE, content=b"x")).status_code == 400
+    long = await client.post(TRANSCRIBE, headers={"content-length": str(uploads.MOST_BYTES + 1)}, content=b"x")
+    assert long.status_code == 413
 
 
 @pytest.mark.slow
-def test_a_worker_that_dies_or_hangs_or_has_no_decoder_costs_its_own_request_alone() -> None:
-    async def test(client: httpx2.AsyncClient, workers: Workers) -> None:
-        for order, why in (("die", "stopped"), ("hang", "too long"), ("broken", "no decoder")):
-            answer = await transcribed(client, order)
-            assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
-            assert why in answer.json()["error"]["message"]
-            assert (await transcribed(client)).json() == {"text": "good day"}
-
-    served(test, limit=0.7)
-
-
-def test_past_the_queue_requests_are_turned_away_at_once() -> None:
-    async def test(client: httpx2.AsyncClient, workers: Workers) -> None:
-        first = [asyncio.create_task(transcribed(client, "hang")) for _ in range(TOGETHER + WAITING)]
-        await asyncio.sleep(0.05)
-        late = await transcribed(client)
-        assert (late.status_code, late.headers["retry-after"]) == (503, "5")
-        for task in first:
-            task.cancel()
-        await asyncio.gather(*first, return_exceptions=True)
-        assert (await transcribed(client)).status_code == 200
-
-    served(test)
-
-
-def test_workers_work_side_by_side_and_are_used_again() -> None:
-    async def test(client: httpx2.AsyncClient, workers: Workers) -> None:
-        await asyncio.gather(*(transcribed(client) for _ in range(4)))
-        before = {worker.process.pid for worker in workers.workers}
-        await transcribed(client)
-        assert len(before) == 2
-        assert {worker.process.pid for worker in workers.workers} == before
-
-    served(test, most=2)
-
-
-def test_workers_that_nobody_needs_end() -> None:
-    async def test(client: httpx2.AsyncClient, workers: Workers) -> None:
-        await transcribed(client)
-        (worker,) = workers.workers
-        assert await asyncio.wait_for(worker.process.wait(), 5) == 0
-        assert (await transcribed(client)).status_code == 200
-
-    served(test, idle=0.02)
-
-
-def test_a_server_that_stops_says_so_to_those_who_wait() -> None:
-    async def test(client: httpx2.AsyncClient, workers: Workers) -> None:
-        waiting = [asyncio.create_task(transcribed(client, "hang")) for _ in range(3)]
-        await asyncio.sleep(0.05)
-        await workers.close()
-        answers = await asyncio.wait_for(asyncio.gather(*waiting), 5)
-        assert [answer.status_code for answer in answers] == [503] * 3
-
-    served(test)
-
-
-def test_a_client_that_hangs_up_frees_its_place_and_its_worker() -> None:
-    async def test() -> None:
-        workers = Workers(1, command=DOUBLE)
-        speech = doubles(workers)
-        boundary = b"--b\r\ncontent-disposition: form-data; name=file; filename=a\r\n\r\nhang\r\n--b--\r\n"
-        parts: list[Message] = [{"type": "http.request", "body": boundary}]
-
-        async def receive() -> Message:
-            if parts:
-                return parts.pop()
-            await asyncio.sleep(0.05)
-            return {"type": "http.disconnect"}
-
-        sent: list[Message] = []
-
-        async def send(message: Message) -> None:
-            sent.append(message)
-
-        scope = {
-            "type": "http",
-            "method": "POST",
-            "path": TRANSCRIBE,
-            "query_string": b"",
-            "headers": [(b"content-type", b"multipart/form-data; boundary=b")],
-        }
-        async with asyncio.timeout(5):
-            await create_app(speech)(scope, receive, send)
-        assert sent[0]["status"] == 503
-        assert not any(worker.alive for worker in workers.workers)
-        assert speech.admission.inside == 0
-
-    asyncio.run(test())
-
-
-def test_what_is_asked_of_the_recogniser() -> None:
-    async def test(client: httpx2.AsyncClient, workers: Workers) -> None:
-        fields = {"language": "Portuguese", "likely_language": "english", "prompt": "x" * 5000 + " Zoë"}
-        text = (await transcribed(client, "request", **fields)).json()["text"]
-        assert text.startswith("language=pt likely=en task=transcribe prompt=xxx")
-        assert text.endswith("x Zoë")
-        assert len(text) < 2100
-        answer = await client.post(
-            TRANSLATE, files={"file": ("a.wav", b"request")}, data={"response_format": "verbose_json"}
-        )
-        assert answer.json()["text"] == "language=None likely=None task=translate prompt="
-        assert answer.json()["task"] == "translate"
-        refused = await client.post(TRANSLATE, files={"file": ("a.wav", b"good")}, data={"model": SMALL_MODEL})
-        assert refused.status_code == 400
-        assert "cannot translate" in refused.json()["error"]["message"]
-
-    served(test)
-
-
-def test_one_process_works_for_several_requests_at_a_time() -> None:
-    async def test(client: httpx2.AsyncClient, workers: Workers) -> None:
-        held = [asyncio.create_task(transcribed(client, f"hold {n}")) for n in range(3)]
-        gone = asyncio.create_task(transcribed(client, "hold on"))
-        await asyncio.sleep(0.2)
-        gone.cancel()
-        assert (await transcribed(client, "go")).json() == {"text": "go"}
-        assert [(await one).json()["text"] for one in held] == ["hold 0", "hold 1", "hold 2"]
-        assert len(workers.workers) == 1
-        assert workers.workers[0].load == 0
-
-    served(test, together=8)
-
-
-def test_a_process_that_dies_costs_those_that_it_has_and_no_other() -> None:
-    async def test(client: httpx2.AsyncClient, workers: Workers) -> None:
-        held = asyncio.create_task(transcribed(client, "hold"))
-        await asyncio.sleep(0.1)
-        assert (await transcribed(client, "die")).status_code == 503
-        assert (await held).status_code == 503
+@pool(limit=0.7)
+async def test_a_worker_that_dies_or_hangs_or_has_no_decoder_costs_its_own_request_alone(
+    client: httpx2.AsyncClient,
+) -> None:
+    for order, why in (("die", "stopped"), ("hang", "too long"), ("broken", "no decoder")):
+        answer = await transcribed(client, order)
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+        assert why in answer.json()["error"]["message"]
         assert (await transcribed(client)).json() == {"text": "good day"}
 
-    served(test, together=8)
+
+async def test_past_the_queue_requests_are_turned_away_at_once(
+    client: httpx2.AsyncClient, speech: SpeechModels
+) -> None:
+    first = [asyncio.create_task(transcribed(client, "hang")) for _ in range(TOGETHER + WAITING)]
+    await until(lambda: speech.admission.inside == len(first))
+    late = await transcribed(client)
+    assert (late.status_code, late.headers["retry-after"]) == (503, "5")
+    for task in first:
+        task.cancel()
+    await asyncio.gather(*first, return_exceptions=True)
+    assert (await transcribed(client)).status_code == 200
+
+
+@pool(most=2)
+async def test_workers_work_side_by_side_and_are_used_again(client: httpx2.AsyncClient, workers: Workers) -> None:
+    await asyncio.gather(*(transcribed(client) for _ in range(4)))
+    before = {worker.process.pid for worker in workers.workers}
+    await transcribed(client)
+    assert len(before) == 2
+    assert {worker.process.pid for worker in workers.workers} == before
+
+
+@pool(idle_seconds=0.02)
+async def test_workers_that_nobody_needs_end(client: httpx2.AsyncClient, workers: Workers) -> None:
+    await transcribed(client)
+    (worker,) = workers.workers
+    assert await asyncio.wait_for(worker.process.wait(), 5) == 0
+    assert (await transcribed(client)).status_code == 200
+
+
+async def test_a_server_that_stops_says_so_to_those_who_wait(
+    client: httpx2.AsyncClient, workers: Workers, speech: SpeechModels
+) -> None:
+    waiting = [asyncio.create_task(transcribed(client, "hang")) for _ in range(3)]
+    await until(lambda: speech.admission.inside == 3 and loads(workers) == 1)
+    await workers.close()
+    answers = await asyncio.wait_for(asyncio.gather(*waiting), 5)
+    assert [answer.status_code for answer in answers] == [503] * 3
+
+
+async def test_a_client_that_hangs_up_frees_its_place_and_its_worker(workers: Workers, speech: SpeechModels) -> None:
+    boundary = b"--b\r\ncontent-disposition: form-data; name=file; filename=a\r\n\r\nhang\r\n--b--\r\n"
+    parts: list[Message] = [{"type": "http.request", "body": boundary}]
+
+    async def receive() -> Message:
+        if parts:
+            return parts.pop()
+        await asyncio.sleep(0.05)
+        return {"type": "http.disconnect"}
+
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": TRANSCRIBE,
+        "query_string": b"",
+        "headers": [(b"content-type", b"multipart/form-data; boundary=b")],
+    }
+    async with asyncio.timeout(5):
+        await create_app(speech)(scope, receive, send)
+    assert sent[0]["status"] == 503
+    assert not any(worker.alive for worker in workers.workers)
+    assert speech.admission.inside == 0
+
+
+async def test_what_is_asked_of_the_recogniser(client: httpx2.AsyncClient) -> None:
+    fields = {"language": "Portuguese", "likely_language": "english", "prompt": "x" * 5000 + " Zoë"}
+    text = (await transcribed(client, "request", **fields)).json()["text"]
+    assert text.startswith("language=pt likely=en task=transcribe prompt=xxx")
+    assert text.endswith("x Zoë")
+    assert len(text) < 2100
+    answer = await client.post(
+        TRANSLATE, files={"file": ("a.wav", b"request")}, data={"response_format": "verbose_json"}
+    )
+    assert answer.json()["text"] == "language=None likely=None task=translate prompt="
+    assert answer.json()["task"] == "translate"
+    refused = await client.post(TRANSLATE, files={"file": ("a.wav", b"good")}, data={"model": SMALL_MODEL})
+    assert refused.status_code == 400
+    assert "cannot translate" in refused.json()["error"]["message"]
+
+
+@pool(together=8)
+async def test_one_process_works_for_several_requests_at_a_time(client: httpx2.AsyncClient, workers: Workers) -> None:
+    held = [asyncio.create_task(transcribed(client, f"hold {n}")) for n in range(3)]
+    gone = asyncio.create_task(transcribed(client, "hold on"))
+    await until(lambda: loads(workers) == 4)
+    gone.cancel()
+    assert (await transcribed(client, "go")).json() == {"text": "go"}
+    assert [(await one).json()["text"] for one in held] == ["hold 0", "hold 1", "hold 2"]
+    assert len(workers.workers) == 1
+    assert workers.workers[0].load == 0
+
+
+@pool(together=8)
+async def test_a_process_that_dies_costs_those_that_it_has_and_no_other(
+    client: httpx2.AsyncClient, workers: Workers
+) -> None:
+    held = asyncio.create_task(transcribed(client, "hold"))
+    await until(lambda: loads(workers) == 1)
+    assert (await transcribed(client, "die")).status_code == 503
+    assert (await held).status_code == 503
+    assert (await transcribed(client)).json() == {"text": "good day"}
 
 
 @pytest.mark.parametrize("at", ["start", "load"])
-def test_where_the_weights_are_wrong_the_demonstration_recogniser_stands_in_and_says_so(at: str) -> None:
+async def test_where_the_weights_are_wrong_the_demonstration_recogniser_stands_in_and_says_so(
+    at: str, workers: Workers
+) -> None:
     def check(model: str) -> None:
         if at == "start":
             raise EngineError("model.bin: not the file that the manifest was made for")
 
-    async def test(client: httpx2.AsyncClient, workers: Workers) -> None:
-        # Both models are the same double here, which cannot be loaded by the second either.
-        order = "good day" if at == "start" else "unloadable"
-        fields = {"response_format": "verbose_json"}
-        answer = await transcribed(client, order, **fields)
-        if at == "load":
-            answer = await transcribed(client, "good day", **fields)
-        assert answer.json()["text"] == "good day"
-        (warning,) = answer.json()["earshot_warnings"]
-        assert SPEECH_MODEL in warning
-        assert DEMO_MODEL in warning
-        assert "/" not in warning
-        assert (await transcribed(client, language="ko")).status_code == 400
-        mine = await transcribed(client, model=DEMO_MODEL, **fields)
-        assert "earshot_warnings" not in mine.json()
-
-    served(test, check=check)
+    client = client_of(doubles(workers, check))
+    # Both models are the same double here, which cannot be loaded by the second either.
+    order = "good day" if at == "start" else "unloadable"
+    fields = {"response_format": "verbose_json"}
+    answer = await transcribed(client, order, **fields)
+    if at == "load":
+        answer = await transcribed(client, "good day", **fields)
+    assert answer.json()["text"] == "good day"
+    (warning,) = answer.json()["earshot_warnings"]
+    assert SPEECH_MODEL in warning
+    assert DEMO_MODEL in warning
+    assert "/" not in warning
+    assert (await transcribed(client, language="ko")).status_code == 400
+    mine = await transcribed(client, model=DEMO_MODEL, **fields)
+    assert "earshot_warnings" not in mine.json()
 
 
 def asked(content: object, **more: object) -> dict[str, object]:
@@ -282,24 +271,21 @@ def asked(content: object, **more: object) -> dict[str, object]:
 BARK = {"tag": "Dog_bark", "start": 1.0, "end": 3.0, "peak": 0.9}
 
 
-def test_chat_answers_by_what_was_heard() -> None:
-    async def test(client: httpx2.AsyncClient, workers: Workers) -> None:
-        heard = {"task": "caption", "duration_seconds": 8.0, "events": [BARK], "transcript": [], "unavailable": []}
-        body = (await client.post(CHAT, json=asked(heard))).json()
-        content = body["choices"][0]["message"]["content"]
-        assert json.loads(content) == {"caption": "A dog barks around 2 s."}
-        assert body["model"] == CHAT_MODEL
-        again = (await client.post(CHAT, json=asked(heard))).json()
-        assert (again["choices"], again["id"]) == (body["choices"], body["id"])
-        told = (await client.post(CHAT, json=asked({**heard, "task": "audio_insights"}))).json()
-        insights = json.loads(told["choices"][0]["message"]["content"])
-        assert insights["notable_events"] == ["Dog_bark"]
-        assert insights["keywords"] is None
-        parts = [{"type": "input_audio", "input_audio": {}}, {"type": "text", "text": json.dumps(heard)}]
-        pieces = {"messages": [{"role": "user", "content": parts}]}
-        assert (await client.post(CHAT, json=pieces)).json()["choices"] == body["choices"]
-
-    served(test)
+async def test_chat_answers_by_what_was_heard(client: httpx2.AsyncClient) -> None:
+    heard = {"task": "caption", "duration_seconds": 8.0, "events": [BARK], "transcript": [], "unavailable": []}
+    body = (await client.post(CHAT, json=asked(heard))).json()
+    content = body["choices"][0]["message"]["content"]
+    assert json.loads(content) == {"caption": "A dog barks around 2 s."}
+    assert body["model"] == CHAT_MODEL
+    again = (await client.post(CHAT, json=asked(heard))).json()
+    assert (again["choices"], again["id"]) == (body["choices"], body["id"])
+    told = (await client.post(CHAT, json=asked({**heard, "task": "audio_insights"}))).json()
+    insights = json.loads(told["choices"][0]["message"]["content"])
+    assert insights["notable_events"] == ["Dog_bark"]
+    assert insights["keywords"] is None
+    parts = [{"type": "input_audio", "input_audio": {}}, {"type": "text", "text": json.dumps(heard)}]
+    pieces = {"messages": [{"role": "user", "content": parts}]}
+    assert (await client.post(CHAT, json=pieces)).json()["choices"] == body["choices"]
 
 
 @pytest.mark.parametrize(
@@ -313,93 +299,74 @@ def test_chat_answers_by_what_was_heard() -> None:
         (json.dumps(asked({"task": "caption", "duration_seconds": 1}, stream=True)).encode(), "stream"),
     ],
 )
-def test_a_chat_that_cannot_be_read_is_told_what_is_needed(body: bytes, named: str) -> None:
-    async def test(client: httpx2.AsyncClient, workers: Workers) -> None:
-        answer = await client.post(CHAT, content=body)
-        assert answer.status_code == 400
-        assert named in answer.json()["error"]["message"]
-
-    served(test)
-
-
-def test_the_rest_of_the_server() -> None:
-    async def test(client: httpx2.AsyncClient, workers: Workers) -> None:
-        models = (await client.get("/v1/models")).json()["data"]
-        assert [model["id"] for model in models] == [
-            *(SPEECH_MODEL, SMALL_MODEL, DEMO_MODEL),
-            *(SPEAKER_MODEL, CHAT_MODEL),
-        ]
-        assert "demo" in models[2]["description"]
-        refused = await client.post("/translate", json={"q": "hello", "source": "en", "target": "ko"})
-        assert refused.status_code == 501
-        assert "EARSHOT_TRANSLATION_URL" in refused.json()["error"]
-        assert (await client.get("/languages")).json() == []
-        assert (await client.get("/healthz")).json() == {"status": "ok"}
-        missing = await client.get("/v1/nothing")
-        assert (missing.status_code, missing.json()["error"]["type"]) == (404, "invalid_request_error")
-        assert (await client.get(CHAT)).status_code == 405
-
-    served(test)
+async def test_a_chat_that_cannot_be_read_is_told_what_is_needed(
+    body: bytes, named: str, client: httpx2.AsyncClient
+) -> None:
+    answer = await client.post(CHAT, content=body)
+    assert answer.status_code == 400
+    assert named in answer.json()["error"]["message"]
 
 
-def test_a_key_is_asked_for_everywhere_but_at_the_health_check() -> None:
+async def test_the_rest_of_the_server(client: httpx2.AsyncClient) -> None:
+    models = (await client.get("/v1/models")).json()["data"]
+    assert [model["id"] for model in models] == [
+        *(SPEECH_MODEL, SMALL_MODEL, DEMO_MODEL),
+        *(SPEAKER_MODEL, CHAT_MODEL),
+    ]
+    assert "demo" in models[2]["description"]
+    refused = await client.post("/translate", json={"q": "hello", "source": "en", "target": "ko"})
+    assert refused.status_code == 501
+    assert "EARSHOT_TRANSLATION_URL" in refused.json()["error"]
+    assert (await client.get("/languages")).json() == []
+    assert (await client.get("/healthz")).json() == {"status": "ok"}
+    missing = await client.get("/v1/nothing")
+    assert (missing.status_code, missing.json()["error"]["type"]) == (404, "invalid_request_error")
+    assert (await client.get(CHAT)).status_code == 405
+
+
+async def test_a_key_is_asked_for_everywhere_but_at_the_health_check(speech: SpeechModels) -> None:
     key = "a key of the engines"
-
-    async def test() -> None:
-        workers = Workers(1, 300, DOUBLE)
-        transport = httpx2.ASGITransport(create_app(doubles(workers), key), raise_app_exceptions=False)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://engines") as client:
-            for sent in ("", "Bearer", f"Bearer {key}x", f"Basic {key}", key, "Bearer \xff"):
-                for path in ("/v1/models", CHAT, "/v1/nothing"):
-                    answer = await client.get(path, headers={b"authorization": sent.encode("latin-1")})
-                    assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
-                    assert answer.headers["www-authenticate"] == "Bearer"
-            assert (await client.get("/healthz")).status_code == 200
-            assert (await client.get("/v1/models", headers={"authorization": f"bearer {key}"})).status_code == 200
-        await workers.close()
-
-    asyncio.run(test())
+    async with client_of(speech, key) as client:
+        for sent in ("", "Bearer", f"Bearer {key}x", f"Basic {key}", key, "Bearer \xff"):
+            for path in ("/v1/models", CHAT, "/v1/nothing"):
+                answer = await client.get(path, headers={b"authorization": sent.encode("latin-1")})
+                assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
+                assert answer.headers["www-authenticate"] == "Bearer"
+        assert (await client.get("/healthz")).status_code == 200
+        assert (await client.get("/v1/models", headers={"authorization": f"bearer {key}"})).status_code == 200
 
 
 @pytest.mark.slow
-def test_the_worker_itself_refuses_what_is_no_audio(tmp_path: Path) -> None:
+async def test_the_worker_itself_refuses_what_is_no_audio(tmp_path: Path) -> None:
     (tmp_path / "recording").write_bytes(b"no audio at all" * 10)
-
-    async def test() -> None:
-        workers = Workers(1)
-        with pytest.raises(AudioError, match="no audio file"):
-            await workers.transcribe(RecognitionRequest(0, str(tmp_path / "recording")))
-        await workers.close()
-
-    asyncio.run(test())
+    workers = Workers(1)
+    with pytest.raises(AudioError, match="no audio file"):
+        await workers.transcribe(RecognitionRequest(0, str(tmp_path / "recording")))
+    await workers.close()
 
 
 @pytest.mark.parametrize(("most", "read", "headers"), [(9, 3, []), (2, 2, [(b"connection", b"close")])])
-def test_an_answer_waits_for_the_end_of_the_request(
+async def test_an_answer_waits_for_the_end_of_the_request(
     monkeypatch: pytest.MonkeyPatch, most: int, read: int, headers: list[tuple[bytes, bytes]]
 ) -> None:
     """If that is far away, the connection ends with the answer."""
     monkeypatch.setattr("infra.engines.draining.MOST_BYTES", most)
+    parts = [{"type": "http.request", "body": b"x", "more_body": more} for more in (False, True, True)]
+    order: list[str] = []
+    told: list[tuple[bytes, bytes]] = []
 
-    async def test() -> None:
-        parts = [{"type": "http.request", "body": b"x", "more_body": more} for more in (False, True, True)]
-        order: list[str] = []
-        told: list[tuple[bytes, bytes]] = []
+    async def receive() -> Message:
+        order.append("read")
+        return parts.pop()
 
-        async def receive() -> Message:
-            order.append("read")
-            return parts.pop()
+    async def send(message: Message) -> None:
+        order.append(message["type"])
+        told.extend(message.get("headers", []))
 
-        async def send(message: Message) -> None:
-            order.append(message["type"])
-            told.extend(message.get("headers", []))
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 503, "headers": []})
+        await send({"type": "http.response.body"})
 
-        async def app(scope: Any, receive: Any, send: Any) -> None:
-            await send({"type": "http.response.start", "status": 503, "headers": []})
-            await send({"type": "http.response.body"})
-
-        await DrainMiddleware(app)({"type": "http"}, receive, send)
-        assert order == ["read"] * read + ["http.response.start", "http.response.body"]
-        assert told == headers
-
-    asyncio.run(test())
+    await DrainMiddleware(app)({"type": "http"}, receive, send)
+    assert order == ["read"] * read + ["http.response.start", "http.response.body"]
+    assert told == headers

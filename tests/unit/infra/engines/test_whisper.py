@@ -183,7 +183,7 @@ def test_hints_are_bounded_in_length_and_in_time(tokens: Tokens) -> None:
     assert tokens.hints(" \n ") == []
     begun = time.process_time()
     hints = tokens.hints("x" * 2000 + " Kubernetes")
-    assert time.process_time() - begun < 1
+    assert time.process_time() - begun < 10, "hundredths of a second, and not minutes"
     assert len(hints) == 1 + whisper_tokens.MAX_PROMPT_TOKENS
     assert hints[0] == 50361
     assert tokens.decode(hints).endswith(" Kubernetes")

@@ -8,6 +8,7 @@ import stat
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
@@ -51,123 +52,114 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
         yield server
 
 
-@pytest.fixture(params=["directory", "file", "memory", pytest.param("s3", marks=pytest.mark.slow)])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+@pytest.fixture(params=["kept/voices", "file", "memory", pytest.param("s3", marks=pytest.mark.slow)])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[VoiceFiles]:
+    """A store of a kind, or in a directory."""
     match request.param:
-        case "directory":
-            return str(tmp_path / "kept" / "voices")
         case "file":
-            return f"file://{tmp_path / 'voices'}"
+            url = f"file://{tmp_path / 'voices'}"
         case "memory":
-            return f"memory://{tmp_path.name}"
-        case _:
+            url = f"memory://{tmp_path.name}"
+        case "s3":
             request.getfixturevalue("bucket")
-            return "s3://bucket/voices"
+            url = "s3://bucket/voices"
+        case directory:
+            url = str(tmp_path / directory)
+    with closing(FsspecVoices(url, 20)) as made:
+        yield made
 
 
-def test_a_file_is_kept_and_deleted(url: str) -> None:
-    async def story(store: VoiceFiles) -> None:
-        file = io.BytesIO(b"head" + VOICE)
-        file.seek(4)
-        await store.keep("zoo/one", file)
-        await store.keep("zoo/two.wav", io.BytesIO(b"two"))
-        into = io.BytesIO()
-        assert await store.fetch("zoo/one", into) is True
-        assert into.getvalue() == VOICE
-        await store.discard(["zoo/one", "zoo/never", "never/one"])
-        await store.discard([])
-        assert await store.fetch("zoo/one", io.BytesIO()) is False
-        assert await store.fetch("zoo/two.wav", io.BytesIO()) is True
-
-    tell(url, story)
+def store_in(kind: str) -> pytest.MarkDecorator:
+    """Return a mark: the store is this alone."""
+    return pytest.mark.parametrize("store", [kind], indirect=True)
 
 
-def test_a_file_that_cannot_be_read_is_not_kept(tmp_path: Path) -> None:
-    async def story(store: VoiceFiles) -> None:
-        with pytest.raises(Unavailable, match=r"^the voice store does not answer: Input/output error$"):
-            await store.keep("zoo/one", Torn(VOICE))
-        assert await store.fetch("zoo/one", io.BytesIO()) is False
-        assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+async def test_a_file_is_kept_and_deleted(store: VoiceFiles) -> None:
+    file = io.BytesIO(b"head" + VOICE)
+    file.seek(4)
+    await store.keep("zoo/one", file)
+    await store.keep("zoo/two.wav", io.BytesIO(b"two"))
+    into = io.BytesIO()
+    assert await store.fetch("zoo/one", into) is True
+    assert into.getvalue() == VOICE
+    await store.discard(["zoo/one", "zoo/never", "never/one"])
+    await store.discard([])
+    assert await store.fetch("zoo/one", io.BytesIO()) is False
+    assert await store.fetch("zoo/two.wav", io.BytesIO()) is True
 
-    tell(str(tmp_path), story)
+
+@store_in(".")
+async def test_a_file_that_cannot_be_read_is_not_kept(tmp_path: Path, store: VoiceFiles) -> None:
+    with pytest.raises(Unavailable, match=r"^the voice store does not answer: Input/output error$"):
+        await store.keep("zoo/one", Torn(VOICE))
+    assert await store.fetch("zoo/one", io.BytesIO()) is False
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 @pytest.mark.slow
-def test_s3_takes_a_large_file_in_parts_and_half_a_file_never(bucket: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+@store_in("s3")
+async def test_s3_takes_a_large_file_in_parts_and_half_a_file_never(
+    bucket: S3, monkeypatch: pytest.MonkeyPatch, store: VoiceFiles
+) -> None:
     monkeypatch.setattr(voices, "PIECE", 5 * 1024 * 1024)
     large = VOICE * (voices.PIECE * 5 // 2 // len(VOICE))
-
-    async def story(store: VoiceFiles) -> None:
-        await store.keep("zoo/one", io.BytesIO(large))
-        assert bucket.objects == {"/bucket/voices/zoo/one": large}
-        into = io.BytesIO()
-        await store.fetch("zoo/one", into)
-        assert into.getvalue() == large
-        await store.discard(["zoo/one"])
-        with pytest.raises(Unavailable):
-            await store.keep("zoo/one", Torn(large))
-        assert (bucket.objects, bucket.uploads) == ({}, {})
-
-    tell("s3://bucket/voices", story)
+    await store.keep("zoo/one", io.BytesIO(large))
+    assert bucket.objects == {"/bucket/voices/zoo/one": large}
+    into = io.BytesIO()
+    await store.fetch("zoo/one", into)
+    assert into.getvalue() == large
+    await store.discard(["zoo/one"])
+    with pytest.raises(Unavailable):
+        await store.keep("zoo/one", Torn(large))
+    assert (bucket.objects, bucket.uploads) == ({}, {})
 
 
-def test_only_the_owner_reads_the_files(tmp_path: Path) -> None:
-    async def story(store: VoiceFiles) -> None:
-        await store.keep("zoo/one", io.BytesIO(VOICE))
-        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "voices").rglob("*")}
-        assert modes == {"zoo": 0o700, "one": 0o600}
-        assert stat.S_IMODE((tmp_path / "voices").stat().st_mode) == 0o700
-
-    tell(str(tmp_path / "voices"), story)
+@store_in("voices")
+async def test_only_the_owner_reads_the_files(tmp_path: Path, store: VoiceFiles) -> None:
+    await store.keep("zoo/one", io.BytesIO(VOICE))
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "voices").rglob("*")}
+    assert modes == {"zoo": 0o700, "one": 0o600}
+    assert stat.S_IMODE((tmp_path / "voices").stat().st_mode) == 0o700
 
 
-def test_nothing_of_an_organization_is_left(tmp_path: Path) -> None:
-    async def story(store: VoiceFiles) -> None:
-        await store.keep("zoo/one", io.BytesIO(VOICE))
-        await store.keep("zoo/two", io.BytesIO(VOICE))
-        await store.keep("park/one", io.BytesIO(VOICE))
-        # What a crash leaves behind.
-        (tmp_path / "zoo" / ".one.part").write_bytes(VOICE)
-        await store.discard(["zoo/one"])
-        assert sorted(path.name for path in tmp_path.rglob("*")) == ["one", "park", "two", "zoo"]
-        await store.discard(["zoo/two", "park/one"])
-        assert list(tmp_path.iterdir()) == []
-
-    tell(str(tmp_path), story)
-
-
-def test_files_that_come_and_go_at_once(tmp_path: Path) -> None:
-    async def story(store: VoiceFiles) -> None:
-        async def one(number: int) -> None:
-            await store.keep(f"zoo/{number}", io.BytesIO(VOICE))
-            await store.discard([f"zoo/{number}"])
-
-        await asyncio.gather(*(one(number) for number in range(40)))
-        assert list(tmp_path.iterdir()) == []
-
-    tell(str(tmp_path), story)
-
-
-@pytest.mark.parametrize("name", ["", "/etc/passwd", "../one", "zoo/../../one", "zoo/.one.part", "a\nb", "zoo/"])
-def test_names_that_are_none(tmp_path: Path, name: str) -> None:
-    async def story(store: VoiceFiles) -> None:
-        for call in store.keep(name, io.BytesIO()), store.fetch(name, io.BytesIO()), store.discard([name]):
-            with pytest.raises(Unavailable, match="ValueError"):
-                await call
-
-    tell(str(tmp_path / "voices"), story)
+@store_in(".")
+async def test_nothing_of_an_organization_is_left(tmp_path: Path, store: VoiceFiles) -> None:
+    await store.keep("zoo/one", io.BytesIO(VOICE))
+    await store.keep("zoo/two", io.BytesIO(VOICE))
+    await store.keep("park/one", io.BytesIO(VOICE))
+    # What a crash leaves behind.
+    (tmp_path / "zoo" / ".one.part").write_bytes(VOICE)
+    await store.discard(["zoo/one"])
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["one", "park", "two", "zoo"]
+    await store.discard(["zoo/two", "park/one"])
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
+@store_in(".")
+async def test_files_that_come_and_go_at_once(tmp_path: Path, store: VoiceFiles) -> None:
+    async def one(number: int) -> None:
+        await store.keep(f"zoo/{number}", io.BytesIO(VOICE))
+        await store.discard([f"zoo/{number}"])
 
-    async def story(store: VoiceFiles) -> None:
-        with pytest.raises(Unavailable, match=r"^the voice store does not answer: (Not a directory|File exists)$"):
-            await store.keep("zoo/one", io.BytesIO(VOICE))
-        await store.discard(["zoo/one"])
+    await asyncio.gather(*(one(number) for number in range(40)))
+    assert list(tmp_path.iterdir()) == []
 
-    tell(str(tmp_path / "file"), story)
+
+@store_in("voices")
+@pytest.mark.parametrize("name", ["", "/etc/passwd", "../one", "zoo/../../one", "zoo/.one.part", "a\nb", "zoo/"])
+async def test_names_that_are_none(tmp_path: Path, name: str, store: VoiceFiles) -> None:
+    for call in store.keep(name, io.BytesIO()), store.fetch(name, io.BytesIO()), store.discard([name]):
+        with pytest.raises(Unavailable, match="ValueError"):
+            await call
+    assert list(tmp_path.iterdir()) == []
+
+
+@store_in("blocked/voices")
+async def test_a_directory_that_cannot_be_made(tmp_path: Path, store: VoiceFiles) -> None:
+    (tmp_path / "blocked").touch()
+    with pytest.raises(Unavailable, match=r"^the voice store does not answer: (Not a directory|File exists)$"):
+        await store.keep("zoo/one", io.BytesIO(VOICE))
+    await store.discard(["zoo/one"])
 
 
 def test_a_store_that_hangs_is_not_waited_for(tmp_path: Path) -> None:

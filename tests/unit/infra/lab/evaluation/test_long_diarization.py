@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from infra.lab.evaluation import long_diarization
 from infra.lab.evaluation.conversations import Conversation
 from infra.lab.evaluation.diarization import DiarizationErrors
 from infra.lab.evaluation.long_conversations import LongConversationMaker
@@ -91,12 +89,3 @@ def test_table() -> None:
         ["10", "min", "0.0%", "2.0", "2/2", "0.0%", "2.0", "2/2"],
         ["all", "5.0%", "2.3", "2/3", "5.0%", "2.3", "2/3"],
     ]
-
-
-def test_no_folds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert long_diarization.main(["--data", str(tmp_path), "--folds", str(tmp_path)]) == 1
-    assert "has no folds" in capsys.readouterr().err
-    (tmp_path / "one").mkdir()
-    (tmp_path / "one" / "speakers.txt").write_text("7\n")
-    assert long_diarization.main(["--data", str(tmp_path), "--folds", str(tmp_path)]) == 1
-    assert "No such file" in capsys.readouterr().err

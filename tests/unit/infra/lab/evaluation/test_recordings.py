@@ -10,7 +10,7 @@ from infra.lab.evaluation import recordings
 from infra.lab.evaluation.labels import LABELS, Meaning
 from infra.lab.evaluation.recordings import Recording, Span
 from streams.models.manifest import ModelTag
-from topics.errors import AudioError, BadRequest
+from topics.errors import BadRequest
 
 TAGS = (ModelTag("Dog_bark", "Animal", (0,), 0.5), ModelTag("Kettle", "Home", (1,), 0.5))
 DOG, KETTLE = Meaning(("Dog_bark",)), Meaning(("Kettle",))
@@ -84,11 +84,6 @@ def test_not_a_table(tmp_path: Path) -> None:
         recordings.read_rows(tmp_path / "noise.csv", ())
     with pytest.raises(BadRequest, match="the tag Zebra, which the model does not have"):
         recordings.label_meanings(TAGS, written(tmp_path, "label,tags\nz,Zebra\n"))
-
-
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(AudioError, match="No such file"):
-        Recording("a", "", (), tmp_path / "a.wav", "a").decode()
 
 
 def test_halves_share_no_source() -> None:

@@ -17,7 +17,6 @@ from streams.audio.decode import DecodedAudio
 from streams.models.manifest import Manifest, ModelTag, TagEvaluation
 from streams.models.protocol import Floats, SoundEngine
 from tests.unit.infra.lab.evaluation.engines import Levels
-from topics.errors import BadRequest
 
 
 class Power(SoundEngine):
@@ -92,11 +91,6 @@ def test_a_model_that_saw_the_recordings_keeps_its_own_figures(data: Path) -> No
     assert 0.05 < found.figures["window_ms_ratio"] < 20
     assert found.figures.keys() == {"clip_recall", "window_ms_ratio"}
     assert found.figures["clip_recall"] == 0.123
-
-
-def test_no_data(tmp_path: Path) -> None:
-    with pytest.raises(BadRequest, match=r"clips\.csv: No such file"):
-        report.evaluate_bundled(Power(), tmp_path, Power())
 
 
 def test_naming_ten_classes() -> None:

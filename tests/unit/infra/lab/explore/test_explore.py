@@ -157,10 +157,6 @@ def test_cells_are_reported_where_a_window_over_them_is() -> None:
     assert picture.runs(cells[:, 0] >= ZERO) == [(333, 667)]
 
 
-def test_clock() -> None:
-    assert [picture.clock(at, most) for at, most in ((1.5, 5), (90, 600), (90, 7200))] == ["1.5 s", "1:30", "0:01:30"]
-
-
 def long_recording() -> AnalysedSection:
     heard = analyse_section(RECORDING, engine())
     return msgspec.structs.replace(

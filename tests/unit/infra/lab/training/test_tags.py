@@ -10,7 +10,6 @@ from infra.lab.training import heads, tags
 from infra.lab.training.embeddings import EmbeddedWindows
 from infra.lab.training.negatives import FOLDS, USER_LABEL, Negatives, folds_of
 from streams.models.protocol import Floats
-from topics.errors import BadRequest
 
 DIMENSION = 8
 RECORDINGS, EACH = 100, 6
@@ -90,8 +89,3 @@ def test_what_was_given_counts_as_much_as_the_background() -> None:
     assert against.weights[~given].sum() == pytest.approx(0.5)
     assert against.without(["wind", "rain"]).weights.sum() == pytest.approx(1.0)
     assert against.without([USER_LABEL]).weights.sum() == pytest.approx(1.0)
-
-
-def test_too_few_recordings() -> None:
-    with pytest.raises(BadRequest, match="9 recordings of the sound are too few to learn it from: 10 are needed"):
-        tags.learn_tag(sounds(9), negatives(), 0.3)

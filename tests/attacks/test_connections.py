@@ -18,8 +18,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.alone]
 SECONDS = length("ATTACK_SECONDS", 0)
 SHORT = ("stalled_chunks_of_a_session", "idle", "unread_pages", "random_keys", "deaf_listeners")
 GROWTH_MB = 64.0
-#: Not what a quiet machine shows: that nobody is left waiting.
+#: Not what a quiet machine shows: that nobody is left waiting. A machine that is busy anyway adds what it adds alone.
 SLOWEST_MS = 1000.0
+BUSY = 10
 
 
 @pytest.fixture(scope="module")
@@ -33,5 +34,5 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess
 def test_others_go_on(name: str, service: ServiceProcess) -> None:
     report = asyncio.run(attacked(name, service, SECONDS or 1.0, streams=8))
     assert report.highest - report.before < GROWTH_MB, report
-    assert report.beside[1] < SLOWEST_MS, report
+    assert report.beside[1] < SLOWEST_MS + BUSY * report.alone[1], report
     assert service.running

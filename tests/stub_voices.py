@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import re
 from functools import cache
-from typing import Any
+from threading import Lock
+from typing import Any, Final
 
 import numpy as np
 import soundfile
@@ -15,9 +16,18 @@ from streams.audio.resample import Resampler
 from streams.voice.speaker_engine import OnnxSpeakerEngine
 
 
+#: Requests come in threads, and msgspec dies of two that are the first to decode a type.
+_LOADING: Final = Lock()
+
+
 @cache
-def _engine() -> OnnxSpeakerEngine:
+def _loaded() -> OnnxSpeakerEngine:
     return OnnxSpeakerEngine(models.directory(models.SPEAKERS))
+
+
+def _engine() -> OnnxSpeakerEngine:
+    with _LOADING:
+        return _loaded()
 
 
 def embedding(body: bytes, headers: dict[str, str], sha256: str | None) -> dict[str, Any]:

@@ -45,6 +45,7 @@ WRONG: dict[str, tuple[str, ...]] = {
     "workers": COUNTS,
     "log_level": ("loud",),
     "log_format": ("xml",),
+    "kafka_prefix": ("audio team", "a" * 227),
     "kafka_replication": COUNTS,
     "kafka_security_protocol": ("tls",),
     # What belongs to a protocol is refused without it.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import BeforeValidator, Field, SecretStr, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings
 
 from infra.errors import WrongSetting, variable
@@ -41,12 +42,17 @@ def _upper(value: object) -> object:
     return value.upper() if isinstance(value, str) else value
 
 
+def _name_of_topics(text: str) -> str:
+    if not re.fullmatch(r"[a-zA-Z0-9._-]+", text):
+        raise ValueError("must have letters, digits, '.', '_' and '-' alone")
+    return text
+
+
 class KafkaSettings(BaseSettings):
     """What is read only where the log is Kafka, though wrong values are refused everywhere."""
 
-    kafka_prefix: str = Field(
+    kafka_prefix: Annotated[str, AfterValidator(_name_of_topics)] = Field(
         default=catalog.APP,
-        pattern=r"^[a-zA-Z0-9._-]+$",
         max_length=LONGEST_PREFIX,
         description="The consumer group on Kafka, and what the names of all topics begin with. Services that share a "
         "cluster need different ones. Fixed with the first start.",

@@ -15,7 +15,6 @@ from infra import models
 from streams.audio.resample import Resampler
 from streams.voice.speaker_engine import OnnxSpeakerEngine
 
-
 #: Requests come in threads, and msgspec dies of two that are the first to decode a type.
 _LOADING: Final = Lock()
 

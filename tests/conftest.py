@@ -30,6 +30,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize(name, logs, indirect=True, scope="session")
 
 
+# Before pytest-xdist reads the groups: it comes first otherwise, and groups nothing.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the tests of a file in one process, and all those on `service`'s Kafka: a broker takes long to start."""
     for item in items:

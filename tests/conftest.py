@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.kafka.broker import end_shared_broker, kafka_broker
 from tests.process import ServiceProcess
@@ -30,14 +33,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize(name, logs, indirect=True, scope="session")
 
 
-# Before pytest-xdist reads the groups: it comes first otherwise, and groups nothing.
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of a file in one process, and all those on `service`'s Kafka: a broker takes long to start."""
-    for item in items:
-        parameters = item.callspec.params if hasattr(item, "callspec") else {}
-        group = "kafka" if parameters.get("service") == "kafka" else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
+class Groups(LoadScopeScheduling):
+    """Keeps the tests of a file in one process, and all those on Kafka: a broker takes long to start.
+
+    The groups of pytest-xdist itself group nothing under pytest 9: it writes them into an attribute that is not read.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        file, _, test = nodeid.partition("::")
+        return "kafka" if re.search(r"\[kafka\b", test) else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Groups | None:
+    """Distribute tests by these groups with `--dist loadgroup`."""
+    return Groups(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 def pytest_unconfigure() -> None:

@@ -54,7 +54,7 @@ async def _house(directory: Path) -> AsyncIterator[House]:
     database = Database(f"sqlite+aiosqlite:///{directory / 'earshot.db'}")
     await database.migrate()
     projects, meters = SqlProjects(database, clock=lambda: NOON / 1000), Meters(tuple)
-    keyring = Keyring(PROJECT, SqlDirectory(database).project, 0.0, Tries(100))
+    keyring = Keyring(PROJECT, SqlDirectory(database, timeout=60.0).project, 0.0, Tries(100))
     context = ProjectContext(projects, mock.Mock(spec=Models), Authenticator(keyring, meters), 60_000, 3_600_000)
     part = InterfacePart(job_error, meters, BodyRoom(SMALL_BODY))
     app = Starlette(routes=mount(JOBS_PREFIX, PROJECT_ROUTES, context, part))

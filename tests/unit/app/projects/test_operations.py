@@ -27,6 +27,7 @@ from infra.db.directory import SqlDirectory
 from infra.db.ledger import SqlLedger
 from infra.db.projects import SqlProjects
 from infra.service import key_uses
+from tests.waiting import until
 from topics.errors import DirectoryDown
 from topics.ports.directory import Principal
 from topics.ports.ledger import Charge, MeteredService
@@ -54,7 +55,7 @@ async def _house(directory: Path) -> AsyncIterator[House]:
     database = Database(f"sqlite+aiosqlite:///{directory / 'earshot.db'}")
     await database.migrate()
     projects, meters = SqlProjects(database, clock=lambda: NOON / 1000), Meters(tuple)
-    keyring = Keyring(PROJECT, SqlDirectory(database).project, 0.0, Tries(100))
+    keyring = Keyring(PROJECT, SqlDirectory(database, timeout=60.0).project, 0.0, Tries(100))
     context = ProjectContext(projects, mock.Mock(spec=Models), Authenticator(keyring, meters), 60_000, 3_600_000)
     part = InterfacePart(job_error, meters, BodyRoom(SMALL_BODY))
     app = Starlette(routes=mount(JOBS_PREFIX, PROJECT_ROUTES, context, part))
@@ -194,21 +195,26 @@ async def test_a_deleted_project(house: House) -> None:
 
 async def test_the_last_use_of_a_key_is_noted(house: House) -> None:
     noted: list[int] = []
-    turns = asyncio.Semaphore(0)
+    gate, written = asyncio.Semaphore(0), asyncio.Event()
 
     async def note(digests: Sequence[bytes]) -> None:
         noted.append(len(digests))
-        turns.release()
+        await gate.acquire()
         if len(noted) == 1:
             raise DirectoryDown("away")
         await house.projects.note_used(digests)
+        written.set()
 
     with mock.patch.object(key_uses, "NOTE_SECONDS", 0.001):
         noting = asyncio.create_task(key_uses.keep_noting([house.keyring], note))
         for _ in range(2):
             assert (await house.get("/project")).json()["key"]["last_used_at"] is None
-            await turns.acquire()
+            await until(lambda: noted)
+        gate.release()
+        await until(lambda: len(noted) == 2)
         assert (await house.get("/project", "wrong" * 8)).status_code == 401
+        gate.release()
+        await written.wait()
         await asyncio.sleep(0.02)
         assert noted == [1, 1]
         noting.cancel()

@@ -45,7 +45,7 @@ class Silent(Database):
             yield connection
 
 
-def directory(database: Database, timeout: float = 2.0) -> Directory:
+def directory(database: Database, timeout: float = 60.0) -> Directory:
     return SqlDirectory(database, timeout)
 
 
@@ -89,7 +89,7 @@ async def test_keys_of_other_forms_are_looked_up_when_somebody_chose_them(
     monkeypatch.setattr(Accounts, "project_of", counted)
     await bootstrap(database, 0, CHOSEN, CHOSEN_ORG)
     now = 1000.0
-    known = SqlDirectory(database, clock=lambda: now)
+    known = SqlDirectory(database, 60.0, clock=lambda: now)
     for number in range(100):
         assert await known.project(f"somebody's guess, number {number}") is None
     assert asked == []
@@ -135,7 +135,7 @@ async def test_free_seconds_are_those_of_this_month(database: Database) -> None:
     now = float(november)
     await bootstrap(database, 0, CHOSEN)
     accounts, ledger = Accounts(database), SqlLedger(database)
-    known = SqlDirectory(database, clock=lambda: now)
+    known = SqlDirectory(database, 60.0, clock=lambda: now)
     demo = await known.project(CHOSEN)
     assert demo is not None
     assert demo.free_seconds is None

@@ -25,7 +25,7 @@ class House:
         self.database = database
         self.now = 1000.0
         self.signer = PassSigner(b"s" * 32, lambda: self.now)
-        self.directory = SqlDirectory(database, signer=self.signer, clock=lambda: self.now)
+        self.directory = SqlDirectory(database, timeout=60.0, signer=self.signer, clock=lambda: self.now)
         self.links = OneTimeLinks(database, self.signer, lambda: self.now)
 
 

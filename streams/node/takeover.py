@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -53,12 +52,12 @@ class Takeover:
 
     def open(self, number: int) -> PartitionRows:
         """Open the table of a partition."""
-        return PartitionRows(number, self._databases.open(number), self._backend.writer)
+        return PartitionRows(number, self._databases.open(number), self._backend.writer, self._backend.now_ms)
 
     def open_standby(self, number: int) -> PartitionRows:
         """Open the table of a partition to keep up with its changelog; an empty one in place of one that is too old."""
         rows = self.open(number)
-        return self.open_anew(rows) if is_old(rows) else rows
+        return self.open_anew(rows) if self._is_old(rows) else rows
 
     def open_anew(self, rows: PartitionRows) -> PartitionRows:
         """Return an empty table in place of one."""
@@ -113,12 +112,17 @@ class Takeover:
             reason = f"its changelog ends at {end}, and it holds what was at {applied.offset}: it is of another log"
         elif applied.offset and applied.offset < begin:
             reason = "its changelog begins above it"
-        elif is_old(owner.rows) and applied.offset < end:
+        elif self._is_old(owner.rows) and applied.offset < end:
             reason = "it is older than the changelog's tombstones"
         else:
             return
         log.warning("table.wiped", partition=owner.number, reason=reason)
         owner.take_rows(self.open_anew(owner.rows))
+
+    def _is_old(self, rows: PartitionRows) -> bool:
+        """Return whether a table may have missed tombstones that the changelog has no more."""
+        at = rows.applied.at
+        return bool(at) and self._backend.now_ms() - at > FRESH_SHARE * KEEP_TOMBSTONES_MS
 
     async def _claim(self, owner: PartitionOwner) -> None:
         """Begin an epoch of this owner: what others wrote before it counts, what they write after it does not.
@@ -192,9 +196,3 @@ def bring_up(owner: PartitionOwner, records: Sequence[StoredRecord]) -> None:
     """Apply records to the table of an owner, unless it is a stand-by's by now."""
     if not owner.closed:
         owner.rows.apply(records)
-
-
-def is_old(rows: PartitionRows) -> bool:
-    """Return whether a table may have missed tombstones that the changelog has no more."""
-    at = rows.applied.at
-    return bool(at) and time.time() * 1000 - at > FRESH_SHARE * KEEP_TOMBSTONES_MS

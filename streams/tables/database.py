@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,55 @@ BLOCK_CACHE: Final = 32 * 1024 * 1024
 OPEN_FILES: Final = 64
 
 
+class TableDatabase(DiskDatabase):
+    """The database of one table, read and written by rows; from any thread."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key."""
+        value: bytes | None = self.rocks.get(key)
+        return value
+
+    def scan(self, lower: bytes, upper: bytes, limit: int | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Yield (key, value) with lower <= key < upper in order."""
+        iterator = self._iterator(lower, upper)
+        iterator.seek(lower)
+        left = -1 if limit is None else limit
+        while left and iterator.valid():
+            yield iterator.key(), iterator.value()
+            iterator.next()
+            left -= 1
+        iterator.status()
+
+    def skip_scan(self, lower: bytes, upper: bytes, following: Callable[[bytes], bytes]) -> Iterator[bytes]:
+        """Yield the first key of [lower, upper), then the first at or above `following` of it, and so on."""
+        iterator = self._iterator(lower, upper)
+        iterator.seek(lower)
+        while iterator.valid():
+            yield (key := iterator.key())
+            iterator.seek(following(key))
+        iterator.status()
+
+    def _iterator(self, lower: bytes, upper: bytes) -> rocksdict.RdictIter:
+        bounds = rocksdict.ReadOptions()
+        bounds.set_iterate_lower_bound(lower)
+        bounds.set_iterate_upper_bound(upper)
+        return self.rocks.iter(bounds)
+
+    def write_rows(self, changes: Mapping[bytes, bytes | None]) -> None:
+        """Write all changes at once; None deletes.
+
+        Raises:
+            DiskFull: the disk is full; nothing was written.
+        """
+        batch = rocksdict.WriteBatch(raw_mode=True)
+        for key, value in changes.items():
+            if value is None:
+                batch.delete(key)
+            else:
+                batch.put(key, value)
+        self.write(lambda rocks: rocks.write(batch))
+
+
 class Databases:
     """The directory of a node's tables."""
 
@@ -27,7 +77,7 @@ class Databases:
         for old in directory.glob("v*/tables"):
             shutil.rmtree(old, ignore_errors=True)
 
-    def open(self, partition: int) -> DiskDatabase:
+    def open(self, partition: int) -> TableDatabase:
         """Open the database of a partition, made where there is none.
 
         Raises:
@@ -35,7 +85,7 @@ class Databases:
         """
         self._directory.mkdir(parents=True, exist_ok=True)
         try:
-            return DiskDatabase(self._path(partition), self._options)
+            return TableDatabase(self._path(partition), self._options)
         except Exception as error:  # rocksdict's errors have no common base
             raise ServiceError(f"the table of partition {partition} cannot be opened: {error}") from error
 

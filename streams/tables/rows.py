@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
-import rocksdict
 
-from streams.disk import DiskDatabase
 from streams.log import LogWriter, StoredRecord
+from streams.tables.database import TableDatabase
 from topics.catalog import CHANGELOG
 from topics.keys import EPOCH, POSITIONS
 
@@ -45,48 +43,18 @@ class PartitionRows:
     remembers its key in `stale`: the next owner writes that row again, so that no compaction can leave the late one.
     """
 
-    def __init__(self, number: int, database: DiskDatabase, writer: LogWriter) -> None:
+    def __init__(self, number: int, database: TableDatabase, writer: LogWriter, now_ms: Callable[[], int]) -> None:
         self.number = number
+        #: The reads of the database; each from any thread.
+        self.get, self.scan, self.skip_scan = database.get, database.scan, database.skip_scan
         self._database = database
         self._writer = writer
-        value = database.rocks.get(APPLIED)
+        self._now_ms = now_ms
+        value = database.get(APPLIED)
         self.applied: Applied = Applied() if value is None else _applied.decode(value)
         self.stale = set(self.applied.stale)
         #: That of this owner, once it has one.
         self.epoch = 0
-
-    # --- reading ----------------------------------------------------------------------------------------------------
-
-    def get(self, key: bytes) -> bytes | None:
-        """Return the value of a key."""
-        value: bytes | None = self._database.rocks.get(key)
-        return value
-
-    def scan(self, lower: bytes, upper: bytes, limit: int | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """Yield (key, value) with lower <= key < upper in order."""
-        iterator = self._iterator(lower, upper)
-        iterator.seek(lower)
-        left = -1 if limit is None else limit
-        while left and iterator.valid():
-            yield iterator.key(), iterator.value()
-            iterator.next()
-            left -= 1
-        iterator.status()
-
-    def skip_scan(self, lower: bytes, upper: bytes, following: Callable[[bytes], bytes]) -> Iterator[bytes]:
-        """Yield the first key of [lower, upper), then the first at or above `following` of it, and so on."""
-        iterator = self._iterator(lower, upper)
-        iterator.seek(lower)
-        while iterator.valid():
-            yield (key := iterator.key())
-            iterator.seek(following(key))
-        iterator.status()
-
-    def _iterator(self, lower: bytes, upper: bytes) -> rocksdict.RdictIter:
-        bounds = rocksdict.ReadOptions()
-        bounds.set_iterate_lower_bound(lower)
-        bounds.set_iterate_upper_bound(upper)
-        return self._database.rocks.iter(bounds)
 
     # --- the owner's writes -----------------------------------------------------------------------------------------
 
@@ -96,15 +64,12 @@ class PartitionRows:
         Raises:
             DiskFull: the disk is full; nothing was written or logged.
         """
-        batch = rocksdict.WriteBatch(raw_mode=True)
-        for key, value in changes.items():
-            _put(batch, key, value)
-        self._database.write(lambda rocks: rocks.write(batch))
+        self._database.write_rows(changes)
         self._writer.append_rows(CHANGELOG, self.number, changes, self.epoch)
 
     def mark(self, key: bytes) -> None:
         """Write a row without content to this table alone: the changelog does not get it."""
-        self._database.write(lambda rocks: rocks.put(key, b""))
+        self._database.write_rows({key: b""})
 
     def write_again(self, keys: Sequence[bytes]) -> None:
         """Log rows as they are here, over what somebody else has put behind them."""
@@ -113,7 +78,7 @@ class PartitionRows:
     def begin(self, epoch: int, offset: int) -> None:
         """Be the owner's table from now on: its epoch is on the changelog, the record before `offset`."""
         self.epoch = epoch
-        self.applied = Applied(offset, epoch, _now_ms())
+        self.applied = Applied(offset, epoch, self._now_ms())
         self.write_again(sorted(self.stale))
         self.stale.clear()
 
@@ -124,10 +89,8 @@ class PartitionRows:
 
     def note(self, positions: Mapping[str, int], applied: int) -> None:
         """Note in the database what the changelog has taken: positions, and all its records below `applied`."""
-        now_applied = Applied(applied, max(self.epoch, self.applied.epoch), _now_ms())
-        batch = rocksdict.WriteBatch(raw_mode=True)
-        batch.put(POSITIONS, encode_positions(positions))
-        self._write_applied(batch, now_applied)
+        now_applied = Applied(applied, max(self.epoch, self.applied.epoch), self._now_ms())
+        self._write_applied({POSITIONS: encode_positions(positions)}, now_applied)
 
     # --- replay -----------------------------------------------------------------------------------------------------
 
@@ -147,14 +110,10 @@ class PartitionRows:
             self.stale.discard(key)
             changes[key] = record.value
         changes.pop(EPOCH, None)
-        batch = rocksdict.WriteBatch(raw_mode=True)
-        for key, value in changes.items():
-            _put(batch, key, value)
-        self._write_applied(batch, Applied(records[-1].offset + 1, epoch, _now_ms(), tuple(self.stale)))
+        self._write_applied(changes, Applied(records[-1].offset + 1, epoch, self._now_ms(), tuple(self.stale)))
 
-    def _write_applied(self, batch: rocksdict.WriteBatch, applied: Applied) -> None:
-        batch.put(APPLIED, _encode(applied))
-        self._database.write(lambda rocks: rocks.write(batch))
+    def _write_applied(self, changes: Mapping[bytes, bytes | None], applied: Applied) -> None:
+        self._database.write_rows({**changes, APPLIED: _encode(applied)})
         self.applied = applied
 
     @property
@@ -174,14 +133,3 @@ class PartitionRows:
 def encode_positions(positions: Mapping[str, int]) -> bytes:
     """Return the row of positions."""
     return _encode(dict(positions))
-
-
-def _put(batch: rocksdict.WriteBatch, key: bytes, value: bytes | None) -> None:
-    if value is None:
-        batch.delete(key)
-    else:
-        batch.put(key, value)
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

@@ -168,6 +168,12 @@ class GroupMembership:
             self._assignor.forget()
             self._lost(reason)
 
+    def give_up(self, reason: str) -> None:
+        """Own nothing, and join again."""
+        if self._holds:
+            self.lose(reason)
+            self._coordinator.request_rejoin()
+
     async def on_error(self, error: BaseException) -> None:
         """Fail for good where trying again is in vain."""
         if isinstance(error, KafkaError) and error.retriable:
@@ -186,9 +192,8 @@ class GroupMembership:
             if self._coordinator._coordination_task.done():
                 self._failed(self._coordinator._coordination_task.exception() or ServiceError("the group was left"))
                 return
-            if self._holds and not self.valid():
-                self.lose(f"no heartbeat was answered for {self.clock() - self.heard:.0f} s")
-                self._coordinator.request_rejoin()
+            if not self.valid():
+                self.give_up(f"no heartbeat was answered for {self.clock() - self.heard:.0f} s")
 
     async def stop(self) -> None:
         """Leave: the others need not wait until the session of this node ends."""

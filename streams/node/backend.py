@@ -34,6 +34,10 @@ class Membership(Protocol):
         """Return what an assignment waits for, None when there is one."""
         ...
 
+    def give_up(self, reason: str) -> None:
+        """Own nothing, which `lost` is told, and ask for another assignment."""
+        ...
+
     async def stop(self) -> None:
         """Leave."""
         ...

@@ -41,9 +41,11 @@ class PartitionOwner:
         self.noted: Mapping[str, int] | None = None
         #: What is to be done once it serves.
         self.early: dict[Any, Changes] = {}
-        #: So many times somebody else wrote to its changelog, a later owner perhaps, and it is not known yet who: how
-        #: far the table has the changelog is not certain.
-        self.suspicions = 0
+        #: Stretches [start, stop) of its changelog that others wrote to and that are not read yet. While there are any,
+        #: how far the table has the changelog must not be noted.
+        self.unread_gaps: set[tuple[int, int]] = set()
+        #: What is done for it in the background: cancelled when it is closed.
+        self.tasks: set[asyncio.Task[None]] = set()
         #: Held while what others have appended is fetched.
         self.catching_up = asyncio.Lock()
         #: Requests that wait for the verdict on a command.
@@ -88,6 +90,8 @@ class PartitionOwner:
     def close(self, reason: str) -> None:
         """The partition is another node's: what waits for it here fails, and what goes on for it ends."""
         self.closed, self.serving, self.waiting = True, False, None
+        for task in list(self.tasks):
+            task.cancel()
         for lane in self.lanes.values():
             lane.closed = True
         for verdict in self.awaited:

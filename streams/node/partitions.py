@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import structlog
@@ -140,7 +140,7 @@ class Partitions:
         )
 
         def note(done: asyncio.Future[Any]) -> None:
-            if done.cancelled() or done.exception() is not None or owner.closed or owner.suspicions:
+            if done.cancelled() or done.exception() is not None or owner.closed or owner.unread_gaps:
                 return
             try:
                 owner.rows.note(positions, done.result().offset + 1)
@@ -172,6 +172,12 @@ class Partitions:
             log.warning("node.lost", reason=reason, partitions=len(self.owners.here))
         self.backend.drop(reason)
         self._close(list(self.owners.here), reason)
+
+    def lapsed(self, reason: str) -> None:
+        """Give everything up: the writer dropped rows that a table has, so no table is known to match its changelog."""
+        if self._membership is not None:
+            self._membership.give_up(reason)
+        self.lose_all(reason)
 
     def _close(self, numbers: Sequence[int], reason: str) -> None:
         if not numbers:
@@ -226,7 +232,13 @@ class Partitions:
             self.fail(error)
 
     def _begin_to_catch_up(self, owner: PartitionOwner, lane: Lane) -> None:
-        self._tasks.spawn(self._catch_up(owner, lane), f"catch-up-{lane.tp.topic}-{lane.tp.partition}")
+        self._spawn(owner, self._catch_up(owner, lane), f"catch-up-{lane.tp.topic}")
+
+    def _spawn(self, owner: PartitionOwner, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Do something for an owner in the background, until it is closed."""
+        task = self._tasks.spawn(work, f"{name}-{owner.number}")
+        owner.tasks.add(task)
+        task.add_done_callback(owner.tasks.discard)
 
     async def _catch_up(self, owner: PartitionOwner, lane: Lane) -> None:
         """Fetch what others have appended; their commands before their results, which come of them."""
@@ -248,24 +260,29 @@ class Partitions:
             commands.fall_behind(bounds[tp][1])
             await commands.catch_up()
 
-    def suspect(self, tp: TopicPartition) -> None:
-        """Note nothing more of a table's place in its changelog until it is known who else wrote to it."""
-        if (owner := self.owners.here.get(tp.partition)) is not None:
-            owner.suspicions += 1
-
-    def overtaken(self, tp: TopicPartition, records: Sequence[StoredRecord]) -> None:
-        """Write again what an owner that was one has put into the changelog, and close what has a later owner."""
+    def overtaken(self, tp: TopicPartition, start: int, stop: int) -> None:
+        """Read what others wrote to a changelog: another owner, that is one no longer or that follows on this one."""
         owner = self.owners.here.get(tp.partition)
-        if owner is None or not owner.rows.epoch:
-            return
-        owner.suspicions -= 1
-        owner.noted = None  # What was noted meanwhile was not taken down.
+        if owner is not None and owner.rows.epoch:
+            owner.unread_gaps.add((start, stop))
+            self._spawn(owner, self._read_gap(owner, start, stop), "gap")
+
+    async def _read_gap(self, owner: PartitionOwner, start: int, stop: int) -> None:
+        """Log rows again that an owner of before wrote late; give the partition up if a later owner wrote one."""
+        tp = TopicPartition(CHANGELOG, owner.number)
+
+        async def read() -> list[StoredRecord]:
+            return [record async for records in self.backend.read(tp, start, stop) for record in records]
+
+        records = await retry.until_available(read)
         others = [record for record in records if record.epoch != owner.rows.epoch]
-        log.warning("changelog.overtaken", partition=tp.partition, records=len(others), epoch=owner.rows.epoch)
+        log.warning("changelog.overtaken", partition=owner.number, records=len(others), epoch=owner.rows.epoch)
         if any(record.epoch > owner.rows.epoch for record in others):
-            self._close([tp.partition], "a later owner has written to its changelog")
-        else:
-            owner.rows.write_again(sorted({record.key for record in others if record.key is not None}))
+            self._close([owner.number], "a later owner has written to its changelog")
+            return
+        owner.rows.write_again(sorted({record.key for record in others if record.key is not None}))
+        owner.unread_gaps.discard((start, stop))
+        owner.noted = None  # What was noted meanwhile was not taken down.
 
     async def _look(self) -> None:
         """See what others have appended: an owner that was may do so late, and nothing would follow on it."""

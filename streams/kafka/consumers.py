@@ -15,7 +15,6 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka import admin as kafka_admin
 
-from streams.disk import DiskFull
 from streams.kafka.connection import KafkaConnection
 from streams.kafka.writer import EPOCH_HEADER
 from streams.log import Apply, StoredRecord
@@ -291,11 +290,11 @@ class Consumers:
 
 
 class ChangelogTail:
-    """Keeps up with partitions of the changelog, in a thread."""
+    """Keeps up with partitions of the changelog, in a thread; its methods are for the loop, and wait for no record."""
 
     def __init__(self, consumers: Consumers) -> None:
         self._consumers = consumers
-        self._lock = threading.Condition()
+        self._changed = threading.Condition()
         self._starts: Mapping[TopicPartition, int] = {}
         self._apply: Apply = lambda tp, records: None
         self._generation = 0
@@ -303,23 +302,24 @@ class ChangelogTail:
         self._thread: threading.Thread | None = None
 
     def follow(self, starts: Mapping[TopicPartition, int], apply: Apply) -> None:
-        """Hand what comes to `apply`, each partition from its offset; in place of what was followed."""
-        with self._lock:
-            if starts.keys() == self._starts.keys():
-                return
+        """Hand what comes to `apply`, each partition from its offset; in place of what was followed.
+
+        The `apply` of before may be at work still, and be called once more.
+        """
+        with self._changed:
             self._starts, self._apply = dict(starts), apply
             self._generation += 1
-            self._lock.notify()
+            self._changed.notify()
         if starts and self._thread is None:
             self._thread = threading.Thread(target=self._run, name="changelog-tail", daemon=True)
             self._thread.start()
 
     def close(self) -> None:
-        """End."""
-        with self._lock:
+        """End; blocks."""
+        with self._changed:
             self._closed, self._starts = True, {}
             self._generation += 1
-            self._lock.notify()
+            self._changed.notify()
         if self._thread is not None:
             self._thread.join(2 * SILENT_SECONDS)
 
@@ -327,28 +327,25 @@ class ChangelogTail:
         while not self._closed:
             try:
                 self._tail()
-            except DiskFull:
-                time.sleep(1.0)  # The node tells of it, and looks for room.
             except Exception as error:
                 log.warning("standby.behind", error=str(error))
                 time.sleep(1.0)
 
     def _tail(self) -> None:
         """Follow one set of partitions until there is another."""
-        with self._lock:
+        with self._changed:
             while not self._starts and not self._closed:
-                self._lock.wait()
+                self._changed.wait()
             generation, starts, apply = self._generation, dict(self._starts), self._apply
         if self._closed:
             return
         with self._consumers.lent() as consumer:
             consumer.assign([self._consumers.place(tp, start) for tp, start in starts.items()])
-            while True:
-                batch = self._consumers.take(consumer, BATCH, POLL_SECONDS)
-                with self._lock:
-                    if generation != self._generation:
-                        return
-                    for tp, records in batch.items():
-                        apply(tp, records)
+            while generation == self._generation:
+                for tp, records in self._consumers.take(consumer, BATCH, POLL_SECONDS).items():
+                    apply(tp, records)
+                    with self._changed:
+                        if generation != self._generation:
+                            return
                         # Where to go on from after an error.
                         self._starts = {**self._starts, tp: records[-1].offset + 1}

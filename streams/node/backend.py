@@ -47,7 +47,10 @@ class ChangelogFollower(Protocol):
     """Keeps up with partitions of the changelog."""
 
     def follow(self, starts: Mapping[TopicPartition, int], apply: Apply) -> None:
-        """Hand what comes to `apply`, in a thread, each partition from its offset; in place of what was followed."""
+        """Hand what comes to `apply`, in a thread, each partition from its offset; in place of what was followed.
+
+        The `apply` of before may be at work still, and be called once more.
+        """
         ...
 
 

@@ -135,7 +135,7 @@ def _partition(owner: PartitionOwner, bounds: Bounds) -> PartitionFacts:
     return PartitionFacts(
         owner.number,
         "stopped" if owner.stopped else "serving" if owner.serving else "coming",
-        owner.rows.epoch,
+        owner.rows.epoch if owner.has_table else 0,
         places,
         owner.stopped or owner.waiting,
     )

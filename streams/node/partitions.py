@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from streams.disk import DiskFull
+from streams.disk import DatabaseDamaged, DiskFull
 from streams.folding import retry
 from streams.folding.agent import Agent
 from streams.folding.followers import Followers
@@ -23,7 +23,8 @@ from streams.node.takeover import Takeover
 from streams.node.tasks import Tasks
 from streams.ownership import Assignment
 from streams.tables.database import Databases
-from streams.tables.rows import encode_positions
+from streams.tables.rows import PartitionRows, TableOutdated, encode_positions
+from streams.tables.tables import Tables
 from topics.catalog import CHANGELOG, FOLD_ORDER, TopicPartition
 from topics.errors import Unavailable
 from topics.keys import POSITIONS
@@ -82,8 +83,9 @@ class Partitions:
         self._tasks = tasks
         self._membership = membership
         agents = {topic: agent for work in works for topic, agent in work.agents.items()}
-        self.takeover = Takeover(databases, backend, agents, membership is not None, owners.note_change)
-        self.standbys = Standbys(self.takeover, backend)
+        self.takeover = Takeover(backend, agents, membership is not None)
+        self.tables = Tables(databases, backend.writer, backend.now_ms)
+        self.standbys = Standbys(self.tables, backend.follower)
         self.may_append = owners.may_append
         self.fail = tasks.fail
 
@@ -94,6 +96,7 @@ class Partitions:
         else:
             await self._membership.start(self.assign, self.lose_all, self.fail)
             self._tasks.spawn(self._look(), "look")
+        self._tasks.spawn(self.standbys.run(), "standbys")
         self._tasks.spawn(self._note(), "positions")
 
     async def stop(self) -> None:
@@ -108,11 +111,12 @@ class Partitions:
                 log.warning("log.not_flushed", error=repr(error))
         if self._membership is not None:
             await self._membership.stop()
-        await self.standbys.stop()
         for owner in self.owners:
             owner.close("the node has stopped")
-            owner.rows.close()
+            if owner.has_table:
+                self.standbys.give(owner.rows)
         self.owners.here.clear()
+        await self.standbys.stop()
         await self.backend.close()
 
     def waits(self) -> str | None:
@@ -126,6 +130,9 @@ class Partitions:
     async def _note(self) -> None:
         while True:
             await asyncio.sleep(NOTE_SECONDS)
+            for owner in self.owners:
+                if owner.serving and (damage := owner.rows.damage) is not None:
+                    self._rebuild(owner, damage)
             if self.may_append():
                 for owner in self.owners.all_serving():
                     self._note_positions(owner)
@@ -158,13 +165,17 @@ class Partitions:
         here = self.owners.here
         self._close([number for number in here if number not in assignment.owned], "it went to another node")
         self.owners.elsewhere = assignment.urls
-        fresh = [PartitionOwner(self.standbys.take(number)) for number in sorted(assignment.owned - here.keys())]
-        here.update((owner.number, owner) for owner in fresh)
-        self.standbys.keep(assignment.standbys)
+        fresh = sorted(assignment.owned - here.keys())
+        self.standbys.keep(assignment.standbys, assignment.owned)
+        for number in fresh:
+            self._begin(number)
         self.owners.note_change()
         log.info("node.assigned", partitions=len(here), new=len(fresh), standbys=len(assignment.standbys))
-        if fresh:
-            self._tasks.spawn(self._take_over(fresh), "takeover")
+
+    def _begin(self, number: int, pause: float = 0) -> None:
+        """Own a partition, and take it over."""
+        owner = self.owners.here[number] = PartitionOwner(number)
+        self._spawn(owner, self._take_over(owner, pause), "takeover")
 
     def lose_all(self, reason: str) -> None:
         """Close everything: others may own it."""
@@ -179,41 +190,60 @@ class Partitions:
             self._membership.give_up(reason)
         self.lose_all(reason)
 
-    def _close(self, numbers: Sequence[int], reason: str) -> None:
+    def _rebuild(self, owner: PartitionOwner, fault: Exception) -> None:
+        """Take a partition over anew, with another table in place of one that is damaged or does not fit."""
+        self._close([owner.number], f"its table is made anew: {fault}", fault)
+        self._begin(owner.number, retry.FIRST_SECONDS)
+
+    def _close(self, numbers: Sequence[int], reason: str, fault: Exception | None = None) -> None:
         if not numbers:
             return
         lost = {number: self.owners.here.pop(number) for number in numbers}
         for owner in lost.values():
             owner.close(f"partition {owner.number} is not here any more: {reason}")
-            self.standbys.give(owner.rows)
+            if owner.has_table:
+                self.standbys.give(owner.rows, fault)
         self._followers.lose(lambda id: self.owners.number(id) in lost)
         for work in self._works:
             work.lose(numbers)
         self.owners.note_change()
 
-    async def _take_over(self, owners: Sequence[PartitionOwner]) -> None:
-        began, failures, unfinished = time.monotonic(), 0, 0
-        while owners := [owner for owner in owners if not owner.closed and owner.stopped is None]:
+    async def _take_over(self, owner: PartitionOwner, pause: float) -> None:
+        began, failures = time.monotonic(), 0
+        await asyncio.sleep(pause)
+        while True:
             try:
-                await self.takeover.run(owners, self._survey)
+                if not owner.has_table:
+                    owner.take_rows(await self.standbys.take(owner.number))
+                await self.takeover.run(owner, self._survey)
+                owner.serve()
+                unfinished = sum(work.begin(owner) for work in self._works)
                 break
-            except Exception as error:
-                # A table may be closed under it, when its partition goes again.
-                if not isinstance(error, Unavailable) and not any(owner.closed for owner in owners):
-                    raise
+            except (DatabaseDamaged, TableOutdated) as error:
+                self._rebuild(owner, error)
+                return
+            except PartitionStopped as error:
+                self._stop_serving(owner, error)
+                break
+            except Unavailable as error:
                 failures += 1
-                log.warning("takeover.again", error=repr(error))
+                owner.serving, owner.waiting = False, owner.waiting or "another attempt to begin its work"
+                if not owner.has_table:
+                    owner.waiting = f"its table: {error}"
+                log.warning("takeover.again", partition=owner.number, error=repr(error))
                 await asyncio.sleep(retry.pause(failures))
-        for owner in owners:
-            if owner.closed or owner.stopped is not None:
-                continue
-            owner.serve()
-            unfinished += sum(work.begin(owner) for work in self._works)
         self.owners.note_change()
-        log.info(
-            "node.ready", partitions=len(owners), seconds=round(time.monotonic() - began, 3), unfinished=unfinished
-        )
-        self.served.set()
+        if owner.serving:
+            seconds = round(time.monotonic() - began, 3)
+            log.info("node.ready", partition=owner.number, seconds=seconds, unfinished=unfinished)
+        if not any(owner.is_coming for owner in self.owners):
+            self.served.set()
+
+    def _stop_serving(self, owner: PartitionOwner, error: PartitionStopped) -> None:
+        """Serve a partition no more: it is in the health check and in the log, loudly."""
+        log.error("partition.stopped", partition=owner.number, error=str(error))
+        owner.stopped, owner.serving, owner.waiting = str(error), False, None
+        self.owners.note_change()
 
     async def _survey(self, owner: PartitionOwner) -> None:
         for work in self._works:
@@ -248,10 +278,7 @@ class Partitions:
                     await self._catch_up_commands(owner)
                 await lane.catch_up()
         except PartitionStopped as error:
-            self.takeover.stop(owner, error)
-        except Exception:
-            if not owner.closed:
-                raise
+            self._stop_serving(owner, error)
 
     async def _catch_up_commands(self, owner: PartitionOwner) -> None:
         lanes = {owner.lanes[topic].tp: owner.lanes[topic] for topic in FOLD_ORDER[0]}
@@ -290,9 +317,10 @@ class Partitions:
             await asyncio.sleep(LOOK_SECONDS)
             serving = self.owners.all_serving()
             lanes = {lane.tp: (owner, lane) for owner in serving for lane in owner.lanes.values() if lane.level}
-            changelogs = [TopicPartition(CHANGELOG, owner.number) for owner in serving]
+            tables = {TopicPartition(CHANGELOG, one.number): one for one in (*self._owned_tables(), *self.standbys)}
+            asked = self.backend.now_ms()
             try:
-                bounds = await self.backend.bounds([*lanes, *changelogs]) if serving else {}
+                bounds = await self.backend.bounds([*lanes, *tables]) if tables else {}
             except Unavailable as error:
                 log.warning("log.away", error=str(error))
                 continue
@@ -302,9 +330,15 @@ class Partitions:
                 if lane.level and not owner.closed and lane.seen_behind(end):
                     lane.fall_behind(end)
                     self._begin_to_catch_up(owner, lane)
-            for tp in changelogs:
-                if tp.partition in self.owners.here:
-                    self.backend.note_end(tp, bounds[tp][1])
+            for tp, rows in tables.items():
+                end = bounds[tp][1]
+                if end <= rows.applied.offset:
+                    rows.note_fresh(asked)
+                if (now := self.owners.here.get(tp.partition)) is not None and now.serving:
+                    self.backend.note_end(tp, end)
+
+    def _owned_tables(self) -> list[PartitionRows]:
+        return [owner.rows for owner in self.owners.all_serving()]
 
     def floor(self, tp: TopicPartition) -> int | None:
         """Return the lowest offset of a partition that is still needed, None while this node does not know it."""

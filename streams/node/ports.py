@@ -108,7 +108,7 @@ class SessionsPort(_Port):
         Raises:
             Unavailable: it has its most open sessions here.
         """
-        self._check_room([owner.sessions for owner in self._owners], project, "open sessions")
+        self._check_room([owner.sessions for owner in self._owners if owner.has_table], project, "open sessions")
 
     def listed(self, query: ListQuery) -> Sequence[tuple[int, str, SessionView]]:
         """Return (time in log ms, id, session) of what a project has on this node, newest first."""
@@ -188,7 +188,7 @@ class JobsPort(_Port):
         Raises:
             Unavailable: it has its most unfinished jobs here.
         """
-        self._check_room([owner.jobs for owner in self._owners], project, "unfinished jobs")
+        self._check_room([owner.jobs for owner in self._owners if owner.has_table], project, "unfinished jobs")
 
     async def upload(self, job: str, part: Part, project: str) -> None:
         """Append a part of a job's audio, in the order in which the calls begin; returns once it is durable.

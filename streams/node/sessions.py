@@ -85,7 +85,7 @@ class SessionWorkload(Workload[SessionStore]):
 
     def _needed(self, partition: int, offset: int) -> bool:
         owner = self.owners.here.get(partition)
-        return owner is not None and owner.sessions.references.held(offset)
+        return owner is not None and owner.has_table and owner.sessions.references.held(offset)
 
     def lose(self, numbers: Collection[int]) -> None:
         """Partitions went away: cancel their work, and forget their audio."""

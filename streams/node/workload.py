@@ -34,8 +34,8 @@ SURVEYED: Final = 64
 class Workload(ABC, Generic[S]):
     """What a node does for its sessions, or for its jobs.
 
-    The node calls `start` once; `survey` and then `begin` for each partition that comes; `lose` for each that goes; and
-    `stop` once. Its agents call `announce` after each batch.
+    Loop only. The node calls `start` once; `survey` and then `begin` for each partition that comes; `lose` for each
+    that goes; and `stop` once. Its agents call `announce` after each batch.
     """
 
     #: The topic of commands.
@@ -105,9 +105,10 @@ class Workload(ABC, Generic[S]):
 
     def begin(self, owner: PartitionOwner) -> int:
         """A partition serves: begin what is to be done; return how many sessions or jobs have work."""
-        early = owner.early.pop(self.commands, Changes())
+        early = owner.early.get(self.commands, Changes())
         self.suspect(early.work)
         self._take(early)
+        owner.early.pop(self.commands, None)
         return len(early.work)
 
     def announce(self, changes: Changes) -> None:

@@ -43,7 +43,10 @@ _OFFSETS: Final[Any] = kafka_admin.OffsetSpec  # type: ignore[attr-defined]
 
 
 class Consumers:
-    """Consumers of one cluster that belong to no group, lent to one reading at a time."""
+    """Consumers of one cluster that belong to no group, lent to one reading at a time. From any thread.
+
+    Methods that do not wait block: they are for worker threads.
+    """
 
     def __init__(self, connection: KafkaConnection, record_limit: int) -> None:
         self._properties = {
@@ -70,7 +73,11 @@ class Consumers:
 
     @contextmanager
     def lent(self, kib_ahead: int = KIB_AHEAD) -> Iterator[Any]:
-        """Lend a consumer that fetches so much ahead, a new one where none is free."""
+        """Lend a consumer that fetches so much ahead, a new one where none is free.
+
+        Raises:
+            Unavailable: Kafka refused something of it meanwhile.
+        """
         free = self._free[kib_ahead]
         try:
             consumer = free.get_nowait()
@@ -81,6 +88,9 @@ class Consumers:
             consumer.unassign()
         except GeneratorExit:
             consumer.unassign()
+        except KafkaException as error:
+            consumer.close()
+            raise Unavailable(f"Kafka does not answer: {error.args[0].str()}") from error
         except BaseException:
             consumer.close()
             raise
@@ -190,6 +200,8 @@ class Consumers:
                 found += records
                 size -= sum(len(record.value or b"") for record in records)
                 if not found and time.monotonic() - heard > SILENT_SECONDS:
+                    if self._bounds([tp])[tp][0] > start:
+                        break  # The retention removed it, and nothing follows.
                     raise Unavailable(
                         f"Kafka gives nothing of {place.topic}/{place.partition} at {start}, though it should"
                     )
@@ -238,7 +250,9 @@ class Consumers:
                         consumer.incremental_unassign([self.place(tp)])
                 if batch:
                     heard = time.monotonic()
-                    yield {tp: records for tp, records in batch.items() if records}
+                    # All that came may lie behind the end: what was asked for was removed by the retention.
+                    if found := {tp: records for tp, records in batch.items() if records}:
+                        yield found
                     continue
                 for tp, place in zip(list(left), consumer.position([self.place(tp) for tp in left]), strict=True):
                     if place.offset >= left[tp]:
@@ -255,12 +269,8 @@ class Consumers:
             Unavailable: the brokers refuse.
         """
         batch: dict[TopicPartition, list[StoredRecord]] = {}
-        try:
-            messages = consumer.consume(count, seconds)
-        except KafkaException as error:
-            raise Unavailable(f"Kafka does not answer: {error.args[0].str()}") from error
         name, tp = "", TopicPartition("", -1)
-        for message in messages:
+        for message in consumer.consume(count, seconds):
             if (fault := message.error()) is not None:
                 if fault.fatal() or not (fault.retriable() or fault.code() in _PASSING):
                     raise Unavailable(f"Kafka refuses to be read: {fault.str()}")

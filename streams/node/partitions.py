@@ -279,6 +279,8 @@ class Partitions:
                 await lane.catch_up()
         except PartitionStopped as error:
             self._stop_serving(owner, error)
+        except DatabaseDamaged as error:
+            self._rebuild(owner, error)
 
     async def _catch_up_commands(self, owner: PartitionOwner) -> None:
         lanes = {owner.lanes[topic].tp: owner.lanes[topic] for topic in FOLD_ORDER[0]}

@@ -58,7 +58,7 @@ class Takeover:
             await self._make_lanes(owner)
         for topics in FOLD_ORDER:
             for lane in (owner.lanes[topic] for topic in topics):
-                owner.waiting = f"records {lane.position} to {lane.end} of {lane.tp.topic}"
+                owner.waiting = f"records {lane.position} to {lane.end} of {lane.topic}"
                 await lane.catch_up()
         owner.waiting = "a look through its rows"
         await survey(owner)

@@ -30,8 +30,10 @@ class PartitionOwner:
     sessions: SessionStore
     jobs: JobStore
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, partitions: int = 16) -> None:
+        """Own one of so many partitions."""
         self.number = number
+        self._partitions = partitions
         self.has_table = False
         #: Its table is brought up to the changelog, and its epoch is on it.
         self.restored = False
@@ -67,8 +69,8 @@ class PartitionOwner:
         """Have a table."""
         self.rows, self.has_table = rows, True
         self.durable = rows.positions()
-        self.sessions = SessionStore(rows)
-        self.jobs = JobStore(rows)
+        self.sessions = SessionStore(rows, self._partitions)
+        self.jobs = JobStore(rows, self._partitions)
 
     @property
     def is_coming(self) -> bool:

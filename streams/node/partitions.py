@@ -174,7 +174,7 @@ class Partitions:
 
     def _begin(self, number: int, pause: float = 0) -> None:
         """Own a partition, and take it over."""
-        owner = self.owners.here[number] = PartitionOwner(number)
+        owner = self.owners.here[number] = PartitionOwner(number, self.owners.partitions)
         self._spawn(owner, self._take_over(owner, pause), "takeover")
 
     def lose_all(self, reason: str) -> None:

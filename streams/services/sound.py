@@ -113,7 +113,7 @@ class SoundService:
     async def close(self) -> None:
         """End the threads, once no run is left."""
         await asyncio.to_thread(self._readers.shutdown, cancel_futures=True)
-        await asyncio.to_thread(self._scorers.stop)
+        await self._scorers.stop()
 
     async def perform(self, run: ServiceRun) -> RunSummary:
         """Score a job's recording; where the audio breaks, the windows before the break are emitted.

@@ -294,10 +294,12 @@ class HeadStore(ABC, Generic[H]):
         prefixes = [keys.list_prefix(self.listing, query.project, number) for number in states]
         for key in heapq.merge(*(self._entries(prefix, query) for prefix in prefixes), key=keys.place_of):
             time_ms, id = keys.parse_list_place(key)
-            if not self.readable(id):
+            try:
+                head, request = self.peek(id), self.partition.get(self.row_key(id, keys.REQUEST))
+                current = self.list_key(id, head, request)
+            except RecordError as error:
+                self._report(id, error)
                 continue
-            head, request = self.peek(id), self.partition.get(self.row_key(id, keys.REQUEST))
-            current = self.list_key(id, head, request)
             if head is not None and current == key:
                 yield Listed(time_ms, id, head, request)
             else:

@@ -49,7 +49,7 @@ class _Flush(NamedTuple):
 
 
 class _Partition:
-    """One partition that is written."""
+    """One partition that is written. Loop only."""
 
     __slots__ = ("acknowledged", "in_flight", "pending", "pending_bytes", "timestamps", "tp")
 
@@ -342,7 +342,7 @@ class KafkaWriter:
 
 
 class _Logger:
-    """What librdkafka has to say goes to our log."""
+    """What librdkafka has to say goes to our log. Called in the thread that polls."""
 
     def log(self, level: int, text: str, *arguments: object) -> None:
         """Log one line."""

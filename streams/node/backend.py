@@ -11,7 +11,7 @@ from topics.catalog import TopicPartition
 
 
 class Membership(Protocol):
-    """The nodes that share the partitions of a log."""
+    """The nodes that share the partitions of a log. Loop only."""
 
     async def start(
         self,
@@ -44,7 +44,7 @@ class Membership(Protocol):
 
 
 class ChangelogFollower(Protocol):
-    """Keeps up with partitions of the changelog."""
+    """Keeps up with partitions of the changelog. Called by the loop."""
 
     def follow(self, starts: Mapping[TopicPartition, int], apply: Apply) -> None:
         """Hand what comes to `apply`, in a thread, each partition from its offset; in place of what was followed.
@@ -55,7 +55,7 @@ class ChangelogFollower(Protocol):
 
 
 class LogBackend(Log, Protocol):
-    """The embedded log or Kafka; `EmbeddedBackend` and `KafkaBackend` implement it."""
+    """The embedded log or Kafka; `EmbeddedBackend` and `KafkaBackend` implement it. Loop only."""
 
     @property
     def follower(self) -> ChangelogFollower | None:

@@ -34,7 +34,7 @@ class LogFacts(msgspec.Struct, frozen=True):
 
 
 class Inspection:
-    """Looks at the partitions and queues of a node, and reads what was parked."""
+    """Looks at the partitions and queues of a node, and reads what was parked. Loop only."""
 
     def __init__(self, node: Node, queue_bytes: int) -> None:
         """Look at a node whose log takes `queue_bytes` before it refuses."""

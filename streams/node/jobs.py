@@ -34,7 +34,7 @@ from topics.ports.ledger import Ledger
 
 
 class JobWorkload(Workload[JobStore]):
-    """Intake, results, runner and biller of the jobs of a node."""
+    """Intake, results, runner and biller of the jobs of a node. Loop only."""
 
     commands = JOB_COMMANDS
 

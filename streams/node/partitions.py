@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from streams.disk import DatabaseDamaged, DiskFull
+from streams.disk import DatabaseDamaged
 from streams.folding import retry
 from streams.folding.agent import Agent
 from streams.folding.followers import Followers
@@ -151,7 +151,7 @@ class Partitions:
                 return
             try:
                 owner.rows.note(positions, done.result().offset + 1)
-            except DiskFull:
+            except Unavailable:
                 owner.noted = None  # They are logged and noted again.
             else:
                 owner.durable = positions

@@ -37,7 +37,7 @@ RETRY_SECONDS: Final = 10
 
 
 class _Port:
-    """What the ports of sessions and jobs have in common."""
+    """What the ports of sessions and jobs have in common. Loop only."""
 
     def __init__(
         self, owners: Owners, sender: RecordSender, followers: Followers, models: LoadedModels, limit: int
@@ -79,7 +79,7 @@ class _Port:
 
 
 class SessionsPort(_Port):
-    """Implements `topics.ports.sessions.Sessions`."""
+    """Implements `topics.ports.sessions.Sessions`. Loop only."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class SessionsPort(_Port):
 
 
 class JobsPort(_Port):
-    """Implements `topics.ports.jobs.Jobs`."""
+    """Implements `topics.ports.jobs.Jobs`. Loop only."""
 
     def __init__(
         self,

@@ -35,7 +35,7 @@ AUDIO_CACHE_BYTES: Final = 320 * 1024 * 1024
 
 
 class SessionWorkload(Workload[SessionStore]):
-    """Intake, results, analyser and biller of the sessions of a node."""
+    """Intake, results, analyser and biller of the sessions of a node. Loop only."""
 
     commands = COMMANDS
 

@@ -26,7 +26,10 @@ TEND_SECONDS: Final = 2.0
 
 
 class _Standby:
-    """An open table, and why nothing more can be applied to it."""
+    """An open table, and why nothing more can be applied to it.
+
+    Loop only, except `fault`, which the follower's thread sets.
+    """
 
     def __init__(self, rows: PartitionRows, fault: Exception | None = None) -> None:
         self.rows = rows

@@ -69,6 +69,9 @@ class Takeover:
         """Bring the table up to the end of the changelog."""
         rows, tp = owner.rows, TopicPartition(CHANGELOG, owner.number)
         owner.waiting = "its changelog"
+        if not self._shared:
+            # What an owner of before wrote is on its way still; where there are others, its end is the epoch's marker.
+            await self._backend.writer.flush()
         asked = self._backend.now_ms()
         begin, end = (await self._backend.bounds([tp]))[tp]
         rows.check(begin, end)

@@ -107,7 +107,7 @@ class SoundService:
         self._open_file = open_file
         self.limit = MAX_RECORDINGS
         self._ahead = workers + BATCHES_AHEAD
-        self._readers = ThreadPoolExecutor(self.limit, "sound-reading", give_way)
+        self._readers = ThreadPoolExecutor(self.limit, "sound-reading")
         self._scorers = LoopThreads(workers, "sound-scoring", give_way)
 
     async def close(self) -> None:

@@ -35,6 +35,14 @@ class DiskFull(Unavailable):
         super().__init__(message, retry_after)
 
 
+class DatabaseFailed(Unavailable):
+    """A database cannot be read or written now: too many open files, a fault of the disk, or it is closed."""
+
+
+class DatabaseDamaged(DatabaseFailed):
+    """The files of a database are damaged: it has to be made anew."""
+
+
 def is_full(error: Exception) -> bool:
     """Tell whether an error of RocksDB is that of a full disk."""
     return any(sign in str(error) for sign in _FULL)

@@ -43,12 +43,8 @@ class LogUser(Protocol):
         """Take records of a folded topic that this process appended and that are durable now, in the log's order."""
         ...
 
-    def suspect(self, tp: TopicPartition) -> None:
-        """Take that a changelog has records of another process, which `overtaken` brings once they are read."""
-        ...
-
-    def overtaken(self, tp: TopicPartition, records: Sequence[StoredRecord]) -> None:
-        """Take the records of a changelog that `suspect` told of; those of another process may be among them."""
+    def overtaken(self, tp: TopicPartition, start: int, stop: int) -> None:
+        """Take that another process wrote some of the records [start, stop) of a changelog."""
         ...
 
     def floor(self, tp: TopicPartition) -> int | None:
@@ -57,6 +53,13 @@ class LogUser(Protocol):
 
     def may_append(self) -> bool:
         """Return whether nobody else owns what this node owns: else nothing may be appended."""
+        ...
+
+    def lapsed(self, reason: str) -> None:
+        """Give up all partitions: records were dropped, because nothing may be appended now.
+
+        Nobody waits for the rows of a table, so their loss must not go unnoticed: the next owner writes them.
+        """
         ...
 
     def fail(self, error: BaseException) -> None:

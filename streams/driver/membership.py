@@ -42,7 +42,7 @@ class Coordinator(GroupCoordinator):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
 
     async def _send_req(self, request: Any) -> Any:
-        began = clock()
+        began = self._membership.clock()
         if isinstance(request, JoinGroupRequest):
             self._membership.joining_since = began
         response = await super()._send_req(request)
@@ -73,10 +73,19 @@ class GroupMembership:
     before all have joined again, or were waited for in vain.
     """
 
-    def __init__(self, connection: KafkaConnection, name: str, url: str, session_seconds: float, standbys: int) -> None:
+    def __init__(
+        self,
+        connection: KafkaConnection,
+        name: str,
+        url: str,
+        session_seconds: float,
+        standbys: int,
+        clock: Callable[[], float] = clock,
+    ) -> None:
         #: When the last request was sent that the coordinator counts as a sign of life.
         self.heard = float(-FOREVER_MS)
         self.joining_since: float | None = None
+        self.clock = clock
         self._connection = connection
         self._name = name
         self._session = session_seconds
@@ -102,6 +111,11 @@ class GroupMembership:
             ServiceError: the brokers do not answer.
         """
         self._assigned, self._lost, self._failed = assigned, lost, failed
+        await self._join()
+        self._watching = asyncio.create_task(self._watch(), name="membership")
+
+    async def _join(self) -> None:
+        """Connect, and begin to be a member."""
         subscription = SubscriptionState()
         subscription.subscribe({self._topic}, listener=None)
         self._client = AIOKafkaClient(
@@ -126,11 +140,10 @@ class GroupMembership:
             assignors=(self._assignor,),
             max_poll_interval_ms=FOREVER_MS,
         )
-        self._watching = asyncio.create_task(self._watch(), name="membership")
 
     def valid(self) -> bool:
         """Return whether nobody else can own what was assigned last."""
-        now = clock()
+        now = self.clock()
         if now - self.heard < self._session:
             return True
         # Who waits in a join is a member until the rebalance ends without it.
@@ -155,6 +168,12 @@ class GroupMembership:
             self._assignor.forget()
             self._lost(reason)
 
+    def give_up(self, reason: str) -> None:
+        """Own nothing, and join again."""
+        if self._holds:
+            self.lose(reason)
+            self._coordinator.request_rejoin()
+
     async def on_error(self, error: BaseException) -> None:
         """Fail for good where trying again is in vain."""
         if isinstance(error, KafkaError) and error.retriable:
@@ -173,9 +192,8 @@ class GroupMembership:
             if self._coordinator._coordination_task.done():
                 self._failed(self._coordinator._coordination_task.exception() or ServiceError("the group was left"))
                 return
-            if self._holds and not self.valid():
-                self.lose(f"no heartbeat was answered for {clock() - self.heard:.0f} s")
-                self._coordinator.request_rejoin()
+            if not self.valid():
+                self.give_up(f"no heartbeat was answered for {self.clock() - self.heard:.0f} s")
 
     async def stop(self) -> None:
         """Leave: the others need not wait until the session of this node ends."""

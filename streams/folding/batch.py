@@ -2,7 +2,7 @@
 
 What goes well, which is nearly all, is folded at once, without a pause in which anything else could happen. A record
 whose fold raises is tried again after pauses, then parked in the dead-letter topic with its cause; the batch goes on
-without it.
+without it. A fault of the table or the machine is none of the record: nothing is parked, and the batch is for later.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from streams.folding.agent import Agent
 from streams.folding.draft import Draft
 from streams.folding.record import LogRecord
 from streams.folding.store import H, HeadStore
-from topics.errors import RecordError
+from topics.errors import RecordError, Unavailable
 
 ATTEMPTS: Final = 3
 PAUSE_SECONDS: Final = 0.05
@@ -35,7 +35,7 @@ def fold_batch(store: HeadStore[H], records: Sequence[LogRecord], agent: Agent[H
         How many were folded.
 
     Raises:
-        DiskFull: the table's disk is full; nothing was folded.
+        Unavailable: the table takes nothing or cannot be read; nothing was folded.
     """
     draft = Draft(store)
     folded = 0
@@ -52,6 +52,9 @@ async def fold_patiently(store: HeadStore[H], record: LogRecord, agent: Agent[H]
 
     No draft lives over an await: the other agent may write the same heads meanwhile, and a draft that was begun
     before would put the old ones back.
+
+    Raises:
+        Unavailable: the table takes nothing or cannot be read, or the log takes no dead letter.
     """
     for attempt in range(1, ATTEMPTS + 1):
         draft = Draft(store)
@@ -81,10 +84,19 @@ def write_draft(draft: Draft[H], agent: Agent[H]) -> None:
 
 
 def _fold(draft: Draft[H], record: LogRecord, agent: Agent[H]) -> Exception | None:
-    """Fold one record into the draft; return what it raised, with its writes undone."""
+    """Fold one record into the draft; return what it raised, with its writes undone.
+
+    Raises:
+        Unavailable: the fault is the table's or the machine's.
+    """
     draft.begin()
     try:
         agent.fold(draft, record)
+    except (Unavailable, OSError, MemoryError) as error:
+        agent.forget()
+        if isinstance(error, Unavailable):
+            raise
+        raise Unavailable(f"nothing can be folded now: {error}") from error
     except Exception as error:
         draft.begin()
         return error

@@ -93,15 +93,15 @@ class Biller(ABC, Generic[S, R]):
         """Bill some; False when it has to be tried again."""
         lines: list[Charge] = []
         billed: dict[str, R] = {}
-        for id in ids:
-            try:
-                store = self.store_of(id)
-            except Unavailable:
-                continue  # Its owner bills it.
-            if (due := self.due(id, store)) is not None:
-                lines += due[0]
-                billed[id] = due[1]
         try:
+            for id in ids:
+                try:
+                    store = self.store_of(id)
+                except Unavailable:
+                    continue  # Its owner bills it.
+                if (due := self.due(id, store)) is not None:
+                    lines += due[0]
+                    billed[id] = due[1]
             if self.ledger is not None and lines:
                 await self.ledger.record(lines)
             await asyncio.gather(*(self.emit(id, result) for id, result in billed.items()))

@@ -10,6 +10,8 @@ from contextlib import suppress
 from enum import StrEnum
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
+import structlog
+
 from streams.disk import DiskFull
 from streams.folding import extents
 from streams.folding.by_project import ByProject
@@ -23,7 +25,12 @@ from topics.rows import AudioRow
 
 H = TypeVar("H", bound=Head)
 
-HEADS_CACHED: Final = 4096
+log = structlog.get_logger(__name__)
+
+#: Heads that are kept decoded, of the sessions and of the jobs of all partitions of a node together, and at least of
+#: one partition.
+HEADS_CACHED: Final = 65_536
+HEADS_LEAST: Final = 256
 #: Rows that are deleted at once of what is left of an erased id.
 TIDIED_ROWS: Final = 1000
 
@@ -80,7 +87,11 @@ def above(prefix: bytes) -> bytes:
 
 
 class HeadStore(ABC, Generic[H]):
-    """The rows of the sessions, or of the jobs, of one partition; heads of active ones are kept decoded."""
+    """The rows of the sessions, or of the jobs, of one partition; heads of active ones are kept decoded. Loop only.
+
+    Heads and requests are decoded here alone: what cannot be read raises RecordError in whatever asks for it by name,
+    and `readable` keeps work in the background from it.
+    """
 
     #: What all their keys begin with (`topics.keys`), those of the expiry index, of the index of the unsettled, and of
     #: the lists of projects.
@@ -91,8 +102,10 @@ class HeadStore(ABC, Generic[H]):
     #: The states in which a project's list has them. Their places here are in the keys of the lists: add at the end.
     listed_states: tuple[StrEnum, ...]
 
-    def __init__(self, partition: PartitionTable) -> None:
+    def __init__(self, partition: PartitionTable, partitions: int = 16) -> None:
+        """Read the rows of one of so many partitions."""
         self.partition = partition
+        self.heads_most = max(HEADS_LEAST, HEADS_CACHED // partitions)
         self.heads: OrderedDict[str, H] = OrderedDict()
         #: Records of the command topic that hold audio which is still needed.
         self.references = References()
@@ -101,6 +114,8 @@ class HeadStore(ABC, Generic[H]):
         self.extents = ListExtents()
         #: Ids with commands that were folded before the partition came here.
         self.redelivered: set[str] = set()
+        #: Ids with a row that cannot be read, which was said.
+        self._unreadable: set[str] = set()
 
     @abstractmethod
     def decode_head(self, value: bytes | None) -> H | None:
@@ -182,11 +197,29 @@ class HeadStore(ABC, Generic[H]):
             return
         self.heads[id] = head
         self.heads.move_to_end(id)
-        if len(self.heads) > HEADS_CACHED:
+        if len(self.heads) > self.heads_most:
             self.on_eviction(self.heads.popitem(last=False)[0])
 
     def on_eviction(self, id: str) -> None:
         """Act on a head that is no longer kept decoded."""
+
+    def readable(self, id: str) -> bool:
+        """Return whether an id's head and request can be read, where they are there; say once where they cannot.
+
+        Nothing is done in the background for an id that is not readable: a newer version of this service may read it.
+        """
+        try:
+            self.peek(id)
+            self.project(id)
+        except RecordError as error:
+            self._report(id, error)
+            return False
+        return True
+
+    def _report(self, id: str, error: RecordError) -> None:
+        if id not in self._unreadable:
+            self._unreadable.add(id)
+            log.warning("row.unreadable", id=keys.shown(id), partition=self.partition.number, cause=str(error))
 
     def unsettled_ids(self) -> Iterator[str]:
         """Yield the ids that are not settled, and those of which an erasure has left rows."""
@@ -206,12 +239,9 @@ class HeadStore(ABC, Generic[H]):
         a table of a version that had no index.
         """
         in_lists = self._lists_are_kept
-        for id in self.all_ids():
-            try:
-                head = self.head(id)
-                missing = [] if in_lists else self._missing_entry(id, head)
-            except RecordError:
-                continue  # Told of when somebody asks for it.
+        for id in filter(self.readable, self.all_ids()):
+            head = self.head(id)
+            missing = [] if in_lists else self._missing_entry(id, head)
             if (head is None or head.unsettled or self.is_erased(head)) and not self._is_in_index(id):
                 missing.append(self.open_key(id))
             if missing:
@@ -267,8 +297,9 @@ class HeadStore(ABC, Generic[H]):
             try:
                 head, request = self.peek(id), self.partition.get(self.row_key(id, keys.REQUEST))
                 current = self.list_key(id, head, request)
-            except RecordError:
-                continue  # Told of when somebody asks for it.
+            except RecordError as error:
+                self._report(id, error)
+                continue
             if head is not None and current == key:
                 yield Listed(time_ms, id, head, request)
             else:
@@ -284,11 +315,15 @@ class HeadStore(ABC, Generic[H]):
         return self.extents.entries(self.partition.scan, prefix, lower, upper)
 
     def audio(self, id: str, first: int, stop: int) -> list[AudioRow]:
-        """Return where the chunks or parts [first, stop) are, up to the first that is missing."""
+        """Return where the chunks or parts [first, stop) are, up to the first that is missing or cannot be read."""
         unbroken = []
         lower, upper = (self.row_key(id, keys.AUDIO, number) for number in (first, stop))
         for expected, (key, value) in enumerate(self.partition.scan(lower, upper), first):
-            row = rows.audio(value)
+            try:
+                row = rows.audio(value)
+            except RecordError as error:
+                self._report(id, error)
+                break
             if keys.number_of(key) != expected or row is None:
                 break
             unbroken.append(row)

@@ -41,10 +41,14 @@ class Suspects:
             self._sessions.discard(session)
             self._note_change()
 
+    def has_turn(self, alone: bool) -> bool:
+        """Return whether a suspected session need not wait for its turn."""
+        return not self._alone and not (alone and self._at_work)
+
     @asynccontextmanager
     async def session_turn(self, alone: bool) -> AsyncGenerator[None, None]:
         """Wait for the turn of a suspected session, and hold it; `alone` with no other suspected session beside it."""
-        await self._until(lambda: not self._alone and not (alone and self._at_work))
+        await self._until(lambda: self.has_turn(alone))
         self._at_work += 1
         self._alone = alone
         try:

@@ -20,7 +20,6 @@ from streams.audio import picture
 from streams.audio.decode import AudioFile, OpenFile
 from streams.audio.picture import Bytes, PictureWriter
 from streams.jobs.recording import JobRecordings
-from streams.services.priority import give_way
 from streams.turns import Turns
 from topics import keys, media
 from topics.errors import AudioError, Unavailable
@@ -99,7 +98,7 @@ class JobPictures:
         self._waiting: Turns[asyncio.Future[None]] = Turns()
         self._free = MAKERS
         self._numbers = count()
-        self._threads = ThreadPoolExecutor(MAKERS, "pictures", give_way)
+        self._threads = ThreadPoolExecutor(MAKERS, "pictures")
         self._readers = ThreadPoolExecutor(READERS, "picture-reading")
 
     def start(self) -> None:

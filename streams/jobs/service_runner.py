@@ -36,6 +36,8 @@ log = structlog.get_logger(__name__)
 
 #: An end that was appended and is not folded after this long was lost to another run: the head is asked again.
 FOLDED_SECONDS: Final = 60.0
+#: The longest pause between attempts; each is told to readers of the job.
+LONGEST_PAUSE_SECONDS: Final = 30.0
 #: Runs that were cancelled get this long to clean up when the node stops.
 STOP_SECONDS: Final = 10.0
 LONGEST_ERROR: Final = 1000
@@ -223,7 +225,8 @@ class Runner:
             pending.timer = clock.call_later(FOLDED_SECONDS, self._close, pending)
         else:
             pending.failures += 1
-            pending.timer = clock.call_later(retry.pause(pending.failures), self._queue, pending)
+            pause = retry.pause(pending.failures, LONGEST_PAUSE_SECONDS)
+            pending.timer = clock.call_later(pause, self._queue, pending)
 
     def _close(self, pending: PendingService) -> None:
         """Forget a service whose end must be folded by now; if the end was lost, the service is ready still."""

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 
-from streams.folding import retry
 from streams.kafka.connection import KafkaConnection
 from streams.kafka.consumers import ChangelogTail, Consumers
 from streams.kafka.reader import KafkaReader
@@ -17,7 +16,7 @@ from topics.catalog import COMMANDS, JOB_COMMANDS, Topic, TopicPartition
 
 
 class KafkaBackend:
-    """A Kafka cluster; who owns which partition is a question for its `membership`."""
+    """A Kafka cluster; who owns which partition is a question for its `membership`. Loop only."""
 
     def __init__(
         self,
@@ -37,7 +36,6 @@ class KafkaBackend:
         self._topics = topics
         self._partitions = partitions
         self._replication = replication
-        self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, user: LogUser) -> None:
         """Make the topics that are missing and compare the others; Kafka trims them by retention.
@@ -47,20 +45,7 @@ class KafkaBackend:
             ServiceError: the broker does not answer or refuses.
         """
         await ensure(self._connection, self._topics, self._partitions, self._replication)
-        self._user = self.writer.user = user
-        self.writer.overtaken = self._overtaken
-
-    def _overtaken(self, tp: TopicPartition, start: int, stop: int) -> None:
-        self._user.suspect(tp)
-        task = asyncio.create_task(self._tell_overtaken(tp, start, stop), name=f"overtaken-{tp.partition}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _tell_overtaken(self, tp: TopicPartition, start: int, stop: int) -> None:
-        async def read() -> list[StoredRecord]:
-            return [record async for records in self._consumers.read(tp, start, stop) for record in records]
-
-        self._user.overtaken(tp, await retry.until_available(read))
+        self.writer.user = user
 
     def note_end(self, tp: TopicPartition, end: int) -> None:
         """Take where a changelog ends, to see what others have put behind the last record of this process."""
@@ -116,8 +101,6 @@ class KafkaBackend:
 
     async def close(self) -> None:
         """Give the connections back."""
-        for task in list(self._tasks):
-            task.cancel()
         await self.writer.close()
         await asyncio.to_thread(self.follower.close)
         await asyncio.to_thread(self._consumers.close)

@@ -32,6 +32,8 @@ class KafkaConnection(msgspec.Struct, frozen=True):
 
     `bootstrap` are `host:port` pairs to start from. The user and password belong to the protocols with `sasl`, what
     begins with `ssl` to those with `ssl`; which fit together is checked with the settings.
+
+    From any thread.
     """
 
     bootstrap: tuple[str, ...]

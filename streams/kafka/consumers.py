@@ -15,7 +15,6 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka import admin as kafka_admin
 
-from streams.disk import DiskFull
 from streams.kafka.connection import KafkaConnection
 from streams.kafka.writer import EPOCH_HEADER
 from streams.log import Apply, StoredRecord
@@ -44,7 +43,10 @@ _OFFSETS: Final[Any] = kafka_admin.OffsetSpec  # type: ignore[attr-defined]
 
 
 class Consumers:
-    """Consumers of one cluster that belong to no group, lent to one reading at a time."""
+    """Consumers of one cluster that belong to no group, lent to one reading at a time. From any thread.
+
+    Methods that do not wait block: they are for worker threads.
+    """
 
     def __init__(self, connection: KafkaConnection, record_limit: int) -> None:
         self._properties = {
@@ -71,7 +73,11 @@ class Consumers:
 
     @contextmanager
     def lent(self, kib_ahead: int = KIB_AHEAD) -> Iterator[Any]:
-        """Lend a consumer that fetches so much ahead, a new one where none is free."""
+        """Lend a consumer that fetches so much ahead, a new one where none is free.
+
+        Raises:
+            Unavailable: Kafka refused something of it meanwhile.
+        """
         free = self._free[kib_ahead]
         try:
             consumer = free.get_nowait()
@@ -82,6 +88,9 @@ class Consumers:
             consumer.unassign()
         except GeneratorExit:
             consumer.unassign()
+        except KafkaException as error:
+            consumer.close()
+            raise Unavailable(f"Kafka does not answer: {error.args[0].str()}") from error
         except BaseException:
             consumer.close()
             raise
@@ -191,6 +200,8 @@ class Consumers:
                 found += records
                 size -= sum(len(record.value or b"") for record in records)
                 if not found and time.monotonic() - heard > SILENT_SECONDS:
+                    if self._bounds([tp])[tp][0] > start:
+                        break  # The retention removed it, and nothing follows.
                     raise Unavailable(
                         f"Kafka gives nothing of {place.topic}/{place.partition} at {start}, though it should"
                     )
@@ -239,7 +250,9 @@ class Consumers:
                         consumer.incremental_unassign([self.place(tp)])
                 if batch:
                     heard = time.monotonic()
-                    yield {tp: records for tp, records in batch.items() if records}
+                    # All that came may lie behind the end: what was asked for was removed by the retention.
+                    if found := {tp: records for tp, records in batch.items() if records}:
+                        yield found
                     continue
                 for tp, place in zip(list(left), consumer.position([self.place(tp) for tp in left]), strict=True):
                     if place.offset >= left[tp]:
@@ -256,12 +269,8 @@ class Consumers:
             Unavailable: the brokers refuse.
         """
         batch: dict[TopicPartition, list[StoredRecord]] = {}
-        try:
-            messages = consumer.consume(count, seconds)
-        except KafkaException as error:
-            raise Unavailable(f"Kafka does not answer: {error.args[0].str()}") from error
         name, tp = "", TopicPartition("", -1)
-        for message in messages:
+        for message in consumer.consume(count, seconds):
             if (fault := message.error()) is not None:
                 if fault.fatal() or not (fault.retriable() or fault.code() in _PASSING):
                     raise Unavailable(f"Kafka refuses to be read: {fault.str()}")
@@ -291,11 +300,11 @@ class Consumers:
 
 
 class ChangelogTail:
-    """Keeps up with partitions of the changelog, in a thread."""
+    """Keeps up with partitions of the changelog, in a thread; its methods are for the loop, and wait for no record."""
 
     def __init__(self, consumers: Consumers) -> None:
         self._consumers = consumers
-        self._lock = threading.Condition()
+        self._changed = threading.Condition()
         self._starts: Mapping[TopicPartition, int] = {}
         self._apply: Apply = lambda tp, records: None
         self._generation = 0
@@ -303,23 +312,24 @@ class ChangelogTail:
         self._thread: threading.Thread | None = None
 
     def follow(self, starts: Mapping[TopicPartition, int], apply: Apply) -> None:
-        """Hand what comes to `apply`, each partition from its offset; in place of what was followed."""
-        with self._lock:
-            if starts.keys() == self._starts.keys():
-                return
+        """Hand what comes to `apply`, each partition from its offset; in place of what was followed.
+
+        The `apply` of before may be at work still, and be called once more.
+        """
+        with self._changed:
             self._starts, self._apply = dict(starts), apply
             self._generation += 1
-            self._lock.notify()
+            self._changed.notify()
         if starts and self._thread is None:
             self._thread = threading.Thread(target=self._run, name="changelog-tail", daemon=True)
             self._thread.start()
 
     def close(self) -> None:
-        """End."""
-        with self._lock:
+        """End; blocks."""
+        with self._changed:
             self._closed, self._starts = True, {}
             self._generation += 1
-            self._lock.notify()
+            self._changed.notify()
         if self._thread is not None:
             self._thread.join(2 * SILENT_SECONDS)
 
@@ -327,28 +337,25 @@ class ChangelogTail:
         while not self._closed:
             try:
                 self._tail()
-            except DiskFull:
-                time.sleep(1.0)  # The node tells of it, and looks for room.
             except Exception as error:
                 log.warning("standby.behind", error=str(error))
                 time.sleep(1.0)
 
     def _tail(self) -> None:
         """Follow one set of partitions until there is another."""
-        with self._lock:
+        with self._changed:
             while not self._starts and not self._closed:
-                self._lock.wait()
+                self._changed.wait()
             generation, starts, apply = self._generation, dict(self._starts), self._apply
         if self._closed:
             return
         with self._consumers.lent() as consumer:
             consumer.assign([self._consumers.place(tp, start) for tp, start in starts.items()])
-            while True:
-                batch = self._consumers.take(consumer, BATCH, POLL_SECONDS)
-                with self._lock:
-                    if generation != self._generation:
-                        return
-                    for tp, records in batch.items():
-                        apply(tp, records)
+            while generation == self._generation:
+                for tp, records in self._consumers.take(consumer, BATCH, POLL_SECONDS).items():
+                    apply(tp, records)
+                    with self._changed:
+                        if generation != self._generation:
+                            return
                         # Where to go on from after an error.
                         self._starts = {**self._starts, tp: records[-1].offset + 1}

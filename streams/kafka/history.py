@@ -18,7 +18,10 @@ FETCH_SECONDS: Final = 10.0
 
 
 class KafkaHistory:
-    """The `LogHistory` of Kafka: a consumer without a group, which disturbs no other; one reading at a time."""
+    """The `LogHistory` of Kafka: a consumer without a group, which disturbs no other; one reading at a time.
+
+    Loop only.
+    """
 
     def __init__(self, connection: KafkaConnection, consumer: Any, partitions: int) -> None:
         self._connection = connection

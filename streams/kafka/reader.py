@@ -15,7 +15,7 @@ NEAR: Final = 64
 
 
 class KafkaReader:
-    """The `RecordReader` of one topic on Kafka; readings go on side by side."""
+    """The `RecordReader` of one topic on Kafka; readings go on side by side. Loop only."""
 
     def __init__(self, consumers: Consumers, topic: str) -> None:
         self._consumers = consumers

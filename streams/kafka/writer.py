@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import structlog
@@ -49,7 +49,7 @@ class _Flush(NamedTuple):
 
 
 class _Partition:
-    """One partition that is written."""
+    """One partition that is written. Loop only."""
 
     __slots__ = ("acknowledged", "in_flight", "pending", "pending_bytes", "timestamps", "tp")
 
@@ -69,7 +69,7 @@ class KafkaWriter:
 
     An acknowledgement is a delivery: what this process appended to a topic that is folded is handed on from here, and
     not fetched back. Batches of a partition are acknowledged in order, so all but the last record of a flush need no
-    report of their own; librdkafka ends with a fatal error when one of them is lost.
+    report of their own; librdkafka ends with a fatal error when one of them is lost. Loop only.
     """
 
     def __init__(self, connection: KafkaConnection, limit: int, record_limit: int) -> None:
@@ -77,8 +77,6 @@ class KafkaWriter:
         self.queued_bytes = 0
         #: The node that is told what is durable, and asked whether it may still append.
         self.user: LogUser | None = None
-        #: Told of offsets [first, second) of a changelog among which are records of others.
-        self.overtaken: Callable[[TopicPartition, int, int], None] = lambda tp, start, stop: None
         self._connection = connection
         self._record_limit = record_limit
         self._partitions: dict[TopicPartition, _Partition] = {}
@@ -151,7 +149,9 @@ class KafkaWriter:
         """Give what is pending to librdkafka."""
         self._flushing = None
         if self.user is not None and not self.user.may_append():
-            self.drop("this node may have lost its partitions")
+            reason = "this node may have lost its partitions"
+            self.drop(reason)
+            self.user.lapsed(reason)
             return
         dirty, self._dirty = self._dirty, {}
         count = 0
@@ -260,8 +260,8 @@ class KafkaWriter:
         behind, partition.acknowledged = partition.acknowledged, offset + 1
         self._settle(flush)
         topic = partition.tp.topic
-        if behind is not None and behind != first and topic == CHANGELOG:
-            self.overtaken(partition.tp, behind, offset + 1)
+        if behind is not None and behind != first and topic == CHANGELOG and self.user is not None:
+            self.user.overtaken(partition.tp, behind, offset + 1)
         timed = topic in TIMED
         for index, append in enumerate(appends):
             if append.future is not None and not append.future.done():
@@ -288,9 +288,9 @@ class KafkaWriter:
         if partition is None or partition.pending or partition.in_flight or partition.acknowledged is None:
             return
         start = partition.acknowledged
-        if start < end:
+        if start < end and self.user is not None:
             partition.acknowledged = end
-            self.overtaken(tp, start, end)
+            self.user.overtaken(tp, start, end)
 
     def _lost(self, partition: _Partition, error: KafkaError) -> None:
         topic, number = partition.tp
@@ -342,7 +342,7 @@ class KafkaWriter:
 
 
 class _Logger:
-    """What librdkafka has to say goes to our log."""
+    """What librdkafka has to say goes to our log. Called in the thread that polls."""
 
     def log(self, level: int, text: str, *arguments: object) -> None:
         """Log one line."""

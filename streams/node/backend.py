@@ -11,7 +11,7 @@ from topics.catalog import TopicPartition
 
 
 class Membership(Protocol):
-    """The nodes that share the partitions of a log."""
+    """The nodes that share the partitions of a log. Loop only."""
 
     async def start(
         self,
@@ -34,21 +34,28 @@ class Membership(Protocol):
         """Return what an assignment waits for, None when there is one."""
         ...
 
+    def give_up(self, reason: str) -> None:
+        """Own nothing, which `lost` is told, and ask for another assignment."""
+        ...
+
     async def stop(self) -> None:
         """Leave."""
         ...
 
 
 class ChangelogFollower(Protocol):
-    """Keeps up with partitions of the changelog."""
+    """Keeps up with partitions of the changelog. Called by the loop."""
 
     def follow(self, starts: Mapping[TopicPartition, int], apply: Apply) -> None:
-        """Hand what comes to `apply`, in a thread, each partition from its offset; in place of what was followed."""
+        """Hand what comes to `apply`, in a thread, each partition from its offset; in place of what was followed.
+
+        The `apply` of before may be at work still, and be called once more.
+        """
         ...
 
 
 class LogBackend(Log, Protocol):
-    """The embedded log or Kafka; `EmbeddedBackend` and `KafkaBackend` implement it."""
+    """The embedded log or Kafka; `EmbeddedBackend` and `KafkaBackend` implement it. Loop only."""
 
     @property
     def follower(self) -> ChangelogFollower | None:

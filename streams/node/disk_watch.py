@@ -17,7 +17,7 @@ log = structlog.get_logger(__name__)
 
 
 class DiskWatch:
-    """The disks under the log and the tables of a node."""
+    """The disks under the log and the tables of a node. Loop only."""
 
     def __init__(self, backend: LogBackend, owners: Owners, standbys: Standbys) -> None:
         self._backend = backend
@@ -43,5 +43,5 @@ class DiskWatch:
             was_full = reason is not None
 
     def _full_tables(self) -> list[PartitionRows]:
-        tables = chain((owner.rows for owner in self._owners), self._standbys)
+        tables = chain((owner.rows for owner in self._owners if owner.has_table), self._standbys)
         return [rows for rows in tables if rows.disk_full is not None]

@@ -34,7 +34,7 @@ class LogFacts(msgspec.Struct, frozen=True):
 
 
 class Inspection:
-    """Looks at the partitions and queues of a node, and reads what was parked."""
+    """Looks at the partitions and queues of a node, and reads what was parked. Loop only."""
 
     def __init__(self, node: Node, queue_bytes: int) -> None:
         """Look at a node whose log takes `queue_bytes` before it refuses."""
@@ -135,7 +135,7 @@ def _partition(owner: PartitionOwner, bounds: Bounds) -> PartitionFacts:
     return PartitionFacts(
         owner.number,
         "stopped" if owner.stopped else "serving" if owner.serving else "coming",
-        owner.rows.epoch,
+        owner.rows.epoch if owner.has_table else 0,
         places,
         owner.stopped or owner.waiting,
     )

@@ -34,7 +34,7 @@ from topics.ports.ledger import Ledger
 
 
 class JobWorkload(Workload[JobStore]):
-    """Intake, results, runner and biller of the jobs of a node."""
+    """Intake, results, runner and biller of the jobs of a node. Loop only."""
 
     commands = JOB_COMMANDS
 
@@ -75,6 +75,7 @@ class JobWorkload(Workload[JobStore]):
 
     def start(self, ended: Callable[[asyncio.Task[None]], None]) -> None:
         """Start the runner and the biller; `ended` is called with each task of theirs that ends."""
+        super().start(ended)
         self.pictures.start()
         self.runner.start(ended)
         self.biller.start(ended)
@@ -121,7 +122,8 @@ class JobWorkload(Workload[JobStore]):
 
     def _keeps_audio(self, job: str) -> bool:
         try:
-            head = self.serving(job).head(job)
+            store = self.serving(job)
+            head = store.head(job) if store.readable(job) else None
         except Unavailable:
             return False
         return head is not None and head.can_be_heard

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import structlog
 
-from streams.disk import DiskFull
+from streams.disk import DatabaseDamaged, DiskFull
 from streams.folding import retry
 from streams.folding.agent import Agent
 from streams.folding.batch import Park, fold_batch, fold_patiently
@@ -26,6 +26,8 @@ PARKED_AT_LEAST: Final = 20
 PARKED_SHARE: Final = 0.05
 #: Seconds until a table whose disk was full is tried again.
 DISK_SECONDS: Final = 0.25
+#: Failures in a row after which a table is given up, and the node with it; with the pauses between, about a minute.
+TABLE_ATTEMPTS: Final = 16
 
 
 class PartitionStopped(ServiceError):
@@ -35,8 +37,8 @@ class PartitionStopped(ServiceError):
 class Lane:
     """Folds what this process appended as it becomes durable, and fetches what others have appended between.
 
-    The log's order is kept: a delivery that does not follow on what is folded is fetched from the log instead, with
-    what is missing before it.
+    Loop only. The log's order is kept: a delivery that does not follow on what is folded is fetched from the log
+    instead, with what is missing before it.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class Lane:
         if not self.level:
             return True
         if records[0].offset == self.position:
-            with suppress(DiskFull):
+            with suppress(Unavailable):
                 folded = fold_batch(self._store, records, self._agent)
                 self._advance(records[:folded])
                 if folded == len(records):
@@ -94,13 +96,16 @@ class Lane:
 
         Raises:
             PartitionStopped: too much of it cannot be read.
+            DatabaseDamaged: the table has to be made anew.
+            Unavailable: the table has failed again and again.
         """
-        failures = 0
+        failures, is_folding = 0, False
         while self.position < (end := self.end):
             try:
                 async for records in self._source.read(self.tp, self.position, end):
-                    failures = 0
+                    is_folding = True
                     await self._fold(records)
+                    failures, is_folding = 0, False
                     if self.closed:
                         return
                 # What is not there any more was removed by the retention.
@@ -109,9 +114,14 @@ class Lane:
                 await asyncio.sleep(DISK_SECONDS)  # The node tells of it, and looks for room.
                 if self.closed:
                     return
+            except DatabaseDamaged:
+                raise
             except Unavailable as error:
                 failures += 1
-                log.warning("log.away", topic=self.topic, partition=self.tp.partition, error=str(error))
+                if is_folding and failures == TABLE_ATTEMPTS:
+                    raise
+                event = "table.failed" if is_folding else "log.away"
+                log.warning(event, topic=self.topic, partition=self.tp.partition, error=str(error))
                 await asyncio.sleep(retry.pause(failures))
                 if self.closed:
                     return

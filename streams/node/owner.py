@@ -21,29 +21,42 @@ LIVE_SECONDS: Final = 10.0
 
 
 class PartitionOwner:
-    """One owned partition: its rows and stores, the lanes that fold its topics, and what waits until it serves."""
+    """One owned partition: its rows and stores, the lanes that fold its topics, and what waits until it serves.
 
-    def __init__(self, rows: PartitionRows) -> None:
-        self.number = rows.number
-        self.take_rows(rows)
+    Its rows and stores are there once it has a table. Loop only.
+    """
+
+    rows: PartitionRows
+    sessions: SessionStore
+    jobs: JobStore
+
+    def __init__(self, number: int, partitions: int = 16) -> None:
+        """Own one of so many partitions."""
+        self.number = number
+        self._partitions = partitions
+        self.has_table = False
+        #: Its table is brought up to the changelog, and its epoch is on it.
+        self.restored = False
         self.lanes: dict[str, Lane] = {}
         #: Requests are answered.
         self.serving = False
         #: It was lost: what still goes on for it ends.
         self.closed = False
         #: What it waits for, for people.
-        self.waiting: str | None = "its changelog"
+        self.waiting: str | None = "its table"
         #: Why it will not serve, until it is assigned anew.
         self.stopped: str | None = None
         #: What the changelog is known to have: the floor below which the log may be trimmed.
-        self.durable: Mapping[str, int] = rows.positions()
+        self.durable: Mapping[str, int] = {}
         #: The positions that were logged last.
         self.noted: Mapping[str, int] | None = None
         #: What is to be done once it serves.
         self.early: dict[Any, Changes] = {}
-        #: So many times somebody else wrote to its changelog, a later owner perhaps, and it is not known yet who: how
-        #: far the table has the changelog is not certain.
-        self.suspicions = 0
+        #: Stretches [start, stop) of its changelog that others wrote to and that are not read yet. While there are any,
+        #: how far the table has the changelog must not be noted.
+        self.unread_gaps: set[tuple[int, int]] = set()
+        #: What is done for it in the background: cancelled when it is closed.
+        self.tasks: set[asyncio.Task[None]] = set()
         #: Held while what others have appended is fetched.
         self.catching_up = asyncio.Lock()
         #: Requests that wait for the verdict on a command.
@@ -53,10 +66,11 @@ class PartitionOwner:
         self._live_since = 0.0
 
     def take_rows(self, rows: PartitionRows) -> None:
-        """Own another table; not once there are lanes."""
-        self.rows = rows
-        self.sessions = SessionStore(rows)
-        self.jobs = JobStore(rows)
+        """Have a table."""
+        self.rows, self.has_table = rows, True
+        self.durable = rows.positions()
+        self.sessions = SessionStore(rows, self._partitions)
+        self.jobs = JobStore(rows, self._partitions)
 
     @property
     def is_coming(self) -> bool:
@@ -73,7 +87,9 @@ class PartitionOwner:
 
     def floor(self, topic: str) -> int | None:
         """Return the lowest offset of a topic that is still needed, None while that is not known."""
-        durable = self.durable.get(topic) if self.serving else None
+        if not self.serving:
+            return None
+        durable = self.durable.get(topic)
         references = {COMMANDS: self.sessions.references, JOB_COMMANDS: self.jobs.references}.get(topic)
         lowest = None if references is None else references.lowest()
         return durable if durable is None or lowest is None else min(durable, lowest)
@@ -88,6 +104,8 @@ class PartitionOwner:
     def close(self, reason: str) -> None:
         """The partition is another node's: what waits for it here fails, and what goes on for it ends."""
         self.closed, self.serving, self.waiting = True, False, None
+        for task in list(self.tasks):
+            task.cancel()
         for lane in self.lanes.values():
             lane.closed = True
         for verdict in self.awaited:

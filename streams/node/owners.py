@@ -16,7 +16,7 @@ FULL: Final = 128
 
 
 class Owners:
-    """Finds the owner of a session or job, here or elsewhere."""
+    """Finds the owner of a session or job, here or elsewhere. Loop only."""
 
     def __init__(self, partitions: int, may_append: Callable[[], bool] = lambda: True) -> None:
         """Own none of `partitions` yet; `may_append` says whether nobody else can own what is owned here."""

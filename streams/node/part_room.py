@@ -12,7 +12,10 @@ Waiter = tuple[asyncio.Future[None], int]
 
 
 class PartRoom:
-    """At most so many bytes have room at a time, or one part that is larger; who finds none waits in turn."""
+    """At most so many bytes have room at a time, or one part that is larger; who finds none waits in turn.
+
+    Loop only.
+    """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit

@@ -37,7 +37,7 @@ RETRY_SECONDS: Final = 10
 
 
 class _Port:
-    """What the ports of sessions and jobs have in common."""
+    """What the ports of sessions and jobs have in common. Loop only."""
 
     def __init__(
         self, owners: Owners, sender: RecordSender, followers: Followers, models: LoadedModels, limit: int
@@ -79,7 +79,7 @@ class _Port:
 
 
 class SessionsPort(_Port):
-    """Implements `topics.ports.sessions.Sessions`."""
+    """Implements `topics.ports.sessions.Sessions`. Loop only."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class SessionsPort(_Port):
         Raises:
             Unavailable: it has its most open sessions here.
         """
-        self._check_room([owner.sessions for owner in self._owners], project, "open sessions")
+        self._check_room([owner.sessions for owner in self._owners if owner.has_table], project, "open sessions")
 
     def listed(self, query: ListQuery) -> Sequence[tuple[int, str, SessionView]]:
         """Return (time in log ms, id, session) of what a project has on this node, newest first."""
@@ -165,7 +165,7 @@ class SessionsPort(_Port):
 
 
 class JobsPort(_Port):
-    """Implements `topics.ports.jobs.Jobs`."""
+    """Implements `topics.ports.jobs.Jobs`. Loop only."""
 
     def __init__(
         self,
@@ -188,7 +188,7 @@ class JobsPort(_Port):
         Raises:
             Unavailable: it has its most unfinished jobs here.
         """
-        self._check_room([owner.jobs for owner in self._owners], project, "unfinished jobs")
+        self._check_room([owner.jobs for owner in self._owners if owner.has_table], project, "unfinished jobs")
 
     async def upload(self, job: str, part: Part, project: str) -> None:
         """Append a part of a job's audio, in the order in which the calls begin; returns once it is durable.

@@ -6,7 +6,7 @@ from topics.errors import Unavailable
 
 
 class QueueShares:
-    """Bytes of each project that wait for the log: at most so many, or one record that is larger."""
+    """Bytes of each project that wait for the log: at most so many, or one record that is larger. Loop only."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

@@ -25,7 +25,7 @@ NOT_IN_TIME: Final = "the log did not take the record in time; it may still do"
 
 
 class RecordSender:
-    """Appends records of sessions and jobs, each to the partition of its id, which this node must own."""
+    """Appends records of sessions and jobs, each to the partition of its id, which this node must own. Loop only."""
 
     def __init__(self, writer: LogWriter, owners: Owners, part_bytes: int, share_bytes: int) -> None:
         """Append to `writer`; of the parts of recordings at most `part_bytes` wait for the log, or one part.

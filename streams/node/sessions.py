@@ -35,7 +35,7 @@ AUDIO_CACHE_BYTES: Final = 320 * 1024 * 1024
 
 
 class SessionWorkload(Workload[SessionStore]):
-    """Intake, results, analyser and biller of the sessions of a node."""
+    """Intake, results, analyser and biller of the sessions of a node. Loop only."""
 
     commands = COMMANDS
 
@@ -59,9 +59,10 @@ class SessionWorkload(Workload[SessionStore]):
             COMMANDS: SessionIntake(sender.verdicts, self._idle_ms, self.announce, self.cache),
             RESULTS: self.results,
         }
+        self.audio = AudioSource(self.cache, reader, self._needed)
         self.analyser = Analyser(
             models,
-            AudioSource(self.cache, reader, self._needed),
+            self.audio,
             self.serving,
             self._emit,
             partial(sender.note, RESULTS),
@@ -75,6 +76,7 @@ class SessionWorkload(Workload[SessionStore]):
 
     def start(self, ended: Callable[[asyncio.Task[None]], None]) -> None:
         """Start the lanes of the analyser, and the biller; `ended` is called with each that ends."""
+        super().start(ended)
         self.analyser.start(ended)
         self.biller.start(ended)
 
@@ -85,12 +87,13 @@ class SessionWorkload(Workload[SessionStore]):
 
     def _needed(self, partition: int, offset: int) -> bool:
         owner = self.owners.here.get(partition)
-        return owner is not None and owner.sessions.references.held(offset)
+        return owner is not None and owner.has_table and owner.sessions.references.held(offset)
 
     def lose(self, numbers: Collection[int]) -> None:
         """Partitions went away: cancel their work, and forget their audio."""
         super().lose(numbers)
         self.cache.forget(set(numbers))
+        self.audio.forget(set(numbers))
 
     def store(self, owner: PartitionOwner) -> SessionStore:
         """Return the sessions of a partition, which may not serve yet."""

@@ -1,83 +1,165 @@
-"""Tables of other nodes' partitions, kept up with the changelog: a takeover then has little to read."""
+"""Tables that a node has open and does not own: those of its stand-bys, kept up with the changelog, and some others."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence, Set
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import suppress
+from functools import partial
+from typing import Final
 
 import structlog
 
+from streams.disk import DiskFull
 from streams.log import StoredRecord
-from streams.node.backend import LogBackend
-from streams.node.takeover import Takeover
-from streams.tables.rows import PartitionRows
+from streams.node.backend import ChangelogFollower
+from streams.tables.rows import PartitionRows, TableUnfit
+from streams.tables.tables import Tables
 from topics.catalog import CHANGELOG, TopicPartition
-from topics.errors import EarshotError
+from topics.errors import Unavailable
 
 log = structlog.get_logger(__name__)
 
+#: Seconds between looks after tables that could not be opened, or have failed.
+TEND_SECONDS: Final = 2.0
+
+
+class _Standby:
+    """An open table, and why nothing more can be applied to it.
+
+    Loop only, except `fault`, which the follower's thread sets.
+    """
+
+    def __init__(self, rows: PartitionRows, fault: Exception | None = None) -> None:
+        self.rows = rows
+        self.fault = fault
+
 
 class Standbys:
-    """The open tables of a node that it does not own."""
+    """The open tables of a node that it does not own. Loop only, except `_apply`.
 
-    def __init__(self, takeover: Takeover, backend: LogBackend) -> None:
-        self._takeover = takeover
-        self._backend = backend
-        self._rows: dict[int, PartitionRows] = {}
+    A table is opened, mended and closed in a thread, one thing at a time for each partition. Records are applied in the
+    follower's thread. A table that has failed, or is too old, is followed no further until it is mended.
+    """
+
+    def __init__(self, tables: Tables, follower: ChangelogFollower | None) -> None:
+        self._tables = tables
+        self._follower = follower
+        self._open: dict[int, _Standby] = {}
+        self._followed: Mapping[int, _Standby] = {}
+        #: The partitions to keep up with, and those that this node owns, or owned last.
+        self._wanted: Set[int] = frozenset()
+        self._owned: Set[int] = frozenset()
+        self._wake = asyncio.Event()
+        self._turns: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def __iter__(self) -> Iterator[PartitionRows]:
-        return iter(list(self._rows.values()))
+        return iter([standby.rows for standby in self._open.values()])
 
-    def take(self, number: int) -> PartitionRows:
-        """Return the table of a partition that this node owns now: the stand-by, or the one in its directory."""
-        rows = self._rows.pop(number, None)
+    async def take(self, number: int) -> PartitionRows:
+        """Return the table of a partition that this node owns now, up to date as far as it was followed.
+
+        Raises:
+            DatabaseFailed: it cannot be opened now.
+        """
+        # A thread cannot be cancelled: what it opens when nobody waits any more is found here by the next one.
+        await asyncio.shield(self._prepare(number))
+        rows = self._open.pop(number).rows
         self._follow()
-        return self._takeover.open(number) if rows is None else rows
+        return rows
 
-    def give(self, rows: PartitionRows) -> None:
-        """Take the table of a partition that this node owned; `keep` says whether it stays open."""
+    def give(self, rows: PartitionRows, fault: Exception | None = None) -> None:
+        """Take the table of a partition that this node owned, and why it must be mended; `keep` says who needs it."""
         rows.epoch = 0
-        self._rows[rows.number] = rows
+        self._open[rows.number] = _Standby(rows, fault or rows.damage)
 
-    def keep(self, numbers: Set[int]) -> None:
-        """Keep up with these partitions, and close the tables of others."""
-        unneeded = [self._rows.pop(number) for number in list(self._rows) if number not in numbers]
-        for number in sorted(numbers - self._rows.keys()):
+    def keep(self, numbers: Set[int], owned: Set[int]) -> None:
+        """Keep up with some partitions, and close the tables of all others, except those that are owned."""
+        self._wanted, self._owned = numbers, owned
+        self._follow()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Open, mend and close tables, until cancelled."""
+        while True:
+            self._wake.clear()
+            await self._tend()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TEND_SECONDS):
+                    await self._wake.wait()
+
+    async def _tend(self) -> None:
+        for number in sorted({*self._open, *self._wanted}):
+            work = self._prepare(number) if number in self._wanted else self._close_unneeded(number)
             try:
-                self._rows[number] = self._takeover.open_standby(number)
-            except EarshotError as error:
+                await asyncio.shield(work)
+            except Unavailable as error:
                 log.warning("standby.none", partition=number, error=str(error))
         self._follow()
-        for rows in unneeded:
-            rows.close()
+
+    async def _prepare(self, number: int) -> None:
+        """Have the table of a partition open, and in order."""
+        async with self._turns[number]:
+            standby = self._open.get(number)
+            if standby is None:
+                rows = await asyncio.to_thread(self._tables.open, number)
+            elif standby.fault is None:
+                return
+            elif isinstance(standby.fault, DiskFull):
+                if standby.rows.disk_full is not None:
+                    return
+                rows = standby.rows
+            else:
+                del self._open[number]
+                rows = await asyncio.to_thread(self._tables.mend, standby.rows, standby.fault)
+            self._open[number] = _Standby(rows)
+
+    async def _close_unneeded(self, number: int) -> None:
+        async with self._turns[number]:
+            if number in self._open and number not in self._wanted and number not in self._owned:
+                await asyncio.to_thread(self._open.pop(number).rows.close)
 
     async def stop(self) -> None:
-        """Close all tables."""
-        rows, self._rows = self._rows, {}
-        self._follow()
-        await asyncio.sleep(0)
-        for table in rows.values():
-            table.close()
+        """Close all tables; nothing else is going on."""
+        self.keep(frozenset(), frozenset())
+        for number in list(self._turns.keys() | self._open.keys()):
+            with suppress(Unavailable):
+                await self._close_unneeded(number)
+
+    # --- following --------------------------------------------------------------------------------------------------
 
     def _follow(self) -> None:
-        """Follow the changelogs of what is open; nothing else is applied to a table once this has returned."""
-        follower = self._backend.follower
-        if follower is None:
-            return
-        ranges = {TopicPartition(CHANGELOG, number): rows.applied.offset for number, rows in self._rows.items()}
-        follower.follow(ranges, self._apply)
+        """Follow the changelogs of the tables that are wanted and in order."""
+        followed = {
+            number: standby
+            for number, standby in self._open.items()
+            if number in self._wanted and standby.fault is None
+        }
+        if self._follower is not None and followed != self._followed:
+            self._followed = followed
+            starts = {TopicPartition(CHANGELOG, number): one.rows.applied.offset for number, one in followed.items()}
+            self._follower.follow(starts, partial(self._apply, followed, dict(starts)))
 
-    def _apply(self, tp: TopicPartition, records: Sequence[StoredRecord]) -> None:
-        rows = self._rows.get(tp.partition)
-        if rows is None:
+    @staticmethod
+    def _apply(
+        standbys: Mapping[int, _Standby],
+        following: dict[TopicPartition, int],
+        tp: TopicPartition,
+        records: Sequence[StoredRecord],
+    ) -> None:
+        """Apply records, each time those at or above `following`; in the follower's thread.
+
+        The table may be an owner's by now: it knows what it has, and does not take what it wrote.
+        """
+        standby = standbys[tp.partition]
+        if standby.fault is not None:
             return
-        if records[0].offset == 0 < rows.applied.offset:
-            log.warning(
-                "table.wiped", partition=tp.partition, reason="it holds more than its changelog: of another log"
-            )
-            rows = self._rows[tp.partition] = self._takeover.open_anew(rows)
-        # A takeover that was broken off may have brought the table further than where following began. A table that
-        # was made anew from the middle of the changelog would lack what came before, and nobody would know.
-        records = [record for record in records if record.offset >= rows.applied.offset]
-        if records:
-            rows.apply(records)
+        try:
+            if records[0].offset < following[tp]:
+                raise TableUnfit("its changelog begins again: it is of another log")
+            standby.rows.apply(records)
+            following[tp] = records[-1].offset + 1
+        except Exception as error:
+            log.warning("standby.behind", partition=tp.partition, error=repr(error))
+            standby.fault = error

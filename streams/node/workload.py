@@ -21,7 +21,7 @@ from streams.node.owner import PartitionOwner
 from streams.node.owners import Owners
 from streams.node.sender import RecordSender
 from topics import keys
-from topics.errors import RecordError
+from topics.errors import Unavailable
 
 S = TypeVar("S", bound=HeadStore[Any])
 
@@ -34,8 +34,8 @@ SURVEYED: Final = 64
 class Workload(ABC, Generic[S]):
     """What a node does for its sessions, or for its jobs.
 
-    The node calls `start` once; `survey` and then `begin` for each partition that comes; `lose` for each that goes; and
-    `stop` once. Its agents call `announce` after each batch.
+    Loop only. The node calls `start` once; `survey` and then `begin` for each partition that comes; `lose` for each
+    that goes; and `stop` once. Its agents call `announce` after each batch.
     """
 
     #: The topic of commands.
@@ -50,10 +50,11 @@ class Workload(ABC, Generic[S]):
         self.suspects = suspects
         self._tidying: dict[str, None] = {}
         self._tidier: asyncio.Task[None] | None = None
+        self._ended: Callable[[asyncio.Task[None]], None] = lambda task: None
 
-    @abstractmethod
     def start(self, ended: Callable[[asyncio.Task[None]], None]) -> None:
         """Start the tasks that work; `ended` is called with each that ends."""
+        self._ended = ended
 
     @abstractmethod
     def store(self, owner: PartitionOwner) -> S:
@@ -80,17 +81,14 @@ class Workload(ABC, Generic[S]):
         with suppress(DiskFull):  # The next owner looks through the table then.
             store.claim_lists()
         early = owner.early.setdefault(self.commands, Changes())
-        for count, id in enumerate(list(store.unsettled_ids())):
-            try:
-                head = store.head(id)
-                if head is None or not head.unsettled or store.is_erased(head):
-                    early.leftovers[id] = None
-                if head is not None and head.unsettled:
-                    if head.counted and (project := store.project(id)) is not None:
-                        store.projects.add(id, project)
-                    self.take_stock(store, id, head, early)
-            except RecordError as error:
-                log.warning("row.unreadable", id=keys.shown(id), partition=owner.number, cause=str(error))
+        for count, id in enumerate(filter(store.readable, list(store.unsettled_ids()))):
+            head = store.head(id)
+            if head is None or not head.unsettled or store.is_erased(head):
+                early.leftovers[id] = None
+            if head is not None and head.unsettled:
+                if head.counted and (project := store.project(id)) is not None:
+                    store.projects.add(id, project)
+                self.take_stock(store, id, head, early)
             if count % SURVEYED == 0:
                 await asyncio.sleep(0)
 
@@ -105,9 +103,10 @@ class Workload(ABC, Generic[S]):
 
     def begin(self, owner: PartitionOwner) -> int:
         """A partition serves: begin what is to be done; return how many sessions or jobs have work."""
-        early = owner.early.pop(self.commands, Changes())
+        early = owner.early.get(self.commands, Changes())
         self.suspect(early.work)
         self._take(early)
+        owner.early.pop(self.commands, None)
         return len(early.work)
 
     def announce(self, changes: Changes) -> None:
@@ -119,6 +118,10 @@ class Workload(ABC, Generic[S]):
         owner = self.owners.here.get(self.owners.number(next(iter(changes.changed))))
         if owner is None:
             return
+        store = self.store(owner)
+        for ids in (changes.work, changes.unbilled, changes.leftovers):
+            for id in [id for id in ids if not store.readable(id)]:
+                del ids[id]
         if owner.serving:
             self._take(changes)
         else:
@@ -133,18 +136,20 @@ class Workload(ABC, Generic[S]):
             self._tidying.update(changes.leftovers)
             if self._tidier is None or self._tidier.done():
                 self._tidier = asyncio.create_task(self._tidy(), name="tidier")
+                self._tidier.add_done_callback(self._ended)
 
     async def _tidy(self) -> None:
         """Delete what erasures have left, some rows at a time."""
         while self._tidying:
-            id = next(iter(self._tidying))
-            owner = self.owners.here.get(self.owners.number(id))
-            try:
-                if owner is None or not owner.serving or self.store(owner).tidy(id):
-                    del self._tidying[id]
-            except DiskFull:
-                await asyncio.sleep(DISK_SECONDS)
-            await asyncio.sleep(0)
+            for id in list(self._tidying):
+                owner = self.owners.here.get(self.owners.number(id))
+                try:
+                    if owner is None or not owner.serving or self.store(owner).tidy(id):
+                        del self._tidying[id]
+                except Unavailable as error:  # It is tried again after all others.
+                    log.warning("tidier.later", id=keys.shown(id), error=str(error))
+                    await asyncio.sleep(DISK_SECONDS)
+                await asyncio.sleep(0)
 
     @abstractmethod
     def suspect(self, ids: Iterable[str]) -> None:

@@ -13,7 +13,10 @@ NICE: Final = 10
 
 
 def give_way(nice: int = NICE) -> None:
-    """Lower the priority of the calling thread, where threads have one."""
+    """Lower the priority of the calling thread, where threads have one.
+
+    For threads that work outside the interpreter: one that holds its lock and is not scheduled stops the loop.
+    """
     if sys.platform == "linux":
         thread = threading.get_native_id()
         with suppress(OSError):

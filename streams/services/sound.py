@@ -107,13 +107,13 @@ class SoundService:
         self._open_file = open_file
         self.limit = MAX_RECORDINGS
         self._ahead = workers + BATCHES_AHEAD
-        self._readers = ThreadPoolExecutor(self.limit, "sound-reading", give_way)
+        self._readers = ThreadPoolExecutor(self.limit, "sound-reading")
         self._scorers = LoopThreads(workers, "sound-scoring", give_way)
 
     async def close(self) -> None:
         """End the threads, once no run is left."""
         await asyncio.to_thread(self._readers.shutdown, cancel_futures=True)
-        await asyncio.to_thread(self._scorers.stop)
+        await self._scorers.stop()
 
     async def perform(self, run: ServiceRun) -> RunSummary:
         """Score a job's recording; where the audio breaks, the windows before the break are emitted.

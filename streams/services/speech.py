@@ -42,13 +42,13 @@ class SpeechService:
         """Use `speakers` to tell voices apart; without it all speech is one speaker's, and a warning says so.
 
         Recordings are opened with `open_file`. The engine is sent at
-        most `piece_seconds` at a time. `nice` is added to the nice value of the threads. An engine that
+        most `piece_seconds` at a time. `nice` is added to that of the threads that tell speakers apart. An engine that
         `takes_likely_language` is told the language of the recording with each piece.
         """
         self._open_file = open_file
         # Two at least: a short recording need not wait for a long one.
         threads = max(2, os.cpu_count() or 1)
-        self._readers = ThreadPoolExecutor(threads, "speech-reading", give_way, (nice,))
+        self._readers = ThreadPoolExecutor(threads, "speech-reading")
         self._diarizers = ThreadPoolExecutor(threads, "speech-diarizing", give_way, (nice,))
         self._resources = SpeechResources(
             engine,

@@ -35,7 +35,7 @@ from streams.sessions.taps import Taps
 from streams.sessions.threads import LoopThreads
 from streams.turns import Turns
 from topics import keys, media
-from topics.errors import AudioError, EarshotError, EngineError, NotOwned, RecordError, Unavailable
+from topics.errors import AudioError, EarshotError, EngineError, NotOwned, Unavailable
 from topics.folding import DEADLY, DEATHS
 from topics.geometry import Geometry
 from topics.rows import AudioRow
@@ -68,6 +68,9 @@ ATTEMPTS: Final = 3
 MOST_HELD: Final = 32
 #: In so many seconds a session is due that waits for a decoder to hold: it is queued when there is one.
 DECODER_FREE: Final = math.inf
+
+#: Until a suspected session asks again whether it is its turn.
+SUSPECT_SECONDS: Final = 0.05
 
 #: Append a result of a session to the result topic; returns once it is durable.
 Emit = Callable[[str, SessionResult], Awaitable[None]]
@@ -155,8 +158,7 @@ class Analyser:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._decoding.stop()
-        self._threads.stop()
+        await asyncio.gather(self._decoding.stop(), self._threads.stop())
         for session in list(self._active):
             self.forget(session)
 
@@ -272,8 +274,9 @@ class Analyser:
     def _reached(self, session: str) -> tuple[int, int] | None:
         """Return how many windows and chunks of a session are settled; None where it cannot be read, or is gone."""
         try:
-            head = self.store_of(session).head(session)
-        except (Unavailable, RecordError):
+            store = self.store_of(session)
+            head = store.peek(session) if store.readable(session) else None
+        except Unavailable:
             return None
         return None if head is None else (head.windows, head.cursor.chunks)
 
@@ -320,6 +323,8 @@ class Analyser:
             return await self._step(active)
         if head.begun >= DEATHS:
             raise AudioError(DEADLY)
+        if not self.suspects.has_turn(alone=head.begun > 0):
+            return SUSPECT_SECONDS  # No lane waits with it.
         async with self.suspects.session_turn(alone=head.begun > 0):
             begun = Begun(head.windows, head.cursor.chunks, head.begun + 1)
             await self.emit(active.id, begun)

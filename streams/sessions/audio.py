@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import AsyncGenerator, Callable, Container, Sequence
+from collections.abc import AsyncGenerator, Callable, Container, Sequence, Set
 from typing import Final
 
 from streams.folding.audio import checked_audio
@@ -116,6 +116,13 @@ class AudioSource:
             if data is None:
                 data = checked_audio(row, await self._from_log(partition, row.offset), _chunk_audio)
             yield data
+
+    def forget(self, partitions: Set[int]) -> None:
+        """Forget what was read ahead of partitions that went away."""
+        for number in partitions:
+            self._reading.pop(number, None)
+        for place in [place for place in self._ahead if place[0] in partitions]:
+            self._take(*place)
 
     def at_hand(self, partition: int, offset: int) -> bool:
         """Return whether a chunk is in memory."""

@@ -91,6 +91,8 @@ class Listeners(Followers):
         for id in ids:
             try:
                 store = self._store_of(id)
+                if not store.readable(id):
+                    continue
             except Unavailable:
                 continue
             head, project = store.peek(id), store.project(id)

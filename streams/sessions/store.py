@@ -21,8 +21,9 @@ class SessionStore(HeadStore[SessionHead]):
     listing = keys.SESSION_LIST
     listed_states = LISTED_STATES
 
-    def __init__(self, partition: PartitionTable) -> None:
-        super().__init__(partition)
+    def __init__(self, partition: PartitionTable, partitions: int = 16) -> None:
+        """Read the rows of one of so many partitions."""
+        super().__init__(partition, partitions)
         #: Openings of sessions in `heads`; they never change.
         self._openings: dict[str, Opened] = {}
 

@@ -7,6 +7,7 @@ futures with locks, and wakes the loop once for each.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -21,6 +22,8 @@ Item = TypeVar("Item")
 
 #: Jobs that a thread does together at most.
 TOGETHER: Final = 4
+#: A thread that has not ended after so long is left alone, and ends with the process.
+STOP_SECONDS: Final = 5.0
 
 
 class Job(NamedTuple):
@@ -38,7 +41,7 @@ Outcome = tuple[asyncio.Future[Any], Any, BaseException | None]
 
 
 class LoopThreads:
-    """A fixed number of threads that work for one event loop."""
+    """A fixed number of threads that work for one event loop, by which all methods are called."""
 
     def __init__(self, count: int, name: str, begin: Callable[[], None] = lambda: None) -> None:
         """Start nothing yet; each thread calls `begin` first."""
@@ -60,16 +63,20 @@ class LoopThreads:
             if thread.ident is None:
                 thread.start()
 
-    def stop(self) -> None:
-        """Wait for the jobs that run; those that wait are not done. Allowed without a start."""
+    async def stop(self) -> None:
+        """Wait for the jobs that run, `STOP_SECONDS` at most; those that wait are not done. Allowed without a start."""
         with suppress(Empty):
             while True:
                 self._calls.get_nowait()
         for _ in self._threads:
             self._calls.put(None)
+        await asyncio.to_thread(self._join)
+
+    def _join(self) -> None:
+        deadline = time.monotonic() + STOP_SECONDS
         for thread in self._threads:
             if thread.ident is not None:
-                thread.join()
+                thread.join(max(0.0, deadline - time.monotonic()))
 
     def run(self, project: str, work: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
         """Call `work` in a thread, in the project's turn; not if the future is cancelled before that comes."""
@@ -116,7 +123,8 @@ class LoopThreads:
             # In this order: who finds the loop woken has put its outcome where the loop has yet to look.
             if not self._woken:
                 self._woken = True
-                self._loop.call_soon_threadsafe(self._report)
+                with suppress(RuntimeError):  # The loop is closed: nobody waited for this.
+                    self._loop.call_soon_threadsafe(self._report)
 
     def _report(self) -> None:
         self._woken = False

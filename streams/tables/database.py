@@ -3,21 +3,107 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Final
 
 import rocksdict
 
-from streams.disk import DiskDatabase
-from topics.errors import ServiceError
+from streams.disk import DatabaseDamaged, DatabaseFailed, DiskDatabase
+from topics.errors import Unavailable
 
 WRITE_BUFFER: Final = 8 * 1024 * 1024
 BLOCK_CACHE: Final = 32 * 1024 * 1024
 OPEN_FILES: Final = 64
+#: What RocksDB says of files that are damaged or missing.
+_DAMAGE: Final = ("Corruption", "No such file or directory")
+
+
+class TableDatabase(DiskDatabase):
+    """The database of one table, read and written by rows; from any thread.
+
+    Each method raises DatabaseFailed where RocksDB fails, and DatabaseDamaged where its files are damaged.
+    """
+
+    def __init__(self, path: Path, options: Callable[[], rocksdict.Options]) -> None:
+        #: What was found first of its damage.
+        self.damage: DatabaseDamaged | None = None
+        with self._failing():
+            if path.exists() and any(path.iterdir()) and not (path / "CURRENT").exists():
+                raise DatabaseDamaged(f"{path / 'CURRENT'} is missing")  # RocksDB would delete the other files.
+            super().__init__(path, options)
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except Unavailable:
+            raise
+        except Exception as error:  # rocksdict's errors have no common base.
+            if not any(sign in str(error) for sign in _DAMAGE):
+                raise DatabaseFailed(str(error)) from error
+            self.damage = self.damage or DatabaseDamaged(str(error))
+            raise self.damage from error
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key."""
+        with self._failing():
+            value: bytes | None = self.rocks.get(key)
+            return value
+
+    def scan(self, lower: bytes, upper: bytes, limit: int | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Yield (key, value) with lower <= key < upper in order."""
+        with self._failing():
+            iterator = self._iterator(lower, upper)
+            iterator.seek(lower)
+            left = -1 if limit is None else limit
+            while left and iterator.valid():
+                yield iterator.key(), iterator.value()
+                iterator.next()
+                left -= 1
+            iterator.status()
+
+    def skip_scan(self, lower: bytes, upper: bytes, following: Callable[[bytes], bytes]) -> Iterator[bytes]:
+        """Yield the first key of [lower, upper), then the first at or above `following` of it, and so on."""
+        with self._failing():
+            iterator = self._iterator(lower, upper)
+            iterator.seek(lower)
+            while iterator.valid():
+                yield (key := iterator.key())
+                iterator.seek(following(key))
+            iterator.status()
+
+    def _iterator(self, lower: bytes, upper: bytes) -> rocksdict.RdictIter:
+        bounds = rocksdict.ReadOptions()
+        bounds.set_iterate_lower_bound(lower)
+        bounds.set_iterate_upper_bound(upper)
+        return self.rocks.iter(bounds)
+
+    def write_rows(self, changes: Mapping[bytes, bytes | None]) -> None:
+        """Write all changes at once; None deletes.
+
+        Raises:
+            DiskFull: the disk is full; nothing was written.
+        """
+        batch = rocksdict.WriteBatch(raw_mode=True)
+        for key, value in changes.items():
+            if value is None:
+                batch.delete(key)
+            else:
+                batch.put(key, value)
+        with self._failing():
+            self.write(lambda rocks: rocks.write(batch))
+
+    def close(self) -> None:
+        """Close the database."""
+        with self._failing():
+            super().close()
 
 
 class Databases:
-    """The directory of a node's tables."""
+    """The directory of a node's tables. From any thread; one at a time for each partition."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory / "partitions"
@@ -27,17 +113,25 @@ class Databases:
         for old in directory.glob("v*/tables"):
             shutil.rmtree(old, ignore_errors=True)
 
-    def open(self, partition: int) -> DiskDatabase:
+    def open(self, partition: int) -> TableDatabase:
         """Open the database of a partition, made where there is none.
 
         Raises:
-            ServiceError: it is open elsewhere, damaged, or the disk does not take it.
+            DatabaseFailed: it is open elsewhere, or the disk does not take it.
+            DatabaseDamaged: its files are damaged.
         """
         self._directory.mkdir(parents=True, exist_ok=True)
-        try:
-            return DiskDatabase(self._path(partition), self._options)
-        except Exception as error:  # rocksdict's errors have no common base
-            raise ServiceError(f"the table of partition {partition} cannot be opened: {error}") from error
+        return TableDatabase(self._path(partition), self._options)
+
+    def wipe(self, partition: int) -> None:
+        """Delete the database of a partition that is not open."""
+        shutil.rmtree(self._path(partition), ignore_errors=True)
+
+    def set_aside(self, partition: int) -> Path:
+        """Rename the database of a partition that is not open; return its new path."""
+        path = self._path(partition)
+        aside = next(new for number in count(1) if not (new := path.with_suffix(f".damaged-{number}")).exists())
+        return path.rename(aside)
 
     def _options(self) -> rocksdict.Options:
         options = rocksdict.Options(raw_mode=True)
@@ -52,10 +146,6 @@ class Databases:
         blocks.set_bloom_filter(10, False)
         options.set_block_based_table_factory(blocks)
         return options
-
-    def wipe(self, partition: int) -> None:
-        """Delete the database of a partition that is not open."""
-        shutil.rmtree(self._path(partition), ignore_errors=True)
 
     def _path(self, partition: int) -> Path:
         return self._directory / f"{partition}.db"

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
-import rocksdict
 
-from streams.disk import DiskDatabase
+from streams.disk import DatabaseDamaged, DatabaseFailed
 from streams.log import LogWriter, StoredRecord
-from topics.catalog import CHANGELOG
+from streams.tables.database import TableDatabase
+from topics.catalog import CHANGELOG, KEEP_TOMBSTONES_MS
 from topics.keys import EPOCH, POSITIONS
 
+#: A table that was not at the end of its changelog for this share of the time that tombstones stay is too old.
+FRESH_SHARE: Final = 0.5
 #: Where the database notes how far it holds the changelog. Not a row: the changelog does not know it.
 APPLIED: Final = b"\x00applied"
 
@@ -25,9 +27,10 @@ class Applied(msgspec.Struct, frozen=True, array_like=True):
     offset: int = 0
     #: The epoch of the newest owner that wrote one of them.
     epoch: int = 0
-    #: When that was noted (ms since the epoch of Unix).
+    #: When the table was last known to be at the end of the changelog (ms since the epoch of Unix): it needs all
+    #: tombstones that were written later.
     at: int = 0
-    #: Keys of rows that an owner that was one no more wrote last.
+    #: Keys last written by a fenced-off owner; the next owner must log them again.
     stale: tuple[bytes, ...] = ()
 
 
@@ -36,8 +39,18 @@ _applied: Final = msgspec.msgpack.Decoder(Applied)
 _positions: Final = msgspec.msgpack.Decoder(dict[str, int])
 
 
+class TableUnfit(DatabaseDamaged):
+    """A table does not belong to its changelog."""
+
+
+class TableOutdated(DatabaseFailed):
+    """A table may have missed deletions that its changelog no longer has."""
+
+
 class PartitionRows:
     """The rows of one partition.
+
+    The owner's methods are for the loop, `apply` and the reads for any thread.
 
     The changelog has one writer at a time, the partition's owner, and each takeover has an epoch that all its records
     carry. A record of a lower epoch behind one of a higher was written by an owner that did not know yet that it was
@@ -45,48 +58,21 @@ class PartitionRows:
     remembers its key in `stale`: the next owner writes that row again, so that no compaction can leave the late one.
     """
 
-    def __init__(self, number: int, database: DiskDatabase, writer: LogWriter) -> None:
+    def __init__(self, number: int, database: TableDatabase, writer: LogWriter, now_ms: Callable[[], int]) -> None:
         self.number = number
+        #: The reads of the database; each from any thread.
+        self.get, self.scan, self.skip_scan = database.get, database.scan, database.skip_scan
         self._database = database
         self._writer = writer
-        value = database.rocks.get(APPLIED)
+        self._now_ms = now_ms
+        value = database.get(APPLIED)
         self.applied: Applied = Applied() if value is None else _applied.decode(value)
-        self.stale = set(self.applied.stale)
         #: That of this owner, once it has one.
         self.epoch = 0
-
-    # --- reading ----------------------------------------------------------------------------------------------------
-
-    def get(self, key: bytes) -> bytes | None:
-        """Return the value of a key."""
-        value: bytes | None = self._database.rocks.get(key)
-        return value
-
-    def scan(self, lower: bytes, upper: bytes, limit: int | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """Yield (key, value) with lower <= key < upper in order."""
-        iterator = self._iterator(lower, upper)
-        iterator.seek(lower)
-        left = -1 if limit is None else limit
-        while left and iterator.valid():
-            yield iterator.key(), iterator.value()
-            iterator.next()
-            left -= 1
-        iterator.status()
-
-    def skip_scan(self, lower: bytes, upper: bytes, following: Callable[[bytes], bytes]) -> Iterator[bytes]:
-        """Yield the first key of [lower, upper), then the first at or above `following` of it, and so on."""
-        iterator = self._iterator(lower, upper)
-        iterator.seek(lower)
-        while iterator.valid():
-            yield (key := iterator.key())
-            iterator.seek(following(key))
-        iterator.status()
-
-    def _iterator(self, lower: bytes, upper: bytes) -> rocksdict.RdictIter:
-        bounds = rocksdict.ReadOptions()
-        bounds.set_iterate_lower_bound(lower)
-        bounds.set_iterate_upper_bound(upper)
-        return self._database.rocks.iter(bounds)
+        #: As `Applied.at`, where no record has come since.
+        self._fresh_ms = 0
+        #: Held while records are applied, or an owner begins.
+        self._lock = threading.Lock()
 
     # --- the owner's writes -----------------------------------------------------------------------------------------
 
@@ -96,15 +82,12 @@ class PartitionRows:
         Raises:
             DiskFull: the disk is full; nothing was written or logged.
         """
-        batch = rocksdict.WriteBatch(raw_mode=True)
-        for key, value in changes.items():
-            _put(batch, key, value)
-        self._database.write(lambda rocks: rocks.write(batch))
+        self._database.write_rows(changes)
         self._writer.append_rows(CHANGELOG, self.number, changes, self.epoch)
 
     def mark(self, key: bytes) -> None:
         """Write a row without content to this table alone: the changelog does not get it."""
-        self._database.write(lambda rocks: rocks.put(key, b""))
+        self._database.write_rows({key: b""})
 
     def write_again(self, keys: Sequence[bytes]) -> None:
         """Log rows as they are here, over what somebody else has put behind them."""
@@ -112,10 +95,11 @@ class PartitionRows:
 
     def begin(self, epoch: int, offset: int) -> None:
         """Be the owner's table from now on: its epoch is on the changelog, the record before `offset`."""
-        self.epoch = epoch
-        self.applied = Applied(offset, epoch, _now_ms())
-        self.write_again(sorted(self.stale))
-        self.stale.clear()
+        with self._lock:
+            stale = self.applied.stale
+            self.epoch = epoch
+            self.applied = Applied(offset, epoch, self._now_ms())
+        self.write_again(sorted(stale))
 
     def positions(self) -> dict[str, int]:
         """Return of each topic the offset below which all is folded into the rows that the changelog has."""
@@ -124,37 +108,66 @@ class PartitionRows:
 
     def note(self, positions: Mapping[str, int], applied: int) -> None:
         """Note in the database what the changelog has taken: positions, and all its records below `applied`."""
-        now_applied = Applied(applied, max(self.epoch, self.applied.epoch), _now_ms())
-        batch = rocksdict.WriteBatch(raw_mode=True)
-        batch.put(POSITIONS, encode_positions(positions))
-        self._write_applied(batch, now_applied)
+        now_applied = Applied(applied, max(self.epoch, self.applied.epoch), self._now_ms())
+        self._write_applied({POSITIONS: encode_positions(positions)}, now_applied)
 
     # --- replay -----------------------------------------------------------------------------------------------------
 
-    def apply(self, records: Sequence[StoredRecord]) -> None:
-        """Apply records of the changelog that follow on those applied so far; from any thread, one at a time."""
-        # Most records are earlier forms of a row that is here again.
-        changes: dict[bytes, bytes | None] = {}
-        epoch = self.applied.epoch
-        for record in records:
-            key = record.key
-            if key is None:
-                continue
-            if record.epoch < epoch:
-                self.stale.add(key)
-                continue
-            epoch = record.epoch
-            self.stale.discard(key)
-            changes[key] = record.value
-        changes.pop(EPOCH, None)
-        batch = rocksdict.WriteBatch(raw_mode=True)
-        for key, value in changes.items():
-            _put(batch, key, value)
-        self._write_applied(batch, Applied(records[-1].offset + 1, epoch, _now_ms(), tuple(self.stale)))
+    def check(self, begin: int, end: int) -> None:
+        """Take the bounds of the changelog.
 
-    def _write_applied(self, batch: rocksdict.WriteBatch, applied: Applied) -> None:
-        batch.put(APPLIED, _encode(applied))
-        self._database.write(lambda rocks: rocks.write(batch))
+        Raises:
+            TableUnfit: they are those of another log, or there is a gap between the table and them.
+            TableOutdated: the table lacks records, and may lack deletions.
+        """
+        offset = self.applied.offset
+        if offset > end:
+            raise TableUnfit(f"its changelog ends at {end}, and it holds what was at {offset}: it is of another log")
+        if offset and offset < begin:
+            raise TableUnfit(f"its changelog begins at {begin}, and it holds what was below {offset}")
+        if offset < end:
+            self._check_age()
+
+    def _check_age(self) -> None:
+        at = max(self.applied.at, self._fresh_ms)
+        if at and self._now_ms() - at > FRESH_SHARE * KEEP_TOMBSTONES_MS:
+            raise TableOutdated("it is older than the changelog's tombstones")
+
+    def note_fresh(self, now_ms: int) -> None:
+        """Take that the table had all of the changelog at a time."""
+        self._fresh_ms = max(self._fresh_ms, now_ms)
+
+    def apply(self, records: Sequence[StoredRecord]) -> None:
+        """Apply those records of a stretch of the changelog that the table does not have; an owner's table has all.
+
+        Raises:
+            TableOutdated: deletions before them may be missing.
+            DiskFull: the disk is full; nothing was applied.
+        """
+        with self._lock:
+            records = [record for record in records if record.offset >= self.applied.offset]
+            if not records or self.epoch:
+                return
+            self._check_age()
+            # Most records are earlier forms of a row that is here again.
+            changes: dict[bytes, bytes | None] = {}
+            epoch, stale = self.applied.epoch, set(self.applied.stale)
+            for record in records:
+                key = record.key
+                if key is None:
+                    continue
+                if record.epoch < epoch:
+                    stale.add(key)
+                    continue
+                epoch = record.epoch
+                stale.discard(key)
+                changes[key] = record.value
+            changes.pop(EPOCH, None)
+            at = max(self.applied.at or self._now_ms(), self._fresh_ms, records[-1].timestamp)
+            self._write_applied(changes, Applied(records[-1].offset + 1, epoch, at, tuple(stale)))
+
+    def _write_applied(self, changes: Mapping[bytes, bytes | None], applied: Applied) -> None:
+        self._database.write_rows({**changes, APPLIED: _encode(applied)})
         self.applied = applied
 
     @property
@@ -162,26 +175,21 @@ class PartitionRows:
         """What the database said when it met a full disk, None while it takes writes."""
         return self._database.full
 
+    @property
+    def damage(self) -> DatabaseDamaged | None:
+        """What was found first of the damage of the database, None while none is."""
+        return self._database.damage
+
     def revive(self) -> bool:
         """Open the database again after a full disk, once there is room; return whether it takes writes."""
         return self._database.revive()
 
     def close(self) -> None:
         """Close the database."""
-        self._database.close()
+        with self._lock:
+            self._database.close()
 
 
 def encode_positions(positions: Mapping[str, int]) -> bytes:
     """Return the row of positions."""
     return _encode(dict(positions))
-
-
-def _put(batch: rocksdict.WriteBatch, key: bytes, value: bytes | None) -> None:
-    if value is None:
-        batch.delete(key)
-    else:
-        batch.put(key, value)
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

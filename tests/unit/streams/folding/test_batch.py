@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Iterable
 
 import msgspec
 import pytest
 
-from streams.disk import DiskFull
+from streams.disk import DatabaseFailed, DiskFull
 from streams.folding.agent import Agent
 from streams.folding.batch import fold_batch, fold_patiently
 from streams.folding.draft import Draft
@@ -16,7 +17,7 @@ from streams.folding.record import LogRecord, id_of
 from streams.sessions.store import SessionStore
 from tests.unit.streams.sessions.rows import Delivered, MemoryPartition, drafting, fold
 from topics import keys
-from topics.errors import RecordError
+from topics.errors import RecordError, Unavailable
 from topics.sessions.rules import SessionHead
 
 SESSION = "S" * 24
@@ -76,7 +77,7 @@ def test_a_record_that_is_none_of_ours_is_parked_at_once_and_leaves_no_row() -> 
 
 
 def test_another_failure_is_tried_again_in_its_place() -> None:
-    house, agent = House(), Numbers({1: [OSError("disk")] * 3})
+    house, agent = House(), Numbers({1: [ValueError("a bug that passes")] * 3})
     house.batch(agent, [b"a", b"a", b"a"])
     assert agent.tried == [0, 1, 1, 1, 1, 2]
     assert house.partition.rows == {b"a": b"2"}
@@ -97,11 +98,32 @@ def test_a_batch_ends_before_the_first_record_that_fails_and_is_written() -> Non
 
 
 def test_a_failure_that_stays_is_parked_after_three_patient_attempts() -> None:
-    house, agent = House(), Numbers({0: [OSError("disk")] * 5})
+    house, agent = House(), Numbers({0: [ValueError("a bug")] * 5})
     house.batch(agent, [b"a", b"b"])
     assert agent.tried == [0, 0, 0, 0, 1]
-    assert house.parked == [(7, 0, "OSError: disk")]
+    assert house.parked == [(7, 0, "ValueError: a bug")]
     assert house.partition.rows == {b"b": b"1"}
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        DatabaseFailed("IO error: Too many open files"),
+        DatabaseFailed("DB instance already closed"),
+        OSError(errno.EIO, "Input/output error"),
+        MemoryError(),
+    ],
+    ids=repr,
+)
+def test_a_fault_of_the_machine_is_none_of_the_record(fault: Exception) -> None:
+    """A record that was parked for it would be missing for good, and all that follows on it would not fit."""
+    house, agent = House(), Numbers({1: [fault] * 5})
+    log = [Delivered(offset, 0, b"ab"[offset : offset + 1], b"") for offset in range(2)]
+    with pytest.raises(Unavailable):
+        fold_batch(house.store, log, agent)
+    with pytest.raises(Unavailable):
+        asyncio.run(fold_patiently(house.store, log[1], agent, house.park))
+    assert (house.parked, house.partition.rows, agent.batches) == ([], {}, 0)
 
 
 def test_a_record_that_cannot_be_parked_stops_the_batch_unacknowledged() -> None:

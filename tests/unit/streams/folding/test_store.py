@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from streams.folding import store as module
 from streams.folding.draft import Draft
-from streams.folding.store import above
+from streams.folding.store import HEADS_CACHED, HEADS_LEAST, above
 from streams.sessions.store import SessionStore
 from tests.unit.streams.sessions.rows import MemoryPartition, drafting
 from topics import keys, rows
@@ -64,8 +64,15 @@ def test_due_sessions_come_oldest_first_and_bounded() -> None:
     assert store.due(9, 1) == [(5, ONE)]
 
 
+def test_all_partitions_of_a_node_keep_so_many_heads_together() -> None:
+    """Two stores of each partition kept 4,096 each, and there may be hundreds of partitions."""
+    most = [SessionStore(MemoryPartition(0), partitions).heads_most for partitions in (1, 64, 100_000)]
+    assert most == [HEADS_CACHED, HEADS_CACHED // 64, HEADS_LEAST]
+
+
 def test_heads_are_kept_decoded_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "HEADS_CACHED", 1)
+    monkeypatch.setattr(module, "HEADS_LEAST", 1)
     _, store = filled()
     assert list(store.heads) == [TWO]
     assert store.head(ONE) == HEAD

@@ -145,22 +145,24 @@ class User:
     def __init__(self) -> None:
         self.delivered: list[tuple[TopicPartition, list[StoredRecord]]] = []
         self.failures: list[BaseException] = []
+        self.gaps: list[tuple[TopicPartition, int, int]] = []
         self.valid = True
+        self.lapses: list[str] = []
 
     def deliver(self, tp: TopicPartition, records: Sequence[StoredRecord]) -> None:
         self.delivered.append((tp, list(records)))
 
-    def suspect(self, tp: TopicPartition) -> None:
-        raise AssertionError("the writer tells where, and nobody else")
-
-    def overtaken(self, tp: TopicPartition, records: Sequence[StoredRecord]) -> None:
-        raise AssertionError("the backend tells it")
+    def overtaken(self, tp: TopicPartition, start: int, stop: int) -> None:
+        self.gaps.append((tp, start, stop))
 
     def floor(self, tp: TopicPartition) -> int | None:
         return None
 
     def may_append(self) -> bool:
         return self.valid
+
+    def lapsed(self, reason: str) -> None:
+        self.lapses.append(reason)
 
     def fail(self, error: BaseException) -> None:
         self.failures.append(error)

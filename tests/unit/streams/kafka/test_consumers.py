@@ -150,6 +150,48 @@ def _with_ends(init: Any, ends: dict[TopicPartition, int]) -> Any:
     return made
 
 
+def test_a_range_that_retention_removed_is_empty_though_there_is_more_behind_it(broker: Broker) -> None:
+    """Reading it raised a KeyError: a job ended with the name of a partition for an error."""
+    broker.fill(ONE, 7, 8)
+
+    async def scene() -> list[StoredRecord]:
+        return [record async for batch in consumers().read(ONE, 2, 5) for record in batch]
+
+    assert asyncio.run(scene()) == []
+
+
+def test_a_stretch_that_retention_removed_is_empty_though_nothing_follows(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SILENT_SECONDS", 0.0)
+    those = consumers()
+    for begin in (9, 0):
+        monkeypatch.setattr(those, "_bounds", lambda tps, begin=begin: {ONE: (begin, 9)})
+        if begin:
+            assert asyncio.run(those.stretch(ONE, 4, 100)) == []
+        else:
+            with pytest.raises(Unavailable, match="though it should"):
+                asyncio.run(those.stretch(ONE, 4, 100))
+
+
+@pytest.mark.parametrize("call", ["assign", "consume", "position", "incremental_unassign", "unassign"])
+def test_whatever_the_client_library_refuses_is_unavailable(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """Raw, it ended the lane that read, and the node with it."""
+    if call in ("incremental_unassign", "unassign"):
+        broker.fill(ONE, 0, 1)
+    broken = KafkaException(KafkaError(KafkaError._STATE))
+
+    def refuse(*arguments: object) -> None:
+        raise broken
+
+    monkeypatch.setattr(FakeConsumer, call, refuse)
+    with pytest.raises(Unavailable, match="Kafka does not answer"):
+        replay({ONE: (0, 2)}, consumers())
+    assert broker.made[0].closed
+
+
 def test_empty_ranges_ask_nobody(broker: Broker) -> None:
     assert replay({ONE: (4, 4)}, consumers()) == {}
     assert broker.made == []

@@ -15,6 +15,7 @@ from streams.log import Ack, Apply, StoredRecord
 from streams.node.owner import PartitionOwner
 from streams.node.takeover import Takeover
 from streams.tables.database import Databases
+from streams.tables.tables import Tables
 from topics.catalog import FOLDED, TopicPartition
 from topics.errors import RecordError, Unavailable
 
@@ -36,6 +37,17 @@ class MemoryLog:
         #: Raised once each, by whatever reads next.
         self.faults: list[Exception] = []
         self.writer: Any = self
+        #: What it was told.
+        self.ends: dict[TopicPartition, int] = {}
+        self.drops: list[str] = []
+        #: How often it was asked for bounds.
+        self.asks = 0
+        #: Reads of a partition that is here wait.
+        self.gates: dict[TopicPartition, asyncio.Event] = {}
+        self.now = 1_700_000_000_000
+
+    def now_ms(self) -> int:
+        return self.now
 
     def topic_name(self, topic: str) -> str:
         return topic
@@ -79,11 +91,15 @@ class MemoryLog:
             raise self.faults.pop(0)
 
     async def bounds(self, tps: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
+        self.asks += 1
+        bounds = {tp: (self.begins.get(tp, 0), self.end(tp)) for tp in tps}
         await self._answer()
-        return {tp: (self.begins.get(tp, 0), self.end(tp)) for tp in tps}
+        return bounds
 
     async def read(self, tp: TopicPartition, start: int, stop: int) -> AsyncGenerator[Sequence[StoredRecord], None]:
         await self._answer()
+        if (gate := self.gates.get(tp)) is not None:
+            await gate.wait()
         for record in list(self.records[tp]):
             if start <= record.offset < stop:
                 yield [record]
@@ -92,6 +108,18 @@ class MemoryLog:
         for tp, (start, stop) in ranges.items():
             async for records in self.read(tp, start, stop):
                 apply(tp, records)
+
+    def note_end(self, tp: TopicPartition, end: int) -> None:
+        self.ends[tp] = end
+
+    def drop(self, reason: str) -> None:
+        self.drops.append(reason)
+
+    async def flush(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
 
     async def committed(self, tps: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         await self._answer()
@@ -122,17 +150,21 @@ class MemoryNode:
         self.folded: list[tuple[str, int]] = []
         agents = {topic: Notes(topic, self.folded) for topic in sorted(FOLDED)}
         backend: Any = log
-        self.takeover = Takeover(Databases(directory), backend, agents, shared)
+        self.takeover = Takeover(backend, agents, shared)
+        self.databases = Databases(directory)
+        self.tables = Tables(self.databases, log.writer, log.now_ms)
         self.surveyed: list[int] = []
 
     def owner(self, number: int) -> PartitionOwner:
-        return PartitionOwner(self.takeover.open(number))
+        owner = PartitionOwner(number)
+        owner.take_rows(self.tables.open(number))
+        return owner
 
     async def survey(self, owner: PartitionOwner) -> None:
         self.surveyed.append(owner.number)
 
     async def take_over(self, *owners: PartitionOwner) -> None:
-        await self.takeover.run(owners, self.survey)
+        await asyncio.gather(*(self.takeover.run(owner, self.survey) for owner in owners))
 
 
 AWAY = Unavailable("the brokers are away")

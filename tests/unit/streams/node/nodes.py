@@ -12,7 +12,7 @@ from streams.audio.decode import open_file
 from streams.embedded.backend import EmbeddedBackend
 from streams.embedded.log import EmbeddedLog
 from streams.models.loaded_models import LoadedModels
-from streams.node import node as module
+from streams.node import partitions as module
 from streams.node.node import Node
 from streams.node.options import NodeOptions
 from streams.services.service import JobService

@@ -51,11 +51,11 @@ async def test_a_wait_without_an_end_is_a_failure(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(module, "STUCK_SECONDS", 0.05)
     home = Home(tmp_path)
     node = home.node()
-    node.owners.here[3] = PartitionOwner(node.takeover.open(3))
+    node.owners.here[3] = PartitionOwner(3)
     with capture_logs() as lines:
-        node._spawn(node._watch(), "watch")
+        node.tasks.spawn(node._watch(), "watch")
         await until(node.alive)
-    assert "nothing has come of waiting for partition 3: its changelog" in (node.alive() or "")
+    assert "nothing has come of waiting for partition 3: its table" in (node.alive() or "")
     assert {line["event"] for line in lines} == {"node.waiting", "node.failed"}
     assert home.failures == 1
     await node.backend.close()
@@ -83,7 +83,7 @@ async def test_a_background_task_that_dies_turns_the_node_red(tmp_path: Path) ->
         raise ValueError("a bug in the sweeper")
 
     node = home.node()
-    node._spawn(die(), "sweeper")
+    node.tasks.spawn(die(), "sweeper")
     await asyncio.sleep(0.01)
     assert node.alive() == "ValueError: a bug in the sweeper"
     assert home.failures == 1

@@ -129,14 +129,14 @@ async def test_a_job_is_done_billed_and_its_audio_leaves_the_log(house: House) -
     async with house.serving() as node:
         job, log = node.jobs.new_id(), log_of(node)
         at = tp(JOB_COMMANDS, job)
-        keeper = Maintenance(log, floor=node.floor)
+        keeper = Maintenance(log, floor=node.partitions.floor)
         house.echo.open.clear()
         await post(node, job)
         await until(lambda: len(house.echo.begun) == 2)
         # Durable a turn of the loop before the consumer knows of it.
-        await until(lambda: noted(node, *at) == log.end(at) and node.floor(at) is not None)
+        await until(lambda: noted(node, *at) == log.end(at) and node.partitions.floor(at) is not None)
         await keeper.round()
-        assert log.earliest(at) == node.floor(at) == 0
+        assert log.earliest(at) == node.partitions.floor(at) == 0
         follower = node.jobs.follow(job)
         house.echo.open.set()
         while not is_completed(node, job):
@@ -167,7 +167,7 @@ async def test_a_removed_job_is_cancelled_and_is_there_no_more(house: House) -> 
         assert node.jobs.view(job) is None
         await until(lambda: house.echo.cancelled == [job, job])
         assert (await node.jobs.submit(job, Removed("r2"))).status == 404
-        assert node.floor(tp(JOB_COMMANDS, job)) != 0
+        await until(lambda: node.partitions.floor(tp(JOB_COMMANDS, job)) != 0)
         assert house.books.lines == {}
 
 
@@ -246,7 +246,7 @@ async def test_what_was_not_done_or_billed_at_a_stop_is_done_by_the_next_node(ho
             await until(partial(is_completed, node, job))
             assert result(node, job) == FOUND
         assert set(house.books.lines) == {(job, service) for job in jobs for service in FOUND}
-        await until(lambda: all(node.floor(tp(JOB_COMMANDS, job)) for job in jobs))
+        await until(lambda: all(node.partitions.floor(tp(JOB_COMMANDS, job)) for job in jobs))
 
 
 async def test_a_job_is_removed_when_its_time_is_over(house: House) -> None:
@@ -289,7 +289,7 @@ async def test_audio_that_is_kept_can_be_read_until_its_time_is_over(house: Hous
         with pytest.raises(AudioError, match="was not kept"):
             await recording(node, job)
         assert result(node, job) == FOUND
-        await until(lambda: (node.floor(at) or 0) >= len(PARTS))
+        await until(lambda: (node.partitions.floor(at) or 0) >= len(PARTS))
 
 
 async def test_a_part_that_the_log_does_not_take_is_unavailable(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from streams.disk import DatabaseFailed
 from streams.folding.agent import Agent
 from streams.folding.draft import Draft
 from streams.folding.record import LogRecord
 from streams.log import StoredRecord
-from streams.node.lane import PARKED_AT_LEAST, PARKED_SHARE, Lane, PartitionStopped
+from streams.node.lane import PARKED_AT_LEAST, PARKED_SHARE, TABLE_ATTEMPTS, Lane, PartitionStopped
 from streams.sessions.store import SessionStore
 from tests.unit.streams.sessions.rows import MemoryPartition
 from topics.catalog import COMMANDS, TopicPartition
@@ -126,13 +127,32 @@ async def test_what_becomes_durable_while_the_lane_catches_up_is_folded_before_i
 
 async def test_a_record_that_fails_in_a_delivery_is_fetched_again_and_nothing_is_folded_twice() -> None:
     house = House()
-    house.agent.faults = [OSError("disk")]
+    house.agent.faults = [ValueError("a bug that passes")]
     assert not house.lane.deliver(house.topic.append(3))
     assert house.lane.position == 0
     await house.lane.catch_up()
     assert house.agent.offsets == [0, 1, 2]
     assert house.lane.folded == 3
     assert house.parked == []
+
+
+async def test_a_table_that_fails_is_waited_for_and_nothing_is_parked() -> None:
+    house = House()
+    house.agent.faults = [DatabaseFailed("IO error: Too many open files")] * (TABLE_ATTEMPTS - 1)
+    assert not house.lane.deliver(house.topic.append(3))
+    await house.lane.catch_up()
+    assert (house.agent.offsets, house.parked) == ([0, 1, 2], [])
+    assert (house.lane.position, house.lane.level) == (3, True)
+
+
+async def test_a_table_that_fails_for_good_is_given_up() -> None:
+    house = House(level=False)
+    house.topic.append(3)
+    house.lane.end = 3
+    house.agent.faults = [DatabaseFailed("IO error: Input/output error")] * (TABLE_ATTEMPTS + 1)
+    with pytest.raises(DatabaseFailed, match="Input/output"):
+        await house.lane.catch_up()
+    assert (len(house.agent.faults), house.parked, house.lane.level) == (1, [], False)
 
 
 async def test_poison_is_parked_in_its_place_and_the_rest_goes_on() -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from streams.embedded.maintenance import Maintenance
-from streams.log import StoredRecord
 from streams.node.node import Node
 from streams.node.owner import PartitionOwner
 from streams.ownership import Assignment
@@ -38,7 +37,6 @@ from topics.catalog import (
     PARKED,
     RESULTS,
     RESULTS_PARKED,
-    TopicPartition,
 )
 from topics.errors import NotOwned, Unavailable
 from topics.keys import new_id
@@ -170,7 +168,7 @@ async def test_poison_on_the_result_topic_is_parked_and_the_partition_goes_on(
     assert (dead_letter.topic, dead_letter.offset) == (RESULTS, ack.offset)
     assert cause in dead_letter.cause
     await until(lambda: (noted(node, *tp(RESULTS, session)) or 0) > ack.offset)
-    assert node.takeover.parked > 0
+    assert node.partitions.takeover.parked > 0
 
 
 def test_every_folded_topic_has_its_dead_letter_topic() -> None:
@@ -223,18 +221,18 @@ async def test_the_log_is_trimmed_up_to_the_audio_that_is_still_needed(node: Nod
     session, data = new_id(), sound(2)
     at = tp(COMMANDS, session)
     log = log_of(node)
-    keeper = Maintenance(log, floor=node.floor)
+    keeper = Maintenance(log, floor=node.partitions.floor)
     await send(node, session, FILE)
     needed = log.end(at)
     await send(node, session, *uploads(data, 2))
     await until(lambda: noted(node, *at) == log.end(at))
-    assert node.floor(at) == needed
+    assert node.partitions.floor(at) == needed
     await keeper.round()
     assert log.earliest(at) == needed
     await send(node, session, Sealed("s"))
     await until(lambda: view(node, session).head.finished)
     assert scores(node, session) == truth(data)
-    await until(lambda: node.floor(at) == log.end(at))
+    await until(lambda: node.partitions.floor(at) == log.end(at))
     await keeper.round()
     assert log.earliest(at) == log.end(at)
 
@@ -282,7 +280,7 @@ async def next_change(node: Node, session: str) -> None:
 
 async def assign(node: Node, assignment: Assignment) -> None:
     """Give the node an assignment, and wait until it serves."""
-    node.assign(assignment)
+    node.partitions.assign(assignment)
     await until(lambda: node.ready() is None)
 
 
@@ -296,7 +294,7 @@ async def test_what_goes_sends_readers_away_and_what_stays_goes_on(node: Node) -
     await asyncio.sleep(0)  # They wait.
     owner = node.owners.here[0]
     await asyncio.sleep(0.01)
-    node.assign(elsewhere)
+    node.partitions.assign(elsewhere)
     with pytest.raises(Unavailable, match="moved to another node"):
         await asyncio.wait_for(gone, 5)
     assert node.ready() is None
@@ -326,9 +324,9 @@ async def test_an_upload_waits_for_a_partition_that_is_being_taken_over(
         await gate.wait()
 
     await send(node, session, STREAM)
-    node.assign(Assignment(frozenset({0, 1, 3})))
+    node.partitions.assign(Assignment(frozenset({0, 1, 3})))
     monkeypatch.setattr(node.job_workload, "survey", survey)
-    node.assign(ALL)
+    node.partitions.assign(ALL)
     await asyncio.wait_for(surveying.wait(), 5)
     assert node.ready() == "partition 2: a look through its rows"
     with pytest.raises(Unavailable, match="partition 2 has no ready owner here: a look through its rows"):
@@ -350,11 +348,11 @@ async def test_a_partition_that_goes_while_it_is_taken_over_does_not_serve(
         surveying.set()
         await gate.wait()
 
-    node.assign(Assignment(frozenset({0, 1, 2})))
+    node.partitions.assign(Assignment(frozenset({0, 1, 2})))
     monkeypatch.setattr(node.job_workload, "survey", survey)
-    node.assign(ALL)
+    node.partitions.assign(ALL)
     await asyncio.wait_for(surveying.wait(), 5)
-    node.assign(Assignment(frozenset({0, 1, 2})))
+    node.partitions.assign(Assignment(frozenset({0, 1, 2})))
     gate.set()
     await asyncio.sleep(0.02)
     assert 3 not in node.owners.here
@@ -364,7 +362,7 @@ async def test_a_partition_that_goes_while_it_is_taken_over_does_not_serve(
 
 
 async def test_a_node_without_partitions_is_not_ready(node: Node) -> None:
-    node.assign(Assignment(frozenset()))
+    node.partitions.assign(Assignment(frozenset()))
     assert node.ready() == "this node has no partitions: there are more nodes than partitions"
     with pytest.raises(Unavailable, match="no partitions"):
         node.sessions.new_id()
@@ -382,7 +380,7 @@ async def test_a_partition_that_leaves_under_load_and_comes_back_loses_nothing(n
 
     await send(node, session, STREAM)
     loading = asyncio.create_task(load())
-    node.assign(Assignment(frozenset({0})))
+    node.partitions.assign(Assignment(frozenset({0})))
     with pytest.raises(NotOwned, match="partition 1 is another node's"):
         node.sessions.view(session)
     assert session not in node.session_workload.analyser.sessions()
@@ -392,33 +390,6 @@ async def test_a_partition_that_leaves_under_load_and_comes_back_loses_nothing(n
     await until(partial(is_finished, node, session))
     assert scores(node, session) == truth(data)
     assert node.alive() is None
-
-
-async def test_nothing_is_noted_while_it_is_not_known_who_wrote_to_a_changelog(node: Node) -> None:
-    session = in_partition(2)
-    owner, changelog = node.owners.here[2], TopicPartition(CHANGELOG, 2)
-    await send(node, session, STREAM)
-    owner.rows.epoch = 3
-    node.suspect(changelog)
-    node.suspect(changelog)
-    before = dict(owner.durable)
-    await send(node, session, *uploads(sound(1), 1))
-    await asyncio.sleep(0.2)
-    node.overtaken(changelog, [])
-    await asyncio.sleep(0.2)
-    assert owner.durable == before != owner.positions()
-    key = next(key for key, _ in owner.rows.scan(b"", b"\xff") if session.encode() in key)
-    late = [StoredRecord(0, 0, key, b"late", epoch) for epoch in (2, 3)]
-    end = log_of(node).end(changelog)
-    node.overtaken(changelog, late)
-    await until(lambda: owner.durable == owner.positions())
-    written = log_of(node).read(changelog, end, 1000, 10**9)
-    assert (key, owner.rows.get(key)) in [(record.key, record.value) for record in written]
-    node.suspect(changelog)
-    node.overtaken(changelog, [StoredRecord(0, 0, key, b"later", 4)])
-    assert owner.closed
-    assert 2 not in node.owners.here
-    await assign(node, ALL)
 
 
 async def test_a_project_has_its_most_sessions_until_some_end(tmp_path: Path) -> None:

@@ -29,7 +29,8 @@ class Rows(MemoryPartition):
 
 def owner(number: int, *, serving: bool = True) -> PartitionOwner:
     rows: Any = Rows(number)
-    made = PartitionOwner(rows)
+    made = PartitionOwner(number)
+    made.take_rows(rows)
     if serving:
         made.serve()
     return made
@@ -70,14 +71,14 @@ def test_an_owner_that_does_not_serve_says_what_it_waits_for() -> None:
     waiting, stopped = owner(1, serving=False), owner(2, serving=False)
     stopped.stopped = "20 of 21 records cannot be read"
     made = owners(owner(0), waiting, stopped)
-    with pytest.raises(Unavailable, match="partition 1 has no ready owner here: its changelog"):
+    with pytest.raises(Unavailable, match="partition 1 has no ready owner here: its table"):
         made.serving(in_partition(1))
     with pytest.raises(Unavailable, match="partition 2 has no ready owner here: 20 of 21 records cannot be read"):
         made.serving(in_partition(2))
-    assert waits(made) == "partition 1: its changelog; partition 2: 20 of 21 records cannot be read"
+    assert waits(made) == "partition 1: its table; partition 2: 20 of 21 records cannot be read"
     assert [one.number for one in made.all_serving()] == [0]
     assert waits([owner(number, serving=False) for number in range(12)]) == (
-        "partition 0, 1, 2, 3, 4, 5, 6, 7 and 4 more: its changelog"
+        "partition 0, 1, 2, 3, 4, 5, 6, 7 and 4 more: its table"
     )
     assert waits([owner(0)]) is None
 

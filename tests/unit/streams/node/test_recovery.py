@@ -78,4 +78,4 @@ async def test_a_node_starts_again_with_or_without_its_tables_and_wipes_those_of
     with capture_logs() as lines:
         async with home.serving() as node:
             assert node.sessions.view(done) is None
-    assert any(line["event"] == "table.wiped" and "it is of another log" in line["reason"] for line in lines)
+    assert any(line["event"] == "table.rebuilt" and "it is of another log" in line["reason"] for line in lines)

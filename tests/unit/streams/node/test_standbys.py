@@ -1,10 +1,9 @@
-"""Tables of other nodes' partitions: opened, kept up, handed over, given back and closed."""
+"""Tables of other nodes' partitions: opened, kept up, handed over, given back, mended and closed."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,14 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
+from streams.disk import DatabaseFailed, DiskFull
 from streams.log import Apply, StoredRecord
+from streams.node import standbys as module
 from streams.node.standbys import Standbys
-from streams.tables.rows import APPLIED, Applied
+from streams.tables.database import TableDatabase
+from streams.tables.rows import APPLIED, Applied, PartitionRows
 from tests.unit.streams.node.logs import MemoryLog, MemoryNode
+from tests.waiting import until
 from topics.catalog import CHANGELOG, KEEP_TOMBSTONES_MS, TopicPartition
 
 K, L = b"\x01k", b"\x01l"
@@ -35,10 +38,10 @@ class Follower:
     def followed(self) -> dict[int, int]:
         return {tp.partition: offset for tp, offset in self.starts.items()}
 
-    def come(self, number: int, *records: tuple[bytes, bytes | None]) -> None:
+    def come(self, number: int, *records: tuple[bytes, bytes | None], first: int | None = None) -> None:
         """Let records of a partition come."""
         tp = TopicPartition(CHANGELOG, number)
-        first = self.starts.get(tp, 0)
+        first = self.starts.get(tp, 0) if first is None else first
         self.apply(tp, [StoredRecord(first + at, 0, key, value, 1) for at, (key, value) in enumerate(records)])
 
 
@@ -46,122 +49,236 @@ class House:
     """The stand-bys of a node."""
 
     def __init__(self, directory: Path) -> None:
-        log: Any = MemoryLog()
-        self.follower = log.follower = Follower()
-        self.node = MemoryNode(log, directory)
-        self.standbys = Standbys(self.node.takeover, log)
+        self.log: Any = MemoryLog()
+        self.follower = Follower()
+        self.node = MemoryNode(self.log, directory)
+        self.standbys = Standbys(self.node.tables, self.follower)
+
+    async def keep(self, *numbers: int, owned: Collection[int] = ()) -> None:
+        """Have these partitions followed."""
+        self.standbys.keep(frozenset(numbers), frozenset(owned))
+        await until(lambda: self.follower.followed.keys() == set(numbers))
+
+    async def owned(self, number: int) -> PartitionRows:
+        """Own a partition that is not stood by for."""
+        self.standbys.keep(self.standbys._wanted, {number})
+        return await self.standbys.take(number)
+
+    async def start(self) -> None:
+        self.running = asyncio.create_task(self.standbys.run())
+
+    async def stop(self) -> None:
+        assert not self.running.done()
+        self.running.cancel()
+        await self.standbys.stop()
 
 
 @pytest.fixture
-def house(tmp_path: Path, runner: asyncio.Runner) -> Iterator[House]:
+def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runner: asyncio.Runner) -> Iterator[House]:
+    monkeypatch.setattr(module, "TEND_SECONDS", 0.005)
     house = House(tmp_path)
+    runner.run(house.start())
     yield house
-    runner.run(house.standbys.stop())
+    runner.run(house.stop())
 
 
-def test_what_is_stood_by_for_is_followed_from_where_its_table_is(house: House) -> None:
-    house.standbys.keep({1, 2})
+async def test_what_is_stood_by_for_is_followed_from_where_its_table_is(house: House) -> None:
+    await house.keep(1, 2)
     assert house.follower.followed == {1: 0, 2: 0}
     house.follower.come(1, (K, b"a"), (K, b"b"), (L, b"c"))
-    house.standbys.keep({1, 3})
+    await house.keep(1, 3)
     assert house.follower.followed == {1: 3, 3: 0}
 
 
-def test_a_stand_by_that_is_taken_over_has_what_came_and_gets_no_more_from_here(house: House) -> None:
-    house.standbys.keep({1, 2})
+async def test_a_stand_by_that_is_taken_over_has_what_came_and_gets_no_more_from_here(house: House) -> None:
+    await house.keep(1, 2)
     house.follower.come(1, (K, b"a"))
-    rows = house.standbys.take(1)
+    late = house.follower.apply
+    house.standbys.keep({2}, {1})
+    rows = await house.standbys.take(1)
     assert (rows.number, rows.get(K), rows.applied.offset) == (1, b"a", 1)
     assert house.follower.followed == {2: 0}
-    house.follower.come(1, (K, b"too late"))
-    assert rows.get(K) == b"a"
+    # What the follower had in hand belongs to the table still, until it is the owner's.
+    late(TopicPartition(CHANGELOG, 1), [StoredRecord(1, 0, K, b"b", 1)])
+    rows.begin(2, 9)
+    late(TopicPartition(CHANGELOG, 1), [StoredRecord(10, 0, K, b"what the owner wrote before", 2)])
+    assert (rows.get(K), rows.applied.offset) == (b"b", 9)
     rows.close()
 
 
-def test_a_partition_that_was_not_stood_by_for_has_the_table_of_its_directory(house: House) -> None:
-    rows = house.standbys.take(1)
+async def test_a_partition_that_was_not_stood_by_for_has_the_table_of_its_directory(house: House) -> None:
+    rows = await house.owned(1)
     rows.write({K: b"v"})
     rows.close()
-    again = house.standbys.take(1)
+    again = await house.owned(1)
     assert again.get(K) == b"v"
     again.close()
 
 
-def test_what_was_owned_is_stood_by_for_with_the_same_table(house: House) -> None:
-    rows = house.standbys.take(1)
+async def test_what_was_owned_is_stood_by_for_with_the_same_table(house: House) -> None:
+    rows = await house.owned(1)
     rows.begin(4, 9)
     house.standbys.give(rows)
-    house.standbys.keep({1})
+    await house.keep(1)
     assert (rows.epoch, house.follower.followed) == (0, {1: 9})
-    assert house.standbys.take(1) is rows
+    assert await house.standbys.take(1) is rows
     rows.close()
 
 
-def test_a_takeover_that_was_broken_off_may_have_come_further_than_what_is_followed(house: House) -> None:
-    """What comes twice is not taken for another log: a table made anew from here on would lack what came before."""
-    house.standbys.keep({1})
-    house.follower.come(1, (K, b"a"), (L, b"b"))
-    rows = house.standbys.take(1)
+async def test_what_was_owned_and_may_be_so_again_stays_open_and_is_not_followed(house: House) -> None:
+    rows = await house.owned(1)
     house.standbys.give(rows)
-    house.standbys.keep({1})
+    await house.keep(2, owned=[1])
+    assert await house.standbys.take(1) is rows
+    rows.close()
+
+
+async def test_a_takeover_that_was_broken_off_may_have_come_further_than_what_is_followed(house: House) -> None:
+    """What comes twice is not taken for another log: a table made anew from here on would lack what came before."""
+
+    await house.keep(1)
+    house.follower.come(1, (K, b"a"), (L, b"b"))
+    rows = await house.owned(1)
+    house.standbys.give(rows)
+    await house.keep(1)
     further = [StoredRecord(2, 0, L, b"c", 1), StoredRecord(3, 0, L, b"d", 1)]
     rows.apply(further)
-    with capture_logs() as lines:
-        house.follower.apply(TopicPartition(CHANGELOG, 1), further[:1])
-        house.follower.apply(TopicPartition(CHANGELOG, 1), [further[1], StoredRecord(4, 0, L, b"e", 1)])
-    assert "table.wiped" not in {line["event"] for line in lines}
-    rows = house.standbys.take(1)
+    house.follower.apply(TopicPartition(CHANGELOG, 1), further[:1])
+    house.follower.apply(TopicPartition(CHANGELOG, 1), [further[1], StoredRecord(4, 0, L, b"e", 1)])
+    assert house.node.tables.rebuilt == []
+    assert await house.standbys.take(1) is rows
     assert (rows.get(K), rows.get(L), rows.applied.offset) == (b"a", b"e", 5)
     rows.close()
 
 
-def test_a_table_of_another_log_is_made_anew_from_its_beginning(house: House) -> None:
-    house.standbys.keep({1})
+async def test_a_table_of_another_log_is_made_anew_from_its_beginning(house: House) -> None:
+    await house.keep(1)
     house.follower.come(1, (K, b"a"), (L, b"b"))
+    house.follower.come(1, (L, b"c"), first=0)
+    house.follower.come(1, (L, b"a row in the middle"), first=5)
+    before = house.follower.apply
+    await until(lambda: house.follower.apply is not before)
+    assert (len(house.node.tables.rebuilt), house.follower.followed) == (1, {1: 0})
     house.follower.come(1, (L, b"c"))
-    rows = house.standbys.take(1)
+    rows = await house.owned(1)
     assert (rows.get(K), rows.get(L)) == (None, b"c")
     rows.close()
 
 
-def test_what_was_owned_and_is_not_stood_by_for_is_closed(house: House) -> None:
-    rows = house.standbys.take(1)
-    house.standbys.give(rows)
-    house.standbys.keep(frozenset())
-    assert house.follower.followed == {}
-    house.standbys.take(1).close()  # The directory's lock is free.
+async def test_what_was_owned_and_is_not_stood_by_for_is_closed(house: House) -> None:
+    house.standbys.give(await house.owned(1))
+    await house.keep()
+    await until(lambda: not list(house.standbys))
+    (await house.owned(1)).close()  # The directory's lock is free.
 
 
-def test_a_stand_by_that_cannot_be_opened_costs_nothing_else(house: House) -> None:
-    held = house.standbys.take(1)
+async def test_a_stand_by_that_cannot_be_opened_costs_nothing_else_and_is_tried_again(house: House) -> None:
+    held = house.node.databases.open(1)
     with capture_logs() as lines:
-        house.standbys.keep({1, 2})
-    assert [line["partition"] for line in lines if line["event"] == "standby.none"] == [1]
-    assert house.follower.followed == {2: 0}
+        house.standbys.keep({1, 2}, frozenset())
+        await until(lambda: house.follower.followed == {2: 0})
+    assert [line["partition"] for line in lines if line["event"] == "standby.none"][:1] == [1]
     held.close()
-    house.standbys.keep({1, 2})
-    assert house.follower.followed == {1: 0, 2: 0}
+    await until(lambda: house.follower.followed == {1: 0, 2: 0})
+
+
+async def test_a_stand_by_that_fails_starves_no_other_and_comes_back(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await house.keep(1, 2)
+    write = TableDatabase.write_rows
+
+    def fail(self: TableDatabase, changes: Mapping[bytes, bytes | None]) -> None:
+        if self._path.name == "1.db":
+            raise DatabaseFailed("IO error: Too many open files")
+        write(self, changes)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TableDatabase, "write_rows", fail)
+        house.follower.come(1, (K, b"a"))
+        house.follower.come(2, (K, b"a"))
+    house.follower.come(1, (L, b"not before the first"), first=1)
+    await until(lambda: house.follower.followed == {1: 0, 2: 1})
+    house.follower.come(1, (K, b"a"), (L, b"b"))
+    tables = {rows.number: rows for rows in house.standbys}
+    assert [tables[number].get(K) for number in (1, 2)] == [b"a", b"a"]
+    assert tables[1].get(L) == b"b"
+
+
+async def test_a_stand_by_whose_disk_is_full_goes_on_where_it_stood(house: House) -> None:
+    await house.keep(1)
+    [rows] = house.standbys
+    rows._database.full = "No space left on device"
+    house.follower.come(1, (K, b"a"))
+    house.follower.come(1, (L, b"b"), first=1)
+    await until(lambda: house.follower.followed == {})
+    rows._database.full = None
+    await until(lambda: house.follower.followed == {1: 0})
+    assert list(house.standbys) == [rows]
 
 
 async def test_a_log_of_one_process_has_nobody_to_stand_by_for(tmp_path: Path) -> None:
     log: Any = MemoryLog()
     node = MemoryNode(log, tmp_path, shared=False)
-    standbys = Standbys(node.takeover, log)
-    rows = standbys.take(0)
-    standbys.give(rows)
+    standbys = Standbys(node.tables, None)
+    standbys.give(await standbys.take(0))
     await standbys.stop()
-    node.takeover.open(0).close()
+    node.tables.open(0).close()
 
 
-def test_a_table_that_is_older_than_the_tombstones_is_not_brought_up(house: House) -> None:
-    """It would be fresh by its own word at the takeover, with sessions that were deleted while the node was away."""
-    database = house.node.takeover._databases.open(1).rocks
-    database[K] = b"deleted long ago"
-    database[APPLIED] = msgspec.msgpack.encode(Applied(7, 1, int(time.time() * 1000) - KEEP_TOMBSTONES_MS))
-    database.close()
-    house.standbys.keep({1})
-    assert house.follower.followed == {1: 0}
+async def test_whoever_stops_waiting_for_a_table_leaves_it_to_the_next(house: House) -> None:
+    house.standbys.keep(frozenset(), {1})
+    waiting = asyncio.create_task(house.standbys.take(1))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    rows = await house.standbys.take(1)
+    rows.write({K: b"v"})
+    rows.close()
+
+
+@pytest.mark.parametrize("given_back", [False, True])
+async def test_a_table_that_is_older_than_the_tombstones_is_not_brought_up(house: House, given_back: bool) -> None:
+    """It would be fresh by its own word at the takeover, with sessions that were deleted while the node was away.
+
+    The process may have lived all the while: cut off, or suspended.
+    """
+
+    if given_back:
+        owned = await house.owned(1)
+        owned.begin(3, 7)
+        owned.write({K: b"deleted long ago"})
+        owned.note({}, 8)
+        house.standbys.give(owned)
+        house.log.now += KEEP_TOMBSTONES_MS
+    else:
+        database = house.node.databases.open(1)
+        applied = Applied(7, 1, house.log.now - KEEP_TOMBSTONES_MS)
+        database.write_rows({K: b"deleted long ago", APPLIED: msgspec.msgpack.encode(applied)})
+        database.close()
+    await house.keep(1)
     house.follower.come(1, (L, b"v"))
-    rows = house.standbys.take(1)
+    await until(lambda: house.follower.followed == {1: 0})
+    house.follower.come(1, (L, b"v"))
+    rows = await house.owned(1)
     assert (rows.get(K), rows.get(L)) == (None, b"v")
+    [rebuilt] = house.node.tables.rebuilt
+    assert rebuilt.path == "", "what was deleted is not kept"
+    rows.close()
+
+
+async def test_a_table_that_was_suspended_while_it_was_followed_takes_nothing_more(house: House) -> None:
+    await house.keep(1)
+    house.follower.come(1, (K, b"deleted meanwhile"))
+    house.log.now += KEEP_TOMBSTONES_MS
+    house.follower.come(1, (L, b"v"), first=7)
+    await until(lambda: house.node.tables.rebuilt and list(house.standbys))
+    [rows] = house.standbys
+    assert rows.get(K) is None
+
+
+async def test_a_full_disk_is_no_reason_to_make_a_table_anew(house: House) -> None:
+    rows = await house.owned(1)
+    rows.write({K: b"v"})
+    house.standbys.give(rows, DiskFull())
+    assert (await house.standbys.take(1)).get(K) == b"v"
     rows.close()

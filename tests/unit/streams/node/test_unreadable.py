@@ -7,13 +7,17 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from streams.disk import DatabaseFailed
+from streams.folding.agent import Changes
 from streams.node.lane import PARKED_AT_LEAST
+from streams.sessions.store import SessionStore
 from tests.unit.streams.node.nodes import Home, in_partition, log_of, noted, scores, send, tp, view
 from tests.unit.streams.sessions.studio import STREAM, sound, truth
 from tests.waiting import until
 from topics import keys, record_codec
 from topics.catalog import CHANGELOG, COMMANDS, COMMANDS_PARKED, TopicPartition
 from topics.errors import RecordError, Unavailable
+from topics.jobs.records import Part
 from topics.sessions.records import Chunk, Sealed
 
 NUMBER = 1
@@ -68,6 +72,48 @@ async def test_a_row_of_audio_that_cannot_be_read_costs_its_session_alone(tmp_pa
             assert node.alive() is None
     assert any(line["event"] == "row.unreadable" and line["id"] == bad[:8] for line in lines)
     assert home.failures == 0
+
+
+async def test_a_request_that_cannot_be_read_costs_its_session_or_job_alone(tmp_path: Path) -> None:
+    """It ended the lane of the analyser, the runner or the biller that met it, and the node with it."""
+    home = Home(tmp_path)
+    bad, job, good = (in_partition(NUMBER) for _ in range(3))
+    async with home.serving() as node:
+        await send(node, bad, STREAM)
+        await send(node, good, STREAM)
+        await node.jobs.submit(job, Part("p", "u", 0, b"data"))
+    for room, id in ((keys.SESSION, bad), (keys.JOB, job)):
+        await home.append(TopicPartition(CHANGELOG, NUMBER), keys.row_key(room, id, keys.REQUEST), b"\x02later")
+    with capture_logs() as lines:
+        async with home.serving(sweep_seconds=0.02) as node:
+            await log_of(node).append(COMMANDS, NUMBER, bad.encode(), record_codec.encode(Chunk("c", 0, sound(1))))
+            await send(node, good, Chunk("c", 0, sound(1)))
+            await until(lambda: view(node, good).head.windows)
+            assert not node.owners.here[NUMBER].jobs.readable(job)
+            assert (node.ready(), node.alive()) == (None, None)
+    unreadable = [line["id"] for line in lines if line["event"] == "row.unreadable"]
+    assert sorted(unreadable) == sorted([bad[:8], job[:8]]), "each is said once"
+    assert home.failures == 0
+
+
+async def test_what_cannot_be_erased_now_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, first, second = Home(tmp_path), in_partition(NUMBER), in_partition(NUMBER)
+    erased: list[str] = []
+
+    def tidy(store: object, id: str) -> bool:
+        if id == first and erased != [second]:
+            raise DatabaseFailed("IO error: Too many open files")
+        erased.append(id)
+        return True
+
+    async with home.serving() as node:
+        monkeypatch.setattr(SessionStore, "tidy", tidy)
+        node.session_workload._take(Changes(leftovers={first: None, second: None}))
+        await until(lambda: erased == [second, first])
+        assert node.alive() is None
+        monkeypatch.setattr(SessionStore, "tidy", lambda store, id: 1 / 0)
+        node.session_workload._take(Changes(leftovers={first: None}))
+        await until(lambda: node.alive() == "ZeroDivisionError: division by zero")
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["at the start", "while it serves"])

@@ -224,8 +224,14 @@ def test_live_sessions_go_first(tmp_path: Path) -> None:
             priorities.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
             return super().scores(patch)
 
+    def asked() -> int:
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
     before = os.getpriority(os.PRIO_PROCESS, 0)
-    Performance(written(tmp_path / "a", noise(3 * RATE)), engine=Asking()).play()
+    performance = Performance(written(tmp_path / "a", noise(3 * RATE)), engine=Asking())
+    # What reads holds the interpreter's lock: were it not scheduled, nothing else would be.
+    assert performance.service._readers.submit(asked).result() == before
+    performance.play()
     assert set(priorities) == {min(19, before + priority.NICE)}
     assert os.getpriority(os.PRIO_PROCESS, 0) == before
 

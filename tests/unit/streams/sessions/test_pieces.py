@@ -150,6 +150,18 @@ async def test_audio_that_the_log_does_not_give_back_ends_the_session_with_a_cau
         await read(AudioSource(AudioCache(0), log), [row(0, b"data")])
 
 
+async def test_what_was_read_ahead_of_partitions_that_went_away_is_forgotten() -> None:
+    """Each partition that was ever read made the stretches of all others shorter."""
+    source = AudioSource(
+        AudioCache(0), Log({offset: record_codec.encode(Chunk("c", offset, b"0")) for offset in range(4)})
+    )
+    await read(source, [row(0, b"0")])
+    assert source.at_hand(0, 1)
+    source.forget({0})
+    assert not source.at_hand(0, 1)
+    assert (source._ahead_bytes, dict(source._reading)) == (0, {})
+
+
 # --- followers ------------------------------------------------------------------------------------------------------
 
 

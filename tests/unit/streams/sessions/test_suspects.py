@@ -101,6 +101,22 @@ async def test_a_fault_that_the_process_outlives_is_not_counted(tmp_path: Path) 
         studio.analyser.forget(ONE)
 
 
+async def test_suspects_that_wait_for_their_turn_hold_no_lane(tmp_path: Path) -> None:
+    """After a second crash they held all lanes, while one of them worked."""
+    studio = Studio(Fingerprint(), tmp_path, workers=1)
+    suspected = [f"{number:024}" for number in range(studio.analyser.lanes)]
+    for session in (*suspected, ONE):
+        await studio.send(session, STREAM, Chunk("c", 0, sound(1)))
+    studio.suspects.add(suspected)
+    async with studio:
+        async with studio.suspects.session_turn(alone=True):
+            for session in (*suspected, ONE):
+                studio.analyser.enqueue(session)
+            await until(lambda: any(of == ONE for of, _ in studio.emitted))
+            assert {of for of, _ in studio.emitted} == {ONE}
+        await until(lambda: {of for of, _ in studio.emitted} == {ONE, *suspected})
+
+
 async def test_a_suspect_stays_one_until_the_log_has_its_record(tmp_path: Path) -> None:
     studio = Studio(Mortal(), tmp_path)
     await studio.send(ONE, STREAM, Chunk("c", 0, sound(1)))

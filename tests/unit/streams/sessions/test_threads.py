@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from streams.sessions import threads as module
 from streams.sessions.threads import LoopThreads
+from tests.waiting import until
 
 
 @asynccontextmanager
@@ -20,7 +22,7 @@ async def running(count: int = 1) -> AsyncIterator[LoopThreads]:
     try:
         yield threads
     finally:
-        threads.stop()
+        await threads.stop()
 
 
 async def test_results_and_errors_come_back() -> None:
@@ -134,7 +136,32 @@ async def test_every_job_is_done_once_however_threads_share_them() -> None:
 
 
 def test_stop_without_a_start() -> None:
-    LoopThreads(2, "test").stop()
+    asyncio.run(LoopThreads(2, "test").stop())
+
+
+def test_a_call_that_does_not_end_holds_up_neither_the_loop_nor_its_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "STOP_SECONDS", 0.1)
+    begun, gate = threading.Event(), threading.Event()
+
+    def work(_: int) -> None:
+        begun.set()
+        gate.wait(30)
+
+    async def scene() -> None:
+        threads = LoopThreads(1, "test")
+        threads.start()
+        stuck = threads.run("", work, 1)
+        await until(begun.is_set)
+        turns = 0
+        stopping = asyncio.create_task(threads.stop())
+        while not stopping.done():
+            await asyncio.sleep(0.001)
+            turns += 1
+        assert turns > 1
+        stuck.cancel()
+        gate.set()
+
+    asyncio.run(scene())
 
 
 async def test_projects_have_their_calls_made_in_turn() -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from streams.disk import DiskDatabase
 from streams.log import Ack, StoredRecord
-from streams.tables.database import Databases
+from streams.tables.database import Databases, TableDatabase
 from streams.tables.rows import PartitionRows
 from topics.catalog import CHANGELOG
 from topics.keys import EPOCH
@@ -52,7 +51,8 @@ class Tables:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._databases: dict[str, DiskDatabase] = {}
+        self.now = 1_700_000_000_000
+        self._databases: dict[str, TableDatabase] = {}
 
     def open(self, node: str, log: Changelog) -> PartitionRows:
         """Open the table of a node, as after a restart when it is open."""
@@ -63,7 +63,7 @@ class Tables:
 
     def again(self, node: str, log: Changelog) -> PartitionRows:
         """Begin with what is in the database of a node."""
-        return PartitionRows(NUMBER, self._databases[node], log)  # type: ignore[arg-type]
+        return PartitionRows(NUMBER, self._databases[node], log, lambda: self.now)  # type: ignore[arg-type]
 
     def fresh(self, node: str, log: Changelog) -> PartitionRows:
         """Open an empty table of a node; the same database again and again, since opening one takes long."""

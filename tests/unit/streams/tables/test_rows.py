@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from streams.disk import DatabaseFailed
 from streams.log import StoredRecord
-from streams.tables.rows import APPLIED, Applied, PartitionRows, encode_positions
+from streams.tables.rows import APPLIED, Applied, PartitionRows, TableOutdated, encode_positions
 from tests.unit.streams.sessions.rows import MemoryPartition
 from tests.unit.streams.tables.changelogs import NUMBER, Changelog, Tables, content, pairs, replay
-from topics.catalog import COMMANDS, RESULTS
-from topics.errors import ServiceError
+from topics.catalog import COMMANDS, KEEP_TOMBSTONES_MS, RESULTS
 from topics.keys import EPOCH, POSITIONS
 
 short_keys = st.binary(min_size=1, max_size=3)
@@ -76,7 +77,7 @@ def test_a_skipping_scan_goes_from_group_to_group(tables: Tables) -> None:
 
 def test_a_table_that_is_open_elsewhere_says_so(tables: Tables, tmp_path: Path) -> None:
     tables.open("a", Changelog())
-    with pytest.raises(ServiceError, match=f"the table of partition {NUMBER} cannot be opened"):
+    with pytest.raises(DatabaseFailed, match="lock hold by current process"):
         Tables(tmp_path).open("a", Changelog())
 
 
@@ -92,19 +93,19 @@ def test_a_record_of_a_lower_epoch_behind_one_of_a_higher_is_passed_over(tables:
     rows = tables.open("a", Changelog())
     rows.apply(records((K, b"old", 1), (L, b"old", 1), (EPOCH, b"2", 2), (K, b"new", 2), (K, b"late", 1)))
     assert content(rows) == {K: b"new", L: b"old"}
-    assert rows.stale == {K}
+    assert set(rows.applied.stale) == {K}
     assert rows.applied.offset == 5
     assert rows.applied.epoch == 2
     rows.apply(records((L, b"late", 1), (M, b"late", 0), first=5))
     assert content(rows) == {K: b"new", L: b"old"}
-    assert rows.stale == {K, L, M}
+    assert set(rows.applied.stale) == {K, L, M}
 
 
 def test_a_late_deletion_deletes_nothing(tables: Tables) -> None:
     rows = tables.open("a", Changelog())
     rows.apply(records((K, b"v", 1), (EPOCH, b"2", 2), (K, None, 1), (L, None, 1)))
     assert content(rows) == {K: b"v"}
-    assert rows.stale == {K, L}
+    assert set(rows.applied.stale) == {K, L}
 
 
 def test_the_newest_owner_has_the_last_word(tables: Tables) -> None:
@@ -113,17 +114,17 @@ def test_the_newest_owner_has_the_last_word(tables: Tables) -> None:
     rows.apply(records((EPOCH, b"2", 2), (K, b"late", 1), (L, b"late", 1), (M, b"late", 1)))
     rows.apply(records((K, b"again", 2), (L, None, 2), first=4))
     assert content(rows) == {K: b"again"}
-    assert rows.stale == {M}
+    assert set(rows.applied.stale) == {M}
     rows.apply(records((EPOCH, b"3", 3), (M, b"third", 3), (K, b"late too", 2), first=6))
     assert content(rows) == {K: b"again", M: b"third"}
-    assert rows.stale == {K}
+    assert set(rows.applied.stale) == {K}
 
 
 def test_rows_from_before_there_were_epochs_are_rows(tables: Tables) -> None:
     rows = tables.open("a", Changelog())
     rows.apply([StoredRecord(7, 0, K, b"v"), StoredRecord(9, 0, None, b"no key"), StoredRecord(12, 0, L, b"w")])
     assert content(rows) == {K: b"v", L: b"w"}
-    assert rows.stale == set()
+    assert set(rows.applied.stale) == set()
     assert (rows.applied.offset, rows.applied.epoch) == (13, 0)
 
 
@@ -140,7 +141,7 @@ def test_an_owner_that_begins_writes_again_what_was_overtaken(tables: Tables) ->
     rows.apply(records((K, b"v", 1), (L, b"w", 1), (EPOCH, b"2", 2), (L, None, 2), (L, b"late", 1), (K, b"late", 1)))
     rows.begin(3, 7)
     assert list(pairs(log.records)) == [(K, b"v", 3), (L, None, 3)]
-    assert rows.stale == set()
+    assert set(rows.applied.stale) == set()
     assert (rows.epoch, rows.applied.offset, rows.applied.epoch) == (3, 7, 3)
     rows.write({M: b"x"})
     assert log.records[-1].epoch == 3
@@ -193,6 +194,80 @@ def test_positions_come_back_from_the_changelog(tables: Tables) -> None:
     rows = tables.open("a", Changelog())
     rows.apply(records((POSITIONS, encode_positions({COMMANDS: 5}), 1)))
     assert rows.positions() == {COMMANDS: 5}
+
+
+# --- two threads ----------------------------------------------------------------------------------------------------
+
+
+def test_a_restore_that_was_broken_off_puts_nothing_back_behind_a_stand_by(tables: Tables) -> None:
+    """A thread cannot be cancelled: it may hold a smaller batch while the stand-by applies more of the same."""
+    rows = tables.open("a", Changelog())
+    written = records((K, b"old", 1), (K, b"new", 1), (L, b"w", 1))
+    write = rows._database.write_rows
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(changes: Mapping[bytes, bytes | None]) -> None:
+        if not begun.is_set():
+            begun.set()
+            assert go_on.wait(10)
+        write(changes)
+
+    rows._database.write_rows = slow  # type: ignore[method-assign]
+    restore = threading.Thread(target=rows.apply, args=(written[:1],))
+    standby = threading.Thread(target=rows.apply, args=(written,))
+    restore.start()
+    assert begun.wait(10)
+    standby.start()
+    go_on.set()
+    for thread in (restore, standby):
+        thread.join(10)
+    assert (content(rows), rows.applied.offset) == ({K: b"new", L: b"w"}, 3)
+    rows.apply(written[:2])
+    assert (content(rows), rows.applied.offset) == ({K: b"new", L: b"w"}, 3)
+
+
+def test_an_owners_table_takes_nothing_from_a_follower_of_before(tables: Tables) -> None:
+    rows = tables.open("a", Changelog())
+    rows.begin(2, 1)
+    rows.write({K: b"new"})
+    rows.apply(records((K, b"old", 2), first=1))
+    assert (content(rows), rows.applied.offset) == ({K: b"new"}, 1)
+
+
+# --- age ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_table_is_as_old_as_the_time_when_it_was_last_at_the_end(tables: Tables) -> None:
+    """Not as the time when it was last written: a restore may be broken off in the middle, again and again."""
+    rows = tables.open("a", Changelog())
+    rows.apply(records((K, b"v", 1)))
+    tables.now += int(0.4 * KEEP_TOMBSTONES_MS)
+    rows.apply(records((L, b"v", 1), first=1))
+    tables.now += int(0.4 * KEEP_TOMBSTONES_MS)
+    rows.check(0, 2)
+    with pytest.raises(TableOutdated):
+        rows.check(0, 3)
+    with pytest.raises(TableOutdated):
+        rows.apply(records((M, b"v", 1), first=2))
+    assert content(rows) == {K: b"v", L: b"v"}
+
+
+@pytest.mark.parametrize("by", ["a look", "a record", "an owner"])
+def test_a_table_that_was_at_the_end_of_late_is_fresh(tables: Tables, by: str) -> None:
+    rows = tables.open("a", Changelog())
+    rows.apply(records((K, b"v", 1)))
+    tables.now += KEEP_TOMBSTONES_MS
+    if by == "a look":
+        rows.note_fresh(tables.now)
+    elif by == "an owner":
+        rows.begin(2, 1)
+        rows.epoch = 0
+    else:
+        tables.now -= KEEP_TOMBSTONES_MS
+        rows.apply([StoredRecord(1, tables.now + KEEP_TOMBSTONES_MS, L, b"w", 2)])
+        tables.now += KEEP_TOMBSTONES_MS
+    rows.apply([StoredRecord(5, 0, M, b"v", 2)])
+    assert rows.get(M) == b"v"
 
 
 # --- two owners -----------------------------------------------------------------------------------------------------

@@ -1,0 +1,348 @@
+"""The partitions of a node: assigned, taken over, folded, kept up for others, and lost."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Coroutine, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import structlog
+
+from streams.disk import DatabaseDamaged
+from streams.folding import retry
+from streams.folding.agent import Agent
+from streams.folding.followers import Followers
+from streams.log import StoredRecord
+from streams.node.backend import LogBackend, Membership
+from streams.node.lane import Lane, PartitionStopped
+from streams.node.owner import PartitionOwner, waits
+from streams.node.owners import Owners
+from streams.node.standbys import Standbys
+from streams.node.takeover import Takeover
+from streams.node.tasks import Tasks
+from streams.ownership import Assignment
+from streams.tables.database import Databases
+from streams.tables.rows import PartitionRows, TableOutdated, encode_positions
+from streams.tables.tables import Tables
+from topics.catalog import CHANGELOG, FOLD_ORDER, TopicPartition
+from topics.errors import Unavailable
+from topics.keys import POSITIONS
+
+log = structlog.get_logger(__name__)
+
+#: Seconds between notes of how far the topics are folded: work that a crash repeats.
+NOTE_SECONDS: Final = 0.5
+#: Seconds between looks whether somebody else wrote to a topic of an owned partition.
+LOOK_SECONDS: Final = 5.0
+
+
+class PartitionWork(Protocol):
+    """What partitions are owned for: the sessions of a node, or its jobs. Loop only."""
+
+    @property
+    def agents(self) -> Mapping[str, Agent[Any]]:
+        """What folds each topic."""
+        ...
+
+    async def survey(self, owner: PartitionOwner) -> None:
+        """Find in the rows what is to be done: the partition is about to serve."""
+        ...
+
+    def begin(self, owner: PartitionOwner) -> int:
+        """Begin what is to be done: the partition serves. Return how much that is."""
+        ...
+
+    def lose(self, numbers: Collection[int]) -> None:
+        """Cancel the work on partitions that went away."""
+        ...
+
+
+class Partitions:
+    """The partitions of a node, from their assignment to their loss. Loop only; implements `streams.log.LogUser`.
+
+    Without a `membership` this process owns all partitions.
+    """
+
+    def __init__(
+        self,
+        owners: Owners,
+        backend: LogBackend,
+        databases: Databases,
+        works: Sequence[PartitionWork],
+        followers: Followers,
+        tasks: Tasks,
+        membership: Membership | None = None,
+    ) -> None:
+        self.owners = owners
+        self.backend = backend
+        #: Set once, when a partition first serves.
+        self.served = asyncio.Event()
+        self._works = works
+        self._followers = followers
+        self._tasks = tasks
+        self._membership = membership
+        agents = {topic: agent for work in works for topic, agent in work.agents.items()}
+        self.takeover = Takeover(backend, agents, membership is not None)
+        self.tables = Tables(databases, backend.writer, backend.now_ms)
+        self.standbys = Standbys(self.tables, backend.follower)
+        self.may_append = owners.may_append
+        self.fail = tasks.fail
+
+    async def start(self) -> None:
+        """Take partitions over as they are assigned; the log must have been started with this as its user."""
+        if self._membership is None:
+            self.assign(Assignment(frozenset(range(self.owners.partitions))))
+        else:
+            await self._membership.start(self.assign, self.lose_all, self.fail)
+            self._tasks.spawn(self._look(), "look")
+        self._tasks.spawn(self.standbys.run(), "standbys")
+        self._tasks.spawn(self._note(), "positions")
+
+    async def stop(self) -> None:
+        """Note what is done, and close everything; the tasks have been stopped."""
+        if self._tasks.failure is None and self.may_append():
+            for owner in self.owners.all_serving():
+                self._note_positions(owner)
+            try:
+                await self.backend.writer.flush()
+                await asyncio.sleep(0)  # Whoever waits for an acknowledgement notes it.
+            except Exception as error:
+                log.warning("log.not_flushed", error=repr(error))
+        if self._membership is not None:
+            await self._membership.stop()
+        for owner in self.owners:
+            owner.close("the node has stopped")
+            if owner.has_table:
+                self.standbys.give(owner.rows)
+        self.owners.here.clear()
+        await self.standbys.stop()
+        await self.backend.close()
+
+    def waits(self) -> str | None:
+        """Return what is waited for until every partition serves, None when all do."""
+        if self._membership is not None and (reason := self._membership.waiting()) is not None:
+            return reason
+        if not self.owners.here:
+            return "this node has no partitions: there are more nodes than partitions"
+        return waits(self.owners)
+
+    async def _note(self) -> None:
+        while True:
+            await asyncio.sleep(NOTE_SECONDS)
+            for owner in self.owners:
+                if owner.serving and (damage := owner.rows.damage) is not None:
+                    self._rebuild(owner, damage)
+            if self.may_append():
+                for owner in self.owners.all_serving():
+                    self._note_positions(owner)
+
+    def _note_positions(self, owner: PartitionOwner) -> None:
+        """Log how far an owner's topics are folded; behind the rows that come of it, so it is never ahead of them."""
+        if (positions := owner.positions()) == owner.noted:
+            return
+        owner.noted = positions
+        appended = self.backend.writer.append(
+            CHANGELOG, owner.number, POSITIONS, encode_positions(positions), bounded=False, epoch=owner.rows.epoch
+        )
+
+        def note(done: asyncio.Future[Any]) -> None:
+            if done.cancelled() or done.exception() is not None or owner.closed or owner.unread_gaps:
+                return
+            try:
+                owner.rows.note(positions, done.result().offset + 1)
+            except Unavailable:
+                owner.noted = None  # They are logged and noted again.
+            else:
+                owner.durable = positions
+
+        appended.add_done_callback(note)
+
+    # --- assignments ------------------------------------------------------------------------------------------------
+
+    def assign(self, assignment: Assignment) -> None:
+        """Close what is not owned any more, begin to take over what is new, and keep the rest as it is."""
+        here = self.owners.here
+        self._close([number for number in here if number not in assignment.owned], "it went to another node")
+        self.owners.elsewhere = assignment.urls
+        fresh = sorted(assignment.owned - here.keys())
+        self.standbys.keep(assignment.standbys, assignment.owned)
+        for number in fresh:
+            self._begin(number)
+        self.owners.note_change()
+        log.info("node.assigned", partitions=len(here), new=len(fresh), standbys=len(assignment.standbys))
+
+    def _begin(self, number: int, pause: float = 0) -> None:
+        """Own a partition, and take it over."""
+        owner = self.owners.here[number] = PartitionOwner(number, self.owners.partitions)
+        self._spawn(owner, self._take_over(owner, pause), "takeover")
+
+    def lose_all(self, reason: str) -> None:
+        """Close everything: others may own it."""
+        if self.owners.here:
+            log.warning("node.lost", reason=reason, partitions=len(self.owners.here))
+        self.backend.drop(reason)
+        self._close(list(self.owners.here), reason)
+
+    def lapsed(self, reason: str) -> None:
+        """Give everything up: the writer dropped rows that a table has, so no table is known to match its changelog."""
+        if self._membership is not None:
+            self._membership.give_up(reason)
+        self.lose_all(reason)
+
+    def _rebuild(self, owner: PartitionOwner, fault: Exception) -> None:
+        """Take a partition over anew, with another table in place of one that is damaged or does not fit."""
+        self._close([owner.number], f"its table is made anew: {fault}", fault)
+        self._begin(owner.number, retry.FIRST_SECONDS)
+
+    def _close(self, numbers: Sequence[int], reason: str, fault: Exception | None = None) -> None:
+        if not numbers:
+            return
+        lost = {number: self.owners.here.pop(number) for number in numbers}
+        for owner in lost.values():
+            owner.close(f"partition {owner.number} is not here any more: {reason}")
+            if owner.has_table:
+                self.standbys.give(owner.rows, fault)
+        self._followers.lose(lambda id: self.owners.number(id) in lost)
+        for work in self._works:
+            work.lose(numbers)
+        self.owners.note_change()
+
+    async def _take_over(self, owner: PartitionOwner, pause: float) -> None:
+        began, failures = time.monotonic(), 0
+        await asyncio.sleep(pause)
+        while True:
+            try:
+                if not owner.has_table:
+                    owner.take_rows(await self.standbys.take(owner.number))
+                await self.takeover.run(owner, self._survey)
+                owner.serve()
+                unfinished = sum(work.begin(owner) for work in self._works)
+                break
+            except (DatabaseDamaged, TableOutdated) as error:
+                self._rebuild(owner, error)
+                return
+            except PartitionStopped as error:
+                self._stop_serving(owner, error)
+                break
+            except Unavailable as error:
+                failures += 1
+                owner.serving, owner.waiting = False, owner.waiting or "another attempt to begin its work"
+                if not owner.has_table:
+                    owner.waiting = f"its table: {error}"
+                log.warning("takeover.again", partition=owner.number, error=repr(error))
+                await asyncio.sleep(retry.pause(failures))
+        self.owners.note_change()
+        if owner.serving:
+            seconds = round(time.monotonic() - began, 3)
+            log.info("node.ready", partition=owner.number, seconds=seconds, unfinished=unfinished)
+        if not any(owner.is_coming for owner in self.owners):
+            self.served.set()
+
+    def _stop_serving(self, owner: PartitionOwner, error: PartitionStopped) -> None:
+        """Serve a partition no more: it is in the health check and in the log, loudly."""
+        log.error("partition.stopped", partition=owner.number, error=str(error))
+        owner.stopped, owner.serving, owner.waiting = str(error), False, None
+        self.owners.note_change()
+
+    async def _survey(self, owner: PartitionOwner) -> None:
+        for work in self._works:
+            await work.survey(owner)
+
+    def deliver(self, tp: TopicPartition, records: Sequence[StoredRecord]) -> None:
+        """Fold what this process appended, now that it is durable."""
+        owner = self.owners.here.get(tp.partition)
+        lane = None if owner is None else owner.lanes.get(tp.topic)
+        if owner is None or lane is None or owner.stopped is not None:
+            return
+        try:
+            if not lane.deliver(records):
+                self._begin_to_catch_up(owner, lane)
+        except Exception as error:
+            self.fail(error)
+
+    def _begin_to_catch_up(self, owner: PartitionOwner, lane: Lane) -> None:
+        self._spawn(owner, self._catch_up(owner, lane), f"catch-up-{lane.tp.topic}")
+
+    def _spawn(self, owner: PartitionOwner, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Do something for an owner in the background, until it is closed."""
+        task = self._tasks.spawn(work, f"{name}-{owner.number}")
+        owner.tasks.add(task)
+        task.add_done_callback(owner.tasks.discard)
+
+    async def _catch_up(self, owner: PartitionOwner, lane: Lane) -> None:
+        """Fetch what others have appended; their commands before their results, which come of them."""
+        try:
+            async with owner.catching_up:
+                if lane.tp.topic not in FOLD_ORDER[0]:
+                    await self._catch_up_commands(owner)
+                await lane.catch_up()
+        except PartitionStopped as error:
+            self._stop_serving(owner, error)
+        except DatabaseDamaged as error:
+            self._rebuild(owner, error)
+
+    async def _catch_up_commands(self, owner: PartitionOwner) -> None:
+        lanes = {owner.lanes[topic].tp: owner.lanes[topic] for topic in FOLD_ORDER[0]}
+        bounds = await retry.until_available(lambda: self.backend.bounds(list(lanes)))
+        for tp, commands in lanes.items():
+            commands.fall_behind(bounds[tp][1])
+            await commands.catch_up()
+
+    def overtaken(self, tp: TopicPartition, start: int, stop: int) -> None:
+        """Read what others wrote to a changelog: another owner, that is one no longer or that follows on this one."""
+        owner = self.owners.here.get(tp.partition)
+        if owner is not None and owner.rows.epoch:
+            owner.unread_gaps.add((start, stop))
+            self._spawn(owner, self._read_gap(owner, start, stop), "gap")
+
+    async def _read_gap(self, owner: PartitionOwner, start: int, stop: int) -> None:
+        """Log rows again that an owner of before wrote late; give the partition up if a later owner wrote one."""
+        tp = TopicPartition(CHANGELOG, owner.number)
+
+        async def read() -> list[StoredRecord]:
+            return [record async for records in self.backend.read(tp, start, stop) for record in records]
+
+        records = await retry.until_available(read)
+        others = [record for record in records if record.epoch != owner.rows.epoch]
+        log.warning("changelog.overtaken", partition=owner.number, records=len(others), epoch=owner.rows.epoch)
+        if any(record.epoch > owner.rows.epoch for record in others):
+            self._close([owner.number], "a later owner has written to its changelog")
+            return
+        owner.rows.write_again(sorted({record.key for record in others if record.key is not None}))
+        owner.unread_gaps.discard((start, stop))
+        owner.noted = None  # What was noted meanwhile was not taken down.
+
+    async def _look(self) -> None:
+        """See what others have appended: an owner that was may do so late, and nothing would follow on it."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            serving = self.owners.all_serving()
+            lanes = {lane.tp: (owner, lane) for owner in serving for lane in owner.lanes.values() if lane.level}
+            tables = {TopicPartition(CHANGELOG, one.number): one for one in (*self._owned_tables(), *self.standbys)}
+            asked = self.backend.now_ms()
+            try:
+                bounds = await self.backend.bounds([*lanes, *tables]) if tables else {}
+            except Unavailable as error:
+                log.warning("log.away", error=str(error))
+                continue
+            for tp, (owner, lane) in lanes.items():
+                end = bounds[tp][1]
+                # What is on its way here has been appended by this process; anything else stays behind for good.
+                if lane.level and not owner.closed and lane.seen_behind(end):
+                    lane.fall_behind(end)
+                    self._begin_to_catch_up(owner, lane)
+            for tp, rows in tables.items():
+                end = bounds[tp][1]
+                if end <= rows.applied.offset:
+                    rows.note_fresh(asked)
+                if (now := self.owners.here.get(tp.partition)) is not None and now.serving:
+                    self.backend.note_end(tp, end)
+
+    def _owned_tables(self) -> list[PartitionRows]:
+        return [owner.rows for owner in self.owners.all_serving()]
+
+    def floor(self, tp: TopicPartition) -> int | None:
+        """Return the lowest offset of a partition that is still needed, None while this node does not know it."""
+        owner = self.owners.here.get(tp.partition)
+        return None if owner is None else owner.floor(tp.topic)

@@ -1,0 +1,48 @@
+"""The background tasks of a node, and what becomes of one that fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import structlog
+
+log = structlog.get_logger(__name__)
+
+
+class Tasks:
+    """Runs the background tasks of a node; the first that fails is the node's end. Loop only."""
+
+    def __init__(self, on_failure: Callable[[], None]) -> None:
+        #: Why the node cannot go on, None while it can.
+        self.failure: str | None = None
+        self._on_failure = on_failure
+        self._running: set[asyncio.Task[None]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Run `work` until it ends or the node stops."""
+        task = asyncio.create_task(work, name=name)
+        self._running.add(task)
+        task.add_done_callback(self.on_end)
+        return task
+
+    def on_end(self, task: asyncio.Task[None]) -> None:
+        """See whether a task has failed."""
+        self._running.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.fail(error)
+
+    def fail(self, error: BaseException) -> None:
+        """Stop for good: the health check is red from now on."""
+        if self.failure is None:
+            self.failure = f"{type(error).__name__}: {error}"
+            log.error("node.failed", error=self.failure, exc_info=error)
+            self._on_failure()
+
+    async def stop(self) -> None:
+        """Cancel what runs, and wait for its end."""
+        running = list(self._running)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)

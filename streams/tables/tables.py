@@ -1,0 +1,81 @@
+"""The tables of a node: opened, and made anew where one is damaged or does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+import msgspec
+import structlog
+
+from streams.disk import DatabaseDamaged, DatabaseFailed
+from streams.log import LogWriter
+from streams.tables.database import Databases
+from streams.tables.rows import PartitionRows, TableOutdated
+
+log = structlog.get_logger(__name__)
+
+
+class Rebuilt(NamedTuple):
+    """A table that was made anew from its changelog."""
+
+    partition: int
+    reason: str
+    #: Where its files are, "" for one that was deleted, because it had what is to be deleted.
+    path: str
+
+
+class Tables:
+    """Opens the tables of a node. From any thread, not the loop; one at a time for each partition."""
+
+    def __init__(self, databases: Databases, writer: LogWriter, now_ms: Callable[[], int]) -> None:
+        #: Those that were made anew since the start, oldest first.
+        self.rebuilt: list[Rebuilt] = []
+        self._databases = databases
+        self._writer = writer
+        self._now_ms = now_ms
+
+    def open(self, number: int) -> PartitionRows:
+        """Open the table of a partition; a damaged one is set aside, and an empty one takes its place.
+
+        Raises:
+            DatabaseFailed: it cannot be opened now.
+        """
+        try:
+            return self._open(number)
+        except DatabaseDamaged as error:
+            self._set_aside(number, error)
+            return self._open(number)
+
+    def _open(self, number: int) -> PartitionRows:
+        database = self._databases.open(number)
+        try:
+            return PartitionRows(number, database, self._writer, self._now_ms)
+        except BaseException as error:
+            database.close()
+            if isinstance(error, msgspec.DecodeError | msgspec.ValidationError):
+                raise DatabaseDamaged(str(error)) from error
+            raise
+
+    def mend(self, rows: PartitionRows, fault: Exception) -> PartitionRows:
+        """Return another table in place of one that has failed: the same opened again, or an empty one.
+
+        Raises:
+            DatabaseFailed: it cannot be opened now.
+        """
+        with suppress(DatabaseFailed):
+            rows.close()
+        if isinstance(fault, TableOutdated):
+            self._databases.wipe(rows.number)
+            self._note(rows.number, fault, "")
+        elif isinstance(fault, DatabaseDamaged):
+            self._set_aside(rows.number, fault)
+        return self.open(rows.number)
+
+    def _set_aside(self, number: int, fault: DatabaseFailed) -> None:
+        self._note(number, fault, str(self._databases.set_aside(number)))
+
+    def _note(self, number: int, fault: DatabaseFailed, path: str) -> None:
+        log.error("table.rebuilt", partition=number, reason=str(fault), path=path)
+        self.rebuilt.append(Rebuilt(number, str(fault), path))

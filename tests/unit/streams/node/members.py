@@ -1,0 +1,117 @@
+"""The partitions of a node on a log in memory; a test decides its place in the group, and its work is noted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from streams.folding import retry
+from streams.folding.followers import Followers
+from streams.node import partitions as module
+from streams.node import standbys
+from streams.node.owner import PartitionOwner
+from streams.node.owners import Owners
+from streams.node.partitions import Partitions
+from streams.node.tasks import Tasks
+from streams.ownership import Assignment
+from streams.tables.database import Databases
+from tests.unit.streams.node.logs import MemoryLog, Notes
+from topics.catalog import FOLDED
+
+PARTITIONS = 4
+
+
+class Member:
+    """Implements `Membership`."""
+
+    def __init__(self) -> None:
+        self.is_valid = True
+        self.gave_up: list[str] = []
+        self.lost: Callable[[str], None] = lambda reason: None
+
+    async def start(self, assigned: object, lost: Callable[[str], None], failed: object) -> None:
+        self.lost = lost
+
+    def valid(self) -> bool:
+        return self.is_valid
+
+    def waiting(self) -> str | None:
+        return None
+
+    def give_up(self, reason: str) -> None:
+        self.gave_up.append(reason)
+        self.lost(reason)
+
+    async def stop(self) -> None:
+        pass
+
+
+class Work:
+    """Implements `PartitionWork`; raises what it is told to."""
+
+    def __init__(self) -> None:
+        self.folded: list[tuple[str, int]] = []
+        self.agents = {topic: Notes(topic, self.folded) for topic in sorted(FOLDED)}
+        self.surveyed: list[int] = []
+        self.begun: list[int] = []
+        self.lost: list[int] = []
+        self.faults: list[Exception] = []
+        #: Surveys of a partition that is here wait.
+        self.gates: dict[int, asyncio.Event] = {}
+
+    async def survey(self, owner: PartitionOwner) -> None:
+        self.surveyed.append(owner.number)
+        if (gate := self.gates.get(owner.number)) is not None:
+            await gate.wait()
+
+    def begin(self, owner: PartitionOwner) -> int:
+        if self.faults:
+            raise self.faults.pop(0)
+        self.begun.append(owner.number)
+        return 1
+
+    def lose(self, numbers: Collection[int]) -> None:
+        self.lost += numbers
+
+
+class Shareholder:
+    """A node that shares the partitions of a log with others."""
+
+    def __init__(self, log: MemoryLog, directory: Path) -> None:
+        self.log, self.member, self.work = log, Member(), Work()
+        self.failures = 0
+        self.tasks = Tasks(self._failed)
+        self.owners = Owners(PARTITIONS, self.member.valid)
+        self.directory, self.databases = directory, Databases(directory)
+        backend: Any = log
+        self.partitions = Partitions(
+            self.owners, backend, self.databases, [self.work], Followers(), self.tasks, self.member
+        )
+
+    def _failed(self) -> None:
+        self.failures += 1
+
+    def assign(self, *owned: int, standbys: Collection[int] = ()) -> None:
+        self.partitions.assign(Assignment(frozenset(owned), frozenset(standbys)))
+
+    def serving(self) -> list[int]:
+        return sorted(owner.number for owner in self.owners.all_serving())
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Shareholder]:
+        """Start, and stop whatever happens."""
+        with (
+            mock.patch.object(module, "NOTE_SECONDS", 0.005),
+            mock.patch.object(retry, "FIRST_SECONDS", 0.005),
+            mock.patch.object(standbys, "TEND_SECONDS", 0.005),
+        ):
+            await self.partitions.start()
+            try:
+                yield self
+            finally:
+                await self.tasks.stop()
+                await self.partitions.stop()

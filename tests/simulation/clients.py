@@ -1,0 +1,162 @@
+"""Clients that open, stream, seal and delete sessions, and try again as real ones do; what they know is the model."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from tests.simulation.node import Node
+from topics import keys
+from topics.errors import NotOwned
+from topics.folding import Verdict
+from topics.sessions.records import Chunk, Deleted, Opened, Sealed, SessionCommand, SessionKind
+
+#: A node that says nothing for so long is left for another.
+PATIENCE_SECONDS: Final = 6.0
+PROJECTS: Final = ("p0", "p1")
+PATTERN: Final = keys.ALPHABET
+
+
+@dataclass
+class Session:
+    """What a client knows of a session: all that was acknowledged, and nothing else may be there."""
+
+    id: str
+    kind: SessionKind
+    project: str
+    chunks: list[bytes] = field(default_factory=list)
+    sealed: bool = False
+    deleted: bool = False
+
+
+class Pace:
+    """When clients send: some commands each at every moment of a history, then all that is left."""
+
+    def __init__(self) -> None:
+        self._open = False
+        self._turns = 0
+        self._changed = asyncio.Event()
+
+    def grant(self, count: int) -> None:
+        """Let so many commands go."""
+        self._turns += count
+        self._changed.set()
+
+    def finish(self) -> None:
+        """Let everybody end what they began."""
+        self._open = True
+        self._changed.set()
+
+    @property
+    def finished(self) -> bool:
+        """Whether no session is begun any more."""
+        return self._open
+
+    async def turn(self) -> None:
+        """Wait for the next."""
+        while not self._open and not self._turns:
+            self._changed.clear()
+            await self._changed.wait()
+        self._turns -= 1
+
+
+class Client:
+    """One client: a session after the other, its commands in order."""
+
+    def __init__(
+        self, number: int, nodes: Sequence[Node], chance: random.Random, pace: Pace, wrong: Callable[[str], None]
+    ) -> None:
+        self.sessions: list[Session] = []
+        self._number = number
+        self._nodes = nodes
+        self._chance = chance
+        self._pace = pace
+        self._wrong = wrong
+        self._at = number % len(nodes)
+        self._commands = 0
+        #: Whether an earlier attempt of the command may still arrive.
+        self._again = False
+
+    async def run(self) -> None:
+        """Go from session to session."""
+        while not self._pace.finished:
+            await self._session()
+
+    async def _session(self) -> None:
+        chance = self._chance
+        kind: SessionKind = "file" if chance.random() < 0.2 else "stream"
+        keyed = chance.random() < 0.5
+        await self._pace.turn()
+        session = await self._open(kind, PROJECTS[chance.randrange(len(PROJECTS))])
+        self.sessions.append(session)
+        for number in range(chance.randint(1, 8)):
+            if self._pace.finished:
+                break
+            await self._pace.turn()
+            await self._chunk(session, number, keyed)
+            await asyncio.sleep(chance.random() * 0.08)
+        end = chance.random()
+        if end < 0.7:
+            await self._pace.turn()
+            await self._seal(session)
+        if end > 0.55:
+            await self._pace.turn()
+            await self._delete(session)
+
+    async def _open(self, kind: SessionKind, project: str) -> Session:
+        while True:
+            # Each attempt is a session of its own, as at the edge; one that is opened and never known is nobody's.
+            id = "".join(self._chance.choices(PATTERN, k=keys.ID_LENGTH))
+            verdict = await self._attempt(
+                id, lambda command: Opened(command, kind, "audio/wav", project, 1000, 1000, model="model@0")
+            )
+            if verdict is not None:
+                if verdict.status != 200:
+                    self._wrong(f"{id}: the opening was refused: {verdict}")
+                return Session(id, kind, project)
+
+    async def _chunk(self, session: Session, number: int, keyed: bool) -> None:
+        data = f"{session.id}-{number}-{self._chance.random()}".encode()
+        key = data[-16:] if keyed else b""
+        verdict = await self._submit(session, lambda command: Chunk(command, number, data, key))
+        # What arrived after the client had given it up is known by its number.
+        repeated = self._again and not keyed and verdict.status == 409 and verdict.next == number + 1
+        if (verdict.status, verdict.next) != (200, number + 1) and not repeated:
+            self._wrong(f"{session.id}: chunk {number} was refused: {verdict}")
+        session.chunks.append(data)
+
+    async def _seal(self, session: Session) -> None:
+        verdict = await self._submit(session, Sealed)
+        if verdict.status != 204:
+            self._wrong(f"{session.id}: it was not sealed: {verdict}")
+        session.sealed = True
+
+    async def _delete(self, session: Session) -> None:
+        verdict = await self._submit(session, Deleted)
+        if verdict.status != 204 and not (verdict.status == 404 and self._again):
+            self._wrong(f"{session.id}: it was not deleted: {verdict}")
+        session.deleted = True
+
+    async def _submit(self, session: Session, make: Callable[[str], SessionCommand]) -> Verdict:
+        self._again = False
+        while (verdict := await self._attempt(session.id, make)) is None:
+            self._again = True
+        return verdict
+
+    async def _attempt(self, id: str, make: Callable[[str], SessionCommand]) -> Verdict | None:
+        """Return the verdict, None when nobody knows what became of the command."""
+        while True:
+            self._commands += 1
+            command = make(f"{self._number}-{self._commands}")
+            try:
+                return await self._nodes[self._at].ask(id, command, PATIENCE_SECONDS)
+            except NotOwned:
+                self._at = (self._at + 1) % len(self._nodes)
+                await asyncio.sleep(0.01 + self._chance.random() * 0.1)
+            except Exception:
+                self._at = self._chance.randrange(len(self._nodes))
+                await asyncio.sleep(0.05 + self._chance.random() * 0.5)
+                return None

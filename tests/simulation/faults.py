@@ -1,0 +1,180 @@
+"""What happens to nodes, brokers and disks in a history."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from tests.simulation.node import SESSION_SECONDS, Node
+from tests.simulation.store import EIO, EMFILE
+from tests.simulation.threads import SLOW_SHARE
+from tests.simulation.world import World
+from topics.catalog import COMPACTION_LAG_MS, KEEP_TOMBSTONES_MS
+
+DAY_SECONDS: Final = 26 * 3600.0
+#: Lets clients send so many commands.
+Grant = Callable[[int], None]
+Fault = Callable[[World, Node, list[Node], Grant], Awaitable[None]]
+
+
+async def _past_the_session(world: World, grant: Grant) -> None:
+    """Go on until others have what the node had, and a little longer; commands come meanwhile."""
+    seconds = SESSION_SECONDS + world.chance.uniform(0.3, 3.0)
+    share = world.chance.random()
+    await asyncio.sleep(seconds * share)
+    grant(4)
+    await asyncio.sleep(seconds * (1 - share))
+    grant(4)
+
+
+def _lose_tables(world: World, node: Node) -> None:
+    """A crash leaves tables as of their last write, or older ones, or none."""
+    left = world.chance.random()
+    if left < 0.4:
+        return
+    if left < 0.7:
+        node.disk.crash(lambda count: world.chance.randint(0, min(count, 40)))
+    elif left < 0.85:
+        node.disk.crash(lambda count: world.chance.randint(0, count))
+    else:
+        node.disk.tables.clear()
+
+
+async def killed(world: World, node: Node, nodes: list[Node], grant: Grant) -> None:
+    """Kill it with rows on their way, and start it before or after others took over."""
+    node.kill()
+    _lose_tables(world, node)
+    await asyncio.sleep(world.chance.choice((0.1, SESSION_SECONDS, 2 * SESSION_SECONDS)) * world.chance.random())
+    grant(4)
+    node.start()
+
+
+async def restarted(world: World, node: Node, nodes: list[Node], grant: Grant) -> None:
+    """Stop it in order, and start it."""
+    await node.stop()
+    await asyncio.sleep(world.chance.random())
+    node.start()
+
+
+async def paused(world: World, node: Node, nodes: list[Node], grant: Grant) -> None:
+    """Let it stand still with rows on their way until others have taken over."""
+    node.link.slow = world.chance.choice((0.0, 0.5, 3.0))
+    await asyncio.sleep(world.chance.random() * 0.3)
+    process = node.process
+    process.pause()
+    await _past_the_session(world, grant)
+    node.link.slow = 0.0
+    if not process.dead:
+        process.resume(world.loop)
+
+
+async def cut_off(world: World, node: Node, nodes: list[Node], grant: Grant) -> None:
+    """Hold what it says and hears; all of it arrives later."""
+    node.link.cut = True
+    await _past_the_session(world, grant)
+    node.link.restore()
+
+
+async def late_heartbeat(world: World, node: Node, nodes: list[Node], grant: Grant) -> None:
+    """Answer a heartbeat about when the session of the node ends; its records are slow too."""
+    if node.process.dead or node.client is None:
+        return
+    node.link.slow = world.chance.choice((0.05, 0.3))
+    node.client.late = [SESSION_SECONDS - 1 + world.chance.uniform(-0.3, 0.7)]
+    await asyncio.sleep(SESSION_SECONDS - 1)
+    for _ in range(6):
+        await asyncio.sleep(0.25)
+        grant(2)
+    node.link.slow = 0.0
+
+
+async def slow(world: World, node: Node, nodes: list[Node], grant: Grant) -> None:
+    """Let everything of it take long."""
+    node.link.slow = world.chance.choice((0.5, 2.0))
+    await asyncio.sleep(world.chance.uniform(1.0, 4.0))
+    grant(4)
+    node.link.slow = 0.0
+
+
+async def brokers_away(world: World, node: Node, nodes: list[Node], grant: Grant) -> None:
+    """Let no broker answer."""
+    world.cluster.go_away()
+    await asyncio.sleep(world.chance.uniform(0.3, 2 * SESSION_SECONDS))
+    grant(4)
+    world.cluster.come_back()
+
+
+async def disk_fails(world: World, node: Node, nodes: list[Node], grant: Grant) -> None:
+    """Let some reads and writes of its tables fail for a while."""
+    node.disk.break_down(world.chance.choice((EIO, EMFILE)), world.chance.choice((0.05, 0.5, 1.0)))
+    grant(4)
+    await asyncio.sleep(world.chance.uniform(0.1, 2.0))
+    node.disk.break_down(None)
+
+
+async def changelog_unread(world: World, node: Node, nodes: list[Node], grant: Grant) -> None:
+    """Let what it reads of the log fail, while partitions come and go."""
+    node.reading.faulty = world.chance.choice((0.2, 0.6, 1.0))
+    other = world.chance.choice([one for one in nodes if one is not node])
+    other.kill()
+    await asyncio.sleep(world.chance.uniform(0.5, SESSION_SECONDS + 2))
+    grant(4)
+    other.start()
+    await asyncio.sleep(world.chance.random())
+    node.reading.faulty = 0.0
+
+
+async def restores_interrupted(world: World, node: Node, nodes: list[Node], grant: Grant) -> None:
+    """Take its tables, and have partitions move again and again while it restores them."""
+    chance = world.chance
+    node.kill()
+    node.disk.tables.clear()
+    world.threads.slow_share = 0.3
+    node.start()
+    other = chance.choice([one for one in nodes if one is not node])
+    for _ in range(chance.randint(2, 4)):
+        await asyncio.sleep(chance.random() * 0.4)
+        moved = chance.choice((node, other))
+        if moved is node:
+            # It loses everything and has it again, while its threads go on.
+            node.lose_group()
+        else:
+            other.kill()
+            other.start()
+        grant(2)
+    await asyncio.sleep(chance.random())
+    world.threads.slow_share = SLOW_SHARE
+
+
+async def back_after_a_day(world: World, node: Node, nodes: list[Node], grant: Grant) -> None:
+    """Let it stand still for a day, in which what was deleted goes from the changelog, its tombstones too."""
+    process = node.process
+    process.pause()
+    await _past_the_session(world, grant)
+    await asyncio.sleep(2.0)
+    world.jump(DAY_SECONDS)
+    world.cluster.compact(COMPACTION_LAG_MS, KEEP_TOMBSTONES_MS)
+    if not process.dead:
+        process.resume(world.loop)
+    await asyncio.sleep(2.0)
+    grant(4)
+    other = world.chance.choice([one for one in nodes if one is not node])
+    other.kill()
+    await asyncio.sleep(SESSION_SECONDS + 1.0)
+    other.start()
+
+
+FAULTS: Final[dict[str, Fault]] = {
+    "killed": killed,
+    "restarted": restarted,
+    "paused": paused,
+    "cut off": cut_off,
+    "late heartbeat": late_heartbeat,
+    "slow": slow,
+    "brokers away": brokers_away,
+    "disk fails": disk_fails,
+    "changelog unread": changelog_unread,
+    "restores interrupted": restores_interrupted,
+    "back after a day": back_after_a_day,
+}

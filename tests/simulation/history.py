@@ -1,0 +1,202 @@
+"""One history: nodes, clients, faults; then everything is mended, and what is there is compared with the model."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from streams.sessions.store import SessionStore
+from tests.simulation import faults
+from tests.simulation.clients import Client, Pace, Session
+from tests.simulation.loop import Stuck
+from tests.simulation.model import changelog, compare, rebuilt, settled
+from tests.simulation.node import Node
+from tests.simulation.store import Disk
+from tests.simulation.world import World, enter
+from topics.catalog import COMMANDS, RESULTS
+from topics.keys import EPOCH
+
+NODES: Final = 3
+PARTITIONS: Final = 3
+CLIENTS: Final = 4
+LEAST_COMMANDS: Final = 50
+LEAST_TAKEOVERS: Final = 2
+LEAST_FAULTS: Final = 3
+MOST_FAULTS: Final = 8
+#: Virtual seconds until all must serve and be settled.
+SETTLE_SECONDS: Final = 60.0
+#: So long owners look for what others wrote late.
+LOOKED_SECONDS: Final = 5.0
+
+
+@dataclass
+class Outcome:
+    """What a history was, and what was wrong."""
+
+    seed: int
+    commands: int = 0
+    takeovers: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+class History:
+    """A history, from its seed."""
+
+    def __init__(self, seed: int, kinds: tuple[str, ...] = tuple(faults.FAULTS)) -> None:
+        self.outcome = Outcome(seed)
+        self.world = World(seed)
+        enter(self.world)
+        self.nodes = [Node(self.world, f"node-{number}", PARTITIONS) for number in range(NODES)]
+        self._kinds = kinds
+
+    def run(self) -> Outcome:
+        """Run it to its end."""
+        world, outcome = self.world, self.outcome
+        asyncio.events.set_event_loop(None)
+        try:
+            world.loop.run_until_complete(self._run())
+        except (Stuck, AssertionError) as error:
+            outcome.wrong.append(f"{type(error).__name__}: {error}")
+        outcome.seconds = world.loop.now
+        world.threads.closed = True
+        return outcome
+
+    def _wrong(self, what: str) -> None:
+        if what not in self.outcome.wrong:
+            self.outcome.wrong.append(what)
+
+    async def _run(self) -> None:
+        world, outcome, chance = self.world, self.outcome, self.world.chance
+        for node in self.nodes:
+            node.start()
+        pace = Pace()
+        clients = [
+            Client(number, self.nodes, random.Random(chance.random()), pace, self._wrong) for number in range(CLIENTS)
+        ]
+        running = [asyncio.create_task(client.run()) for client in clients]
+        await self._until(self._all_serve, "the first assignment")
+        epochs = self._epochs()
+        pace.grant(10)
+        while self._unfinished() or outcome.takeovers < LEAST_TAKEOVERS:
+            await asyncio.sleep(chance.uniform(0.1, 1.0))
+            kind = chance.choice(self._kinds)
+            pace.grant(6)
+            await asyncio.sleep(chance.random() * 0.1)
+            outcome.faults[kind] += 1
+            await faults.FAULTS[kind](world, chance.choice(self.nodes), self.nodes, pace.grant)
+            self._start_who_ended()
+            outcome.takeovers = self._epochs() - epochs
+            if outcome.faults.total() >= MOST_FAULTS:
+                break
+        pace.finish()
+        await self._until(lambda: all(task.done() for task in running), "clients")
+        for task in running:
+            task.result()
+        self.sessions = [session for client in clients for session in client.sessions]
+        await self._until(self._settled, "the analysis")
+        await asyncio.sleep(LOOKED_SECONDS)
+        await self._until(self._settled, "the end")
+        outcome.commands = self._count(COMMANDS) + self._count(RESULTS)
+        outcome.takeovers = self._epochs() - epochs
+        self._look_at_the_end()
+
+    def _unfinished(self) -> bool:
+        outcome = self.outcome
+        return outcome.faults.total() < LEAST_FAULTS or self._count(COMMANDS) + self._count(RESULTS) < LEAST_COMMANDS
+
+    def _start_who_ended(self) -> None:
+        for node in self.nodes:
+            if node.process.dead:
+                node.start()
+
+    async def _until(self, condition: Any, what: str) -> None:
+        deadline = self.world.loop.now + SETTLE_SECONDS
+        while not condition():
+            if self.world.loop.now > deadline:
+                raise Stuck(f"{what} took more than {SETTLE_SECONDS:g} s: {self._state()}")
+            await asyncio.sleep(0.25)
+
+    def _state(self) -> str:
+        said = []
+        for node in self.nodes:
+            waits = "dead" if node.process.dead else node.partitions.waits()
+            said.append(f"{node.name}: {waits or 'serves'} {sorted(node.owners.here)} {node.failure}")
+        if hasattr(self, "sessions"):
+            stores = self._stores()
+            for session in self.sessions:
+                store = stores.get(self.nodes[0].owners.number(session.id))
+                if store is not None and not settled(session, store):
+                    said.append(f"{session.id}: {store.head(session.id)}")
+        return "; ".join(said)
+
+    def _stores(self) -> Mapping[int, SessionStore]:
+        stores: dict[int, SessionStore] = {}
+        for node in self.nodes:
+            for number, store in node.serving().items():
+                if number in stores:
+                    self._wrong(f"two nodes serve partition {number}")
+                stores[number] = store
+        return dict(sorted(stores.items()))
+
+    def _all_serve(self) -> bool:
+        return len(self._stores()) == PARTITIONS
+
+    def _settled(self) -> bool:
+        stores = self._stores()
+        if len(stores) < PARTITIONS:
+            return False
+        number_of = self.nodes[0].owners.number
+        return all(settled(session, stores[number_of(session.id)]) for session in self.sessions)
+
+    def _look_at_the_end(self) -> None:
+        stores = self._stores()
+        cluster = self.world.cluster
+        cluster.compact(0, 0)
+        compare(self.sessions, stores, "read through the owners", self._wrong)
+        writer = self.nodes[0].partitions.backend.writer
+        disk = Disk(self.world.threads, self.world.chance)
+        fresh = {
+            number: SessionStore(rebuilt(number, cluster.topics[changelog(number)], disk, writer))
+            for number in range(PARTITIONS)
+        }
+        compare(self.sessions, fresh, "rebuilt from the changelog", self._wrong)
+        for node in self.nodes:
+            for owner in node.owners.all_serving():
+                if owner.durable != owner.positions():
+                    self._wrong(f"partition {owner.number} does not note how far it is folded: {owner.durable}")
+            if node.ended and not node.disk.errors:
+                self._wrong(f"{node.name} ended by itself: {node.failure}")
+            if node.partitions.takeover.parked and not self._unreadable():
+                self._wrong(f"{node.name} parked {node.partitions.takeover.parked} good records")
+
+    def _unreadable(self) -> bool:
+        return False
+
+    # --- counts -----------------------------------------------------------------------------------------------------
+
+    def _count(self, topic: str) -> int:
+        return sum(one.end for tp, one in self.world.cluster.topics.items() if tp.topic == topic)
+
+    def _epochs(self) -> int:
+        topics = (self.world.cluster.topics[changelog(number)] for number in range(PARTITIONS))
+        return sum(record.key == EPOCH for topic in topics for record in topic.records)
+
+
+def run(seed: int) -> Outcome:
+    """Run the history of a seed."""
+    gc.disable()
+    try:
+        history = History(seed)
+        return history.run()
+    finally:
+        gc.enable()
+
+
+__all__ = ["History", "Outcome", "Session", "run"]

@@ -1,0 +1,292 @@
+"""librdkafka's producer, consumer and admin client on the simulated brokers."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, Final, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TopicPartition as Place
+from confluent_kafka import admin as kafka_admin
+
+from tests.simulation.log import Link, Stored
+from tests.simulation.threads import Thread, Threads
+from topics.catalog import TopicPartition
+
+#: A fetch brings so many records of a partition at most, as often as not fewer.
+FETCHED: Final = 40
+REQUEST_SECONDS: Final = 3.0
+_EARLIEST: Final = type(kafka_admin.OffsetSpec.earliest())  # type: ignore[attr-defined]
+
+Report = Callable[[KafkaError | None, Any], None]
+
+
+def away() -> KafkaException:
+    """Return what librdkafka raises when no broker answers."""
+    return KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+
+class _Produced(NamedTuple):
+    key: bytes | None
+    value: bytes | None
+    headers: Any
+    report: Report | None
+
+
+class _Report:
+    __slots__ = ("_offset", "_timestamp")
+
+    def __init__(self, offset: int, timestamp: int) -> None:
+        self._offset, self._timestamp = offset, timestamp
+
+    def offset(self) -> int:
+        return self._offset
+
+    def timestamp(self) -> tuple[int, int]:
+        return 2, self._timestamp
+
+
+class Producer:
+    """An idempotent producer: of each partition one request is on its way, and the next one goes with what waits."""
+
+    def __init__(self, link: Link, context: Any) -> None:
+        self._link = link
+        self._context = context
+        self._queues: defaultdict[TopicPartition, list[_Produced]] = defaultdict(list)
+        self._sending: set[TopicPartition] = set()
+        self._reports: list[Callable[[], None]] = []
+        self._purged = False
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int,
+        *,
+        headers: Any,
+        on_delivery: Report | None = None,
+    ) -> None:
+        """Take a record."""
+        self._take(TopicPartition(topic, partition), _Produced(key, value, headers, on_delivery))
+
+    def produce_batch(self, topic: str, messages: Sequence[dict[str, Any]], partition: int) -> int:
+        """Take records."""
+        tp = TopicPartition(topic, partition)
+        for message in messages:
+            self._take(tp, _Produced(message["key"], message["value"], [], message.get("callback")))
+        return len(messages)
+
+    def _take(self, tp: TopicPartition, record: _Produced) -> None:
+        self._queues[tp].append(record)
+        if tp not in self._sending:
+            self._sending.add(tp)
+            cluster = self._link._cluster
+            cluster.loop.call_later(0.0005, self._send, tp, context=self._context)
+
+    def _send(self, tp: TopicPartition) -> None:
+        batch = self._queues.pop(tp, None)
+        if not batch or self._purged:
+            self._sending.discard(tp)
+            return
+        self._link.send(partial(self._arrive, tp, batch))
+
+    def _arrive(self, tp: TopicPartition, batch: list[_Produced]) -> None:
+        first, now = self._link._cluster.append(tp, [record[:3] for record in batch])
+        self._link.send(partial(self._acknowledged, tp, batch, first, now), self._context)
+
+    def _acknowledged(self, tp: TopicPartition, batch: list[_Produced], first: int, now: int) -> None:
+        for index, record in enumerate(batch):
+            if record.report is not None:
+                self._reports.append(partial(record.report, None, _Report(first + index, now)))
+        self._send(tp)
+
+    def poll(self, timeout: float) -> int:
+        """Report what was acknowledged."""
+        reports, self._reports = self._reports, []
+        for report in reports:
+            report()
+        return len(reports)
+
+    def purge(self, *, blocking: bool = True) -> None:
+        """Forget what was not sent; what is on its way may arrive."""
+        self._purged = True
+        self._queues.clear()
+
+
+class _Message:
+    __slots__ = ("_record", "_tp")
+
+    def __init__(self, tp: TopicPartition, record: Stored) -> None:
+        self._tp, self._record = tp, record
+
+    def error(self) -> None:
+        return None
+
+    def topic(self) -> str:
+        return self._tp.topic
+
+    def partition(self) -> int:
+        return self._tp.partition
+
+    def offset(self) -> int:
+        return self._record.offset
+
+    def timestamp(self) -> tuple[int, int]:
+        return 2, self._record.timestamp
+
+    def key(self) -> bytes | None:
+        return self._record.key
+
+    def value(self) -> bytes | None:
+        return self._record.value
+
+    def headers(self) -> Any:
+        return self._record.headers
+
+
+class Consumer:
+    """A consumer without a group, used in threads."""
+
+    def __init__(self, link: ReadingLink) -> None:
+        self._link = link
+        self._at: dict[TopicPartition, int] = {}
+
+    def assign(self, places: Sequence[Place]) -> None:
+        """Read these from their offsets."""
+        self._at = {TopicPartition(place.topic, place.partition): place.offset for place in places}
+
+    def incremental_unassign(self, places: Sequence[Place]) -> None:
+        """Read these no more."""
+        for place in places:
+            self._at.pop(TopicPartition(place.topic, place.partition), None)
+
+    def unassign(self) -> None:
+        """Read nothing."""
+        self._at = {}
+
+    def position(self, places: Sequence[Place]) -> list[Place]:
+        """Return where it stands."""
+        return [Place(p.topic, p.partition, self._at[TopicPartition(p.topic, p.partition)]) for p in places]
+
+    def committed(self, places: Sequence[Place], timeout: float = -1) -> list[Place]:
+        """Return that nothing was committed."""
+        self._link.round_trip()
+        return [Place(place.topic, place.partition, -1001) for place in places]
+
+    def consume(self, count: int, timeout: float) -> list[_Message]:
+        """Return what is there, after `timeout` nothing."""
+        link = self._link
+        if link.round_trip_or(timeout) and (found := self._fetch(count)):
+            return found
+        if self._at and not link.down:
+            link.wait_for_records(list(self._at), timeout)
+        else:
+            link.threads.sleep(timeout)
+        return [] if link.down else self._fetch(count)
+
+    def _fetch(self, count: int) -> list[_Message]:
+        found: list[_Message] = []
+        link, chance = self._link, self._link.chance
+        link.fault()
+        for tp in list(self._at):
+            topic = link.cluster.topics[tp]
+            at = self._at[tp]
+            if at > topic.end or at < topic.begin:
+                at = topic.begin
+            if at == topic.end:
+                continue
+            most = min(count - len(found), chance.randint(1, FETCHED))
+            index = topic.since(at)
+            records = topic.records[index : index + most]
+            self._at[tp] = records[-1].offset + 1 if index + len(records) < len(topic.records) else topic.end
+            found += [_Message(tp, record) for record in records]
+            if len(found) >= count or chance.random() < 0.2:
+                break
+        return found
+
+    def close(self) -> None:
+        """End."""
+        self._at = {}
+
+
+class AdminClient:
+    """Tells where partitions begin and end."""
+
+    def __init__(self, link: ReadingLink) -> None:
+        self._link = link
+
+    def list_offsets(self, wanted: Mapping[Place, Any], request_timeout: float) -> dict[Place, Any]:
+        """Return offsets, when they are asked for."""
+        self._link.round_trip(REQUEST_SECONDS)
+        self._link.fault()
+        offsets = {}
+        for place, kind in wanted.items():
+            topic = self._link.cluster.topics[TopicPartition(place.topic, place.partition)]
+            at = topic.begin if isinstance(kind, _EARLIEST) else topic.end
+            offsets[place] = SimpleNamespace(result=partial(SimpleNamespace, offset=at))
+        return offsets
+
+
+class ReadingLink:
+    """What readers of a node need: its link, its threads, and faults."""
+
+    def __init__(self, link: Link, threads: Threads) -> None:
+        self.link = link
+        self.threads = threads
+        self.cluster = link._cluster
+        self.chance = self.cluster.chance
+        #: Probability with which a fetch fails.
+        self.faulty = 0.0
+        self.faults = 0
+
+    @property
+    def down(self) -> bool:
+        """Whether the brokers cannot be reached."""
+        return self.link.cut or self.cluster.away
+
+    def fault(self) -> None:
+        """Fail, as often as it is due."""
+        if self.faulty and self.chance.random() < self.faulty:
+            self.faults += 1
+            raise away()
+
+    def round_trip_or(self, timeout: float) -> bool:
+        """Wait for an answer; return False when there is none."""
+        if self.down:
+            return False
+        seconds = self.chance.uniform(0.0005, 0.006) + self.link.slow * self.chance.random()
+        self.threads.sleep(min(seconds, timeout))
+        return not self.down and seconds <= timeout
+
+    def round_trip(self, timeout: float = REQUEST_SECONDS) -> None:
+        """Wait for an answer.
+
+        Raises:
+            KafkaException: there is none.
+        """
+        if not self.round_trip_or(timeout):
+            self.threads.sleep(timeout)
+            raise away()
+
+    def wait_for_records(self, tps: Sequence[TopicPartition], timeout: float) -> None:
+        """Wait until one of some partitions gets a record, at most so long."""
+        thread = self.threads.current()
+        assert thread is not None
+        waiting = [True]
+
+        def wake(thread: Thread = thread) -> None:
+            if waiting[0]:
+                waiting[0] = False
+                self.threads.wake(thread)
+
+        for tp in tps:
+            self.cluster.watchers[tp].append(wake)
+        self.threads.sleep(timeout)
+        waiting[0] = False
+        for tp in tps:
+            if (watchers := self.cluster.watchers.get(tp)) and wake in watchers:
+                watchers.remove(wake)

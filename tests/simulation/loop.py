@@ -1,0 +1,134 @@
+"""An event loop whose time jumps to the next timer, and processes on it that can be paused and killed."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from contextvars import Context, ContextVar, copy_context
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from tests.simulation.threads import Threads
+
+#: Virtual seconds in which nothing but timers happens before a history counts as stuck.
+LONGEST_SECONDS: Final = 4000.0
+
+
+class Stuck(AssertionError):
+    """Nothing will ever happen again, or it takes too long."""
+
+
+class Process:
+    """A process of the simulation: everything that its context starts stands still while it is paused."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.paused = self.dead = False
+        self.held: list[asyncio.Handle] = []
+        self.context: Context = copy_context()
+        self.context.run(CURRENT.set, self)
+
+    def pause(self) -> None:
+        """Stand still."""
+        self.paused = True
+
+    def resume(self, loop: SimulatedLoop) -> None:
+        """Go on with what became due meanwhile, in order."""
+        self.paused = False
+        held, self.held = self.held, []
+        loop.release(held)
+
+    def kill(self) -> None:
+        """End without another step."""
+        self.dead, self.held = True, []
+
+
+#: The process whose code runs, None for the world around.
+CURRENT: ContextVar[Process | None] = ContextVar("process", default=None)
+
+
+class SimulatedLoop(asyncio.BaseEventLoop):
+    """Runs callbacks in order; with nothing to run its clock jumps to the next timer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.steps = 0
+        #: Set by `Threads`: runs what the code gives to threads.
+        self.threads: Threads
+        self.failures: list[BaseException] = []
+        self.set_exception_handler(self._note_failure)
+
+    def time(self) -> float:
+        """Return virtual seconds."""
+        return self.now
+
+    def release(self, handles: list[asyncio.Handle]) -> None:
+        """Run what a paused process did not."""
+        self._ready.extend(handles)  # type: ignore[attr-defined]
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
+        """Run a function in a simulated thread; `asyncio.to_thread` comes here."""
+        future = self.create_future()
+        context = copy_context()
+
+        def settle(result: Any, error: BaseException | None) -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+
+        def body() -> None:
+            result, error = None, None
+            try:
+                result = func(*args)
+            except Exception as raised:
+                error = raised
+            self.call_soon(settle, result, error, context=context)
+
+        self.threads.start(body, "executor")
+        return future
+
+    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Context | None = None) -> asyncio.Handle:
+        """Do as `call_soon`: simulated threads run in this one."""
+        return self.call_soon(callback, *args, context=context)
+
+    def _run_once(self) -> None:
+        ready, scheduled = self._ready, self._scheduled  # type: ignore[attr-defined]
+        if not ready:
+            while scheduled and scheduled[0]._cancelled:
+                heapq.heappop(scheduled)._scheduled = False
+            if not scheduled:
+                raise Stuck("everybody waits, and no timer is set")
+            self.now = max(self.now, scheduled[0]._when)
+            if self.now > LONGEST_SECONDS:
+                raise Stuck(f"not settled after {self.now:.0f} s")
+        while scheduled and scheduled[0]._when <= self.now:
+            timer = heapq.heappop(scheduled)
+            timer._scheduled = False
+            if not timer._cancelled:
+                ready.append(timer)
+        self.steps += len(ready)
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if handle._cancelled:
+                continue
+            process = handle._context.get(CURRENT)
+            if process is None or not (process.dead or process.paused):
+                handle._run()
+            elif not process.dead:
+                process.held.append(handle)
+        handle = None
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """It is passed over once it is due."""
+
+    def _process_events(self, event_list: Any) -> None:
+        """There are no sockets."""
+
+    def _note_failure(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if (error := context.get("exception")) is not None:
+            self.failures.append(error)

@@ -1,0 +1,110 @@
+"""What must be there at the end: all that was acknowledged, once, in order, and nothing that was deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from streams.sessions.store import SessionStore
+from streams.tables.rows import PartitionRows
+from tests.simulation.clients import PROJECTS, Session
+from tests.simulation.log import Stored, Topic
+from tests.simulation.scorer import window
+from tests.simulation.store import Disk
+from topics import keys
+from topics.catalog import CHANGELOG, TopicPartition
+from topics.ports.lists import ListQuery
+from topics.sessions.rows import BLOCK_WINDOWS
+from topics.sessions.rules import SessionState
+
+Wrong = Callable[[str], None]
+
+
+def settled(session: Session, store: SessionStore) -> bool:
+    """Return whether nothing more will come of a session."""
+    head = store.head(session.id)
+    if session.deleted:
+        return head is None
+    if head is None or head.error is not None:
+        return True
+    if session.kind == "file" and not session.sealed:
+        return True
+    if session.sealed:
+        return head.finished and not head.unmetered
+    return head.cursor.chunks >= head.next
+
+
+def compare(sessions: Iterable[Session], stores: Mapping[int, SessionStore], where: str, wrong: Wrong) -> None:
+    """Compare every session, and the lists of projects."""
+    sessions = list(sessions)
+    for session in sessions:
+        number = keys.partition_of(session.id, len(stores))
+        for fault in _faults(session, stores[number]):
+            wrong(f"{where}: {session.id} in partition {number}: {fault}")
+    kept = {session.id for session in sessions if not session.deleted}
+    deleted = {session.id for session in sessions if session.deleted}
+    for project in PROJECTS:
+        listed = [one.id for store in stores.values() for one in store.listed(_query(project))]
+        expected = {session.id for session in sessions if session.project == project and session.id in kept}
+        for id in expected - set(listed):
+            wrong(f"{where}: {id} is in no list of {project}")
+        for id in deleted & set(listed):
+            wrong(f"{where}: {id} was deleted, and is in a list")
+        if len(set(listed)) != len(listed):
+            wrong(f"{where}: an entry is twice in the list of {project}")
+
+
+def _query(project: str) -> ListQuery:
+    return ListQuery(project)
+
+
+def _faults(session: Session, store: SessionStore) -> Iterable[str]:
+    head = store.head(session.id)
+    if session.deleted:
+        prefix = store.prefix(session.id)
+        rows = [key for key, _ in store.partition.scan(prefix, prefix + b"\xff")]
+        if head is not None and head.state is not SessionState.DELETED:
+            yield f"it was deleted, and shows: {head}"
+        elif rows:
+            yield f"it was deleted, and left {len(rows)} rows"
+        return
+    if head is None or store.opened(session.id) is None:
+        yield f"it is lost: {head}, {store.opened(session.id)}"
+        return
+    if head.error is not None:
+        yield f"it failed: {head.error}"
+        return
+    if head.next != len(session.chunks):
+        yield f"it has {head.next} chunks of {len(session.chunks)}"
+    expected_state = SessionState.READONLY if session.sealed else SessionState.WRITABLE
+    if head.state is not expected_state:
+        yield f"it is {head.state}, not {expected_state}"
+    truth = b"".join(map(window, session.chunks)) if session.sealed or session.kind == "stream" else b""
+    stop = -(-head.windows // BLOCK_WINDOWS)
+    scores = b"".join(block.scores for block in store.blocks(session.id, 0, stop + 1))
+    if scores != truth or head.windows != len(truth) // 4:
+        yield f"its scores are {scores.hex(' ', 4)}, not {truth.hex(' ', 4)} ({head.windows} windows)"
+    if session.sealed and not head.finished:
+        yield "its analysis has no end"
+
+
+def rebuilt(number: int, topic: Topic, disk: Disk, writer: object) -> PartitionRows:
+    """Return a table that is made from the changelog alone."""
+    from streams.log import StoredRecord
+
+    disk.wipe(number)
+    rows = PartitionRows(number, disk.open(number), writer, lambda: 0)  # type: ignore[arg-type]
+    records = [
+        StoredRecord(one.offset, one.timestamp, one.key, one.value, _epoch(one)) for one in topic.records
+    ]
+    if records:
+        rows.apply(records)
+    return rows
+
+
+def _epoch(record: Stored) -> int:
+    return int.from_bytes(record.headers[0][1], "big") if record.headers else 0
+
+
+def changelog(number: int) -> TopicPartition:
+    """Return a partition of the changelog."""
+    return TopicPartition(CHANGELOG, number)

@@ -1,0 +1,213 @@
+"""A node of the simulation: the real streams of sessions, without audio, models and HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from types import SimpleNamespace
+from typing import Any, Final
+
+from streams.driver.membership import GroupMembership
+from streams.folding.agent import Agent
+from streams.folding.followers import Followers
+from streams.folding.suspects import Suspects
+from streams.jobs.intake import JobIntake
+from streams.jobs.results import JobResults
+from streams.kafka.backend import KafkaBackend
+from streams.kafka.connection import KafkaConnection
+from streams.node.owners import Owners
+from streams.node.partitions import Partitions
+from streams.node.sender import RecordSender
+from streams.node.sessions import SessionWorkload
+from streams.node.tasks import Tasks
+from streams.node.workload import Workload
+from streams.sessions.audio import AudioCache, AudioSource
+from streams.sessions.biller import SessionBiller
+from streams.sessions.intake import SessionIntake
+from streams.sessions.results import SessionResults
+from streams.sessions.store import SessionStore
+from tests.simulation.librdkafka import ReadingLink
+from tests.simulation.log import Link
+from tests.simulation.loop import Process
+from tests.simulation.scorer import TAGS, Scorer
+from tests.simulation.store import Disk
+from tests.simulation.world import World
+from topics.catalog import COMMANDS, JOB_COMMANDS, JOB_RESULTS, RESULTS
+from topics.errors import Unavailable
+from topics.folding import Verdict
+from topics.sessions import rules
+from topics.sessions.records import SessionCommand
+
+SESSION_SECONDS: Final = 4.0
+LIFETIME_MS: Final = 1000 * 3600 * 1000
+CONNECTION: Final = KafkaConnection(("simulated:9092",))
+
+
+class Sessions(SessionWorkload):
+    """The sessions of a node, with a scorer in place of the analyser; its fold agents are the real ones."""
+
+    def __init__(self, node: Node, owners: Owners, sender: RecordSender, backend: KafkaBackend) -> None:
+        Workload.__init__(self, owners, sender, Followers(), Suspects())
+        chance = node.world.chance
+        self._idle_ms = LIFETIME_MS
+        # Some read all audio back from the log.
+        self.cache = AudioCache(1 if chance.random() < 0.2 else 2**20, clock=node.world.loop.time)
+        self.results = SessionResults(self.announce, lambda model: [""] * TAGS)
+        self.agents: dict[str, Agent[Any]] = {
+            COMMANDS: SessionIntake(sender.verdicts, LIFETIME_MS, self.announce, self.cache),
+            RESULTS: self.results,
+            # Nobody sends any.
+            JOB_COMMANDS: JobIntake(sender.verdicts, LIFETIME_MS, lambda changes: None),
+            JOB_RESULTS: JobResults(lambda changes: None),
+        }
+        audio = AudioSource(self.cache, backend.chunk_reader, self._needed)
+        self.analyser: Any = Scorer(self.serving, audio, self._emit, chance)
+        self.listeners: Any = SimpleNamespace(note=lambda changed: None)
+        self.biller = SessionBiller(self.serving, None, self._emit)
+
+    def suspect(self, ids: Iterable[str]) -> None:
+        """Look at what had work, as jobs do."""
+        for id in ids:
+            self.serving(id).head(id)
+
+
+class Node:
+    """A node that is started again and again on one disk."""
+
+    def __init__(self, world: World, name: str, partitions: int) -> None:
+        self.world = world
+        self.name = name
+        self.partitions_count = partitions
+        self.disk = Disk(world.threads, world.chance)
+        self.link = Link(world.cluster)
+        self.reading = ReadingLink(self.link, world.threads)
+        self.process: Process = Process(name)
+        self.process.dead = True
+        self.client: Any = None
+        #: How many processes ended by themselves, and why the last one did.
+        self.ended = 0
+        self.failure = ""
+        #: Of all processes, so that nothing of them is collected while a history runs.
+        self._remains: list[Any] = []
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start a process."""
+        self.process = Process(self.name)
+        self.process.node = self  # type: ignore[attr-defined]
+        self.process.context.run(self._build)
+
+    def _build(self) -> None:
+        world = self.world
+        backend = KafkaBackend(CONNECTION, (), self.partitions_count, 1, 2**20, 2**24)
+        self.membership = membership = GroupMembership(
+            CONNECTION, self.name, f"http://{self.name}", SESSION_SECONDS, standbys=1, clock=world.loop.time
+        )
+        self.tasks = Tasks(self._fail)
+        self.owners = Owners(self.partitions_count, membership.valid)
+        self.sender = RecordSender(backend.writer, self.owners, 2**24, 2**24)
+        self.sessions = Sessions(self, self.owners, self.sender, backend)
+        databases: Any = self.disk
+        self.partitions = Partitions(
+            self.owners, backend, databases, (self.sessions,), self.sessions.followers, self.tasks, membership
+        )
+        self._remains.append((backend, membership, self.tasks, self.partitions))
+        world.loop.create_task(self._start(backend), context=self.process.context)
+
+    async def _start(self, backend: KafkaBackend) -> None:
+        await backend.start(self.partitions)
+        self.sessions.biller.start(self.tasks.on_end)
+        await self.partitions.start()
+
+    def _fail(self) -> None:
+        """The process ends, and whoever supervises it starts it again."""
+        self.ended += 1
+        self.failure = self.tasks.failure or ""
+        self.kill()
+        world = self.world
+        process = self.process
+
+        def again() -> None:
+            if self.process is process:
+                self.start()
+
+        world.loop.call_later(world.chance.uniform(0.2, 1.0), again, context=world.cluster.context)
+
+    def kill(self) -> None:
+        """End the process at once; what it has sent may still arrive."""
+        self.process.kill()
+
+    async def stop(self) -> None:
+        """End the process in order."""
+        process, loop = self.process, self.world.loop
+        if process.dead or process.paused:
+            return
+
+        async def end() -> None:
+            await self.tasks.stop()
+            await self.sessions.biller.stop()
+            await self.partitions.stop()
+
+        ended = loop.create_task(end(), context=process.context)
+        await asyncio.wait({ended}, timeout=10.0)
+        self.kill()
+
+    def lose_group(self) -> None:
+        """Lose what is assigned, as after a session without heartbeats, and join again."""
+        membership = self.membership
+
+        def lose() -> None:
+            if membership._coordinator is not None:
+                membership.lose("no heartbeat was answered")
+                membership._coordinator.request_rejoin()
+
+        if not (self.process.dead or self.process.paused):
+            self.process.context.run(lose)
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+
+    def serving(self) -> Mapping[int, SessionStore]:
+        """Return the sessions of each partition that it serves now."""
+        if self.process.dead or self.process.paused or not self.partitions.may_append():
+            return {}
+        return {owner.number: owner.sessions for owner in self.owners.all_serving()}
+
+    async def ask(self, session: str, command: SessionCommand, seconds: float) -> Verdict:
+        """Send a command as a client does, and return the verdict.
+
+        Raises:
+            NotOwned: another node has it.
+            Unavailable: the node refuses, or says nothing.
+        """
+        loop, context = self.world.loop, self.world.cluster.context
+        answer: asyncio.Future[Verdict] = loop.create_future()
+
+        def give(verdict: Verdict | None, error: Exception | None) -> None:
+            if answer.done():
+                return
+            if error is not None or verdict is None:
+                answer.set_exception(error or AssertionError())
+            else:
+                answer.set_result(verdict)
+
+        async def handle() -> None:
+            verdict, error = None, None
+            try:
+                store = self.sessions.serving(session)
+                verdict = rules.foresee(store.head(session), command)
+                if verdict is None:
+                    verdict = await self.sender.submit(COMMANDS, session, command)
+            except Exception as raised:
+                error = raised
+            loop.call_soon(give, verdict, error, context=context)
+
+        def arrive() -> None:
+            loop.create_task(handle(), context=self.process.context)
+
+        loop.call_soon(arrive, context=self.process.context)
+        silent = loop.call_later(seconds, give, None, Unavailable("nothing came"))
+        try:
+            return await answer
+        finally:
+            silent.cancel()

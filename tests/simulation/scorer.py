@@ -1,0 +1,151 @@
+"""What stands in for the analyser: a window a chunk, from the rows and the log, emitted and remembered as it does."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import zlib
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from streams.folding import retry
+from streams.sessions.audio import AudioSource
+from streams.sessions.store import SessionStore
+from topics.errors import AudioError, NotOwned, Unavailable
+from topics.sessions.records import Cursor, Failed, Scored, SessionResult
+from topics.sessions.rules import SessionState
+
+TAGS: Final = 4
+MODEL: Final = "model@0"
+#: Chunks of a step.
+STEP_CHUNKS: Final = 3
+ATTEMPTS: Final = 3
+
+
+def window(data: bytes) -> bytes:
+    """Return the scores of a chunk."""
+    return zlib.crc32(data).to_bytes(TAGS, "big")
+
+
+class Progress:
+    """What is known of a session beside the rows."""
+
+    def __init__(self, taken: int, windows: int, dropped: int) -> None:
+        self.taken, self.windows, self.dropped = taken, windows, dropped
+        self.ended = False
+        self.failures = self.missing = 0
+
+
+class Scorer:
+    """Goes on with each session from memory while its partition is here, as the analyser does."""
+
+    def __init__(
+        self,
+        store_of: Callable[[str], SessionStore],
+        audio: AudioSource,
+        emit: Callable[[str, SessionResult], Awaitable[None]],
+        chance: random.Random,
+    ) -> None:
+        self.taps = None
+        self._store_of = store_of
+        self._audio = audio
+        self._emit = emit
+        self._chance = chance
+        self._known: dict[str, Progress] = {}
+        self._waiting: dict[str, None] = {}
+        self._running: dict[str, asyncio.Task[None]] = {}
+
+    def enqueue(self, session: str) -> None:
+        """There is work in a session."""
+        self._waiting[session] = None
+        if session not in self._running:
+            self._running[session] = asyncio.create_task(self._run(session))
+
+    def forget(self, session: str) -> None:
+        """The session is gone, or its partition is."""
+        self._waiting.pop(session, None)
+        self._known.pop(session, None)
+
+    def sessions(self) -> list[str]:
+        """Return the sessions that something is held of."""
+        return [*self._known, *self._waiting]
+
+    async def _run(self, session: str) -> None:
+        while session in self._waiting:
+            del self._waiting[session]
+            await asyncio.sleep(self._chance.random() * 0.01)
+            pause = await self._attempt(session)
+            if pause is not None:
+                self._waiting[session] = None
+                if pause:
+                    await asyncio.sleep(pause)
+        del self._running[session]
+
+    async def _attempt(self, session: str) -> float | None:
+        progress = None
+        try:
+            store = self._store_of(session)
+            head = store.head(session)
+            if head is None or head.finished or head.error is not None:
+                self._known.pop(session, None)
+                return None
+            progress = self._known.get(session)
+            if progress is None:
+                progress = self._known[session] = Progress(head.cursor.chunks, head.windows, head.cursor.keep)
+            return 0.0 if await self._step(session, store, progress) else None
+        except NotOwned:
+            self._known.pop(session, None)
+            return None
+        except Exception as error:
+            return await self._failed(session, progress, error)
+
+    async def _failed(self, session: str, progress: Progress | None, error: Exception) -> float | None:
+        failures = 1
+        if progress is not None:
+            progress.failures += 1
+            failures = progress.failures
+            progress.missing += isinstance(error, LookupError)
+        if isinstance(error, AudioError) or (progress is not None and progress.missing >= ATTEMPTS):
+            try:
+                await self._emit(session, Failed(str(error)))
+            except Unavailable:
+                return retry.pause(1)
+            self._known.pop(session, None)
+            return None
+        if progress is not None and self._known.get(session) is progress:
+            # From the rows again.
+            self._known[session] = fresh = Progress(0, 0, 0)
+            fresh.failures, fresh.missing = progress.failures, progress.missing
+            try:
+                head = self._store_of(session).head(session)
+                assert head is not None
+                fresh.taken, fresh.windows, fresh.dropped = head.cursor.chunks, head.windows, head.cursor.keep
+            except Exception:
+                self._known.pop(session, None)
+        return retry.pause(failures)
+
+    async def _step(self, session: str, store: SessionStore, progress: Progress) -> bool:
+        head = store.head(session)
+        if head is None or progress.ended:
+            return False
+        if head.kind == "file" and head.state is not SessionState.READONLY:
+            return False
+        rows = store.audio(session, progress.taken, min(head.next, progress.taken + STEP_CHUNKS))
+        if progress.taken < head.next and not rows:
+            raise LookupError(f"chunk {progress.taken} of {head.next} has no row")
+        if rows:
+            scores = b"".join([window(data) async for data in self._audio.read(store.partition.number, rows)])
+            taken = progress.taken + len(rows)
+            result = Scored(
+                progress.windows, MODEL, scores, Cursor(taken, taken, taken, 1), progress.dropped, False, TAGS
+            )
+            await self._emit(session, result)
+            progress.taken = progress.dropped = taken
+            progress.windows += len(rows)
+            progress.failures = progress.missing = 0
+            return progress.taken < head.next or head.state is SessionState.READONLY
+        if head.state is SessionState.READONLY:
+            cursor = Cursor(progress.taken, progress.taken, progress.taken, 1)
+            await self._emit(session, Scored(progress.windows, MODEL, b"", cursor, progress.dropped, True, TAGS))
+            progress.ended = True
+        return False

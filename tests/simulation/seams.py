@@ -1,0 +1,105 @@
+"""Where the simulation takes the place of Kafka's libraries, the clocks and the threads; all else is the real code."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from types import ModuleType, SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import structlog
+from aiokafka.consumer import group_coordinator, subscription_state
+
+from streams.driver import membership
+from streams.folding import biller
+from streams.kafka import backend, consumers, writer
+from streams.node import owner, partitions
+from streams.tables import rows
+from tests.simulation import group, librdkafka, threads
+from tests.simulation.loop import CURRENT
+from tests.simulation.world import current
+
+#: Modules that ask for the time or start threads.
+MODULES: tuple[ModuleType, ...] = (
+    backend,
+    biller,
+    consumers,
+    group_coordinator,
+    membership,
+    owner,
+    partitions,
+    rows,
+    subscription_state,
+    writer,
+)
+
+
+def _node() -> Any:
+    process: Any = CURRENT.get()
+    return process.node
+
+
+def _producer(settings: Any, logger: Any = None) -> librdkafka.Producer:
+    node = _node()
+    return librdkafka.Producer(node.link, node.process.context)
+
+
+def _client(request_timeout_ms: int, **settings: Any) -> group.Client:
+    node = _node()
+    node.client = group.Client(
+        node.link, current().group, node.process.context, node.partitions_count, request_timeout_ms / 1000
+    )
+    return node.client  # type: ignore[no-any-return]
+
+
+async def _ensure(*arguments: Any) -> None:
+    """The topics are there."""
+
+
+TIME = SimpleNamespace(
+    time=lambda: current().wall_ms() / 1000,
+    monotonic=lambda: current().loop.now,
+    sleep=lambda seconds: current().threads.sleep(seconds),
+)
+THREADING = SimpleNamespace(
+    Lock=lambda: threads.Lock(current().threads),
+    RLock=lambda: threads.Lock(current().threads),
+    Condition=lambda: threads.Condition(current().threads),
+    Thread=lambda **arguments: threads.StartedThread(current().threads, **arguments),
+)
+
+
+@contextmanager
+def simulated() -> Iterator[None]:
+    """Lead the real code to the world that is `current`."""
+    before = structlog.get_config()
+    with ExitStack() as stack:
+
+        def patch(module: ModuleType, name: str, value: Any) -> None:
+            stack.enter_context(mock.patch.object(module, name, value))
+
+        for module in MODULES:
+            for name, value in (("time", TIME), ("threading", THREADING)):
+                if hasattr(module, name):
+                    patch(module, name, value)
+        patch(writer, "Producer", _producer)
+        patch(writer, "POLL_SECONDS", 0.008)
+        patch(consumers, "Consumer", lambda settings: librdkafka.Consumer(_node().reading))
+        patch(
+            consumers,
+            "kafka_admin",
+            SimpleNamespace(AdminClient=lambda settings: librdkafka.AdminClient(_node().reading)),
+        )
+        patch(consumers, "POLL_SECONDS", 1.0)
+        patch(consumers, "SILENT_SECONDS", 2.5)
+        patch(backend, "ensure", _ensure)
+        patch(membership, "AIOKafkaClient", _client)
+        patch(partitions, "LOOK_SECONDS", 2.0)
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+        stack.callback(partial(structlog.configure, **before))
+        logging.disable(logging.CRITICAL)
+        stack.callback(logging.disable, logging.NOTSET)
+        yield

@@ -1,0 +1,146 @@
+"""The tables of a node on a simulated disk: in memory, with what a crash leaves of them and errors by the seed."""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from tests.simulation.threads import Threads
+from topics.errors import ServiceError
+
+Batch = dict[bytes, bytes | None]
+
+#: Another thread may overtake one that writes with this probability, at each of two places.
+OVERTAKEN_SHARE: Final = 0.3
+EIO: Final = "IO error: While pread offset 4096 len 4096: 000012.sst: Input/output error"
+EMFILE: Final = "IO error: While open a file for random read: 000012.sst: Too many open files"
+
+
+class Table:
+    """What a directory holds."""
+
+    def __init__(self) -> None:
+        self.rows: dict[bytes, bytes] = {}
+        self.keys: list[bytes] = []
+        #: All that was written, oldest first: a crash of the machine leaves some of it.
+        self.batches: list[Batch] = []
+
+    def write(self, batch: Batch) -> None:
+        """Take a batch."""
+        self.batches.append(batch)
+        rows, keys = self.rows, self.keys
+        for key, value in batch.items():
+            if value is not None:
+                if key not in rows:
+                    insort(keys, key)
+                rows[key] = value
+            elif key in rows:
+                del rows[key]
+                del keys[bisect_left(keys, key)]
+
+    def after(self, count: int) -> Table:
+        """Return the table as it was after so many batches."""
+        older = Table()
+        for batch in self.batches[:count]:
+            older.write(batch)
+        return older
+
+
+class Database:
+    """A `TableDatabase` on a simulated disk."""
+
+    full = None
+
+    def __init__(self, disk: Disk, table: Table) -> None:
+        self._disk = disk
+        self._table: Table | None = table
+
+    def _there(self) -> Table:
+        if self._table is None:
+            raise Exception("DB instance already closed")  # noqa: TRY002 (rocksdict's errors have no common base)
+        self._disk.fault()
+        return self._table
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key."""
+        return self._there().rows.get(key)
+
+    def scan(self, lower: bytes, upper: bytes, limit: int | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Yield (key, value) with lower <= key < upper in order, as they are now."""
+        table = self._there()
+        first, stop = bisect_left(table.keys, lower), bisect_left(table.keys, upper)
+        if limit is not None:
+            stop = min(stop, first + limit)
+        keys = table.keys[first:stop]
+        yield from [(key, table.rows[key]) for key in keys]
+
+    def skip_scan(self, lower: bytes, upper: bytes, following: Callable[[bytes], bytes]) -> Iterator[bytes]:
+        """Yield the first key of [lower, upper), then the first at or above `following` of it, and so on."""
+        keys = list(self._there().keys)
+        stop = bisect_left(keys, upper)
+        at = bisect_left(keys, lower)
+        while at < stop:
+            yield keys[at]
+            at = bisect_left(keys, following(keys[at]))
+
+    def write_rows(self, changes: Mapping[bytes, bytes | None]) -> None:
+        """Write all changes at once; None deletes. Other threads may be quicker, before and after."""
+        self._disk.threads.step(OVERTAKEN_SHARE)
+        self._there().write(dict(changes))
+        self._disk.threads.step(OVERTAKEN_SHARE)
+
+    def revive(self) -> bool:
+        """There is room."""
+        return True
+
+    def close(self) -> None:
+        """Close it."""
+        self._table = None
+
+
+class Disk:
+    """The disk of a node: it outlives its processes."""
+
+    def __init__(self, threads: Threads, chance: random.Random) -> None:
+        self.threads = threads
+        self.tables: dict[int, Table] = {}
+        self._chance = chance
+        #: What reads and writes raise, each with this probability, None for nothing.
+        self._error: str | None = None
+        self._share = 0.0
+        self.errors = 0
+
+    def break_down(self, error: str | None, share: float = 1.0) -> None:
+        """Raise an error from now on, or none."""
+        self._error, self._share = error, share
+
+    def fault(self) -> None:
+        """Raise what the disk raises now."""
+        if self._error is not None and self._chance.random() < self._share:
+            self.errors += 1
+            raise Exception(self._error)  # noqa: TRY002
+
+    def crash(self, lost: Callable[[int], int]) -> None:
+        """Lose the last `lost(batches)` batches of each table."""
+        for number, table in self.tables.items():
+            self.tables[number] = table.after(len(table.batches) - lost(len(table.batches)))
+
+    # --- Databases --------------------------------------------------------------------------------------------------
+
+    def open(self, partition: int) -> Database:
+        """Open the table of a partition.
+
+        Raises:
+            ServiceError: the disk does not let it.
+        """
+        try:
+            self.fault()
+        except Exception as error:
+            raise ServiceError(f"the table of partition {partition} cannot be opened: {error}") from error
+        return Database(self, self.tables.setdefault(partition, Table()))
+
+    def wipe(self, partition: int) -> None:
+        """Delete the table of a partition."""
+        self.tables.pop(partition, None)

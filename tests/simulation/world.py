@@ -1,0 +1,48 @@
+"""The world of one history: a loop, a clock, brokers, a consumer group; and the one that the seams lead to now."""
+
+from __future__ import annotations
+
+import random
+from contextvars import copy_context
+from typing import Final
+
+from tests.simulation.group import Group
+from tests.simulation.log import Cluster
+from tests.simulation.loop import SimulatedLoop
+from tests.simulation.threads import Threads
+
+EPOCH_MS: Final = 1_700_000_000_000
+
+
+class World:
+    """Everything around the nodes."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.loop = SimulatedLoop()
+        self.threads = Threads(self.loop, self.chance)
+        self.jumped_ms = 0
+        self.cluster = Cluster(self.loop, self.chance, self.wall_ms, copy_context())
+        self.group = Group(self.loop, self.cluster)
+
+    def wall_ms(self) -> int:
+        """Return milliseconds since 1970: what clocks show that are set by the sun."""
+        return EPOCH_MS + self.jumped_ms + int(self.loop.now * 1000)
+
+    def jump(self, seconds: float) -> None:
+        """Let a long time pass in which nobody did anything."""
+        self.jumped_ms += int(seconds * 1000)
+
+
+class _Now:
+    world: World
+
+
+def current() -> World:
+    """Return the world of the history that runs."""
+    return _Now.world
+
+
+def enter(world: World) -> None:
+    """Make a world the one that runs."""
+    _Now.world = world

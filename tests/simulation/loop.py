@@ -54,7 +54,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.steps = 0
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._order = 0
         #: Set by `Threads`: runs what the code gives to threads.
         self.threads: Threads
         self.failures: list[BaseException] = []
@@ -96,22 +97,38 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """Do as `call_soon`: simulated threads run in this one."""
         return self.call_soon(callback, *args, context=context)
 
+    def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> asyncio.TimerHandle:
+        """Call back at a virtual time; of those of one time the first comes first."""
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        self._order += 1
+        heapq.heappush(self._timers, (when, self._order, timer))
+        return timer
+
+    def call_later(
+        self, delay: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Call back after some virtual seconds."""
+        return self.call_at(self.now + delay, callback, *args, context=context)
+
+    def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> asyncio.Handle:
+        """Call back behind what is ready."""
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)  # type: ignore[attr-defined]
+        return handle
+
     def _run_once(self) -> None:
-        ready, scheduled = self._ready, self._scheduled  # type: ignore[attr-defined]
+        ready, timers = self._ready, self._timers  # type: ignore[attr-defined]
         if not ready:
-            while scheduled and scheduled[0]._cancelled:
-                heapq.heappop(scheduled)._scheduled = False
-            if not scheduled:
+            while timers and timers[0][2]._cancelled:  # type: ignore[attr-defined]
+                heapq.heappop(timers)
+            if not timers:
                 raise Stuck("everybody waits, and no timer is set")
-            self.now = max(self.now, scheduled[0]._when)
+            self.now = max(self.now, timers[0][0])
             if self.now > LONGEST_SECONDS:
                 raise Stuck(f"not settled after {self.now:.0f} s")
-        while scheduled and scheduled[0]._when <= self.now:
-            timer = heapq.heappop(scheduled)
-            timer._scheduled = False
-            if not timer._cancelled:
-                ready.append(timer)
-        self.steps += len(ready)
+        now = self.now
+        while timers and timers[0][0] <= now:
+            ready.append(heapq.heappop(timers)[2])
         for _ in range(len(ready)):
             handle = ready.popleft()
             if handle._cancelled:
@@ -121,7 +138,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                 handle._run()
             elif not process.dead:
                 process.held.append(handle)
-        handle = None
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """It is passed over once it is due."""

@@ -69,6 +69,12 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """Run what a paused process did not."""
         self._ready.extend(handles)  # type: ignore[attr-defined]
 
+    def end(self) -> None:
+        """Forget everything that would still happen."""
+        self._ready.clear()  # type: ignore[attr-defined]
+        self._timers.clear()
+        self.close()
+
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         """Run a function in a simulated thread; `asyncio.to_thread` comes here."""
         future = self.create_future()
@@ -113,7 +119,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> asyncio.Handle:
         """Call back behind what is ready."""
         handle = asyncio.Handle(callback, args, self, context)
-        self._ready.append(handle)  # type: ignore[attr-defined]
+        if not self.is_closed():
+            self._ready.append(handle)  # type: ignore[attr-defined]
         return handle
 
     def _run_once(self) -> None:

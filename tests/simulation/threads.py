@@ -46,6 +46,8 @@ class Threads:
         self._main = greenlet.getcurrent()
         #: How often a step takes long.
         self.slow_share = SLOW_SHARE
+        #: The history is over: what is left of threads ends when it is collected.
+        self.closed = False
         loop.threads = self
 
     def start(self, body: Callable[[], None], name: str) -> Thread:
@@ -81,15 +83,13 @@ class Threads:
 
     def pause(self, seconds: float, busy: bool) -> None:
         """Let a thread go on after so long."""
-        thread = self._current
-        assert thread is not None, "the loop must not wait"
+        thread = self._own()
         self._schedule(thread, seconds, busy)
         self._main.switch()
 
     def park(self) -> Thread:
         """Let a thread stand still until it is woken."""
-        thread = self._current
-        assert thread is not None, "the loop must not wait"
+        thread = self._own()
         thread.handle, thread.busy = None, False
         self._main.switch()
         return thread
@@ -114,6 +114,12 @@ class Threads:
             thread = min(waiting, key=lambda one: one.handle.when())  # type: ignore[union-attr]
             self._loop.now = max(self._loop.now, thread.handle.when())  # type: ignore[union-attr]
             self._step_now(thread)
+
+    def _own(self) -> Thread:
+        if self.closed:
+            raise greenlet.GreenletExit
+        assert self._current is not None, "the loop must not wait"
+        return self._current
 
     def _schedule(self, thread: Thread, seconds: float, busy: bool) -> None:
         thread.busy = busy
@@ -154,6 +160,8 @@ class Lock:
         """Take it; the loop stands still meanwhile."""
         if self._held and not blocking:
             return False
+        if self.threads.closed:
+            return True
         if self._held and self.threads.on_loop:
             self.threads.run_until(lambda: not self._held)
         while self._held:
@@ -163,7 +171,6 @@ class Lock:
 
     def release(self) -> None:
         """Give it back."""
-        assert self._held
         self._held = False
 
     def locked(self) -> bool:

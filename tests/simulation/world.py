@@ -33,6 +33,11 @@ class World:
         """Let a long time pass in which nobody did anything."""
         self.jumped_ms += int(seconds * 1000)
 
+    def close(self) -> None:
+        """End: nothing of the history goes on."""
+        self.threads.closed = True
+        self.loop.end()
+
 
 class _Now:
     world: World

@@ -1,0 +1,63 @@
+"""Many histories, in one process or several, and what they were together."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from tests.simulation.history import Outcome, run
+from tests.simulation.regressions import REGRESSIONS
+from tests.simulation.seams import simulated
+
+#: Histories that a process is given at once.
+TOGETHER: Final = 20
+
+
+class Summary:
+    """What was done in all histories."""
+
+    def __init__(self, seed: int) -> None:
+        self.first = self.last = seed
+        self.histories = self.wrong = self.commands = self.takeovers = 0
+        self.faults: Counter[str] = Counter()
+
+    def add(self, outcome: Outcome) -> None:
+        """Count a history."""
+        self.last = max(self.last, outcome.seed)
+        self.histories += 1
+        self.wrong += bool(outcome.wrong)
+        self.commands += outcome.commands
+        self.takeovers += outcome.takeovers
+        self.faults += outcome.faults
+
+    def __str__(self) -> str:
+        kinds = ", ".join(f"{kind} {count}" for kind, count in self.faults.most_common())
+        return (
+            f"{self.histories} histories checked (seeds {self.first} to {self.last}), {self.wrong} wrong: "
+            f"{self.commands} commands, {self.takeovers} takeovers, {self.faults.total()} faults ({kinds})"
+        )
+
+
+def outcomes(seeds: range, jobs: int, fault: int | None = None) -> Iterator[Outcome]:
+    """Yield the outcome of each seed, in no order with several processes."""
+    batches = [(seeds[at : at + TOGETHER], fault) for at in range(0, len(seeds), TOGETHER)]
+    if jobs == 1:
+        for batch in batches:
+            yield from _run(batch)
+        return
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        for done in pool.imap_unordered(_run_all, batches):
+            yield from done
+
+
+def _run_all(batch: tuple[Iterable[int], int | None]) -> list[Outcome]:
+    return list(_run(batch))
+
+
+def _run(batch: tuple[Iterable[int], int | None]) -> Iterator[Outcome]:
+    seeds, fault = batch
+    with simulated(), REGRESSIONS[fault]():
+        for seed in seeds:
+            yield run(seed)

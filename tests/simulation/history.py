@@ -104,7 +104,7 @@ class History:
         await self._until(self._settled, "the end")
         outcome.commands = self._count(COMMANDS) + self._count(RESULTS)
         outcome.takeovers = self._epochs() - epochs
-        self._look_at_the_end()
+        await self._look_at_the_end()
 
     def _unfinished(self) -> bool:
         outcome = self.outcome
@@ -155,15 +155,14 @@ class History:
         number_of = self.nodes[0].owners.number
         return all(settled(session, stores[number_of(session.id)]) for session in self.sessions)
 
-    def _look_at_the_end(self) -> None:
+    async def _look_at_the_end(self) -> None:
         stores = self._stores()
         cluster = self.world.cluster
         cluster.compact(0, 0)
         compare(self.sessions, stores, "read through the owners", self._wrong)
-        writer = self.nodes[0].partitions.backend.writer
         disk = Disk(self.world.threads, self.world.chance)
         fresh = {
-            number: SessionStore(rebuilt(number, cluster.topics[changelog(number)], disk, writer))
+            number: await rebuilt(number, cluster.topics[changelog(number)], disk, self.nodes[0].sessions)
             for number in range(PARTITIONS)
         }
         compare(self.sessions, fresh, "rebuilt from the changelog", self._wrong)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
+from streams.log import StoredRecord
+from streams.node.owner import PartitionOwner
+from streams.node.sessions import SessionWorkload
 from streams.sessions.store import SessionStore
 from streams.tables.rows import PartitionRows
 from tests.simulation.clients import PROJECTS, Session
@@ -87,18 +91,27 @@ def _faults(session: Session, store: SessionStore) -> Iterable[str]:
         yield "its analysis has no end"
 
 
-def rebuilt(number: int, topic: Topic, disk: Disk, writer: object) -> PartitionRows:
-    """Return a table that is made from the changelog alone."""
-    from streams.log import StoredRecord
+class _Nowhere:
+    """A writer of tables that have no changelog any more."""
 
-    disk.wipe(number)
-    rows = PartitionRows(number, disk.open(number), writer, lambda: 0)  # type: ignore[arg-type]
-    records = [
-        StoredRecord(one.offset, one.timestamp, one.key, one.value, _epoch(one)) for one in topic.records
-    ]
+    def append_rows(self, topic: str, partition: int, rows: Mapping[bytes, bytes | None], epoch: int) -> None:
+        """Forget them."""
+
+
+async def rebuilt(number: int, topic: Topic, disk: Disk, workload: SessionWorkload) -> SessionStore:
+    """Return the sessions of a table that is made from the changelog alone, looked through as by its next owner."""
+    writer: Any = _Nowhere()
+    database: Any = disk.open(number)
+    rows = PartitionRows(number, database, writer, lambda: 0)
+    records = [StoredRecord(one.offset, one.timestamp, one.key, one.value, _epoch(one)) for one in topic.records]
     if records:
         rows.apply(records)
-    return rows
+    owner = PartitionOwner(rows)
+    await workload.survey(owner)
+    for id in owner.early[workload.commands].leftovers:
+        while not owner.sessions.tidy(id):
+            pass
+    return owner.sessions
 
 
 def _epoch(record: Stored) -> int:

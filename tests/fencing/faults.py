@@ -1,4 +1,4 @@
-"""What happens to a node: paused, held back, cut off or killed while rows of it are on their way."""
+"""What happens to a node while its rows are in flight: paused, held back, cut off, killed, or told late that it lives."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 
+from streams.driver.membership import HEARTBEAT_SECONDS
 from tests.fencing.load import Load
 from tests.fencing.scene import SETTLE_SECONDS, ProxiedNode
 from tests.kafka.proxy import Hold
@@ -17,6 +18,9 @@ ROWS_SECONDS = 15.0
 HOLD_SECONDS = 30.0
 #: Requests that wait this long carry more rows.
 SLOW_SECONDS = 0.3
+
+#: So many heartbeats are answered late, one after the other.
+LATE_HEARTBEATS = 4
 
 #: Returns how many requests of the node were held back at most.
 Fault = Callable[[ProxiedNode, Load, random.Random], Awaitable[int]]
@@ -86,6 +90,20 @@ async def cut_off(node: ProxiedNode, load: Load, chance: random.Random) -> int:
     return waiting
 
 
+async def late_heartbeats(node: ProxiedNode, load: Load, chance: random.Random) -> int:
+    """Answer heartbeats about when the session of the node ends, a little before or after, while its rows are slow."""
+    node.proxy.delay = SLOW_SECONDS
+    for _ in range(LATE_HEARTBEATS):
+        await _rows_in_flight(node)
+        # A heartbeat is sent a second after the one before it, from which the session counts.
+        node.proxy.late_heartbeats = SESSION_SECONDS - HEARTBEAT_SECONDS + chance.uniform(-0.3, 0.7)
+        await asyncio.sleep(SESSION_SECONDS)
+        node.proxy.late_heartbeats = 0.0
+        await asyncio.sleep(chance.uniform(0.0, SESSION_SECONDS))
+    node.proxy.delay = 0.0
+    return 0
+
+
 async def disconnected(node: ProxiedNode, load: Load, chance: random.Random) -> int:
     """Cut connections whose produce requests are on their way; they arrive after those of the connections after."""
     waiting = await _many_rows_in_flight(node, newer=False)
@@ -111,11 +129,20 @@ FAULTS: dict[str, Fault] = {
     "paused, held": paused_and_held,
     "held": held,
     "cut off": cut_off,
+    "late heartbeats": late_heartbeats,
     "disconnected": disconnected,
     "killed, held": killed,
 }
 #: Pauses are what the owners' epochs are for.
-WEIGHTS = {"paused": 3, "paused, held": 4, "held": 1, "cut off": 2, "disconnected": 1, "killed, held": 2}
+WEIGHTS = {
+    "paused": 3,
+    "paused, held": 4,
+    "held": 1,
+    "cut off": 2,
+    "late heartbeats": 2,
+    "disconnected": 1,
+    "killed, held": 2,
+}
 
 
 def plan(seed: int, pauses: int, kinds: list[str] | None = None) -> list[str]:

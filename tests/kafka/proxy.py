@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 PRODUCE: Final = 0
+HEARTBEAT: Final = 12
 #: A broker drops what it has not read when its client closes: so long it is given.
 LINGER_SECONDS: Final = 2.0
 
@@ -45,6 +46,8 @@ class KafkaProxy:
         self.produced: dict[bytes, int] = {}
         #: Seconds that each request waits.
         self.delay = 0.0
+        #: Seconds that the answer to each heartbeat waits, and what the same connection is told after it.
+        self.late_heartbeats = 0.0
         self._hold = Hold.NOTHING
         #: Connections are counted; those from this number on pass freely.
         self._free_from = math.inf
@@ -150,9 +153,10 @@ class KafkaProxy:
             return
         # What is read is ours, without a bound: the client may die, or run into its limit, as on a real network.
         requests: asyncio.Queue[bytes | None] = asyncio.Queue()
-        back = self._spawn(self._answers(answers, client, number))
+        beats = asyncio.Event()
+        back = self._spawn(self._answers(answers, client, number, beats))
         back.add_done_callback(lambda _: requests.put_nowait(None))
-        reading = self._spawn(self._read(reader, requests))
+        reading = self._spawn(self._read(reader, requests, beats))
         try:
             await self._pass_on(requests, broker, back, number)
         finally:
@@ -163,7 +167,9 @@ class KafkaProxy:
             for writer in (client, broker):
                 writer.transport.abort()
 
-    async def _read(self, reader: asyncio.StreamReader, requests: asyncio.Queue[bytes | None]) -> None:
+    async def _read(
+        self, reader: asyncio.StreamReader, requests: asyncio.Queue[bytes | None], beats: asyncio.Event
+    ) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, OSError):
             while True:
                 size = await reader.readexactly(4)
@@ -173,6 +179,8 @@ class KafkaProxy:
                 if _key(request) == PRODUCE:
                     for topic in self.produced:
                         self.produced[topic] += topic in request
+                elif _key(request) == HEARTBEAT:
+                    beats.set()
         requests.put_nowait(None)
 
     async def _pass_on(
@@ -190,12 +198,16 @@ class KafkaProxy:
         # A client that is gone needs no answer, but its last requests need time.
         await asyncio.wait({back}, timeout=LINGER_SECONDS)
 
-    async def _answers(self, answers: asyncio.StreamReader, client: asyncio.StreamWriter, number: int) -> None:
+    async def _answers(
+        self, answers: asyncio.StreamReader, client: asyncio.StreamWriter, number: int, beats: asyncio.Event
+    ) -> None:
         """Pass bytes back until the broker closes; a client that is gone does not stop it."""
         gone = False
         with contextlib.suppress(OSError):
             while part := await answers.read(2**16):
                 await self._let_go(False, number)
+                if self.late_heartbeats and beats.is_set():
+                    await asyncio.sleep(self.late_heartbeats)
                 if gone or client.transport.is_closing():
                     continue
                 try:

@@ -1,0 +1,37 @@
+"""Histories with fixed seeds; `make soak` runs thousands, and finds each fault that is put back."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.campaign import outcomes
+from tests.simulation.history import LEAST_COMMANDS, LEAST_FAULTS, LEAST_TAKEOVERS, run
+from tests.simulation.regressions import REGRESSIONS
+from tests.simulation.seams import simulated
+
+HISTORIES = 500
+TOGETHER = 25
+#: So many histories must be enough to find a fault that is put back.
+MOST = 5000
+
+
+@pytest.mark.parametrize("first", range(0, HISTORIES, TOGETHER))
+def test_nothing_is_lost(first: int) -> None:
+    for outcome in outcomes(range(first, first + TOGETHER), jobs=1):
+        assert outcome.wrong == [], f"python -m tests.simulation --seed {outcome.seed} --histories 1"
+        assert outcome.commands >= LEAST_COMMANDS
+        assert outcome.takeovers >= LEAST_TAKEOVERS
+        assert outcome.faults.total() >= LEAST_FAULTS
+
+
+def test_a_seed_is_a_history() -> None:
+    with simulated():
+        first, again, other = run(7), run(7), run(8)
+    assert first == again
+    assert first.seconds != other.seconds
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", [number for number in REGRESSIONS if number is not None])
+def test_a_fault_that_is_put_back_is_found(fault: int) -> None:
+    assert any(outcome.wrong for outcome in outcomes(range(MOST), jobs=1, fault=fault))

@@ -1,4 +1,4 @@
-"""What happens to a node while its rows are in flight: paused, held back, cut off, killed, or told late that it lives."""
+"""What happens to a node while its rows are in flight: it is paused, held back, cut off, killed, or answered late."""
 
 from __future__ import annotations
 

@@ -21,7 +21,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the first; each further one has the next")
     parser.add_argument("--jobs", type=int, default=1, help="processes that run histories")
     parser.add_argument("--seconds", type=float, help="begin no further history after so long")
-    parser.add_argument("--fault", type=int, choices=[number for number in REGRESSIONS if number], help="put a fault back, and stop once found")
+    parser.add_argument(
+        "--fault",
+        type=int,
+        choices=[number for number in REGRESSIONS if number],
+        help="put a fault back, and stop once found",
+    )
     asked = parser.parse_args()
     began = time.monotonic()
     summary = Summary(asked.seed)

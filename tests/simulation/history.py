@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from streams.sessions.store import SessionStore
 from tests.simulation import faults
-from tests.simulation.clients import Client, Pace, Session
+from tests.simulation.clients import Client, Pace
 from tests.simulation.loop import Stuck
-from tests.simulation.model import changelog, compare, rebuilt, settled
+from tests.simulation.model import changelog, compare, compare_standby, rebuilt, settled
 from tests.simulation.node import Node
 from tests.simulation.store import Disk
 from tests.simulation.world import World, enter
@@ -27,7 +27,7 @@ CLIENTS: Final = 4
 LEAST_COMMANDS: Final = 50
 LEAST_TAKEOVERS: Final = 2
 LEAST_FAULTS: Final = 3
-MOST_FAULTS: Final = 8
+MOST_FAULTS: Final = 20
 #: Virtual seconds until all must serve and be settled.
 SETTLE_SECONDS: Final = 60.0
 #: So long owners look for what others wrote late.
@@ -102,6 +102,7 @@ class History:
         await self._until(self._settled, "the analysis")
         await asyncio.sleep(LOOKED_SECONDS)
         await self._until(self._settled, "the end")
+        await self._until(self._kept_up, "stand-bys")
         outcome.commands = self._count(COMMANDS) + self._count(RESULTS)
         outcome.takeovers = self._epochs() - epochs
         await self._look_at_the_end()
@@ -155,6 +156,10 @@ class History:
         number_of = self.nodes[0].owners.number
         return all(settled(session, stores[number_of(session.id)]) for session in self.sessions)
 
+    def _kept_up(self) -> bool:
+        ends = {number: self.world.cluster.topics[changelog(number)].end for number in range(PARTITIONS)}
+        return all(rows.applied.offset >= ends[rows.number] for node in self.nodes for rows in node.partitions.standbys)
+
     async def _look_at_the_end(self) -> None:
         stores = self._stores()
         cluster = self.world.cluster
@@ -167,6 +172,8 @@ class History:
         }
         compare(self.sessions, fresh, "rebuilt from the changelog", self._wrong)
         for node in self.nodes:
+            for rows in node.partitions.standbys:
+                compare_standby(self.sessions, rows.number, PARTITIONS, rows, self._wrong)
             for owner in node.owners.all_serving():
                 if owner.durable != owner.positions():
                     self._wrong(f"partition {owner.number} does not note how far it is folded: {owner.durable}")

@@ -41,7 +41,11 @@ class Topic:
         """Return the index of the first record at or above an offset."""
         records = self.records
         # Nearly always without gaps.
-        if records and (at := offset - records[0].offset) <= len(records) and len(records) == self.end - records[0].offset:
+        if (
+            records
+            and (at := offset - records[0].offset) <= len(records)
+            and len(records) == self.end - records[0].offset
+        ):
             return max(0, at)
         return bisect_left(records, offset, key=lambda record: record.offset)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from streams.folding.store import above
 from streams.log import StoredRecord
 from streams.node.owner import PartitionOwner
 from streams.node.sessions import SessionWorkload
@@ -44,6 +45,8 @@ def compare(sessions: Iterable[Session], stores: Mapping[int, SessionStore], whe
         number = keys.partition_of(session.id, len(stores))
         for fault in _faults(session, stores[number]):
             wrong(f"{where}: {session.id} in partition {number}: {fault}")
+        if session.deleted and (left := rows_left(session, stores[number])):
+            wrong(f"{where}: {session.id} in partition {number} was deleted, and left {left} rows")
     kept = {session.id for session in sessions if not session.deleted}
     deleted = {session.id for session in sessions if session.deleted}
     for project in PROJECTS:
@@ -57,6 +60,23 @@ def compare(sessions: Iterable[Session], stores: Mapping[int, SessionStore], whe
             wrong(f"{where}: an entry is twice in the list of {project}")
 
 
+def compare_standby(
+    sessions: Iterable[Session], number: int, partitions: int, rows: PartitionRows, wrong: Wrong
+) -> None:
+    """Compare what a stand-by would serve."""
+    store = SessionStore(rows)
+    for session in sessions:
+        if keys.partition_of(session.id, partitions) == number:
+            for fault in _faults(session, store):
+                wrong(f"stand-by: {session.id} in partition {number}: {fault}")
+
+
+def rows_left(session: Session, store: SessionStore) -> int:
+    """Return how many rows there are of a session."""
+    prefix = store.prefix(session.id)
+    return sum(1 for _ in store.partition.scan(prefix, above(prefix)))
+
+
 def _query(project: str) -> ListQuery:
     return ListQuery(project)
 
@@ -64,12 +84,8 @@ def _query(project: str) -> ListQuery:
 def _faults(session: Session, store: SessionStore) -> Iterable[str]:
     head = store.head(session.id)
     if session.deleted:
-        prefix = store.prefix(session.id)
-        rows = [key for key, _ in store.partition.scan(prefix, prefix + b"\xff")]
         if head is not None and head.state is not SessionState.DELETED:
             yield f"it was deleted, and shows: {head}"
-        elif rows:
-            yield f"it was deleted, and left {len(rows)} rows"
         return
     if head is None or store.opened(session.id) is None:
         yield f"it is lost: {head}, {store.opened(session.id)}"

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Final
+from typing import Final
 from unittest import mock
 
-from streams.kafka.writer import KafkaWriter
 from streams.node.partitions import Partitions
 
 

@@ -59,7 +59,7 @@ class Database:
 
     def _there(self) -> Table:
         if self._table is None:
-            raise Exception("DB instance already closed")  # noqa: TRY002 (rocksdict's errors have no common base)
+            raise Exception("DB instance already closed")
         self._disk.fault()
         return self._table
 
@@ -120,7 +120,7 @@ class Disk:
         """Raise what the disk raises now."""
         if self._error is not None and self._chance.random() < self._share:
             self.errors += 1
-            raise Exception(self._error)  # noqa: TRY002
+            raise Exception(self._error)
 
     def crash(self, lost: Callable[[int], int]) -> None:
         """Lose the last `lost(batches)` batches of each table."""

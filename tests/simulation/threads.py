@@ -123,9 +123,7 @@ class Threads:
 
     def _schedule(self, thread: Thread, seconds: float, busy: bool) -> None:
         thread.busy = busy
-        thread.handle = self._loop.call_at(
-            self._loop.now + seconds, self._step, thread, context=thread.process.context
-        )
+        thread.handle = self._loop.call_at(self._loop.now + seconds, self._step, thread, context=thread.process.context)
 
     def _step(self, thread: Thread) -> None:
         thread.handle = None

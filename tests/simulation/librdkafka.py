@@ -19,7 +19,7 @@ from topics.catalog import TopicPartition
 #: A fetch brings so many records of a partition at most, as often as not fewer.
 FETCHED: Final = 40
 REQUEST_SECONDS: Final = 3.0
-_EARLIEST: Final = type(kafka_admin.OffsetSpec.earliest())  # type: ignore[attr-defined]
+_EARLIEST: Final = type(kafka_admin.OffsetSpec.earliest())  # type: ignore[attr-defined,no-untyped-call]
 
 Report = Callable[[KafkaError | None, Any], None]
 

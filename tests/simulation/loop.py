@@ -6,10 +6,12 @@ import asyncio
 import heapq
 from collections.abc import Callable
 from contextvars import Context, ContextVar, copy_context
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVarTuple, Unpack
 
 if TYPE_CHECKING:
     from tests.simulation.threads import Threads
+
+A = TypeVarTuple("A")
 
 #: Virtual seconds in which nothing but timers happens before a history counts as stuck.
 LONGEST_SECONDS: Final = 4000.0
@@ -99,11 +101,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.threads.start(body, "executor")
         return future
 
-    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Context | None = None) -> asyncio.Handle:
+    def call_soon_threadsafe(self, callback: Callable[[Unpack[A]], object], *args: Unpack[A], context: Context | None = None) -> asyncio.Handle:
         """Do as `call_soon`: simulated threads run in this one."""
         return self.call_soon(callback, *args, context=context)
 
-    def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> asyncio.TimerHandle:
+    def call_at(self, when: float, callback: Callable[[Unpack[A]], object], *args: Unpack[A], context: Context | None = None) -> asyncio.TimerHandle:
         """Call back at a virtual time; of those of one time the first comes first."""
         timer = asyncio.TimerHandle(when, callback, args, self, context)
         self._order += 1
@@ -111,12 +113,12 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return timer
 
     def call_later(
-        self, delay: float, callback: Any, *args: Any, context: Context | None = None
+        self, delay: float, callback: Callable[[Unpack[A]], object], *args: Unpack[A], context: Context | None = None
     ) -> asyncio.TimerHandle:
         """Call back after some virtual seconds."""
         return self.call_at(self.now + delay, callback, *args, context=context)
 
-    def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> asyncio.Handle:
+    def call_soon(self, callback: Callable[[Unpack[A]], object], *args: Unpack[A], context: Context | None = None) -> asyncio.Handle:
         """Call back behind what is ready."""
         handle = asyncio.Handle(callback, args, self, context)
         if not self.is_closed():

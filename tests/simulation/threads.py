@@ -32,7 +32,7 @@ class Thread:
     @property
     def ended(self) -> bool:
         """Whether it has nothing more to do."""
-        return self.greenlet.dead
+        return bool(self.greenlet.dead)
 
 
 class Threads:

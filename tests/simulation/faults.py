@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from tests.simulation.node import SESSION_SECONDS, Node
-from tests.simulation.store import EIO, EMFILE
+from tests.simulation.store import CORRUPTION, EIO, EMFILE
 from tests.simulation.threads import SLOW_SHARE
 from tests.simulation.world import World
 from topics.catalog import COMPACTION_LAG_MS, KEEP_TOMBSTONES_MS
@@ -89,6 +89,25 @@ async def late_heartbeat(world: World, node: Node, nodes: list[Node], grant: Gra
     node.link.slow = 0.0
 
 
+async def slow_takeover(world: World, node: Node, nodes: list[Node], grant: Grant) -> None:
+    """Have partitions of another taken over while the log is slow and answers to heartbeats come late."""
+    chance = world.chance
+    other = chance.choice([one for one in nodes if one is not node])
+    other.kill()
+    await asyncio.sleep(SESSION_SECONDS - chance.random() * 1.5)
+    taking = [one for one in nodes if one is not other]
+    for one in taking:
+        one.link.slow = chance.choice((0.2, 1.0, 2.0))
+        if one.client is not None:
+            one.client.late = [SESSION_SECONDS - 1 + chance.uniform(-0.5, 0.7) for _ in range(2)]
+    grant(4)
+    await asyncio.sleep(SESSION_SECONDS + chance.random() * 4)
+    grant(4)
+    for one in taking:
+        one.link.slow = 0.0
+    other.start()
+
+
 async def slow(world: World, node: Node, nodes: list[Node], grant: Grant) -> None:
     """Let everything of it take long."""
     node.link.slow = world.chance.choice((0.5, 2.0))
@@ -107,7 +126,9 @@ async def brokers_away(world: World, node: Node, nodes: list[Node], grant: Grant
 
 async def disk_fails(world: World, node: Node, nodes: list[Node], grant: Grant) -> None:
     """Let some reads and writes of its tables fail for a while."""
-    node.disk.break_down(world.chance.choice((EIO, EMFILE)), world.chance.choice((0.05, 0.5, 1.0)))
+    node.disk.break_down(
+        world.chance.choice((EIO, EIO, EMFILE, EMFILE, CORRUPTION)), world.chance.choice((0.05, 0.5, 1.0))
+    )
     grant(4)
     await asyncio.sleep(world.chance.uniform(0.1, 2.0))
     node.disk.break_down(None)
@@ -171,6 +192,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "paused": paused,
     "cut off": cut_off,
     "late heartbeat": late_heartbeat,
+    "slow takeover": slow_takeover,
     "slow": slow,
     "brokers away": brokers_away,
     "disk fails": disk_fails,

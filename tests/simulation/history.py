@@ -158,7 +158,12 @@ class History:
 
     def _kept_up(self) -> bool:
         ends = {number: self.world.cluster.topics[changelog(number)].end for number in range(PARTITIONS)}
-        return all(rows.applied.offset >= ends[rows.number] for node in self.nodes for rows in node.partitions.standbys)
+        return all(
+            number in tables and tables[number].applied.offset >= ends[number]
+            for node in self.nodes
+            for tables in [node.standbys()]
+            for number in node.membership._assignor.assignment.standbys
+        )
 
     async def _look_at_the_end(self) -> None:
         stores = self._stores()
@@ -172,7 +177,7 @@ class History:
         }
         compare(self.sessions, fresh, "rebuilt from the changelog", self._wrong)
         for node in self.nodes:
-            for rows in node.partitions.standbys:
+            for rows in node.standbys().values():
                 compare_standby(self.sessions, rows.number, PARTITIONS, rows, self._wrong)
             for owner in node.owners.all_serving():
                 if owner.durable != owner.positions():

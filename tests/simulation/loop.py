@@ -6,7 +6,7 @@ import asyncio
 import heapq
 from collections.abc import Callable
 from contextvars import Context, ContextVar, copy_context
-from typing import TYPE_CHECKING, Any, Final, TypeVarTuple, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypeVarTuple
 
 if TYPE_CHECKING:
     from tests.simulation.threads import Threads
@@ -101,11 +101,15 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.threads.start(body, "executor")
         return future
 
-    def call_soon_threadsafe(self, callback: Callable[[Unpack[A]], object], *args: Unpack[A], context: Context | None = None) -> asyncio.Handle:
+    def call_soon_threadsafe(
+        self, callback: Callable[[*A], object], *args: *A, context: Context | None = None
+    ) -> asyncio.Handle:
         """Do as `call_soon`: simulated threads run in this one."""
         return self.call_soon(callback, *args, context=context)
 
-    def call_at(self, when: float, callback: Callable[[Unpack[A]], object], *args: Unpack[A], context: Context | None = None) -> asyncio.TimerHandle:
+    def call_at(
+        self, when: float, callback: Callable[[*A], object], *args: *A, context: Context | None = None
+    ) -> asyncio.TimerHandle:
         """Call back at a virtual time; of those of one time the first comes first."""
         timer = asyncio.TimerHandle(when, callback, args, self, context)
         self._order += 1
@@ -113,16 +117,16 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return timer
 
     def call_later(
-        self, delay: float, callback: Callable[[Unpack[A]], object], *args: Unpack[A], context: Context | None = None
+        self, delay: float, callback: Callable[[*A], object], *args: *A, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """Call back after some virtual seconds."""
         return self.call_at(self.now + delay, callback, *args, context=context)
 
-    def call_soon(self, callback: Callable[[Unpack[A]], object], *args: Unpack[A], context: Context | None = None) -> asyncio.Handle:
+    def call_soon(self, callback: Callable[[*A], object], *args: *A, context: Context | None = None) -> asyncio.Handle:
         """Call back behind what is ready."""
         handle = asyncio.Handle(callback, args, self, context)
         if not self.is_closed():
-            self._ready.append(handle)  # type: ignore[attr-defined]
+            self._ready.append(handle)
         return handle
 
     def _run_once(self) -> None:

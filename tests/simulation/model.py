@@ -122,7 +122,8 @@ async def rebuilt(number: int, topic: Topic, disk: Disk, workload: SessionWorklo
     records = [StoredRecord(one.offset, one.timestamp, one.key, one.value, _epoch(one)) for one in topic.records]
     if records:
         rows.apply(records)
-    owner = PartitionOwner(rows)
+    owner = PartitionOwner(number)
+    owner.take_rows(rows)
     await workload.survey(owner)
     for id in owner.early[workload.commands].leftovers:
         while not owner.sessions.tidy(id):

@@ -26,6 +26,7 @@ from streams.sessions.biller import SessionBiller
 from streams.sessions.intake import SessionIntake
 from streams.sessions.results import SessionResults
 from streams.sessions.store import SessionStore
+from streams.tables.rows import PartitionRows
 from tests.simulation.librdkafka import ReadingLink
 from tests.simulation.log import Link
 from tests.simulation.loop import Process
@@ -172,6 +173,11 @@ class Node:
         if self.process.dead or self.process.paused or not self.partitions.may_append():
             return {}
         return {owner.number: owner.sessions for owner in self.owners.all_serving()}
+
+    def standbys(self) -> Mapping[int, PartitionRows]:
+        """Return the tables that it keeps up for others."""
+        wanted = self.membership._assignor.assignment.standbys
+        return {rows.number: rows for rows in self.partitions.standbys if rows.number in wanted}
 
     async def ask(self, session: str, command: SessionCommand, seconds: float) -> Verdict:
         """Send a command as a client does, and return the verdict.

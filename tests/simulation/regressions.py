@@ -5,22 +5,103 @@ The numbers are those of the review that found them. Each replaces what mended t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, Final
 from unittest import mock
 
+from streams.folding import retry
+from streams.log import StoredRecord
+from streams.node.owner import PartitionOwner
 from streams.node.partitions import Partitions
+from streams.node.sessions import SessionWorkload
+from streams.tables import rows as module
+from streams.tables.rows import PartitionRows
+from topics.catalog import CHANGELOG, TopicPartition
+from topics.errors import Unavailable
+
+
+def _replaced(owner: type, **methods: Callable[..., Any]) -> AbstractContextManager[Any]:
+    return mock.patch.multiple(owner, **methods)
+
+
+# --- 1: rows that may not be appended are dropped, and the node stays their owner -----------------------------------
+
+
+def _stay(self: Partitions, reason: str) -> None:
+    pass
+
+
+# --- 2: a restore that was broken off and a stand-by apply rows to one table in no order ----------------------------
 
 
 @contextmanager
-def _rows_dropped() -> Iterator[None]:
-    """1: rows that may not be appended are dropped, and the node stays their owner."""
-    with mock.patch.object(Partitions, "lapsed", lambda self, reason: None):
+def _unlocked() -> Iterator[None]:
+    with mock.patch.object(module, "threading", SimpleNamespace(Lock=nullcontext)):
         yield
 
 
-REGRESSIONS: Final[dict[int | None, Callable[[], AbstractContextManager[None]]]] = {
+# --- 4: a table that gets a record counts as fresh, however long it got none ----------------------------------------
+
+
+def _apply_as_fresh(real: Any, self: PartitionRows, records: Sequence[StoredRecord]) -> None:
+    self.note_fresh(self._now_ms())
+    real(self, records)
+
+
+# --- 5: a gap that was read counts for whoever owns the partition then ----------------------------------------------
+
+
+def _count_gap(self: Any, tp: TopicPartition, start: int, stop: int) -> None:
+    owner = self.owners.here.get(tp.partition)
+    if owner is not None and owner.rows.epoch:
+        owner.unread_gaps = (owner.unread_gaps or 0) + 1
+    self._tasks.spawn(_read_for_anybody(self, tp, start, stop), "gap")
+
+
+async def _read_for_anybody(self: Any, tp: TopicPartition, start: int, stop: int) -> None:
+    async def read() -> list[StoredRecord]:
+        return [record async for records in self.backend.read(tp, start, stop) for record in records]
+
+    records = await retry.until_available(read)
+    owner = self.owners.here.get(tp.partition)
+    if owner is None or not owner.has_table or not owner.rows.epoch:
+        return
+    owner.unread_gaps = (owner.unread_gaps or 0) - 1
+    owner.noted = None
+    others = [record for record in records if record.epoch != owner.rows.epoch]
+    if any(record.epoch > owner.rows.epoch for record in others):
+        self._close([tp.partition], "a later owner has written to its changelog")
+    else:
+        owner.rows.write_again(sorted({record.key for record in others if record.key is not None}))
+
+
+# --- 6: the last step of a takeover may not fail --------------------------------------------------------------------
+
+
+def _begin_or_end(real: Any, self: SessionWorkload, owner: PartitionOwner) -> int:
+    try:
+        return int(real(self, owner))
+    except Unavailable as error:
+        raise RuntimeError("the last step of a takeover failed") from error
+
+
+def _wrapping(owner: type, name: str, wrapper: Callable[..., Any]) -> AbstractContextManager[Any]:
+    real = getattr(owner, name)
+
+    def wrapped(self: Any, *arguments: Any) -> Any:
+        return wrapper(real, self, *arguments)
+
+    return _replaced(owner, **{name: wrapped})
+
+
+REGRESSIONS: Final[dict[int | None, Callable[[], AbstractContextManager[Any]]]] = {
     None: nullcontext,
-    1: _rows_dropped,
+    1: partial(_replaced, Partitions, lapsed=_stay),
+    2: _unlocked,
+    4: partial(_wrapping, PartitionRows, "apply", _apply_as_fresh),
+    5: partial(_replaced, Partitions, overtaken=_count_gap),
+    6: partial(_wrapping, SessionWorkload, "begin", _begin_or_end),
 }

@@ -5,16 +5,18 @@ from __future__ import annotations
 import random
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Final
 
+from streams.tables.database import TableDatabase
 from tests.simulation.threads import Threads
-from topics.errors import ServiceError
 
 Batch = dict[bytes, bytes | None]
 
 #: Another thread may overtake one that writes with this probability, at each of two places.
 OVERTAKEN_SHARE: Final = 0.3
 EIO: Final = "IO error: While pread offset 4096 len 4096: 000012.sst: Input/output error"
+CORRUPTION: Final = "Corruption: block checksum mismatch in 000012.sst"
 EMFILE: Final = "IO error: While open a file for random read: 000012.sst: Too many open files"
 
 
@@ -48,19 +50,24 @@ class Table:
         return older
 
 
-class Database:
+class Database(TableDatabase):
     """A `TableDatabase` on a simulated disk."""
 
-    full = None
-
     def __init__(self, disk: Disk, table: Table) -> None:
+        self.damage = None
+        self.full = None
         self._disk = disk
         self._table: Table | None = table
+        with self._failing():
+            disk.fault()
 
     def _there(self) -> Table:
-        if self._table is None:
-            raise Exception("DB instance already closed")
-        self._disk.fault()
+        if self._table is None or self._disk.failing:
+            with self._failing():
+                if self._table is None:
+                    raise RocksError("DB instance already closed")
+                self._disk.fault()
+        assert self._table is not None
         return self._table
 
     def get(self, key: bytes) -> bytes | None:
@@ -100,6 +107,10 @@ class Database:
         self._table = None
 
 
+class RocksError(Exception):
+    """What rocksdict raises."""
+
+
 class Disk:
     """The disk of a node: it outlives its processes."""
 
@@ -116,11 +127,16 @@ class Disk:
         """Raise an error from now on, or none."""
         self._error, self._share = error, share
 
+    @property
+    def failing(self) -> bool:
+        """Whether something may be raised now."""
+        return self._error is not None
+
     def fault(self) -> None:
         """Raise what the disk raises now."""
         if self._error is not None and self._chance.random() < self._share:
             self.errors += 1
-            raise Exception(self._error)
+            raise RocksError(self._error)
 
     def crash(self, lost: Callable[[int], int]) -> None:
         """Lose the last `lost(batches)` batches of each table."""
@@ -133,14 +149,15 @@ class Disk:
         """Open the table of a partition.
 
         Raises:
-            ServiceError: the disk does not let it.
+            DatabaseFailed: the disk does not let it.
         """
-        try:
-            self.fault()
-        except Exception as error:
-            raise ServiceError(f"the table of partition {partition} cannot be opened: {error}") from error
         return Database(self, self.tables.setdefault(partition, Table()))
 
     def wipe(self, partition: int) -> None:
         """Delete the table of a partition."""
         self.tables.pop(partition, None)
+
+    def set_aside(self, partition: int) -> Path:
+        """Take the table of a partition away, and leave none."""
+        self.tables.pop(partition, None)
+        return Path(f"{partition}.damaged")

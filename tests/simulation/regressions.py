@@ -6,20 +6,20 @@ The numbers are those of the review that found them. Each replaces what mended t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final
 from unittest import mock
 
-from streams.folding import retry
+from streams.folding import batch, retry
 from streams.log import StoredRecord
 from streams.node.owner import PartitionOwner
 from streams.node.partitions import Partitions
 from streams.node.sessions import SessionWorkload
 from streams.tables import rows as module
 from streams.tables.rows import PartitionRows
-from topics.catalog import CHANGELOG, TopicPartition
+from topics.catalog import TopicPartition
 from topics.errors import Unavailable
 
 
@@ -88,6 +88,24 @@ def _begin_or_end(real: Any, self: SessionWorkload, owner: PartitionOwner) -> in
         raise RuntimeError("the last step of a takeover failed") from error
 
 
+# --- 7: a record whose fold fails is parked, whatever the fault is of -----------------------------------------------
+
+
+@contextmanager
+def _parked() -> Iterator[None]:
+    real = batch._fold
+
+    def fold(draft: Any, record: Any, agent: Any) -> Exception | None:
+        try:
+            return real(draft, record, agent)
+        except Unavailable as error:
+            draft.begin()
+            return error
+
+    with mock.patch.object(batch, "_fold", fold):
+        yield
+
+
 def _wrapping(owner: type, name: str, wrapper: Callable[..., Any]) -> AbstractContextManager[Any]:
     real = getattr(owner, name)
 
@@ -104,4 +122,5 @@ REGRESSIONS: Final[dict[int | None, Callable[[], AbstractContextManager[Any]]]] 
     4: partial(_wrapping, PartitionRows, "apply", _apply_as_fresh),
     5: partial(_replaced, Partitions, overtaken=_count_gap),
     6: partial(_wrapping, SessionWorkload, "begin", _begin_or_end),
+    7: _parked,
 }

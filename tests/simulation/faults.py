@@ -8,7 +8,7 @@ from typing import Final
 
 from tests.simulation.node import SESSION_SECONDS, Node
 from tests.simulation.store import CORRUPTION, EIO, EMFILE
-from tests.simulation.threads import SLOW_SHARE
+from tests.simulation.threads import SLOW_SHARE, SLOW_STEP_SECONDS
 from tests.simulation.world import World
 from topics.catalog import COMPACTION_LAG_MS, KEEP_TOMBSTONES_MS
 
@@ -80,32 +80,44 @@ async def late_heartbeat(world: World, node: Node, nodes: list[Node], grant: Gra
     """Answer a heartbeat about when the session of the node ends; its records are slow too."""
     if node.process.dead or node.client is None:
         return
-    node.link.slow = world.chance.choice((0.05, 0.3))
+    node.link.slow = world.chance.choice((0.1, 0.4))
     node.client.late = [SESSION_SECONDS - 1 + world.chance.uniform(-0.3, 0.7)]
     await asyncio.sleep(SESSION_SECONDS - 1)
     for _ in range(6):
         await asyncio.sleep(0.25)
-        grant(2)
+        grant(3)
     node.link.slow = 0.0
 
 
 async def slow_takeover(world: World, node: Node, nodes: list[Node], grant: Grant) -> None:
-    """Have partitions of another taken over while the log is slow and answers to heartbeats come late."""
+    """Have partitions of another taken over while the log is slow and heartbeats are late, or the node stands still."""
     chance = world.chance
     other = chance.choice([one for one in nodes if one is not node])
     other.kill()
-    await asyncio.sleep(SESSION_SECONDS - chance.random() * 1.5)
-    taking = [one for one in nodes if one is not other]
-    for one in taking:
-        one.link.slow = chance.choice((0.2, 1.0, 2.0))
+    for one in nodes:
+        one.link.slow = chance.choice((0.2, 0.5, 1.0))
         if one.client is not None:
-            one.client.late = [SESSION_SECONDS - 1 + chance.uniform(-0.5, 0.7) for _ in range(2)]
+            one.client.late = [SESSION_SECONDS - 1 + chance.uniform(-0.2, 0.7) for _ in range(chance.choice((0, 4)))]
     grant(4)
-    await asyncio.sleep(SESSION_SECONDS + chance.random() * 4)
+    await _taking_over(node)
+    await asyncio.sleep(chance.random() * 3.0)
+    process = node.process
+    process.pause()
+    await asyncio.sleep(SESSION_SECONDS + chance.uniform(-0.3, 0.7))
+    if not process.dead:
+        process.resume(world.loop)
     grant(4)
-    for one in taking:
+    for one in nodes:
         one.link.slow = 0.0
     other.start()
+
+
+async def _taking_over(node: Node) -> None:
+    """Wait until it takes something over, not for long."""
+    for _ in range(60):
+        await asyncio.sleep(0.1)
+        if any(owner.is_coming for owner in node.owners):
+            return
 
 
 async def slow(world: World, node: Node, nodes: list[Node], grant: Grant) -> None:
@@ -146,26 +158,52 @@ async def changelog_unread(world: World, node: Node, nodes: list[Node], grant: G
     node.reading.faulty = 0.0
 
 
-async def restores_interrupted(world: World, node: Node, nodes: list[Node], grant: Grant) -> None:
-    """Take its tables, and have partitions move again and again while it restores them."""
+async def gaps_unread(world: World, node: Node, nodes: list[Node], grant: Grant) -> None:
+    """Let rows arrive late that later owners cannot read; these lose their partitions meanwhile, and get them again."""
     chance = world.chance
+    later = [one for one in nodes if one is not node]
+    node.link.cut = True
+    await _past_the_session(world, grant)
+    for one in later:
+        one.reading.faulty = 1.0
+    node.link.restore()
+    grant(4)
+    await asyncio.sleep(chance.uniform(0.2, 3.0))
+    for one in later:
+        one.lose_group()
+    await asyncio.sleep(chance.random() * 0.5)
+    for one in later:
+        one.reading.faulty = 0.0
+    grant(4)
+
+
+async def restores_interrupted(world: World, node: Node, nodes: list[Node], grant: Grant) -> None:
+    """Take its tables, and let it lose and get its partitions while it restores them; its threads go on meanwhile."""
+    chance, threads = world.chance, world.threads
     node.kill()
     node.disk.tables.clear()
-    world.threads.slow_share = 0.3
+    threads.slow_share, threads.slow_seconds = 0.3, chance.choice((0.15, 2.0))
     node.start()
-    other = chance.choice([one for one in nodes if one is not node])
-    for _ in range(chance.randint(2, 4)):
-        await asyncio.sleep(chance.random() * 0.4)
-        moved = chance.choice((node, other))
-        if moved is node:
-            # It loses everything and has it again, while its threads go on.
+    for _ in range(chance.randint(1, 3)):
+        await _restoring(node)
+        await asyncio.sleep(chance.random() * 0.1)
+        if chance.random() < 0.7:
             node.lose_group()
         else:
+            other = chance.choice([one for one in nodes if one is not node])
             other.kill()
             other.start()
         grant(2)
-    await asyncio.sleep(chance.random())
-    world.threads.slow_share = SLOW_SHARE
+    await asyncio.sleep(chance.random() * 3.0)
+    threads.slow_share, threads.slow_seconds = SLOW_SHARE, SLOW_STEP_SECONDS
+
+
+async def _restoring(node: Node) -> None:
+    """Wait until it reads a changelog, not for long."""
+    for _ in range(200):
+        await asyncio.sleep(0.01)
+        if any((owner.waiting or "").startswith("its changelog") for owner in node.owners):
+            return
 
 
 async def back_after_a_day(world: World, node: Node, nodes: list[Node], grant: Grant) -> None:
@@ -197,6 +235,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "brokers away": brokers_away,
     "disk fails": disk_fails,
     "changelog unread": changelog_unread,
+    "gaps unread": gaps_unread,
     "restores interrupted": restores_interrupted,
     "back after a day": back_after_a_day,
 }

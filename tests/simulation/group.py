@@ -291,7 +291,7 @@ class Client:
         def reply(response: Any) -> None:
             self._link.send(partial(give, response), self._context, late)
 
-        self._link.send(lambda: self._group.handle(request, reply))
+        self._link.send(lambda: self._group.handle(request, reply), delay=0.0)
         timer = loop.call_later(self._timeout, give_up)
         try:
             return await answer

@@ -71,12 +71,12 @@ class Link:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.cut = False
-        #: Added to each message.
+        #: At most so many seconds are added to each message, except those of the group.
         self.slow = 0.0
         self._waiting: list[tuple[Callable[[], None], Context | None]] = []
 
-    def send(self, deliver: Callable[[], None], context: Context | None = None, delay: float = 0.0) -> None:
-        """Call `deliver` once it has arrived, in the context of the process that gets it."""
+    def send(self, deliver: Callable[[], None], context: Context | None = None, delay: float | None = None) -> None:
+        """Call `deliver` once it has arrived, in the context of its process; `delay` is in place of `slow`."""
         if self.cut or self._cluster.away:
             self._waiting.append((deliver, context))
             self._cluster.links[self] = None
@@ -84,9 +84,8 @@ class Link:
         cluster = self._cluster
         chance = cluster.chance
         seconds = chance.uniform(*(SLOW_SECONDS if chance.random() < SLOW_SHARE else QUICK_SECONDS))
-        if self.slow:
-            seconds += self.slow * chance.random()
-        cluster.loop.call_at(cluster.loop.now + seconds + delay, deliver, context=context or cluster.context)
+        seconds += self.slow * chance.random() if delay is None else delay
+        cluster.loop.call_at(cluster.loop.now + seconds, deliver, context=context or cluster.context)
 
     def restore(self) -> None:
         """Let what waits arrive."""

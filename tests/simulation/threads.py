@@ -44,8 +44,8 @@ class Threads:
         self._by_process: dict[Process, list[Thread]] = {}
         self._current: Thread | None = None
         self._main = greenlet.getcurrent()
-        #: How often a step takes long.
-        self.slow_share = SLOW_SHARE
+        #: How often a step takes long, and how long then.
+        self.slow_share, self.slow_seconds = SLOW_SHARE, SLOW_STEP_SECONDS
         #: The history is over: what is left of threads ends when it is collected.
         self.closed = False
         loop.threads = self
@@ -79,7 +79,7 @@ class Threads:
             self._be_overtaken()
             return
         slow = chance.random() < self.slow_share
-        self.pause(chance.random() * (SLOW_STEP_SECONDS if slow else STEP_SECONDS), busy=True)
+        self.pause(chance.random() * (self.slow_seconds if slow else STEP_SECONDS), busy=True)
 
     def pause(self, seconds: float, busy: bool) -> None:
         """Let a thread go on after so long."""
@@ -153,6 +153,7 @@ class Lock:
     def __init__(self, threads: Threads) -> None:
         self.threads = threads
         self._held = False
+        self._waiting: list[Thread] = []
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Take it; the loop stands still meanwhile."""
@@ -162,14 +163,17 @@ class Lock:
             return True
         if self._held and self.threads.on_loop:
             self.threads.run_until(lambda: not self._held)
-        while self._held:
-            self.threads.pause(STEP_SECONDS, busy=False)
+        while self._held and (thread := self.threads.current()) is not None:
+            self._waiting.append(thread)
+            self.threads.park()
         self._held = True
         return True
 
     def release(self) -> None:
         """Give it back."""
         self._held = False
+        if self._waiting:
+            self.threads.wake(self._waiting.pop(0))
 
     def locked(self) -> bool:
         """Return whether somebody has it."""

@@ -43,11 +43,13 @@ class Stage(msgspec.Struct, frozen=True):
     pytest: bool = True
 
 
+#: What has a stage of its own.
+ELSEWHERE: Final = ("--ignore=tests/unit", "--ignore=tests/simulation")
 STAGES: Final = (
     Stage("check", ("make", "--no-print-directory", "check"), pytest=False),
-    Stage("unit", ("tests/unit", "-n", "auto", "--dist", "worksteal")),
-    Stage("service", ("--ignore=tests/unit", "-m", "not alone", "-n", str(BESIDE), "--dist", "loadgroup")),
-    Stage("alone", ("--ignore=tests/unit", "-m", "alone")),
+    Stage("unit", ("tests/unit", "tests/simulation", "-n", "auto", "--dist", "worksteal")),
+    Stage("service", (*ELSEWHERE, "-m", "not alone", "-n", str(BESIDE), "--dist", "loadgroup")),
+    Stage("alone", (*ELSEWHERE, "-m", "alone")),
 )
 
 

@@ -26,6 +26,8 @@ RUNS: Final[dict[str, tuple[str, Lengths]]] = {
     "swap": ("pytest tests/recovery/test_swap.py", {"SWAPS": 30}),
     "neighbour": ("pytest tests/cluster/test_neighbour.py", {"RESTARTS": 20}),
     "fencing": ("tests.fencing --pauses 50", {}),
+    "simulation": ("tests.simulation --histories 20000 --jobs 2", {}),
+    "regressions": ("tests.simulation --regressions --histories 5000 --jobs 2", {}),
     "attacks": ("pytest tests/attacks --ignore=tests/attacks/owasp", {"ATTACK_SECONDS": 10, "FAULTY_CHUNKS": 10_000}),
 }
 

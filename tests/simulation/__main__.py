@@ -9,6 +9,7 @@ import time
 from tests.simulation.campaign import Summary, outcomes
 from tests.simulation.regressions import REGRESSIONS
 
+KNOWN = [fault for fault in REGRESSIONS if fault is not None]
 #: What is said of a history that went wrong.
 LINES = 4
 LONGEST_LINE = 600
@@ -20,33 +21,32 @@ def main() -> int:
     parser.add_argument("--histories", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1, help="of the first; each further one has the next")
     parser.add_argument("--jobs", type=int, default=1, help="processes that run histories")
-    parser.add_argument("--seconds", type=float, help="begin no further history after so long")
-    parser.add_argument(
-        "--fault",
-        type=int,
-        choices=[number for number in REGRESSIONS if number],
-        help="put a fault back, and stop once found",
-    )
+    parser.add_argument("--fault", type=int, choices=KNOWN, help="put a fault back, and stop once it is found")
+    parser.add_argument("--regressions", action="store_true", help="put each fault back, one after the other")
     asked = parser.parse_args()
-    began = time.monotonic()
-    summary = Summary(asked.seed)
     seeds = range(asked.seed, asked.seed + asked.histories)
-    for outcome in outcomes(seeds, asked.jobs, asked.fault):
+    if asked.regressions:
+        missed = [fault for fault in KNOWN if not _run(seeds, asked.jobs, fault).wrong]
+        print(f"not found: {missed}" if missed else "each fault was found")
+        return int(bool(missed))
+    summary = _run(seeds, asked.jobs, asked.fault)
+    return int(bool(summary.wrong) is (asked.fault is None))
+
+
+def _run(seeds: range, jobs: int, fault: int | None) -> Summary:
+    """Run histories, those with a fault until one goes wrong, and tell of them."""
+    began, summary = time.monotonic(), Summary(seeds[0])
+    for outcome in outcomes(seeds, jobs, fault):
         summary.add(outcome)
         if outcome.wrong:
-            print(f"python -m tests.simulation --seed {outcome.seed} --histories 1" + _put_back(asked.fault))
+            put_back = f" --fault {fault}" if fault else ""
+            print(f"python -m tests.simulation --seed {outcome.seed} --histories 1{put_back}")
             for line in outcome.wrong[:LINES]:
                 print(f"  {line[:LONGEST_LINE]}", flush=True)
-            if asked.fault:
+            if fault:
                 break
-        if asked.seconds is not None and time.monotonic() - began > asked.seconds:
-            break
-    print(f"{summary} in {time.monotonic() - began:.0f} s")
-    return int(not summary.wrong) if asked.fault else int(summary.wrong > 0)
-
-
-def _put_back(fault: int | None) -> str:
-    return f" --fault {fault}" if fault else ""
+    print(f"{summary} in {time.monotonic() - began:.0f} s", flush=True)
+    return summary
 
 
 if __name__ == "__main__":

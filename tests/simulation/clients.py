@@ -16,6 +16,9 @@ from topics.sessions.records import Chunk, Deleted, Opened, Sealed, SessionComma
 
 #: A node that says nothing for so long is left for another.
 PATIENCE_SECONDS: Final = 6.0
+#: A node that was told late that it is no owner any more may acknowledge commands that the next one finds at its second
+#: look at the log.
+STALE_SECONDS: Final = 6
 PROJECTS: Final = ("p0", "p1")
 PATTERN: Final = keys.ALPHABET
 
@@ -121,30 +124,44 @@ class Client:
     async def _chunk(self, session: Session, number: int, keyed: bool) -> None:
         data = f"{session.id}-{number}-{self._chance.random()}".encode()
         key = data[-16:] if keyed else b""
-        verdict = await self._submit(session, lambda command: Chunk(command, number, data, key))
-        # What arrived after the client had given it up is known by its number.
-        repeated = self._again and not keyed and verdict.status == 409 and verdict.next == number + 1
-        if (verdict.status, verdict.next) != (200, number + 1) and not repeated:
+
+        def taken(verdict: Verdict) -> bool:
+            # What arrived after the client had given it up is known by its number.
+            repeated = self._again and not keyed and verdict.status == 409
+            return (verdict.status == 200 or repeated) and verdict.next == number + 1
+
+        verdict = await self._submit(session, lambda command: Chunk(command, number, data, key), taken)
+        if not taken(verdict):
             self._wrong(f"{session.id}: chunk {number} was refused: {verdict}")
         session.chunks.append(data)
 
     async def _seal(self, session: Session) -> None:
-        verdict = await self._submit(session, Sealed)
+        verdict = await self._submit(session, Sealed, lambda verdict: verdict.status == 204)
         if verdict.status != 204:
             self._wrong(f"{session.id}: it was not sealed: {verdict}")
         session.sealed = True
 
     async def _delete(self, session: Session) -> None:
-        verdict = await self._submit(session, Deleted)
+        verdict = await self._submit(session, Deleted, lambda verdict: verdict.status == 204)
         if verdict.status != 204 and not (verdict.status == 404 and self._again):
             self._wrong(f"{session.id}: it was not deleted: {verdict}")
         session.deleted = True
 
-    async def _submit(self, session: Session, make: Callable[[str], SessionCommand]) -> Verdict:
+    async def _submit(
+        self, session: Session, make: Callable[[str], SessionCommand], fits: Callable[[Verdict], bool]
+    ) -> Verdict:
+        """Send a command until its verdict fits, or does not fit for too long."""
         self._again = False
-        while (verdict := await self._attempt(session.id, make)) is None:
-            self._again = True
-        return verdict
+        refused = 0
+        while True:
+            verdict = await self._attempt(session.id, make)
+            if verdict is None:
+                self._again = True
+            elif fits(verdict) or refused == STALE_SECONDS:
+                return verdict
+            else:
+                refused += 1
+                await asyncio.sleep(1.0)
 
     async def _attempt(self, id: str, make: Callable[[str], SessionCommand]) -> Verdict | None:
         """Return the verdict, None when nobody knows what became of the command."""

@@ -61,8 +61,8 @@ class Sessions(SessionWorkload):
             JOB_COMMANDS: JobIntake(sender.verdicts, LIFETIME_MS, lambda changes: None),
             JOB_RESULTS: JobResults(lambda changes: None),
         }
-        audio = AudioSource(self.cache, backend.chunk_reader, self._needed)
-        self.analyser: Any = Scorer(self.serving, audio, self._emit, chance)
+        self.audio = AudioSource(self.cache, backend.chunk_reader, self._needed)
+        self.analyser: Any = Scorer(self.serving, self.audio, self._emit, chance)
         self.listeners: Any = SimpleNamespace(note=lambda changed: None)
         self.biller = SessionBiller(self.serving, None, self._emit)
 
@@ -118,7 +118,7 @@ class Node:
 
     async def _start(self, backend: KafkaBackend) -> None:
         await backend.start(self.partitions)
-        self.sessions.biller.start(self.tasks.on_end)
+        self.sessions.start(self.tasks.on_end)
         await self.partitions.start()
 
     def _fail(self) -> None:

@@ -55,11 +55,16 @@ class Scorer:
         self._waiting: dict[str, None] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
 
+    def start(self, ended: Callable[[asyncio.Task[None]], None]) -> None:
+        """Begin; `ended` is called with each task that ends."""
+        self._ended = ended
+
     def enqueue(self, session: str) -> None:
         """There is work in a session."""
         self._waiting[session] = None
         if session not in self._running:
-            self._running[session] = asyncio.create_task(self._run(session))
+            task = self._running[session] = asyncio.create_task(self._run(session))
+            task.add_done_callback(self._ended)
 
     def forget(self, session: str) -> None:
         """The session is gone, or its partition is."""

@@ -126,13 +126,13 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """Call back behind what is ready."""
         handle = asyncio.Handle(callback, args, self, context)
         if not self.is_closed():
-            self._ready.append(handle)
+            self._ready.append(handle)  # type: ignore[attr-defined]
         return handle
 
     def _run_once(self) -> None:
         ready, timers = self._ready, self._timers  # type: ignore[attr-defined]
         if not ready:
-            while timers and timers[0][2]._cancelled:  # type: ignore[attr-defined]
+            while timers and timers[0][2]._cancelled:
                 heapq.heappop(timers)
             if not timers:
                 raise Stuck("everybody waits, and no timer is set")

@@ -23,8 +23,8 @@ from topics.catalog import TopicPartition
 from topics.errors import Unavailable
 
 
-def _replaced(owner: type, **methods: Callable[..., Any]) -> AbstractContextManager[Any]:
-    return mock.patch.multiple(owner, **methods)
+def _replaced(owner: type, name: str, method: Callable[..., Any]) -> AbstractContextManager[Any]:
+    return mock.patch.object(owner, name, method)
 
 
 # --- 1: rows that may not be appended are dropped, and the node stays their owner -----------------------------------
@@ -112,15 +112,15 @@ def _wrapping(owner: type, name: str, wrapper: Callable[..., Any]) -> AbstractCo
     def wrapped(self: Any, *arguments: Any) -> Any:
         return wrapper(real, self, *arguments)
 
-    return _replaced(owner, **{name: wrapped})
+    return _replaced(owner, name, wrapped)
 
 
 REGRESSIONS: Final[dict[int | None, Callable[[], AbstractContextManager[Any]]]] = {
     None: nullcontext,
-    1: partial(_replaced, Partitions, lapsed=_stay),
+    1: partial(_replaced, Partitions, "lapsed", _stay),
     2: _unlocked,
     4: partial(_wrapping, PartitionRows, "apply", _apply_as_fresh),
-    5: partial(_replaced, Partitions, overtaken=_count_gap),
+    5: partial(_replaced, Partitions, "overtaken", _count_gap),
     6: partial(_wrapping, SessionWorkload, "begin", _begin_or_end),
     7: _parked,
 }

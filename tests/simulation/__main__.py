@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 
-from tests.simulation.campaign import Summary, outcomes
+from tests.simulation.campaign import Summary, found, outcomes
 from tests.simulation.regressions import REGRESSIONS
 
 KNOWN = [fault for fault in REGRESSIONS if fault is not None]
@@ -36,15 +36,13 @@ def main() -> int:
 def _run(seeds: range, jobs: int, fault: int | None) -> Summary:
     """Run histories, those with a fault until one goes wrong, and tell of them."""
     began, summary = time.monotonic(), Summary(seeds[0])
-    for outcome in outcomes(seeds, jobs, fault):
+    for outcome in found(seeds, jobs, fault) if fault else outcomes(seeds, jobs):
         summary.add(outcome)
         if outcome.wrong:
             put_back = f" --fault {fault}" if fault else ""
             print(f"python -m tests.simulation --seed {outcome.seed} --histories 1{put_back}")
             for line in outcome.wrong[:LINES]:
                 print(f"  {line[:LONGEST_LINE]}", flush=True)
-            if fault:
-                break
     print(f"{summary} in {time.monotonic() - began:.0f} s", flush=True)
     return summary
 

@@ -52,6 +52,16 @@ def outcomes(seeds: range, jobs: int, fault: int | None = None) -> Iterator[Outc
             yield from done
 
 
+def found(seeds: range, jobs: int, fault: int) -> Iterator[Outcome]:
+    """Yield the outcomes with a fault put back, up to the first that is wrong because of it."""
+    for outcome in outcomes(seeds, jobs, fault):
+        if outcome.wrong and any(without.wrong for without in outcomes(range(outcome.seed, outcome.seed + 1), 1)):
+            outcome.wrong = []
+        yield outcome
+        if outcome.wrong:
+            return
+
+
 def _run_all(batch: tuple[Iterable[int], int | None]) -> list[Outcome]:
     return list(_run(batch))
 

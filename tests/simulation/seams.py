@@ -86,7 +86,7 @@ def simulated() -> Iterator[None]:
                 if hasattr(module, name):
                     patch(module, name, value)
         patch(writer, "Producer", _producer)
-        patch(writer, "POLL_SECONDS", 0.008)
+        patch(writer, "POLL_SECONDS", 0.02)
         patch(consumers, "Consumer", lambda settings: librdkafka.Consumer(_node().reading))
         patch(
             consumers,

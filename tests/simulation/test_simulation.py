@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.campaign import outcomes
+from tests.simulation.campaign import found, outcomes
 from tests.simulation.history import LEAST_COMMANDS, LEAST_FAULTS, LEAST_TAKEOVERS, run
 from tests.simulation.seams import simulated
 
@@ -33,4 +33,4 @@ def test_a_seed_is_a_history() -> None:
 @pytest.mark.parametrize("fault", [4, 7])
 def test_a_fault_that_is_put_back_is_found(fault: int) -> None:
     """These show soon; `make soak NAMES=regressions` finds the others too."""
-    assert any(outcome.wrong for outcome in outcomes(range(MOST), jobs=1, fault=fault))
+    assert any(outcome.wrong for outcome in found(range(MOST), jobs=1, fault=fault))

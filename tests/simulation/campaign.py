@@ -68,6 +68,7 @@ def _run_all(batch: tuple[Iterable[int], int | None]) -> list[Outcome]:
 
 def _run(batch: tuple[Iterable[int], int | None]) -> Iterator[Outcome]:
     seeds, fault = batch
-    with simulated(), REGRESSIONS[fault]():
-        for seed in seeds:
-            yield run(seed)
+    for seed in seeds:
+        with simulated(), REGRESSIONS[fault]():
+            outcome = run(seed)
+        yield outcome

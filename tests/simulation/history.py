@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from streams.sessions.store import SessionStore
-from tests.simulation import faults
+from tests.simulation import accidents
 from tests.simulation.clients import Client, Pace
 from tests.simulation.loop import Stuck
 from tests.simulation.model import changelog, compare, compare_standby, rebuilt, settled
@@ -49,7 +49,7 @@ class Outcome:
 class History:
     """A history, from its seed."""
 
-    def __init__(self, seed: int, kinds: tuple[str, ...] = tuple(faults.FAULTS)) -> None:
+    def __init__(self, seed: int, kinds: tuple[str, ...] = tuple(accidents.ACCIDENTS)) -> None:
         self.outcome = Outcome(seed)
         self.world = World(seed)
         enter(self.world)
@@ -89,7 +89,7 @@ class History:
             pace.grant(6)
             await asyncio.sleep(chance.random() * 0.1)
             outcome.faults[kind] += 1
-            await faults.FAULTS[kind](world, chance.choice(self.nodes), self.nodes, pace.grant)
+            await accidents.ACCIDENTS[kind](world, chance.choice(self.nodes), self.nodes, pace.grant)
             self._start_who_ended()
             outcome.takeovers = self._epochs() - epochs
             if outcome.faults.total() >= MOST_FAULTS:

@@ -224,7 +224,7 @@ async def back_after_a_day(world: World, node: Node, nodes: list[Node], grant: G
     other.start()
 
 
-FAULTS: Final[dict[str, Fault]] = {
+ACCIDENTS: Final[dict[str, Fault]] = {
     "killed": killed,
     "restarted": restarted,
     "paused": paused,

@@ -159,7 +159,7 @@ class GroupMembership:
         self._assigned(self._assignor.assignment)
         if not self._assignor.is_current:
             log.info("node.moved", reason="the others know another address of this node")
-            self._coordinator.request_rejoin()
+            self.rejoin()
 
     def lose(self, reason: str) -> None:
         """Own nothing, until the next assignment."""
@@ -172,7 +172,11 @@ class GroupMembership:
         """Own nothing, and join again."""
         if self._holds:
             self.lose(reason)
-            self._coordinator.request_rejoin()
+            self.rejoin()
+
+    def rejoin(self) -> None:
+        """Ask for another assignment; what is owned goes on meanwhile."""
+        self._coordinator.request_rejoin()
 
     async def on_error(self, error: BaseException) -> None:
         """Fail for good where trying again is in vain."""

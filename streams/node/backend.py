@@ -38,6 +38,10 @@ class Membership(Protocol):
         """Own nothing, which `lost` is told, and ask for another assignment."""
         ...
 
+    def rejoin(self) -> None:
+        """Ask for another assignment; what is owned goes on meanwhile."""
+        ...
+
     async def stop(self) -> None:
         """Leave."""
         ...

@@ -308,6 +308,9 @@ class Partitions:
         log.warning("changelog.overtaken", partition=owner.number, records=len(others), epoch=owner.rows.epoch)
         if any(record.epoch > owner.rows.epoch for record in others):
             self._close([owner.number], "a later owner has written to its changelog")
+            if self._membership is not None:
+                # The group may have given it back meanwhile: another assignment says whose it is, and begins it anew.
+                self._membership.rejoin()
             return
         owner.rows.write_again(sorted({record.key for record in others if record.key is not None}))
         owner.unread_gaps.discard((start, stop))

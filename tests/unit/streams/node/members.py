@@ -31,6 +31,7 @@ class Member:
     def __init__(self) -> None:
         self.is_valid = True
         self.gave_up: list[str] = []
+        self.rejoins = 0
         self.lost: Callable[[str], None] = lambda reason: None
 
     async def start(self, assigned: object, lost: Callable[[str], None], failed: object) -> None:
@@ -45,6 +46,9 @@ class Member:
     def give_up(self, reason: str) -> None:
         self.gave_up.append(reason)
         self.lost(reason)
+
+    def rejoin(self) -> None:
+        self.rejoins += 1
 
     async def stop(self) -> None:
         pass

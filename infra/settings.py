@@ -285,7 +285,15 @@ class ServiceSettings(BaseSettings):
     key_tries: float = Field(
         default=100.0,
         gt=0,
-        description="Unknown keys a second that are looked up for one address; ten times as many for all together.",
+        description="Unknown keys a second that are looked up for one address (IPv6: one /64); ten times as many for "
+        "all together.",
+    )
+    trusted_proxies: int = Field(
+        default=0,
+        ge=0,
+        le=16,
+        description="Reverse proxies between clients and this service, each of which appends to `X-Forwarded-For`: a "
+        "client's address is that many entries from the right. With 0 it is the address that connects.",
     )
     uploads: int = Field(default=256, ge=1, description="Uploads of recordings that are received at a time.")
     project_uploads: int = Field(

@@ -52,7 +52,9 @@ written without a fraction; `samplerate` alone may have one of 0.
 accepted then, and the same request is good after `Retry-After` seconds.
 - **404** and **405** for a path or method that is not here have the errors of their part of the interface. HEAD is \
 answered wherever GET is.
-- **408, 413, 431**, and 503 for too many connections can come before a request reaches its operation; they are a \
+- **415**: the body has a `Content-Encoding`. Send it as it is.
+- **400** for a request without `Host`, **408, 413, 431**, **501** for a `Transfer-Encoding` other than `chunked`, and \
+503 for too many connections can come before a request reaches its operation; they are a \
 GenericError wherever they come from, and close the connection.
 - Every error but those has an `X-Request-Id`: the client's own, or a new one.
 - `x-origin` says where an operation comes from: `contract`, the vendor's later `public-clients`, or `earshot` alone.

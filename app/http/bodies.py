@@ -9,8 +9,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from app.http.errors import ClientGone, TooLargeToRead
-from app.http.faults import BodyFault, faults
+from app.http.errors import ClientGone, TooLargeToRead, UnsupportedEncoding
+from app.http.faults import BodyFault, faults, why_not_json
 from topics.errors import BadRequest, TooLarge, Unavailable
 
 T = TypeVar("T")
@@ -129,6 +129,17 @@ def declared_length(content_length: bytes) -> int:
     return int(content_length[:20]) if content_length.isdigit() else 0
 
 
+def check_encoding(content_encoding: bytes) -> None:
+    """Refuse a body that is compressed: nothing here decompresses it.
+
+    Raises:
+        UnsupportedEncoding: its Content-Encoding is not `identity`.
+    """
+    encoding = content_encoding.decode("latin-1").strip()[:64]
+    if encoding.lower() not in ("", "identity"):
+        raise UnsupportedEncoding(f"content-encoding: {encoding!r} is not supported, send the body as it is")
+
+
 def check_length(content_length: bytes, limit: int) -> None:
     """Refuse a body by the length that its Content-Length declares.
 
@@ -161,4 +172,4 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
     except UnicodeDecodeError:
         raise BadRequest("body: not UTF-8") from None
     except (msgspec.DecodeError, RecursionError) as error:
-        raise BadRequest(f"body: not JSON ({error})") from None
+        raise BadRequest(f"body: not JSON ({why_not_json(body, error)})") from None

@@ -359,6 +359,7 @@ def _connection_limits(settings: Settings) -> ConnectionLimits:
         per_address=settings.connections_per_address,
         idle_seconds=settings.upload_idle_seconds,
         slowest=settings.upload_slowest,
+        trusted_proxies=settings.trusted_proxies,
     )
 
 
@@ -374,7 +375,7 @@ def _server(app: object, settings: Settings, connections: Connections) -> uvicor
         log_config=None,
         access_log=False,
         server_header=False,
-        # Nobody asks for a client's address or scheme.
+        # `ClientConnection` does this, and nobody asks for the scheme.
         proxy_headers=False,
         timeout_graceful_shutdown=5,
         timeout_keep_alive=75,

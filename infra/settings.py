@@ -244,6 +244,11 @@ class ServiceSettings(BaseSettings):
         description="Ask for the project's key before the event stream and the captions of a job are read. Public "
         "clients of the vendor send none there: to them a job's id is enough.",
     )
+    sessions_need_key: bool = Field(
+        default=False,
+        description="Ask for the project's key in every request about a session: reads, uploads, changes and deletion. "
+        "By default a session's id is enough. Public clients of the vendor send the key with each of them.",
+    )
     analyze_limit: int = Field(
         default=32 * MIB,
         ge=1,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, MutableMapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, MutableMapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -127,6 +127,25 @@ async def read_body(
 def declared_length(content_length: bytes) -> int:
     """Return the length that a Content-Length declares, 0 where there is none."""
     return int(content_length[:20]) if content_length.isdigit() else 0
+
+
+async def body_pieces(receive: Receive, content_length: bytes, limit: int) -> AsyncGenerator[bytes, None]:
+    """Yield a request body as it arrives: nothing of it is held here.
+
+    Raises:
+        TooLarge, ClientGone: as `read_body` does.
+    """
+    check_length(content_length, limit)
+    size, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        part, more = message.get("body", b""), message.get("more_body", False)
+        size += len(part)
+        if size > limit:
+            raise too_long(limit)
+        yield part
 
 
 def check_encoding(content_encoding: bytes) -> None:

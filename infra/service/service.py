@@ -341,6 +341,7 @@ class EarshotService:
             keep_audio_ms=min(settings.job_audio_seconds, settings.audio_retention_seconds) * 1000,
             longest_keep_audio_ms=settings.audio_retention_seconds * 1000,
             job_reads_need_key=settings.job_reads_need_key,
+            sessions_need_key=settings.sessions_need_key,
             log_chunks=settings.log_level == "debug",
             session_idle_seconds=settings.session_idle_seconds,
             job_keep_seconds=settings.job_retention_seconds,

@@ -32,7 +32,8 @@ class EngineServer:
     """Keeps one child alive.
 
     The listening socket belongs to the service: while there is no child, connections wait for the next one instead of
-    being refused. The child reads its key from its standard input, and ends when its standard input does: it does not outlive a service that was killed.
+    being refused. The child reads its key from its standard input, and ends with it: it does not outlive a service that
+    was killed.
     """
 
     def __init__(

@@ -31,7 +31,8 @@ MODELS: Final = {
 def create_app(speech: SpeechModels, key: str | None = None) -> Starlette:
     """Return the engine server as an ASGI application; the caller closes `speech` afterwards.
 
-    With a `key` all but `/healthz` needs it, as `Authorization: Bearer KEY`. Without one, pages in a browser are refused.
+    With a `key` all but `/healthz` needs it, as `Authorization: Bearer KEY`. Without one, pages in a browser are
+    refused.
     """
     embeddings = Embeddings()
     routes = [

@@ -27,7 +27,7 @@ from infra.db.directory import SqlDirectory
 from infra.db.ledger import SqlLedger
 from infra.db.passes import PassSigner
 from infra.db.projects import SqlProjects
-from infra.db.secret import token_secret
+from infra.db.secret import NODE_METADATA, token_secret
 from infra.db.speakers import SqlSpeakerStore
 from infra.errors import naming, variable
 from infra.models.in_use import ModelInUse
@@ -102,7 +102,8 @@ class EarshotService:
             jobs = JobServices(self.settings, models, SqlSpeakerStore(self.database), decoders)
             stack.push_async_callback(jobs.stop)
             options = self._node_options()
-            backend, membership = broker.open_log(self.settings, options.directory, options.url, stack)
+            group_secret = await token_secret(self.database, NODE_METADATA)
+            backend, membership = broker.open_log(self.settings, options.directory, options.url, stack, group_secret)
             # Only now: nobody else has the directory.
             lives = stack.enter_context(begin_life(self.settings.data))
             options = msgspec.structs.replace(options, lives=lives)

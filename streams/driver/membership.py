@@ -73,7 +73,16 @@ class GroupMembership:
     before all have joined again, or were waited for in vain.
     """
 
-    def __init__(self, connection: KafkaConnection, name: str, url: str, session_seconds: float, standbys: int) -> None:
+    def __init__(
+        self,
+        connection: KafkaConnection,
+        name: str,
+        url: str,
+        session_seconds: float,
+        standbys: int,
+        secret: bytes,
+    ) -> None:
+        """Prepare; `secret` is that of the deployment, which signs what its nodes tell each other."""
         #: When the last request was sent that the coordinator counts as a sign of life.
         self.heard = float(-FOREVER_MS)
         self.joining_since: float | None = None
@@ -81,7 +90,7 @@ class GroupMembership:
         self._name = name
         self._session = session_seconds
         self._topic = connection.topic(COMMANDS)
-        self._assignor = Assignor(self._topic, url, standbys)
+        self._assignor = Assignor(self._topic, url, standbys, secret)
         self._assigned: Callable[[Assignment], None] = lambda assignment: None
         self._lost: Callable[[str], None] = lambda reason: None
         self._failed: Callable[[BaseException], None] = lambda error: None
@@ -145,7 +154,7 @@ class GroupMembership:
         self._holds = True
         self._assigned(self._assignor.assignment)
         if not self._assignor.is_current:
-            log.info("node.moved", reason="the others know another address of this node")
+            log.info("node.moved", reason="the others know another address of this node, or are not of its deployment")
             self._coordinator.request_rejoin()
 
     def lose(self, reason: str) -> None:

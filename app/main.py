@@ -246,6 +246,7 @@ def _session_context(
         log_chunks=options.log_chunks,
         listeners=ListenerRoom(),
         activity=ActivityCounter(renderer),
+        need_key=options.sessions_need_key,
     )
 
 

@@ -50,6 +50,8 @@ class EdgeOptions(msgspec.Struct, frozen=True):
     longest_keep_audio_ms: int = 24 * 3600 * 1000
     #: The event stream and the captions of a job need the key of its project too.
     job_reads_need_key: bool = False
+    #: All requests about a session need the key of its project too.
+    sessions_need_key: bool = False
     #: Memory for rendered windows.
     page_cache_bytes: int = 16 * 1024 * 1024
     #: One debug line for each accepted chunk.
@@ -74,6 +76,7 @@ class EdgeOptions(msgspec.Struct, frozen=True):
             "session_idle_seconds": self.session_idle_seconds,
             "job_keep_seconds": self.job_keep_seconds,
             "job_reads_need_key": self.job_reads_need_key,
+            "sessions_need_key": self.sessions_need_key,
             "keep_audio_seconds": self.keep_audio_ms // 1000,
             "longest_keep_audio_seconds": self.longest_keep_audio_ms // 1000,
         }

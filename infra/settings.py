@@ -244,6 +244,11 @@ class ServiceSettings(BaseSettings):
         description="Ask for the project's key before the event stream and the captions of a job are read. Public "
         "clients of the vendor send none there: to them a job's id is enough.",
     )
+    sessions_need_key: bool = Field(
+        default=False,
+        description="Ask for the project's key in every request about a session: reads, uploads, changes and deletion. "
+        "By default a session's id is enough. Public clients of the vendor send the key with each of them.",
+    )
     analyze_limit: int = Field(
         default=32 * MIB,
         ge=1,
@@ -285,7 +290,15 @@ class ServiceSettings(BaseSettings):
     key_tries: float = Field(
         default=100.0,
         gt=0,
-        description="Unknown keys a second that are looked up for one address; ten times as many for all together.",
+        description="Unknown keys a second that are looked up for one address (IPv6: one /64); ten times as many for "
+        "all together.",
+    )
+    trusted_proxies: int = Field(
+        default=0,
+        ge=0,
+        le=16,
+        description="Reverse proxies between clients and this service, each of which appends to `X-Forwarded-For`: a "
+        "client's address is that many entries from the right. With 0 it is the address that connects.",
     )
     uploads: int = Field(default=256, ge=1, description="Uploads of recordings that are received at a time.")
     project_uploads: int = Field(

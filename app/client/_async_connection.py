@@ -85,16 +85,16 @@ class AsyncConnection:
             try:
                 async for block in blocks if isinstance(blocks, AsyncIterable) else _in_threads(blocks):
                     if block:
-                        sequence = await self.run(_session_flows.put_chunk(session.id, sequence, block), deadline)
+                        sequence = await self.run(_session_flows.put_chunk(key, session.id, sequence, block), deadline)
             except SessionClosed:
                 pass  # Its status says why.
             finally:
                 with suppress(EarshotClientError):
-                    await self.run(_session_flows.seal(session.id), SEAL_SECONDS)
+                    await self.run(_session_flows.seal(key, session.id), SEAL_SECONDS)
 
         sender = asyncio.create_task(send())
         try:
-            async with aclosing(self.items(_session_flows.events(session.id), deadline)) as events:
+            async with aclosing(self.items(_session_flows.events(key, session.id), deadline)) as events:
                 async for event in events:
                     yield event
         finally:

@@ -67,7 +67,7 @@ class AsyncSessionCalls:
             WrongSequence: another number is the next one.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        return await self._connection.run(_session_flows.put_chunk(session_id, sequence, data), timeout)
+        return await self._connection.run(_session_flows.put_chunk(self._key, session_id, sequence, data), timeout)
 
     async def seal_session(self, session_id: str, *, timeout: float | None = None) -> None:
         """Make a session readonly: it takes no more chunks, and the analysis of a file starts.
@@ -79,7 +79,7 @@ class AsyncSessionCalls:
             SessionNotFound: the session never existed, was deleted or has expired.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        await self._connection.run(_session_flows.seal(session_id), timeout)
+        await self._connection.run(_session_flows.seal(self._key, session_id), timeout)
 
     async def delete_session(self, session_id: str, *, timeout: float | None = None) -> None:
         """Delete a session with its audio and events. One that does not exist is no error.
@@ -90,7 +90,7 @@ class AsyncSessionCalls:
         Raises:
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        await self._connection.run(_session_flows.delete(session_id), timeout)
+        await self._connection.run(_session_flows.delete(self._key, session_id), timeout)
 
     async def session_status(
         self, session_id: str, token: str | None = None, *, timeout: float | None = None
@@ -108,7 +108,7 @@ class AsyncSessionCalls:
             SessionNotFound: the session never existed, was deleted or has expired.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        return await self._connection.run(_session_flows.status(session_id, token), timeout)
+        return await self._connection.run(_session_flows.status(self._key, session_id, token), timeout)
 
     def session_events(self, session_id: str, *, timeout: float | None = None) -> AsyncIterator[Event]:
         """Yield every event of a session once, in order, as they come, until the session has ended.
@@ -124,7 +124,7 @@ class AsyncSessionCalls:
             SessionNotFound: the session never existed, was deleted or has expired.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        return self._connection.items(_session_flows.events(session_id), timeout)
+        return self._connection.items(_session_flows.events(self._key, session_id), timeout)
 
     def detect(
         self, audio: Audio, sensitivity: Sensitivity = DEFAULT_SENSITIVITY, *, timeout: float | None = None
@@ -185,7 +185,7 @@ class AsyncSessionCalls:
             SessionNotFound: the session never existed, was deleted or has expired.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        return await self._connection.run(_session_flows.results(session_id, offset, limit), timeout)
+        return await self._connection.run(_session_flows.results(self._key, session_id, offset, limit), timeout)
 
     async def predict(
         self, session_id: str, window: bytes, sequence: int | None = None, *, timeout: float | None = None
@@ -203,7 +203,7 @@ class AsyncSessionCalls:
             WrongSequence: another number is the next one.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        return await self._connection.run(_session_flows.predict(session_id, window, sequence), timeout)
+        return await self._connection.run(_session_flows.predict(self._key, session_id, window, sequence), timeout)
 
     async def list_sessions(
         self,

@@ -73,7 +73,7 @@ class Connection:
                     if stopped.is_set():
                         return
                     if block:
-                        sequence = self.run(_session_flows.put_chunk(session.id, sequence, block), deadline)
+                        sequence = self.run(_session_flows.put_chunk(key, session.id, sequence, block), deadline)
             except SessionClosed:
                 pass  # Its status says why.
             except BaseException as error:
@@ -82,16 +82,16 @@ class Connection:
             finally:
                 sent.set()
                 if not stopped.is_set():
-                    self._seal(session.id)
+                    self._seal(key, session.id)
 
         # A thread of nobody: an iterator may wait for a microphone that never says anything again.
         sender = Thread(target=send, name="earshot-blocks", daemon=True)
         sender.start()
         try:
-            yield from self.items(_session_flows.events(session.id), deadline)
+            yield from self.items(_session_flows.events(key, session.id), deadline)
         except BaseException:
             stopped.set()
-            self._seal(session.id)
+            self._seal(key, session.id)
             raise
         if sent.is_set():
             sender.join(SEAL_SECONDS)
@@ -99,10 +99,10 @@ class Connection:
         if failures:
             raise failures[0]
 
-    def _seal(self, session_id: str) -> None:
+    def _seal(self, key: str, session_id: str) -> None:
         """Close the session of a stream as well as may be: nobody waits for it."""
         with suppress(EarshotClientError):
-            self.run(_session_flows.seal(session_id), SEAL_SECONDS)
+            self.run(_session_flows.seal(key, session_id), SEAL_SECONDS)
 
     def server_events(self, stream: EventStream[E], timeout: float | None) -> Iterator[E]:
         """Yield the events of a stream, and connect again where it breaks off.

@@ -33,7 +33,7 @@ class LiveCalls:
             SessionNotFound: the session never existed, was deleted or has expired.
             DeadlineExceeded, ServiceUnreachable, RequestRefused.
         """
-        return self._connection.server_events(LiveStream.of_session(session_id, first), timeout)
+        return self._connection.server_events(LiveStream.of_session(self._key, session_id, first), timeout)
 
     def project_live(self, strips: str | None = None, *, timeout: float | None = None) -> Iterator[LiveEvent]:
         """Yield what all sessions of the project hear, to no end. A stream that breaks off is taken up again.
@@ -67,7 +67,7 @@ class LiveCalls:
             SessionNotFound: the session never existed, was deleted or has expired.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        return self._connection.run(_session_flows.activity(session_id, "", day, offset_minutes), timeout)
+        return self._connection.run(_session_flows.activity(session_id, self._key, day, offset_minutes), timeout)
 
     def project_activity(
         self, day: str | None = None, offset_minutes: int = 0, *, timeout: float | None = None

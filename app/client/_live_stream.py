@@ -12,10 +12,10 @@ class LiveStream(EventStream[LiveEvent]):
     """The events of what is heard now. Where a session has moved, the next connection goes on with it."""
 
     @classmethod
-    def of_session(cls, session_id: str, first: int | None) -> LiveStream:
+    def of_session(cls, key: str, session_id: str, first: int | None) -> LiveStream:
         """Return the stream of a session from its window `first` on, by default the next one."""
         query = {} if first is None else {"from": str(first)}
-        stream = cls(f"/audio_sessions/{session_id}/live", query=query)
+        stream = cls(f"/audio_sessions/{session_id}/live", key, query=query)
         stream.last = frozenset({"ended", "deleted"})
         return stream
 

@@ -66,7 +66,7 @@ class SessionCalls:
             WrongSequence: another number is the next one.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        return self._connection.run(_session_flows.put_chunk(session_id, sequence, data), timeout)
+        return self._connection.run(_session_flows.put_chunk(self._key, session_id, sequence, data), timeout)
 
     def seal_session(self, session_id: str, *, timeout: float | None = None) -> None:
         """Make a session readonly: it takes no more chunks, and the analysis of a file starts.
@@ -78,7 +78,7 @@ class SessionCalls:
             SessionNotFound: the session never existed, was deleted or has expired.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        self._connection.run(_session_flows.seal(session_id), timeout)
+        self._connection.run(_session_flows.seal(self._key, session_id), timeout)
 
     def delete_session(self, session_id: str, *, timeout: float | None = None) -> None:
         """Delete a session with its audio and events. One that does not exist is no error.
@@ -89,7 +89,7 @@ class SessionCalls:
         Raises:
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        self._connection.run(_session_flows.delete(session_id), timeout)
+        self._connection.run(_session_flows.delete(self._key, session_id), timeout)
 
     def session_status(
         self, session_id: str, token: str | None = None, *, timeout: float | None = None
@@ -107,7 +107,7 @@ class SessionCalls:
             SessionNotFound: the session never existed, was deleted or has expired.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        return self._connection.run(_session_flows.status(session_id, token), timeout)
+        return self._connection.run(_session_flows.status(self._key, session_id, token), timeout)
 
     def session_events(self, session_id: str, *, timeout: float | None = None) -> Iterator[Event]:
         """Yield every event of a session once, in order, as they come, until the session has ended.
@@ -123,7 +123,7 @@ class SessionCalls:
             SessionNotFound: the session never existed, was deleted or has expired.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        return self._connection.items(_session_flows.events(session_id), timeout)
+        return self._connection.items(_session_flows.events(self._key, session_id), timeout)
 
     def detect(
         self, audio: Audio, sensitivity: Sensitivity = DEFAULT_SENSITIVITY, *, timeout: float | None = None
@@ -184,7 +184,7 @@ class SessionCalls:
             SessionNotFound: the session never existed, was deleted or has expired.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        return self._connection.run(_session_flows.results(session_id, offset, limit), timeout)
+        return self._connection.run(_session_flows.results(self._key, session_id, offset, limit), timeout)
 
     def predict(
         self, session_id: str, window: bytes, sequence: int | None = None, *, timeout: float | None = None
@@ -202,7 +202,7 @@ class SessionCalls:
             WrongSequence: another number is the next one.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        return self._connection.run(_session_flows.predict(session_id, window, sequence), timeout)
+        return self._connection.run(_session_flows.predict(self._key, session_id, window, sequence), timeout)
 
     def list_sessions(
         self,

@@ -51,40 +51,40 @@ def create(key: str, options: SessionOptions) -> Flow[Session]:
     return decoded(answer.body, Session)
 
 
-def put_chunk(session_id: str, sequence: int, data: bytes) -> Flow[int]:
+def put_chunk(key: str, session_id: str, sequence: int, data: bytes) -> Flow[int]:
     """Upload a chunk and return the number of the next one.
 
     The Idempotency-Key is a digest of what is sent. The same upload again, also by a client that was restarted, gets
     the first answer again, and no other upload does.
     """
     digest = hashlib.blake2b(f"{session_id} {sequence} ".encode() + data, digest_size=16)
-    headers = {"Idempotency-Key": digest.hexdigest()}
+    headers = {"Idempotency-Key": digest.hexdigest(), **_keyed(key)}
     path = f"/audio_sessions/{session_id}/chunks/{sequence}"
     answer = yield from ask(_call("PUT", path, {"data": b64encode(data).decode()}, headers))
     return decoded(answer.body, _NextChunk).chunk_sequence
 
 
-def seal(session_id: str) -> Flow[None]:
+def seal(key: str, session_id: str) -> Flow[None]:
     """Make a session readonly: it takes no more chunks, and the analysis of a file starts."""
-    yield from ask(_call("PATCH", f"/audio_sessions/{session_id}", {"make_readonly": True}))
+    yield from ask(_call("PATCH", f"/audio_sessions/{session_id}", {"make_readonly": True}, _keyed(key)))
 
 
-def delete(session_id: str) -> Flow[None]:
+def delete(key: str, session_id: str) -> Flow[None]:
     """Delete a session. One that does not exist counts as deleted: the answer to an earlier try may have been lost."""
     try:
-        yield from ask(Call("DELETE", f"/audio_sessions/{session_id}"))
+        yield from ask(Call("DELETE", f"/audio_sessions/{session_id}", headers=_keyed(key)))
     except SessionNotFound:
         return
 
 
-def status(session_id: str, token: str | None) -> Flow[SessionStatus]:
+def status(key: str, session_id: str, token: str | None) -> Flow[SessionStatus]:
     """Read one page; the service waits until there is something in it."""
     query = {"next_token": token} if token else {}
-    answer = yield from ask(Call("GET", f"/audio_sessions/{session_id}/status", query=query))
+    answer = yield from ask(Call("GET", f"/audio_sessions/{session_id}/status", headers=_keyed(key), query=query))
     return decoded(answer.body, SessionStatus)
 
 
-def events(session_id: str) -> Flow[None]:
+def events(key: str, session_id: str) -> Flow[None]:
     """Yield every page of a session, in order, until it has ended.
 
     Raises:
@@ -92,7 +92,7 @@ def events(session_id: str) -> Flow[None]:
     """
     token: str | None = None
     while True:
-        reply = yield from status(session_id, token)
+        reply = yield from status(key, session_id, token)
         yield Items(reply.page.events)
         token = reply.page.token
         if token is None:
@@ -111,23 +111,23 @@ def detect(key: str, audio: Audio, sensitivity: Sensitivity) -> Flow[None]:
         session = yield from create(key, options)
         sequence = session.chunk_sequence
         while chunk := (yield from work(lambda: file.read(_media.CHUNK))):
-            sequence = yield from put_chunk(session.id, sequence, chunk)
-    yield from events(session.id)
+            sequence = yield from put_chunk(key, session.id, sequence, chunk)
+    yield from events(key, session.id)
 
 
-def results(session_id: str, offset: int, limit: int) -> Flow[SessionResults]:
+def results(key: str, session_id: str, offset: int, limit: int) -> Flow[SessionResults]:
     """Read events and where their session stands; a closed session is waited for."""
     query = {"offset": str(offset), "limit": str(limit)}
-    answer = yield from ask(Call("GET", f"/audio_sessions/{session_id}/results", query=query))
+    answer = yield from ask(Call("GET", f"/audio_sessions/{session_id}/results", headers=_keyed(key), query=query))
     return decoded(answer.body, SessionResults)
 
 
-def predict(session_id: str, window: bytes, sequence: int | None) -> Flow[Prediction]:
+def predict(key: str, session_id: str, window: bytes, sequence: int | None) -> Flow[Prediction]:
     """Send one window by itself. Without an answer it is not tried again: it might be taken for the next one."""
     body: dict[str, object] = {"data": b64encode(window).decode()}
     if sequence is not None:
         body["sequence"] = sequence
-    call = _call("POST", f"/audio_sessions/{session_id}/predict", body)
+    call = _call("POST", f"/audio_sessions/{session_id}/predict", body, _keyed(key))
     answer = yield from ask(call, repeatable=False)
     return decoded(answer.body, Prediction)
 
@@ -143,7 +143,7 @@ def activity(session_id: str | None, key: str, day: str | None, offset_minutes: 
     """Read a day of a session, or of all that the project has."""
     path = "/api/v1/activity" if session_id is None else f"/audio_sessions/{session_id}/activity"
     query = {"offset_minutes": str(offset_minutes)} | ({} if day is None else {"day": day})
-    answer = yield from ask(Call("GET", path, headers={"X-Api-Key": key} if key else {}, query=query))
+    answer = yield from ask(Call("GET", path, headers=_keyed(key), query=query))
     return decoded(answer.body, Activity)
 
 
@@ -160,6 +160,11 @@ def official_tags() -> Flow[tuple[str, ...]]:
     """Return the names of all tags that the service's model knows."""
     answer = yield from ask(Call("GET", "/tags/official"))
     return tuple(tag.name for tag in decoded(answer.body, list[OfficialTag]))
+
+
+def _keyed(key: str) -> dict[str, str]:
+    """Return the header of a key that some deployments ask for besides the session's id."""
+    return {"X-Api-Key": key} if key else {}
 
 
 def _call(method: str, path: str, body: object, headers: Mapping[str, str] = {}) -> Call:

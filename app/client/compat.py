@@ -321,7 +321,11 @@ class EventDetectionApi:
         windows: list[WindowResult] = []
         while True:
             query = {"offset": str(len(windows)), "limit": str(_PAGE)}
-            answer = yield from ask(Call("GET", f"/audio_sessions/{session_id}/results", query=query))
+            answer = yield from ask(
+                Call(
+                    "GET", f"/audio_sessions/{session_id}/results", headers={"X-Api-Key": self.project_key}, query=query
+                )
+            )
             page = decoded(answer.body, SessionResults)
             if page.state == "error":
                 raise CochlSenseException(page.error or "the analysis failed")

@@ -16,7 +16,8 @@ import msgspec
 
 from app.documents.parts import Part
 from app.http.bodies import too_long
-from app.http.description import JSON, Answer, Body, Description, Fault, Form, Parameter, TooLong
+from app.http.description import JSON, Answer, Body, Description, Fault, Form, Key, Parameter, TooLong
+from app.http.descriptions import PROJECT_KEY_FAULTS
 from app.http.keys import ORGANIZATION, PROJECT
 from app.http.operation import error_reply
 from app.http.queries import IntegerParameter
@@ -52,7 +53,9 @@ written without a fraction; `samplerate` alone may have one of 0.
 accepted then, and the same request is good after `Retry-After` seconds.
 - **404** and **405** for a path or method that is not here have the errors of their part of the interface. HEAD is \
 answered wherever GET is.
-- **408, 413, 431**, and 503 for too many connections can come before a request reaches its operation; they are a \
+- **415**: the body has a `Content-Encoding`. Send it as it is.
+- **400** for a request without `Host`, **408, 413, 431**, **501** for a `Transfer-Encoding` other than `chunked`, and \
+503 for too many connections can come before a request reaches its operation; they are a \
 GenericError wherever they come from, and close the connection.
 - Every error but those has an `X-Request-Id`: the client's own, or a new one.
 - `x-origin` says where an operation comes from: `contract`, the vendor's later `public-clients`, or `earshot` alone.
@@ -182,9 +185,12 @@ class _Writer:
 
     def _security(self, described: Description) -> Iterator[Json]:
         key = described.key
-        if key is not None and (not key.only_with or self._limits[key.only_with]):
+        if key is not None and self._is_needed(key):
             self._schemes.add(key.scheme)
             yield {key.scheme: []}
+
+    def _is_needed(self, key: Key) -> bool:
+        return not key.only_with or bool(self._limits[key.only_with])
 
     def _parameter(self, parameter: Parameter) -> Json:
         schema = self._parameter_schema(parameter)
@@ -231,7 +237,9 @@ class _Writer:
         responses: Json = {}
         for status, answers in described.answers.items():
             responses[str(status)] = self._answer(answers)
-        for fault in described.faults:
+        key = described.key
+        optional = PROJECT_KEY_FAULTS if key is not None and key.only_with and self._is_needed(key) else ()
+        for fault in (*optional, *described.faults):
             reply = self._reply(part, fault)
             response = responses.setdefault(str(reply.status), {"description": HTTPStatus(reply.status).phrase})
             self._add_fault(part, response, reply)

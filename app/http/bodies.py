@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, MutableMapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, MutableMapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
 
-from app.http.errors import ClientGone, TooLargeToRead
-from app.http.faults import BodyFault, faults
+from app.http.errors import ClientGone, TooLargeToRead, UnsupportedEncoding
+from app.http.faults import BodyFault, faults, why_not_json
 from topics.errors import BadRequest, TooLarge, Unavailable
 
 T = TypeVar("T")
@@ -129,6 +129,36 @@ def declared_length(content_length: bytes) -> int:
     return int(content_length[:20]) if content_length.isdigit() else 0
 
 
+async def body_pieces(receive: Receive, content_length: bytes, limit: int) -> AsyncGenerator[bytes, None]:
+    """Yield a request body as it arrives: nothing of it is held here.
+
+    Raises:
+        TooLarge, ClientGone: as `read_body` does.
+    """
+    check_length(content_length, limit)
+    size, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        part, more = message.get("body", b""), message.get("more_body", False)
+        size += len(part)
+        if size > limit:
+            raise too_long(limit)
+        yield part
+
+
+def check_encoding(content_encoding: bytes) -> None:
+    """Refuse a body that is compressed: nothing here decompresses it.
+
+    Raises:
+        UnsupportedEncoding: its Content-Encoding is not `identity`.
+    """
+    encoding = content_encoding.decode("latin-1").strip()[:64]
+    if encoding.lower() not in ("", "identity"):
+        raise UnsupportedEncoding(f"content-encoding: {encoding!r} is not supported, send the body as it is")
+
+
 def check_length(content_length: bytes, limit: int) -> None:
     """Refuse a body by the length that its Content-Length declares.
 
@@ -161,4 +191,4 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
     except UnicodeDecodeError:
         raise BadRequest("body: not UTF-8") from None
     except (msgspec.DecodeError, RecursionError) as error:
-        raise BadRequest(f"body: not JSON ({error})") from None
+        raise BadRequest(f"body: not JSON ({why_not_json(body, error)})") from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.types import Receive, Scope
 
-from app.http.bodies import BodyRoom, read_body
+from app.http.bodies import BodyRoom, check_encoding, read_body
 
 
 class Call:
@@ -26,7 +26,7 @@ class Call:
 
     @property
     def address(self) -> str:
-        """The client's address, or its reverse proxy's; "" when it has none."""
+        """The client's address, or that of a reverse proxy that is not trusted; "" when it has none."""
         client = self.scope.get("client")
         return str(client[0]) if client else ""
 
@@ -38,8 +38,10 @@ class Call:
         """Read the body, for which `senders` answer: a project, and a session of it.
 
         Raises:
+            UnsupportedEncoding: it is compressed.
             TooLarge: longer than `limit` bytes.
             Unavailable: there is no room for it now.
             ClientGone: the client hung up in the middle.
         """
+        check_encoding(self.header(b"content-encoding"))
         return await read_body(self.receive, self.header(b"content-length"), limit, self.room, senders or ("",))

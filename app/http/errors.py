@@ -37,6 +37,10 @@ class RequestTimeout(RequestError):
     """The client stopped sending in the middle of its request; the connection is closed, as its rest may never come."""
 
 
+class UnsupportedEncoding(RequestError):
+    """The body has a Content-Encoding that nobody here undoes."""
+
+
 class Invalid(BadRequest):
     """A body does not have the form it must have; `details` say where, and do not repeat what the client sent."""
 
@@ -61,6 +65,7 @@ STATUS: Final[Mapping[type[EarshotError], int]] = {
     RequestTimeout: 408,
     Conflict: 409,
     TooLarge: 413,
+    UnsupportedEncoding: 415,
     RangeNotSatisfiable: 416,
     Invalid: 422,
     EarshotError: 500,

@@ -7,8 +7,11 @@ those of any JSON can be many times its size.
 
 from __future__ import annotations
 
+import codecs
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
+from mmap import mmap
 from typing import Any, Final
 
 import msgspec
@@ -31,6 +34,9 @@ Text = bytes | memoryview
 #: What decoding raises for bytes that are not JSON.
 NOT_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
+_MARKS: Final = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+#: The first half of a surrogate pair, with something else behind it.
+_HALF: Final = re.compile(rb"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})(?!\\u[dD][c-fC-F])")
 _DIGITS: Final = b"-0123456789"
 #: For each type of a schema: its name in the kinds of faults, and the characters with which its values begin.
 _TYPES: Final[Mapping[type[Type], tuple[str, bytes]]] = {
@@ -52,6 +58,16 @@ class BodyFault(msgspec.Struct, frozen=True):
     message: str
 
 
+def why_not_json(text: Text | mmap, error: Exception) -> str:
+    """Return what keeps a text from being JSON: msgspec's `error`, or plainer words for what clients do most."""
+    if text[:3] == codecs.BOM_UTF8 or text[:2] in _MARKS:
+        return "it begins with a byte order mark, send UTF-8 without one"
+    said = str(error)
+    if ("surrogate" in said or "truncated" in said) and (half := _HALF.search(text)) is not None:
+        return f"{half[1].decode('ascii')} is half of a surrogate pair, send the other half too"
+    return said
+
+
 def faults(schema: Any, text: Text, place: tuple[str, ...] = ()) -> Iterator[BodyFault]:
     """Yield what keeps JSON from being decoded as `schema`; nothing where it can be decoded."""
     try:
@@ -63,7 +79,7 @@ def faults(schema: Any, text: Text, place: tuple[str, ...] = ()) -> Iterator[Bod
         else:
             yield from _field_faults(schema, fields, place)
     except NOT_JSON as error:
-        yield BodyFault(place, "json_invalid", f"JSON decode error: {error}")
+        yield BodyFault(place, "json_invalid", f"JSON decode error: {why_not_json(text, error)}")
 
 
 def _field_faults(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from starlette.types import Scope
 
-from app.http.bodies import SMALL_BODY
+from app.http.bodies import SMALL_BODY, body_pieces, check_encoding
 from app.http.call import Call
 from app.http.replies import Headers, Reply, StreamReply
 from topics.errors import Unavailable
@@ -86,14 +86,15 @@ class Forwarder:
         return self._http
 
     async def forward(
-        self, scope: Scope, owner: str, body: bytes | AsyncIterable[bytes], patient: bool = False
+        self, scope: Scope, owner: str, body: bytes | AsyncIterable[bytes], patient: bool = False, small: bool = False
     ) -> Reply | StreamReply:
         """Return the owner's answer to a request; one that is long, or of unknown length, is passed back as it arrives.
 
         With `patient` it may be long in coming: it is waited for as long as the owner's connection stands, an hour at
         most.
 
-        A body in pieces is passed on as it arrives too; errors of its iterator pass through.
+        A body in pieces is passed on as it arrives too; errors of its iterator pass through. The owner has longer to
+        answer one, unless it is `small`: then the owner holds it in memory.
 
         Raises:
             Unavailable: the owner does not answer; it may be dying, and its partitions on their way to another node.
@@ -105,7 +106,7 @@ class Forwarder:
         headers = [(name, value) for name, value in scope["headers"] if name in PASSED_ON]
         headers += [(FORWARDED, b"1"), (b"accept-encoding", b"identity")]
         client = self._client()
-        quick = self._seconds if isinstance(body, bytes) else UPLOAD_SECONDS
+        quick = self._seconds if small or isinstance(body, bytes) else UPLOAD_SECONDS
         reading = PATIENT_SECONDS if patient else quick
         timeout = httpx2.Timeout(self._seconds, connect=CONNECT_SECONDS, read=reading)
         request = client.build_request(scope["method"], url, content=body, headers=headers, timeout=timeout)
@@ -149,10 +150,14 @@ class Placement(msgspec.Struct, frozen=True):
 
         Raises:
             Unavailable: the owner does not answer.
-            TooLarge, ClientGone: the body does not arrive as it should.
+            TooLarge, UnsupportedEncoding, ClientGone: the body does not arrive as it should.
         """
-        body = b"" if call.scope["method"] in _WITHOUT_BODY else await call.body(self.body_limit)
-        return await self.forwarder.forward(call.scope, owner, body)
+        if call.scope["method"] in _WITHOUT_BODY:
+            return await self.forwarder.forward(call.scope, owner, b"")
+        # Only the owner knows the session and its key, so only the owner holds the body.
+        check_encoding(call.header(b"content-encoding"))
+        pieces = body_pieces(call.receive, call.header(b"content-length"), self.body_limit)
+        return await self.forwarder.forward(call.scope, owner, pieces, small=True)
 
 
 async def _pieces(answer: httpx2.Response) -> AsyncGenerator[bytes, None]:

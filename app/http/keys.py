@@ -18,6 +18,7 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 from cachetools import LRUCache
 
+from app.http.addresses import customer
 from topics import apikeys
 from topics.errors import DirectoryDown, Unauthorized, Unavailable
 
@@ -62,7 +63,7 @@ ORGANIZATION: Final = KeyHeader(
 
 
 class Tries:
-    """Bounds the unknown keys that the directory looks up: for each address, and in all.
+    """Bounds the unknown keys that the directory looks up: for each address (IPv6: each /64), and in all.
 
     Only keys that nobody holds count, so devices that come back together are not in the way of each other.
     """
@@ -76,14 +77,14 @@ class Tries:
 
     def check(self, address: str) -> None:
         """Raise Unavailable where no try is left for an address, or for anybody."""
-        for whose in (None, address):
+        for whose in (None, customer(address)):
             if self._tries_left(whose) < 1:
                 raise Unavailable("too many unknown keys were tried")
 
     def count(self, address: str) -> None:
         """Take that somebody at an address tried a key that nobody holds."""
         now = self._clock()
-        for whose in (None, address):
+        for whose in (None, customer(address)):
             self._left[whose] = self._tries_left(whose) - 1, now
 
     def _tries_left(self, whose: str | None) -> float:

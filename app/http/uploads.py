@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from app.http.bodies import check_length, too_long
+from app.http.bodies import check_encoding, check_length, too_long
 from app.http.call import Call
 from app.http.errors import ClientGone, RequestTimeout
 from app.http.upload_bounds import UploadRoom
@@ -130,10 +130,12 @@ class Uploads(msgspec.Struct, frozen=True):
         """Yield the request's body as it comes.
 
         Raises:
+            UnsupportedEncoding: it is compressed.
             TooLarge: the body is longer than `limit` bytes, by its Content-Length or as it arrives.
             RequestTimeout: nothing came for the idle time, or next to nothing for long.
             ClientGone: the client hung up in the middle.
         """
+        check_encoding(call.header(b"content-encoding"))
         check_length(call.header(b"content-length"), limit)
         idle, clock = self.idle_seconds, asyncio.get_running_loop().time
         began, size, more = clock(), 0, True

@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 import msgspec
 import pybase64
 
+from app.http.faults import why_not_json
 from app.http.uploads import UploadSpool
 from app.jobs.options import AnalyzeFields, check_length, decoded, invalid
 from topics.errors import AudioError, EarshotError, TooLarge
@@ -82,7 +83,7 @@ def _unread_body(body: mmap.mmap) -> Body:
         message = "Input should be a valid dictionary or object to extract fields from"
         raise invalid("model_attributes_type", message) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise invalid("json_invalid", f"JSON decode error: {error}") from None
+        raise invalid("json_invalid", f"JSON decode error: {why_not_json(body, error)}") from None
 
 
 def _without_recording(content: Body) -> bytes:

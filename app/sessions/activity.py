@@ -22,7 +22,7 @@ from app.http.queries import IntegerParameter, query_parameters
 from app.http.replies import Reply, json_reply
 from app.sessions.activity_counter import HOURS, Day, Tally, hourly_windows
 from app.sessions.context import SessionContext
-from app.sessions.waiting import session_id, session_view
+from app.sessions.waiting import allowed_session, session_view
 from topics.errors import BadRequest, Unavailable
 from topics.geometry import seconds
 from topics.ports.lists import ListQuery
@@ -81,7 +81,7 @@ _part: Final = msgspec.json.Decoder(Part)
 async def session_activity(call: Call, context: SessionContext) -> Reply:
     """GET /audio_sessions/{id}/activity: a day of one session; needs no key: the id is a secret too."""
     day = read_day(call)
-    session = session_id(call)
+    session = await allowed_session(call, context)
     view = session_view(context, session)
     hours, left_out = await context.activity.count([(session, view)], day)
     session_view(context, session)  # Nothing is said of one that was deleted meanwhile.

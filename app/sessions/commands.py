@@ -17,7 +17,7 @@ from app.http.replies import NO_CONTENT, Reply, generic_error, json_reply, json_
 from app.sessions.answers import CreatedSession
 from app.sessions.context import SessionContext
 from app.sessions.requests import CREATE, UPDATE, CreateSession, chunk_audio
-from app.sessions.waiting import session_id, session_view
+from app.sessions.waiting import allowed_session, session_view
 from topics import keys, media
 from topics.errors import BadRequest, TooLarge
 from topics.folding import Verdict
@@ -39,7 +39,7 @@ async def create_session(call: Call, context: SessionContext) -> Reply:
     """POST /audio_sessions/: open a session; the key is verified before the body is read."""
     principal = await context.project_keys.authenticate(call)
     context.sessions.admit(principal.project)
-    body = decode(CREATE, await call.body(SMALL_BODY))
+    body = decode(CREATE, await call.body(SMALL_BODY, principal.project))
     session = context.sessions.new_id()
     opened = _opened(context, principal, body)
     verdict = await context.sessions.submit(session, opened)
@@ -52,24 +52,26 @@ async def create_session(call: Call, context: SessionContext) -> Reply:
 
 async def update_session(call: Call, context: SessionContext) -> Reply:
     """PATCH /audio_sessions/{id}: `make_readonly` closes the session; nothing opens it again."""
-    session = session_id(call)
-    body = decode(UPDATE, await call.body(SMALL_BODY))
+    session = await allowed_session(call, context)
+    # First: nobody's body is read for a session that is not there.
+    project = session_view(context, session).opened.project
+    body = decode(UPDATE, await call.body(SMALL_BODY, project, session))
     if not body.make_readonly:
-        session_view(context, session)
         return NO_CONTENT
     return await _change_session(context, session, Sealed(next(context.commands)), "session sealed")
 
 
 async def delete_session(call: Call, context: SessionContext) -> Reply:
     """DELETE /audio_sessions/{id}."""
-    return await _change_session(context, session_id(call), Deleted(next(context.commands)), "session deleted")
+    return await _change_session(
+        context, await allowed_session(call, context), Deleted(next(context.commands)), "session deleted"
+    )
 
 
 async def upload_chunk(call: Call, context: SessionContext) -> Reply:
     """PUT /audio_sessions/{id}/chunks/{n}: append audio; exactly the next number is taken."""
-    session = session_id(call)
+    session = await allowed_session(call, context)
     sequence = SEQUENCE.judge(call.path("chunk_sequence"))
-    # First: nobody's body is read for a session that is not there.
     project = session_view(context, session).opened.project
     limit = context.chunk_limit
     with naming_the_limit(limit):

@@ -39,3 +39,5 @@ class SessionContext(msgspec.Struct, frozen=True):
     log_chunks: bool
     listeners: ListenerRoom
     activity: ActivityCounter
+    #: A session needs the key of its project besides its id.
+    need_key: bool = False

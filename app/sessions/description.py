@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from app.http.bodies import SMALL_BODY, decode, too_long
 from app.http.cursors import ListCursors
-from app.http.description import Answer, Body, Description, Fault, Parameter, fault_of
+from app.http.description import Answer, Body, Description, Fault, Key, Parameter, fault_of
 from app.http.descriptions import (
     BROKEN,
     IDEMPOTENCY_KEY,
@@ -81,6 +81,8 @@ DAMAGED: Final = SessionEntry(
 )
 LIST_TOKEN: Final = ListCursors(bytes(16)).issue("sessions", ListQuery("project"), (CREATED_MS, ID))
 
+#: The key that requests about a session need besides its id, where the deployment asks for it.
+SESSION_KEY: Final = Key("projectKey", only_with="sessions_need_key")
 SESSION: Final = Parameter("session_id", "path", SessionId, "The session.", required=True, example=ID)
 NO_SUCH_SESSION: Final = NotFound(NO_SESSION)
 TOO_LARGE: Final = fault_of(
@@ -161,6 +163,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         summary="End the upload",
         text="A session that was made `readonly` takes no more chunks and is never writable again. A file is analysed "
         "now. `false`, or a body without the field, changes nothing.",
+        key=SESSION_KEY,
         parameters=(SESSION,),
         bodies=(Body(UpdateSession, {"readonly": UpdateSession(True)}),),
         answers={204: (Answer("Done, now or before."),)},
@@ -169,6 +172,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     commands.delete_session: Description(
         summary="Delete a session",
         text="Nothing of it is served any more. A session without a chunk for {session_idle_seconds} s is deleted too.",
+        key=SESSION_KEY,
         parameters=(SESSION,),
         answers={204: (Answer("Deleted."),)},
         faults=(NO_SUCH_SESSION, *BROKEN),
@@ -180,6 +184,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         "for a stream, of which each chunk must be decodable alone; 1 MiB for a file, of which only all chunks "
         "together must be. Exactly the next number is taken: after 409 the status says which it is. Audio that is not "
         "of the declared type makes the session `readonly`, with the reason in the `error` of its status.",
+        key=SESSION_KEY,
         parameters=(
             SESSION,
             Parameter(commands.SEQUENCE.name, "path", commands.SEQUENCE, commands.SEQUENCE.text, True, 0),
@@ -203,6 +208,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         "then says what is there: ask again. With `next_token` the other parameters are ignored; following it from "
         "page to page returns every window exactly once, in order, and the last page has none. An empty `next_token` "
         "counts as absent.",
+        key=SESSION_KEY,
         parameters=(
             SESSION,
             _query(reads.OFFSET),
@@ -240,6 +246,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         summary="Read windows as later clients do",
         text="A session that is `readonly` and not analysed to its end is waited for, up to {poll_seconds} s.",
         origin="public-clients",
+        key=SESSION_KEY,
         parameters=(SESSION, _query(reads.OFFSET), _query(reads.LIMIT)),
         answers={
             200: (
@@ -259,6 +266,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         "for its analysis, up to {poll_seconds} s, and is 503 then: the window was taken all the same, and the status "
         "has it once it is done. The bounds of chunks hold.",
         origin="public-clients",
+        key=SESSION_KEY,
         parameters=(SESSION, IDEMPOTENCY_KEY),
         bodies=(Body(PredictRequest, {"window": PredictRequest(BASE64, 0)}),),
         answers={200: (Answer("The window.", (Prediction,), {"window": Prediction(EVENTS[0], 1)}),)},

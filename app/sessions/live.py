@@ -27,7 +27,7 @@ from app.sessions.context import SessionContext
 from app.sessions.joined_live import joined, part_event
 from app.sessions.live_rendering import PIECE, behind_event, ended_event, gone_event, session_event, window_events
 from app.sessions.rendering import readable_windows
-from app.sessions.waiting import session_id, session_view
+from app.sessions.waiting import allowed_session, session_view
 from topics import keys
 from topics.errors import Unavailable
 from topics.ports.lists import ListQuery
@@ -52,8 +52,8 @@ ENDED_KEPT: Final = 1024
 
 
 async def follow_session(call: Call, context: SessionContext) -> Reply | StreamReply:
-    """GET /audio_sessions/{id}/live: each window as it comes; needs no key: the id is a secret too."""
-    session = session_id(call)
+    """GET /audio_sessions/{id}/live: each window as it comes; needs no key, unless the deployment asks for it."""
+    session = await allowed_session(call, context)
     view = session_view(context, session)
     first = _first_window(call, view)
     project = view.opened.project

@@ -26,7 +26,7 @@ from app.sessions.answers import (
     SenseEventTag,
     Strip,
 )
-from app.sessions.description import ID, LISTED, NO_SUCH_SESSION, SESSION
+from app.sessions.description import ID, LISTED, NO_SUCH_SESSION, SESSION, SESSION_KEY
 from topics.errors import Unavailable
 
 HEARD: Final = LiveWindow(
@@ -90,6 +90,7 @@ SESSION_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         text=f"Each window as it is analysed, to the end of the session. {LIVE_TEXT} The id of an event `window` is "
         "its number: a client that asks again with `Last-Event-ID` misses none.",
         origin="earshot",
+        key=SESSION_KEY,
         parameters=(
             SESSION,
             Parameter(live.FROM.name, "query", live.FROM, live.FROM.text),
@@ -122,6 +123,7 @@ SESSION_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         summary="Read a day of a session",
         text=f"For how long each sound was reported in each of {HOURS} hours. {DAY_TEXT}",
         origin="earshot",
+        key=SESSION_KEY,
         parameters=(SESSION, *DAY_PARAMETERS),
         answers={200: (Answer("The day.", (activity.Activity,), {"morning": DAY}),)},
         faults=(*DAY_FAULTS, NO_SUCH_SESSION, *BROKEN),

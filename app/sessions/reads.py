@@ -15,7 +15,7 @@ from app.sessions.commands import idempotency_digest, naming_the_limit, refusal,
 from app.sessions.context import SessionContext
 from app.sessions.rendering import readable_windows
 from app.sessions.requests import PREDICT, audio_bytes
-from app.sessions.waiting import awaited_view, session_id, session_view
+from app.sessions.waiting import allowed_session, awaited_view, session_view
 from topics.errors import BadRequest, Unavailable
 from topics.ports.sessions import SessionView
 from topics.sessions.records import Chunk
@@ -44,7 +44,7 @@ async def read_status(call: Call, context: SessionContext) -> Reply:
     It waits while the page is empty and audio waits for inference. A client that follows tokens waits at the end of an
     unfinished session too: it would ask again at once.
     """
-    session = session_id(call)
+    session = await allowed_session(call, context)
     page = _page_request(call, context, session)
 
     def complete(view: SessionView) -> bool:
@@ -57,7 +57,7 @@ async def read_status(call: Call, context: SessionContext) -> Reply:
 
 async def read_results(call: Call, context: SessionContext) -> Reply:
     """GET /audio_sessions/{id}/results: windows, and where their session stands; a closed one is waited for."""
-    session = session_id(call)
+    session = await allowed_session(call, context)
     query = query_parameters(call.scope)
     offset, limit = OFFSET.read(query), LIMIT.read(query)
 
@@ -82,7 +82,7 @@ def _with_model(view: SessionView, reply: Reply) -> Reply:
 
 async def predict(call: Call, context: SessionContext) -> Reply:
     """POST /audio_sessions/{id}/predict: one independent window, answered with its events."""
-    session = session_id(call)
+    session = await allowed_session(call, context)
     project = session_view(context, session).opened.project
     limit = context.chunk_limit
     with naming_the_limit(limit):

@@ -29,6 +29,22 @@ def session_id(call: Call) -> str:
     return session
 
 
+async def allowed_session(call: Call, context: SessionContext) -> str:
+    """Return the session id of the path, for whoever has it or, where the deployment asks for it, its project's key.
+
+    Raises:
+        Unauthorized, DirectoryDown: a key is asked for, and is not valid or cannot be verified.
+        NotFound: there is no such session, or another project has it.
+    """
+    if not context.need_key:
+        return session_id(call)
+    principal = await context.project_keys.authenticate(call)
+    session = session_id(call)
+    if session_view(context, session).opened.project != principal.project:
+        raise NotFound(NO_SESSION)
+    return session
+
+
 def session_view(context: SessionContext, session: str) -> SessionView:
     """Return the session as it is.
 

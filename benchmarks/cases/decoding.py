@@ -42,12 +42,12 @@ class CountingPool(DecoderPool):
         self._seconds = 0.0
         self._counted: dict[int, float] = {}
 
-    def give_back(self, decoder: DecoderProcess, reusable: bool) -> None:
+    def give_back(self, decoder: DecoderProcess, owner: str | None) -> None:
         """Count what a decoder spent since it was counted last, from its beginning."""
         seconds = decoder.processor_seconds()
         self._seconds += seconds - self._counted.get(decoder.process, 0.0)
         self._counted[decoder.process] = seconds
-        super().give_back(decoder, reusable)
+        super().give_back(decoder, owner)
 
     @property
     def seconds(self) -> float:

@@ -12,15 +12,17 @@ from infra.db.schema import secrets
 
 BYTES: Final = 32
 PAGE_TOKENS: Final = "page tokens"
+#: Signs what nodes tell each other by Kafka's consumer group.
+NODE_METADATA: Final = "node metadata"
 
 
-async def token_secret(database: Database) -> bytes:
-    """Return the 32 bytes that page tokens are signed with: the same on all nodes and after a restart.
+async def token_secret(database: Database, name: str = PAGE_TOKENS) -> bytes:
+    """Return 32 bytes to sign with, by default page tokens: the same on all nodes and after a restart.
 
     Raises:
         DirectoryDown: the database does not answer.
     """
-    query = select(secrets.c.value).where(secrets.c.name == PAGE_TOKENS)
+    query = select(secrets.c.value).where(secrets.c.name == name)
     async with database.reading() as connection:
         if secret := await connection.scalar(query):
             return bytes(secret)
@@ -29,5 +31,5 @@ async def token_secret(database: Database) -> bytes:
         if secret := await connection.scalar(query):
             return bytes(secret)
         secret = random.token_bytes(BYTES)
-        await connection.execute(insert(secrets).values(name=PAGE_TOKENS, value=secret))
+        await connection.execute(insert(secrets).values(name=name, value=secret))
         return secret

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
+import secrets
 import shutil
 import socket
 import sys
@@ -16,6 +16,7 @@ import msgspec
 import structlog
 
 from infra.engines.speech_models import SpeechSettings
+from infra.engines.workers import engine_environment
 
 log = structlog.get_logger("infra.engines")
 
@@ -31,7 +32,8 @@ class EngineServer:
     """Keeps one child alive.
 
     The listening socket belongs to the service: while there is no child, connections wait for the next one instead of
-    being refused. The child ends when its standard input does, so it does not outlive a service that was killed.
+    being refused. The child reads its key from its standard input, and ends with it: it does not outlive a service that
+    was killed.
     """
 
     def __init__(
@@ -54,6 +56,8 @@ class EngineServer:
         self._directory = directory
         self._arguments = (level, form, msgspec.json.encode(speech or SpeechSettings()).decode())
         self._first_pause = first_pause
+        #: What the engines want of their callers: other users of the machine, and its browsers, reach the port too.
+        self.key = secrets.token_urlsafe(32)
         self._listener: socket.socket | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._keeper: asyncio.Task[None] | None = None
@@ -112,8 +116,7 @@ class EngineServer:
         """Start the child and wait for its end; return its exit status, or why it could not be started."""
         assert self._listener is not None
         descriptor = self._listener.fileno()
-        # The child must not see the keys of the deployment.
-        environment = {name: value for name, value in os.environ.items() if not name.upper().startswith("EARSHOT_")}
+        environment = engine_environment()
         try:
             if self._directory is not None:
                 await asyncio.to_thread(_empty, self._directory)
@@ -125,6 +128,8 @@ class EngineServer:
                 pass_fds=(descriptor,),
                 env=environment,
             )
+            assert self._process.stdin is not None
+            self._process.stdin.write(self.key.encode("ascii") + b"\n")
         except OSError as error:
             return error.strerror or type(error).__name__
         return await self._process.wait()

@@ -1,4 +1,4 @@
-"""Middleware that lets nobody pass without the key of the engine server."""
+"""Middleware that lets nobody pass without the key of the engine server, or where it has none no page of a browser."""
 
 from __future__ import annotations
 
@@ -31,4 +31,22 @@ class KeyMiddleware:
                 )
                 await refusal(scope, receive, send)
                 return
+        await self._app(scope, receive, send)
+
+
+class NoPagesMiddleware:
+    """Answers 403 to pages in a browser, whatever site they are of: they may reach an address of their machine alone.
+
+    A browser sends `Origin` with everything that a page posts.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI request."""
+        if scope["type"] == "http" and "origin" in Headers(scope=scope):
+            refusal = error_response(403, "pages in a browser may not call this server", "forbidden")
+            await refusal(scope, receive, send)
+            return
         await self._app(scope, receive, send)

@@ -14,7 +14,7 @@ from starlette.routing import Route
 from infra.engines import CHAT_MODEL, DEMO_MODEL, SMALL_MODEL, SPEAKER_MODEL, SPEECH_MODEL, chat, errors
 from infra.engines.draining import DrainMiddleware
 from infra.engines.embeddings import Embeddings
-from infra.engines.lock import KeyMiddleware
+from infra.engines.lock import KeyMiddleware, NoPagesMiddleware
 from infra.engines.speech import Transcriptions
 from infra.engines.speech_models import SpeechModels
 from topics.errors import EarshotError
@@ -31,7 +31,8 @@ MODELS: Final = {
 def create_app(speech: SpeechModels, key: str | None = None) -> Starlette:
     """Return the engine server as an ASGI application; the caller closes `speech` afterwards.
 
-    With a `key` all but `/healthz` needs it, as `Authorization: Bearer KEY`.
+    With a `key` all but `/healthz` needs it, as `Authorization: Bearer KEY`. Without one, pages in a browser are
+    refused.
     """
     embeddings = Embeddings()
     routes = [
@@ -51,7 +52,9 @@ def create_app(speech: SpeechModels, key: str | None = None) -> Starlette:
         Exception: errors.unexpected_error,
     }
     middleware = [Middleware(DrainMiddleware)]
-    if key is not None:
+    if key is None:
+        middleware.append(Middleware(NoPagesMiddleware))
+    else:
         middleware.append(Middleware(KeyMiddleware, key=key, open_paths=("/healthz",)))
     return Starlette(routes=routes, exception_handlers=handlers, middleware=middleware)
 

@@ -40,11 +40,18 @@ def serve(listener: socket.socket, speech: SpeechSettings, key: str | None = Non
 
 
 def serve_child(descriptor: int, speech: SpeechSettings) -> None:
-    """Serve the listening socket of the parent until standard input ends, which it does with the parent."""
+    """Serve the listening socket of the parent until standard input ends, which it does with the parent.
+
+    Its first line is the key that callers must send.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(OSError):
         os.nice(NICE)
-    server = EngineHttpServer(speech)
+    with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as line:
+        key = line.readline().decode("ascii").strip()
+    if not key:
+        return  # The parent has ended.
+    server = EngineHttpServer(speech, key)
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
     threading.Thread(target=_stop_with_input, args=(server,), daemon=True).start()
     server.run([socket.socket(fileno=descriptor)])

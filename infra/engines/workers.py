@@ -17,6 +17,7 @@ import structlog
 from infra.engines.admission import AdmissionLimit
 from infra.engines.transcripts import RecognitionResult
 from infra.engines.worker import DecodingFailure, LoadFailure, NumberedAnswer, RecognitionRequest
+from streams.decoders.processes import bare_environment
 from topics.errors import AudioError, EngineError, Unavailable
 
 log = structlog.get_logger("infra.engines")
@@ -32,6 +33,12 @@ COMMAND: Final = (sys.executable, "-m", "infra.engines.worker")
 LINE_BYTES: Final = 16 * 1024 * 1024
 
 _answer_decoder: Final = msgspec.json.Decoder(NumberedAnswer)
+
+
+def engine_environment() -> dict[str, str]:
+    """Return the environment of a process that decodes recordings: no secret of ours is within its reach."""
+    directory = os.environ.get("TMPDIR")
+    return bare_environment() | ({} if directory is None else {"TMPDIR": directory})
 
 
 class NotLoaded(EngineError):
@@ -135,7 +142,7 @@ class Workers:
             command: Starts a process that speaks the protocol of `infra.engines.worker`.
             limit: Seconds that one recording may take.
             together: Recordings that a process has at a time.
-            environment: What processes have in theirs beside that of this process.
+            environment: What processes have in theirs beside the paths of libraries and of temporary files.
         """
         self._most = most or default_count()
         self._together = together
@@ -206,7 +213,7 @@ class Workers:
     async def _start(self) -> Worker:
         pipe = asyncio.subprocess.PIPE
         try:
-            environment = {**os.environ, **self._environment}
+            environment = engine_environment() | dict(self._environment)
             return Worker(
                 await asyncio.create_subprocess_exec(
                     *self._command, stdin=pipe, stdout=pipe, limit=LINE_BYTES, env=environment

@@ -14,7 +14,7 @@ from topics.catalog import Topic
 
 
 def open_log(
-    settings: Settings, directory: Path, url: str, stack: contextlib.AsyncExitStack
+    settings: Settings, directory: Path, url: str, stack: contextlib.AsyncExitStack, secret: bytes
 ) -> tuple[LogBackend, Membership | None]:
     """Return the log, and on Kafka this node's place among the nodes; `stack` gives the directory back.
 
@@ -23,6 +23,7 @@ def open_log(
         directory: of this node's tables; on Kafka no other process may use it.
         url: where other nodes reach this one.
         stack: closes what is opened here.
+        secret: signs what the nodes tell each other.
 
     Raises:
         LogLocked: another process has the directory.
@@ -32,7 +33,7 @@ def open_log(
     broker = settings.log
     if isinstance(broker, Embedded):
         return _embedded(settings, broker, topics), None
-    return _kafka(settings, broker, topics, directory, url, stack)
+    return _kafka(settings, broker, topics, directory, url, stack, secret)
 
 
 def _embedded(settings: Settings, broker: Embedded, topics: tuple[Topic, ...]) -> LogBackend:
@@ -50,6 +51,7 @@ def _kafka(
     directory: Path,
     url: str,
     stack: contextlib.AsyncExitStack,
+    secret: bytes,
 ) -> tuple[LogBackend, Membership]:
     # Here, because a node on the embedded log needs no client of Kafka in memory.
     from streams.driver.membership import GroupMembership
@@ -67,7 +69,8 @@ def _kafka(
         settings.queue_bytes,
     )
     name = _node_name(directory)
-    return backend, GroupMembership(connection, name, url, settings.kafka_session_seconds, settings.standbys)
+    session_seconds = settings.kafka_session_seconds
+    return backend, GroupMembership(connection, name, url, session_seconds, settings.standbys, secret)
 
 
 def _node_name(directory: Path) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from ipaddress import IPv6Address, ip_address
 from typing import Final, Protocol
 
 import msgspec
 import structlog
+
+from app.http.addresses import customer
 
 log = structlog.get_logger(__name__)
 
@@ -16,8 +17,6 @@ log = structlog.get_logger(__name__)
 LOOK_SECONDS: Final = 1.0
 #: Seconds between lines in the log about what was refused.
 REPORT_SECONDS: Final = 60.0
-#: One customer's share of the addresses of IPv6, in bits.
-CUSTOMER_BITS: Final = 64
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True):
@@ -30,6 +29,8 @@ class ConnectionLimits(msgspec.Struct, frozen=True):
     idle_seconds: float
     #: Bytes a second below which a body is not waited for, once its idle time is used up.
     slowest: int
+    #: Reverse proxies whose X-Forwarded-For tells where a request came from.
+    trusted_proxies: int = 0
 
 
 class Guarded(Protocol):
@@ -60,15 +61,15 @@ class Connections:
 
     def admit(self, connection: Guarded) -> bool:
         """Take a new connection, if there is room for it."""
-        limits, customer = self.limits, _customer(connection.address)
+        limits, whose = self.limits, customer(connection.address)
         if len(self._all) >= limits.connections:
             self.refused["too many connections"] += 1
             return False
-        if limits.per_address is not None and self._by_address[customer] >= limits.per_address:
+        if limits.per_address is not None and self._by_address[whose] >= limits.per_address:
             self.refused["too many connections of one address"] += 1
             return False
         self._all.add(connection)
-        self._by_address[customer] += 1
+        self._by_address[whose] += 1
         return True
 
     def leave(self, connection: Guarded) -> None:
@@ -76,10 +77,10 @@ class Connections:
         if connection not in self._all:
             return
         self._all.remove(connection)
-        customer = _customer(connection.address)
-        self._by_address[customer] -= 1
-        if not self._by_address[customer]:
-            del self._by_address[customer]
+        whose = customer(connection.address)
+        self._by_address[whose] -= 1
+        if not self._by_address[whose]:
+            del self._by_address[whose]
 
     async def watch(self) -> None:
         """Look at all connections again and again; tell the log now and then what was refused."""
@@ -100,13 +101,3 @@ class Connections:
         if news:
             log.warning("connections.refused", connections=len(self._all), reasons=dict(news))
             self._reported = self.refused.copy()
-
-
-def _customer(address: str) -> str:
-    """Return what one client can have many of as one: the network of an IPv6 address."""
-    if ":" not in address:
-        return address
-    whole = ip_address(address.partition("%")[0])
-    assert isinstance(whole, IPv6Address)
-    mapped = whole.ipv4_mapped
-    return str(mapped) if mapped else hex(int(whole) >> (128 - CUSTOMER_BITS))

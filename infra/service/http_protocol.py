@@ -13,6 +13,7 @@ import httptools
 import orjson
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from app.http.addresses import client_address
 from app.http.bodies import DISCARDED_BYTES
 from infra.service.connections import LOOK_SECONDS, Connections
 
@@ -38,6 +39,8 @@ class ClientConnection(HttpToolsProtocol):
         #: Bytes of the request that is being received.
         self._framing = self._body = 0
         self._receiving = True
+        #: Host headers of it.
+        self._hosts = 0
         #: When it began, and when more of its body came.
         self._began = self._moved = door.now
         #: Bytes of answers that the client had not taken at the last look, and since when it has taken none.
@@ -97,17 +100,22 @@ class ClientConnection(HttpToolsProtocol):
         """A request begins."""
         super().on_message_begin()
         self._receiving = True
-        self._body = 0
+        self._body = self._hosts = 0
         self._began = self._moved = self._door.now
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header or a trailer; as uvicorn does, but for their number: a further call costs as much as this."""
+        """Take a header or a trailer as uvicorn does, and judge it: a further call costs as much as this."""
         if len(self.headers) >= HEADERS:
             self._fault = 431, f"the request has more than {HEADERS} headers"
             raise ValueError(self._fault)
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
+        elif name == b"host":
+            self._hosts += 1
+        elif name == b"transfer-encoding" and value.strip().lower() != b"chunked":
+            self._fault = 501, "transfer-encoding: only chunked is understood"
+            raise ValueError(self._fault)
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
@@ -116,6 +124,11 @@ class ClientConnection(HttpToolsProtocol):
             self._fault = 400, f"more than {PIPELINED} requests wait for the answer to the first"
             raise ValueError(self._fault)
         self._weigh()
+        if self._hosts != 1 and (self._hosts or self.parser.get_http_version() != "1.0"):
+            self._fault = 400, "host: a request needs this header, once"
+            raise ValueError(self._fault)
+        if proxies := self._door.limits.trusted_proxies:
+            self.scope["client"] = client_address(self.address, self.headers, proxies), 0
         super().on_headers_complete()
 
     def on_response_complete(self) -> None:

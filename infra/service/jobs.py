@@ -138,7 +138,11 @@ class JobServices:
         if self._bundled is not None:
             limit = min(settings.speech_concurrency, TOGETHER)
             address = EngineAddress(
-                url=self._bundled.url, model=SPEECH_MODEL, timeout_s=settings.speech_timeout, limit=limit
+                url=self._bundled.url,
+                key=self._bundled.key,
+                model=SPEECH_MODEL,
+                timeout_s=settings.speech_timeout,
+                limit=limit,
             )
             hearing = self._noted(SpeechTranslationClient(address))
         return SpeechTranslationService(hearing, self._decoders.open_in_background, BUNDLED_PIECE_SECONDS, NEEDED)
@@ -200,7 +204,9 @@ class JobServices:
         if self._bundled is None:
             return None
         limit = min(engine.concurrency, most or workers.default_count())
-        return EngineAddress(url=self._bundled.url, model=bundled, timeout_s=engine.timeout, limit=limit)
+        return EngineAddress(
+            url=self._bundled.url, key=self._bundled.key, model=bundled, timeout_s=engine.timeout, limit=limit
+        )
 
     def _elsewhere(self, engine: EngineSettings) -> EngineAddress:
         assert engine.url is not None

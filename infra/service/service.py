@@ -27,7 +27,7 @@ from infra.db.directory import SqlDirectory
 from infra.db.ledger import SqlLedger
 from infra.db.passes import PassSigner
 from infra.db.projects import SqlProjects
-from infra.db.secret import token_secret
+from infra.db.secret import NODE_METADATA, token_secret
 from infra.db.speakers import SqlSpeakerStore
 from infra.errors import naming, variable
 from infra.models.in_use import ModelInUse
@@ -102,7 +102,8 @@ class EarshotService:
             jobs = JobServices(self.settings, models, SqlSpeakerStore(self.database), decoders)
             stack.push_async_callback(jobs.stop)
             options = self._node_options()
-            backend, membership = broker.open_log(self.settings, options.directory, options.url, stack)
+            group_secret = await token_secret(self.database, NODE_METADATA)
+            backend, membership = broker.open_log(self.settings, options.directory, options.url, stack, group_secret)
             # Only now: nobody else has the directory.
             lives = stack.enter_context(begin_life(self.settings.data))
             options = msgspec.structs.replace(options, lives=lives)
@@ -341,6 +342,7 @@ class EarshotService:
             keep_audio_ms=min(settings.job_audio_seconds, settings.audio_retention_seconds) * 1000,
             longest_keep_audio_ms=settings.audio_retention_seconds * 1000,
             job_reads_need_key=settings.job_reads_need_key,
+            sessions_need_key=settings.sessions_need_key,
             log_chunks=settings.log_level == "debug",
             session_idle_seconds=settings.session_idle_seconds,
             job_keep_seconds=settings.job_retention_seconds,
@@ -359,6 +361,7 @@ def _connection_limits(settings: Settings) -> ConnectionLimits:
         per_address=settings.connections_per_address,
         idle_seconds=settings.upload_idle_seconds,
         slowest=settings.upload_slowest,
+        trusted_proxies=settings.trusted_proxies,
     )
 
 
@@ -374,7 +377,7 @@ def _server(app: object, settings: Settings, connections: Connections) -> uvicor
         log_config=None,
         access_log=False,
         server_header=False,
-        # Nobody asks for a client's address or scheme.
+        # `ClientConnection` does this, and nobody asks for the scheme.
         proxy_headers=False,
         timeout_graceful_shutdown=5,
         timeout_keep_alive=75,

@@ -144,9 +144,17 @@ class OpenFile(Protocol):
     """Opens files: `open_file` in this process, that of `streams.decoders.pool` in one that may die of it."""
 
     def __call__(
-        self, source: BinaryIO, media: Media, longest_s: int = MAX_FILE_S, block_samples: int | None = None
+        self,
+        source: BinaryIO,
+        media: Media,
+        longest_s: int = MAX_FILE_S,
+        block_samples: int | None = None,
+        owner: str | None = None,
     ) -> AudioFile:
-        """Open as `open_file` does, with the same errors."""
+        """Open as `open_file` does, with the same errors.
+
+        A process that decoded a file of an `owner` may decode further ones of that owner, and nobody else's.
+        """
         ...
 
 
@@ -187,6 +195,7 @@ def open_file(
     media: Media,
     longest_s: int = MAX_FILE_S,
     block_samples: int | None = None,
+    owner: str | None = None,
 ) -> AudioFile:
     """Open a file; the source is seekable, at position 0, and returns fewer bytes than asked for only at its end.
 

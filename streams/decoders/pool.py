@@ -30,8 +30,8 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 #: Files after which a decoder ends: what one left there, or leaked, is gone by then.
 MAX_REQUESTS: Final = 4096
-#: Decoders that wait for a file; others end when they are done.
-MAX_IDLE: Final = 4
+#: Decoders that wait for a file of their project; past it the one that has waited longest ends.
+MAX_IDLE: Final = 16
 #: Files up to this size are copied to a decoder; for a larger one a decoder is made.
 SMALL_BYTES: Final = 1 << 20
 #: Open files at a time: far more than this process can use.
@@ -49,7 +49,8 @@ class DecoderPool:
         self._deadlines = deadlines
         self._command = command
         self._lock = threading.Lock()
-        self._idle: deque[DecoderProcess] = deque()
+        #: Decoders that wait, the one that has waited longest first, and whose files each has seen.
+        self._idle: deque[tuple[str, DecoderProcess]] = deque()
         self._busy = 0
         self._forking = threading.Lock()
         self._zygote: Zygote | None = None
@@ -68,7 +69,7 @@ class DecoderPool:
         """End the zygote and the decoders that wait; files that are open break off. A later file starts it again."""
         with self._lock:
             idle, self._idle = list(self._idle), deque()
-        for decoder in idle:
+        for _, decoder in idle:
             decoder.close()
         with self._forking:
             zygote, self._zygote = self._zygote, None
@@ -76,7 +77,12 @@ class DecoderPool:
             zygote.stop()
 
     def open_file(
-        self, source: BinaryIO, media: Media, longest_s: int = MAX_FILE_S, block_samples: int | None = None
+        self,
+        source: BinaryIO,
+        media: Media,
+        longest_s: int = MAX_FILE_S,
+        block_samples: int | None = None,
+        owner: str | None = None,
     ) -> AudioFile:
         """Open a file as `decode.open_file` does; raw PCM, which nothing can break, is decoded here.
 
@@ -89,19 +95,32 @@ class DecoderPool:
             Unavailable: no decoder can be had now.
             OSError: the source cannot be read.
         """
-        return self._open(source, media, longest_s, block_samples, 0)
+        return self._open(source, media, longest_s, block_samples, 0, owner)
 
     def open_in_background(
-        self, source: BinaryIO, media: Media, longest_s: int = MAX_FILE_S, block_samples: int | None = None
+        self,
+        source: BinaryIO,
+        media: Media,
+        longest_s: int = MAX_FILE_S,
+        block_samples: int | None = None,
+        owner: str | None = None,
     ) -> AudioFile:
         """Open a file as `open_file` does, in a decoder that gives way to others; errors as there."""
-        return self._open(source, media, longest_s, block_samples, self._nice)
+        return self._open(source, media, longest_s, block_samples, self._nice, owner)
 
-    def _open(self, source: BinaryIO, media: Media, longest_s: int, block_samples: int | None, nice: int) -> AudioFile:
+    def _open(
+        self,
+        source: BinaryIO,
+        media: Media,
+        longest_s: int,
+        block_samples: int | None,
+        nice: int,
+        owner: str | None,
+    ) -> AudioFile:
         if media.container == "raw":
             return decode.open_file(source, media, longest_s, block_samples)
         most = min(block_samples or decode.BLOCK_SAMPLES, messages.SLOT_SAMPLES)
-        asked = DecodedBlocks(self, source, Request(media, longest_s, most), nice)
+        asked = DecodedBlocks(self, source, Request(media, longest_s, most), nice, owner)
         try:
             header = asked.open()
             # It has checked it, if it is still ours.
@@ -111,8 +130,10 @@ class DecoderPool:
             asked.close()
             raise
 
-    def lease(self, recording: int | None, fresh: bool, nice: int) -> DecoderProcess:
-        """Return a decoder for one file; `fresh` ones have seen no other. `nice` is added to its nice value.
+    def lease(self, recording: int | None, owner: str | None, nice: int) -> DecoderProcess:
+        """Return a decoder for one file, which has seen no file of anybody but its `owner`; of None, none at all.
+
+        `nice` is added to its nice value.
 
         Raises:
             Unavailable: none can be had now.
@@ -121,7 +142,7 @@ class DecoderPool:
             if self._busy >= MAX_DECODERS:
                 raise Unavailable("too many recordings are being decoded")
             self._busy += 1
-            decoder = self._idle.pop() if self._idle and recording is None and not fresh and not nice else None
+            decoder = self._waiting(owner) if owner is not None and recording is None and not nice else None
         try:
             if decoder is None:
                 decoder = self._fork(recording)
@@ -132,15 +153,24 @@ class DecoderPool:
                 self._busy -= 1
             raise
 
-    def give_back(self, decoder: DecoderProcess, reusable: bool) -> None:
-        """Take back a decoder; one that is `reusable` waits for the next request, if it is not old."""
+    def _waiting(self, owner: str) -> DecoderProcess | None:
+        for entry in reversed(self._idle):
+            if entry[0] == owner:
+                self._idle.remove(entry)
+                return entry[1]
+        return None
+
+    def give_back(self, decoder: DecoderProcess, owner: str | None) -> None:
+        """Take back a decoder; one that has an `owner` waits for the next file of that owner, if it is not old."""
         with self._lock:
             self._busy -= 1
-            keep = reusable and decoder.requests < MAX_REQUESTS and len(self._idle) < MAX_IDLE
-            if keep:
-                self._idle.append(decoder)
-        if not keep:
-            decoder.close()
+            ended = decoder if owner is None or decoder.requests >= MAX_REQUESTS else None
+            if owner is not None and ended is None:
+                self._idle.append((owner, decoder))
+                if len(self._idle) > MAX_IDLE:
+                    _, ended = self._idle.popleft()
+        if ended is not None:
+            ended.close()
 
     def _fork(self, recording: int | None) -> DecoderProcess:
         # One after another: whose turn it is may find that there is no zygote, and starts it.
@@ -198,8 +228,9 @@ class DecodedFile(AudioFile):
 class DecodedBlocks:
     """One file and its decoder; one that dies is replaced once, by one that begins again."""
 
-    def __init__(self, pool: DecoderPool, source: BinaryIO, request: Request, nice: int) -> None:
+    def __init__(self, pool: DecoderPool, source: BinaryIO, request: Request, nice: int, owner: str | None) -> None:
         self._nice = nice
+        self._owner = owner
         self._pool = pool
         self._source = source
         self._request = request
@@ -263,7 +294,7 @@ class DecodedBlocks:
         if decoder is not None:
             if self._metered:
                 self._spent += decoder.processor_seconds()
-            self._pool.give_back(decoder, reusable)
+            self._pool.give_back(decoder, self._owner if reusable else None)
 
     def _ask(self) -> None:
         """Hand the file to a decoder."""
@@ -272,7 +303,8 @@ class DecodedBlocks:
         data = self._source.read() if small else None
         if data is None:
             self._source.flush()
-        self._decoder = self._pool.lease(self._source.fileno() if data is None else None, self._deaths > 0, self._nice)
+        owner = self._owner if self._deaths == 0 else None
+        self._decoder = self._pool.lease(self._source.fileno() if data is None else None, owner, self._nice)
         if self._metered:
             self._spent -= self._decoder.processor_seconds()
         if data is not None:

@@ -39,6 +39,12 @@ _PROCESS_CLOCK: Final = 2
 _TIMEVAL: Final = struct.Struct("@ll")
 
 
+def bare_environment() -> dict[str, str]:
+    """Return the environment of a child that decodes what strangers send: no secret of ours is within its reach."""
+    kept = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
+    return kept | {"PYTHONPATH": os.pathsep.join(sys.path)}
+
+
 class Deadlines(msgspec.Struct, frozen=True):
     """How long a decoder may take for one block of samples, which is some milliseconds' work: seconds."""
 
@@ -222,9 +228,7 @@ class Zygote:
             Unavailable: it died, or does not start in time.
         """
         self._control, theirs = socket.socketpair()
-        # Untrusted recordings are decoded there: no secret of our environment may be within reach.
-        environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
-        environment |= KEPT_MEMORY | {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+        environment = bare_environment() | KEPT_MEMORY | {"OPENBLAS_NUM_THREADS": "1"}
         with theirs:
             self._process = subprocess.Popen(command, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, env=environment)
         self._control.settimeout(START_SECONDS)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
+import structlog
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
@@ -13,7 +15,13 @@ from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, Cons
 from streams.ownership import Assignment
 from topics.catalog import COMMANDS
 
+log = structlog.get_logger(__name__)
+
 VERSION: Final = 0
+#: What is signed, so that one never passes for the other.
+MEMBER: Final = b"member"
+PLAN: Final = b"plan"
+SIGNATURE_BYTES: Final = 32
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -39,17 +47,40 @@ _member: Final = msgspec.msgpack.Decoder(Member)
 _plan: Final = msgspec.msgpack.Decoder(Plan)
 
 
+class Seal:
+    """Signs what nodes tell each other by Kafka: only nodes of the deployment know its secret (HMAC-SHA-256)."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+
+    def put(self, kind: bytes, data: bytes) -> bytes:
+        """Return the data behind its signature."""
+        return self._signature(kind, data) + data
+
+    def take(self, kind: bytes, sealed: bytes) -> bytes | None:
+        """Return the data, None if another has signed it."""
+        signature, data = sealed[:SIGNATURE_BYTES], sealed[SIGNATURE_BYTES:]
+        return data if hmac.compare_digest(signature, self._signature(kind, data)) else None
+
+    def _signature(self, kind: bytes, data: bytes) -> bytes:
+        return hmac.digest(self._secret, kind + b"\0" + data, "sha256")
+
+
 class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
     """Faust's assignor for partitions of the same number, behind the protocol of aiokafka.
 
     Partitions stay where they are as far as the nodes' shares stay equal, and one whose owner is gone goes to a node
-    that stands by for it.
+    that stands by for it. What nodes say is signed, since keys are passed on to the addresses in it: a member that is
+    no node of the deployment gets nothing, and what it decides as the leader is refused.
     """
 
-    name = "earshot"
+    #: Kafka lets nobody into the group who speaks another protocol: versions before had no signatures.
+    name = "earshot-signed"
 
-    def __init__(self, topic: str, url: str, standbys: int) -> None:
+    def __init__(self, topic: str, url: str, standbys: int, secret: bytes) -> None:
         self.assignment = Assignment(frozenset())
+        self._seal = Seal(secret)
+        self._refused = False
         #: The topic that stands for all: what the brokers call that of commands.
         self._topic = topic
         self._url = url
@@ -66,28 +97,41 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
             tuple(sorted(self.assignment.standbys)),
             self._joins,
         )
-        return ConsumerProtocolMemberMetadata(VERSION, list(topics), _encode(member))
+        return ConsumerProtocolMemberMetadata(VERSION, list(topics), self._seal.put(MEMBER, _encode(member)))
 
     def assign(
         self, cluster: ClusterMetadata, members: Mapping[str, ConsumerProtocolMemberMetadata]
     ) -> dict[str, ConsumerProtocolMemberAssignment]:
         """Decide for all nodes; called on the leader of the group."""
-        nodes = {id: _member.decode(metadata.user_data) for id, metadata in members.items()}
+        nodes = {}
+        for id, metadata in members.items():
+            if (data := self._seal.take(MEMBER, metadata.user_data or b"")) is None:
+                log.warning("group.stranger", member=id, reason="what it says is not signed by this deployment")
+            else:
+                nodes[id] = _member.decode(data)
         shares = share(nodes, len(cluster.partitions_for_topic(self._topic) or ()))
         urls = {number: nodes[id].url for id, assignment in shares.items() for number in assignment.owned}
-        return {
+        nothing = {id: ConsumerProtocolMemberAssignment(VERSION, [], b"") for id in members.keys() - nodes.keys()}
+        return nothing | {
             id: ConsumerProtocolMemberAssignment(
                 VERSION,
                 [(self._topic, sorted(assignment.owned))],
-                _encode(Plan(tuple(sorted(assignment.standbys)), urls)),
+                self._seal.put(PLAN, _encode(Plan(tuple(sorted(assignment.standbys)), urls))),
             )
             for id, assignment in shares.items()
         }
 
     def on_assignment(self, assignment: ConsumerProtocolMemberAssignment) -> None:
         """Take what the leader has decided."""
+        data = self._seal.take(PLAN, assignment.user_data) if assignment.user_data else None
+        self._refused = data is None and bool(assignment.user_data)
+        if self._refused:
+            log.error("group.stranger", reason="the plan of the group's leader is not signed by this deployment")
+        if data is None:
+            self.assignment = Assignment(frozenset())
+            return
         owned = frozenset(number for _, numbers in assignment.assignment for number in numbers)
-        plan = _plan.decode(assignment.user_data) if assignment.user_data else Plan((), {})
+        plan = _plan.decode(data)
         self.assignment = Assignment(owned, frozenset(plan.standbys) - owned, plan.urls)
 
     def forget(self) -> None:
@@ -96,8 +140,13 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
 
     @property
     def is_current(self) -> bool:
-        """Whether the others know this node's address: a node that comes back gets what was decided for it before."""
-        return all(self.assignment.urls.get(number) == self._url for number in self.assignment.owned)
+        """Whether the others are of its deployment and know its address.
+
+        A node that comes back gets what was decided for it before.
+        """
+        return not self._refused and all(
+            self.assignment.urls.get(number) == self._url for number in self.assignment.owned
+        )
 
 
 def share(nodes: Mapping[str, Member], partitions: int) -> dict[str, Assignment]:

@@ -80,8 +80,10 @@ class GroupMembership:
         url: str,
         session_seconds: float,
         standbys: int,
+        secret: bytes,
         clock: Callable[[], float] = clock,
     ) -> None:
+        """Prepare; `secret` is that of the deployment, which signs what its nodes tell each other."""
         #: When the last request was sent that the coordinator counts as a sign of life.
         self.heard = float(-FOREVER_MS)
         self.joining_since: float | None = None
@@ -90,7 +92,7 @@ class GroupMembership:
         self._name = name
         self._session = session_seconds
         self._topic = connection.topic(COMMANDS)
-        self._assignor = Assignor(self._topic, url, standbys)
+        self._assignor = Assignor(self._topic, url, standbys, secret)
         self._assigned: Callable[[Assignment], None] = lambda assignment: None
         self._lost: Callable[[str], None] = lambda reason: None
         self._failed: Callable[[BaseException], None] = lambda error: None
@@ -158,7 +160,7 @@ class GroupMembership:
         self._holds = True
         self._assigned(self._assignor.assignment)
         if not self._assignor.is_current:
-            log.info("node.moved", reason="the others know another address of this node")
+            log.info("node.moved", reason="the others know another address of this node, or are not of its deployment")
             self.rejoin()
 
     def lose(self, reason: str) -> None:

@@ -14,6 +14,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final, TypeVar, cast
@@ -371,13 +372,16 @@ class Analyser:
         except EngineError as error:
             raise Unavailable(f"the session waits for its model: {error}") from error
 
+    def _opener(self, opened: Opened) -> OpenFile:
+        return partial(self._open_file, owner=opened.project)
+
     async def _stream_step(
         self, active: ActiveSession, engine: SoundEngine, store: SessionStore, head: SessionHead, opened: Opened
     ) -> bool:
         if active.progress is None:
             kind = WindowProgress if head.predicts else StreamProgress
             geometry = Geometry(opened.window_ms, opened.hop_ms)
-            active.progress = kind(engine, geometry, media.parse(opened.content_type), head, self._open_file)
+            active.progress = kind(engine, geometry, media.parse(opened.content_type), head, self._opener(opened))
             active.dropped = head.cursor.keep
         progress = cast(Progress, active.progress)
         progress.meter = self._meter(active, head, opened)
@@ -484,7 +488,7 @@ class Analyser:
         try:
             await self._fill(spool, store, active.id, head)
             geometry = Geometry(opened.window_ms, opened.hop_ms)
-            opening = (engine, geometry, declared, head, spool, self._open_file)
+            opening = (engine, geometry, declared, head, spool, self._opener(opened))
             return await self._decoding.run(active.project, FileProgress, *opening)
         except BaseException:
             spool.close()

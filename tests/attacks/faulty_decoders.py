@@ -27,6 +27,7 @@ def open_file(
     media: Media,
     longest_s: int = MAX_FILE_S,
     block_samples: int | None = None,
+    owner: str | None = None,
 ) -> AudioFile:
     """Open a file, unless its rate is that of a fault."""
     audio = _open_file(source, media, longest_s, block_samples)

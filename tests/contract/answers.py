@@ -25,8 +25,8 @@ ANY: Final = re.compile(
     r"date|connection|content-(type|length|encoding)|transfer-encoding|cache-control|vary|access-control-.*|"
     r"x-(content-type-options|accel-buffering|frame-options)|(referrer|permissions|cross-origin-.*)-policy|allow"
 )
-#: What is answered before a request reaches its operation (`info.description`).
-BEFORE: Final = frozenset({404, 405, 408, 413, 431, 503})
+#: What every operation, or what is before it, answers (`info.description`).
+BEFORE: Final = frozenset({404, 405, 408, 413, 415, 431, 501, 503})
 
 
 def watched(client: C) -> C:

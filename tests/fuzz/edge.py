@@ -44,7 +44,7 @@ FRESH: Final = 25
 #: Stands for that session or job in paths.
 ID: Final = b"3TqZ0aLxPmV7cW9yB2nRkD4s"
 #: Statuses of the contracts, and 405 of HTTP.
-STATUSES: Final = frozenset({200, 201, 204, 304, 308, 400, 401, 402, 403, 404, 405, 408, 409, 413, 422, 503})
+STATUSES: Final = frozenset({200, 201, 204, 304, 308, 400, 401, 402, 403, 404, 405, 408, 409, 413, 415, 422, 501, 503})
 ORGANIZATION: Final = Organization("o", "Farm", 0, "eso_...abcd")
 PROJECT: Final = Project("p", "Barn", "o", 0, "esp_...abcd", 7)
 ACCOUNT: Final = ProjectAccount("p", "Barn", "Farm", 0, ProjectKey("esp_...abcd", 0, None), 7, 0)

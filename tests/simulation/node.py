@@ -103,7 +103,7 @@ class Node:
         world = self.world
         backend = KafkaBackend(CONNECTION, (), self.partitions_count, 1, 2**20, 2**24)
         self.membership = membership = GroupMembership(
-            CONNECTION, self.name, f"http://{self.name}", SESSION_SECONDS, standbys=1, clock=world.loop.time
+            CONNECTION, self.name, f"http://{self.name}", SESSION_SECONDS, 1, b"deployment", world.loop.time
         )
         self.tasks = Tasks(self._fail)
         self.owners = Owners(self.partitions_count, membership.valid)

@@ -81,7 +81,7 @@ export function useSession(id, from) {
     const show = () => stop.signal.aborted || set({ heard, status, error });
     const changed = paced(show);
     (async () => {
-      for await (const { event, data } of events(`/audio_sessions/${id}/live?from=${from}`, stop.signal, { as: null, last: ["ended", "deleted"] })) {
+      for await (const { event, data } of events(`/audio_sessions/${id}/live?from=${from}`, stop.signal, { last: ["ended", "deleted"] })) {
         if (event === "window") heard.take(data);
         else if (event === "session") heard.session = data;
         else if (event === "behind") heard.behind = true;
@@ -190,7 +190,7 @@ export class Listening {
     for (let failures = 0; heard.next < heard.stop && failures < TRIES; ) {
       const first = heard.next;
       try {
-        const { inference } = await get(`/audio_sessions/${id}/status?offset=${first}&count=${Math.min(1024, heard.stop - first)}`, { signal, as: null });
+        const { inference } = await get(`/audio_sessions/${id}/status?offset=${first}&count=${Math.min(1024, heard.stop - first)}`, { signal });
         inference.results.forEach((one, place) => this.count(heard, { ...one, window: first + place }));
         if (heard.next === first) break;
       } catch (problem) {

@@ -16,10 +16,11 @@ from app.http.bodies import SHARES
 from app.http.metrics import METRICS, Meters
 from app.main import command_ids
 from tests.contract.api import RAW, UNKNOWN, b64, generic, tone, wav
-from tests.unit.app.conftest import KEY, OPTIONS, House
+from tests.unit.app.conftest import KEY, OPTIONS, House, client_of
 from tests.unit.app.double import MODEL
 from topics.errors import Unavailable
 from topics.geometry import SENSE
+from topics.ports.directory import Principal
 from topics.sessions.records import Opened, Scored
 
 
@@ -230,3 +231,42 @@ def test_bodies_that_arrive_are_held_up_to_a_bound(tmp_path: Path) -> None:
     assert start["status"] == 503
     assert b"retry-after" in dict(start["headers"])
     assert b"too many requests" in body["body"]
+
+
+def test_a_deployment_may_ask_for_the_key_in_every_request_about_a_session() -> None:
+    house = House(msgspec.structs.replace(OPTIONS, sessions_need_key=True))
+    house.directory.keys["another"] = Principal("other project", "organization")
+    requests: list[tuple[str, str, Any]] = [
+        ("PUT", "/chunks/0", {"data": b64(tone(1.0))}),
+        ("GET", "/status", None),
+        ("GET", "/activity?day=2026-01-02", None),
+        ("POST", "/predict", {"data": b64(tone(1.0))}),
+        ("PATCH", "", {"make_readonly": True}),
+        ("GET", "/results", None),
+        ("GET", "/live", None),
+        ("DELETE", "", None),
+    ]
+    with client_of(house) as http:
+        session = http.post(
+            "/audio_sessions/", json={"type": "stream", "content_type": RAW}, headers={"X-Api-Key": KEY}
+        ).json()["session_id"]
+        for method, end, body in requests:
+            statuses = [
+                http.request(
+                    "HEAD" if (end, key) == ("/live", KEY) else method,
+                    f"/audio_sessions/{session}{end}",
+                    json=body,
+                    headers={"X-Api-Key": key},
+                ).status_code
+                for key in ("", "bad", "another", KEY)
+            ]
+            assert statuses[:3] == [401, 401, 404], (method, end)
+            assert statuses[3] not in (401, 404), (method, end)
+
+
+def test_a_body_is_read_once_its_session_is_known() -> None:
+    """Also that of a change: what is there for bodies belongs to projects."""
+    house = House(msgspec.structs.replace(OPTIONS, body_bytes=1))
+    coming = [{"type": "http.request", "body": b"{", "more_body": True}] * 3
+    answers = asyncio.run(house.served(f"/audio_sessions/{UNKNOWN}", {}, coming, method="PATCH"))
+    assert answers[0]["status"] == 404

@@ -91,7 +91,7 @@ function Session({ id, day, onDay }) {
   return html`<p class="title"><a href="#/live">All sessions</a> <strong>${heard.session?.file_name ?? id}</strong> <span class="hint">${heard.session?.state ?? ""}</span></p>
     <${Problem} error=${error?.status === 404 ? new Error("There is no such session here: it was deleted, has expired, or never was.") : error} />
     ${error ? null : html`<${State} heard=${heard} status=${status} /><${HeardNow} heard=${heard} status=${status} />
-      <${HeatMap} path=${`/audio_sessions/${id}/activity`} as=${null} day=${day} onDay=${onDay} />`}`;
+      <${HeatMap} path=${`/audio_sessions/${id}/activity`} day=${day} onDay=${onDay} />`}`;
 }
 
 /** What else is to be said of a session: that it broke, moved, ended. */
@@ -122,7 +122,7 @@ function Microphone({ day, onDay }) {
         waiting += 1;
         sending = sending.then(async () => {
           const path = `/audio_sessions/${made.session_id}/chunks/${sequence}`;
-          const repeat = { as: null, body: { data: base64(block) }, more: { "Idempotency-Key": `${made.session_id}-${sequence}` } };
+          const repeat = { body: { data: base64(block) }, more: { "Idempotency-Key": `${made.session_id}-${sequence}` } };
           for (;;) {
             try {
               sequence = (await (await request("PUT", path, repeat)).json()).chunk_sequence;
@@ -148,7 +148,7 @@ function Microphone({ day, onDay }) {
         setOpen(false);
         const rest = microphone.flush();
         if (rest.length) send(rest);
-        sending.then(() => request("PATCH", `/audio_sessions/${made.session_id}`, { as: null, body: { make_readonly: true } })).catch(() => {});
+        sending.then(() => request("PATCH", `/audio_sessions/${made.session_id}`, { body: { make_readonly: true } })).catch(() => {});
       };
       setSession(made.session_id);
       setOpen(true);
@@ -165,6 +165,6 @@ function Microphone({ day, onDay }) {
     </div>
     ${session
       ? html`<${State} heard=${heard} status=${status} /><${HeardNow} key=${session} heard=${heard} status=${status} />
-          <${HeatMap} path=${`/audio_sessions/${session}/activity`} as=${null} day=${day} onDay=${onDay} />`
+          <${HeatMap} path=${`/audio_sessions/${session}/activity`} day=${day} onDay=${onDay} />`
       : null}`;
 }

@@ -48,7 +48,7 @@ def status(results: int, token: str | None = None, error: str | None = None) -> 
 
 
 def test_an_upload_is_the_same_call_each_time() -> None:
-    steps, number = driven(_session_flows.put_chunk("s", 3, b"pcm"), NoAnswer("reset"), BUSY, REFS)
+    steps, number = driven(_session_flows.put_chunk("key", "s", 3, b"pcm"), NoAnswer("reset"), BUSY, REFS)
     first, pause, second, longer, third = steps
     assert first == second == third
     assert isinstance(first, Call)
@@ -60,25 +60,26 @@ def test_an_upload_is_the_same_call_each_time() -> None:
 def test_another_upload_has_another_idempotency_key() -> None:
     uploads = [("s", 0, b"a"), ("s", 1, b"a"), ("s", 0, b"b"), ("t", 0, b"a"), ("s", 10, b"a"), ("s", 1, b"0 a")]
     keys = {
-        calls(driven(_session_flows.put_chunk(*upload), REFS)[0])[0].headers["Idempotency-Key"] for upload in uploads
+        calls(driven(_session_flows.put_chunk("key", *upload), REFS)[0])[0].headers["Idempotency-Key"]
+        for upload in uploads
     }
     assert len(keys) == len(uploads)
 
 
 @pytest.mark.parametrize(("asked", "waited"), [(7.0, 7.0), (0.0, RETRIES[0]), (3600.0, 30.0)])
 def test_retry_after_is_honoured_within_bounds(asked: float, waited: float) -> None:
-    steps, _ = driven(_session_flows.seal("s"), msgspec.structs.replace(BUSY, retry_after=asked), Answer(204))
+    steps, _ = driven(_session_flows.seal("key", "s"), msgspec.structs.replace(BUSY, retry_after=asked), Answer(204))
     assert steps[1] == Pause(waited)
 
 
 def test_a_service_that_stays_away_is_unreachable() -> None:
     with pytest.raises(ServiceUnreachable, match="refused"):
-        driven(_session_flows.status("s", None), *[NoAnswer("refused")] * (len(RETRIES) + 1))
+        driven(_session_flows.status("key", "s", None), *[NoAnswer("refused")] * (len(RETRIES) + 1))
 
 
 def test_a_service_that_stays_busy_says_so() -> None:
     with pytest.raises(RequestRefused, match="busy") as raised:
-        driven(_session_flows.status("s", None), *[BUSY] * (len(RETRIES) + 1))
+        driven(_session_flows.status("key", "s", None), *[BUSY] * (len(RETRIES) + 1))
     assert raised.value.status == 503
 
 
@@ -106,33 +107,33 @@ def test_an_opening_waits_for_a_busy_service() -> None:
 )
 def test_refusals_have_names_and_the_words_of_the_service(code: int, error: type[RequestRefused]) -> None:
     with pytest.raises(error, match="because") as raised:
-        driven(_session_flows.seal("s"), Answer(code, b'{"error": "because", "status_code": 1}'))
+        driven(_session_flows.seal("key", "s"), Answer(code, b'{"error": "because", "status_code": 1}'))
     assert raised.value.status == code
 
 
 def test_a_refusal_in_another_tongue_still_has_its_status() -> None:
     with pytest.raises(RequestRefused, match="answered 500"):
-        driven(_session_flows.seal("s"), Answer(500, b"Internal Server Error"))
+        driven(_session_flows.seal("key", "s"), Answer(500, b"Internal Server Error"))
 
 
 def test_what_is_no_earshot_is_named() -> None:
     with pytest.raises(ServiceUnreachable, match="does not speak"):
-        driven(_session_flows.status("s", None), Answer(200, b"<html>"))
+        driven(_session_flows.status("key", "s", None), Answer(200, b"<html>"))
 
 
 def test_deleting_what_is_gone_is_no_error() -> None:
-    driven(_session_flows.delete("s"), NoAnswer("reset"), Answer(404, b'{"error": "gone"}'))
+    driven(_session_flows.delete("key", "s"), NoAnswer("reset"), Answer(404, b'{"error": "gone"}'))
 
 
 def test_following_takes_each_page_once_and_rests_after_an_empty_one() -> None:
-    steps, _ = driven(_session_flows.events("s"), status(2, "a"), status(0, "a"), status(1))
+    steps, _ = driven(_session_flows.events("key", "s"), status(2, "a"), status(0, "a"), status(1))
     assert [call.query for call in calls(steps)] == [{}, {"next_token": "a"}, {"next_token": "a"}]
     assert [len(step.items) for step in steps if isinstance(step, Items)] == [2, 0, 1]
     assert [step for step in steps if isinstance(step, Pause)] == [Pause(_session_flows.EMPTY_PAUSE)]
 
 
 def test_a_failed_session_gives_its_events_first() -> None:
-    flow = _session_flows.events("s")
+    flow = _session_flows.events("key", "s")
     next(flow)
     page = flow.send(status(2, error="not a WAV file"))
     assert isinstance(page, Items)

@@ -72,7 +72,7 @@ def test_a_day(url: str, shell: Shell) -> None:
 
 
 def test_where_a_session_has_moved_it_goes_on_after_the_last_window() -> None:
-    stream = LiveStream.of_session("s", 3)
+    stream = LiveStream.of_session("key", "s", 3)
     assert stream.request().query == {"from": "3"}
     kinds = [event.kind for event in stream.feed(b"event: window\nid: 3\ndata: {}\n\nevent: moved\ndata: {}\n\n")]
     assert (kinds, stream.ended()) == (["window", "moved"], False)

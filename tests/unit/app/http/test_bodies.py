@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from app.http.bodies import DISCARDED_BYTES, SHARES, BodyRoom, read_body
-from app.http.errors import ClientGone, TooLargeToRead
+from app.http.bodies import DISCARDED_BYTES, SHARES, BodyRoom, check_encoding, read_body
+from app.http.errors import ClientGone, TooLargeToRead, UnsupportedEncoding, status_of
 from topics.errors import TooLarge, Unavailable
 
 
@@ -107,3 +107,15 @@ def test_a_session_has_a_share_of_its_projects_share() -> None:
         room.give_back(["project", session], size)
     room.give_back(["other project", "long"], 25)
     assert (room.used, dict(room._by_sender)) == (0, {})
+
+
+@pytest.mark.parametrize("encoding", [b"gzip", b"br", b"gzip, identity"])
+def test_a_compressed_body_is_refused_by_the_name_of_its_encoding(encoding: bytes) -> None:
+    with pytest.raises(UnsupportedEncoding, match=encoding.decode()) as refused:
+        check_encoding(encoding)
+    assert status_of(refused.value) == 415
+
+
+@pytest.mark.parametrize("encoding", [b"", b"identity", b" Identity"])
+def test_a_body_that_is_as_it_is_is_read(encoding: bytes) -> None:
+    check_encoding(encoding)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Annotated, Any
 
 import msgspec
@@ -81,3 +82,21 @@ def test_there_are_faults_exactly_where_decoding_fails(body: dict[str, Any]) -> 
         assert list(faults(Outer, text))
     else:
         assert list(faults(Outer, text)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b"\xef\xbb\xbf{}", "byte order mark"),
+        ('{"a": 1}'.encode("utf-16"), "byte order mark"),
+        (b'{"inner": {"text": "\\ud800"}}', r"\\ud800 is half of a surrogate pair"),
+        (b'{"inner": {"text": "\\uD83D and more words"}}', r"\\uD83D is half of a surrogate pair"),
+        (b'{"inner": {"text": "\\\\ud800', "truncated"),
+        (b'{"inner": ', "truncated"),
+    ],
+)
+def test_why_a_text_is_not_json_is_said_plainly(text: bytes, why: str) -> None:
+    with pytest.raises(BadRequest, match=why):
+        decode(msgspec.json.Decoder(Outer), text)
+    [fault] = faults(Outer, text)
+    assert re.search(why, fault.message)

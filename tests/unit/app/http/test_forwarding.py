@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+from collections.abc import AsyncIterable
+from unittest import mock
 
 import pytest
 from starlette.testclient import TestClient
 
+from app.http.bodies import BodyRoom
+from app.http.call import Call
+from app.http.errors import ClientGone
+from app.http.forwarding import Forwarder, Placement
+from app.http.replies import NO_CONTENT
 from tests.contract.api import Api, tone
 from tests.contract.conftest import api
 from tests.process import free_port
 from tests.unit.app.conftest import House, Running
+from topics.errors import TooLarge
 from topics.keys import new_id
 
 __all__ = ["api"]
@@ -53,3 +62,28 @@ def test_an_owner_that_does_not_answer_is_503(http: TestClient, house: House) ->
     answer = http.get(f"/audio_sessions/{session}/status")
     assert answer.status_code == 503
     assert int(answer.headers["retry-after"]) >= 1
+
+
+def forwarded(*parts: bytes, gone: bool = False) -> bytes:
+    """Return what a node without memory for bodies passes on of one that comes in parts."""
+    messages = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
+    messages.append({"type": "http.disconnect"} if gone else {"type": "http.request"})
+
+    async def forward(scope: object, owner: str, body: AsyncIterable[bytes], small: bool) -> object:
+        passed.extend([part async for part in body])
+        return NO_CONTENT
+
+    passed: list[bytes] = []
+    placement = Placement(mock.Mock(spec=Forwarder, forward=forward), "session_id", lambda id: "owner", 10)
+    call = Call({"method": "PUT", "headers": []}, mock.AsyncMock(side_effect=messages), BodyRoom(0))
+    assert asyncio.run(placement.forward(call, "owner")) is NO_CONTENT
+    return b"".join(passed)
+
+
+def test_a_body_is_passed_on_as_it_comes_and_takes_no_memory_here() -> None:
+    """This node knows neither the session nor its key, so no stranger may fill what is there for bodies."""
+    assert forwarded(b"one ", b"two ", b"3") == b"one two 3"
+    with pytest.raises(TooLarge, match="longer than 10 bytes"):
+        forwarded(b"one ", b"two ", b"three")
+    with pytest.raises(ClientGone):
+        forwarded(b"one ", gone=True)

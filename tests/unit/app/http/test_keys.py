@@ -207,3 +207,10 @@ async def test_so_many_unknown_keys_are_asked_about_at_the_same_time() -> None:
     asking = [asyncio.create_task(desk.cache.holder(key, f"{number}")) for number, key in enumerate(keys)]
     ended = await asyncio.gather(*asking, return_exceptions=True)
     assert [type(error) for error in ended] == [Unauthorized] * ASKING + [Unavailable] * ASKING
+
+
+def test_a_network_of_ipv6_has_the_tries_of_one_address() -> None:
+    desk = Desk(tries=2)
+    asked = sum(flood(desk, f"2001:db8::{number:x}", 1) for number in range(4 * BURST))
+    assert asked == 2 * BURST
+    assert flood(desk, "2001:db8:0:1::1", 1) == 1

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from infra.db.database import Database
-from infra.db.secret import token_secret
+from infra.db.secret import NODE_METADATA, token_secret
 from tests.unit.infra.conftest import run
 
 
@@ -23,3 +23,7 @@ async def test_nodes_that_start_together_share_one_secret(database_url: str, dat
 @pytest.mark.usefixtures("database")
 def test_the_secret_outlives_the_process(database_url: str) -> None:
     assert run(database_url, token_secret) == run(database_url, token_secret)
+
+
+async def test_each_purpose_has_a_secret_of_its_own(database: Database) -> None:
+    assert await token_secret(database) != await token_secret(database, NODE_METADATA)

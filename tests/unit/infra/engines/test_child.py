@@ -62,6 +62,22 @@ async def test_a_killed_child_is_replaced_and_the_next_request_waits_for_the_new
     assert last is None
 
 
+async def test_a_child_answers_its_parent_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other users of the machine reach its port too, and so do pages in their browsers."""
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of the voices")
+    engines = EngineServer("error", directory=tmp_path)
+    await engines.start()
+    async with httpx2.AsyncClient(base_url=engines.url, timeout=30) as client:
+        keyed = {"Authorization": f"Bearer {engines.key}"}
+        statuses = [(await client.get("/v1/models", headers=headers)).status_code for headers in ({}, keyed)]
+    told = [Path(f"/proc/{engines.pid}/{name}").read_bytes().split(b"\0") for name in ("environ", "cmdline")]
+    await engines.stop()
+    assert statuses == [401, 200]
+    names = {entry.partition(b"=")[0] for entry in told[0] if entry}
+    assert names <= {b"PATH", b"LD_LIBRARY_PATH", b"PYTHONPATH", b"TMPDIR"}
+    assert engines.key.encode() not in b" ".join(told[0] + told[1])
+
+
 def test_a_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None

@@ -370,3 +370,11 @@ async def test_an_answer_waits_for_the_end_of_the_request(
     await DrainMiddleware(app)({"type": "http"}, receive, send)
     assert order == ["read"] * read + ["http.response.start", "http.response.body"]
     assert told == headers
+
+
+async def test_without_a_key_pages_in_a_browser_are_refused(speech: SpeechModels) -> None:
+    """A page of any site can post to an address of the machine that it is looked at on."""
+    async with client_of(speech) as client:
+        for origin in ("https://evil.example", "null", "http://127.0.0.1:8100"):
+            answer = await client.post(CHAT, json={}, headers={"Origin": origin})
+            assert (answer.status_code, answer.json()["error"]["code"]) == (403, "forbidden")

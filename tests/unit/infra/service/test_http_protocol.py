@@ -88,6 +88,10 @@ async def application(scope: dict[str, Any], receive: Any, send: Any) -> None:
             return
     if path == "/never":
         await asyncio.Event().wait()
+    if path == "/address":
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": scope["client"][0].encode()})
+        return
     size = {"/whole": 2, "/large": 2**24}.get(path)
     headers = [] if size is None else [(b"content-length", b"%d" % size)]
     await send({"type": "http.response.start", "status": 204 if path == "/none" else 200, "headers": headers})
@@ -140,7 +144,14 @@ def serve(scene: Callable[[Client], Coroutine[None, None, Any]], limits: Connect
         door = Connections(limits)
         http: Any = functools.partial(ClientConnection, door=door)
         config = uvicorn.Config(
-            application, port=0, http=http, ws="none", lifespan="off", log_config=None, timeout_graceful_shutdown=1
+            application,
+            port=0,
+            http=http,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            timeout_graceful_shutdown=1,
+            proxy_headers=False,
         )
         server = uvicorn.Server(config)
         config.load()
@@ -194,6 +205,17 @@ def test_an_upgrade_that_is_asked_for_is_not_made(upgrade: str) -> None:
     assert answer.startswith(b"HTTP/1.1 200")
 
 
+def test_http_1_0_needs_no_host() -> None:
+    assert serve(lambda client: client.sends(b"GET /whole HTTP/1.0\r\n\r\n")).endswith(b"ok")
+
+
+@pytest.mark.parametrize(("proxies", "expected"), [(0, b"127.0.0.1"), (1, b"192.0.2.1"), (2, b"127.0.0.1")])
+def test_the_address_of_a_client_is_the_one_that_trusted_proxies_tell(proxies: int, expected: bytes) -> None:
+    asked = request("GET /address", "X-Forwarded-For: 192.0.2.1", CLOSE)
+    limits = msgspec.structs.replace(LIMITS, trusted_proxies=proxies)
+    assert serve(lambda client: client.sends(asked), limits).endswith(b"\r\n" + expected + b"\r\n0\r\n\r\n")
+
+
 # --- what is too much -----------------------------------------------------------------------------------------------
 
 
@@ -214,6 +236,12 @@ def test_an_upgrade_that_is_asked_for_is_not_made(upgrade: str) -> None:
         pytest.param([request("POST /read", CHUNKED) + b"1;", *[b"b" * 1000] * 100], 431, id="a long chunk extension"),
         pytest.param([b"\x16\x03\x01 hello \r\n\r\n"], 400, id="no HTTP"),
         pytest.param([request("POST /read", "Content-Length: 1", "Content-Length: 2")], 400, id="two lengths"),
+        pytest.param([b"GET /whole HTTP/1.1\r\n\r\n"], 400, id="no host"),
+        pytest.param([request("GET /whole", "Host: y")], 400, id="two hosts"),
+        pytest.param([request("POST /read", "Transfer-Encoding: gzip, chunked") + b"0\r\n\r\n"], 501, id="compressed"),
+        pytest.param(
+            [request("POST /read", "Transfer-Encoding: gzip", CHUNKED) + b"0\r\n\r\n"], 501, id="compressed, in two"
+        ),
     ],
 )
 def test_a_request_that_is_too_much_or_none_is_refused(parts: list[bytes], status: int) -> None:

@@ -103,7 +103,10 @@ WRONG: dict[str, tuple[str, ...]] = {
     "voices_url": ("zzz://x", "{file}", "/proc/voices"),
     "admin_key": KEYS,
     "admin_listen": ("localhost", "localhost:65536", ":8001", "127.0.0.1:0"),
+    "kafka_prefix": ("audio team",),
     "job_reads_need_key": ("perhaps",),
+    "sessions_need_key": ("perhaps",),
+    "trusted_proxies": ("-1", "17", "all"),
     "speech_models": (",", "small,,large", "x" * 129),
 }
 

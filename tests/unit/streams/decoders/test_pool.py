@@ -109,10 +109,30 @@ def test_decoders_are_used_again_and_not_for_ever(pool: DecoderPool, monkeypatch
     data = encoded(noise(RATE), RATE, "FLAC")
     seen = set()
     for _ in range(9):
-        samples(pool.open_file(io.BytesIO(data), ANY))
+        samples(pool.open_file(io.BytesIO(data), ANY, owner="project"))
         seen |= {decoder.pid for decoder in decoders()}
     assert 2 <= len(seen) <= 3 + MAX_IDLE
     assert len(decoders()) <= MAX_IDLE
+
+
+def test_a_decoder_serves_one_owner(pool: DecoderPool) -> None:
+    """What a file made of it could change, or pass on, what others have decoded."""
+    pool.stop()
+    seen: dict[str | None, list[int]] = {"one": [], "two": [], None: []}
+    for owner in ("one", None, "two", "one", None, "two"):
+        with pool.open_file(io.BytesIO(FLAC), ANY, owner=owner) as audio:
+            process = audio._asked._decoder.process  # type: ignore[attr-defined]
+            list(audio.blocks())
+        seen[owner].append(process)
+    assert [len(set(seen[owner])) for owner in ("one", "two", None)] == [1, 1, 2]
+    assert len({process for processes in seen.values() for process in processes}) == 4
+
+
+def test_the_decoder_that_waited_longest_ends_first(pool: DecoderPool) -> None:
+    pool.stop()
+    for number in range(MAX_IDLE + 1):
+        samples(pool.open_file(wav(RATE), ANY, owner=f"{number}"))
+    assert [owner for owner, _ in pool._idle] == [f"{number}" for number in range(1, MAX_IDLE + 1)]
 
 
 def test_a_file_that_is_left_early_ends_its_decoder(pool: DecoderPool) -> None:
@@ -183,7 +203,7 @@ def test_a_machine_that_gives_no_process_is_no_fault_of_the_audio(
         with monkeypatch.context() as full:
             full.setattr("streams.decoders.processes.DecoderProcess.greet", refuse)
             with pytest.raises(Unavailable, match="no decoder can be started"):
-                pool.lease(None, True, 0)
+                pool.lease(None, None, 0)
         assert len(list(audio.blocks()))
 
 

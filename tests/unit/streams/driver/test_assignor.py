@@ -7,13 +7,16 @@ from math import ceil
 from typing import Any
 
 import pytest
-from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
-from streams.driver.assignor import Assignor, Member, share
+from streams.driver.assignor import MEMBER, PLAN, Assignor, Member, Seal, share
 from streams.ownership import Assignment
 from topics.catalog import COMMANDS
+
+SECRET = b"of the deployment"
 
 
 def member(owned: Iterable[int] = (), standing_by: Iterable[int] = (), standbys: int = 1, url: str = "") -> Member:
@@ -152,7 +155,7 @@ def decide(*assignors: Assignor, partitions: int = 4) -> None:
 
 
 def test_each_node_learns_what_is_its_own_and_where_the_rest_is() -> None:
-    here, there = Assignor(COMMANDS, "http://here:1", 1), Assignor(COMMANDS, "http://there:1", 1)
+    here, there = Assignor(COMMANDS, "http://here:1", 1, SECRET), Assignor(COMMANDS, "http://there:1", 1, SECRET)
     decide(here, there)
     owned = {"http://here:1": here.assignment.owned, "http://there:1": there.assignment.owned}
     for node in (here, there):
@@ -169,9 +172,9 @@ def test_each_node_learns_what_is_its_own_and_where_the_rest_is() -> None:
 
 def test_a_node_that_comes_back_under_another_address_is_not_known_by_it() -> None:
     """The broker gives a static member what was decided before, with the old address: it has to join anew."""
-    old = Assignor(COMMANDS, "http://old:1", 0)
+    old = Assignor(COMMANDS, "http://old:1", 0, SECRET)
     decide(old)
-    moved = Assignor(COMMANDS, "http://new:1", 0)
+    moved = Assignor(COMMANDS, "http://new:1", 0, SECRET)
     moved.on_assignment(old.assign(Cluster(4), {"a": old.metadata([COMMANDS])})["a"])
     assert moved.assignment.owned == {0, 1, 2, 3}
     assert not moved.is_current
@@ -181,21 +184,61 @@ def test_a_node_that_comes_back_under_another_address_is_not_known_by_it() -> No
 
 def test_every_join_says_something_new() -> None:
     """Kafka begins no rebalance for a static member whose metadata are those from before."""
-    assignor = Assignor(COMMANDS, "http://here:1", 1)
+    assignor = Assignor(COMMANDS, "http://here:1", 1, SECRET)
     assert len({assignor.metadata([COMMANDS]).user_data for _ in range(3)}) == 3
 
 
 def test_what_a_node_lost_it_stands_by_for() -> None:
     """Its tables are nearly level: whoever decides next should know."""
-    assignor = Assignor(COMMANDS, "http://here:1", 1)
-    decide(assignor, Assignor(COMMANDS, "http://there:1", 1))
+    assignor = Assignor(COMMANDS, "http://here:1", 1, SECRET)
+    decide(assignor, Assignor(COMMANDS, "http://there:1", 1, SECRET))
     owned, standbys = assignor.assignment.owned, assignor.assignment.standbys
     assignor.forget()
     assert assignor.assignment == Assignment(frozenset(), owned | standbys)
 
 
 def test_an_assignment_of_nothing_is_one() -> None:
-    assignor = Assignor(COMMANDS, "http://here:1", 1)
+    assignor = Assignor(COMMANDS, "http://here:1", 1, SECRET)
     assignor.on_assignment(ConsumerProtocolMemberAssignment(0, [], b""))
     assert assignor.assignment == Assignment(frozenset())
     assert assignor.is_current
+
+
+# --- who is no node -------------------------------------------------------------------------------------------------
+
+
+def test_a_member_of_another_deployment_gets_nothing_and_nobody_learns_its_address() -> None:
+    """Keys are passed on to the addresses in the plan."""
+    here, thief = Assignor(COMMANDS, "http://here:1", 1, SECRET), Assignor(COMMANDS, "http://thief:1", 1, b"guessed")
+    with capture_logs() as lines:
+        decide(here, thief)
+    assert here.assignment.urls == dict.fromkeys(range(4), "http://here:1")
+    assert here.assignment.owned == {0, 1, 2, 3}
+    assert here.is_current
+    assert thief.assignment == Assignment(frozenset())
+    assert [(line["event"], line["member"]) for line in lines] == [("group.stranger", "1")]
+
+
+def test_a_leader_of_another_deployment_is_not_obeyed() -> None:
+    here, thief = Assignor(COMMANDS, "http://here:1", 1, SECRET), Assignor(COMMANDS, "http://thief:1", 1, b"guessed")
+    cluster: Any = Cluster(4)
+    plan = thief.assign(cluster, {"a": thief.metadata([COMMANDS])})["a"]
+    with capture_logs() as lines:
+        here.on_assignment(plan)
+    assert here.assignment == Assignment(frozenset())
+    assert not here.is_current
+    assert [line["event"] for line in lines] == ["group.stranger"]
+
+
+@pytest.mark.parametrize("said", [b"", b"short", bytes(32), bytes(64)])
+def test_what_is_not_signed_is_from_nobody(said: bytes) -> None:
+    here = Assignor(COMMANDS, "http://here:1", 1, SECRET)
+    cluster: Any = Cluster(4)
+    said_by = {"a": here.metadata([COMMANDS]), "b": ConsumerProtocolMemberMetadata(0, [COMMANDS], said)}
+    assert here.assign(cluster, said_by)["b"].user_data == b""
+
+
+def test_a_member_cannot_pass_its_own_words_off_as_a_plan() -> None:
+    seal = Seal(SECRET)
+    assert seal.take(PLAN, seal.put(PLAN, b"data")) == b"data"
+    assert seal.take(PLAN, seal.put(MEMBER, b"data")) is None

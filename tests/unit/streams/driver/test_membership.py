@@ -17,7 +17,7 @@ from aiokafka.errors import (
 from aiokafka.protocol.group import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
 
 from streams.driver import membership as module
-from streams.driver.assignor import Plan, _encode
+from streams.driver.assignor import PLAN, Plan, Seal, _encode
 from streams.driver.membership import Coordinator, GroupMembership
 from streams.kafka.connection import KafkaConnection
 from streams.ownership import Assignment
@@ -36,7 +36,9 @@ class Seat:
         self.lost: list[str] = []
         self.failed: list[BaseException] = []
         self.rejoins = 0
-        self.member = GroupMembership(KafkaConnection(("a:9092",)), "node-1", URL, SESSION, 1, lambda: self.now)
+        self.member = GroupMembership(
+            KafkaConnection(("a:9092",)), "node-1", URL, SESSION, 1, b"secret", lambda: self.now
+        )
         self.member._assigned, self.member._lost = self.assigned.append, self.lost.append
         self.member._failed = self.failed.append
         self.member._coordinator = self
@@ -45,7 +47,7 @@ class Seat:
         self.rejoins += 1
 
     def assign(self, *owned: int, url: str = URL) -> None:
-        plan = _encode(Plan((7,), dict.fromkeys(owned, url)))
+        plan = Seal(b"secret").put(PLAN, _encode(Plan((7,), dict.fromkeys(owned, url))))
         decided = ConsumerProtocolMemberAssignment(0, [(COMMANDS, list(owned))], plan)
         self.member._assignor.on_assignment(decided)
         self.member.take_assignment()

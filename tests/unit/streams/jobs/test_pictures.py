@@ -77,7 +77,12 @@ class World:
         self.pictures = JobPictures(self.recordings, self.open_file, self.directory, most_bytes)  # type: ignore[arg-type]
 
     def open_file(
-        self, source: BinaryIO, media: Media, longest_s: int = 86_400, block_samples: int | None = None
+        self,
+        source: BinaryIO,
+        media: Media,
+        longest_s: int = 86_400,
+        block_samples: int | None = None,
+        owner: str | None = None,
     ) -> AudioFile:
         self.opened += 1
         audio = decode.open_file(source, media, longest_s, 1600)
@@ -272,7 +277,9 @@ async def test_a_recording_that_kills_its_decoder(world: World) -> None:
 async def test_four_hours_take_no_memory(world: World) -> None:
     """An hour is decoded in blocks and mapped, never held: what is read of it is a picture's worth."""
 
-    def hours(source: BinaryIO, media: Media, longest_s: int = 0, block_samples: int | None = None) -> AudioFile:
+    def hours(
+        source: BinaryIO, media: Media, longest_s: int = 0, block_samples: int | None = None, owner: str | None = None
+    ) -> AudioFile:
         block = noise(100 * 16_000)
         return AudioFile(16_000, 1, iter([block] * 144), 86_400)
 

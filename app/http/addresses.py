@@ -1,0 +1,42 @@
+"""Addresses of clients: who counts as one, and who stands behind reverse proxies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from ipaddress import IPv6Address, ip_address
+from typing import Final
+
+#: One customer's share of the addresses of IPv6, in bits.
+CUSTOMER_BITS: Final = 64
+_HEADER: Final = b"x-forwarded-for"
+
+
+def customer(address: str) -> str:
+    """Return what one client can have many of as one: the network of an IPv6 address."""
+    if ":" not in address:
+        return address
+    whole = ip_address(address.partition("%")[0])
+    assert isinstance(whole, IPv6Address)
+    mapped = whole.ipv4_mapped
+    return str(mapped) if mapped else hex(int(whole) >> (128 - CUSTOMER_BITS))
+
+
+def client_address(peer: str, headers: Iterable[tuple[bytes, bytes]], proxies: int) -> str:
+    """Return the address that the outermost of `proxies` trusted proxies saw, the peer's if they do not tell it.
+
+    Each proxy appends to X-Forwarded-For the address that it was called from. What stands left of theirs is the
+    client's own claim.
+    """
+    said = b",".join(value for name, value in headers if name == _HEADER).split(b",")
+    if not 0 < proxies <= len(said):
+        return peer
+    text = said[-proxies].strip().decode("latin-1")
+    # Some proxies add a port: 192.0.2.1:4711, [2001:db8::1]:4711.
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
+    try:
+        return str(ip_address(text))
+    except ValueError:
+        return peer

@@ -25,7 +25,6 @@ from infra.db.bootstrap import Bootstrap, FirstKeys, bootstrap, first_keys
 from infra.db.database import Database
 from infra.db.directory import SqlDirectory
 from infra.db.ledger import SqlLedger
-from infra.db.passes import PassSigner
 from infra.db.projects import SqlProjects
 from infra.db.secret import token_secret
 from infra.db.speakers import SqlSpeakerStore
@@ -119,11 +118,10 @@ class EarshotService:
                 decoders.open_in_background,
             )
             secret = await token_secret(self.database)
-            signer = PassSigner(secret)
-            self._links = OneTimeLinks(self.database, signer)
+            self._links = OneTimeLinks(self.database)
             nodes = self._nodes(node, models, jobs)
             stack.push_async_callback(nodes.close)
-            app = self._app(node, jobs, secret, signer, nodes, ModelsInUse(models, jobs.bundled_speech))
+            app = self._app(node, jobs, secret, nodes, ModelsInUse(models, jobs.bundled_speech))
             stack.push_async_callback(app.state.forwarder.close)
             stack.callback(self._note_end)
             stack.push_async_callback(self._stop_node, node)
@@ -262,14 +260,13 @@ class EarshotService:
         node: Node,
         jobs: JobServices,
         secret: bytes,
-        signer: PassSigner,
         nodes: ServiceNodes,
         models: ModelsInUse,
     ) -> Starlette:
         ports = Ports(
             sessions=node.sessions,
             jobs=node.jobs,
-            directory=SqlDirectory(self.database, signer=signer),
+            directory=SqlDirectory(self.database),
             prober=jobs.prober,
             speakers=jobs.speakers,
             health=node,

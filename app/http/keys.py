@@ -1,9 +1,9 @@
 """Whose key is this: the directory's verdicts on keys of one kind, remembered.
 
-A verdict is believed for `seconds`, so that a key change takes at most that long to take effect here; a change made by
-this node takes effect at once. While the directory is down, keys that were good go on working for an hour; keys that were never seen before cannot be verified. Keys
-themselves are not kept, only their SHA-256. Refusals have a store of their own: a flood of bad keys cannot push out
-good ones.
+A verdict is believed for `seconds`. So a key change by another node takes effect here within that time, and one by this
+node at once. While the directory is down, keys that were good go on working for an hour; keys that were never seen
+before cannot be verified. Keys themselves are not kept, only their SHA-256. Refusals have a store of their own: a flood
+of bad keys cannot push out good ones.
 """
 
 from __future__ import annotations

@@ -17,6 +17,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from topics import apikeys
+from topics.apikeys import KeyKind
 from topics.errors import AudioError, DirectoryDown, Unavailable
 from topics.folding import Arrival, Effect, Receipt, Verdict
 from topics.keys import new_id
@@ -338,7 +340,7 @@ class MemoryDirectory:
 
     async def link_audio(self, principal: Principal, job: str) -> str | None:
         await asyncio.sleep(0)
-        token = f"link {len(self.links)}"
+        token = apikeys.new(KeyKind.AUDIO)
         self.links[token] = AudioLink(principal.project, job, int((time.time() + 3600) * 1000))
         return token
 

@@ -9,10 +9,11 @@ from typing import Final
 from sqlalchemy import select
 
 from infra.db import tokens
+from infra.db.accounts import Accounts
 from infra.db.bootstrap import NAME
 from infra.db.database import Database
 from infra.db.keyring import Owner
-from infra.db.schema import organizations, projects
+from infra.db.schema import projects
 from infra.db.tokens import Purpose
 from topics.apikeys import KeyKind
 from topics.errors import NotFound
@@ -21,20 +22,35 @@ from topics.ports.sign_ins import SignIn
 ENDED: Final = "this link was used already, or is older than ten minutes"
 
 
+def dashboard_link(url: str, token: str) -> str:
+    """Return the address to open in a browser; what is behind the # is not sent to a server, and in no log of one."""
+    return f"{url.rstrip('/')}/dashboard/#/welcome/{token}"
+
+
 class OneTimeLinks:
-    """The port `topics.ports.sign_ins.SignIns`, for the demo project; any node takes the link of another."""
+    """The port `topics.ports.sign_ins.SignIns`, of a project; any node takes the link of another."""
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._clock = clock
 
-    async def make(self) -> str | None:
-        """Return the token of a new link, None where there is no demo project or it has no key."""
-        owner = await self._demo()
-        if owner is None:
-            return None
+    async def make(self, project: str | None = None) -> str:
+        """Return the token of a new link to a project, given by id or name; None is the demo project.
+
+        Raises:
+            NotFound: there is no such project, or it has no key.
+            BadRequest: there are several of that name.
+        """
+        accounts = Accounts(self._database, self._clock)
+        organization = await accounts.find_organization(NAME) if project is None else None
+        found = await accounts.find_project(project or NAME, organization)
         async with self._database.writing() as connection:
-            return await tokens.issue(connection, Purpose.LINK, owner, self._now())
+            of = select(projects.c.organization_id).where(projects.c.id == found)
+            owner = Owner(str(await connection.scalar(of)), found)
+            token = await tokens.issue(connection, Purpose.LINK, owner, self._now())
+        if token is None:
+            raise NotFound(f"the project has no key yet: `earshot key rotate {project or NAME}` makes one")
+        return token
 
     async def redeem(self, token: str) -> SignIn:
         """Return passes of the link's project and its organization; the link is used up."""
@@ -58,13 +74,3 @@ class OneTimeLinks:
 
     def _now(self) -> int:
         return int(self._clock() * 1000)
-
-    async def _demo(self) -> Owner | None:
-        query = (
-            select(organizations.c.id, projects.c.id)
-            .join_from(projects, organizations)
-            .where(organizations.c.name == NAME, projects.c.name == NAME)
-        )
-        async with self._database.reading() as connection:
-            row = (await connection.execute(query)).one_or_none()
-        return None if row is None else Owner(*row)

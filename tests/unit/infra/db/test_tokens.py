@@ -49,7 +49,6 @@ def house(loop: asyncio.Runner, database: Database) -> House:
 
 async def test_a_link_signs_in_once(house: House) -> None:
     token = await house.links.make()
-    assert token is not None
     passes = await house.links.redeem(token)
     assert passes.project is not None
     assert passes.organization is not None
@@ -65,7 +64,7 @@ async def test_a_link_signs_in_once(house: House) -> None:
 
 async def test_a_link_is_good_for_ten_minutes(house: House) -> None:
     assert SECONDS[Purpose.LINK] == 600
-    early, late = [str(await house.links.make()) for _ in range(2)]
+    early, late = [await house.links.make() for _ in range(2)]
     house.now += SECONDS[Purpose.LINK] - 0.1
     assert (await house.links.redeem(early)).project
     house.now += 0.1
@@ -74,7 +73,7 @@ async def test_a_link_is_good_for_ten_minutes(house: House) -> None:
 
 
 async def test_a_link_is_not_lost_to_a_database_that_is_away(monkeypatch: pytest.MonkeyPatch, house: House) -> None:
-    token = str(await house.links.make())
+    token = await house.links.make()
 
     async def away(*arguments: object) -> str | None:
         raise DirectoryDown("away")
@@ -86,19 +85,32 @@ async def test_a_link_is_not_lost_to_a_database_that_is_away(monkeypatch: pytest
     assert (await house.links.redeem(token)).project
 
 
-async def test_without_a_demo_project_there_is_no_link(database: Database) -> None:
-    assert await House(database).links.make() is None
+async def test_without_a_demo_project_or_its_key_there_is_no_link(database: Database) -> None:
+    with pytest.raises(NotFound):
+        await House(database).links.make()
+    await bootstrap(database, 1)
+    with pytest.raises(NotFound, match="earshot key rotate demo"):
+        await House(database).links.make()
+
+
+async def test_a_link_of_another_project(house: House) -> None:
+    accounts = house.directory._accounts
+    await accounts.create_organization("Zoo")
+    project, _ = await accounts.create_project("apes", "Zoo")
+    passes = await house.links.redeem(await house.links.make("apes"))
+    assert await house.directory.project(str(passes.project)) == Principal(project.id, project.organization)
+    assert await house.directory.organization(str(passes.organization)) == project.organization
 
 
 async def test_a_demo_project_that_goes_meanwhile(house: House) -> None:
-    token = str(await house.links.make())
+    token = await house.links.make()
     await house.directory._accounts.delete_project("demo")
     with pytest.raises(NotFound):
         await house.links.redeem(token)
 
 
 async def _passed(house: House) -> str:
-    return str((await house.links.redeem(str(await house.links.make()))).project)
+    return str((await house.links.redeem(await house.links.make())).project)
 
 
 async def test_a_pass_ends_by_itself(house: House) -> None:
@@ -136,18 +148,18 @@ async def test_signing_out_ends_a_pass_and_no_key(house: House) -> None:
 
 
 async def test_another_node_takes_a_link(house: House) -> None:
-    token = str(await house.links.make())
+    token = await house.links.make()
     assert (await OneTimeLinks(house.database, lambda: house.now).redeem(token)).project
 
 
 async def test_a_link_is_redeemed_by_one_of_two(house: House) -> None:
-    token = str(await house.links.make())
+    token = await house.links.make()
     ended = await asyncio.gather(*(house.links.redeem(token) for _ in range(2)), return_exceptions=True)
     assert sorted(type(one).__name__ for one in ended) == ["NotFound", "SignIn"]
 
 
 async def test_tokens_do_what_they_are_for_alone(house: House) -> None:
-    link, passed = str(await house.links.make()), await _passed(house)
+    link, passed = await house.links.make(), await _passed(house)
     principal = await house.directory.project(passed)
     assert principal is not None
     audio = str(await house.directory.link_audio(principal, "job"))
@@ -191,7 +203,7 @@ async def test_tokens_do_not_pile_up(monkeypatch: pytest.MonkeyPatch, house: Hou
     monkeypatch.setattr(tokens, "MOST", 3)
     links = []
     for _ in range(5):
-        links.append(str(await house.links.make()))
+        links.append(await house.links.make())
         house.now += 1
     async with house.database.reading() as connection:
         assert len(list(await connection.scalars(select(table.c.digest)))) == 3

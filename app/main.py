@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from itertools import count
+from typing import Final
 
 import msgspec
 from starlette.applications import Starlette
@@ -21,9 +22,10 @@ from app.documents.operations import DOCUMENT_ROUTES, DocumentContext, Documents
 from app.http.authentication import Authenticator, bearer
 from app.http.bodies import SHARES, SMALL_BODY, BodyRoom, chunk_body
 from app.http.call import Call
+from app.http.changed_keys import ChangedKeys
 from app.http.cursors import ListCursors
 from app.http.forwarding import Forwarder, Placement
-from app.http.keys import ORGANIZATION, PROJECT, Keyring, Tries
+from app.http.keys import AUDIO, ORGANIZATION, PROJECT, Keyring, Tries
 from app.http.lists import ProjectList
 from app.http.metrics import Gauges, Meters
 from app.http.operation import InterfacePart, request_id
@@ -31,7 +33,7 @@ from app.http.replies import session_error
 from app.http.resource import mount
 from app.http.upload_bounds import UploadRoom
 from app.http.uploads import Uploads
-from app.jobs.audio_links import AudioLinks
+from app.jobs.audio import link_token
 from app.jobs.context import JobContext
 from app.jobs.downloads import Downloads
 from app.jobs.errors import job_error
@@ -70,8 +72,8 @@ from app.speakers.errors import speaker_error
 from topics.catalog import DEFAULT_CHUNK_LIMIT
 from topics.geometry import SENSE, SESSIONS
 from topics.jobs.rules import VISIBLE_STATES
-from topics.ports.administration import Administration
-from topics.ports.directory import Directory, Principal
+from topics.ports.administration import LocalAdministration
+from topics.ports.directory import AudioLink, Directory, Principal
 from topics.ports.health import Health
 from topics.ports.jobs import Jobs
 from topics.ports.models import Models
@@ -82,6 +84,9 @@ from topics.ports.sessions import Sessions
 from topics.ports.sign_ins import SignIns
 from topics.ports.speakers import Speakers
 from topics.sessions.rules import LISTED_STATES
+
+#: Wrong keys of the operator a second that one address may send, ten times as many for all.
+ADMIN_TRIES: Final = 10.0
 
 
 class Ports(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,7 +104,7 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
     #: The numbers of the other rooms, when metrics are read.
     gauges: Gauges = tuple
     #: Needed by the operator's interface alone.
-    administration: Administration | None = None
+    administration: LocalAdministration | None = None
     nodes: Nodes | None = None
 
 
@@ -116,14 +121,17 @@ def create_app(ports: Ports, options: EdgeOptions) -> Starlette:
 
     handlers = {404: no_such_path}
     room, spool = BodyRoom(options.body_bytes), UploadRoom(options.spool, options.upload_bounds)
+    tries, seconds = Tries(options.key_tries), options.key_cache_seconds
+    changed_keys = ChangedKeys(
+        Keyring(PROJECT, ports.directory.project, seconds, tries),
+        Keyring(ORGANIZATION, ports.directory.organization, seconds, tries),
+        Keyring(AUDIO, ports.directory.audio_link, seconds, tries),
+    )
     operator = []
     if ports.nodes is not None:
         nodes = NodeList(ports.nodes, forwarder, lambda: _queues(room, spool))
-        operator = admin_routes(ports.administration, nodes, options.admin_key, meters)
-    tries = Tries(options.key_tries)
-    projects = Keyring(PROJECT, ports.directory.project, options.key_cache_seconds, tries)
-    organizations = Keyring(ORGANIZATION, ports.directory.organization, options.key_cache_seconds, tries)
-    routes = _routes(ports, options, meters, forwarder, projects, organizations, room, spool)
+        operator = admin_routes(ports.administration, nodes, options.admin_key, meters, changed_keys)
+    routes = _routes(ports, options, meters, forwarder, tries, changed_keys, room, spool)
     documents = document_routes(options, meters, bool(operator) and not options.admin_apart)
     served = [*documents, *routes] if options.admin_apart else [*documents, *routes, *operator]
     app = (
@@ -135,7 +143,7 @@ def create_app(ports: Ports, options: EdgeOptions) -> Starlette:
     #: Its connections are closed by the service when it stops.
     app.state.forwarder = forwarder
     #: Which keys were used is noted by the service, now and then.
-    app.state.keyrings = (projects, organizations)
+    app.state.keyrings = (changed_keys.projects, changed_keys.organizations)
     #: What answers the operator elsewhere; it counts into the same metrics.
     app.state.operator = Starlette(routes=operator, exception_handlers=handlers) if options.admin_apart else None
     return app
@@ -161,25 +169,25 @@ def _routes(
     options: EdgeOptions,
     meters: Meters,
     forwarder: Forwarder,
-    project_keyring: Keyring[Principal],
-    organization_keyring: Keyring[str],
+    tries: Tries,
+    changed_keys: ChangedKeys,
     room: BodyRoom,
     spool: UploadRoom,
 ) -> list[Route]:
-    project_keys = Authenticator(project_keyring, meters)
+    project_keys = Authenticator(changed_keys.projects, meters)
+    organization_keys = Authenticator(changed_keys.organizations, meters)
+    audio_links = Authenticator(changed_keys.audio, meters, link_token)
+    dashboard = DashboardContext(ports.sign_ins, tries, project_keys, organization_keys, changed_keys)
     commands = command_ids()
     uploads = Uploads(spool, options.upload_idle_seconds, options.upload_slowest)
     sessions = _session_context(ports, options, project_keys, meters, commands, forwarder)
     sense = msgspec.structs.replace(sessions, geometry=SENSE, chunk_limit=options.chunk_limit)
-    jobs = _job_context(ports, options, project_keys, meters, commands, forwarder, uploads)
-    bearers = Authenticator(project_keyring, meters, bearer)
+    jobs = _job_context(ports, options, project_keys, audio_links, meters, commands, forwarder, uploads)
+    bearers = Authenticator(changed_keys.projects, meters, bearer)
     openai = OpenAIContext(msgspec.structs.replace(jobs, project_keys=bearers), ports.speakers)
-    speakers = SpeakerContext(
-        ports.speakers, ports.jobs, forwarder, Authenticator(organization_keyring, meters), meters, uploads
-    )
-    projects = ProjectContext(
-        ports.projects, ports.models, project_keys, options.keep_audio_ms, options.longest_keep_audio_ms
-    )
+    speakers = SpeakerContext(ports.speakers, ports.jobs, forwarder, organization_keys, meters, uploads)
+    keeping = options.keep_audio_ms, options.longest_keep_audio_ms
+    projects = ProjectContext(ports.projects, ports.models, project_keys, changed_keys, *keeping)
 
     def session_part(context: SessionContext) -> InterfacePart:
         owner, body_limit = ports.sessions.owner, chunk_body(context.chunk_limit)
@@ -194,7 +202,7 @@ def _routes(
         *mount(JOBS_PREFIX, PROJECT_ROUTES, projects, InterfacePart(job_error, meters, room)),
         *mount(SPEAKERS_PREFIX, SPEAKER_ROUTES, speakers, InterfacePart(speaker_error, meters, room)),
         *mount(OPENAI_PREFIX, OPENAI_ROUTES, openai, InterfacePart(openai_error, meters, room)),
-        *mount("", DASHBOARD_ROUTES, DashboardContext(ports.sign_ins), InterfacePart(session_error, meters, room)),
+        *mount("", DASHBOARD_ROUTES, dashboard, InterfacePart(session_error, meters, room)),
         *mount("", SERVICE_ROUTES, ProbeContext(ports.health, meters), InterfacePart(session_error, meters, room)),
     ]
 
@@ -212,12 +220,17 @@ def document_routes(options: EdgeOptions, meters: Meters, with_operator: bool) -
 
 
 def admin_routes(
-    administration: Administration | None, nodes: NodeList, key: bytes | None, meters: Meters
+    administration: LocalAdministration | None,
+    nodes: NodeList,
+    key: bytes | None,
+    meters: Meters,
+    changed_keys: ChangedKeys,
 ) -> list[Route]:
     """Return the routes of the operator's interface, none where there are no accounts or no key to them."""
     if administration is None or key is None:
         return []
-    context = AdminContext(administration, nodes, meters, key)
+    # Tries of their own: what others try elsewhere does not lock the operator out.
+    context = AdminContext(administration, nodes, meters, changed_keys, Tries(ADMIN_TRIES), key)
     # Room of its own, so that it can be used while others send too much.
     part = InterfacePart(admin_error, meters, BodyRoom(SHARES * SMALL_BODY))
     return mount(ADMIN_PREFIX, guard(ADMIN_ROUTES), context, part)
@@ -254,6 +267,7 @@ def _job_context(
     ports: Ports,
     options: EdgeOptions,
     project_keys: Authenticator[Principal],
+    audio_links: Authenticator[AudioLink],
     meters: Meters,
     commands: Iterator[str],
     forwarder: Forwarder,
@@ -270,7 +284,7 @@ def _job_context(
         commands=commands,
         forwarder=forwarder,
         uploads=uploads,
-        audio_links=AudioLinks(options.secret),
+        audio_links=audio_links,
         downloads=Downloads(),
         secret=options.secret,
         analyze_limit=options.analyze_limit,

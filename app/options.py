@@ -35,7 +35,7 @@ class EdgeOptions(msgspec.Struct, frozen=True):
     #: A read that waits answers with the current state after this long; some clients give up at 10 s.
     poll_seconds: float = 9.0
     #: A verdict on a key is believed for this long.
-    key_cache_seconds: float = 600.0
+    key_cache_seconds: float = 60.0
     #: Unknown keys a second that the directory is asked about for one address, ten times as many for all.
     key_tries: float = 100.0
     #: Digest of the operator's key (`topics.apikeys.digest`); without one the operator's interface is not there.

@@ -97,6 +97,7 @@ PROJECT_ROUTES: Final[Table[ProjectContext]] = {
 DASHBOARD_ROUTES: Final[Table[DashboardContext]] = {
     "/dashboard": {"GET": dashboard.to_dashboard},
     "/dashboard/sign-in": {"POST": dashboard.sign_in},
+    "/dashboard/sign-out": {"POST": dashboard.sign_out},
     "/dashboard/{file:path}": {"GET": dashboard.read_file},
 }
 

@@ -46,6 +46,12 @@ def _chosen_key(key: SecretStr) -> SecretStr:
     return key
 
 
+def _hard_to_guess(key: SecretStr) -> SecretStr:
+    if why := apikeys.weakness(key.get_secret_value()):
+        raise ValueError(f"{why}: everything is open to whoever guesses it (`openssl rand -hex 24` makes a good one)")
+    return key
+
+
 def _broker(url: str) -> str:
     urls.parse_broker(url, Path())
     return url
@@ -188,10 +194,11 @@ class ServiceSettings(BaseSettings):
         description="Key of the demo organization made at the first start: 20 or more printable characters.",
     )
     key_cache_seconds: int = Field(
-        default=600,
+        default=60,
         ge=0,
         le=600,
-        description="How long the verdict on a key is remembered; 0 asks the database each time.",
+        description="How long a node believes the verdict on a key after another one changed it; 0 asks the database "
+        "each time.",
     )
     queue_bytes: int = Field(
         default=64 * MIB,
@@ -422,10 +429,10 @@ class ServiceSettings(BaseSettings):
         description="Where such recordings are kept: a directory, by default `voices` in the data directory, or a URL "
         "that fsspec knows, such as `s3://bucket/prefix`.",
     )
-    admin_key: ChosenKey | None = Field(
+    admin_key: Annotated[ChosenKey, AfterValidator(_hard_to_guess)] | None = Field(
         default=None,
-        description="Key of the operator's interface `/admin/v1`, 20 or more printable characters; without one it is "
-        "not there.",
+        description="Key of the operator's interface `/admin/v1`, 20 or more printable characters, 8 or more of them "
+        "different; without one it is not there.",
     )
 
     admin_listen: Annotated[str, AfterValidator(_address)] | None = Field(

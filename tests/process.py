@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import pty
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -28,6 +32,26 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+@contextmanager
+def terminal(log: Path) -> Iterator[int]:
+    """Yield the file descriptor of a terminal for a process; what it prints there is appended to a file."""
+    ours, theirs = pty.openpty()
+
+    def copy() -> None:
+        with log.open("ab", buffering=0) as file, suppress(OSError):  # EIO: the last process has closed it
+            while data := os.read(ours, 4096):
+                file.write(data.replace(b"\r\n", b"\n"))
+
+    copying = threading.Thread(target=copy)
+    copying.start()
+    try:
+        yield theirs
+    finally:
+        os.close(theirs)
+        copying.join()
+        os.close(ours)
 
 
 class ServiceProcess:

@@ -22,12 +22,18 @@ class KeyKind(StrEnum):
 
     PROJECT = "esp_"
     ORGANIZATION = "eso_"
+    #: Tokens that stand for a key for a while: what a browser has, a link that signs in, a link to a recording.
+    PASS = "pass_"
+    LINK = "link_"
+    AUDIO = "audio_"
 
 
 RANDOM_LENGTH: Final = 30
 CHECK_LENGTH: Final = 6
 #: Shortest key that an operator may choose.
 SHORTEST: Final = 20
+#: Different characters of a key that opens everything, at least.
+FEWEST_DIFFERENT: Final = 8
 SHOWN: Final = 4
 
 _GENERATED: Final = re.compile(rf"(?:{'|'.join(KeyKind)})[0-9A-Za-z]{{{RANDOM_LENGTH + CHECK_LENGTH}}}")
@@ -54,6 +60,15 @@ def fault(text: str) -> str | None:
         return "must be printable ASCII characters without a space at either end, as in an HTTP header"
     if well_formed(text) is False:
         return "has the form of a generated key, but its checksum is wrong"
+    return None
+
+
+def weakness(text: str) -> str | None:
+    """Return why `text` is too easy to guess for the operator's key, None when it is fine."""
+    if text in (text + text)[1:-1]:
+        return "repeats itself"
+    if len(set(text)) < FEWEST_DIFFERENT:
+        return f"needs at least {FEWEST_DIFFERENT} different characters"
     return None
 
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import msgspec
 
 from app.admin.nodes import NodeList
+from app.http.changed_keys import ChangedKeys
+from app.http.keys import Tries
 from app.http.metrics import Meters
-from topics.ports.administration import Administration
+from topics.ports.administration import LocalAdministration
 
 
 class AdminContext(msgspec.Struct, frozen=True):
     """The accounts, the nodes, and the operator's key to them."""
 
-    administration: Administration
+    administration: LocalAdministration
     nodes: NodeList
     meters: Meters
+    changed_keys: ChangedKeys
+    tries: Tries
     #: Digest of the key (`topics.apikeys.digest`).
     key: bytes

@@ -49,14 +49,17 @@ def check_key(call: Call, context: AdminContext) -> None:
 
     Raises:
         Unauthorized: no key, or another one.
+        Unavailable: too many others were tried.
     """
     scheme, _, key = call.header(b"authorization").decode("latin-1").strip().partition(" ")
     key = key.strip()
     if scheme.lower() != "bearer" or not key:
         context.meters.key_failed("admin", "missing")
         raise Unauthorized(MISSING)
+    context.tries.check(call.address)
     # Digests are compared, so that the time tells nothing, not even how long the key is.
     if not hmac.compare_digest(apikeys.digest(key), context.key):
+        context.tries.count(call.address)
         context.meters.key_failed("admin", "invalid")
         raise Unauthorized(INVALID)
 

@@ -55,12 +55,17 @@ async def create_organization(call: Call, context: AdminContext) -> Reply:
 
 async def rotate_organization_key(call: Call, context: AdminContext) -> Reply:
     """POST /organizations/{reference}/key: the old key is revoked."""
-    return once_reply(IssuedKey(await context.administration.rotate_organization_key(_reference(call, "/key"))))
+    organization = await context.administration.find_organization(_reference(call, "/key"))
+    key = await context.administration.rotate_organization_key(organization)
+    context.changed_keys.organization(organization)
+    return once_reply(IssuedKey(key))
 
 
 async def delete_organization(call: Call, context: AdminContext) -> Reply:
     """DELETE /organizations/{reference}: with its projects, keys and speakers."""
-    await context.administration.delete_organization(_reference(call))
+    organization = await context.administration.find_organization(_reference(call))
+    await context.administration.delete_organization(organization)
+    context.changed_keys.organization(organization, deleted=True)
     return NO_CONTENT
 
 
@@ -81,20 +86,27 @@ async def create_project(call: Call, context: AdminContext) -> Reply:
 
 async def rotate_project_key(call: Call, context: AdminContext) -> Reply:
     """POST /projects/{reference}/key: the old key is revoked."""
-    return once_reply(IssuedKey(await context.administration.rotate_project_key(_reference(call, "/key"))))
+    project = await context.administration.find_project(_reference(call, "/key"))
+    key = await context.administration.rotate_project_key(project)
+    context.changed_keys.project(project)
+    return once_reply(IssuedKey(key))
 
 
 async def plan_project(call: Call, context: AdminContext) -> Reply:
     """PUT /projects/{reference}/plan."""
     reference = _reference(call, "/plan")
     body = decode(_PLAN, await call.body(SMALL_BODY))
-    await context.administration.plan(reference, body.free_seconds)
+    project = await context.administration.find_project(reference)
+    await context.administration.plan(project, body.free_seconds)
+    context.changed_keys.project(project)
     return NO_CONTENT
 
 
 async def delete_project(call: Call, context: AdminContext) -> Reply:
     """DELETE /projects/{reference}."""
-    await context.administration.delete_project(_reference(call))
+    project = await context.administration.find_project(_reference(call))
+    await context.administration.delete_project(project)
+    context.changed_keys.project(project)
     return NO_CONTENT
 
 

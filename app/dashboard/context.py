@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import msgspec
 
+from app.http.authentication import Authenticator
+from app.http.changed_keys import ChangedKeys
+from app.http.keys import Tries
+from topics.ports.directory import Principal
 from topics.ports.sign_ins import SignIns
 
 
 class DashboardContext(msgspec.Struct, frozen=True):
-    """The links that sign in; what pages show comes through the other parts of the interface."""
+    """The links that sign in, and who signs out; what pages show comes through the other parts of the interface."""
 
     sign_ins: SignIns
+    tries: Tries
+    project_keys: Authenticator[Principal]
+    organization_keys: Authenticator[str]
+    changed_keys: ChangedKeys

@@ -12,7 +12,7 @@ from app.dashboard.operations import INDEX, Link
 from app.http.bodies import SMALL_BODY, decode, too_long
 from app.http.description import Answer, Body, Description, Parameter, fault_of
 from app.http.operation import Handler
-from topics.errors import DirectoryDown, NotFound
+from topics.errors import DirectoryDown, NotFound, Unavailable
 from topics.ports.sign_ins import SignIn
 
 MEDIA: Final = sorted({files.read(name).kind.partition(";")[0] for name in files.names()})
@@ -61,6 +61,19 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
             fault_of(decode, msgspec.json.Decoder(Link), b"{}"),
             NotFound("this link was used already, or is older than ten minutes"),
             too_long(SMALL_BODY),
+            Unavailable("too many unknown keys were tried"),
+            DirectoryDown("the database does not answer"),
+            500,
+        ),
+    ),
+    operations.sign_out: Description(
+        summary="Sign out",
+        text="The passes that are sent in `X-Api-Key` and `X-Org-Key` end: here at once, on other nodes within "
+        "{key_cache_seconds} s. Keys do not.",
+        origin="earshot",
+        answers={204: (Answer("They have ended, or opened nothing."),)},
+        faults=(
+            Unavailable("too many unknown keys were tried"),
             DirectoryDown("the database does not answer"),
             500,
         ),

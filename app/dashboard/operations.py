@@ -1,7 +1,8 @@
-"""The dashboard's files, and signing in by a link."""
+"""The dashboard's files, signing in by a link, and signing out."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Final
 
 import msgspec
@@ -11,8 +12,8 @@ from app.dashboard import files
 from app.dashboard.context import DashboardContext
 from app.http.bodies import SMALL_BODY, decode
 from app.http.call import Call
-from app.http.replies import Reply, once_reply, reply_unless_known
-from topics.errors import NotFound
+from app.http.replies import NO_CONTENT, Reply, once_reply, reply_unless_known
+from topics.errors import NotFound, Unauthorized
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -51,6 +52,24 @@ async def read_file(call: Call, context: DashboardContext) -> Reply:
 async def sign_in(call: Call, context: DashboardContext) -> Reply:
     """POST /dashboard/sign-in: the token of a link for passes, once."""
     link = decode(_LINK, await call.body(SMALL_BODY))
-    passes = await context.sign_ins.redeem(link.token)
+    context.tries.check(call.address)
+    try:
+        passes = await context.sign_ins.redeem(link.token)
+    except NotFound:
+        context.tries.count(call.address)
+        raise
     log.info("signed in by a link")
     return once_reply(passes)
+
+
+async def sign_out(call: Call, context: DashboardContext) -> Reply:
+    """POST /dashboard/sign-out: the passes that are sent as keys end; keys do not."""
+    with suppress(Unauthorized):
+        principal = await context.project_keys.authenticate(call)
+        await context.sign_ins.end(context.project_keys.key(call))
+        context.changed_keys.project(principal.project)
+    with suppress(Unauthorized):
+        organization = await context.organization_keys.authenticate(call)
+        await context.sign_ins.end(context.organization_keys.key(call))
+        context.changed_keys.organization(organization)
+    return NO_CONTENT

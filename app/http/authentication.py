@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Generic, TypeVar
 
 from app.http.call import Call
@@ -35,12 +36,12 @@ class Authenticator(Generic[T]):
         self._meters = meters
         self._key_of = key_of
 
-    def doubt(self, changed: Callable[[T], bool]) -> None:
-        """Ask the directory again about the keys of holders of whom something has changed."""
-        self._keyring.doubt(changed)
+    def key(self, call: Call) -> str:
+        """Return the key that a request sends, "" where it sends none."""
+        return self._key_of(call, self._keyring.kind)
 
     async def authenticate(self, call: Call) -> T:
-        """Return whom the key of a request speaks for.
+        """Return whom the key of a request speaks for; a body that is streamed in answer ends with the key.
 
         Raises:
             Unauthorized: the request has no key, or an invalid one.
@@ -48,12 +49,14 @@ class Authenticator(Generic[T]):
             Unavailable: too many keys that nobody holds were tried.
         """
         kind = self._keyring.kind
-        key = self._key_of(call, kind)
+        key = self.key(call)
         try:
-            return await self._keyring.holder(key, call.address)
+            holder = await self._keyring.holder(key, call.address)
         except Unauthorized:
             self._meters.key_failed(kind.name, "invalid" if key else "missing")
             raise
         except DirectoryDown:
             self._meters.key_failed(kind.name, "down")
             raise
+        call.ended = partial(self._keyring.ended, key, call.address)
+        return holder

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
+
 from starlette.types import Receive, Scope
 
 from app.http.bodies import BodyRoom, check_encoding, read_body
@@ -10,12 +12,14 @@ from app.http.bodies import BodyRoom, check_encoding, read_body
 class Call:
     """A request: its ASGI scope, where its body comes from, and the memory that is there for it."""
 
-    __slots__ = ("receive", "room", "scope")
+    __slots__ = ("ended", "receive", "room", "scope")
 
     def __init__(self, scope: Scope, receive: Receive, room: BodyRoom) -> None:
         self.scope = scope
         self.receive = receive
         self.room = room
+        #: Returns once the key that was accepted opens nothing any more; None before one was.
+        self.ended: Callable[[], Coroutine[None, None, None]] | None = None
 
     def header(self, name: bytes) -> bytes:
         """Return a header's value by its lower-case name, b"" when absent."""

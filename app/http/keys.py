@@ -1,9 +1,9 @@
 """Whose key is this: the directory's verdicts on keys of one kind, remembered.
 
-A verdict is believed for `seconds`, so that a key change takes at most that long to take effect. While the directory
-is down, keys that were good go on working for an hour; keys that were never seen before cannot be verified. Keys
-themselves are not kept, only their SHA-256. Refusals have a store of their own: a flood of bad keys cannot push out
-good ones.
+A verdict is believed for `seconds`. So a key change by another node takes effect here within that time, and one by this
+node at once. While the directory is down, keys that were good go on working for an hour; keys that were never seen
+before cannot be verified. Keys themselves are not kept, only their SHA-256. Refusals have a store of their own: a flood
+of bad keys cannot push out good ones.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from hashlib import sha256
 from typing import Any, Final, Generic, TypeVar
 
@@ -20,7 +21,7 @@ from cachetools import LRUCache
 
 from app.http.addresses import customer
 from topics import apikeys
-from topics.errors import DirectoryDown, Unauthorized, Unavailable
+from topics.errors import DirectoryDown, EarshotError, Unauthorized, Unavailable
 
 T = TypeVar("T")
 
@@ -29,12 +30,17 @@ REMEMBERED_KEYS: Final = 4096
 GRACE_SECONDS: Final = 3600.0
 #: While the directory is down, questions about one key are at least this far apart.
 RETRY_SECONDS: Final = 5.0
+#: A verdict on the key of an open stream is asked for at most this often.
+STREAM_SECONDS: Final = 1.0
 #: Questions at the same time about keys that are not known to be good.
 ASKING: Final = 64
 #: All addresses together may try so many times what one may.
 ALL: Final = 10
 #: Seconds' worth of tries that may come at once.
 BURST: Final = 5
+
+
+LINK_ENDED: Final = "the link has ended, or is of another job"
 
 
 class KeyHeader(msgspec.Struct, frozen=True):
@@ -53,6 +59,8 @@ class KeyHeader(msgspec.Struct, frozen=True):
 PROJECT: Final = KeyHeader(
     "project", b"x-api-key", "API key required", "Invalid API key", "API key verification failed"
 )
+#: The token of a link, in the query.
+AUDIO: Final = KeyHeader("audio_link", b"", LINK_ENDED, LINK_ENDED, "link verification failed")
 ORGANIZATION: Final = KeyHeader(
     "organization",
     b"x-org-key",
@@ -123,6 +131,8 @@ class Keyring(Generic[T]):
         self._good: LRUCache[bytes, _Verdict[T]] = LRUCache(REMEMBERED_KEYS)
         self._bad: LRUCache[bytes, _Verdict[T]] = LRUCache(REMEMBERED_KEYS)
         self._asking: dict[bytes, asyncio.Task[T | None]] = {}
+        #: Set, and replaced, when verdicts are forgotten.
+        self._forgotten = asyncio.Event()
         self._used: set[bytes] = set()
 
     async def holder(self, key: str, address: str = "") -> T:
@@ -135,7 +145,7 @@ class Keyring(Generic[T]):
         """
         if not key:
             raise Unauthorized(self.kind.missing)
-        digest = sha256(key.encode("utf-8", "surrogateescape")).digest()
+        digest = _digest(key)
         verdict = self._good.get(digest) or self._bad.get(digest)
         if verdict is None or self._clock() >= verdict.ask_again:
             holder = await self._ask(digest, key, verdict, address)
@@ -146,11 +156,28 @@ class Keyring(Generic[T]):
         self._used.add(digest)
         return holder
 
-    def doubt(self, changed: Callable[[T], bool]) -> None:
-        """Ask the directory again about the keys of holders of whom something has changed."""
-        for verdict in self._good.values():
+    def forget(self, changed: Callable[[T], bool]) -> None:
+        """Forget the verdicts on holders of whom something has changed: requests and open streams ask again now."""
+        for digest, verdict in list(self._good.items()):
             if verdict.holder is not None and changed(verdict.holder):
-                verdict.ask_again = -math.inf
+                del self._good[digest]
+        # Whatever is being answered now may be from before the change.
+        self._asking.clear()
+        self._forgotten.set()
+        self._forgotten = asyncio.Event()
+
+    async def ended(self, key: str, address: str = "") -> None:
+        """Return once a key that was good is refused, or can be verified no longer."""
+        digest = _digest(key)
+        while True:
+            verdict = self._good.get(digest)
+            pause = STREAM_SECONDS if verdict is None else max(STREAM_SECONDS, verdict.ask_again - self._clock())
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._forgotten.wait(), pause)
+            try:
+                await self.holder(key, address)
+            except EarshotError:
+                return
 
     def take_used(self) -> set[bytes]:
         """Return the digests of the good keys that were sent since the last call."""
@@ -168,6 +195,7 @@ class Keyring(Generic[T]):
                     raise Unavailable("too many unknown keys were tried")
             task = self._asking[digest] = asyncio.create_task(self._ask_directory(key))
             task.add_done_callback(lambda task: self._forget_question(digest, task))
+        forgotten = self._forgotten
         try:
             # A caller that hangs up must not cancel the question of the others.
             holder = await asyncio.shield(task)
@@ -175,11 +203,13 @@ class Keyring(Generic[T]):
             return self._grace_holder(verdict, down)
         if holder is None and looked_up:
             self._tries.count(address)
-        self._remember(digest, holder)
+        if forgotten is self._forgotten:
+            self._remember(digest, holder)
         return holder
 
     def _forget_question(self, digest: bytes, task: asyncio.Task[T | None]) -> None:
-        del self._asking[digest]
+        if self._asking.get(digest) is task:
+            del self._asking[digest]
         if not task.cancelled():
             task.exception()  # seen here, in case every caller hung up
 
@@ -196,3 +226,7 @@ class Keyring(Generic[T]):
         end = self._clock() + self._seconds
         store = self._bad if holder is None else self._good
         store[digest] = _Verdict(holder, end, end + GRACE_SECONDS)
+
+
+def _digest(key: str) -> bytes:
+    return sha256(key.encode("utf-8", "surrogateescape")).digest()

@@ -94,7 +94,7 @@ class Operation(Generic[C]):
             fault = None
         self._timing.observe(perf_counter() - started)
         if isinstance(reply, StreamReply):
-            failure = await stream(reply, scope, receive, send)
+            failure = await stream(reply, scope, receive, send, call.ended)
             if failure is not None:
                 log.warning("response cut off", operation=self.name, reason=repr(failure))
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
 from contextlib import aclosing
 from typing import Final
 
@@ -18,22 +18,30 @@ STALLED_SECONDS: Final = 60.0
 PIECE_BYTES: Final = 64 * 1024
 
 
-async def stream(reply: StreamReply, scope: Scope, receive: Receive, send: Send) -> BaseException | None:
-    """Send a body until it ends, fails, or the client stops reading; return what failed.
+async def stream(
+    reply: StreamReply,
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+    ended: Callable[[], Coroutine[None, None, None]] | None = None,
+) -> BaseException | None:
+    """Send a body until it ends, fails, the client stops reading, or its key has `ended`; return what failed.
 
     A body that breaks off is left without its end: the server then closes the connection, and the client sees that
     something is missing.
     """
     sending = asyncio.create_task(_send(reply, scope["method"] == "HEAD", send))
-    disconnect = asyncio.create_task(wait_for_disconnect(receive))
+    ends = [asyncio.create_task(wait_for_disconnect(receive))]
+    if ended is not None:
+        ends.append(asyncio.create_task(ended()))
     try:
-        await asyncio.wait((sending, disconnect), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((sending, *ends), return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError as error:  # the server stops
         return error
     finally:
-        disconnect.cancel()
-        sending.cancel()
-        await asyncio.gather(sending, disconnect, return_exceptions=True)
+        for task in (sending, *ends):
+            task.cancel()
+        await asyncio.gather(sending, *ends, return_exceptions=True)
     return None if sending.cancelled() else sending.exception()
 
 

@@ -97,7 +97,7 @@ async def accept(
 
 
 def _job_id(call: Call, context: JobContext, principal: Principal) -> str:
-    """Return an id of our own choice, or the one that belongs to the project's Idempotency-Key.
+    """Return an id of our own choice, or the one that belongs to the Idempotency-Key and the key of the project.
 
     Raises:
         BadRequest: the key is too long.
@@ -105,7 +105,9 @@ def _job_id(call: Call, context: JobContext, principal: Principal) -> str:
     key = idempotency_key(call)
     if not key:
         return context.jobs.new_id()
-    mac = hmac.digest(context.secret, principal.project.encode() + b"\0" + key, "sha256")
+    # With the key that is sent, which is stored nowhere, so that a backup is not enough to know the id.
+    sent = context.project_keys.key(call).encode("utf-8", "surrogateescape")
+    mac = hmac.digest(context.secret, b"\0".join((sent, principal.project.encode(), key)), "sha256")
     number = int.from_bytes(mac, "big")
     return "".join(ALPHABET[number // len(ALPHABET) ** place % len(ALPHABET)] for place in range(ID_LENGTH))
 

@@ -10,6 +10,7 @@ from typing import Final, get_args
 from urllib.parse import quote
 
 from app.http.call import Call
+from app.http.keys import LINK_ENDED, PROJECT, KeyHeader
 from app.http.queries import query_parameters
 from app.http.ranges import byte_range
 from app.http.replies import NO_STORE, Headers, Reply, StreamReply, once_reply
@@ -17,9 +18,10 @@ from app.jobs.answers import AudioLink
 from app.jobs.context import JobContext
 from app.jobs.reads import any_job, project_job
 from app.jobs.rendering import JobReading
-from topics.errors import NotFound
+from topics.errors import NotFound, Unauthorized
 from topics.jobs.records import Source
 from topics.media import Container
+from topics.ports.directory import Principal
 
 NOT_KEPT: Final = "the audio of the job is not kept: keep_audio_seconds of the project says for how long it is"
 LINK_SECONDS: Final = 3600
@@ -31,9 +33,12 @@ MEDIA: Final = ("audio/x-raw", *(_TYPES.get(kind, f"audio/{kind}") for kind in g
 
 async def link_audio(call: Call, context: JobContext) -> Reply:
     """POST /api/v1/jobs/{id}/audio: an address of the recording that needs no key, for an hour."""
-    job = heard_job(await project_job(call, context)).job
-    end = int(time.time()) + LINK_SECONDS
-    token = context.audio_links.issue(job, end)
+    reading = heard_job(await project_job(call, context))
+    job, end = reading.job, int(time.time()) + LINK_SECONDS
+    accepted = reading.view.accepted
+    token = await context.directory.link_audio(Principal(accepted.project, accepted.organization), job)
+    if token is None:
+        raise Unauthorized(PROJECT.unknown)  # The key ended in the meantime.
     return once_reply(AudioLink(f"/api/v1/jobs/{job}/audio?token={token}", datetime.fromtimestamp(end, UTC)))
 
 
@@ -68,11 +73,18 @@ def heard_job(reading: JobReading) -> JobReading:
 
 
 async def _job(call: Call, context: JobContext) -> JobReading:
-    token = query_parameters(call.scope).get("token")
-    if token is None:
+    if "token" not in query_parameters(call.scope):
         return await project_job(call, context)
-    context.audio_links.check(call.path("job_id"), token, time.time())
+    link = await context.audio_links.authenticate(call)
+    # What is remembered of a link says when it ends.
+    if link.job != call.path("job_id") or link.ends_at <= time.time() * 1000:
+        raise Unauthorized(LINK_ENDED)
     return any_job(call, context)
+
+
+def link_token(call: Call, kind: KeyHeader) -> str:
+    """Return the token of the link that a request follows, "" without one."""
+    return query_parameters(call.scope).get("token", "")
 
 
 async def _with_first(first: bytes, pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:

@@ -10,16 +10,16 @@ import msgspec
 
 from app.http.description import Answer, Description, Parameter, fault_of
 from app.http.descriptions import BROKEN, PROJECT_KEY, PROJECT_KEY_FAULTS
+from app.http.keys import LINK_ENDED
 from app.http.operation import Handler
 from app.http.ranges import RangeNotSatisfiable
 from app.jobs import audio, pictures
 from app.jobs.answers import AudioLink, Waveform
-from app.jobs.audio_links import AudioLinks
 from app.jobs.description import ID, JOB
 from app.jobs.downloads import CROWDED
 from app.jobs.errors import job_not_found
 from app.jobs.pictures import COLUMNS, POINTS
-from topics.errors import NotFound, Unavailable
+from topics.errors import NotFound, Unauthorized, Unavailable
 from topics.ports.pictures import BANDS, RATE
 
 LINK: Final = AudioLink(
@@ -86,7 +86,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         },
         faults=(
             *HEARD_FAULTS,
-            fault_of(AudioLinks(bytes(16)).check, ID, "no-token", 0.0),
+            Unauthorized(LINK_ENDED),
             RangeNotSatisfiable(27_029),
             Unavailable(CROWDED, 5),
         ),

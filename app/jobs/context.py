@@ -11,10 +11,9 @@ from app.http.forwarding import Forwarder
 from app.http.lists import ProjectList
 from app.http.metrics import Meters
 from app.http.uploads import Uploads
-from app.jobs.audio_links import AudioLinks
 from app.jobs.downloads import Downloads
 from app.jobs.rendering import ResultRenderer
-from topics.ports.directory import Directory, Principal
+from topics.ports.directory import AudioLink, Directory, Principal
 from topics.ports.jobs import Jobs, JobView
 from topics.ports.prober import Prober
 
@@ -33,7 +32,7 @@ class JobContext(msgspec.Struct, frozen=True):
     commands: Iterator[str]
     forwarder: Forwarder
     uploads: Uploads
-    audio_links: AudioLinks
+    audio_links: Authenticator[AudioLink]
     downloads: Downloads
     #: Turns Idempotency-Keys into ids of jobs.
     secret: bytes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from app.http.authentication import Authenticator
+from app.http.changed_keys import ChangedKeys
 from topics.ports.directory import Principal
 from topics.ports.models import Models
 from topics.ports.projects import Projects
@@ -16,6 +17,7 @@ class ProjectContext(msgspec.Struct, frozen=True):
     projects: Projects
     models: Models
     project_keys: Authenticator[Principal]
+    changed_keys: ChangedKeys
     #: How long the audio of jobs is kept where a project says nothing, and at most.
     keep_audio_ms: int = 0
     longest_keep_audio_ms: int = 0

@@ -80,7 +80,8 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     operations.rotate_key: Description(
         summary="Issue a new key of the project",
-        text="Nothing shows it again. The key that is sent stops within {key_cache_seconds} s.",
+        text="Nothing shows it again. Send the key itself: a pass is refused. The key that is sent stops here at once, "
+        "on other nodes within {key_cache_seconds} s. Its passes, links and open streams end with it.",
         origin="earshot",
         key=PROJECT_KEY,
         answers={

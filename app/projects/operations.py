@@ -39,8 +39,8 @@ async def change_project(call: Call, context: ProjectContext) -> Reply:
     seconds = decode(_CHANGE, await call.body(SMALL_BODY, principal.project)).keep_audio_seconds
     check_keeping(seconds, context.longest_keep_audio_ms // 1000)
     await context.projects.keep_audio(principal.project, seconds)
-    # The next job that is sent to this node knows; other nodes believe what they know of a key for some minutes.
-    context.project_keys.doubt(lambda other: other.project == principal.project)
+    # The next job that is sent to this node knows; other nodes believe what they know of a key for a while.
+    context.changed_keys.project(principal.project)
     log.info("project keeps audio", project=principal.project, seconds=seconds)
     return await _report(context, principal)
 
@@ -62,9 +62,10 @@ async def _report(context: ProjectContext, principal: Principal) -> Reply:
 
 
 async def rotate_key(call: Call, context: ProjectContext) -> Reply:
-    """POST /api/v1/project/key: a new key, which nothing shows again; the old one is revoked."""
+    """POST /api/v1/project/key: a new key, which nothing shows again; the old one, which is sent, is revoked."""
     principal = await context.project_keys.authenticate(call)
-    key = await context.projects.rotate_project_key(principal.project)
+    key = await context.projects.renew_key(context.project_keys.key(call))
+    context.changed_keys.project(principal.project)
     log.info("project key rotated", project=principal.project)
     return once_reply(NewKey(key))
 

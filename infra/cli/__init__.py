@@ -26,6 +26,7 @@ MODULES: Final = (
     "infra.cli.engines",
     "infra.cli.kafka",
     "infra.cli.accounts",
+    "infra.cli.link",
     "infra.cli.usage",
     "infra.cli.nodes",
     "infra.cli.settings",

@@ -62,7 +62,7 @@ def list_organizations(url: AdminUrl = None, as_json: AsJson = False) -> None:
 
 @org.command("rotate-key")
 def rotate_organization_key(organization: OrganizationArgument, url: AdminUrl = None, as_json: AsJson = False) -> None:
-    """Revoke an organization's key and print its new one; the old one may be remembered for up to ten minutes."""
+    """Revoke an organization's key and print its new one; nodes refuse the old one within EARSHOT_KEY_CACHE_SECONDS."""
     new_key = administer(url, lambda accounts: accounts.rotate_organization_key(organization))
     show({"organization": organization, "key": new_key}, as_json)
 
@@ -103,7 +103,7 @@ def plan_project(
 ) -> None:
     """Set how much audio a project may have analysed in a month (UTC); new projects are unlimited.
 
-    Nodes learn it within ten minutes.
+    Nodes learn it within EARSHOT_KEY_CACHE_SECONDS.
     """
     if (free_seconds is None) is not unlimited:
         raise typer.BadParameter("give one of --free-seconds and --unlimited")
@@ -121,7 +121,7 @@ def delete_project(name: ProjectArgument, yes: Yes = False, url: AdminUrl = None
 
 @key.command("rotate")
 def rotate_project_key(name: ProjectArgument, url: AdminUrl = None, as_json: AsJson = False) -> None:
-    """Revoke a project's key and print its new one; the old one may be remembered for up to ten minutes."""
+    """Revoke a project's key and print its new one; nodes refuse the old one within EARSHOT_KEY_CACHE_SECONDS."""
     new_key = administer(url, lambda accounts: accounts.rotate_project_key(name))
     show({"project": name, "key": new_key}, as_json)
 

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
+from infra.errors import variable
 from topics.errors import ServiceError
 
 if TYPE_CHECKING:
-    from infra.db.bootstrap import FirstKeys
+    from infra.db.bootstrap import Bootstrap, FirstKeys
     from infra.service.service import EarshotService
+    from infra.settings import Settings
 
 #: No line shows a key to those who list processes: `export` and `echo` are the shell's own.
 WELCOME: Final = (
@@ -30,8 +32,15 @@ WELCOME: Final = (
     "  {earshot} analyze {recording} --insights\n"
 )
 
-#: What is behind the # is not sent to any server, and in no log of one.
-DASHBOARD: Final = "\nOpen {url}/dashboard/#/welcome/{link}\nin a browser: it signs you in, once, within ten minutes.\n"
+DASHBOARD: Final = "\nOpen {link}\nin a browser: it signs you in, once, within ten minutes.\n"
+#: Output that is no terminal may end in a journal, which others read.
+ELSEWHERE: Final = "\nFor the dashboard, `earshot link` prints a link that signs in a browser.\n"
+KEYLESS: Final = (
+    "New keys are shown on a terminal only: `earshot key rotate demo` makes that of the demo project, "
+    "`earshot org rotate-key demo` that of its organization.\n"
+)
+SHOWN: Final = "Keys were shown when they were made; `earshot key rotate PROJECT` makes a new one.\n"
+UNUSED: Final = "{setting} opens nothing: the demo {whose} has had another key.\n"
 
 
 def register(app: typer.Typer) -> None:
@@ -51,38 +60,48 @@ def serve() -> None:
 
     gc.enable()
     gc.freeze()
-    raise typer.Exit(run(loaded, announce))
+    raise typer.Exit(run(loaded, announce, sys.stdout.isatty()))
 
 
-def announce(service: EarshotService, keys: FirstKeys, link: str | None) -> None:
+def announce(service: EarshotService, demo: Bootstrap, keys: FirstKeys, link: str | None) -> None:
     """Print where the service is, the keys that were made, the token of a link to the dashboard, and lines to paste.
 
     Raises:
         ServiceError: nobody can see it.
     """
     from infra.examples import RECORDING
+    from infra.service.links import dashboard_link
 
-    chosen = service.settings.bootstrap_project_key
-    lines = [
-        f"Key of the demo {whose}, shown this once and stored hashed: {fresh}\n"
-        for whose, fresh in (("project", keys.project), ("organization (for speakers)", keys.organization))
-        if fresh is not None
-    ]
-    if keys.project is None:
-        lines[:0] = [
-            "Keys were shown when they were made; `earshot key rotate PROJECT` makes a new one.\n"
-            if chosen is None
-            else "The demo project's key is EARSHOT_BOOTSTRAP_PROJECT_KEY.\n"
-        ]
-    here = os.environ.get("EARSHOT_BOOTSTRAP_PROJECT_KEY")  # not where it came by file
-    key = keys.project or ('"$EARSHOT_BOOTSTRAP_PROJECT_KEY"' if chosen is not None and here else "YOUR_PROJECT_KEY")
     recording = os.path.relpath(RECORDING)
     earshot = os.path.relpath(Path(sys.executable).with_name("earshot"))
-    dashboard = "" if link is None else DASHBOARD.format(url=service.url, link=link)
+    dashboard = ELSEWHERE if link is None else DASHBOARD.format(link=dashboard_link(service.url, link))
+    key_lines, key = _keys(service.settings, demo, keys)
     welcome = WELCOME.format(
-        url=service.url, key_lines="".join(lines), dashboard=dashboard, key=key, recording=recording, earshot=earshot
+        url=service.url, key_lines=key_lines, dashboard=dashboard, key=key, recording=recording, earshot=earshot
     )
     try:
         print(welcome, flush=True)
     except OSError as error:
         raise ServiceError(f"the keys cannot be shown: stdout: {error.strerror}") from error
+
+
+def _keys(settings: Settings, demo: Bootstrap, keys: FirstKeys) -> tuple[str, str]:
+    """Return what to say of the keys, and what stands for the project's in lines to paste."""
+    works = settings.bootstrap_project_key is not None and "bootstrap_project_key" not in demo.unused
+    lines = [
+        UNUSED.format(setting=variable(field), whose="project" if "project" in field else "organization")
+        for field in demo.unused
+    ]
+    if works:
+        lines.append("The demo project's key is EARSHOT_BOOTSTRAP_PROJECT_KEY.\n")
+    elif keys.project is None and not demo.keyless:
+        lines.append(SHOWN)
+    lines += [
+        f"Key of the demo {whose}, shown this once and stored hashed: {fresh}\n"
+        for whose, fresh in (("project", keys.project), ("organization (for speakers)", keys.organization))
+        if fresh is not None
+    ]
+    if demo.keyless and not (keys.project or keys.organization):
+        lines.append(KEYLESS)
+    here = works and "EARSHOT_BOOTSTRAP_PROJECT_KEY" in os.environ  # not where it came by file
+    return "".join(lines), keys.project or ('"$EARSHOT_BOOTSTRAP_PROJECT_KEY"' if here else "YOUR_PROJECT_KEY")

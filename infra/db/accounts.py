@@ -11,17 +11,17 @@ from sqlalchemy import Table, and_, delete, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from infra.db import discards, keyring, passes
+from infra.db import discards, keyring, tokens
 from infra.db.database import Database
 from infra.db.keyring import Owner
 from infra.db.ledger import month_of, used_ms
-from infra.db.passes import PassSigner
 from infra.db.schema import keys, organizations, projects, speakers
+from infra.db.tokens import Purpose
 from topics import apikeys
 from topics.errors import BadRequest, NotFound
 from topics.keys import new_id
 from topics.ports.administration import LONGEST_NAME, MOST_SECONDS, Organization, Project
-from topics.ports.directory import Principal
+from topics.ports.directory import AudioLink, Principal
 
 _NOUN: Final = {organizations: "organization", projects: "project"}
 
@@ -33,13 +33,9 @@ class Accounts:
     1 to 40 printable characters raises BadRequest. Keys are returned once: only their digests are stored.
     """
 
-    def __init__(
-        self, database: Database, clock: Callable[[], float] = time.time, signer: PassSigner | None = None
-    ) -> None:
-        """Keep accounts; `signer` reads passes, without it none stands for a key."""
+    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._clock = clock
-        self._signer = signer
 
     async def create_organization(self, name: str) -> tuple[Organization, str]:
         """Make an organization; return it and its key."""
@@ -112,7 +108,7 @@ class Accounts:
     async def plan(self, project: str, free_seconds: int | None) -> None:
         """Set how many seconds of audio a project may have analysed in a month, None for any amount.
 
-        Nodes remember whom a key speaks for, so it may take up to ten minutes until all of them know.
+        Nodes remember whom a key speaks for, so it takes up to `EARSHOT_KEY_CACHE_SECONDS` until all of them know.
         """
         if free_seconds is not None and not 0 <= free_seconds <= MOST_SECONDS:
             raise BadRequest(f"free seconds are a number from 0 to {MOST_SECONDS}")
@@ -151,6 +147,17 @@ class Accounts:
             row = (await connection.execute(plan)).one_or_none()
         return None if row is None else Principal(owner.project, owner.organization, *row)
 
+    async def link_audio(self, principal: Principal, job: str) -> str | None:
+        """Return the token of a new link to the recording of a job, None if the project has no key."""
+        async with self._database.writing() as connection:
+            owner = Owner(principal.organization, principal.project)
+            return await tokens.issue(connection, Purpose.AUDIO, owner, self.now(), job)
+
+    async def audio_link(self, token: str) -> AudioLink | None:
+        """Return what a link to a recording opens, None if it has ended."""
+        async with self._database.reading() as connection:
+            return await tokens.audio_link(connection, token, self.now())
+
     async def exhausted(self, principal: Principal) -> bool:
         """Return True when a project's free seconds of this month (UTC) are spent."""
         if principal.free_seconds is None:
@@ -166,10 +173,9 @@ class Accounts:
         return owner.organization if owner and not owner.project else None
 
     async def _owner_of(self, connection: AsyncConnection, key: str) -> Owner | None:
-        passed = self._signer.read(key) if self._signer else None
-        if passed is None:
-            return await keyring.owner_of(connection, key)
-        return passed.owner if await passes.is_live(connection, passed) else None
+        """Return the owner of a key or a pass."""
+        owner = await keyring.owner_of(connection, key)
+        return owner or await tokens.owner_of(connection, Purpose.PASS, key, self.now())
 
     def now(self) -> int:
         """Return the time in milliseconds."""

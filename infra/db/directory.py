@@ -10,10 +10,9 @@ from typing import Final, TypeVar
 
 from infra.db.accounts import Accounts
 from infra.db.database import Database
-from infra.db.passes import PassSigner
 from topics import apikeys
 from topics.errors import DirectoryDown
-from topics.ports.directory import Principal
+from topics.ports.directory import AudioLink, Principal
 
 T = TypeVar("T")
 
@@ -30,11 +29,9 @@ class SqlDirectory:
         database: Database,
         timeout: float = ANSWER_SECONDS,
         clock: Callable[[], float] = time.time,
-        signer: PassSigner | None = None,
     ) -> None:
-        """Answer within `timeout` seconds; `signer` reads passes, which count as the keys that they stand for."""
-        self._accounts = Accounts(database, clock, signer)
-        self._signer = signer
+        """Answer within `timeout` seconds; passes count as the keys that they stand for."""
+        self._accounts = Accounts(database, clock)
         self._timeout = timeout
         self._clock = clock
         self._chosen: frozenset[bytes] = frozenset()
@@ -56,6 +53,24 @@ class SqlDirectory:
         """
         return await self._owner(key, self._accounts.organization_of)
 
+    async def link_audio(self, principal: Principal, job: str) -> str | None:
+        """Return the token of a new link to the recording of a job, None if the project has no key.
+
+        Raises:
+            DirectoryDown: the database failed, or gave no answer in time.
+        """
+        return await self._answer(self._accounts.link_audio(principal, job), "the database does not answer")
+
+    async def audio_link(self, token: str) -> AudioLink | None:
+        """Return what a link to a recording opens, None if it has ended; a mistyped one is not looked up.
+
+        Raises:
+            DirectoryDown: the database failed, or gave no answer in time.
+        """
+        if not apikeys.well_formed(token):
+            return None
+        return await self._answer(self._accounts.audio_link(token), "link verification failed")
+
     async def exhausted(self, principal: Principal) -> bool:
         """Return True when the project's free seconds of this month are spent.
 
@@ -66,13 +81,10 @@ class SqlDirectory:
 
     async def _owner(self, key: str, owner: Callable[[str], Coroutine[object, None, T | None]]) -> T | None:
         ours = apikeys.well_formed(key)
-        known = ours or self._passes(key) or (ours is None and apikeys.digest(key) in await self._chosen_keys())
+        known = ours or (ours is None and apikeys.digest(key) in await self._chosen_keys())
         if not known:
             return None
         return await self._answer(owner(key), "API key verification failed")
-
-    def _passes(self, key: str) -> bool:
-        return self._signer is not None and self._signer.read(key) is not None
 
     async def _chosen_keys(self) -> frozenset[bytes]:
         """Return the digests of all chosen keys: one question for a flood of random ones."""

@@ -6,7 +6,7 @@ import hmac
 from typing import Final
 
 import msgspec
-from sqlalchemy import ColumnElement, insert, not_, or_, select, update
+from sqlalchemy import ColumnElement, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from infra.db.schema import keys
@@ -39,6 +39,7 @@ async def issue(
             project_id=owner.project,
             digest=apikeys.digest(key),
             shown=UNSEEN if unseen else apikeys.redact(key),
+            chosen=chosen is not None,
             created_at=at,
         )
     )
@@ -63,9 +64,7 @@ async def owner_of(connection: AsyncConnection, key: str) -> Owner | None:
 
 async def chosen(connection: AsyncConnection) -> frozenset[bytes]:
     """Return the digests of live keys that an operator has chosen: few, and of any form."""
-    ours = [keys.c.shown.startswith(kind.value, autoescape=True) for kind in KeyKind]
-    query = select(keys.c.digest).where(not_(or_(*ours)), keys.c.revoked_at.is_(None))
-    return frozenset(await connection.scalars(query))
+    return frozenset(await connection.scalars(select(keys.c.digest).where(keys.c.chosen, keys.c.revoked_at.is_(None))))
 
 
 def live(owner: Owner) -> ColumnElement[bool]:

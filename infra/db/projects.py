@@ -7,10 +7,11 @@ from typing import Final
 
 from sqlalchemy import and_, func, select, update
 
+from infra.db import keyring
 from infra.db.accounts import Accounts
 from infra.db.ledger import month_of, used_ms
 from infra.db.schema import keys, organizations, projects, usage
-from topics.errors import NotFound
+from topics.errors import NotFound, Unauthorized
 from topics.ports.ledger import MeteredService
 from topics.ports.projects import DailyUsage, ProjectAccount, ProjectKey
 from topics.times import DAY_MS, utc_time
@@ -40,6 +41,18 @@ class SqlProjects(Accounts):
             name, organization, created_at, free_seconds, keep_audio, *key = row
             used = await used_ms(connection, project, month_of(self.now()))
         return ProjectAccount(project, name, organization, created_at, ProjectKey(*key), free_seconds, used, keep_audio)
+
+    async def renew_key(self, key: str) -> str:
+        """Revoke the live key of a project, given itself, and return the new one, which nothing shows again.
+
+        Raises:
+            Unauthorized: it is no live key of a project; a pass is none.
+        """
+        async with self._database.writing() as connection:
+            owner = await keyring.owner_of(connection, key)
+            if owner is None or owner.project is None:
+                raise Unauthorized("Invalid API key: only the project's key itself makes a new one")
+            return await keyring.issue(connection, owner, self.now())
 
     async def keep_audio(self, project: str, seconds: int | None) -> None:
         """Set how long the audio of a project's jobs stays readable after their acceptance.

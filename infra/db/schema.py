@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, LargeBinary, MetaData, String, Table
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    true,
+)
 from sqlalchemy import UniqueConstraint as Unique
 
 #: Revision that this code works with: the newest in `migrations/versions`.
-REVISION: Final = "0007"
+REVISION: Final = "0008"
 
 #: Bytes of a model's name that the ledger keeps: some databases count them for characters.
 LONGEST_MODEL: Final = 200
@@ -54,10 +66,25 @@ keys: Final = Table(
     Column("project_id", ForeignKey("projects.id", ondelete="CASCADE"), index=True),
     Column("digest", LargeBinary(32), nullable=False, unique=True),
     Column("shown", String(16), nullable=False),
+    #: An operator chose it, or may have: revisions before 0008 did not say.
+    Column("chosen", Boolean, nullable=False, server_default=true()),
     Column("created_at", BigInteger, nullable=False),
     Column("revoked_at", BigInteger),
     #: To the minute.
     Column("last_used_at", BigInteger),
+)
+
+#: What opens something for a while and ends with its key (`infra.db.tokens`).
+tokens: Final = Table(
+    "tokens",
+    metadata,
+    Column("digest", LargeBinary(32), primary_key=True),
+    Column("purpose", String(8), nullable=False),
+    Column("key_id", ForeignKey("keys.id", ondelete="CASCADE"), nullable=False),
+    #: Of a link to a recording.
+    Column("job_id", String(24)),
+    Column("ends_at", BigInteger, nullable=False, index=True),
+    Index(None, "key_id", "purpose", "ends_at"),
 )
 
 #: Random bytes that all nodes use and that outlive them, such as what page tokens are signed with.

@@ -2,66 +2,75 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable
 from typing import Final
 
 from sqlalchemy import select
 
+from infra.db import tokens
+from infra.db.accounts import Accounts
 from infra.db.bootstrap import NAME
 from infra.db.database import Database
 from infra.db.keyring import Owner
-from infra.db.passes import PassSigner
-from infra.db.schema import organizations, projects
-from topics import apikeys
-from topics.errors import DirectoryDown, NotFound
+from infra.db.schema import projects
+from infra.db.tokens import Purpose
+from topics.apikeys import KeyKind
+from topics.errors import NotFound
 from topics.ports.sign_ins import SignIn
 
-SECONDS: Final = 600.0
+ENDED: Final = "this link was used already, or is older than ten minutes"
+
+
+def dashboard_link(url: str, token: str) -> str:
+    """Return the address to open in a browser; what is behind the # is not sent to a server, and in no log of one."""
+    return f"{url.rstrip('/')}/dashboard/#/welcome/{token}"
 
 
 class OneTimeLinks:
-    """The port `topics.ports.sign_ins.SignIns`, for the demo project; this process alone knows its links."""
+    """The port `topics.ports.sign_ins.SignIns`, of a project; any node takes the link of another."""
 
-    def __init__(self, database: Database, signer: PassSigner, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         self._database = database
-        self._signer = signer
         self._clock = clock
-        #: When each ends, by digest.
-        self._open: dict[bytes, float] = {}
 
-    async def make(self) -> str | None:
-        """Return the token of a new link, None where there is no demo project."""
-        if await self._demo() is None:
-            return None
-        token = secrets.token_urlsafe(24)
-        self._open[apikeys.digest(token)] = self._clock() + SECONDS
+    async def make(self, project: str | None = None) -> str:
+        """Return the token of a new link to a project, given by id or name; None is the demo project.
+
+        Raises:
+            NotFound: there is no such project, or it has no key.
+            BadRequest: there are several of that name.
+        """
+        accounts = Accounts(self._database, self._clock)
+        organization = await accounts.find_organization(NAME) if project is None else None
+        found = await accounts.find_project(project or NAME, organization)
+        async with self._database.writing() as connection:
+            of = select(projects.c.organization_id).where(projects.c.id == found)
+            owner = Owner(str(await connection.scalar(of)), found)
+            token = await tokens.issue(connection, Purpose.LINK, owner, self._now())
+        if token is None:
+            raise NotFound(f"the project has no key yet: `earshot key rotate {project or NAME}` makes one")
         return token
 
     async def redeem(self, token: str) -> SignIn:
-        """Return passes of the demo project and its organization; the link is used up."""
-        digest = apikeys.digest(token)
-        end = self._open.pop(digest, 0.0)
-        if self._clock() >= end:
-            raise NotFound("this link was used already, or is older than ten minutes")
-        try:
-            owner = await self._demo()
-            if owner is None:
-                raise NotFound("the project of this link was deleted")
-            async with self._database.reading() as connection:
-                passes = [await self._signer.issue(connection, one) for one in (owner, Owner(owner.organization))]
-        except DirectoryDown:
-            self._open[digest] = end
-            raise
-        return SignIn(*passes)
-
-    async def _demo(self) -> Owner | None:
-        query = (
-            select(organizations.c.id, projects.c.id)
-            .join_from(projects, organizations)
-            .where(organizations.c.name == NAME, projects.c.name == NAME)
-        )
+        """Return passes of the link's project and its organization; the link is used up."""
+        now = self._now()
+        # A flood of made-up links does not wait for those who write.
         async with self._database.reading() as connection:
-            row = (await connection.execute(query)).one_or_none()
-        return None if row is None else Owner(*row)
+            owner = await tokens.owner_of(connection, Purpose.LINK, token, now)
+        if owner is None:
+            raise NotFound(ENDED)
+        async with self._database.writing() as connection:
+            if not await tokens.end(connection, Purpose.LINK, token):
+                raise NotFound(ENDED)
+            owners = owner, Owner(owner.organization)
+            return SignIn(*[await tokens.issue(connection, Purpose.PASS, one, now) for one in owners])
+
+    async def end(self, passed: str) -> None:
+        """End a pass; other text is ignored."""
+        if passed.startswith(KeyKind.PASS):
+            async with self._database.writing() as connection:
+                await tokens.end(connection, Purpose.PASS, passed)
+
+    def _now(self) -> int:
+        return int(self._clock() * 1000)

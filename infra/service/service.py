@@ -25,7 +25,6 @@ from infra.db.bootstrap import Bootstrap, FirstKeys, bootstrap, first_keys
 from infra.db.database import Database
 from infra.db.directory import SqlDirectory
 from infra.db.ledger import SqlLedger
-from infra.db.passes import PassSigner
 from infra.db.projects import SqlProjects
 from infra.db.secret import NODE_METADATA, token_secret
 from infra.db.speakers import SqlSpeakerStore
@@ -50,7 +49,7 @@ from streams.node.node import Node
 from streams.node.options import NodeOptions
 from streams.services.priority import NICE
 from topics import apikeys
-from topics.errors import DirectoryDown, ServiceError
+from topics.errors import DirectoryDown, NotFound, ServiceError
 
 log = structlog.get_logger("earshot")
 
@@ -79,8 +78,12 @@ class EarshotService:
         #: Where the operator's interface listens, none where it answers beside everything else.
         self._admin_sockets: list[socket.socket] = []
 
-    async def run(self, announce: Announce) -> int:
+    async def run(self, announce: Announce, private: bool) -> int:
         """Serve until a signal or a failure; return the exit status of the process.
+
+        Args:
+            announce: tells the person who started the service about it.
+            private: that person alone reads it, so new keys and a sign-in link are made for it.
 
         Raises:
             EarshotError: why it cannot start.
@@ -120,11 +123,10 @@ class EarshotService:
                 decoders.open_in_background,
             )
             secret = await token_secret(self.database)
-            signer = PassSigner(secret)
-            self._links = OneTimeLinks(self.database, signer)
+            self._links = OneTimeLinks(self.database)
             nodes = self._nodes(node, models, jobs)
             stack.push_async_callback(nodes.close)
-            app = self._app(node, jobs, secret, signer, nodes, ModelsInUse(models, jobs.bundled_speech))
+            app = self._app(node, jobs, secret, nodes, ModelsInUse(models, jobs.bundled_speech))
             stack.push_async_callback(app.state.forwarder.close)
             stack.callback(self._note_end)
             stack.push_async_callback(self._stop_node, node)
@@ -147,8 +149,8 @@ class EarshotService:
             await self._until(node.served)
             if node.ready() is None and not self.stopping.is_set():
                 log.info("service.ready", seconds=round(time.monotonic() - began, 2), url=self.url)
-                async with self._first_keys(demo) as keys:
-                    announce(self, keys, await self._links.make())
+                async with self._first_keys(demo, private) as keys:
+                    announce(self, demo, keys, await self._link() if private else None)
                 # Only now: nobody waits for a child before the first job, and starting one takes from our own start.
                 await asyncio.to_thread(decoders.start)
                 await jobs.start()
@@ -250,27 +252,32 @@ class EarshotService:
             return self.model.open()
 
     @contextlib.asynccontextmanager
-    async def _first_keys(self, demo: Bootstrap) -> AsyncIterator[FirstKeys]:
-        """Yield the keys to show; none where all were shown before."""
-        if not demo.keyless:
+    async def _first_keys(self, demo: Bootstrap, private: bool) -> AsyncIterator[FirstKeys]:
+        """Yield the keys to show; none if all were shown before, or others would read them."""
+        if not demo.keyless or not private:
             yield FirstKeys()
             return
         async with first_keys(self.database, _now_ms(), demo) as keys:
             yield keys
+
+    async def _link(self) -> str | None:
+        """Return the token of a link that signs in, None if the demo project was deleted or has no key."""
+        with contextlib.suppress(NotFound):
+            return await self._links.make()
+        return None
 
     def _app(
         self,
         node: Node,
         jobs: JobServices,
         secret: bytes,
-        signer: PassSigner,
         nodes: ServiceNodes,
         models: ModelsInUse,
     ) -> Starlette:
         ports = Ports(
             sessions=node.sessions,
             jobs=node.jobs,
-            directory=SqlDirectory(self.database, signer=signer),
+            directory=SqlDirectory(self.database),
             prober=jobs.prober,
             speakers=jobs.speakers,
             health=node,
@@ -396,17 +403,17 @@ def _named(field: str, error: ServiceError) -> ServiceError:
     return named
 
 
-#: Tells the person who started the service where it is, the keys that were made, and the token of a link to the
-#: dashboard.
-Announce = Callable[[EarshotService, FirstKeys, str | None], None]
+#: Tells the person who started the service where it is, what became of the demo project, the keys that were made, and
+#: the token of a link to the dashboard.
+Announce = Callable[[EarshotService, Bootstrap, FirstKeys, str | None], None]
 
 
 def _now_ms() -> int:
     return int(time.time() * 1000)
 
 
-def run(settings: Settings, announce: Announce) -> int:
-    """Run the service in this process until SIGINT or SIGTERM; return the exit status.
+def run(settings: Settings, announce: Announce, private: bool) -> int:
+    """Run the service in this process until SIGINT or SIGTERM; return the exit status (see `EarshotService.run`).
 
     Raises:
         EarshotError: why it cannot start.
@@ -414,15 +421,15 @@ def run(settings: Settings, announce: Announce) -> int:
     logs.configure(settings.log_level, settings.log_format, settings.secrets)
     os.umask(directories.UMASK)
     with asyncio.Runner(loop_factory=_loop) as runner:
-        return runner.run(_main(settings, announce))
+        return runner.run(_main(settings, announce, private))
 
 
-async def _main(settings: Settings, announce: Announce) -> int:
+async def _main(settings: Settings, announce: Announce, private: bool) -> int:
     service = EarshotService(settings)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, service.stop)
-    return await service.run(announce)
+    return await service.run(announce, private)
 
 
 def _loop() -> asyncio.AbstractEventLoop:

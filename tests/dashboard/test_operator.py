@@ -103,7 +103,7 @@ def test_an_organization_from_its_first_project_to_its_end(page: Page, dashboard
 
     row.get_by_role("button", name="New key of apes").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("within ten minutes on every node")
+    expect(dialog).to_contain_text("here at once, on other nodes within a minute")
     dialog.get_by_role("button", name="Make a new key").click()
     expect(once).not_to_have_text(key)
     fresh = once.inner_text()

@@ -12,21 +12,22 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from tests.dashboard.conftest import DOOR, link, sign_in
-from tests.process import ADMIN_KEY, KEY, ORG_KEY, ServiceProcess
+from tests.process import ADMIN_KEY, KEY, ORG_KEY, ServiceProcess, ask
 from tests.waiting import wait_for
 
 VIEWS = ["try", "jobs", "live", "live/microphone", "speakers", "project", "models", "operator", "sign-in"]
 
 
 def test_the_link_signs_in_once(page: Page, dashboard: ServiceProcess) -> None:
-    page.goto(link(dashboard))
+    once = link(dashboard)
+    page.goto(once)
     expect(page.get_by_role("heading", name="Try it")).to_be_visible()
     page.reload()
     expect(page.get_by_role("heading", name="Try it")).to_be_visible()
     page.goto(f"{dashboard.url}/dashboard/#/project")
     expect(page.get_by_text("Any amount")).to_be_visible()
     page.evaluate("sessionStorage.clear()")
-    page.goto(link(dashboard))
+    page.goto(once)
     expect(page.get_by_role("alert")).to_contain_text("this link was used already")
     assert KEY not in page.content()
 
@@ -219,6 +220,32 @@ def test_a_new_key_is_shown_once(page: Page, dashboard: ServiceProcess) -> None:
     assert fresh not in page.content()
     assert fresh not in page.url
     assert fresh not in dashboard.log.read_text()
+
+
+def test_signing_out_ends_the_pass(page: Page, dashboard: ServiceProcess) -> None:
+    page.goto(link(dashboard))
+    expect(page.get_by_role("heading", name="Try it")).to_be_visible()
+    passed = page.evaluate("sessionStorage.getItem('earshot.project')")
+
+    def status() -> int:
+        return ask("GET", f"{dashboard.url}/api/v1/project", headers={"X-Api-Key": passed}).status_code
+
+    assert status() == 200
+    page.get_by_role("button", name="Sign out").click()
+    wait_for(lambda: status() == 401)
+
+
+def test_a_browser_that_a_link_signed_in_needs_the_key_to_change_it(page: Page, dashboard: ServiceProcess) -> None:
+    made = json.loads(dashboard.command("projects", "create", "linked", "--json"))["key"]
+    page.goto(dashboard.command("link", "linked").strip())
+    expect(page.get_by_role("heading", name="Try it")).to_be_visible()
+    page.goto(f"{dashboard.url}/dashboard/#/project")
+    for present in ("", made):
+        page.get_by_role("button", name="Make a new key").click()
+        page.get_by_label("The present key").fill(present)
+        page.get_by_role("dialog").get_by_role("button", name="Make a new key").click()
+        expect(page.locator("code.key")).to_have_count(1 if present else 0)
+    expect(page.locator("code.key")).to_have_text(re.compile(r"^esp_\w{36}$"))
 
 
 def test_a_voice_from_its_first_sample_to_its_removal(page: Page, dashboard: ServiceProcess) -> None:

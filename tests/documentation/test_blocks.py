@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -24,7 +24,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.documentation.pages import Block, read
-from tests.process import free_port
+from tests.process import free_port, terminal
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -119,22 +119,25 @@ def running(checkout: Path, port: int) -> Iterator[str]:
     """Run `make run` on an empty data directory; yield what it prints until it serves, and stop it with Ctrl-C."""
     shutil.rmtree(checkout / "data", ignore_errors=True)
     log = checkout.parent / "make-run.log"
-    with log.open("wb") as output:
+    log.unlink(missing_ok=True)
+    with terminal(log) as screen, log.open("ab") as output, ExitStack() as stack:
         process = subprocess.Popen(
-            START, shell=True, cwd=checkout, env=environment(port), stdout=output, stderr=output, start_new_session=True
+            START, shell=True, cwd=checkout, env=environment(port), stdout=screen, stderr=output, start_new_session=True
         )
-    try:
+        stack.callback(_interrupt, process)
         until = time.monotonic() + READY_SECONDS
         while "earshot analyze" not in (said := log.read_text()) or "service.ready" not in said:
             assert process.poll() is None, said
             assert time.monotonic() < until, said
             time.sleep(0.2)
         yield said
-    finally:
-        if process.poll() is None:
-            # As a terminal does: to all processes of the foreground.
-            os.killpg(process.pid, 2)
-        process.wait(60)
+
+
+def _interrupt(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        # As a terminal does: to all processes of the foreground.
+        os.killpg(process.pid, 2)
+    process.wait(60)
 
 
 def assert_like(output: str, expected: str) -> None:

@@ -64,6 +64,14 @@ class Accounts:
     async def rotate_organization_key(self, organization: str) -> str:
         return self._key(organization, "Farm")
 
+    async def find_organization(self, organization: str) -> str:
+        self._key(organization, "Farm")
+        return organization
+
+    async def find_project(self, project: str) -> str:
+        self._key(project, "Barn")
+        return project
+
     async def delete_organization(self, organization: str) -> None:
         self._key(organization, "Farm")
 
@@ -107,7 +115,7 @@ class Edge:
         options = msgspec.structs.replace(OPTIONS, poll_seconds=0.0, admin_key=apikeys.digest(ADMIN_KEY))
         self._house = House(options, Accounts())
         self._house.projects.account.return_value = ACCOUNT
-        self._house.projects.rotate_project_key.return_value = KEY
+        self._house.projects.renew_key.return_value = KEY
         self._house.projects.daily_usage.return_value = [DailyUsage("2026-11-22", MeteredService.SOUND, 1, 1000)]
         self._house.sign_ins.redeem.side_effect = NotFound("there is no such link")
 

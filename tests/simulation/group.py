@@ -12,6 +12,7 @@ from typing import Any, Final
 from aiokafka.errors import RequestTimedOutError
 from aiokafka.protocol.group import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 
+from streams.driver.assignor import Assignor
 from tests.simulation.log import Cluster, Link
 from tests.simulation.loop import SimulatedLoop
 
@@ -194,7 +195,7 @@ class Group:
                 API_VERSION=5,
                 error_code=OK,
                 generation_id=self.generation,
-                group_protocol="earshot",
+                group_protocol=Assignor.name,
                 leader_id=self._leader,
                 member_id=member.id,
                 members=members if member.id == self._leader else [],

@@ -105,7 +105,7 @@ class Administration(Protocol):
     async def plan(self, project: str, free_seconds: int | None) -> None:
         """Set how many seconds of audio a project may have analysed in a month, None for any amount.
 
-        Nodes remember whom a key speaks for, so it may take up to ten minutes until all of them know.
+        Nodes remember whom a key speaks for, so it takes up to `EARSHOT_KEY_CACHE_SECONDS` until all of them know.
         """
         ...
 
@@ -122,4 +122,16 @@ class Administration(Protocol):
 
         One that is written meanwhile may be missing.
         """
+        ...
+
+
+class LocalAdministration(Administration, Protocol):
+    """An administration in the process of an edge, which has to know whose keys a change concerns."""
+
+    async def find_organization(self, organization: str) -> str:
+        """Return the id of an organization."""
+        ...
+
+    async def find_project(self, project: str) -> str:
+        """Return the id of a project."""
         ...

@@ -18,6 +18,15 @@ class Principal(msgspec.Struct, frozen=True):
     keep_audio_seconds: int | None = None
 
 
+class AudioLink(msgspec.Struct, frozen=True):
+    """What a link to a recording opens."""
+
+    project: str
+    job: str
+    #: Milliseconds since 1970, UTC.
+    ends_at: int
+
+
 class Directory(Protocol):
     """The control plane's answers to the edge: whose key is this, and has its project any free seconds left?"""
 
@@ -39,4 +48,16 @@ class Directory(Protocol):
 
     async def organization(self, key: str) -> str | None:
         """Return the organization that an organization key belongs to; otherwise as `project`."""
+        ...
+
+    async def link_audio(self, principal: Principal, job: str) -> str | None:
+        """Return the token of a new link to the recording of a job, None if the project has no key.
+
+        Raises:
+            DirectoryDown: the store does not answer.
+        """
+        ...
+
+    async def audio_link(self, token: str) -> AudioLink | None:
+        """Return what a link opens, None if it has ended; otherwise as `project`."""
         ...

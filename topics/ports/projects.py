@@ -61,8 +61,12 @@ class Projects(Protocol):
         """
         ...
 
-    async def rotate_project_key(self, project: str) -> str:
-        """Revoke a project's key and return its new one, which nothing shows again."""
+    async def renew_key(self, key: str) -> str:
+        """Revoke the live key of a project, given itself, and return the new one, which nothing shows again.
+
+        Raises:
+            Unauthorized: it is no live key of a project; a pass is none.
+        """
         ...
 
     async def daily_usage(self, project: str, since: int, until: int) -> Sequence[DailyUsage]:

@@ -15,7 +15,7 @@ class SignIn(msgspec.Struct, frozen=True):
 
 
 class SignIns(Protocol):
-    """Links that sign in once."""
+    """Links that sign in once, and what they give."""
 
     async def redeem(self, token: str) -> SignIn:
         """Return what a link gives; it gives nothing more after that.
@@ -23,5 +23,13 @@ class SignIns(Protocol):
         Raises:
             NotFound: there is no such link, or it was used, or is too old.
             DirectoryDown: the database does not answer; the link is as good as before.
+        """
+        ...
+
+    async def end(self, passed: str) -> None:
+        """End a pass; other text is ignored.
+
+        Raises:
+            DirectoryDown: the database does not answer; the pass is as good as before.
         """
         ...

@@ -20,7 +20,10 @@ export function setKey(kind, value) {
   for (const listener of listeners) listener();
 }
 
+/** Forget the keys of this tab; its passes end in the service too. */
 export function signOut() {
+  const passes = { ...headers("project"), ...headers("organization") };
+  fetch(url("/dashboard/sign-out"), { method: "POST", headers: passes, keepalive: true }).catch(() => {});
   for (const kind of Object.keys(KEYS)) sessionStorage.removeItem(`earshot.${kind}`);
   for (const listener of listeners) listener();
 }

@@ -44,7 +44,7 @@ function Welcome({ token }) {
       .catch(setError);
   }, [token]);
   if (!error) return html`<p class="empty" role="status">Signing in…</p>`;
-  return html`<${Problem} error=${error} /><p>Start the service again for a new link, or <a href="#/sign-in">sign in with a key</a>.</p>`;
+  return html`<${Problem} error=${error} /><p>The command <code>earshot link</code> prints a new link. Or <a href="#/sign-in">sign in with a key</a>.</p>`;
 }
 
 function App() {

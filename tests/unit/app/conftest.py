@@ -25,7 +25,7 @@ from tests.contract.conftest import api, sense
 from tests.unit.app.double import MemoryDirectory, MemoryHealth, MemorySessions
 from tests.unit.app.jobs.double import MemoryJobs, MemoryProber
 from tests.unit.app.speakers.double import MemorySpeakers
-from topics.ports.administration import Administration
+from topics.ports.administration import LocalAdministration
 from topics.ports.directory import Principal
 from topics.ports.models import Models
 from topics.ports.nodes import Nodes
@@ -44,7 +44,7 @@ OPTIONS = EdgeOptions(
 class House:
     """An edge, and the ports behind it for a test to turn."""
 
-    def __init__(self, options: EdgeOptions = OPTIONS, administration: Administration | None = None) -> None:
+    def __init__(self, options: EdgeOptions = OPTIONS, administration: LocalAdministration | None = None) -> None:
         self.options = options
         self.sessions = MemorySessions()
         self.jobs = MemoryJobs()

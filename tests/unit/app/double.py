@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import io
 import re
+import time
 import wave
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -16,10 +17,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from topics import apikeys
+from topics.apikeys import KeyKind
 from topics.errors import AudioError, DirectoryDown, Unavailable
 from topics.folding import Arrival, Effect, Receipt, Verdict
 from topics.keys import new_id
-from topics.ports.directory import Principal
+from topics.ports.directory import AudioLink, Principal
 from topics.ports.jobs import JobView
 from topics.ports.lists import Coverage, ListQuery
 from topics.ports.live import BANDS, WindowSound
@@ -318,6 +321,8 @@ class MemoryDirectory:
         #: Projects whose free seconds are spent.
         self.spent: set[str] = set()
         self.questions = 0
+        #: Links to recordings.
+        self.links: dict[str, AudioLink] = {}
 
     async def project(self, key: str) -> Principal | None:
         self.questions += 1
@@ -332,6 +337,18 @@ class MemoryDirectory:
         if self.down:
             raise DirectoryDown("the database does not answer")
         return self.organizations.get(key)
+
+    async def link_audio(self, principal: Principal, job: str) -> str | None:
+        await asyncio.sleep(0)
+        token = apikeys.new(KeyKind.AUDIO)
+        self.links[token] = AudioLink(principal.project, job, int((time.time() + 3600) * 1000))
+        return token
+
+    async def audio_link(self, token: str) -> AudioLink | None:
+        await asyncio.sleep(0)
+        if self.down:
+            raise DirectoryDown("the database does not answer")
+        return self.links.get(token)
 
     async def exhausted(self, principal: Principal) -> bool:
         await asyncio.sleep(0)

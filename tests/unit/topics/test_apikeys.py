@@ -75,6 +75,21 @@ def test_an_operator_may_not_choose(key: str, why: str) -> None:
     assert why in (apikeys.fault(key) or "")
 
 
+@pytest.mark.parametrize(
+    ("key", "why"),
+    [
+        ("a" * 40, "repeats"),
+        ("0123456789" * 3, "repeats"),
+        ("passpasspasspassword", "8 different"),
+        ("tests-administrator-key", None),
+        (PROJECT_KEY, None),
+    ],
+)
+def test_a_key_that_opens_everything_is_hard_to_guess(key: str, why: str | None) -> None:
+    found = apikeys.weakness(key)
+    assert (found is None) if why is None else (why in str(found))
+
+
 def test_the_digest_is_sha256() -> None:
     assert apikeys.digest(PROJECT_KEY) == hashlib.sha256(PROJECT_KEY.encode()).digest()
 

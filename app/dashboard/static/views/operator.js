@@ -51,7 +51,7 @@ function Organization({ one, projects, onAsk, act }) {
   const rotate = () => onAsk({
     question: `Make a new key of ${one.name}?`,
     action: "Make a new key",
-    text: html`<p>The organization's key stops working, within ten minutes on every node: nobody can list, register or test voices with it any more. Its projects keep their keys.</p>`,
+    text: html`<p>The organization's key stops working, here at once, on other nodes within a minute: nobody can list, register or test voices with it any more. Its projects keep their keys.</p>`,
     yes: () => act("POST", `${place("organization", one)}/key`, undefined, one.name),
   });
   const remove = () => onAsk({
@@ -75,14 +75,14 @@ function Project({ project, onAsk, act }) {
   const rotate = () => onAsk({
     question: `Make a new key of ${project.name}?`,
     action: "Make a new key",
-    text: html`<p>The key that its programs use now stops working: within ten minutes on every node, and no later than that. They cannot begin sessions, send jobs or read lists until they have the new one. Sessions that are open go on.</p>`,
+    text: html`<p>The key that its programs use now stops working: here at once, on other nodes within a minute. They cannot begin sessions, send jobs or read lists until they have the new one. Sessions that are open go on.</p>`,
     yes: () => act("POST", `${place("project", project)}/key`, undefined, project.name),
   });
   const remove = () => onAsk({
     question: `Delete ${project.name}?`,
     action: "Delete",
     typed: project.name,
-    text: html`<p>Its key stops working within ten minutes, and nothing brings it back. What it used stays in the ledger.</p>`,
+    text: html`<p>Its key stops working, here at once, on other nodes within a minute, and nothing brings it back. What it used stays in the ledger.</p>`,
     yes: () => act("DELETE", place("project", project)),
   });
   const set = (event) => {

@@ -1,19 +1,25 @@
 // The project: its key, its plan, what it used.
 import { html, lengthInWords, tagName, useState, when } from "../lib.js";
-import { get, request, setKey, url } from "../api.js";
+import { get, key, request, setKey, url } from "../api.js";
 import { Copy, Problem, Progress, Sure, useLoaded } from "../parts.js";
 
 export default function Project() {
   const project = useLoaded((signal) => get("/api/v1/project", { signal }), []);
   const [fresh, setFresh] = useState(null);
   const [sure, setSure] = useState(false);
+  const [present, setPresent] = useState("");
   const [error, setError] = useState(null);
+  // A pass, which a link gave, cannot change its key.
+  const passed = key("project").startsWith("pass_");
   const rotate = async () => {
     setSure(false);
+    setError(null);
     try {
-      const { key } = await (await request("POST", "/api/v1/project/key")).json();
-      setFresh(key);
-      setKey("project", key);
+      const more = passed ? { "X-Api-Key": present.trim() } : {};
+      const made = (await (await request("POST", "/api/v1/project/key", { more })).json()).key;
+      setPresent("");
+      setFresh(made);
+      setKey("project", made);
       project.again();
     } catch (problem) {
       setError(problem);
@@ -45,7 +51,9 @@ export default function Project() {
     <div class="card"><h2>Three lines to begin with</h2><pre>${snippet}</pre><${Copy} text=${snippet} /></div>
     ${sure
       ? html`<${Sure} question="Make a new key?" action="Make a new key" onYes=${rotate} onNo=${() => setSure(false)}>
-          <p>The key that programs use now stops working: within ten minutes on every node, and no later than that. Nothing brings it back. Sessions that are open go on; links to this dashboard that were opened before end too.</p><//>`
+          <p>The key that programs use now stops working: here at once, on other nodes within a minute. Nothing brings it back. Sessions that are open go on; browsers that were signed in by a link are signed out.</p>
+          ${passed ? html`<label>The present key <input type="password" autocomplete="off" spellcheck=${false} value=${present} onInput=${(event) => setPresent(event.target.value)} /></label>
+            <p class="hint">A link signed this browser in, which is not enough to change the key. Whoever runs the service can also make a new one.</p>` : null}<//>`
       : null}`;
 }
 

@@ -9,8 +9,8 @@ const CHECKS = {
   operator: () => get("/admin/v1/organizations", { as: "operator" }),
 };
 const WHOSE = {
-  project: "The service printed that of the demo project when it first started; others come from whoever runs the service.",
-  organization: "The service printed that of the demo organization when it first started; others come from whoever runs the service.",
+  project: "The first start at a terminal printed that of the demo project; others come from whoever runs the service.",
+  organization: "The first start at a terminal printed that of the demo organization; others come from whoever runs the service.",
   operator: "Whoever runs the service chose it.",
 };
 const WHAT = {

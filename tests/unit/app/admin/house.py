@@ -15,6 +15,7 @@ import pytest
 from starlette.applications import Starlette
 
 from app.admin.nodes import NodeList
+from app.http.changed_keys import ChangedKeys
 from app.http.forwarding import Forwarder
 from app.http.metrics import Meters
 from app.main import admin_routes
@@ -23,7 +24,7 @@ from infra.db.database import Database
 from infra.db.ledger import SqlLedger
 from infra.service.administration import SqlAdministration
 from topics import apikeys
-from topics.ports.administration import Administration
+from topics.ports.administration import LocalAdministration
 from topics.ports.ledger import Charge, MeteredService
 from topics.ports.nodes import Nodes
 
@@ -35,12 +36,12 @@ NOVEMBER = 1_793_491_200_000  # 2026-11-01T00:00:00Z
 
 
 def interface(
-    administration: Administration, meters: Meters, key: str | None = KEY, nodes: Nodes | None = None
+    administration: LocalAdministration, meters: Meters, key: str | None = KEY, nodes: Nodes | None = None
 ) -> Starlette:
     """The interface alone."""
     listed = NodeList(nodes or mock.Mock(spec=Nodes), Forwarder(1.0), tuple)
     digest = None if key is None else apikeys.digest(key)
-    return Starlette(routes=admin_routes(administration, listed, digest, meters))
+    return Starlette(routes=admin_routes(administration, listed, digest, meters, mock.Mock(spec=ChangedKeys)))
 
 
 def database_at(directory: Path) -> str:

@@ -107,7 +107,7 @@ def asked(forwarder: Elsewhere, facts: NodeFacts = WELL, passed_on: bool = False
     nodes.facts = mock.AsyncMock(return_value=facts)
     listed = NodeList(nodes, forwarder, lambda: [QueueFacts("bodies", 1, 2)])
     administration: Any = mock.Mock()
-    app = Starlette(routes=admin_routes(administration, listed, apikeys.digest(KEY), Meters(tuple)))
+    app = Starlette(routes=admin_routes(administration, listed, apikeys.digest(KEY), Meters(tuple), mock.Mock()))
 
     async def ask() -> httpx2.Response:
         keyed = {"Authorization": f"Bearer {KEY}"} | ({"X-Earshot-Forwarded": "1"} if passed_on else {})

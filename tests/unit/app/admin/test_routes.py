@@ -162,7 +162,7 @@ async def test_lines_are_read_as_they_are_sent(monkeypatch: pytest.MonkeyPatch, 
     endless: Any = Endless()
     scope = {"method": "GET", "headers": [], "query_string": f"lines=true&format={form}".encode()}
     reply = await operations.read_usage(
-        Call(scope, nothing, nothing), AdminContext(endless, nothing, Meters(tuple), b"")
+        Call(scope, nothing, nothing), AdminContext(endless, nothing, Meters(tuple), nothing, nothing, b"")
     )
     assert isinstance(reply, StreamReply)
     begun = asked

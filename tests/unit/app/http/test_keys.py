@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 
 import pytest
 
+from app.http import keys
 from app.http.keys import (
     ALL,
     ASKING,
@@ -19,6 +21,7 @@ from app.http.keys import (
     Tries,
 )
 from tests.unit.app.double import MemoryDirectory
+from tests.waiting import until
 from topics import apikeys
 from topics.apikeys import KeyKind
 from topics.errors import DirectoryDown, Unauthorized, Unavailable
@@ -159,6 +162,82 @@ def test_a_verdict_can_be_believed_for_no_time_at_all(desk: Desk) -> None:
     del desk.directory.keys["good"]
     with pytest.raises(Unauthorized):
         asyncio.run(keys.holder("good"))
+
+
+# --- what this node changes ----------------------------------------------------------------------------------------
+
+
+async def test_a_key_that_is_forgotten_is_asked_about_again_and_not_excused(desk: Desk) -> None:
+    await desk.cache.holder("good")
+    desk.cache.forget(lambda holder: holder.project == "another")
+    await desk.cache.holder("good")
+    assert desk.directory.questions == 1
+    desk.cache.forget(lambda holder: holder.project == OURS.project)
+    desk.directory.down = True
+    with pytest.raises(DirectoryDown):
+        await desk.cache.holder("good")
+
+
+async def test_an_answer_from_before_a_change_is_not_believed_after_it(desk: Desk) -> None:
+    """The directory is slow: its answer was right when it was asked."""
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(key: str) -> Principal | None:
+        holder = desk.directory.keys.get(key)
+        begun.set()
+        await go_on.wait()
+        return holder
+
+    cache = Keyring(PROJECT, slow, desk.seconds, Tries(1e6, desk.time), desk.time)
+    before = asyncio.create_task(cache.holder("good"))
+    await begun.wait()
+    del desk.directory.keys["good"]
+    cache.forget(lambda holder: True)
+    after = asyncio.create_task(cache.holder("good"))
+    await asyncio.sleep(0)
+    go_on.set()
+    await before
+    for request in (after, cache.holder("good")):
+        with pytest.raises(Unauthorized):
+            await request
+
+
+async def test_a_stream_ends_when_its_key_is_forgotten_and_refused(desk: Desk) -> None:
+    await desk.cache.holder("good")
+    ended = asyncio.create_task(desk.cache.ended("good"))
+    await asyncio.sleep(0)
+    desk.cache.forget(lambda holder: True)
+    await until(lambda: desk.directory.questions == 2)
+    assert not ended.done(), "the key is good"
+    del desk.directory.keys["good"]
+    desk.cache.forget(lambda holder: True)
+    async with asyncio.timeout(30):
+        await ended
+
+
+async def test_a_stream_asks_again_when_the_verdict_ends(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
+    """Another node revoked the key. A directory that is down does not end the stream within the hour of grace."""
+    monkeypatch.setattr(keys, "STREAM_SECONDS", 0.001)
+    await desk.cache.holder("good")
+    desk.now = desk.seconds - 0.01
+    ended = asyncio.create_task(desk.cache.ended("good"))
+    del desk.directory.keys["good"]
+    desk.directory.down = True
+    desk.now = desk.seconds
+    await until(lambda: desk.directory.questions == 2)
+    assert not ended.done()
+    desk.directory.down = False
+    desk.now += RETRY_SECONDS
+    monkeypatch.setattr(asyncio, "wait_for", timed_out)
+    async with asyncio.timeout(30):
+        await ended
+
+
+async def timed_out(event: Coroutine[object, object, bool], seconds: float) -> None:
+    """Wait for no time at all."""
+    event.close()
+    await asyncio.sleep(0)
+    raise TimeoutError
 
 
 # --- a flood of unknown keys ----------------------------------------------------------------------------------------

@@ -15,15 +15,16 @@ from starlette.testclient import TestClient
 
 from app.jobs import downloads
 from app.jobs.audio import disposition
-from app.jobs.audio_links import AudioLinks
 from app.jobs.downloads import Downloads
 from tests.unit.app.conftest import OPTIONS, House
 from tests.unit.app.jobs.conftest import SOUND
 from tests.unit.app.jobs.double import RECORDING
+from topics import apikeys
+from topics.apikeys import KeyKind
 from topics.errors import AudioError, Unavailable
 from topics.jobs.records import Removed
 from topics.keys import new_id
-from topics.ports.directory import Principal
+from topics.ports.directory import AudioLink, Principal
 
 WHOLE = b"audio".ljust(RECORDING.size, b"\0")
 
@@ -97,8 +98,8 @@ def test_a_link_needs_the_key_of_the_project(house: House, http: TestClient) -> 
 
 
 def test_audio_that_is_not_kept(house: House, http: TestClient) -> None:
-    job = house.jobs.create(SOUND)
-    token = AudioLinks(OPTIONS.secret).issue(job, 2**40)
+    job, token = house.jobs.create(SOUND), apikeys.new(KeyKind.AUDIO)
+    house.directory.links[token] = AudioLink("project", job, 2**60)
     for answer in (http.get(path(job)), http.post(path(job)), http.get(path(job, token))):
         assert answer.status_code == 404
         assert "keep_audio_seconds" in answer.json()["error"]

@@ -15,7 +15,8 @@ from starlette.applications import Starlette
 
 from app.http.authentication import Authenticator
 from app.http.bodies import SMALL_BODY, BodyRoom
-from app.http.keys import PROJECT, Keyring, Tries
+from app.http.changed_keys import ChangedKeys
+from app.http.keys import AUDIO, ORGANIZATION, PROJECT, Keyring, Tries
 from app.http.metrics import Meters
 from app.http.operation import InterfacePart
 from app.http.resource import mount
@@ -55,8 +56,15 @@ async def _house(directory: Path) -> AsyncIterator[House]:
     database = Database(f"sqlite+aiosqlite:///{directory / 'earshot.db'}")
     await database.migrate()
     projects, meters = SqlProjects(database, clock=lambda: NOON / 1000), Meters(tuple)
-    keyring = Keyring(PROJECT, SqlDirectory(database, timeout=60.0).project, 0.0, Tries(100))
-    context = ProjectContext(projects, mock.Mock(spec=Models), Authenticator(keyring, meters), 60_000, 3_600_000)
+    accounts = SqlDirectory(database, timeout=60.0)
+    keyring = Keyring(PROJECT, accounts.project, 0.0, Tries(100))
+    changed = ChangedKeys(
+        keyring,
+        Keyring(ORGANIZATION, accounts.organization, 0.0, Tries(100)),
+        Keyring(AUDIO, accounts.audio_link, 0.0, Tries(100)),
+    )
+    keys = Authenticator(keyring, meters)
+    context = ProjectContext(projects, mock.Mock(spec=Models), keys, changed, 60_000, 3_600_000)
     part = InterfacePart(job_error, meters, BodyRoom(SMALL_BODY))
     app = Starlette(routes=mount(JOBS_PREFIX, PROJECT_ROUTES, context, part))
     await projects.create_organization("Zoo")
@@ -190,7 +198,7 @@ async def test_a_deleted_project(house: House) -> None:
     await house.projects.delete_project("apes")
     with mock.patch.object(house.keyring, "holder", mock.AsyncMock(return_value=principal)):
         assert (await house.get("/project")).status_code == 404
-        assert (await house.http.post("/project/key", headers={"X-Api-Key": house.key})).status_code == 404
+        assert (await house.http.post("/project/key", headers={"X-Api-Key": house.key})).status_code == 401
 
 
 async def test_the_last_use_of_a_key_is_noted(house: House) -> None:

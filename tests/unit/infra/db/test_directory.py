@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from infra.db import keyring
 from infra.db.accounts import Accounts
 from infra.db.bootstrap import bootstrap
 from infra.db.database import Database
@@ -100,6 +101,18 @@ async def test_keys_of_other_forms_are_looked_up_when_somebody_chose_them(
     now += CHOSEN_SECONDS
     assert await known.project(CHOSEN) is None
     assert asked == [CHOSEN, CHOSEN]
+
+
+async def test_a_chosen_key_may_begin_as_ours_do(database: Database) -> None:
+    keys = "esp_testtesttesttesttest", "eso_testtesttesttesttest"
+    await bootstrap(database, 0, *keys)
+    known = directory(database)
+    project = await known.project(keys[0])
+    assert project is not None
+    assert await known.organization(keys[1]) == project.organization
+    rotated = await Accounts(database).rotate_project_key("demo")
+    async with database.reading() as connection:
+        assert apikeys.digest(rotated) not in await keyring.chosen(connection)
 
 
 async def test_a_store_that_fails_or_is_not_there(opened: Database) -> None:

@@ -11,27 +11,28 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from infra.db import keyring
-from tests.process import free_port
+from tests.process import free_port, terminal
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.slow
 
-KEY = re.compile(r"es[po]_\w+")
+KEY = re.compile(r"shown this once.*?(es[po]_\w+)")
 
 
 @contextmanager
-def serving(data: Path, **settings: object) -> Iterator[subprocess.Popen[str]]:
+def serving(data: Path, stdout: int = subprocess.PIPE, **settings: object) -> Iterator[subprocess.Popen[str]]:
     """Run `earshot serve` and stop it."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("EARSHOT_")}
     chosen = {f"EARSHOT_{name.upper()}": str(value) for name, value in settings.items()}
     with subprocess.Popen(
         [sys.executable, "-m", "infra.cli", "serve"],
         env={**clean, "EARSHOT_DATA": str(data), "EARSHOT_BUNDLED_ENGINES": "0", "EARSHOT_PORT": "0", **chosen},
-        stdout=subprocess.PIPE,
+        stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
         umask=0,
@@ -64,15 +65,40 @@ def test_keys_are_shown_by_the_first_start_that_comes_through(tmp_path: Path) ->
     assert (status, out) == (1, "")
     assert len(lines) == 1
     assert lines[0].startswith("earshot: EARSHOT_BROKER: Kafka at 127.0.0.1:")
-    with serving(data) as process:
-        keys = shown(process)
+    with welcomed(data) as said:
+        keys = KEY.findall(said)
         # One that ends before it has noted that they were seen shows others the next time.
         wait_for(lambda: unseen(data) == 0)
     assert [key[:4] for key in keys] == ["esp_", "eso_"]
-    with serving(data) as process:
-        assert shown(process) == []
+    assert "/dashboard/#/welcome/link_" in said
+    with welcomed(data) as said:
+        assert KEY.findall(said) == []
         open_to_others = [path for path in (data, *data.rglob("*")) if path.lstat().st_mode & 0o077]
         assert not open_to_others, "whatever the umask was"
+
+
+def test_a_journal_gets_no_secret(tmp_path: Path) -> None:
+    """Neither a key nor a link goes to what is no terminal; the next start at one shows the keys."""
+    data = tmp_path / "data"
+    with serving(data) as process:
+        said = welcome(process)
+    assert not re.search(r"es[po]_\w|/welcome/|link_", said)
+    assert "earshot key rotate demo" in said
+    assert "earshot link" in said
+    assert unseen(data) == 0, "no key was made that nobody saw"
+    with welcomed(data) as said:
+        assert [key[:4] for key in KEY.findall(said)] == ["esp_", "eso_"]
+
+
+def test_a_chosen_key_that_opens_nothing_is_not_given_to_paste(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with serving(data, bootstrap_project_key="the first key of the project") as process:
+        assert 'EARSHOT_PROJECT_KEY="$EARSHOT_BOOTSTRAP_PROJECT_KEY"' in welcome(process)
+    with serving(data, bootstrap_project_key="a later key of the project") as process:
+        said = welcome(process)
+    assert "EARSHOT_BOOTSTRAP_PROJECT_KEY opens nothing: the demo project has had another key." in said
+    assert "EARSHOT_PROJECT_KEY=YOUR_PROJECT_KEY" in said
+    assert "The demo project's key is" not in said
 
 
 def unseen(data: Path) -> int:
@@ -82,13 +108,25 @@ def unseen(data: Path) -> int:
     return int(count)
 
 
-def shown(process: subprocess.Popen[str]) -> list[str]:
-    """Wait for the welcome; return the keys that it shows for the first time."""
+END: Final = "A whole recording as a job"
+
+
+@contextmanager
+def welcomed(data: Path) -> Iterator[str]:
+    """Run `earshot serve` at a terminal; yield its welcome."""
+    log = data.parent / "terminal.log"
+    log.write_text("")
+    with terminal(log) as screen, serving(data, screen):
+        wait_for(lambda: END in log.read_text(), 120)
+        yield log.read_text()
+
+
+def welcome(process: subprocess.Popen[str]) -> str:
+    """Return the welcome that is written to a pipe."""
     assert process.stdout is not None
-    keys = []
+    lines = []
     for line in process.stdout:
-        if "shown this once" in line:
-            keys += KEY.findall(line)
-        if "A whole recording as a job" in line:
-            return keys
+        lines.append(line)
+        if END in line:
+            return "".join(lines)
     raise AssertionError(process.communicate()[1])

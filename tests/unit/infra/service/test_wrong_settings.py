@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.db.bootstrap import FirstKeys
+from infra.db.bootstrap import Bootstrap, FirstKeys
 from infra.errors import WrongSetting, variable
 from infra.service.service import EarshotService
 from infra.settings import Settings, load
@@ -101,9 +101,8 @@ WRONG: dict[str, tuple[str, ...]] = {
     "speaker_threshold": ("-1", "1", "nan"),
     "keep_voice": ("perhaps",),
     "voices_url": ("zzz://x", "{file}", "/proc/voices"),
-    "admin_key": KEYS,
+    "admin_key": (*KEYS, "a" * 40, "0123456789" * 3, "passpasspasspassword"),
     "admin_listen": ("localhost", "localhost:65536", ":8001", "127.0.0.1:0"),
-    "kafka_prefix": ("audio team",),
     "job_reads_need_key": ("perhaps",),
     "sessions_need_key": ("perhaps",),
     "trusted_proxies": ("-1", "17", "all"),
@@ -118,7 +117,7 @@ def test_no_setting_is_forgotten() -> None:
 def refusal(capsys: pytest.CaptureFixture[str]) -> list[str]:
     """Start with the settings of the environment; return what a user reads, in lines."""
 
-    def never(service: EarshotService, keys: FirstKeys, link: str | None) -> None:
+    def never(service: EarshotService, demo: Bootstrap, keys: FirstKeys, link: str | None) -> None:
         raise AssertionError("it started")
 
     try:
@@ -126,7 +125,7 @@ def refusal(capsys: pytest.CaptureFixture[str]) -> list[str]:
     except SystemExit:  # Its status is checked with the messages of each setting.
         return [line.removeprefix("earshot: ") for line in capsys.readouterr().err.splitlines()]
     with pytest.raises(WrongSetting) as caught:
-        asyncio.run(EarshotService(settings).run(never))
+        asyncio.run(EarshotService(settings).run(never, private=False))
     return str(caught.value).splitlines()
 
 

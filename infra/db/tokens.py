@@ -1,0 +1,88 @@
+"""Random tokens that open something for a while: sign-in links, the passes of browsers, links to recordings.
+
+Only digests are stored, so the database opens nothing. A token belongs to a key and ends with it.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Select, delete, insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from infra.db.keyring import Owner, live
+from infra.db.schema import keys, tokens
+from topics import apikeys
+from topics.apikeys import KeyKind
+from topics.ports.directory import AudioLink
+
+
+class Purpose(StrEnum):
+    """What a token does."""
+
+    #: Trades itself for passes, once.
+    LINK = "link"
+    #: Counts as its key, but cannot change it.
+    PASS = "pass"
+    #: Opens the recording of one job.
+    AUDIO = "audio"
+
+
+SECONDS: Final = {Purpose.LINK: 600, Purpose.PASS: 12 * 3600, Purpose.AUDIO: 3600}
+_KIND: Final = {Purpose.LINK: KeyKind.LINK, Purpose.PASS: KeyKind.PASS, Purpose.AUDIO: KeyKind.AUDIO}
+#: A key has at most this many tokens of a purpose; a new one replaces the oldest.
+MOST: Final = 1000
+
+
+async def issue(
+    connection: AsyncConnection, purpose: Purpose, owner: Owner, now: int, job: str | None = None
+) -> str | None:
+    """Store a new token of the owner's live key and return it, None if there is no such key; `now` is in ms."""
+    key = await connection.scalar(select(keys.c.id).where(live(owner)))
+    if key is None:
+        return None
+    token = apikeys.new(_KIND[purpose])
+    siblings = (tokens.c.key_id == key) & (tokens.c.purpose == purpose)
+    oldest = select(tokens.c.digest).where(siblings).order_by(tokens.c.ends_at.desc()).offset(MOST - 1)
+    await connection.execute(delete(tokens).where((tokens.c.ends_at <= now) | tokens.c.digest.in_(oldest)))
+    await connection.execute(
+        insert(tokens).values(
+            digest=apikeys.digest(token),
+            purpose=purpose,
+            key_id=key,
+            job_id=job,
+            ends_at=now + SECONDS[purpose] * 1000,
+        )
+    )
+    return token
+
+
+async def owner_of(connection: AsyncConnection, purpose: Purpose, token: str, now: int) -> Owner | None:
+    """Return the owner of a token's key, None if either of them opens nothing."""
+    row = (await connection.execute(_opening(purpose, token, now))).one_or_none()
+    return None if row is None else Owner(row.organization_id, row.project_id)
+
+
+async def audio_link(connection: AsyncConnection, token: str, now: int) -> AudioLink | None:
+    """Return what a link to a recording opens, None if it opens nothing."""
+    row = (await connection.execute(_opening(Purpose.AUDIO, token, now))).one_or_none()
+    return None if row is None else AudioLink(row.project_id, row.job_id, row.ends_at)
+
+
+async def end(connection: AsyncConnection, purpose: Purpose, token: str) -> bool:
+    """Delete a token; return whether it was there."""
+    ended = await connection.execute(delete(tokens).where(_is(purpose, token)))
+    return ended.rowcount > 0
+
+
+def _opening(purpose: Purpose, token: str, now: int) -> Select[Any]:
+    return (
+        select(keys.c.organization_id, keys.c.project_id, tokens.c.job_id, tokens.c.ends_at)
+        .join_from(tokens, keys, keys.c.id == tokens.c.key_id)
+        .where(_is(purpose, token), tokens.c.ends_at > now, keys.c.revoked_at.is_(None))
+    )
+
+
+def _is(purpose: Purpose, token: str) -> ColumnElement[bool]:
+    return (tokens.c.digest == apikeys.digest(token)) & (tokens.c.purpose == purpose)

@@ -1,0 +1,135 @@
+"""A copy of the data directory of a service, with its database, opens nothing that needs a key."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import re
+import shutil
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+import httpx2
+import pytest
+
+from tests.audio import tone, wav
+from tests.process import KEY, ORG_KEY, ServiceProcess
+from topics.apikeys import KeyKind
+from topics.keys import ALPHABET, ID_LENGTH
+from topics.signing import Signer
+
+pytestmark = pytest.mark.slow
+
+FORM: Final = {"options": (None, '{"sound_event_detection":true}'), "audio": ("a.wav", wav(tone(1.0)), "audio/wav")}
+IDEMPOTENCY_KEY: Final = "recording-1"
+#: What could be a secret, in whatever file.
+WORD: Final = re.compile(rb"[\x21-\x7e]{20,64}")
+
+
+class Copy:
+    """What a thief has: the files, and what can be made of them."""
+
+    def __init__(self, directory: Path) -> None:
+        #: Everything that is stored as text, and what else could be a secret, in whatever file.
+        self.words = {
+            word.decode("ascii")
+            for file in directory.rglob("*")
+            if file.is_file() and not {"log", "tables"} & {*file.relative_to(directory).parts}
+            for word in WORD.findall(file.read_bytes())
+            if file.suffix != ".db"
+        }
+        with closing(sqlite3.connect(directory / "earshot.db")) as database:
+            tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+            values = {value for name in tables for row in database.execute(f"SELECT * FROM {name}") for value in row}
+            self.projects = database.execute("SELECT organization_id, id FROM projects").fetchall()
+            (self.secret,) = database.execute("SELECT value FROM secrets").fetchone()
+        self.words |= {value for value in values if isinstance(value, str)}
+        self.digests = [value for value in values if isinstance(value, bytes)]
+
+    def candidates(self) -> Iterator[str]:
+        """Yield what could be taken for a key or a pass: what is stored, and what the stored secret signs."""
+        yield from sorted(self.words)
+        for digest in self.digests:
+            yield from (digest.hex(), base64.urlsafe_b64encode(digest).decode("ascii"))
+            yield from (kind + digest.hex()[:36] for kind in KeyKind)
+        # As passes were made before they were random.
+        signer = Signer(self.secret, b"pass", 17)
+        for organization, project in self.projects:
+            for who in (project.encode(), bytes(24)):
+                for digest in self.digests:
+                    end = (int(time.time()) + 3600).to_bytes(8, "big")
+                    yield "pass_" + signer.seal(organization.encode() + who + end + digest[:8])
+
+    def links(self, job: str) -> Iterator[str]:
+        """Yield what could be taken for the token of a link to the recording of a job."""
+        yield from self.candidates()
+        end = (int(time.time()) + 3600).to_bytes(8, "big")
+        yield Signer(self.secret, b"job audio", 16).seal(end, job.encode("ascii"))
+
+    def job_ids(self) -> Iterator[str]:
+        """Yield the ids that a known Idempotency-Key could have."""
+        for _, project in self.projects:
+            for sent in (b"", *(digest.hex().encode() + b"\0" for digest in self.digests)):
+                mac = hmac.digest(self.secret, sent + project.encode() + b"\0" + IDEMPOTENCY_KEY.encode(), "sha256")
+                number = int.from_bytes(mac, "big")
+                base = len(ALPHABET)
+                yield "".join(ALPHABET[number // base**place % base] for place in range(ID_LENGTH))
+
+
+def signed_in(service: ServiceProcess, link: str) -> dict[str, str]:
+    """Return the passes that a link gives."""
+    token = link.strip().rpartition("/")[2]
+    passes: dict[str, str] = httpx2.post(f"{service.url}/dashboard/sign-in", json={"token": token}, timeout=60).json()
+    return passes
+
+
+def test_nothing_made_from_a_copy_opens_anything(tmp_path: Path) -> None:
+    service = ServiceProcess(tmp_path / "data", model="sed-mini", job_audio_seconds=3600, key_tries=1e6).start()
+    try:
+        passes = signed_in(service, service.command("link"))
+        with httpx2.Client(base_url=service.url, timeout=60) as http:
+            keyed = {"X-Api-Key": KEY}
+            job = http.post("/api/v1/analyze_file", files=FORM, headers=keyed).json()["job_id"]
+            link = http.post(f"/api/v1/jobs/{job}/audio", headers=keyed).json()["url"]
+            assert http.get(link).status_code == 200
+            assert http.get("/api/v1/jobs", headers={"X-Api-Key": passes["project"]}).status_code == 200
+            service.command("link")
+        service.stop()
+        shutil.copytree(service.data, tmp_path / "copy")
+        copy = Copy(tmp_path / "copy")
+        assert len(copy.digests) == 7, "two keys, two passes, a link that waits, a link to a recording, and the secret"
+        service.start()
+        with httpx2.Client(base_url=service.url, timeout=60) as http:
+            known = {**keyed, "Idempotency-Key": IDEMPOTENCY_KEY}
+            later = http.post("/api/v1/analyze_file", files=FORM, headers=known).json()["job_id"]
+            assert opened(http, copy, job) == []
+            assert later not in set(copy.job_ids())
+            # What the service gave goes on working: the copy was tried on a service that works.
+            assert http.get(link).status_code == 200
+            for header, key in (("X-Api-Key", KEY), ("X-Api-Key", passes["project"])):
+                assert http.get("/api/v1/jobs", headers={header: key}).status_code == 200
+            for key in (ORG_KEY, passes["organization"]):
+                assert http.get("/api/v2/speakers", headers={"X-Org-Key": key}).status_code == 200
+    finally:
+        service.stop()
+
+
+def opened(http: httpx2.Client, copy: Copy, job: str) -> list[str]:
+    """Try everything; return what was answered other than with a refusal."""
+    asked = []
+    for key in copy.candidates():
+        asked += [
+            ("/api/v1/jobs", {"X-Api-Key": key}),
+            ("/api/v2/speakers", {"X-Org-Key": key}),
+            ("/admin/v1/projects", {"Authorization": f"Bearer {key}"}),
+        ]
+    asked += [(f"/api/v1/jobs/{job}/audio?token={quote(token)}", {}) for token in copy.links(job)]
+    asked += [(f"/api/v1/jobs/{one}/captions.vtt", {}) for one in copy.job_ids()]
+    found = [f"{path} {headers}" for path, headers in asked if http.get(path, headers=headers).status_code < 400]
+    sign_ins = ({"token": token} for token in copy.candidates() if token)
+    return found + [str(body) for body in sign_ins if http.post("/dashboard/sign-in", json=body).status_code < 400]

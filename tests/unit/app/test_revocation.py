@@ -1,0 +1,206 @@
+"""A node that changes a key refuses it at once, whatever it remembers, and ends its open streams."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import httpx2
+import msgspec
+import pytest
+
+from app.main import Ports, create_app
+from infra.db.bootstrap import bootstrap
+from infra.db.database import Database
+from infra.db.directory import SqlDirectory
+from infra.db.projects import SqlProjects
+from infra.service.administration import SqlAdministration
+from infra.service.links import OneTimeLinks
+from tests.unit.app.conftest import OPTIONS, House
+from tests.unit.app.jobs.conftest import SOUND, Exchange
+from topics import apikeys
+
+ADMIN_KEY: Final = "the operator's own key"
+PROJECT_KEY: Final = "esp_testtesttesttesttest"
+ORG_KEY: Final = "eso_testtesttesttesttest"
+OPERATOR: Final = {"Authorization": f"Bearer {ADMIN_KEY}"}
+
+
+class RealHouse(House):
+    """An edge with real accounts, which believes a verdict for an hour."""
+
+    def __init__(self, database: Database) -> None:
+        options = msgspec.structs.replace(
+            OPTIONS, key_cache_seconds=3600.0, admin_key=apikeys.digest(ADMIN_KEY), job_reads_need_key=True
+        )
+        super().__init__(options)
+        self.links = OneTimeLinks(database)
+        ports = Ports(
+            sessions=self.sessions,
+            jobs=self.jobs,
+            directory=SqlDirectory(database),
+            prober=self.prober,
+            speakers=self.speakers,
+            projects=SqlProjects(database),
+            sign_ins=self.links,
+            health=self.health,
+            models=self.models,
+            administration=SqlAdministration(database),
+            nodes=self.nodes,
+        )
+        self.app = create_app(ports, options)
+        transport = httpx2.ASGITransport(self.app, raise_app_exceptions=False)
+        self.http = httpx2.AsyncClient(transport=transport, base_url="http://earshot")
+
+    async def project(self, key: str, path: str = "/api/v1/jobs") -> int:
+        return (await self.http.get(path, headers={"X-Api-Key": key})).status_code
+
+    async def organization(self, key: str) -> int:
+        return (await self.http.get("/api/v2/speakers", headers={"X-Org-Key": key})).status_code
+
+    async def passes(self) -> dict[str, str]:
+        """Sign in by a link."""
+        answer = await self.http.post("/dashboard/sign-in", json={"token": await self.links.make()})
+        passes: dict[str, str] = answer.json()
+        return passes
+
+
+@asynccontextmanager
+async def opened(directory: Path) -> AsyncIterator[RealHouse]:
+    database = Database(f"sqlite+aiosqlite:///{directory / 'earshot.db'}")
+    await database.migrate()
+    await bootstrap(database, 1, PROJECT_KEY, ORG_KEY)
+    house = RealHouse(database)
+    try:
+        async with house.http:
+            yield house
+    finally:
+        await house.app.state.forwarder.close()
+        await database.close()
+
+
+async def rotated(house: RealHouse) -> None:
+    assert (await house.http.post("/api/v1/project/key", headers={"X-Api-Key": PROJECT_KEY})).status_code == 200
+
+
+async def rotated_by_the_operator(house: RealHouse) -> None:
+    assert (await house.http.post("/admin/v1/projects/demo/key", headers=OPERATOR)).status_code == 200
+
+
+async def deleted(house: RealHouse) -> None:
+    assert (await house.http.delete("/admin/v1/projects/demo", headers=OPERATOR)).status_code == 204
+
+
+async def deleted_with_its_organization(house: RealHouse) -> None:
+    assert (await house.http.delete("/admin/v1/organizations/demo", headers=OPERATOR)).status_code == 204
+
+
+@pytest.mark.parametrize("revoke", [rotated, rotated_by_the_operator, deleted, deleted_with_its_organization])
+async def test_a_key_its_pass_its_links_and_its_streams_end(
+    revoke: Callable[[RealHouse], Awaitable[None]], tmp_path: Path
+) -> None:
+    async with opened(tmp_path) as house:
+        principal = await SqlDirectory(house.links._database).project(PROJECT_KEY)
+        assert principal is not None
+        job = house.jobs.create(
+            SOUND, project=principal.project, organization=principal.organization, keep_audio_ms=60_000
+        )
+        passed = (await house.passes())["project"]
+        keys = (PROJECT_KEY, passed)
+        link = (await house.http.post(f"/api/v1/jobs/{job}/audio", headers={"X-Api-Key": PROJECT_KEY})).json()["url"]
+        assert [await house.project(key) for key in keys] == [200, 200]
+        assert (await house.http.get(link)).status_code == 200
+        streams = [
+            Exchange(house, path, x_api_key=key)
+            for path in ("/api/v1/live", f"/api/v1/jobs/{job}/stream")
+            for key in keys
+        ]
+        for stream in streams:
+            await stream.until(bool)
+        await revoke(house)
+        began = asyncio.get_running_loop().time()
+        assert [await house.project(key) for key in keys] == [401, 401]
+        assert (await house.http.get(link)).status_code == 401
+        again = [await house.http.post("/api/v1/project/key", headers={"X-Api-Key": key}) for key in keys]
+        assert [answer.status_code for answer in again] == [401, 401]
+        for stream in streams:
+            await stream.end()
+            assert not stream.whole, "it is cut off, so that a client asks again and learns why"
+        assert asyncio.get_running_loop().time() - began < 15, "it did not wait for its heartbeat or its hour"
+
+
+async def test_a_key_of_an_organization_ends(tmp_path: Path) -> None:
+    async with opened(tmp_path) as house:
+        keys = (ORG_KEY, (await house.passes())["organization"])
+        assert [await house.organization(key) for key in keys] == [200, 200]
+        await house.http.post("/admin/v1/organizations/demo/key", headers=OPERATOR)
+        assert [await house.organization(key) for key in keys] == [401, 401]
+        assert await house.project(PROJECT_KEY) == 200
+
+
+async def test_a_thief_does_not_win_after_the_owner(tmp_path: Path) -> None:
+    """Another node rotated the key: this one still believes the old one, but does not let it make a new one."""
+    async with opened(tmp_path) as house:
+        assert await house.project(PROJECT_KEY) == 200
+        fresh = await SqlProjects(house.links._database).rotate_project_key("demo")
+        assert await house.project(PROJECT_KEY) == 200
+        answer = await house.http.post("/api/v1/project/key", headers={"X-Api-Key": PROJECT_KEY})
+        assert answer.status_code == 401
+        assert await house.project(fresh) == 200
+
+
+async def test_a_pass_does_not_make_a_key(tmp_path: Path) -> None:
+    async with opened(tmp_path) as house:
+        passed = (await house.passes())["project"]
+        answer = await house.http.post("/api/v1/project/key", headers={"X-Api-Key": passed})
+        assert (answer.status_code, "key itself" in answer.json()["error"]) == (401, True)
+        assert await house.project(PROJECT_KEY) == await house.project(passed) == 200
+
+
+async def test_signing_out_ends_passes_and_no_key(tmp_path: Path) -> None:
+    async with opened(tmp_path) as house:
+        mine, other = await house.passes(), await house.passes()
+        stream = Exchange(house, "/api/v1/live", x_api_key=mine["project"])
+        await stream.until(bool)
+        for project, organization in ((PROJECT_KEY, ORG_KEY), (mine["project"], mine["organization"]), ("x", "")):
+            headers = {"X-Api-Key": project, "X-Org-Key": organization}
+            assert (await house.http.post("/dashboard/sign-out", headers=headers)).status_code == 204
+        await stream.end()
+        assert await house.project(mine["project"]) == await house.organization(mine["organization"]) == 401
+        for project, organization in ((PROJECT_KEY, ORG_KEY), (other["project"], other["organization"])):
+            assert await house.project(project) == await house.organization(organization) == 200
+
+
+async def test_a_plan_is_known_at_once(tmp_path: Path) -> None:
+    async with opened(tmp_path) as house:
+        form = {"options": (None, '{"sound_event_detection":true}'), "audio": ("a.wav", b"audio", "audio/wav")}
+        keyed = {"X-Api-Key": PROJECT_KEY}
+        assert (await house.http.post("/api/v1/analyze_file", files=form, headers=keyed)).status_code == 200
+        await house.http.put("/admin/v1/projects/demo/plan", json={"free_seconds": 0}, headers=OPERATOR)
+        assert (await house.http.post("/api/v1/analyze_file", files=form, headers=keyed)).status_code == 402
+
+
+async def test_the_operators_key_is_not_guessed_for_ever(tmp_path: Path) -> None:
+    async with opened(tmp_path) as house:
+        statuses = [
+            (await house.http.get("/admin/v1/projects", headers={"Authorization": f"Bearer guess {n}"})).status_code
+            for n in range(200)
+        ]
+        assert statuses[0] == 401
+        assert statuses[-1] == 503
+        assert await house.project(PROJECT_KEY) == 200, "other keys have tries of their own"
+
+
+async def test_an_id_of_a_job_needs_more_than_what_is_stored(tmp_path: Path) -> None:
+    """Whoever knows the Idempotency-Key and the stored secret does not know the job."""
+    async with opened(tmp_path) as house:
+        form = {"options": (None, '{"sound_event_detection":true}'), "audio": ("a.wav", b"audio", "audio/wav")}
+        jobs = []
+        for key in (PROJECT_KEY, PROJECT_KEY, (await house.passes())["project"]):
+            headers = {"X-Api-Key": key, "Idempotency-Key": "recording-1"}
+            answer = await house.http.post("/api/v1/analyze_file", files=form, headers=headers)
+            jobs.append(answer.json()["job_id"])
+        assert jobs[0] == jobs[1] != jobs[2]

@@ -1,0 +1,216 @@
+"""Tokens: sign-in links, passes and links to recordings. Each ends by itself, and with its key."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from sqlalchemy import select
+
+from infra.db import tokens
+from infra.db.bootstrap import bootstrap, first_keys
+from infra.db.database import Database
+from infra.db.directory import SqlDirectory
+from infra.db.projects import SqlProjects
+from infra.db.schema import tokens as table
+from infra.db.tokens import SECONDS, Purpose
+from infra.service.links import OneTimeLinks
+from tests.unit.infra.conftest import SQLITE
+from topics import apikeys
+from topics.apikeys import KeyKind
+from topics.errors import DirectoryDown, NotFound, Unauthorized
+from topics.ports.directory import Principal
+
+
+class House:
+    """A database with its demo project, and a clock for a test to turn."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.now = 1000.0
+        self.directory = SqlDirectory(database, clock=lambda: self.now)
+        self.links = OneTimeLinks(database, lambda: self.now)
+
+
+pytestmark = SQLITE
+
+
+async def shown(database: Database) -> None:
+    """Make the demo project, and show its keys."""
+    async with first_keys(database, 1, await bootstrap(database, 1)):
+        pass
+
+
+@pytest.fixture
+def house(loop: asyncio.Runner, database: Database) -> House:
+    loop.run(shown(database))
+    return House(database)
+
+
+async def test_a_link_signs_in_once(house: House) -> None:
+    token = await house.links.make()
+    passes = await house.links.redeem(token)
+    assert passes.project is not None
+    assert passes.organization is not None
+    principal = await house.directory.project(passes.project)
+    assert isinstance(principal, Principal)
+    assert await house.directory.organization(passes.organization) == principal.organization
+    assert await house.directory.organization(passes.project) is None
+    assert await house.directory.project(passes.organization) is None
+    for again in (token, "another"):
+        with pytest.raises(NotFound, match="used already, or is older"):
+            await house.links.redeem(again)
+
+
+async def test_a_link_is_good_for_ten_minutes(house: House) -> None:
+    assert SECONDS[Purpose.LINK] == 600
+    early, late = [await house.links.make() for _ in range(2)]
+    house.now += SECONDS[Purpose.LINK] - 0.1
+    assert (await house.links.redeem(early)).project
+    house.now += 0.1
+    with pytest.raises(NotFound):
+        await house.links.redeem(late)
+
+
+async def test_a_link_is_not_lost_to_a_database_that_is_away(monkeypatch: pytest.MonkeyPatch, house: House) -> None:
+    token = await house.links.make()
+
+    async def away(*arguments: object) -> str | None:
+        raise DirectoryDown("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tokens, "issue", away)
+        with pytest.raises(DirectoryDown):
+            await house.links.redeem(token)
+    assert (await house.links.redeem(token)).project
+
+
+async def test_without_a_demo_project_or_its_key_there_is_no_link(database: Database) -> None:
+    with pytest.raises(NotFound):
+        await House(database).links.make()
+    await bootstrap(database, 1)
+    with pytest.raises(NotFound, match="earshot key rotate demo"):
+        await House(database).links.make()
+
+
+async def test_a_link_of_another_project(house: House) -> None:
+    accounts = house.directory._accounts
+    await accounts.create_organization("Zoo")
+    project, _ = await accounts.create_project("apes", "Zoo")
+    passes = await house.links.redeem(await house.links.make("apes"))
+    assert await house.directory.project(str(passes.project)) == Principal(project.id, project.organization)
+    assert await house.directory.organization(str(passes.organization)) == project.organization
+
+
+async def test_a_demo_project_that_goes_meanwhile(house: House) -> None:
+    token = await house.links.make()
+    await house.directory._accounts.delete_project("demo")
+    with pytest.raises(NotFound):
+        await house.links.redeem(token)
+
+
+async def _passed(house: House) -> str:
+    return str((await house.links.redeem(await house.links.make())).project)
+
+
+async def test_a_pass_ends_by_itself(house: House) -> None:
+    passed = await _passed(house)
+    house.now += SECONDS[Purpose.PASS] - 1
+    assert await house.directory.project(passed)
+    house.now += 1
+    assert await house.directory.project(passed) is None
+
+
+async def test_a_pass_ends_with_its_key(house: House) -> None:
+    passed = await _passed(house)
+    await house.directory._accounts.rotate_project_key("demo")
+    assert await house.directory.project(passed) is None
+    assert await house.directory.project(await _passed(house))
+    await house.directory._accounts.delete_project("demo")
+    assert await house.directory.project(passed) is None
+
+
+async def test_a_pass_cannot_change_its_key(house: House) -> None:
+    passed = await _passed(house)
+    with pytest.raises(Unauthorized):
+        await SqlProjects(house.database).renew_key(passed)
+    assert await house.directory.project(passed)
+
+
+async def test_signing_out_ends_a_pass_and_no_key(house: House) -> None:
+    key = await house.directory._accounts.rotate_project_key("demo")
+    one, other = await _passed(house), await _passed(house)
+    for text in (one, key, "pass_", ""):
+        await house.links.end(text)
+    assert await house.directory.project(one) is None
+    assert await house.directory.project(other)
+    assert await house.directory.project(key)
+
+
+async def test_another_node_takes_a_link(house: House) -> None:
+    token = await house.links.make()
+    assert (await OneTimeLinks(house.database, lambda: house.now).redeem(token)).project
+
+
+async def test_a_link_is_redeemed_by_one_of_two(house: House) -> None:
+    token = await house.links.make()
+    ended = await asyncio.gather(*(house.links.redeem(token) for _ in range(2)), return_exceptions=True)
+    assert sorted(type(one).__name__ for one in ended) == ["NotFound", "SignIn"]
+
+
+async def test_tokens_do_what_they_are_for_alone(house: House) -> None:
+    link, passed = await house.links.make(), await _passed(house)
+    principal = await house.directory.project(passed)
+    assert principal is not None
+    audio = str(await house.directory.link_audio(principal, "job"))
+    for text in (link, audio):
+        assert await house.directory.project(text) is None
+        assert await house.directory.organization(text) is None
+    for text in (link, passed, "audio_", ""):
+        assert await house.directory.audio_link(text) is None
+    for text in (passed, audio):
+        with pytest.raises(NotFound):
+            await house.links.redeem(text)
+
+
+async def test_a_link_to_a_recording_ends_by_itself_and_with_the_key(house: House) -> None:
+    principal = await house.directory.project(await _passed(house))
+    assert principal is not None
+    early, late = [str(await house.directory.link_audio(principal, "job")) for _ in range(2)]
+    opened = await house.directory.audio_link(early)
+    assert opened is not None
+    assert (opened.project, opened.job, opened.ends_at) == (principal.project, "job", (1000 + 3600) * 1000)
+    house.now += 3600
+    assert await house.directory.audio_link(early) is None
+    house.now -= 1
+    await house.directory._accounts.rotate_project_key("demo")
+    assert await house.directory.audio_link(late) is None
+    await house.directory._accounts.delete_project("demo")
+    assert await house.directory.link_audio(principal, "job") is None
+
+
+async def test_nothing_that_is_stored_opens_anything(house: House) -> None:
+    passed = await _passed(house)
+    async with house.database.reading() as connection:
+        digests = list(await connection.scalars(select(table.c.digest)))
+    assert apikeys.digest(passed) in digests
+    for digest in digests:
+        for text in (digest.hex(), KeyKind.PASS + digest.hex(), digest.decode("latin-1")):
+            assert await house.directory.project(text) is None
+
+
+async def test_tokens_do_not_pile_up(monkeypatch: pytest.MonkeyPatch, house: House) -> None:
+    monkeypatch.setattr(tokens, "MOST", 3)
+    links = []
+    for _ in range(5):
+        links.append(await house.links.make())
+        house.now += 1
+    async with house.database.reading() as connection:
+        assert len(list(await connection.scalars(select(table.c.digest)))) == 3
+    with pytest.raises(NotFound):
+        await house.links.redeem(links[1])
+    assert (await house.links.redeem(links[2])).project
+    house.now += max(SECONDS.values())
+    await house.links.make()
+    async with house.database.reading() as connection:
+        assert len(list(await connection.scalars(select(table.c.digest)))) == 1

@@ -1,6 +1,6 @@
 // How a recording looks: spectrogram and waveform of the stretch that is shown, as the service draws them.
 import { useEffect, useState } from "./lib.js";
-import { Refused, request } from "./api.js";
+import { RETRY, Refused, request } from "./api.js";
 
 /** Widest picture that the service makes. */
 const COLUMNS = 2048;
@@ -13,13 +13,19 @@ const REST = 150;
  */
 export function usePicture(job, { start, end }) {
   const [picture, set] = useState({ state: "drawing", layers: [] });
+  const [turn, setTurn] = useState(0);
   const failed = (error) => set((before) => ({ ...before, state: error.status === 404 ? "none" : "failed", error }));
+  useEffect(() => {
+    if (!(picture.error instanceof TypeError)) return undefined;
+    const timer = setTimeout(() => setTurn((count) => count + 1), RETRY);
+    return () => clearTimeout(timer);
+  }, [picture.error]);
   useEffect(() => {
     const stop = new AbortController();
     set({ state: "drawing", layers: [] });
     layer(job, "", stop.signal).then((whole) => set({ state: "there", seconds: whole.end, layers: [whole] }), (error) => stop.signal.aborted || failed(error));
     return () => stop.abort();
-  }, [job]);
+  }, [job, turn]);
   const { seconds } = picture;
   useEffect(() => {
     if (!seconds) return undefined;
@@ -70,7 +76,7 @@ async function drawn(path, signal) {
 async function levels(blob) {
   const bitmap = await createImageBitmap(blob);
   const { width, height } = bitmap;
-  const context = new OffscreenCanvas(width, height).getContext("2d");
+  const context = /** @type {OffscreenCanvasRenderingContext2D} */ (new OffscreenCanvas(width, height).getContext("2d"));
   context.drawImage(bitmap, 0, 0);
   bitmap.close();
   const { data } = context.getImageData(0, 0, width, height);
@@ -90,7 +96,7 @@ function share(counts, part) {
 /** A canvas of a picture in `colours`, three of [red, green, blue]: of what is soft, louder and loudest. */
 export function tinted({ width, height, values }, { low, high }, colours) {
   const canvas = new OffscreenCanvas(width, height);
-  const context = canvas.getContext("2d");
+  const context = /** @type {OffscreenCanvasRenderingContext2D} */ (canvas.getContext("2d"));
   const image = context.createImageData(width, height);
   const table = Array.from({ length: 256 }, (_, value) => {
     const place = 2 * Math.min(1, Math.max(0, (value - low) / Math.max(1, high - low)));

@@ -112,6 +112,18 @@ async def slow_takeover(world: World, node: Node, nodes: list[Node], grant: Gran
     other.start()
 
 
+async def stalled_takeover(world: World, node: Node, nodes: list[Node], grant: Grant) -> None:
+    """Have partitions of another taken over by a node that stands still past its session in the last step of it."""
+    other = world.chance.choice([one for one in nodes if one is not node])
+    grant(4)
+    other.kill()
+    node.stalls = world.chance.choice((1, 2))
+    grant(4)
+    await asyncio.sleep(SESSION_SECONDS + world.chance.uniform(1.0, 4.0))
+    node.stalls = 0
+    other.start()
+
+
 async def _taking_over(node: Node) -> None:
     """Wait until it takes something over, not for long."""
     for _ in range(60):
@@ -231,6 +243,7 @@ ACCIDENTS: Final[dict[str, Fault]] = {
     "cut off": cut_off,
     "late heartbeat": late_heartbeat,
     "slow takeover": slow_takeover,
+    "stalled takeover": stalled_takeover,
     "slow": slow,
     "brokers away": brokers_away,
     "disk fails": disk_fails,

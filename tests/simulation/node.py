@@ -15,6 +15,7 @@ from streams.jobs.intake import JobIntake
 from streams.jobs.results import JobResults
 from streams.kafka.backend import KafkaBackend
 from streams.kafka.connection import KafkaConnection
+from streams.node.owner import PartitionOwner
 from streams.node.owners import Owners
 from streams.node.partitions import Partitions
 from streams.node.sender import RecordSender
@@ -49,6 +50,7 @@ class Sessions(SessionWorkload):
 
     def __init__(self, node: Node, owners: Owners, sender: RecordSender, backend: KafkaBackend) -> None:
         Workload.__init__(self, owners, sender, Followers(), Suspects())
+        self._node = node
         chance = node.world.chance
         self._idle_ms = LIFETIME_MS
         # Some read all audio back from the log.
@@ -65,6 +67,11 @@ class Sessions(SessionWorkload):
         self.analyser: Any = Scorer(self.serving, self.audio, self._emit, chance)
         self.listeners: Any = SimpleNamespace(note=lambda changed: None)
         self.biller = SessionBiller(self.serving, None, self._emit)
+
+    def begin(self, owner: PartitionOwner) -> int:
+        """Begin as a real node does; it may have stood still since it last looked at its clock."""
+        self._node.stand_still()
+        return super().begin(owner)
 
     def suspect(self, ids: Iterable[str]) -> None:
         """Look at what had work, as jobs do."""
@@ -88,6 +95,8 @@ class Node:
         #: How many processes ended by themselves, and why the last one did.
         self.ended = 0
         self.failure = ""
+        #: How many more times it stands still past its session as a partition begins.
+        self.stalls = 0
         #: Of all processes, so that nothing of them is collected while a history runs.
         self._remains: list[Any] = []
 
@@ -165,6 +174,13 @@ class Node:
 
         if not (self.process.dead or self.process.paused):
             self.process.context.run(lose)
+
+    def stand_still(self) -> None:
+        """Let it be found now that no heartbeat was answered for a session, if that was asked for."""
+        if self.stalls:
+            self.stalls -= 1
+            self.membership.heard = self.membership.clock() - SESSION_SECONDS - 1.0
+            self.membership.joining_since = None
 
     # --- requests ---------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 import httpx2
@@ -25,7 +25,10 @@ from topics.signing import Signer
 
 pytestmark = pytest.mark.slow
 
-FORM: Final = {"options": (None, '{"sound_event_detection":true}'), "audio": ("a.wav", wav(tone(1.0)), "audio/wav")}
+FORM: Final[Any] = {
+    "options": (None, '{"sound_event_detection":true}'),
+    "audio": ("a.wav", wav(tone(1.0)), "audio/wav"),
+}
 IDEMPOTENCY_KEY: Final = "recording-1"
 #: What could be a secret, in whatever file.
 WORD: Final = re.compile(rb"[\x21-\x7e]{20,64}")

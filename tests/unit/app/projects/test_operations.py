@@ -56,11 +56,11 @@ async def _house(directory: Path) -> AsyncIterator[House]:
     await database.migrate()
     projects, meters = SqlProjects(database, clock=lambda: NOON / 1000), Meters(tuple)
     keyring = Keyring(PROJECT, SqlDirectory(database).project, 0.0, Tries(100))
-    directory = SqlDirectory(database)
+    accounts = SqlDirectory(database)
     changed = ChangedKeys(
         keyring,
-        Keyring(ORGANIZATION, directory.organization, 0.0, Tries(100)),
-        Keyring(AUDIO, directory.audio_link, 0.0, Tries(100)),
+        Keyring(ORGANIZATION, accounts.organization, 0.0, Tries(100)),
+        Keyring(AUDIO, accounts.audio_link, 0.0, Tries(100)),
     )
     keys = Authenticator(keyring, meters)
     context = ProjectContext(projects, mock.Mock(spec=Models), keys, changed, 60_000, 3_600_000)

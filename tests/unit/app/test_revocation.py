@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import httpx2
 import msgspec
@@ -176,7 +176,7 @@ async def test_signing_out_ends_passes_and_no_key(tmp_path: Path) -> None:
 
 async def test_a_plan_is_known_at_once(tmp_path: Path) -> None:
     async with opened(tmp_path) as house:
-        form = {"options": (None, '{"sound_event_detection":true}'), "audio": ("a.wav", b"audio", "audio/wav")}
+        form: Any = {"options": (None, '{"sound_event_detection":true}'), "audio": ("a.wav", b"audio", "audio/wav")}
         keyed = {"X-Api-Key": PROJECT_KEY}
         assert (await house.http.post("/api/v1/analyze_file", files=form, headers=keyed)).status_code == 200
         await house.http.put("/admin/v1/projects/demo/plan", json={"free_seconds": 0}, headers=OPERATOR)
@@ -197,7 +197,7 @@ async def test_the_operators_key_is_not_guessed_for_ever(tmp_path: Path) -> None
 async def test_an_id_of_a_job_needs_more_than_what_is_stored(tmp_path: Path) -> None:
     """Whoever knows the Idempotency-Key and the stored secret does not know the job."""
     async with opened(tmp_path) as house:
-        form = {"options": (None, '{"sound_event_detection":true}'), "audio": ("a.wav", b"audio", "audio/wav")}
+        form: Any = {"options": (None, '{"sound_event_detection":true}'), "audio": ("a.wav", b"audio", "audio/wav")}
         jobs = []
         for key in (PROJECT_KEY, PROJECT_KEY, (await house.passes())["project"]):
             headers = {"X-Api-Key": key, "Idempotency-Key": "recording-1"}

@@ -118,7 +118,7 @@ async def _own_part(context: SessionContext, project: str, day: Day) -> Part:
     coverage = context.sessions.coverage()
     if not coverage.here:
         return Part(coverage.here, [{} for _ in range(HOURS)], 0, 0)
-    query, looked_at = ListQuery(project, until_ms=day.ends, count=LONGEST_PAGE), 0
+    query, looked_at = ListQuery(project, until_ms=max(1, day.ends), count=LONGEST_PAGE), 0
     concerned: list[tuple[str, SessionView]] = []
     while page := context.sessions.listed(query):
         concerned += [(id, view) for _, id, view in page if next(hourly_windows(view, day), None) is not None]

@@ -50,9 +50,42 @@ export function headers(kind) {
   return { [KEYS[kind].header]: kind === "operator" ? `Bearer ${value}` : value };
 }
 
-/** Answer of a request; throws Refused, or a TypeError where nothing answers. */
-export async function request(method, path, { as = "project", body, signal, more = {} } = {}) {
-  const json = body !== undefined && !(body instanceof FormData) && !(body instanceof Blob);
+/** Milliseconds after which a service that did not answer is asked again. */
+export const RETRY = 5000;
+/** Seconds after which a request without an answer has failed; one that sends a recording may take longer. */
+const PATIENCE = 30;
+const PATIENCE_WITH_AUDIO = 300;
+/** Seconds of silence after which a stream is broken: the service sends something every ten. */
+const SILENCE = 25;
+
+/** A signal that aborts with `signal`, and `seconds` after the last call of `heard()` or the beginning. */
+function watch(signal, seconds) {
+  const silent = new AbortController();
+  let timer;
+  const end = () => clearTimeout(timer);
+  const heard = () => {
+    end();
+    timer = setTimeout(() => silent.abort(new TypeError("the service does not answer")), 1000 * seconds);
+  };
+  heard();
+  return { signal: signal ? AbortSignal.any([signal, silent.signal]) : silent.signal, heard, end };
+}
+
+/** Return the answer to a request; throw Refused, or a TypeError if the service does not answer in time. */
+export async function request(method, path, { signal, body, ...options } = {}) {
+  const watched = watch(signal, body instanceof FormData ? PATIENCE_WITH_AUDIO : PATIENCE);
+  try {
+    const answer = await ask(method, path, { signal: watched.signal, body, ...options });
+    watched.heard(); // Its body has as long again.
+    return answer;
+  } catch (error) {
+    watched.end();
+    throw error;
+  }
+}
+
+async function ask(method, path, { as = "project", body, signal, more = {} }) {
+  const json = body !== undefined && !(body instanceof FormData);
   const answer = await fetch(url(path), {
     method,
     signal,
@@ -74,12 +107,14 @@ export async function refusal(answer) {
 }
 
 function refusalOf(status, text, header) {
-  let message = header("earshot-reason") || text || `status ${status}`;
+  // Some errors are plain text. A page of HTML is a proxy's.
+  const words = /^[^<]{1,300}$/.test(text) ? text : `A proxy or the service answered ${status}.`;
+  let message = header("earshot-reason") || words;
   try {
     const said = JSON.parse(text);
     message = said.details ? said.details.map((one) => `${one.loc.slice(1).join(".")}: ${one.msg}`).join("; ") : said.error || message;
   } catch {
-    // Plain text, as the interface has it for some errors.
+    // Not JSON.
   }
   return new Refused(status, message, Number(header("retry-after")) || 0);
 }
@@ -88,16 +123,21 @@ function refusalOf(status, text, header) {
 export function upload(path, form, progress, signal) {
   return new Promise((resolve, reject) => {
     const http = new XMLHttpRequest();
+    const watched = watch(signal, PATIENCE);
     http.open("POST", url(path));
     for (const [name, value] of Object.entries(headers("project"))) http.setRequestHeader(name, value);
-    http.upload.onprogress = (event) => event.lengthComputable && progress(event.loaded / event.total);
+    http.upload.onprogress = (event) => {
+      watched.heard();
+      if (event.lengthComputable) progress(event.loaded / event.total);
+    };
+    http.onloadend = watched.end;
     http.onload = () => {
       if (http.status < 300) resolve(JSON.parse(http.responseText));
       else reject(refusalOf(http.status, http.responseText, (name) => http.getResponseHeader(name)));
     };
     http.onerror = () => reject(new TypeError("the service does not answer"));
-    http.onabort = () => reject(new DOMException("stopped", "AbortError"));
-    signal?.addEventListener("abort", () => http.abort());
+    http.onabort = () => reject(watched.signal.reason);
+    watched.signal.addEventListener("abort", () => http.abort());
     http.send(form);
   });
 }
@@ -110,14 +150,16 @@ export async function* events(path, signal, { as = "project", last: ends = ["com
   let last = "";
   for (let failures = 0; !signal.aborted; ) {
     let problem = null;
+    const watched = watch(signal, SILENCE);
     try {
-      const answer = await request("GET", path, { signal, as, more: last ? { "Last-Event-ID": last } : {} });
+      const answer = await ask("GET", path, { signal: watched.signal, as, more: last ? { "Last-Event-ID": last } : {} });
       yield { event: "open" };
       const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
       let held = "";
       for (;;) {
         const { value, done } = await reader.read();
         if (done) break;
+        watched.heard();
         failures = 0;
         const blocks = (held + value).split("\n\n");
         held = blocks.pop();
@@ -132,6 +174,8 @@ export async function* events(path, signal, { as = "project", last: ends = ["com
     } catch (error) {
       if (signal.aborted || (error instanceof Refused && error.status < 500)) throw error;
       problem = error;
+    } finally {
+      watched.end();
     }
     failures += 1;
     yield { event: "broken", data: problem };

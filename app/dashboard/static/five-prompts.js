@@ -1,7 +1,8 @@
 // Enrolling a voice: five sentences, each recorded, judged for its level, and sent as a sample.
-import { clock, html, useEffect, useRef, useState } from "./lib.js";
-import { decibels, openMicrophone, rms, wav } from "./microphone.js";
+import { clock, html, useEffect, useState } from "./lib.js";
+import { NO_MICROPHONE, decibels, rms, wav } from "./microphone.js";
 import { Problem, State } from "./parts.js";
+import { NoMicrophone, useRecording } from "./recording.js";
 
 /** From the Harvard sentences (IEEE, 1969), which have the sounds of English as often as speech has them. */
 const PROMPTS = [
@@ -31,41 +32,17 @@ export function faultOf(blocks) {
 export function FivePrompts({ name, send, onDone }) {
   const [takes, setTakes] = useState(PROMPTS.map(() => null));
   const [at, setAt] = useState(0);
-  const [level, setLevel] = useState(null);
   const [sent, setSent] = useState(null);
   const [error, setError] = useState(null);
-  const open = useRef(null);
-  const blocks = useRef([]);
-  useEffect(() => () => open.current?.close(), []);
-  const finish = () => {
-    const microphone = open.current;
-    if (!microphone) return;
-    open.current = null;
-    microphone.close();
-    setLevel(null);
-    const all = [...blocks.current, microphone.flush()];
-    const fault = faultOf(all);
-    const next = takes.with(at, { file: wav(all), seconds: all.reduce((sum, block) => sum + block.length, 0) / 16_000, fault });
+  const done = (blocks) => {
+    const fault = faultOf(blocks);
+    const next = takes.with(at, { file: wav(blocks), seconds: blocks.reduce((sum, block) => sum + block.length, 0) / 16_000, fault });
     setTakes(next);
     if (!fault) setAt(next.findIndex((take) => !take || take.fault));
   };
-  const begin = async () => {
-    setError(null);
-    blocks.current = [];
-    try {
-      open.current = await openMicrophone((block, loudness) => {
-        blocks.current.push(block);
-        setLevel(decibels(loudness));
-      });
-      setLevel(-100);
-    } catch (problem) {
-      setError(new Error(`The microphone cannot be used: ${problem.message}`));
-    }
-  };
+  const { level, seconds, begin, finish } = useRecording({ longest: LONGEST_SECONDS, onDone: done, onError: setError });
   // Samples of one voice are none of another.
   useEffect(() => setTakes((before) => before.map((take) => take && { ...take, sent: false })), [name]);
-  // The microphone knows the take that was begun, this function the newest: so the longest is ended here.
-  useEffect(() => { if (blocks.current.length >= 2 * LONGEST_SECONDS) finish(); }, [level]);
   const register = async () => {
     setError(null);
     // What was registered already is not sent twice.
@@ -95,8 +72,8 @@ export function FivePrompts({ name, send, onDone }) {
         : html`<p class="hint">Read it aloud as you speak every day; in another language any two sentences will do.</p>
             <blockquote aria-live="polite"><strong>${at + 1} of ${PROMPTS.length}</strong> ${PROMPTS[at]}</blockquote>
             ${level === null
-              ? html`<p class="actions"><button class="main" disabled=${!name} onClick=${begin}>${takes[at] ? `Record sentence ${at + 1} again` : `Record sentence ${at + 1}`}</button></p>`
-              : html`<p class="line"><meter min="-60" max="0" low=${QUIET} value=${level} aria-label="Level in dBFS"></meter> <span class="number" role="timer">${clock(Math.floor(blocks.current.length / 2))}</span> <button class="main" onClick=${finish}>Done</button></p>`}`}
+              ? html`<p class="actions"><button class="main" disabled=${!name || NO_MICROPHONE} onClick=${() => { setError(null); begin(); }}>${takes[at] ? `Record sentence ${at + 1} again` : `Record sentence ${at + 1}`}</button></p>${name ? null : html`<p class="hint">Enter a name first.</p>`}<${NoMicrophone} />`
+              : html`<p class="line"><meter min="-60" max="0" low=${QUIET} value=${level} aria-label="Level in dBFS"></meter> <span class="number" role="timer">${clock(Math.floor(seconds))}</span> <button class="main" onClick=${finish}>Done</button></p>`}`}
     <ol class="takes">${takes.map((take, number) => html`<li aria-current=${number === at && !complete ? "step" : null}>
       ${take ? html`<${State} state=${take.fault ? "bad" : "good"}>${take.fault ?? (take.sent ? "registered" : `${take.seconds.toFixed(1)} s, good`)}<//>` : html`<span class="hint">not yet</span>`}
       ${take && !take.sent && level === null && sent === null ? html`<button class="quiet" aria-label=${`Record sentence ${number + 1} anew`} onClick=${() => { setTakes(takes.with(number, null)); setAt(number); }}>Anew</button>` : null}</li>`)}</ol>

@@ -1,9 +1,11 @@
 // How the nodes are: what has to be looked at first, then what there is.
-import { bytes, html, lengthInWords, useRef, when } from "./lib.js";
+import { bytes, html, lengthInWords, useRef, useState, when } from "./lib.js";
 import { get } from "./api.js";
 import { Problem, State, Table, useLoaded, useWhileSeen } from "./parts.js";
 
 const REFRESH_SECONDS = 5;
+/** Seconds after which an answer says nothing of now. */
+const STALE_SECONDS = 15;
 const WORDS = { good: "All is well", slow: "Something is slow or was set aside", bad: "Something does not work" };
 
 export function Health() {
@@ -13,26 +15,31 @@ export function Health() {
   // A new question before the answer to the last one would break that off.
   const busy = useRef(false);
   busy.current = loading;
-  useWhileSeen(() => busy.current || again(), REFRESH_SECONDS);
+  const [now, setNow] = useState(Date.now());
+  useWhileSeen(() => {
+    setNow(Date.now());
+    if (!busy.current) again();
+  }, REFRESH_SECONDS);
   const { value: known, at } = last.current;
   if (!known) return error ? html`<section class="card"><h2>Health</h2><${Problem} error=${error} again=${again} /></section>` : html`<p class="empty" role="status">Asking the nodes…</p>`;
+  const stale = error || now - at > 1000 * STALE_SECONDS;
   return html`<section class="card"><h2>Health</h2>
-      <p class="lead" role="status"><${State} state=${error ? "bad" : known.state}>${error ? "No answer" : WORDS[known.state]}<//></p>
+      <p class="lead" role="status"><${State} state=${error ? "bad" : stale ? "old" : known.state}>${stale ? `No answer since ${at.toLocaleTimeString()}` : WORDS[known.state]}<//></p>
       <${Problem} error=${error} />
       ${known.missing.length ? html`<p><${State} state="bad" /> No node serves ${known.missing.length === known.partitions ? "any partition" : `partition ${known.missing.join(", ")}`}.</p>` : null}
       ${known.nodes.map((one) => one.findings.length ? html`<ul class="findings" aria-label=${one.url}>${one.findings.map((finding) => html`<li><${State} state=${finding.state} /> ${known.nodes.length > 1 ? `${one.url}: ` : ""}${finding.text}</li>`)}</ul>` : null)}
       <p class="hint">As of ${at.toLocaleTimeString()}; asked again every ${REFRESH_SECONDS} s while this page is looked at.</p>
     </section>
-    ${known.nodes.map((one) => html`<${Node} key=${one.url} report=${one} />`)}
+    ${known.nodes.map((one) => html`<${Node} key=${one.url} report=${one} stale=${stale} />`)}
     <${Parked} nodes=${known.nodes} />`;
 }
 
-function Node({ report }) {
+function Node({ report, stale }) {
   const { node } = report;
   if (!node) return html`<section class="card"><h2>${report.url} <${State} state="bad">No answer<//></h2><p>${report.findings[0]?.text}</p></section>`;
   const behind = node.partitions.reduce((sum, one) => sum + behindOf(one), 0);
   const serving = node.partitions.filter((one) => one.state === "serving").length;
-  return html`<section class="card"><h2>${report.url} <${State} state=${report.state} /></h2>
+  return html`<section class="card"><h2>${report.url} <${State} state=${stale ? "old" : report.state}>${stale ? "As it was" : null}<//></h2>
     <dl class="facts">
       <div><dt>Version</dt><dd>${node.version}, up for ${lengthInWords(node.up_seconds)}</dd></div>
       <div><dt>Open</dt><dd>${node.sessions} ${node.sessions === 1 ? "session" : "sessions"}, ${node.jobs} ${node.jobs === 1 ? "job" : "jobs"}</dd></div>

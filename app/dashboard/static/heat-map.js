@@ -1,6 +1,6 @@
 // A day by sound and hour: a table whose cells have the colour of their content.
 import { hue, html, tagName, useEffect, useRef, useState } from "./lib.js";
-import { get } from "./api.js";
+import { RETRY, get } from "./api.js";
 import { Problem } from "./parts.js";
 
 const SHOWN = 12;
@@ -19,7 +19,7 @@ export function today() {
 function brief(seconds) {
   if (!seconds) return "";
   if (seconds < 60) return `${Math.max(1, Math.round(seconds))} s`;
-  return seconds < 3570 ? `${Math.round(seconds / 60)} m` : "1 h";
+  return seconds < 3570 ? `${Math.round(seconds / 60)} min` : "1 h";
 }
 
 /** How strong a cell's colour is, 0 to 5: a second of a siren is to be seen beside an hour of rain. */
@@ -27,8 +27,11 @@ function strength(seconds) {
   return seconds ? Math.min(5, 1 + Math.floor(Math.log(seconds + 1) / Math.log(6))) : 0;
 }
 
-/** The day of `path`, an operation that answers an `Activity`; `onDay` is told which day is asked for. */
-export function HeatMap({ path, as = "project", day, onDay }) {
+/**
+ * The day of `path`, an operation that answers an `Activity`; `onDay` is told which day is asked for. When `heard` becomes
+ * true, there is more to ask for.
+ */
+export function HeatMap({ path, as = "project", day, onDay, heard = false }) {
   const [state, set] = useState({ loading: true });
   const [all, setAll] = useState(false);
   const [turn, again] = useState(0);
@@ -47,14 +50,18 @@ export function HeatMap({ path, as = "project", day, onDay }) {
       }
       if (day === today()) timer = setTimeout(run, REFRESH);
     };
-    const run = () => load().catch((error) => stop.signal.aborted || set((before) => ({ ...before, error, loading: false })));
+    const run = () => load().catch((error) => {
+      if (stop.signal.aborted) return;
+      set((before) => ({ ...before, error, loading: false }));
+      if (error instanceof TypeError) timer = setTimeout(run, RETRY);
+    });
     set((before) => ({ ...before, loading: true, error: null }));
     run();
     return () => {
       stop.abort();
       clearTimeout(timer);
     };
-  }, [path, day, turn]);
+  }, [path, day, turn, heard]);
   const { value, error, loading } = state;
   const table = useRef(null);
   const lastHour = value ? value.analysed.findLastIndex(Boolean) : 0;
@@ -65,7 +72,7 @@ export function HeatMap({ path, as = "project", day, onDay }) {
   }, [lastHour, day]);
   const rows = value?.tags.slice(0, all ? undefined : SHOWN) ?? [];
   return html`<section class="card"><h2>By hour</h2>
-    <p class="filters"><label>Day <input type="date" value=${day} max=${today()} onChange=${(event) => event.target.value && onDay(event.target.value)} /></label>
+    <p class="filters"><label>Day <input type="date" value=${day} min="1970-01-02" max=${today()} onChange=${(event) => event.target.value && onDay(event.target.value)} /></label>
       <button class="quiet" onClick=${() => again((count) => count + 1)}>Refresh</button></p>
     <${Problem} error=${error} again=${() => again((count) => count + 1)} />
     ${value?.missing ? html`<p class="problem">${value.missing.partitions} of ${value.missing.of} partitions do not answer now, so some sessions may be missing.</p>` : null}

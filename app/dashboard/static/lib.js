@@ -1,14 +1,14 @@
 // What every view uses: templates, hooks, and how times and numbers are shown.
-import { h, render } from "./vendor/preact.mjs";
+import { Component, h, render } from "./vendor/preact.mjs";
 import { useCallback, useEffect, useMemo, useRef, useState } from "./vendor/hooks.mjs";
 import htm from "./vendor/htm.mjs";
 
 export const html = htm.bind(h);
-export { render, useCallback, useEffect, useMemo, useRef, useState };
+export { Component, render, useCallback, useEffect, useMemo, useRef, useState };
 
 /** Seconds as 1:02:03 or 2:03.4. */
 export function clock(seconds, digits = 0) {
-  const whole = Math.max(0, seconds);
+  const whole = Number(Math.max(0, seconds).toFixed(digits)); // Rounded first: 59.96 s are a minute.
   const hours = Math.floor(whole / 3600);
   const minutes = Math.floor((whole % 3600) / 60);
   const rest = (whole % 60).toFixed(digits).padStart(digits ? 3 + digits : 2, "0");
@@ -45,6 +45,16 @@ export function hue(name) {
   let sum = 0;
   for (const letter of name) sum = (sum * 31 + letter.codePointAt(0)) % 12;
   return `hue-${sum}`;
+}
+
+/** Who speaks in a turn of a transcript. */
+export function speakerOf(turn) {
+  return turn.speaker_name ?? turn.speaker ?? "Speech";
+}
+
+/** The colour of each speaker of a transcript, as a Map: no two have the same before there are twelve. */
+export function speakerHues(turns) {
+  return new Map([...new Set(turns.map(speakerOf))].map((name, place) => [name, `hue-${(7 * place + 1) % 12}`]));
 }
 
 /** Let the browser keep a text as a file. */

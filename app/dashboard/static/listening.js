@@ -20,6 +20,8 @@ export class Heard {
   next = null;
   session = null;
   now = null;
+  /** When the last window came, or the last chunk before this page was opened: milliseconds since 1970. */
+  at = 0;
   windows = 0;
   /** Tags that were reported. */
   reported = 0;
@@ -38,6 +40,7 @@ export class Heard {
   take(window) {
     if (this.next !== null && window.window < this.next) return false;
     this.next = window.window + 1;
+    this.at = Date.now();
     const tags = window.tags.filter((tag) => tag.name !== "Others");
     this.windows += 1;
     this.reported += tags.length;
@@ -157,6 +160,7 @@ export class Listening {
     let heard = this.sessions.get(session.session_id);
     if (!heard) this.sessions.set(session.session_id, (heard = new Heard()));
     heard.session = session;
+    heard.at ||= Date.parse(session.updated_at);
     heard.next ??= session.next_window;
     if (session.next_window > heard.next) this.fill(heard, session.next_window, signal);
   }

@@ -1,7 +1,8 @@
 // The frame: who is signed in, which view the address names, and what went wrong.
-import { html, render, useEffect, useRef, useState } from "./lib.js";
-import { key, onKeys, request, setKey, signOut } from "./api.js";
+import { Component, html, render, useEffect, useRef, useState } from "./lib.js";
+import { RETRY, key, onKeys, request, setKey, signOut } from "./api.js";
 import { Problem } from "./parts.js";
+import { shareKeys, signOutElsewhere } from "./tabs.js";
 
 const VIEWS = {
   try: { title: "Try it", load: () => import("./views/try.js"), needs: "project" },
@@ -13,11 +14,17 @@ const VIEWS = {
   operator: { title: "Operator", load: () => import("./views/operator.js"), needs: "operator" },
 };
 
-/** `#/jobs/ID?t=12` as {view, rest, query}. */
+const NO_PAGE = "There is no such page";
+
+/** `#/jobs/ID?t=12` as {view, rest, query}; the view of a broken address is "". */
 function place() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
-  const [view, ...rest] = path.split("/").map(decodeURIComponent);
-  return { view: view || "try", rest, query: new URLSearchParams(query ?? "") };
+  try {
+    const [view, ...rest] = (path || "try").split("/").map(decodeURIComponent);
+    return { view, rest, query: new URLSearchParams(query ?? "") };
+  } catch {
+    return { view: "", rest: [], query: new URLSearchParams() };
+  }
 }
 
 function usePlace() {
@@ -49,21 +56,22 @@ function Welcome({ token }) {
 
 function App() {
   const { view, rest, query } = usePlace();
+  const known = Object.hasOwn(VIEWS, view) ? VIEWS[view] : null;
+  const title = known?.title ?? (["welcome", "sign-in"].includes(view) ? "Welcome" : NO_PAGE);
   const [, redraw] = useState(0);
   const heading = useRef(null);
   useEffect(() => onKeys(() => redraw((count) => count + 1)), []);
   useEffect(() => {
-    document.title = `${VIEWS[view]?.title ?? "Sign in"} · Earshot`;
+    document.title = `${title} · Earshot`;
     heading.current?.focus();
   }, [view, rest[0]]);
-  const known = VIEWS[view];
   const allowed = known && (known.needs === null || key(known.needs));
   const anyKey = ["project", "organization", "operator"].some(key);
   let page;
   if (view === "welcome") page = html`<${Welcome} token=${rest[0]} />`;
   else if (view === "sign-in" || (known && !allowed)) page = html`<${Lazy} key=${`sign-in ${view}`} load=${() => import("./views/sign-in.js")} name="sign-in" title=${known?.title} needs=${known?.needs} back=${location.hash} />`;
   else if (known) page = html`<${Lazy} key=${view} load=${known.load} name=${view} rest=${rest} query=${query} />`;
-  else page = html`<p class="empty">There is no such page. <a href="#/try">Try it</a></p>`;
+  else page = html`<p class="empty"><a href="#/try">Go to Try it</a></p>`;
   return html`
     <header class="bar">
       <a class="brand" href="#/try">Earshot</a>
@@ -71,31 +79,61 @@ function App() {
         ${Object.entries(VIEWS).map(([name, one]) => html`<a href=${`#/${name}`} aria-current=${name === view ? "page" : null}>${one.title}</a>`)}
       </nav>
       ${anyKey
-        ? html`<button class="quiet" onClick=${() => { signOut(); location.hash = "#/sign-in"; }}>Sign out</button>`
+        ? html`<button class="quiet" onClick=${() => { signOut(); signOutElsewhere(); location.hash = "#/sign-in"; }}>Sign out</button>`
         : html`<a href="#/sign-in">Sign in</a>`}
     </header>
-    <main id="main">
-      <h1 tabindex="-1" ref=${heading}>${view === "welcome" || !known ? "Welcome" : known.title}</h1>
-      ${page}
+    <main id="main" tabindex="-1">
+      <h1 tabindex="-1" ref=${heading}>${title}</h1>
+      <${Boundary} key=${`${view}/${rest[0]}`}>${page}<//>
     </main>`;
 }
 
-/** A view whose code is fetched when it is first looked at. */
+/** Shows a fault of a view in its place; the rest of the page goes on. */
+class Boundary extends Component {
+  componentDidCatch(error) {
+    console.error(error);
+    this.setState({ error });
+  }
+
+  render({ children }, { error }) {
+    if (!error) return children;
+    return html`<${Problem} error=${new Error(`This page has a fault: ${error.message}`)} again=${() => this.setState({ error: null })} />`;
+  }
+}
+
+/** A view whose code is fetched when it is first looked at, and again until it comes. */
 function Lazy({ load, name, ...props }) {
   const [made, set] = useState({});
+  const [turn, setTurn] = useState(0);
+  // Some browsers remember that a script could not be fetched until the page is loaded anew.
+  const reload = () => fetch("icon.svg", { cache: "no-store" }).then(() => location.reload(), () => {});
   useEffect(() => {
     let gone = false;
+    let timer;
     load().then(
       (module) => gone || set({ name, View: module.default }),
-      (error) => gone || set({ name, error }),
+      (error) => {
+        if (gone) return;
+        set({ name, error });
+        timer = setTimeout(() => setTurn((count) => count + 1), RETRY);
+      },
     );
-    return () => { gone = true; };
-  }, [name]);
-  if (made.error) return html`<${Problem} error=${made.error} />`;
+    return () => {
+      gone = true;
+      clearTimeout(timer);
+    };
+  }, [name, turn]);
+  if (made.error) return html`<${Problem} error=${made.error} again=${reload} />`;
   if (made.name !== name) return html`<p class="empty" role="status">Loading…</p>`;
   return html`<${made.View} ...${props} />`;
 }
 
+// The address is a view's, so that a link to a part of the page would leave the view.
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  document.getElementById("main").focus();
+});
+shareKeys();
 const root = document.getElementById("app");
 root.replaceChildren();
 render(html`<${App} />`, root);

@@ -3,14 +3,28 @@
 export const RATE = 16_000;
 export const BLOCK = RATE / 2;
 
+/** Why no microphone can be had at this address, "" if one can. */
+export const NO_MICROPHONE = isSecureContext && navigator.mediaDevices ? "" : "Browsers allow the microphone only over HTTPS or at localhost.";
+
+const WHY = { NotAllowedError: "The microphone was refused. Allow it for this page in the browser, then try again.", NotFoundError: "There is no microphone." };
+
+async function allowed() {
+  if (NO_MICROPHONE) throw new Error(NO_MICROPHONE);
+  try {
+    return await navigator.mediaDevices.getUserMedia({
+      audio: { channelCount: 1, echoCancellation: false, noiseSuppression: false, autoGainControl: false },
+    });
+  } catch (error) {
+    throw new Error(WHY[error.name] ?? `The microphone cannot be used: ${error.message}`);
+  }
+}
+
 /**
  * Open the microphone; `onBlock(Int16Array, rms)` gets half a second at a time.
  * Returns {close, flush}: `flush()` gives what is left of the last half second.
  */
 export async function openMicrophone(onBlock) {
-  const media = await navigator.mediaDevices.getUserMedia({
-    audio: { channelCount: 1, echoCancellation: false, noiseSuppression: false, autoGainControl: false },
-  });
+  const media = await allowed();
   // The browser resamples for a context of this rate.
   const context = new AudioContext({ sampleRate: RATE });
   await context.audioWorklet.addModule("worklet.js");

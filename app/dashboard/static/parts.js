@@ -1,6 +1,6 @@
 // Pieces that several views are made of.
-import { html, useEffect, useState } from "./lib.js";
-import { Refused, key } from "./api.js";
+import { html, useEffect, useRef, useState } from "./lib.js";
+import { RETRY, Refused, key } from "./api.js";
 
 /** What went wrong, in the service's words where it said any. */
 export function Problem({ error, again }) {
@@ -8,38 +8,60 @@ export function Problem({ error, again }) {
   const away = !(error instanceof Refused);
   const text = away && error instanceof TypeError ? "The service does not answer." : error.message;
   return html`<div class="problem" role="alert">
-    <p>${error.status === 401 ? "This key is not valid any more. " : ""}${text}</p>
+    <p>${error.status === 401 ? "This key is not known here, or not any more. " : ""}${text}</p>
     ${error.retryAfter ? html`<p>It says to try again in ${error.retryAfter} s.</p>` : null}
     ${error.status === 401 ? html`<p><a href="#/sign-in">Sign in again</a></p>` : null}
     ${again ? html`<button onClick=${again}>Try again</button>` : null}
   </div>`;
 }
 
-/** What `load(signal)` returns, as {value, error, loading, again}; asked for again when `on` changes. */
+/** What `load(signal)` returns, as {value, error, loading, again}; asked for again when `on` changes, and while the service is away. */
 export function useLoaded(load, on) {
   const [state, set] = useState({ loading: true });
   const [turn, setTurn] = useState(0);
   useEffect(() => {
     const stop = new AbortController();
+    let timer;
     set((before) => ({ ...before, loading: true }));
     load(stop.signal).then(
       (value) => stop.signal.aborted || set({ value, loading: false }),
-      (error) => stop.signal.aborted || set({ error, loading: false }),
+      (error) => {
+        if (stop.signal.aborted) return;
+        set({ error, loading: false });
+        if (error instanceof TypeError) timer = setTimeout(() => setTurn((count) => count + 1), RETRY);
+      },
     );
-    return () => stop.abort();
+    return () => {
+      stop.abort();
+      clearTimeout(timer);
+    };
   }, [...on, turn]);
   return { ...state, again: () => setTurn((count) => count + 1) };
 }
 
-/** A button that copies a text, and says that it did. */
+/** A button that copies a text, or what `text()` returns, and says that it did; else the reader copies what it marks. */
 export function Copy({ text, label = "Copy" }) {
-  const [done, set] = useState(false);
-  const copy = async () => {
-    await navigator.clipboard.writeText(text);
-    set(true);
-    setTimeout(() => set(false), 2000);
+  const [said, say] = useState("");
+  const [marked, mark] = useState(null);
+  const area = useRef(null);
+  const copied = () => {
+    mark(null);
+    say("Copied");
+    setTimeout(() => say(""), 2000);
   };
-  return html`<button class="quiet" onClick=${copy}><span aria-live="polite">${done ? "Copied" : label}</span></button>`;
+  const copy = async () => {
+    const words = typeof text === "function" ? text() : text;
+    // Over plain HTTP browsers have no clipboard for scripts; the old command may work there.
+    await (navigator.clipboard?.writeText(words) ?? Promise.reject()).then(copied, () => mark(words));
+  };
+  useEffect(() => {
+    if (!area.current) return;
+    area.current.select();
+    if (document.execCommand("copy")) copied();
+    else say("Press Ctrl+C");
+  }, [marked]);
+  return html`<button class="quiet" onClick=${copy}><span aria-live="polite">${said || label}</span></button>
+    ${marked === null ? null : html`<textarea ref=${area} readonly rows="1" aria-label="Text to copy" onCopy=${() => setTimeout(copied)}>${marked}</textarea>`}`;
 }
 
 /** A bar that fills up; `value` is 0 to 1. */
@@ -71,9 +93,9 @@ export function Table({ label, head, children }) {
     <thead><tr>${head.map((name) => html`<th scope="col">${name}</th>`)}</tr></thead><tbody>${children}</tbody></table></div>`;
 }
 
-/** Good, slow or bad, in a word, a sign and a colour. */
+/** Good, slow, bad or old, in a word, a sign and a colour. */
 export function State({ state, children }) {
-  return html`<span class=${`state ${state}`}><span aria-hidden="true">${{ good: "●", slow: "▲", bad: "■" }[state]}</span> ${children ?? state[0].toUpperCase() + state.slice(1)}</span>`;
+  return html`<span class=${`state ${state}`}><span aria-hidden="true">${{ good: "●", slow: "▲", bad: "■", old: "○" }[state]}</span> ${children ?? state[0].toUpperCase() + state.slice(1)}</span>`;
 }
 
 /** Call `again` every so many seconds while the page is looked at, and at once when it is again. */

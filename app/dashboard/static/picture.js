@@ -1,6 +1,6 @@
 // How a recording looks: spectrogram and waveform of the stretch that is shown, as the service draws them.
 import { useEffect, useState } from "./lib.js";
-import { Refused, request } from "./api.js";
+import { RETRY, Refused, request } from "./api.js";
 
 /** Widest picture that the service makes. */
 const COLUMNS = 2048;
@@ -13,13 +13,19 @@ const REST = 150;
  */
 export function usePicture(job, { start, end }) {
   const [picture, set] = useState({ state: "drawing", layers: [] });
+  const [turn, setTurn] = useState(0);
   const failed = (error) => set((before) => ({ ...before, state: error.status === 404 ? "none" : "failed", error }));
+  useEffect(() => {
+    if (!(picture.error instanceof TypeError)) return undefined;
+    const timer = setTimeout(() => setTurn((count) => count + 1), RETRY);
+    return () => clearTimeout(timer);
+  }, [picture.error]);
   useEffect(() => {
     const stop = new AbortController();
     set({ state: "drawing", layers: [] });
     layer(job, "", stop.signal).then((whole) => set({ state: "there", seconds: whole.end, layers: [whole] }), (error) => stop.signal.aborted || failed(error));
     return () => stop.abort();
-  }, [job]);
+  }, [job, turn]);
   const { seconds } = picture;
   useEffect(() => {
     if (!seconds) return undefined;

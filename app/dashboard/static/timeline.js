@@ -1,6 +1,6 @@
 // A recording over time: spectrogram, waveform, and a row of bars for each tag and each speaker, on one axis.
 // The tables beside it say the same.
-import { clock, html, hue, tagName, useEffect, useMemo, useRef, useState } from "./lib.js";
+import { clock, html, hue, speakerHues, speakerOf, tagName, useEffect, useMemo, useRef, useState } from "./lib.js";
 import { tinted } from "./picture.js";
 
 const ROW = 22;
@@ -15,20 +15,19 @@ const NEAREST = 0.5;
 /** Pixels that a pointer moves before it drags. */
 const DRAG = 5;
 
-const speakerOf = (turn) => turn.speaker_name ?? turn.speaker ?? "Speech";
-
 /**
  * `bars` {tag, start, end, confidence}, `turns` of a transcript, `picture` of `usePicture`. `view` {start, end} is what is shown,
- * `onView` changes it; a click seeks. `player.follow(listener)` tells the place as it moves.
+ * `onView` changes it; a click seeks. A sound begins and ends `soft` seconds within its bar. `player.follow(listener)` tells the place as it moves.
  */
-export function Timeline({ bars, turns, seconds, at, view, onView, onSeek, picture, player }) {
+export function Timeline({ bars, soft, turns, seconds, at, view, onView, onSeek, picture, player }) {
   const canvas = useRef(null);
   const head = useRef(null);
   const drag = useRef(null);
   const [all, setAll] = useState(false);
   const tags = useMemo(() => byLength(bars), [bars]);
   const shown = all ? tags : tags.slice(0, TAGS);
-  const speakers = useMemo(() => [...new Set(turns.map(speakerOf))], [turns]);
+  const hues = useMemo(() => speakerHues(turns), [turns]);
+  const speakers = [...hues.keys()];
   const pictured = picture.state === "there" || picture.state === "drawing";
   const top = pictured ? SPECTROGRAM + WAVEFORM : 0;
   const height = top + (shown.length + speakers.length) * ROW + AXIS;
@@ -49,7 +48,7 @@ export function Timeline({ bars, turns, seconds, at, view, onView, onSeek, pictu
   useEffect(() => {
     const element = canvas.current;
     const draw = () => {
-      paint(element, { bars, turns, tags: shown, speakers, view, picture, top, height });
+      paint(element, { bars, soft, turns, tags: shown, hues, view, picture, top, height });
       place();
     };
     const place = (second = player.second()) => {
@@ -71,7 +70,7 @@ export function Timeline({ bars, turns, seconds, at, view, onView, onSeek, pictu
       dark.removeEventListener("change", draw);
       unfollow();
     };
-  }, [bars, turns, shown.length, speakers, view, picture, height]);
+  }, [bars, soft, turns, shown.length, hues, view, picture, height]);
   // The browser's own zoom has to be refused, which a listener of the framework's may not.
   useEffect(() => {
     const element = canvas.current;
@@ -148,7 +147,7 @@ function labelWidth(width) {
   return Math.min(LABEL, width * 0.27);
 }
 
-function paint(element, { bars, turns, tags, speakers, view, picture, top, height }) {
+function paint(element, { bars, soft, turns, tags, hues, view, picture, top, height }) {
   const width = element.clientWidth;
   const scale = devicePixelRatio || 1;
   element.width = width * scale;
@@ -181,22 +180,27 @@ function paint(element, { bars, turns, tags, speakers, view, picture, top, heigh
     text("Waveform", SPECTROGRAM + WAVEFORM / 2);
     inside(() => pictures(context, picture.layers, x, colour));
   }
-  const rows = new Map([...tags, ...speakers.map((one) => `\0${one}`)].map((row, index) => [row, index]));
+  const rows = new Map([...tags, ...[...hues.keys()].map((one) => `\0${one}`)].map((row, index) => [row, index]));
   for (const [row, index] of rows) {
     context.fillStyle = colour(index % 2 ? "--surface" : "--stripe");
     context.fillRect(0, top + index * ROW, width, ROW);
     text(tagName(row.replace("\0", "")), top + index * ROW + ROW / 2);
   }
-  const bar = (row, name, start, end, strength) => {
+  const bar = (row, hueName, start, end, strength) => {
     if (row === undefined || end < view.start || start > view.end) return;
     context.globalAlpha = strength;
-    context.fillStyle = colours.get(name) ?? colours.set(name, colour(`--${hue(name)}`)).get(name);
+    context.fillStyle = colours.get(hueName) ?? colours.set(hueName, colour(`--${hueName}`)).get(hueName);
     context.fillRect(x(start), top + row * ROW + 3, Math.max(2, x(end) - x(start)), ROW - 6);
   };
   const colours = new Map();
   inside(() => {
-    for (const one of bars) bar(rows.get(one.tag), one.tag, one.start, one.end, 0.35 + 0.65 * one.confidence);
-    for (const turn of turns) bar(rows.get(`\0${speakerOf(turn)}`), speakerOf(turn), turn.start_time_sec, turn.end_time_sec, 0.9);
+    for (const { tag, start, end, confidence } of bars) {
+      const [strength, edge] = [0.35 + 0.65 * confidence, Math.min(soft, (end - start) / 3)];
+      bar(rows.get(tag), hue(tag), start, start + edge, strength / 2);
+      bar(rows.get(tag), hue(tag), start + edge, end - edge, strength);
+      bar(rows.get(tag), hue(tag), end - edge, end, strength / 2);
+    }
+    for (const turn of turns) bar(rows.get(`\0${speakerOf(turn)}`), hues.get(speakerOf(turn)), turn.start_time_sec, turn.end_time_sec, 0.9);
   });
   context.fillStyle = colour("--muted");
   const step = niceStep(view.end - view.start, width - label);

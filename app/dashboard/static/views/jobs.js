@@ -7,7 +7,7 @@ import Result from "./result.js";
 const STATES = ["", "accepted", "processing", "completed"];
 
 export default function Jobs({ rest, query }) {
-  return rest[0] ? html`<${Result} key=${rest[0]} job=${rest[0]} at=${Number(query.get("t")) || 0} from=${Number(query.get("from")) || 0} to=${Number(query.get("to")) || 0} />` : html`<${List} state=${query.get("state") ?? ""} />`;
+  return rest[0] ? html`<${Result} key=${rest[0]} job=${rest[0]} query=${query} />` : html`<${List} state=${STATES.find((state) => state === query.get("state")) ?? ""} />`;
 }
 
 function List({ state }) {
@@ -26,7 +26,7 @@ function List({ state }) {
     <${Problem} error=${error} again=${again} />
     ${pages.length
       ? html`<div class="scroll" tabindex="0" role="group" aria-label="Table"><table><thead><tr><th>File</th><th>State</th><th>Length</th><th>Sent</th></tr></thead><tbody>
-          ${pages.map((job) => html`<tr key=${job.job_id}><td><a href=${`#/jobs/${job.job_id}`}>${job.filename || "a recording"}</a></td>
+          ${pages.map((job) => html`<tr key=${job.job_id}><td class="name"><a href=${`#/jobs/${job.job_id}`}>${job.filename || "a recording"}</a></td>
             <td>${job.status}</td><td>${job.seconds == null ? "" : html`<span title=${lengthInWords(job.seconds)}>${clock(job.seconds)}</span>`}</td><td>${when(job.created_at)}</td></tr>`)}
         </tbody></table></div>`
       : loading ? html`<p class="empty" role="status">Loading…</p>` : error ? null : html`<p class="empty">No recordings yet. <a href="#/try">Send one</a></p>`}

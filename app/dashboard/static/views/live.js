@@ -4,20 +4,26 @@ import { get, request } from "../api.js";
 import { HeardNow, Level } from "../heard.js";
 import { HeatMap, today } from "../heat-map.js";
 import { Listening, useHeard, useSession } from "../listening.js";
-import { base64, decibels, openMicrophone, RATE } from "../microphone.js";
-import { Problem, useLoaded } from "../parts.js";
+import { base64, decibels, NO_MICROPHONE, openMicrophone, RATE } from "../microphone.js";
+import { Problem, useLoaded, useWhileSeen } from "../parts.js";
+import { NoMicrophone } from "../recording.js";
 
 /** Windows of before that a session begins with: two minutes. */
 const BEFORE = 240;
 /** Sessions that the first screen shows at a time. */
 const CARDS = 120;
+/** Milliseconds without a window after which a session is silent. */
+const SILENT = 30_000;
 
 export default function Live({ rest, query }) {
-  const day = query.get("day") || today();
+  const asked = query.get("day") ?? "";
+  const day = Number.isNaN(Date.parse(asked)) || !/^\d{4}-\d\d-\d\d$/.test(asked) ? today() : asked;
   const goTo = (next) => history.replaceState(null, "", `#/live${rest[0] ? `/${rest[0]}` : ""}${next === today() ? "" : `?day=${next}`}`) ?? dispatchEvent(new HashChangeEvent("hashchange"));
   if (rest[0] === "microphone") return html`<${Microphone} day=${day} onDay=${goTo} />`;
   return rest[0] ? html`<${Session} key=${rest[0]} id=${rest[0]} day=${day} onDay=${goTo} />` : html`<${Overview} day=${day} onDay=${goTo} />`;
 }
+
+const CLOCK = new Intl.DateTimeFormat(undefined, { timeStyle: "short" });
 
 /** All that is heard now, what ended lately, and the day. */
 function Overview({ day, onDay }) {
@@ -27,7 +33,7 @@ function Overview({ day, onDay }) {
     listening.run(stop.signal);
     return () => stop.abort();
   }, []);
-  return html`<p><a class="button" href="#/live/microphone">Open the microphone</a></p>
+  return html`<p>${NO_MICROPHONE ? html`<${NoMicrophone} />` : html`<a class="button" href="#/live/microphone">Open the microphone</a>`}</p>
     <${HearingNow} listening=${listening} />
     <${HeatMap} path="/api/v1/activity" day=${day} onDay=${onDay} />
     <${Ended} />`;
@@ -36,28 +42,37 @@ function Overview({ day, onDay }) {
 function HearingNow({ listening }) {
   useHeard(listening);
   const { sessions, status, error, missing } = listening;
-  // Newest first, as they were met; what has ended stays until the page is left.
-  const ids = [...sessions.keys()].reverse();
+  const [now, setNow] = useState(Date.now());
+  useWhileSeen(() => setNow(Date.now()), SILENT / 6000);
+  // Newest first, as they were met, then those from which nothing comes; what has ended stays until the page is left.
+  const quiet = (id) => Number(silentSince(sessions.get(id), now) !== null);
+  const ids = [...sessions.keys()].reverse().sort((one, other) => quiet(one) - quiet(other));
   return html`<section><h2>Hearing now</h2>
     <${Problem} error=${error} />
     ${status === "broken" && !error ? html`<p class="problem" role="status">The connection is broken. Trying again…</p>` : null}
     ${missing ? html`<p class="problem">${missing.partitions} of ${missing.of} partitions do not answer now, so some sessions may not be heard.</p>` : null}
     ${ids.length
-      ? html`<ul class="cards">${ids.slice(0, CARDS).map((id) => html`<${Card} key=${id} listening=${listening} id=${id} />`)}</ul>
+      ? html`<ul class="cards">${ids.slice(0, CARDS).map((id) => html`<${Card} key=${id} listening=${listening} id=${id} now=${now} />`)}</ul>
           ${ids.length > CARDS ? html`<p class="hint">And ${ids.length - CARDS} more.</p>` : null}`
       : error ? null : html`<p class="empty" role="status">${status === "loading" ? "Loading…" : "Nothing is streaming now."}</p>`}
     <p class="hint" id="counted">${listening.windows} windows came since this page was opened, with ${listening.reported} reports of sounds.</p>
   </section>`;
 }
 
-function Card({ listening, id }) {
+/** Milliseconds since 1970 of the last window of an open session from which nothing comes, else null. */
+function silentSince(heard, time) {
+  return !heard.ended && time - heard.at > SILENT ? heard.at : null;
+}
+
+function Card({ listening, id, now: time }) {
   const heard = useHeard(listening, id);
   if (!heard) return null;
   const { session, now, ended } = heard;
+  const silent = silentSince(heard, time);
   const level = now?.level?.rms;
   const top = (now?.top ?? []).filter((tag) => tag.probability >= 0.1).slice(0, 3);
-  return html`<li class="card session">
-    <p class="title"><a href=${`#/live/${id}`}>${session.file_name || id}</a> <span class="hint">${ended ? "ended" : session.state}</span></p>
+  return html`<li class=${`card session ${silent === null ? "" : "stale"}`}>
+    <p class="title"><a href=${`#/live/${id}`}>${session.file_name || id}</a> <span class="hint">${ended ? "ended" : silent === null ? session.state : `Silent since ${CLOCK.format(silent)}`}</span></p>
     <label class="line"><meter min="-60" max="0" low="-50" value=${Math.max(-60, level ?? -60)}></meter><span class="number">${level === undefined ? "–" : `${level.toFixed(0)} dBFS`}</span></label>
     ${session.error ? html`<p class="hint">${session.error}</p>` : null}
     <ul class="plain">${top.map((tag) => html`<li key=${tag.name} class=${tag.probability < 0.5 ? "faint" : ""}><span class=${`dot ${hue(tag.name)}`}></span>${tagName(tag.name)} ${Math.round(100 * tag.probability)} %</li>`)}
@@ -77,7 +92,7 @@ function Ended() {
     ${value?.missing ? html`<p class="problem">${value.missing.partitions} of ${value.missing.of} partitions do not answer now, so some sessions may be missing.</p>` : null}
     ${pages.length
       ? html`<div class="scroll" tabindex="0" role="group" aria-label="Table"><table><thead><tr><th>Session</th><th>Kind</th><th>State</th><th>Length</th><th>Opened</th></tr></thead><tbody>
-          ${pages.map((one) => html`<tr key=${one.session_id}><td><a href=${`#/live/${one.session_id}`}>${one.file_name || one.session_id}</a></td><td>${one.type}</td><td>${one.error ? "error" : one.state}</td>
+          ${pages.map((one) => html`<tr key=${one.session_id}><td class="name"><a href=${`#/live/${one.session_id}`}>${one.file_name || one.session_id}</a></td><td>${one.type}</td><td>${one.error ? "error" : one.state}</td>
             <td>${clock(one.seconds)}</td><td>${when(one.created_at ?? one.updated_at)}</td></tr>`)}
         </tbody></table></div>`
       : loading ? html`<p class="empty" role="status">Loading…</p>` : error ? null : html`<p class="empty">Nothing has ended lately.</p>`}
@@ -91,7 +106,7 @@ function Session({ id, day, onDay }) {
   return html`<p class="title"><a href="#/live">All sessions</a> <strong>${heard.session?.file_name ?? id}</strong> <span class="hint">${heard.session?.state ?? ""}</span></p>
     <${Problem} error=${error?.status === 404 ? new Error("There is no such session here: it was deleted, has expired, or never was.") : error} />
     ${error ? null : html`<${State} heard=${heard} status=${status} /><${HeardNow} heard=${heard} status=${status} />
-      <${HeatMap} path=${`/audio_sessions/${id}/activity`} as=${null} day=${day} onDay=${onDay} />`}`;
+      <${HeatMap} path=${`/audio_sessions/${id}/activity`} as=${null} day=${day} onDay=${onDay} heard=${heard.events.total > 0} />`}`;
 }
 
 /** What else is to be said of a session: that it broke, moved, ended. */
@@ -110,61 +125,76 @@ function Microphone({ day, onDay }) {
   const [open, setOpen] = useState(false);
   const stop = useRef(null);
   const { heard, status, error: readError } = useSession(session, 0);
-  useEffect(() => () => stop.current?.(), []);
+  const left = useRef(false);
+  useEffect(() => () => {
+    left.current = true;
+    stop.current?.();
+  }, []);
   const begin = async () => {
     setError(null);
-    try {
-      const made = await (await request("POST", "/audio_sessions/", { body: { type: "stream", content_type: `audio/x-raw; rate=${RATE}; format=s16le` } })).json();
-      let sequence = made.chunk_sequence;
-      let sending = Promise.resolve();
-      let waiting = 0;
-      const send = (block) => {
-        waiting += 1;
-        sending = sending.then(async () => {
-          const path = `/audio_sessions/${made.session_id}/chunks/${sequence}`;
-          const repeat = { as: null, body: { data: base64(block) }, more: { "Idempotency-Key": `${made.session_id}-${sequence}` } };
-          for (;;) {
-            try {
-              sequence = (await (await request("PUT", path, repeat)).json()).chunk_sequence;
-              break;
-            } catch (problem) {
-              // What was not taken is sent again under the same key, so that nothing is heard twice.
-              if (problem.status && problem.status !== 503) throw problem;
-              await new Promise((resolve) => setTimeout(resolve, 1000 * (problem.retryAfter || 1)));
-            }
+    let made;
+    let sequence;
+    let sending;
+    let waiting = 0;
+    const fail = (problem) => { setError(problem); stop.current?.(); };
+    const send = (block) => {
+      waiting += 1;
+      sending = sending.then(async () => {
+        const path = `/audio_sessions/${made.session_id}/chunks/${sequence}`;
+        const repeat = { as: null, body: { data: base64(block) }, more: { "Idempotency-Key": `${made.session_id}-${sequence}` } };
+        for (;;) {
+          try {
+            sequence = (await (await request("PUT", path, repeat)).json()).chunk_sequence;
+            break;
+          } catch (problem) {
+            // What was not taken is sent again under the same key, so that nothing is heard twice.
+            if (problem.status && problem.status !== 503) throw problem;
+            await new Promise((resolve) => setTimeout(resolve, 1000 * (problem.retryAfter || 1)));
           }
-          waiting -= 1;
-        }).catch(fail);
-      };
-      const fail = (problem) => { setError(problem); stop.current?.(); };
-      const microphone = await openMicrophone((block, rms) => {
+        }
+        waiting -= 1;
+      }).catch(fail);
+    };
+    let microphone;
+    try {
+      microphone = await openMicrophone((block, rms) => {
         setLevel(decibels(rms));
         if (waiting > 240) fail(new Error("The service has not taken the last two minutes of sound."));
         else send(block);
       });
-      stop.current = () => {
-        stop.current = null;
-        microphone.close();
-        setOpen(false);
-        const rest = microphone.flush();
-        if (rest.length) send(rest);
-        sending.then(() => request("PATCH", `/audio_sessions/${made.session_id}`, { as: null, body: { make_readonly: true } })).catch(() => {});
-      };
-      setSession(made.session_id);
-      setOpen(true);
     } catch (problem) {
-      setError(problem.status ? problem : new Error(`The microphone cannot be used: ${problem.message}`));
+      setError(problem);
+      return;
     }
+    // Without a microphone there would be a session that nothing is sent to.
+    sending = request("POST", "/audio_sessions/", { body: { type: "stream", content_type: `audio/x-raw; rate=${RATE}; format=s16le` } })
+      .then((answer) => answer.json())
+      .then((opened) => {
+        made = opened;
+        sequence = made.chunk_sequence;
+        setSession(made.session_id);
+      });
+    sending.catch(fail);
+    stop.current = () => {
+      stop.current = null;
+      microphone.close();
+      setOpen(false);
+      const rest = microphone.flush();
+      if (rest.length) send(rest);
+      sending.then(() => request("PATCH", `/audio_sessions/${made.session_id}`, { as: null, body: { make_readonly: true } })).catch(() => {});
+    };
+    if (left.current) stop.current();
+    else setOpen(true);
   };
   return html`<p class="title"><a href="#/live">All sessions</a> <strong>Microphone</strong> <span class="hint">${session ? heard.session?.state : ""}</span></p>
     <${Problem} error=${error ?? readError} />
     <div class="card">
       ${open
         ? html`<${Level} label="Microphone" value=${level} /><button onClick=${() => stop.current?.()}>Stop</button>`
-        : html`<p>What the microphone hears is sent to this service, and to nobody else.</p><button class="main" onClick=${begin}>${session ? "Listen again" : "Listen"}</button>`}
+        : html`<p>What the microphone hears is sent to this service, and to nobody else.</p><${NoMicrophone} /><button class="main" disabled=${NO_MICROPHONE} onClick=${begin}>${session ? "Listen again" : "Listen"}</button>`}
     </div>
     ${session
       ? html`<${State} heard=${heard} status=${status} /><${HeardNow} key=${session} heard=${heard} status=${status} />
-          <${HeatMap} path=${`/audio_sessions/${session}/activity`} as=${null} day=${day} onDay=${onDay} />`
+          <${HeatMap} path=${`/audio_sessions/${session}/activity`} as=${null} day=${day} onDay=${onDay} heard=${heard.events.total > 0} />`
       : null}`;
 }

@@ -14,7 +14,7 @@ export default function Operator() {
     const [organizations, projects] = await Promise.all(["organizations", "projects"].map((kind) => get(`/admin/v1/${kind}`, { ...operator, signal })));
     return { organizations, projects };
   }, []);
-  const [fresh, setFresh] = useState(null);
+  const [fresh, setFresh] = useState([]);
   const [asked, setAsked] = useState(null);
   const [problem, setProblem] = useState(null);
   /** Do something, show the key that comes of it, and look again. */
@@ -25,7 +25,7 @@ export default function Operator() {
       const answer = await request(method, path, { ...operator, body });
       if (answer.status !== 204) {
         const said = await answer.json();
-        setFresh({ what: what ?? (said.project ?? said.organization).name, value: said.key });
+        setFresh((before) => [...before, { what: what ?? (said.project ?? said.organization).name, value: said.key }]);
       }
       accounts.again();
     } catch (refused) {
@@ -36,7 +36,7 @@ export default function Operator() {
   return html`<${Health} />
     <h2 id="accounts">Organizations and projects</h2>
     <${Problem} error=${error ?? problem} again=${error && again} />
-    ${fresh ? html`<${Once} ...${fresh} onDone=${() => setFresh(null)} />` : null}
+    ${fresh.map((one) => html`<${Once} key=${one.value} ...${one} onDone=${() => setFresh((before) => before.filter((other) => other !== one))} />`)}
     ${value
       ? value.organizations.length
         ? value.organizations.map((one) => html`<${Organization} key=${one.id} one=${one} projects=${value.projects.filter((project) => project.organization === one.id)} onAsk=${setAsked} act=${act} />`)

@@ -20,7 +20,8 @@ export default function Project() {
     }
   };
   const one = project.value;
-  const snippet = `from earshot_client import Client\n\nwith Client("${location.origin}${url("")}", "YOUR_PROJECT_KEY") as client:\n    print(client.detect("recording.wav"))`;
+  const install = `pip install ./app/client\nexport EARSHOT_PROJECT_KEY=${one ? one.key.shown_as : "esp_…"}`;
+  const snippet = `import os\n\nfrom earshot_client import Client\n\nwith Client("${location.origin}${url("")}", os.environ["EARSHOT_PROJECT_KEY"]) as client:\n    for event in client.detect("recording.wav"):\n        print(event)`;
   return html`<${Problem} error=${project.error ?? error} again=${project.error && project.again} />
     ${one
       ? html`<div class="card"><h2>${one.name} <span class="hint">of ${one.organization}</span></h2>
@@ -42,7 +43,9 @@ export default function Project() {
         </div>`
       : project.loading ? html`<p class="empty" role="status">Loading…</p>` : null}
     <${Usage} />
-    <div class="card"><h2>Three lines to begin with</h2><pre>${snippet}</pre><${Copy} text=${snippet} /></div>
+    <div class="card"><h2>A program to begin with</h2>
+      <p>Install the client in a checkout of Earshot, in a virtual environment; put your project key where dots stand:</p><pre>${install}</pre><${Copy} text=${install} />
+      <p>Then, with a recording of yours:</p><pre>${snippet}</pre><${Copy} text=${snippet} /></div>
     ${sure
       ? html`<${Sure} question="Make a new key?" action="Make a new key" onYes=${rotate} onNo=${() => setSure(false)}>
           <p>The key that programs use now stops working: within ten minutes on every node, and no later than that. Nothing brings it back. Sessions that are open go on; links to this dashboard that were opened before end too.</p><//>`

@@ -34,15 +34,33 @@ export default function Speakers() {
     }
   };
   const remove = (name) => change("DELETE", `/api/v2/speaker?speaker=${encodeURIComponent(name)}`, () => `${name} was removed.`);
-  const reEnrol = (name) =>
-    change("POST", `/api/v2/speaker/re-enroll?speaker=${encodeURIComponent(name)}`, ({ done, left }) =>
-      left ? `${done} samples of ${name} fit the model now; ${left} cannot be made to, since their recordings were not kept: record new ones.` : `All ${done} samples of ${name} fit the model now.`);
+  const outdated = speakers.filter((one) => !one.is_compatible).map((one) => one.speaker);
+  const reEnrol = async (names) => {
+    setState({ busy: true });
+    const told = [];
+    try {
+      for (const name of names) {
+        const { done, left } = await ask("POST", `/api/v2/speaker/re-enroll?speaker=${encodeURIComponent(name)}`);
+        told.push(left
+          ? `${done} samples of ${name} fit the model now; ${left} cannot be made to, since their recordings were not kept: record new ones.`
+          : `All ${done} samples of ${name} fit the model now.`);
+      }
+      setState({ told: told.join(" ") });
+    } catch (refused) {
+      setState({ told: told.join(" "), error: refused });
+    }
+    again();
+  };
   return html`<${Problem} error=${error ?? state.error} again=${error && again} />
     ${state.told ? html`<p role="status">${state.told}</p>` : null}
+    ${outdated.length
+      ? html`<div class="problem"><p>The model of voices has changed: ${outdated.length} of ${speakers.length} registered voices were made with another one and are not recognised. Voices whose recordings were kept can be made anew; others have to be recorded again.</p>
+          <p><button disabled=${state.busy} onClick=${() => reEnrol(outdated)}>Re-enrol all</button></p></div>`
+      : null}
     ${speakers.length
       ? html`<section class="card"><h2>Registered voices</h2><${Table} label="Registered voices" head=${["Name", "Samples", "Fit the model", html`<span class="unseen">Change</span>`, "Added"]}>
           ${speakers.map((one) => html`<tr key=${one.speaker}><th scope="row">${one.speaker}</th><td>${one.samples}, ${lengthInWords(one.total_length)}</td>
-            <td>${one.is_compatible ? html`<${State} state="good">yes<//>` : html`<${State} state="bad">no: another model made them, so the voice is not recognised<//> <button disabled=${state.busy} onClick=${() => reEnrol(one.speaker)}>Re-enrol</button>`}</td>
+            <td>${one.is_compatible ? html`<${State} state="good">yes<//>` : html`<${State} state="bad">no: another model made them, so the voice is not recognised<//> <button disabled=${state.busy} aria-label=${`Re-enrol ${one.speaker}`} onClick=${() => reEnrol([one.speaker])}>Re-enrol</button>`}</td>
             <td><button class="danger quiet" aria-label=${`Remove ${one.speaker}`} onClick=${() => setSure(one.speaker)}>Remove</button></td><td>${when(one.created_at)}</td></tr>`)}<//></section>`
       : loading ? html`<p class="empty" role="status">Loading…</p>` : error ? null : html`<p class="empty">Nobody is registered yet. A voice that is registered is named in transcripts.</p>`}
     <div class="columns"><${Enrol} speakers=${speakers} onDone=${again} /><${Test} /></div>
@@ -67,7 +85,7 @@ function Enrol({ speakers, onDone }) {
   const there = speakers.some((one) => one.speaker === name);
   return html`<section class="card"><h2>Enrol a voice</h2>
     <label>Name <input value=${name} pattern="[A-Za-z0-9_]+" placeholder="Anna" aria-describedby="name-rule" onInput=${(event) => setName(event.target.value)} /></label>
-    <p class="hint" id="name-rule">${name && !good ? "Letters, digits and underscores alone." : there ? `${name} is registered: what you record is added.` : "Letters, digits and underscores."}</p>
+    <p class="hint" id="name-rule">${name && !good ? "Use only letters, digits and underscores." : there ? `${name} is registered: what you record is added.` : "Use letters, digits and underscores."}</p>
     <h3>By reading five times two sentences</h3>
     <${FivePrompts} name=${good ? name : ""} send=${register} onDone=${() => { setState({ done: `${name} is registered with five samples.` }); onDone(); }} />
     <h3>Or by a recording</h3>

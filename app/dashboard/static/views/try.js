@@ -1,8 +1,9 @@
 // A file, a recording, or the microphone as it is heard.
 import { clock, html, useEffect, useRef, useState } from "../lib.js";
 import { upload } from "../api.js";
-import { openMicrophone, decibels, wav } from "../microphone.js";
+import { NO_MICROPHONE, wav } from "../microphone.js";
 import { Problem, Progress } from "../parts.js";
+import { NoMicrophone, useRecording } from "../recording.js";
 
 const LONGEST_SECONDS = 3600;
 const SERVICES = [
@@ -42,6 +43,7 @@ export default function TryIt() {
     audio_insights: wanted.caption,
     caption: wanted.caption,
     word_times: wanted.speech_analysis,
+    speaker_profile: wanted.speech_analysis,
   };
 
   async function send(file, name) {
@@ -93,43 +95,17 @@ export default function TryIt() {
             <input type="file" accept="audio/*,video/*" disabled=${none} onChange=${(event) => { const file = event.target.files[0]; if (file) send(file, file.name); event.target.value = ""; }} />
           </label>
           <${Recorder} disabled=${none} onDone=${(blocks) => send(wav(blocks), `recording-${new Date().toISOString().slice(0, 19).replaceAll(":", "")}.wav`)} onError=${setError} />
-          <div class="card"><h2>Listen live</h2><p>Stream the microphone, and see what is heard as it is heard.</p><a class="button" href="#/live/microphone">Open the microphone</a></div>
+          <div class="card"><h2>Listen live</h2><p>Stream the microphone, and see what is heard as it is heard.</p>${NO_MICROPHONE ? html`<${NoMicrophone} />` : html`<a class="button" href="#/live/microphone">Open the microphone</a>`}</div>
         </div>`}
     ${none ? html`<p class="hint">Choose at least one thing to look for.</p>` : null}`;
 }
 
 /** Records until it is stopped, an hour at most. */
 function Recorder({ disabled, onDone, onError }) {
-  const [level, setLevel] = useState(null);
-  const [seconds, setSeconds] = useState(0);
-  const open = useRef(null);
-  const blocks = useRef([]);
-  useEffect(() => () => open.current?.close(), []);
-  const finish = () => {
-    const microphone = open.current;
-    open.current = null;
-    microphone.close();
-    setLevel(null);
-    onDone([...blocks.current, microphone.flush()]);
-  };
-  const begin = async () => {
-    blocks.current = [];
-    setSeconds(0);
-    try {
-      open.current = await openMicrophone((block, rms) => {
-        blocks.current.push(block);
-        setLevel(decibels(rms));
-        setSeconds(blocks.current.length / 2);
-        if (blocks.current.length >= 2 * LONGEST_SECONDS && open.current) finish();
-      });
-      setLevel(-100);
-    } catch (problem) {
-      onError(new Error(`The microphone cannot be used: ${problem.message}`));
-    }
-  };
+  const { level, seconds, begin, finish } = useRecording({ longest: LONGEST_SECONDS, onDone, onError });
   return html`<div class="card"><h2>Record</h2>
     ${level === null
-      ? html`<p>Record from the microphone, then see what is in it.</p><button disabled=${disabled} onClick=${begin}>Record</button>`
+      ? html`<p>Record from the microphone, then see what is in it.</p><${NoMicrophone} /><button disabled=${disabled || NO_MICROPHONE} onClick=${begin}>Record</button>`
       : html`<p role="timer">${clock(seconds)}</p><meter min="-60" max="0" value=${level} aria-label="Level in dBFS"></meter><p><button class="main" onClick=${finish}>Stop and analyse</button></p>`}
   </div>`;
 }

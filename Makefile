@@ -4,6 +4,9 @@ UV_VERSION := 0.13.8
 UV := $(or $(shell command -v uv 2>/dev/null),.uv/bin/uv)
 PYTHON := .venv/bin/python
 EARSHOT := .venv/bin/earshot
+NODE := tests/javascript/node_modules/.bin
+# What checks the dashboard's scripts, if this machine can run it.
+SCRIPTS := $(if $(shell command -v node 2>/dev/null),$(if $(shell command -v npm 2>/dev/null),tests/javascript/node_modules/.installed))
 
 # Bytecode is kept whatever the shell says: without it every process of a test run compiles all modules again.
 export PYTHONDONTWRITEBYTECODE :=
@@ -22,13 +25,15 @@ unit: .venv/.dev ## The unit tier except its slow tests, in under a minute
 soak: .venv/.dev ## Kills, pauses and attacks for hours: make soak [NAMES="kill fencing"]
 	@$(PYTHON) -m tests.soak $(NAMES)
 
-check: .venv/.dev ## Lint, types, import rules, documentation
+check: .venv/.dev $(SCRIPTS) ## Lint, types, import rules, documentation, the dashboard's scripts
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports --no-logo
 	@$(PYTHON) -m tests.documentation
 	@$(PYTHON) -m tests.supply audit --offline
+	@if [ -n "$(SCRIPTS)" ]; then $(NODE)/tsc -p tests/javascript && $(NODE)/eslint -c tests/javascript/eslint.config.js app/dashboard/static; \
+		else echo "The dashboard's scripts were not checked: that needs node and npm."; fi
 
 fuzz: .venv/.dev ## Rude inputs for everything that strangers can send: make fuzz MINUTES=5
 	@$(PYTHON) -m tests.fuzz --minutes $(or $(MINUTES),5)
@@ -86,12 +91,16 @@ build: .venv/.installed ## The wheels of the service and of its client, in ./dis
 	@$(UV) build -q --wheel --out-dir dist app/client
 
 clean: ## Remove what was installed and built, not ./data
-	@rm -rf .venv .uv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf .venv .uv tests/javascript/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 # uv makes the environment from the lock file; where it is missing it comes from the package index into .uv.
 .uv/bin/uv:
 	@python3 -m venv .uv
 	@.uv/bin/pip install -q uv==$(UV_VERSION)
+
+tests/javascript/node_modules/.installed: tests/javascript/package-lock.json
+	@cd tests/javascript && npm ci --silent --ignore-scripts --no-audit --no-fund
+	@touch $@
 
 # What the service needs; what is there already stays.
 .venv/.installed: pyproject.toml uv.lock $(filter .uv/bin/uv,$(UV))

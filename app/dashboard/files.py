@@ -65,8 +65,12 @@ class StaticFile(msgspec.Struct, frozen=True):
 
 @cache
 def names() -> frozenset[str]:
-    """Return the files that there are, by their paths below the directory."""
-    return frozenset(path.relative_to(DIRECTORY).as_posix() for path in DIRECTORY.rglob("*") if path.is_file())
+    """Return the files that are served, by their paths below the directory: not the types that only checks read."""
+    return frozenset(
+        path.relative_to(DIRECTORY).as_posix()
+        for path in DIRECTORY.rglob("*")
+        if path.is_file() and path.suffix != ".mts"
+    )
 
 
 @cache

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 CONTEXTS: Final = 10
-BAR_KB: Final = 60.0
+BAR_KB: Final = 24.0
 BAR_MS: Final = 300.0
 CHROMIUM: Final = ("chromium", "chromium-browser", "google-chrome")
 #: Signs in before the page's own scripts run, and notes when what a page is for is there, drawn.

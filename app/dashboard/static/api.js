@@ -58,6 +58,8 @@ const PATIENCE_WITH_AUDIO = 300;
 /** Seconds of silence after which a stream is broken: the service sends something every ten. */
 const SILENCE = 25;
 
+/** @typedef {{as?: string | null, body?: any, signal?: AbortSignal, more?: Record<string, string>}} Options */
+
 /** A signal that aborts with `signal`, and `seconds` after the last call of `heard()` or the beginning. */
 function watch(signal, seconds) {
   const silent = new AbortController();
@@ -72,7 +74,7 @@ function watch(signal, seconds) {
 }
 
 /** Return the answer to a request; throw Refused, or a TypeError if the service does not answer in time. */
-export async function request(method, path, { signal, body, ...options } = {}) {
+export async function request(method, path, /** @type {Options} */ { signal, body, ...options } = {}) {
   const watched = watch(signal, body instanceof FormData ? PATIENCE_WITH_AUDIO : PATIENCE);
   try {
     const answer = await ask(method, path, { signal: watched.signal, body, ...options });
@@ -84,7 +86,7 @@ export async function request(method, path, { signal, body, ...options } = {}) {
   }
 }
 
-async function ask(method, path, { as = "project", body, signal, more = {} }) {
+async function ask(method, path, /** @type {Options} */ { as = "project", body, signal, more = {} }) {
   const json = body !== undefined && !(body instanceof FormData);
   const answer = await fetch(url(path), {
     method,
@@ -97,7 +99,7 @@ async function ask(method, path, { as = "project", body, signal, more = {} }) {
   return answer;
 }
 
-export async function get(path, options) {
+export async function get(path, /** @type {Options} */ options = {}) {
   return (await request("GET", path, options)).json();
 }
 
@@ -145,16 +147,18 @@ export function upload(path, form, progress, signal) {
 /**
  * Yield {event, data} of a stream of server-sent events; it is asked for again where it broke off, until one of the
  * events that are its `last` came. Beside its own events there is `open` whenever it answers, and `broken` when it ends.
+ * @returns {AsyncGenerator<{event: string, data?: any}>}
  */
-export async function* events(path, signal, { as = "project", last: ends = ["completed"] } = {}) {
+export async function* events(path, signal, /** @type {{as?: string | null, last?: string[]}} */ { as = "project", last: ends = ["completed"] } = {}) {
   let last = "";
   for (let failures = 0; !signal.aborted; ) {
+    /** @type {any} */
     let problem = null;
     const watched = watch(signal, SILENCE);
     try {
       const answer = await ask("GET", path, { signal: watched.signal, as, more: last ? { "Last-Event-ID": last } : {} });
       yield { event: "open" };
-      const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+      const reader = /** @type {ReadableStream} */ (answer.body).pipeThrough(new TextDecoderStream()).getReader();
       let held = "";
       for (;;) {
         const { value, done } = await reader.read();
@@ -162,7 +166,7 @@ export async function* events(path, signal, { as = "project", last: ends = ["com
         watched.heard();
         failures = 0;
         const blocks = (held + value).split("\n\n");
-        held = blocks.pop();
+        held = blocks.pop() ?? "";
         for (const block of blocks) {
           const said = Object.fromEntries(block.split("\n").map((line) => [line.slice(0, line.indexOf(":")), line.slice(line.indexOf(":") + 2)]));
           if (said.id) last = said.id;

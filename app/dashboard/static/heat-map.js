@@ -37,7 +37,7 @@ export function HeatMap({ path, as = "project", day, onDay, heard = false }) {
   const [turn, again] = useState(0);
   useEffect(() => {
     const stop = new AbortController();
-    let timer = null;
+    let timer;
     // The offset of that day, which daylight saving time may have changed since.
     const offset = -new Date(`${day}T12:00`).getTimezoneOffset();
     const load = async () => {

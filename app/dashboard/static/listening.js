@@ -107,6 +107,7 @@ export function useSession(id, from) {
 export class Listening {
   sessions = new Map();
   status = "loading";
+  /** @type {Error | null} */
   error = null;
   missing = null;
   windows = 0;

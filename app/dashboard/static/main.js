@@ -1,7 +1,7 @@
 // The frame: who is signed in, which view the address names, and what went wrong.
 import { Component, html, render, useEffect, useRef, useState } from "./lib.js";
 import { RETRY, key, onKeys, request, setKey, signOut } from "./api.js";
-import { Problem } from "./parts.js";
+import { Problem } from "./problem.js";
 import { shareKeys, signOutElsewhere } from "./tabs.js";
 
 const VIEWS = {
@@ -129,11 +129,11 @@ function Lazy({ load, name, ...props }) {
 }
 
 // The address is a view's, so that a link to a part of the page would leave the view.
-document.querySelector(".skip").addEventListener("click", (event) => {
+document.querySelector(".skip")?.addEventListener("click", (event) => {
   event.preventDefault();
-  document.getElementById("main").focus();
+  document.getElementById("main")?.focus();
 });
 shareKeys();
-const root = document.getElementById("app");
+const root = /** @type {HTMLElement} */ (document.getElementById("app"));
 root.replaceChildren();
 render(html`<${App} />`, root);

@@ -15,7 +15,7 @@ async function allowed() {
       audio: { channelCount: 1, echoCancellation: false, noiseSuppression: false, autoGainControl: false },
     });
   } catch (error) {
-    throw new Error(WHY[error.name] ?? `The microphone cannot be used: ${error.message}`);
+    throw new Error(WHY[error.name] ?? `The microphone cannot be used: ${error.message}`, { cause: error });
   }
 }
 

@@ -1,19 +1,8 @@
 // Pieces that several views are made of.
 import { html, useEffect, useRef, useState } from "./lib.js";
-import { RETRY, Refused, key } from "./api.js";
+import { RETRY } from "./api.js";
 
-/** What went wrong, in the service's words where it said any. */
-export function Problem({ error, again }) {
-  if (!error) return null;
-  const away = !(error instanceof Refused);
-  const text = away && error instanceof TypeError ? "The service does not answer." : error.message;
-  return html`<div class="problem" role="alert">
-    <p>${error.status === 401 ? "This key is not known here, or not any more. " : ""}${text}</p>
-    ${error.retryAfter ? html`<p>It says to try again in ${error.retryAfter} s.</p>` : null}
-    ${error.status === 401 ? html`<p><a href="#/sign-in">Sign in again</a></p>` : null}
-    ${again ? html`<button onClick=${again}>Try again</button>` : null}
-  </div>`;
-}
+export { Problem, Progress } from "./problem.js";
 
 /** What `load(signal)` returns, as {value, error, loading, again}; asked for again when `on` changes, and while the service is away. */
 export function useLoaded(load, on) {
@@ -64,11 +53,6 @@ export function Copy({ text, label = "Copy" }) {
     ${marked === null ? null : html`<textarea ref=${area} readonly rows="1" aria-label="Text to copy" onCopy=${() => setTimeout(copied)}>${marked}</textarea>`}`;
 }
 
-/** A bar that fills up; `value` is 0 to 1. */
-export function Progress({ label, value }) {
-  return html`<label class="progress">${label} <progress max="1" value=${value}></progress> <span>${Math.round(100 * value)} %</span></label>`;
-}
-
 /** A dialog that asks before something that cannot be undone; with `typed`, that has to be typed first. */
 export function Sure({ question, children, action, typed, onYes, onNo }) {
   const [text, setText] = useState("");
@@ -109,9 +93,4 @@ export function useWhileSeen(again, seconds) {
       document.removeEventListener("visibilitychange", seen);
     };
   }, []);
-}
-
-/** Whether a key of a kind is in this tab. */
-export function has(kind) {
-  return Boolean(key(kind));
 }

@@ -76,7 +76,7 @@ async function drawn(path, signal) {
 async function levels(blob) {
   const bitmap = await createImageBitmap(blob);
   const { width, height } = bitmap;
-  const context = new OffscreenCanvas(width, height).getContext("2d");
+  const context = /** @type {OffscreenCanvasRenderingContext2D} */ (new OffscreenCanvas(width, height).getContext("2d"));
   context.drawImage(bitmap, 0, 0);
   bitmap.close();
   const { data } = context.getImageData(0, 0, width, height);
@@ -96,7 +96,7 @@ function share(counts, part) {
 /** A canvas of a picture in `colours`, three of [red, green, blue]: of what is soft, louder and loudest. */
 export function tinted({ width, height, values }, { low, high }, colours) {
   const canvas = new OffscreenCanvas(width, height);
-  const context = canvas.getContext("2d");
+  const context = /** @type {OffscreenCanvasRenderingContext2D} */ (canvas.getContext("2d"));
   const image = context.createImageData(width, height);
   const table = Array.from({ length: 256 }, (_, value) => {
     const place = 2 * Math.min(1, Math.max(0, (value - low) / Math.max(1, high - low)));

@@ -10,6 +10,7 @@ export function usePlayer(at) {
     const listeners = new Set();
     let second = at;
     const player = {
+      /** @type {HTMLAudioElement | null} */
       audio: null,
       second: () => second,
       follow(listener) {

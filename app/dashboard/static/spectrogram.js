@@ -43,6 +43,7 @@ class Picture {
   /** Columns that wait: each BANDS bytes. */
   waiting = [];
   /** Number of the column that comes next, since the session began. */
+  /** @type {number | null} */
   next = null;
 
   constructor(element) {
@@ -87,7 +88,7 @@ class Picture {
     const before = document.createElement("canvas");
     before.width = this.element.width;
     before.height = BANDS;
-    before.getContext("2d").drawImage(this.element, 0, 0);
+    before.getContext("2d")?.drawImage(this.element, 0, 0);
     this.element.width = width;
     this.context.drawImage(before, width - before.width, 0);
   }

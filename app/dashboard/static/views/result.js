@@ -88,9 +88,9 @@ export default function Result({ job, query }) {
     const end = Math.min(range?.end ?? seconds, seconds);
     return range && range.start < end ? { start: range.start, end } : { start: 0, end: seconds };
   }, [range, seconds]);
-  const keep = (t, shown) => history.replaceState(null, "", address(job, t, shown));
-  const zoom = (shown) => {
-    const next = shown.start <= 0 && shown.end >= seconds ? null : shown;
+  const keep = (t, stretch) => history.replaceState(null, "", address(job, t, stretch));
+  const zoom = (stretch) => {
+    const next = stretch.start <= 0 && stretch.end >= seconds ? null : stretch;
     setRange(next);
     keep(player.second(), next);
   };
@@ -161,7 +161,7 @@ function eventBars(windows, end) {
 /** What a row does that is clicked anywhere, unless its words were marked. The button in it is for everybody. */
 function seeking(onSeek, seconds) {
   return (event) => {
-    if (event.target.closest("button") || !getSelection().isCollapsed) return;
+    if (event.target.closest("button") || !getSelection()?.isCollapsed) return;
     onSeek(Number(event.target.dataset.at ?? seconds));
   };
 }

@@ -12,9 +12,10 @@ async function ask(method, path, options = {}) {
   return answer.data;
 }
 
-function form(fields) {
+function form(file, fileName, fields = {}) {
   const made = new FormData();
-  for (const [name, value] of Object.entries(fields)) made.append(name, ...[value].flat());
+  for (const [name, value] of Object.entries(fields)) made.append(name, value);
+  made.append("file", file, fileName);
   return made;
 }
 
@@ -71,7 +72,7 @@ function Enrol({ speakers, onDone }) {
   const [name, setName] = useState("");
   const [state, setState] = useState({});
   const good = /^[A-Za-z0-9_]+$/.test(name);
-  const register = (file, fileName) => ask("POST", "/api/v2/voice", { body: form({ speaker: name, file: [file, fileName] }) });
+  const register = (file, fileName) => ask("POST", "/api/v2/voice", { body: form(file, fileName, { speaker: name }) });
   const sendFile = async (file, fileName) => {
     setState({ busy: true });
     try {
@@ -101,7 +102,7 @@ function Test() {
   const send = async (file, name) => {
     setState({ busy: true });
     try {
-      setState({ data: await ask("POST", "/api/v2/recognition", { body: form({ file: [file, name] }) }) });
+      setState({ data: await ask("POST", "/api/v2/recognition", { body: form(file, name) }) });
     } catch (error) {
       setState({ error });
     }

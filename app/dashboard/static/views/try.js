@@ -2,7 +2,7 @@
 import { clock, html, useEffect, useRef, useState } from "../lib.js";
 import { upload } from "../api.js";
 import { NO_MICROPHONE, wav } from "../microphone.js";
-import { Problem, Progress } from "../parts.js";
+import { Problem, Progress } from "../problem.js";
 import { NoMicrophone, useRecording } from "../recording.js";
 
 const LONGEST_SECONDS = 3600;

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import soundfile
 
+#: A host name that leads to this machine, though browsers do not take it for this machine.
+FARAWAY = "earshot.test"
+
 
 def chromium() -> str | None:
     """Return the path of a Chromium, None where there is none."""
@@ -21,6 +24,7 @@ def arguments(heard: Path, directory: Path | None = None) -> list[str]:
     soundfile.write(wav, samples, rate)
     return [
         "--no-sandbox",
+        f"--host-resolver-rules=MAP {FARAWAY} 127.0.0.1",
         "--use-fake-device-for-media-stream",
         "--use-fake-ui-for-media-stream",
         f"--use-file-for-fake-audio-capture={wav}",

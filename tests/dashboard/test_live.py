@@ -46,6 +46,8 @@ def test_the_microphone_of_one_tab_is_heard_in_another(page: Page, dashboard: Se
     other.reload()
     expect(bark.first).to_be_visible()
     expect(hour).to_be_visible()
+    # The tab of the microphone does not wait for its minute to be over.
+    expect(page.get_by_role("table", name="For how long").get_by_role("row", name="Dog bark")).to_be_visible()
     page.get_by_role("button", name="Stop").click()
     expect(page.get_by_text("The session has ended")).to_be_visible()
     expect(page.get_by_role("row").filter(has=page.get_by_role("cell", name="Dog bark")).first).to_be_visible()

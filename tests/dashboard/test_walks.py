@@ -233,6 +233,12 @@ def test_a_voice_from_its_first_sample_to_its_removal(page: Page, dashboard: Ser
     expect(page.get_by_role("listitem").filter(has_text="Kim").first).to_contain_text(
         re.compile(r"0:00\.\d\s*Kim \(0\.\d\d\)")
     )
+    page.get_by_role("link", name="Try it").click()
+    page.get_by_label("Sounds").uncheck()
+    page.get_by_label("Speech").check()
+    page.locator("input[type=file]").set_input_files(DOOR.with_name("kim.ogg"))
+    expect(page.locator(".turns strong").first).to_have_text("Kim", timeout=60_000)
+    page.get_by_role("link", name="Speakers").click()
     row.get_by_role("button", name="Remove").click()
     page.get_by_role("dialog").get_by_role("button", name="Remove").click()
     expect(page.get_by_text("Nobody is registered yet")).to_be_visible()

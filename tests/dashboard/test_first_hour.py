@@ -1,0 +1,307 @@
+"""What a first hour meets: plain HTTP, broken addresses, a service that hangs or is away, and code to begin with."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import soundfile
+from playwright.sync_api import Browser, Page, Route, expect
+
+from benchmarks.cases.first_view import BAR_KB, SENT
+from tests.conftest import ROOT
+from tests.contract.api import Api, tone
+from tests.dashboard.conftest import DOOR, FARAWAY, sign_in
+from tests.process import ADMIN_KEY, KEY, ServiceProcess
+
+#: Requests that get no answer.
+HANGING: list[Route] = []
+SOUNDS = {"status": "success", "results": []}
+
+
+def hang(route: Route) -> None:
+    """Leave a request without an answer."""
+    HANGING.append(route)
+
+
+@pytest.fixture
+def faraway(dashboard: ServiceProcess) -> SimpleNamespace:
+    """The service at an address that browsers do not trust: plain HTTP at a name that is not localhost."""
+    return SimpleNamespace(url=dashboard.url.replace("127.0.0.1", FARAWAY))
+
+
+def test_a_key_goes_from_tab_to_tab_and_ends_in_all(page: Page, dashboard: ServiceProcess) -> None:
+    page.add_init_script(f"sessionStorage.setItem('earshot.project', '{KEY}')")
+    page.goto(f"{dashboard.url}/dashboard/#/try")
+    expect(page.get_by_role("button", name="Record", exact=True)).to_be_visible()
+    assert 0 < page.evaluate(SENT) / 1e3 <= BAR_KB, "the first view has grown"
+    other = page.context.new_page()
+    other.goto(f"{dashboard.url}/dashboard/#/jobs?state=bogus")
+    expect(other.get_by_label("State")).to_have_value("")
+    assert other.evaluate("sessionStorage.getItem('earshot.project')") == KEY
+    page.get_by_role("button", name="Sign out").click()
+    expect(other.get_by_text("Recordings needs the project key.")).to_be_visible()
+    other.reload()
+    expect(other.get_by_text("Recordings needs the project key.")).to_be_visible()
+    assert other.evaluate("sessionStorage.length + localStorage.length") == 0
+
+
+def test_addresses_that_lead_nowhere(page: Page, dashboard: ServiceProcess, api: Api) -> None:
+    sign_in(page, dashboard)
+    for address in ("#/%", "#/try/%", "#/welcome/%", "#/constructor"):
+        page.goto(f"{dashboard.url}/dashboard/{address}")
+        expect(page.get_by_role("heading", level=1)).to_have_text("There is no such page")
+        expect(page.get_by_role("navigation")).to_be_visible()
+    page.get_by_role("link", name="Models").click()
+    expect(page.get_by_role("heading", name="In use")).to_be_visible()
+    page.get_by_role("link", name="Skip to the content").focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    expect(page.get_by_role("heading", level=1)).to_have_text("Models")
+    for day, shown in (("1900-01-01", "1900-01-01"), ("garbage", re.compile(r"^20\d\d-\d\d-\d\d$"))):
+        page.goto(f"{dashboard.url}/dashboard/#/live?day={day}")
+        expect(page.get_by_label("Day")).to_have_value(shown)
+        expect(page.get_by_role("alert")).to_have_count(0)
+    expect(page.get_by_label("Day")).to_have_attribute("min", "1970-01-02")
+    answer = api.http.get("/api/v1/activity?day=1900-01-01", headers={"X-Api-Key": KEY})
+    assert (answer.status_code, answer.json()["sessions"]) == (200, 0)
+
+
+def test_a_fault_of_a_view_is_shown_in_its_place(browser: Browser, dashboard: ServiceProcess) -> None:
+    page = browser.new_page()  # The fault is noted on the console, which the fixture `page` does not allow.
+    faults: list[str] = []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.route("**/api/v1/models", lambda route: route.fulfill(json={"models": [{}], "sensitivity_logits": 1}))
+    page.goto(f"{dashboard.url}/dashboard/#/models")
+    expect(page.get_by_role("alert")).to_contain_text("This page has a fault")
+    page.unroute("**/api/v1/models")
+    page.get_by_role("button", name="Try again").click()
+    expect(page.get_by_role("heading", name="In use")).to_be_visible()
+    page.get_by_role("link", name="Try it").first.click()
+    expect(page.get_by_text("Try it needs the project key.")).to_be_visible()
+    page.close()
+    assert faults == []
+
+
+def test_plain_http_has_no_clipboard_and_no_microphone(
+    page: Page, faraway: SimpleNamespace, dashboard: ServiceProcess
+) -> None:
+    sign_in(page, faraway)
+    assert not page.evaluate("isSecureContext")
+    expect(page.get_by_role("button", name="Record", exact=True)).to_be_disabled()
+    for view in ("try", "live", "live/microphone", "speakers"):
+        page.goto(f"{faraway.url}/dashboard/#/{view}")
+        expect(page.get_by_text("Browsers allow the microphone only over HTTPS or at localhost.").first).to_be_visible()
+    page.goto(f"{faraway.url}/dashboard/#/project")
+    code = page.locator("pre").last.inner_text()
+    copy = page.get_by_role("button", name="Copy").last
+    copy.click()
+    expect(page.get_by_text("Copied")).to_be_visible()
+    page.get_by_role("link", name="Models").click()
+    search = page.get_by_role("searchbox")
+    search.press("Control+v")
+    assert search.input_value().split() == code.split()
+    page.go_back()
+    page.evaluate("document.execCommand = () => false")
+    copy.click()
+    expect(page.get_by_text("Press Ctrl+C")).to_be_visible()
+    assert page.evaluate("getSelection().toString() || document.activeElement.value") == code
+    page.keyboard.press("Control+c")
+    expect(page.get_by_text("Copied")).to_be_visible()
+
+
+def test_a_microphone_that_is_refused_leaves_no_session(page: Page, dashboard: ServiceProcess) -> None:
+    page.add_init_script(
+        "navigator.mediaDevices.getUserMedia = async () => { throw new DOMException('no', 'NotAllowedError') }"
+    )
+    opened: list[str] = []
+    page.on("request", lambda one: opened.append(one.url) if one.method == "POST" else None)
+    sign_in(page, dashboard, "live/microphone")
+    page.get_by_role("button", name="Listen").click()
+    expect(page.get_by_role("alert")).to_contain_text("The microphone was refused.")
+    assert opened == []
+
+
+def test_the_first_program_runs_as_it_stands(page: Page, dashboard: ServiceProcess, tmp_path: Path) -> None:
+    sign_in(page, dashboard, "project")
+    program = page.locator("pre").last.inner_text()
+    assert KEY not in program
+    samples, rate = soundfile.read(DOOR, dtype="int16")
+    soundfile.write(tmp_path / "recording.wav", samples, rate)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path, env={**os.environ, "EARSHOT_PROJECT_KEY": KEY, "PYTHONPATH": str(ROOT / "app" / "client")}, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert "Dog_bark" in done.stdout, done.stderr
+
+
+def test_a_service_that_hangs_is_noticed_and_asked_again(page: Page, dashboard: ServiceProcess) -> None:
+    """Every request has its time, a stream that is silent is broken, and an old answer is grey."""
+    page.clock.install()
+    sign_in(page, dashboard, "operator", project=KEY, operator=ADMIN_KEY)
+    health = page.locator("section").filter(has=page.get_by_role("heading", name="Health"))
+    expect(health).to_contain_text("As of")
+    for path in ("**/admin/v1/nodes", "**/api/v1/jobs?*", "**/api/v1/live"):
+        page.route(path, hang)
+    page.clock.run_for(21_000)
+    expect(health.get_by_role("status")).to_contain_text("○ No answer since")
+    expect(page.get_by_role("heading", name="As it was")).to_be_visible()
+    page.clock.run_for(15_000)
+    expect(health.get_by_role("alert")).to_contain_text("The service does not answer.")
+    page.goto(f"{dashboard.url}/dashboard/#/jobs")
+    expect(page.get_by_text("Loading…")).to_be_visible()
+    page.clock.run_for(30_000)
+    expect(page.get_by_role("alert")).to_contain_text("The service does not answer.")
+    expect(page.get_by_role("button", name="Try again")).to_be_visible()
+    page.unroute("**/api/v1/jobs?*")
+    page.clock.run_for(5000)
+    expect(page.get_by_role("alert")).to_have_count(0)
+    page.goto(f"{dashboard.url}/dashboard/#/live")
+    expect(page.get_by_role("heading", name="Hearing now")).to_be_visible()
+    page.clock.run_for(25_000)
+    expect(page.get_by_text("The connection is broken")).to_be_visible()
+    page.unroute("**/api/v1/live")
+    page.clock.run_for(10_000)
+    expect(page.get_by_text("The connection is broken")).to_have_count(0)
+
+
+def test_a_view_comes_when_the_service_is_back(page: Page, dashboard: ServiceProcess) -> None:
+    page.clock.install()
+    sign_in(page, dashboard)
+    page.route("**/views/models.js", lambda route: route.abort())
+    page.get_by_role("link", name="Models").click()
+    expect(page.get_by_role("alert")).to_contain_text("The service does not answer.")
+    expect(page.get_by_role("button", name="Try again")).to_be_visible()
+    page.unroute("**/views/models.js")
+    page.clock.run_for(5000)
+    expect(page.get_by_role("heading", name="In use")).to_be_visible()
+
+
+def test_a_session_from_which_nothing_comes_goes_last(page: Page, dashboard: ServiceProcess, api: Api) -> None:
+    page.clock.install()
+    sign_in(page, dashboard, "live")
+    live, silent = api.create(file_name="live"), api.create(file_name="silent")
+    for number in range(4):
+        api.put(silent, number, tone(0.5))
+    cards = page.locator(".card.session")
+    card = cards.filter(has_text="silent")
+    expect(card).to_contain_text("dBFS")
+    page.clock.run_for(40_000)
+    expect(card).to_contain_text(re.compile(r"Silent since \d+:\d\d"))
+    expect(card).to_have_class(re.compile("stale"))
+    for number in range(4):
+        api.put(live, number, tone(0.5))
+    expect(cards.filter(has_text="live")).not_to_contain_text("Silent since")
+    expect(cards.first).to_contain_text("live")
+    for session in (live, silent):
+        api.seal(session)
+
+
+def finished(**services: object) -> dict[str, object]:
+    """Return a job that has ended."""
+    return {"status": "completed", "created_at": "2026-11-22T06:51:02Z", "result": {"metadata": {}, **services}}
+
+
+@pytest.fixture
+def made_up(page: Page) -> dict[str, object]:
+    """A job as a test likes it: what the service says of it."""
+    said: dict[str, object] = {}
+    page.route("**/api/v1/jobs/made-up", lambda route: route.fulfill(json=said))
+    page.route("**/api/v1/jobs/made-up/*", lambda route: route.fulfill(status=404, json={"error": "gone"}))
+    return said
+
+
+def test_one_box_for_one_fault(page: Page, dashboard: ServiceProcess, made_up: dict[str, object]) -> None:
+    made_up |= finished(
+        metadata={"warnings": ["audio_insights: written without speech_analysis, which failed"]},
+        sound_event_detection=SOUNDS,
+        speech_analysis={"status": "error", "error": "its engine does not answer"},
+        caption={"status": "error", "error": "speech_analysis failed: there is nothing to write about"},
+    )
+    sign_in(page, dashboard, "jobs/made-up")
+    expect(page.get_by_text("Not analysed: see above.")).to_be_visible()
+    expect(page.locator(".problem")).to_have_text(["Speech was not analysed: its engine does not answer"])
+
+
+def test_a_speaker_has_one_colour(page: Page, dashboard: ServiceProcess, made_up: dict[str, object]) -> None:
+    turns = [
+        {"start_time_sec": 4.0 * n, "end_time_sec": 4.0 * n + 4, "speaker": f"SPEAKER_0{n}", "speaker_name": name}
+        | {"transcript": "words"}
+        for n, name in enumerate(("Unknown 0", "Unknown 1"))
+    ]
+    made_up |= finished(speech_analysis={"status": "success", "results": turns})
+    sign_in(page, dashboard, "jobs/made-up")
+    names = page.locator(".turns strong")
+    expect(names).to_have_count(2)
+    painted = page.evaluate(
+        """() => {
+          const canvas = document.querySelector(".timeline canvas");
+          const { width } = canvas.getBoundingClientRect();
+          const at = (x, y) => [...canvas.getContext("2d").getImageData(x * canvas.width / width, y, 1, 1).data];
+          return [at(120 + 0.3 * (width - 120), 11), at(120 + 0.8 * (width - 120), 33)];
+        }"""
+    )
+    written = [names.nth(n).evaluate("one => getComputedStyle(one).color.match(/\\d+/g).map(Number)") for n in (0, 1)]
+    assert written[0] != written[1]
+    for pixel, colour in zip(painted, written, strict=True):
+        # Bars are a tenth transparent.
+        assert all(abs(one - other) <= 26 for one, other in zip(pixel, colour, strict=False)), (painted, written)
+
+
+def test_a_long_name_leaves_the_rest_of_the_table_in_sight(page: Page, dashboard: ServiceProcess) -> None:
+    jobs = [
+        {"job_id": name, "filename": name, "status": "completed", "seconds": 8, "created_at": "2026-11-22T06:51:02Z"}
+        for name in ("n" * 180, "short.wav")
+    ]
+    page.route("**/api/v1/jobs?*", lambda route: route.fulfill(json={"jobs": jobs}))
+    sign_in(page, dashboard, "jobs")
+    short = page.get_by_role("row").filter(has_text="short.wav")
+    sent = short.get_by_role("cell").last.bounding_box()
+    height = short.bounding_box()
+    assert sent is not None
+    assert height is not None
+    assert sent["x"] + sent["width"] <= 1100
+    assert height["height"] < 50
+
+
+def test_places_and_trials_of_a_recording(page: Page, dashboard: ServiceProcess, tmp_path: Path) -> None:
+    """Times as exact as they are, links to where one is, and what is shown but not stored."""
+    samples, rate = soundfile.read(DOOR, dtype="int16")
+    soundfile.write(tmp_path / "uneven.wav", samples[: int(6.4 * rate)], rate)
+    sign_in(page, dashboard)
+    page.get_by_label("Speech").uncheck()
+    page.locator("input[type=file]").set_input_files(tmp_path / "uneven.wav")
+    rows = page.get_by_role("row").filter(has=page.get_by_role("button"))
+    expect(rows.filter(has_text="Dog bark")).to_be_visible()
+    expect(page.get_by_text("The picture is being drawn")).to_have_count(0)
+    expect(page.get_by_text("Times are right to about 1 s")).to_be_visible()
+    for text in rows.all_inner_texts():
+        begins, ends = re.findall(r"0:(\d\d)(?!\.)", text)
+        assert int(begins) < int(ends) <= 6, text
+    here = page.url.partition("?")[0]
+    page.evaluate("document.querySelector('audio').currentTime = 4.4")
+    expect(page.get_by_role("slider", name="Place")).to_have_value("4.4")
+    page.get_by_role("button", name="Copy a link to this place").click()
+    expect(page.get_by_text("Copied")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == f"{here}?t=4.4"
+    page.evaluate("place => { location.href = place }", f"{here}?t=3&from=2&to=4")
+    expect(page.get_by_role("slider", name="Place")).to_have_value("3")
+    expect(page.get_by_text("0:02.0 to 0:04.0")).to_be_visible()
+    assert page.evaluate("document.querySelector('audio').currentTime") == 3
+    page.get_by_role("button", name="Try other thresholds").click()
+    page.get_by_role("slider", name="Dog bark").fill("0.02")
+    expect(page.get_by_text("not the stored result")).to_be_visible()
+    with page.expect_download() as kept:
+        page.get_by_role("button", name="CSV of the trial").click()
+    assert kept.value.suggested_filename == "uneven.trial.csv"
+    table = list(csv.DictReader(Path(kept.value.path()).read_text().splitlines()))
+    assert table
+    assert all(re.fullmatch(r"0\.\d{3}", row["confidence"]) for row in table)
+    page.get_by_role("button", name="Show the stored result").click()
+    expect(page.get_by_role("button", name="CSV", exact=True)).to_be_visible()

@@ -28,10 +28,10 @@ function strength(seconds) {
 }
 
 /**
- * The day of `path`, an operation that answers an `Activity`; `onDay` is told which day is asked for. When `heard` becomes
- * true, there is more to ask for.
+ * The day of `path`, an operation that answers an `Activity`; `onDay` is told which day is asked for. When `sounds`,
+ * how many were heard, changes, it is asked for again.
  */
-export function HeatMap({ path, as = "project", day, onDay, heard = false }) {
+export function HeatMap({ path, as = "project", day, onDay, sounds = 0 }) {
   const [state, set] = useState({ loading: true });
   const [all, setAll] = useState(false);
   const [turn, again] = useState(0);
@@ -61,7 +61,7 @@ export function HeatMap({ path, as = "project", day, onDay, heard = false }) {
       stop.abort();
       clearTimeout(timer);
     };
-  }, [path, day, turn, heard]);
+  }, [path, day, turn, sounds]);
   const { value, error, loading } = state;
   const table = useRef(null);
   const lastHour = value ? value.analysed.findLastIndex(Boolean) : 0;

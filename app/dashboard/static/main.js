@@ -60,7 +60,11 @@ function App() {
   const title = known?.title ?? (["welcome", "sign-in"].includes(view) ? "Welcome" : NO_PAGE);
   const [, redraw] = useState(0);
   const heading = useRef(null);
-  useEffect(() => onKeys(() => redraw((count) => count + 1)), []);
+  useEffect(() => {
+    const stop = onKeys(() => redraw((count) => count + 1));
+    shareKeys();
+    return stop;
+  }, []);
   useEffect(() => {
     document.title = `${title} · Earshot`;
     heading.current?.focus();
@@ -133,7 +137,6 @@ document.querySelector(".skip")?.addEventListener("click", (event) => {
   event.preventDefault();
   document.getElementById("main")?.focus();
 });
-shareKeys();
 const root = /** @type {HTMLElement} */ (document.getElementById("app"));
 root.replaceChildren();
 render(html`<${App} />`, root);

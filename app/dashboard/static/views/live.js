@@ -106,7 +106,7 @@ function Session({ id, day, onDay }) {
   return html`<p class="title"><a href="#/live">All sessions</a> <strong>${heard.session?.file_name ?? id}</strong> <span class="hint">${heard.session?.state ?? ""}</span></p>
     <${Problem} error=${error?.status === 404 ? new Error("There is no such session here: it was deleted, has expired, or never was.") : error} />
     ${error ? null : html`<${State} heard=${heard} status=${status} /><${HeardNow} heard=${heard} status=${status} />
-      <${HeatMap} path=${`/audio_sessions/${id}/activity`} as=${null} day=${day} onDay=${onDay} heard=${heard.events.total > 0} />`}`;
+      <${HeatMap} path=${`/audio_sessions/${id}/activity`} as=${null} day=${day} onDay=${onDay} sounds=${heard.events.open.size} />`}`;
 }
 
 /** What else is to be said of a session: that it broke, moved, ended. */
@@ -195,6 +195,6 @@ function Microphone({ day, onDay }) {
     </div>
     ${session
       ? html`<${State} heard=${heard} status=${status} /><${HeardNow} key=${session} heard=${heard} status=${status} />
-          <${HeatMap} path=${`/audio_sessions/${session}/activity`} as=${null} day=${day} onDay=${onDay} heard=${heard.events.total > 0} />`
+          <${HeatMap} path=${`/audio_sessions/${session}/activity`} as=${null} day=${day} onDay=${onDay} sounds=${heard.events.open.size} />`
       : null}`;
 }

@@ -49,7 +49,7 @@ export default function SignIn({ title, needs, back }) {
         <span>${one.label}<small>${WHAT[name]}</small></span></label>`)}
     </fieldset>
     <label>Key <input type="password" autocomplete="off" spellcheck=${false} required value=${text} onInput=${(event) => setText(event.target.value)} /></label>
-    <p class="hint">It stays in this tab, and is forgotten when you close it.</p>
+    <p class="hint">It stays in the tabs of this browser that show Earshot, and is forgotten when the last one is closed.</p>
     <${Problem} error=${error} />
     <button class="main" disabled=${busy || !text.trim()}>Sign in</button>
   </form>`;

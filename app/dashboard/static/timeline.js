@@ -17,7 +17,7 @@ const DRAG = 5;
 
 /**
  * `bars` {tag, start, end, confidence}, `turns` of a transcript, `picture` of `usePicture`. `view` {start, end} is what is shown,
- * `onView` changes it; a click seeks. A sound begins and ends `soft` seconds within its bar. `player.follow(listener)` tells the place as it moves.
+ * `onView` changes it; a click seeks. A sound begins and ends within `soft` seconds of the ends of its bar. `player.follow(listener)` tells the place as it moves.
  */
 export function Timeline({ bars, soft, turns, seconds, at, view, onView, onSeek, picture, player }) {
   const canvas = useRef(null);
@@ -48,7 +48,7 @@ export function Timeline({ bars, soft, turns, seconds, at, view, onView, onSeek,
   useEffect(() => {
     const element = canvas.current;
     const draw = () => {
-      paint(element, { bars, soft, turns, tags: shown, hues, view, picture, top, height });
+      paint(element, { bars, soft, seconds, turns, tags: shown, hues, view, picture, top, height });
       place();
     };
     const place = (second = player.second()) => {
@@ -147,7 +147,7 @@ function labelWidth(width) {
   return Math.min(LABEL, width * 0.27);
 }
 
-function paint(element, { bars, soft, turns, tags, hues, view, picture, top, height }) {
+function paint(element, { bars, soft, seconds, turns, tags, hues, view, picture, top, height }) {
   const width = element.clientWidth;
   const scale = devicePixelRatio || 1;
   element.width = width * scale;
@@ -195,10 +195,11 @@ function paint(element, { bars, soft, turns, tags, hues, view, picture, top, hei
   const colours = new Map();
   inside(() => {
     for (const { tag, start, end, confidence } of bars) {
-      const [strength, edge] = [0.35 + 0.65 * confidence, Math.min(soft, (end - start) / 3)];
-      bar(rows.get(tag), hue(tag), start, start + edge, strength / 2);
-      bar(rows.get(tag), hue(tag), start + edge, end - edge, strength);
-      bar(rows.get(tag), hue(tag), end - edge, end, strength / 2);
+      const [row, strength, edge] = [rows.get(tag), 0.35 + 0.65 * confidence, Math.min(soft, (end - start) / 3)];
+      const [first, last] = [start > 0 ? start + edge : start, end < seconds ? end - edge : end];
+      if (start < first) bar(row, hue(tag), start, first, strength / 2);
+      bar(row, hue(tag), first, last, strength);
+      if (last < end) bar(row, hue(tag), last, end, strength / 2);
     }
     for (const turn of turns) bar(rows.get(`\0${speakerOf(turn)}`), hues.get(speakerOf(turn)), turn.start_time_sec, turn.end_time_sec, 0.9);
   });

@@ -42,7 +42,7 @@ from app.jobs.rendering import ResultRenderer
 from app.openai.context import OpenAIContext
 from app.openai.errors import openai_error
 from app.options import EdgeOptions
-from app.probes import ProbeContext
+from app.probes import ProbeContext, about_deployment
 from app.projects.context import ProjectContext
 from app.routes import (
     ADMIN_ROUTES,
@@ -52,6 +52,7 @@ from app.routes import (
     LIVE_ROUTES,
     OPENAI_PREFIX,
     OPENAI_ROUTES,
+    OPERATOR_PROBES,
     PROJECT_ROUTES,
     SENSE_PREFIX,
     SERVICE_ROUTES,
@@ -132,8 +133,12 @@ def create_app(ports: Ports, options: EdgeOptions) -> Starlette:
         nodes = NodeList(ports.nodes, forwarder, lambda: _queues(room, spool))
         operator = admin_routes(ports.administration, nodes, options.admin_key, meters, changed_keys)
     routes = _routes(ports, options, meters, forwarder, tries, changed_keys, room, spool)
-    documents = document_routes(options, meters, bool(operator) and not options.admin_apart)
+    documents = document_routes(options, meters, bool(operator) and not options.admin_apart) if options.docs else []
     served = [*documents, *routes] if options.admin_apart else [*documents, *routes, *operator]
+    if options.admin_apart:
+        probes = {path: SERVICE_ROUTES[path] for path in OPERATOR_PROBES}
+        part = InterfacePart(session_error, meters, no_room)
+        operator = [*operator, *mount("", probes, ProbeContext(ports.health, meters), part)]
     app = (
         CrossOriginShortCut(options.cors_origins, served, exception_handlers=handlers)
         if options.cors_origins
@@ -194,6 +199,9 @@ def _routes(
         return InterfacePart(session_error, meters, room, Placement(forwarder, "session_id", owner, body_limit))
 
     job_part = InterfacePart(job_error, meters, room, Placement(forwarder, "job_id", ports.jobs.owner))
+    plain = InterfacePart(session_error, meters, room)
+    about = about_deployment(options.docs, not options.admin_apart)
+    probes = {path: row for path, row in SERVICE_ROUTES.items() if path != "/metrics" or not options.admin_apart}
     return [
         *mount("", SESSION_ROUTES, sessions, session_part(sessions)),
         *mount(SENSE_PREFIX, SESSION_ROUTES, sense, session_part(sense)),
@@ -202,8 +210,8 @@ def _routes(
         *mount(JOBS_PREFIX, PROJECT_ROUTES, projects, InterfacePart(job_error, meters, room)),
         *mount(SPEAKERS_PREFIX, SPEAKER_ROUTES, speakers, InterfacePart(speaker_error, meters, room)),
         *mount(OPENAI_PREFIX, OPENAI_ROUTES, openai, InterfacePart(openai_error, meters, room)),
-        *mount("", DASHBOARD_ROUTES, dashboard, InterfacePart(session_error, meters, room)),
-        *mount("", SERVICE_ROUTES, ProbeContext(ports.health, meters), InterfacePart(session_error, meters, room)),
+        *(mount("", DASHBOARD_ROUTES, dashboard, plain) if options.dashboard else []),
+        *mount("", probes, ProbeContext(ports.health, meters, about, silent=options.admin_apart), plain),
     ]
 
 

@@ -59,6 +59,9 @@ class EdgeOptions(msgspec.Struct, frozen=True):
     #: What the documents say of how long sessions without chunks, and jobs, are kept.
     session_idle_seconds: int = 3600
     job_keep_seconds: int = 30 * 86400
+    #: What strangers are shown beside the interface: pages for a browser, and the documents.
+    dashboard: bool = True
+    docs: bool = True
     #: Origins of browser programs that may call the service from elsewhere.
     cors_origins: tuple[str, ...] = ()
 

@@ -36,6 +36,7 @@ ABOUT: Final = About(
     start="POST /audio_sessions/ or /api/v1/analyze_file with the header X-Api-Key",
     documentation="/docs for people, /openapi.json for programs; probes at /healthz, /readyz and /metrics",
 )
+NOT_READY: Final = "not ready"
 WELL: Final = Health("ok")
 
 
@@ -44,11 +45,14 @@ class ProbeContext(msgspec.Struct, frozen=True):
 
     health: health.Health
     meters: Meters
+    about: About = ABOUT
+    #: Reasons are the operator's alone.
+    silent: bool = False
 
 
 async def about(call: Call, context: ProbeContext) -> Reply:
     """GET /: what answers here, for a person with a browser."""
-    return json_reply(ABOUT)
+    return json_reply(context.about)
 
 
 async def healthz(call: Call, context: ProbeContext) -> Reply:
@@ -58,12 +62,20 @@ async def healthz(call: Call, context: ProbeContext) -> Reply:
 
 async def readyz(call: Call, context: ProbeContext) -> Reply:
     """GET /readyz: 503 with what is waited for until requests can be served."""
-    return _probe_reply(context.health.ready())
+    reason = context.health.ready()
+    return _probe_reply(NOT_READY if reason and context.silent else reason)
 
 
 async def metrics(call: Call, context: ProbeContext) -> Reply:
     """GET /metrics: the Prometheus text format."""
     return reply_of_bytes(200, EXPOSITION, context.meters.exposition())
+
+
+def about_deployment(docs: bool, metrics_here: bool) -> About:
+    """Return what a deployment says of itself."""
+    documents = "/docs for people, /openapi.json for programs; " if docs else ""
+    probes = "/healthz, /readyz and /metrics" if metrics_here else "/healthz and /readyz"
+    return msgspec.structs.replace(ABOUT, documentation=f"{documents}probes at {probes}")
 
 
 def _probe_reply(reason: str | None) -> Reply:

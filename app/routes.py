@@ -136,6 +136,8 @@ SERVICE_ROUTES: Final[Table[ProbeContext]] = {
     "/readyz": {"GET": readyz},
     "/metrics": {"GET": metrics},
 }
+#: Those that are the operator's where that interface has an address of its own.
+OPERATOR_PROBES: Final = ("/readyz", "/metrics")
 
 
 def error_shape(path: str) -> Shape:

@@ -286,6 +286,12 @@ class ServiceSettings(BaseSettings):
         description="Origins, with commas between them, whose pages may call the service from a browser: "
         "`https://app.example.org`. Each exactly as browsers send it; by default none.",
     )
+    dashboard: bool = Field(
+        default=True, description="Serve the dashboard, and print a link to it at the start; `false` switches it off."
+    )
+    docs: bool = Field(
+        default=True, description="Serve `/docs`, `/openapi.json` and `/asyncapi.json`; `false` switches them off."
+    )
     connections: int = Field(
         default=16384, ge=1, description="Connections of clients at the same time; further ones are answered 503."
     )
@@ -438,7 +444,7 @@ class ServiceSettings(BaseSettings):
     admin_listen: Annotated[str, AfterValidator(_address)] | None = Field(
         default=None,
         description="Address (`host:port`) at which `/admin/v1` answers, and then nowhere else; by default it answers "
-        "beside everything else, at HOST and PORT.",
+        "beside everything else, at HOST and PORT. `/metrics`, and what `/readyz` waits for, move there with it.",
     )
 
 

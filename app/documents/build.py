@@ -10,7 +10,7 @@ import msgspec
 from app.documents import asyncapi, openapi
 from app.documents.downgrade import downgraded
 from app.documents.operations import page_file
-from app.documents.parts import EVERYTHING, OPERATOR, SESSIONS
+from app.documents.parts import DASHBOARD, EVERYTHING, OPERATOR, SERVICE, SESSIONS
 from app.options import EdgeOptions
 
 
@@ -27,7 +27,12 @@ def build(name: str, options: EdgeOptions, with_operator: bool = False) -> bytes
 
 def everything(options: EdgeOptions, with_operator: bool = False) -> dict[str, Any]:
     """Return the document of all that is served."""
-    parts = (*EVERYTHING, OPERATOR) if with_operator else EVERYTHING
+    parts = [part for part in EVERYTHING if options.dashboard or part is not DASHBOARD]
+    if options.admin_apart:
+        table = {path: row for path, row in SERVICE.table.items() if path != "/metrics"}
+        parts[parts.index(SERVICE)] = msgspec.structs.replace(SERVICE, table=table)
+    if with_operator:
+        parts.append(OPERATOR)
     text = "Sound analysis: audio in, live or whole; sound events, speech, summaries and speakers out."
     return openapi.document(parts, options.limits, "Earshot", text, openapi.VERSION)
 

@@ -99,10 +99,11 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     operations.models_in_use: Description(
         summary="List the models in use",
         text="What they are, and of the sound model what each of its sounds is reported from, and how well it does "
-        "there. A step of sensitivity moves the logit of each point by `sensitivity_logits`: up for fewer reports.",
+        "there. A step of sensitivity moves the logit of each point by `sensitivity_logits`: up for fewer reports. "
+        "Without a project's key only models that come with the service are listed.",
         origin="earshot",
         answers={200: (Answer("The sound model for new sessions first.", (ModelList,), {"one": MODELS}),)},
-        faults=(500,),
+        faults=(*PROJECT_KEY_FAULTS[1:], 500),
     ),
     operations.read_daily_usage: Description(
         summary="Read the usage of the project",

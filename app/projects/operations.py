@@ -10,6 +10,7 @@ import structlog
 
 from app.http.bodies import SMALL_BODY, decode
 from app.http.call import Call
+from app.http.keys import PROJECT
 from app.http.queries import query_parameters
 from app.http.replies import Reply, json_reply, once_reply
 from app.projects.context import ProjectContext
@@ -79,8 +80,12 @@ async def read_daily_usage(call: Call, context: ProjectContext) -> Reply:
 
 
 async def models_in_use(call: Call, context: ProjectContext) -> Reply:
-    """GET /api/v1/models: what the models in use know, and what that rests on."""
-    return json_reply(ModelList(context.models.in_use(), round(STEP * STEPS_PER_SENSITIVITY, 6)))
+    """GET /api/v1/models: what the models in use know, and what that rests on; without a key those that are shipped."""
+    keyed = bool(call.header(PROJECT.header))
+    if keyed:
+        await context.project_keys.authenticate(call)
+    shown = [model for model in context.models.in_use() if keyed or model.shipped]
+    return json_reply(ModelList(shown, round(STEP * STEPS_PER_SENSITIVITY, 6)))
 
 
 def days_of(query: dict[str, str]) -> tuple[date, date]:

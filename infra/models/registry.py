@@ -54,7 +54,7 @@ class Registry:
     def entries(self) -> tuple[RegistryEntry, ...]:
         """Return all models, the bundled ones first, then the added ones from the oldest to the newest."""
         added = [path for path in self._home.glob("[!.]*@*") if path.is_dir()]
-        return (*_bundled(), *(_entry(path, False) for path in sorted(added, key=_added_at)))
+        return (*bundled(), *(_entry(path, False) for path in sorted(added, key=_added_at)))
 
     def find(self, name: str) -> Path:
         """Return the directory of a model by its id or its name (the newest added, else the bundled), or a path.
@@ -159,7 +159,7 @@ class Registry:
         except FileNotFoundError:
             return None
         if not (self._home / chosen).is_dir():
-            for entry in _bundled():
+            for entry in bundled():
                 if entry.manifest is not None and entry.manifest.name == chosen.partition("@")[0]:
                     return entry.model_id
         return chosen
@@ -193,7 +193,8 @@ class Registry:
         return self._home / "known" / f"{model_id}.json"
 
 
-def _bundled() -> list[RegistryEntry]:
+def bundled() -> list[RegistryEntry]:
+    """Return the models that ship with the service."""
     return [_entry(path.parent, True) for path in sorted(BUNDLED.glob(f"*/{FILE}"))]
 
 

@@ -7,8 +7,10 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
+import msgspec
+
 from infra import models
-from infra.models import manifests, whisper_files
+from infra.models import manifests, registry, whisper_files
 from infra.models.manifests import AnyManifest
 from streams.models.loaded_models import LoadedModels
 from streams.models.manifest import Manifest, TagEvaluation
@@ -27,7 +29,13 @@ class ModelsInUse:
 
     def in_use(self) -> Sequence[ModelFacts]:
         """Return them, the sound model for new sessions first."""
-        return [_sound(self._sounds.current.manifest), *self._others]
+        manifest = self._sounds.current.manifest
+        shipped = manifest.model_id in self._shipped
+        return [msgspec.structs.replace(_sound(manifest), shipped=shipped), *self._others]
+
+    @cached_property
+    def _shipped(self) -> frozenset[str]:
+        return frozenset(entry.model_id for entry in registry.bundled())
 
     @cached_property
     def _others(self) -> list[ModelFacts]:

@@ -150,7 +150,7 @@ class EarshotService:
             if node.ready() is None and not self.stopping.is_set():
                 log.info("service.ready", seconds=round(time.monotonic() - began, 2), url=self.url)
                 async with self._first_keys(demo, private) as keys:
-                    announce(self, demo, keys, await self._link() if private else None)
+                    announce(self, demo, keys, await self._link() if private and self.settings.dashboard else None)
                 # Only now: nobody waits for a child before the first job, and starting one takes from our own start.
                 await asyncio.to_thread(decoders.start)
                 await jobs.start()
@@ -353,6 +353,8 @@ class EarshotService:
             log_chunks=settings.log_level == "debug",
             session_idle_seconds=settings.session_idle_seconds,
             job_keep_seconds=settings.job_retention_seconds,
+            dashboard=settings.dashboard,
+            docs=settings.docs,
             cors_origins=settings.allowed_origins,
             admin_apart=settings.admin_listen is not None,
             admin_key=None if settings.admin_key is None else apikeys.digest(settings.admin_key.get_secret_value()),

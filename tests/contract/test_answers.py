@@ -431,6 +431,7 @@ def test_the_models(api: Api) -> None:
     assert (sounds["kind"], told["sensitivity_logits"]) == ("sound-events", 0.7)
     assert [tag["name"] for tag in sounds["tags"]] == [tag["name"] for tag in api.http.get("/tags/official").json()]
     assert all(0 < tag["point"] < 1 for tag in sounds["tags"])
+    assert api.http.get("/api/v1/models", headers={"X-Api-Key": "bad"}).status_code == 401
 
 
 def test_a_project_of_its_own(api: Api, service: Service) -> None:

@@ -51,6 +51,9 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     how_measured: Annotated[str | None, Meta(description="What `figures` of tags are of.")] = None
     recordings: Annotated[int | None, Meta(description="That figures of tags are of.")] = None
     tags: Sequence[TagFacts] = ()
+    shipped: Annotated[bool, Meta(description="It comes with the service; others are told of to projects alone.")] = (
+        True
+    )
 
 
 class Models(Protocol):

@@ -63,7 +63,7 @@ def test_answers_show_nothing_of_the_inside(target: Target, api: Api, jobs: Jobs
         api.status(session),
         api.results(session),
         ask("GET", f"{target.url}/api/v1/jobs/{job}/stream"),
-        ask("GET", f"{target.url}/metrics"),
+        ask("GET", f"{target.admin}/metrics"),
         ask("GET", f"{target.url}/"),
     ]
     for answer in answers:

@@ -17,7 +17,7 @@ TABLES = {
 }
 PATHS = [
     *sorted(prefix + path for prefix, table in TABLES.items() for path in table),
-    *routes.SERVICE_ROUTES,
+    *(routes.SERVICE_ROUTES.keys() - {"/metrics"}),
     *DOCUMENT_ROUTES,
 ]
 FORGOTTEN = [
@@ -27,7 +27,8 @@ FORGOTTEN = [
     "/api/v3/speakers",
     "/api/v1/sessions", "/v1/audio/speech", "/v1/audio", "/v1/chat/completions", "/sense/api/v2/audio_sessions/",
     "/sense/api/v1",
-    "/sense/api/v1/api/v1/jobs/x", "/sense/api/v1/metrics", "/admin", "/admin/v1", "/admin/v2/usage", "/internal",
+    "/sense/api/v1/api/v1/jobs/x", "/sense/api/v1/metrics", "/metrics", "/admin", "/admin/v1", "/admin/v2/usage",
+    "/internal",
 ]  # fmt: skip
 
 

@@ -12,9 +12,11 @@ import pytest
 from starlette.testclient import TestClient
 from structlog.testing import capture_logs
 
+from app.documents.operations import DOCUMENT_ROUTES
 from app.http.bodies import SHARES
 from app.http.metrics import METRICS, Meters
 from app.main import command_ids
+from app.projects.description import MODELS
 from tests.contract.api import RAW, UNKNOWN, b64, generic, tone, wav
 from tests.unit.app.conftest import KEY, OPTIONS, House, client_of
 from tests.unit.app.double import MODEL
@@ -270,3 +272,37 @@ def test_a_body_is_read_once_its_session_is_known() -> None:
     coming = [{"type": "http.request", "body": b"{", "more_body": True}] * 3
     answers = asyncio.run(house.served(f"/audio_sessions/{UNKNOWN}", {}, coming, method="PATCH"))
     assert answers[0]["status"] == 404
+
+
+def test_what_strangers_see_can_be_switched_off() -> None:
+    house = House(msgspec.structs.replace(OPTIONS, dashboard=False, docs=False))
+    with client_of(house) as http:
+        for path in ("/dashboard", "/dashboard/", "/dashboard/main.js", *DOCUMENT_ROUTES):
+            assert http.get(path).status_code in (404, 405), path
+        assert http.post("/dashboard/sign-in", json={"token": "x"}).status_code == 404
+        assert "docs" not in http.get("/").json()["documentation"]
+        assert http.get("/metrics").status_code == 200
+
+
+def test_metrics_and_reasons_move_to_the_operators_address() -> None:
+    house = House(msgspec.structs.replace(OPTIONS, admin_apart=True))
+    house.health.waiting = "partition 3 is being taken over"
+    with client_of(house) as http, TestClient(house.app.state.operator) as operator:
+        assert http.get("/metrics").status_code == 404
+        assert "/metrics" not in http.get("/openapi.json").json()["paths"]
+        assert "metrics" not in http.get("/").json()["documentation"]
+        told, whole = http.get("/readyz"), operator.get("/readyz")
+        assert (told.status_code, told.json()["error"]) == (503, "not ready")
+        assert (whole.status_code, whole.json()["error"]) == (503, "partition 3 is being taken over")
+        assert "earshot_queue_bytes" in operator.get("/metrics").text
+
+
+def test_a_model_that_is_not_shipped_is_told_of_to_projects_alone(house: House) -> None:
+    shipped = MODELS.models[0]
+    own = msgspec.structs.replace(shipped, id="secret-product@1", shipped=False)
+    house.models.in_use = lambda: [own, shipped]
+    with client_of(house) as http:
+        shown = {key: http.get("/api/v1/models", headers={"X-Api-Key": key}) for key in ("", KEY, "bad")}
+    assert [model["id"] for model in shown[""].json()["models"]] == [shipped.id]
+    assert [model["id"] for model in shown[KEY].json()["models"]] == ["secret-product@1", shipped.id]
+    assert shown["bad"].status_code == 401

@@ -9,7 +9,7 @@ const STEPS = [-2, -1, 0, 1, 2];
 const percent = (share) => (share === null ? "–" : `${Math.round(100 * share)} %`);
 
 export default function Models() {
-  const { value, error, loading, again } = useLoaded((signal) => get("/api/v1/models", { signal, as: null }), []);
+  const { value, error, loading, again } = useLoaded((signal) => get("/api/v1/models", { signal }), []);
   if (!value) return error ? html`<${Problem} error=${error} again=${again} />` : loading ? html`<p class="empty" role="status">Loading…</p>` : null;
   const sounds = value.models.find((model) => model.kind === "sound-events");
   return html`<section class="card"><h2>In use</h2>

@@ -105,6 +105,8 @@ WRONG: dict[str, tuple[str, ...]] = {
     "admin_listen": ("localhost", "localhost:65536", ":8001", "127.0.0.1:0"),
     "job_reads_need_key": ("perhaps",),
     "sessions_need_key": ("perhaps",),
+    "dashboard": ("perhaps",),
+    "docs": ("perhaps",),
     "trusted_proxies": ("-1", "17", "all"),
     "speech_models": (",", "small,,large", "x" * 129),
 }

@@ -13,6 +13,7 @@ import pytest
 from streams.clients.chat import ChatClient
 from streams.services.caption import CaptionService
 from streams.services.insights import InsightsService
+from streams.services.prompting import PROMPT_CHARACTERS
 from streams.services.service import RunSummary
 from streams.services.timeline import (
     HALF_CHARACTERS,
@@ -92,7 +93,7 @@ def test_the_engine_is_given_sounds_and_speech() -> None:
     assert schema["additionalProperties"] is False
     system, user = request["messages"]
     assert (system["role"], user["role"]) == ("system", "user")
-    assert system["content"].endswith("adds: Mind the dog.")
+    assert "Mind the dog." not in system["content"], "it is the operator's"
     assert json.loads(user["content"]) == {
         "task": "audio_insights",
         "duration_seconds": 4.0,
@@ -101,7 +102,15 @@ def test_the_engine_is_given_sounds_and_speech() -> None:
         "languages": ["english"],
         "transcript_cut": False,
         "unavailable": [],
+        "client_asks": "Mind the dog.",
     }
+
+
+def test_a_long_prompt_of_a_client_is_cut_and_the_result_says_so() -> None:
+    engine, run = HttpEngine(told(INSIGHTS)), both(audio_insights_prompt="x" * (PROMPT_CHARACTERS + 1))
+    summary = perform(InsightsService, run, engine)
+    assert json.loads(engine.asked[0].json["messages"][1]["content"])["client_asks"] == "x" * PROMPT_CHARACTERS
+    assert summary.warnings == ("audio_insights: written with the first 2000 characters of audio_insights_prompt",)
 
 
 def test_a_caption_is_one_line() -> None:

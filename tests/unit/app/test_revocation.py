@@ -41,7 +41,7 @@ class RealHouse(House):
         ports = Ports(
             sessions=self.sessions,
             jobs=self.jobs,
-            directory=SqlDirectory(database),
+            directory=SqlDirectory(database, timeout=60.0),
             prober=self.prober,
             speakers=self.speakers,
             projects=SqlProjects(database),
@@ -103,7 +103,7 @@ async def test_a_key_its_pass_its_links_and_its_streams_end(
     revoke: Callable[[RealHouse], Awaitable[None]], tmp_path: Path
 ) -> None:
     async with opened(tmp_path) as house:
-        principal = await SqlDirectory(house.links._database).project(PROJECT_KEY)
+        principal = await SqlDirectory(house.links._database, timeout=60.0).project(PROJECT_KEY)
         assert principal is not None
         job = house.jobs.create(
             SOUND, project=principal.project, organization=principal.organization, keep_audio_ms=60_000

@@ -165,9 +165,8 @@ async def test_signing_out_ends_passes_and_no_key(tmp_path: Path) -> None:
         mine, other = await house.passes(), await house.passes()
         stream = Exchange(house, "/api/v1/live", x_api_key=mine["project"])
         await stream.until(bool)
-        for project, organization in ((PROJECT_KEY, ORG_KEY), (mine["project"], mine["organization"]), ("x", "")):
-            headers = {"X-Api-Key": project, "X-Org-Key": organization}
-            assert (await house.http.post("/dashboard/sign-out", headers=headers)).status_code == 204
+        for passes in ({"project": PROJECT_KEY, "organization": ORG_KEY}, mine, {"project": "x", "organization": None}):
+            assert (await house.http.post("/dashboard/sign-out", json=passes)).status_code == 204
         await stream.end()
         assert await house.project(mine["project"]) == await house.organization(mine["organization"]) == 401
         for project, organization in ((PROJECT_KEY, ORG_KEY), (other["project"], other["organization"])):

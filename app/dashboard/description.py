@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from app.dashboard import files, operations
-from app.dashboard.operations import INDEX, Link
+from app.dashboard.operations import INDEX, Link, Passes
 from app.http.bodies import SMALL_BODY, decode, too_long
 from app.http.description import Answer, Body, Description, Parameter, fault_of
 from app.http.operation import Handler
@@ -71,10 +71,10 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         summary="Sign out",
         text="The passes end: here at once, on other nodes within {key_cache_seconds} s. Keys do not.",
         origin="earshot",
-        bodies=(Body(SignIn, {"both": PASSES}),),
+        bodies=(Body(Passes, {"both": Passes(PASSES.project, PASSES.organization)}),),
         answers={204: (Answer("They have ended, or opened nothing."),)},
         faults=(
-            fault_of(decode, msgspec.json.Decoder(SignIn), b"{}"),
+            fault_of(decode, msgspec.json.Decoder(Passes), b"{}"),
             too_long(SMALL_BODY),
             Unavailable("too many unknown keys were tried"),
             DirectoryDown("the database does not answer"),

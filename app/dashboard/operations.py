@@ -13,7 +13,6 @@ from app.http.bodies import SMALL_BODY, decode
 from app.http.call import Call
 from app.http.replies import NO_CONTENT, Reply, once_reply, reply_unless_known
 from topics.errors import NotFound
-from topics.ports.sign_ins import SignIn
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -26,8 +25,15 @@ class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     token: Annotated[str, msgspec.Meta(min_length=1, max_length=200, description="Of the link, good for once.")]
 
 
+class Passes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of a sign-out: what a sign-in gave."""
+
+    project: Annotated[str | None, msgspec.Meta(description="The pass of the project, or null.")]
+    organization: Annotated[str | None, msgspec.Meta(description="The pass of the organization, or null.")]
+
+
 _LINK: Final = msgspec.json.Decoder(Link)
-_PASSES: Final = msgspec.json.Decoder(SignIn)
+_PASSES: Final = msgspec.json.Decoder(Passes)
 
 
 async def to_dashboard(call: Call, context: DashboardContext) -> Reply:

@@ -182,7 +182,7 @@ def _routes(
     project_keys = Authenticator(changed_keys.projects, meters)
     organization_keys = Authenticator(changed_keys.organizations, meters)
     audio_links = Authenticator(changed_keys.audio, meters, link_token)
-    dashboard = DashboardContext(ports.sign_ins, tries, project_keys, organization_keys, changed_keys)
+    dashboard = DashboardContext(ports.sign_ins, tries, project_keys, organization_keys)
     commands = command_ids()
     uploads = Uploads(spool, options.upload_idle_seconds, options.upload_slowest)
     sessions = _session_context(ports, options, project_keys, meters, commands, forwarder)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 
 from app.http.authentication import Authenticator
-from app.http.changed_keys import ChangedKeys
 from app.http.keys import Tries
 from topics.ports.directory import Principal
 from topics.ports.sign_ins import SignIns
@@ -18,4 +17,3 @@ class DashboardContext(msgspec.Struct, frozen=True):
     tries: Tries
     project_keys: Authenticator[Principal]
     organization_keys: Authenticator[str]
-    changed_keys: ChangedKeys

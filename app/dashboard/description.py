@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from app.dashboard import files, operations
-from app.dashboard.operations import INDEX, Link
+from app.dashboard.operations import INDEX, Link, Passes
 from app.http.bodies import SMALL_BODY, decode, too_long
 from app.http.description import Answer, Body, Description, Parameter, fault_of
 from app.http.operation import Handler
@@ -20,6 +20,7 @@ HEADERS: Final = {
     "ETag": "Of the file: with it in `If-None-Match` the answer is 304 while nothing has changed.",
     "Content-Security-Policy": "Nothing from elsewhere is loaded, run or called.",
 }
+PASSES: Final = SignIn("pass_0123456789", "pass_abcdefghij")
 
 OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     operations.to_dashboard: Description(
@@ -52,7 +53,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
                 Answer(
                     "Passes; null for what nobody has a key of.",
                     (SignIn,),
-                    {"both": SignIn("pass_0123456789", "pass_abcdefghij")},
+                    {"both": PASSES},
                     headers={"Cache-Control": "Not to be kept: they are shown once."},
                 ),
             )
@@ -68,11 +69,13 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     operations.sign_out: Description(
         summary="Sign out",
-        text="The passes that are sent in `X-Api-Key` and `X-Org-Key` end: here at once, on other nodes within "
-        "{key_cache_seconds} s. Keys do not.",
+        text="The passes end: here at once, on other nodes within {key_cache_seconds} s. Keys do not.",
         origin="earshot",
+        bodies=(Body(Passes, {"both": Passes(PASSES.project, PASSES.organization)}),),
         answers={204: (Answer("They have ended, or opened nothing."),)},
         faults=(
+            fault_of(decode, msgspec.json.Decoder(Passes), b"{}"),
+            too_long(SMALL_BODY),
             Unavailable("too many unknown keys were tried"),
             DirectoryDown("the database does not answer"),
             500,

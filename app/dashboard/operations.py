@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Annotated, Final
 
 import msgspec
@@ -13,7 +12,7 @@ from app.dashboard.context import DashboardContext
 from app.http.bodies import SMALL_BODY, decode
 from app.http.call import Call
 from app.http.replies import NO_CONTENT, Reply, once_reply, reply_unless_known
-from topics.errors import NotFound, Unauthorized
+from topics.errors import NotFound
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -26,7 +25,15 @@ class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     token: Annotated[str, msgspec.Meta(min_length=1, max_length=200, description="Of the link, good for once.")]
 
 
+class Passes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of a sign-out: what a sign-in gave."""
+
+    project: Annotated[str | None, msgspec.Meta(description="The pass of the project, or null.")]
+    organization: Annotated[str | None, msgspec.Meta(description="The pass of the organization, or null.")]
+
+
 _LINK: Final = msgspec.json.Decoder(Link)
+_PASSES: Final = msgspec.json.Decoder(Passes)
 
 
 async def to_dashboard(call: Call, context: DashboardContext) -> Reply:
@@ -63,13 +70,13 @@ async def sign_in(call: Call, context: DashboardContext) -> Reply:
 
 
 async def sign_out(call: Call, context: DashboardContext) -> Reply:
-    """POST /dashboard/sign-out: the passes that are sent as keys end; keys do not."""
-    with suppress(Unauthorized):
-        principal = await context.project_keys.authenticate(call)
-        await context.sign_ins.end(context.project_keys.key(call))
-        context.changed_keys.project(principal.project)
-    with suppress(Unauthorized):
-        organization = await context.organization_keys.authenticate(call)
-        await context.sign_ins.end(context.organization_keys.key(call))
-        context.changed_keys.organization(organization)
+    """POST /dashboard/sign-out: passes end; what is none is ignored, so no key ends."""
+    passes = decode(_PASSES, await call.body(SMALL_BODY))
+    context.tries.check(call.address)
+    for keys, passed in ((context.project_keys, passes.project), (context.organization_keys, passes.organization)):
+        if passed is None:
+            continue
+        if not await context.sign_ins.end(passed):
+            context.tries.count(call.address)
+        keys.forget(passed)
     return NO_CONTENT

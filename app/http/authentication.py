@@ -40,6 +40,10 @@ class Authenticator(Generic[T]):
         """Return the key that a request sends, "" where it sends none."""
         return self._key_of(call, self._keyring.kind)
 
+    def forget(self, key: str) -> None:
+        """Forget the verdict on a key that has ended: requests and open streams ask again now."""
+        self._keyring.forget_key(key)
+
     async def authenticate(self, call: Call) -> T:
         """Return whom the key of a request speaks for; a body that is streamed in answer ends with the key.
 

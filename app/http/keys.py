@@ -161,6 +161,14 @@ class Keyring(Generic[T]):
         for digest, verdict in list(self._good.items()):
             if verdict.holder is not None and changed(verdict.holder):
                 del self._good[digest]
+        self._ask_now()
+
+    def forget_key(self, key: str) -> None:
+        """Forget the verdict on a key that has ended: requests and open streams ask again now."""
+        self._good.pop(_digest(key), None)
+        self._ask_now()
+
+    def _ask_now(self) -> None:
         # Whatever is being answered now may be from before the change.
         self._asking.clear()
         self._forgotten.set()

@@ -15,7 +15,6 @@ from infra.db.database import Database
 from infra.db.keyring import Owner
 from infra.db.schema import projects
 from infra.db.tokens import Purpose
-from topics.apikeys import KeyKind
 from topics.errors import NotFound
 from topics.ports.sign_ins import SignIn
 
@@ -66,11 +65,13 @@ class OneTimeLinks:
             owners = owner, Owner(owner.organization)
             return SignIn(*[await tokens.issue(connection, Purpose.PASS, one, now) for one in owners])
 
-    async def end(self, passed: str) -> None:
-        """End a pass; other text is ignored."""
-        if passed.startswith(KeyKind.PASS):
-            async with self._database.writing() as connection:
-                await tokens.end(connection, Purpose.PASS, passed)
+    async def end(self, passed: str) -> bool:
+        """End a pass; return False if it was none, or had ended."""
+        async with self._database.reading() as connection:
+            if await tokens.owner_of(connection, Purpose.PASS, passed, self._now()) is None:
+                return False
+        async with self._database.writing() as connection:
+            return await tokens.end(connection, Purpose.PASS, passed)
 
     def _now(self) -> int:
         return int(self._clock() * 1000)

@@ -343,6 +343,9 @@ def test_signing_in_by_a_link(house: House, http: TestClient) -> None:
     house.sign_ins.redeem = mock.AsyncMock(return_value=SignIn("pass_p", None))
     assert http.request(**request("signIn")).json() == {"project": "pass_p", "organization": None}
     assert http.request(**request("signIn") | {"json": {}}).status_code == 400
+    house.sign_ins.end = mock.AsyncMock(return_value=False)
+    assert http.request(**request("signOut")).status_code == 204
+    assert http.request(**request("signOut") | {"json": {}}).status_code == 400
 
 
 def test_the_dashboard_is_served(api: Api) -> None:

@@ -26,8 +26,8 @@ class SignIns(Protocol):
         """
         ...
 
-    async def end(self, passed: str) -> None:
-        """End a pass; other text is ignored.
+    async def end(self, passed: str) -> bool:
+        """End a pass; return False if it was none, or had ended.
 
         Raises:
             DirectoryDown: the database does not answer; the pass is as good as before.

@@ -22,8 +22,11 @@ export function setKey(kind, value) {
 
 /** Forget the keys of this tab; its passes end in the service too. */
 export function signOut() {
-  const passes = { ...headers("project"), ...headers("organization") };
-  fetch(url("/dashboard/sign-out"), { method: "POST", headers: passes, keepalive: true }).catch(() => {});
+  const pass = (kind) => (key(kind).startsWith("pass_") ? key(kind) : null);
+  const passes = { project: pass("project"), organization: pass("organization") };
+  if (passes.project || passes.organization) {
+    fetch(url("/dashboard/sign-out"), { method: "POST", body: JSON.stringify(passes), keepalive: true }).catch(() => {});
+  }
   for (const kind of Object.keys(KEYS)) sessionStorage.removeItem(`earshot.${kind}`);
   for (const listener of listeners) listener();
 }

@@ -41,7 +41,7 @@ class RealHouse(House):
         ports = Ports(
             sessions=self.sessions,
             jobs=self.jobs,
-            directory=SqlDirectory(database),
+            directory=SqlDirectory(database, timeout=60.0),
             prober=self.prober,
             speakers=self.speakers,
             projects=SqlProjects(database),
@@ -103,7 +103,7 @@ async def test_a_key_its_pass_its_links_and_its_streams_end(
     revoke: Callable[[RealHouse], Awaitable[None]], tmp_path: Path
 ) -> None:
     async with opened(tmp_path) as house:
-        principal = await SqlDirectory(house.links._database).project(PROJECT_KEY)
+        principal = await SqlDirectory(house.links._database, timeout=60.0).project(PROJECT_KEY)
         assert principal is not None
         job = house.jobs.create(
             SOUND, project=principal.project, organization=principal.organization, keep_audio_ms=60_000
@@ -165,9 +165,8 @@ async def test_signing_out_ends_passes_and_no_key(tmp_path: Path) -> None:
         mine, other = await house.passes(), await house.passes()
         stream = Exchange(house, "/api/v1/live", x_api_key=mine["project"])
         await stream.until(bool)
-        for project, organization in ((PROJECT_KEY, ORG_KEY), (mine["project"], mine["organization"]), ("x", "")):
-            headers = {"X-Api-Key": project, "X-Org-Key": organization}
-            assert (await house.http.post("/dashboard/sign-out", headers=headers)).status_code == 204
+        for passes in ({"project": PROJECT_KEY, "organization": ORG_KEY}, mine, {"project": "x", "organization": None}):
+            assert (await house.http.post("/dashboard/sign-out", json=passes)).status_code == 204
         await stream.end()
         assert await house.project(mine["project"]) == await house.organization(mine["organization"]) == 401
         for project, organization in ((PROJECT_KEY, ORG_KEY), (other["project"], other["organization"])):

@@ -28,7 +28,7 @@ class House:
     def __init__(self, database: Database) -> None:
         self.database = database
         self.now = 1000.0
-        self.directory = SqlDirectory(database, clock=lambda: self.now)
+        self.directory = SqlDirectory(database, 60.0, clock=lambda: self.now)
         self.links = OneTimeLinks(database, lambda: self.now)
 
 

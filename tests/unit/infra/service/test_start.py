@@ -25,7 +25,7 @@ KEY = re.compile(r"shown this once.*?(es[po]_\w+)")
 
 
 @contextmanager
-def serving(data: Path, *, stdout: int = subprocess.PIPE, **settings: str | int) -> Iterator[subprocess.Popen[str]]:
+def serving(data: Path, stdout: int = subprocess.PIPE, /, **settings: str | int) -> Iterator[subprocess.Popen[str]]:
     """Run `earshot serve` and stop it."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("EARSHOT_")}
     chosen = {f"EARSHOT_{name.upper()}": str(value) for name, value in settings.items()}
@@ -116,7 +116,7 @@ def welcomed(data: Path) -> Iterator[str]:
     """Run `earshot serve` at a terminal; yield its welcome."""
     log = data.parent / "terminal.log"
     log.write_text("")
-    with terminal(log) as screen, serving(data, stdout=screen):
+    with terminal(log) as screen, serving(data, screen):
         wait_for(lambda: END in log.read_text(), 120)
         yield log.read_text()
 

@@ -166,7 +166,11 @@ function Microphone({ day, onDay }) {
       setError(problem);
       return;
     }
-    // Without a microphone there would be a session that nothing is sent to.
+    if (left.current) {
+      microphone.close();
+      return;
+    }
+    // Only now: without a microphone there would be a session that nothing is sent to.
     sending = request("POST", "/audio_sessions/", { body: { type: "stream", content_type: `audio/x-raw; rate=${RATE}; format=s16le` } })
       .then((answer) => answer.json())
       .then((opened) => {
@@ -183,8 +187,7 @@ function Microphone({ day, onDay }) {
       if (rest.length) send(rest);
       sending.then(() => request("PATCH", `/audio_sessions/${made.session_id}`, { body: { make_readonly: true } })).catch(() => {});
     };
-    if (left.current) stop.current();
-    else setOpen(true);
+    setOpen(true);
   };
   return html`<p class="title"><a href="#/live">All sessions</a> <strong>Microphone</strong> <span class="hint">${session ? heard.session?.state : ""}</span></p>
     <${Problem} error=${error ?? readError} />

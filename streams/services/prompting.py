@@ -85,7 +85,7 @@ class ChatService:
         if not sounds and not speech:
             raise ServiceFault("sound_event_detection and speech_analysis failed: there is nothing to write about")
         # Hours of windows take a while.
-        data = await asyncio.to_thread(self._prompt_data, task, sounds, speech)
+        data = await asyncio.to_thread(self._prompt_data, task, run.audio_ms(), sounds, speech)
         schema = {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
         system = _TASK + msgspec.json.encode(schema).decode()
         if prompt:
@@ -104,8 +104,10 @@ class ChatService:
             return result, RunSummary(answer.model, run.audio_ms(), warnings)
         raise self._engine.unusable_answer(fault)
 
-    def _prompt_data(self, task: Service, sounds: Sequence[bytes], speech: Sequence[bytes]) -> PromptData:
-        events, lines = EventCollector(self._tags), TranscriptCollector()
+    def _prompt_data(
+        self, task: Service, length_ms: int, sounds: Sequence[bytes], speech: Sequence[bytes]
+    ) -> PromptData:
+        events, lines = EventCollector(self._tags, length_ms), TranscriptCollector()
         for portion in sounds:
             events.add(payloads.sounds(portion))
         for portion in speech:
@@ -113,7 +115,7 @@ class ChatService:
         portions = ((Service.SOUND, sounds), (Service.SPEECH, speech))
         return PromptData(
             task,
-            max(events.length_ms, lines.length_ms) / 1000,
+            length_ms / 1000,
             events.finish(),
             lines.finish(),
             lines.languages,

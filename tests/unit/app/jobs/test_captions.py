@@ -18,7 +18,6 @@ from topics.jobs.options import Service
 from topics.jobs.payloads import Segment
 from topics.keys import new_id
 
-
 #: Longer than the recordings here.
 AUDIO_S = 60
 

@@ -15,6 +15,7 @@ from ._deadline import Deadline
 from ._errors import EarshotClientError, SessionClosed
 from ._event_stream import E, EventStream
 from ._http import answer, limits, multipart, no_answer, upload_headers
+from ._media import Frames
 from ._session_values import SEAL_SECONDS, SessionOptions
 
 T = TypeVar("T")
@@ -81,11 +82,11 @@ class AsyncConnection:
         session = await self.run(_session_flows.create(key, options), deadline)
 
         async def send() -> None:
-            sequence = session.chunk_sequence
+            sequence, frames = session.chunk_sequence, Frames(options.content_type)
             try:
                 async for block in blocks if isinstance(blocks, AsyncIterable) else _in_threads(blocks):
-                    if block:
-                        sequence = await self.run(_session_flows.put_chunk(key, session.id, sequence, block), deadline)
+                    if chunk := frames.feed(block):
+                        sequence = await self.run(_session_flows.put_chunk(key, session.id, sequence, chunk), deadline)
             except SessionClosed:
                 pass  # Its status says why.
             finally:

@@ -16,6 +16,7 @@ from ._deadline import Deadline
 from ._errors import EarshotClientError, SessionClosed
 from ._event_stream import E, EventStream
 from ._http import answer, limits, multipart, no_answer, upload_headers
+from ._media import Frames
 from ._session_values import SEAL_SECONDS, SessionOptions
 
 T = TypeVar("T")
@@ -68,12 +69,12 @@ class Connection:
 
         def send() -> None:
             try:
-                sequence = session.chunk_sequence
+                sequence, frames = session.chunk_sequence, Frames(options.content_type)
                 for block in blocks:
                     if stopped.is_set():
                         return
-                    if block:
-                        sequence = self.run(_session_flows.put_chunk(key, session.id, sequence, block), deadline)
+                    if chunk := frames.feed(block):
+                        sequence = self.run(_session_flows.put_chunk(key, session.id, sequence, chunk), deadline)
             except SessionClosed:
                 pass  # Its status says why.
             except BaseException as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from os import SEEK_END
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -33,6 +34,9 @@ _CONTAINERS: Final = {
     (b"FORM", b"AIFC"): "audio/aiff",
 }
 
+_SAMPLE: Final = re.compile(r"(?i)^\s*audio/x-raw\s*;.*format\s*=\s*[suf](8|16|24|32)")
+_CHANNELS: Final = re.compile(r"(?i)channels\s*=\s*(\d{1,4})")
+
 
 def content_type(head: bytes) -> str | None:
     """Return the content type of a file that begins with `head`, None when it is no format that the service decodes."""
@@ -45,6 +49,27 @@ def content_type(head: bytes) -> str | None:
     if head[4:8] == b"ftyp":
         return "audio/mp4"
     return "audio/mp3" if _is_mpeg_frame(head) else None
+
+
+class Frames:
+    """Cuts blocks of raw PCM where frames end, because each chunk must hold whole ones; passes other audio on.
+
+    A socket or a pipe gives blocks of any length. Half a frame at the end of the audio is dropped.
+    """
+
+    def __init__(self, content_type: str) -> None:
+        """Cut audio of a content type; one that the service will refuse is passed on."""
+        bits = _SAMPLE.search(content_type)
+        channels = _CHANNELS.search(content_type)
+        self._length = int(bits[1]) // 8 * (int(channels[1]) if channels else 1) if bits else 1
+        self._rest = b""
+
+    def feed(self, block: bytes) -> bytes:
+        """Return the whole frames of what came so far and was not returned yet."""
+        data = self._rest + block
+        whole = len(data) - len(data) % (self._length or 1)
+        self._rest = data[whole:]
+        return data[:whole]
 
 
 def content_type_of(file: BinaryIO) -> str | None:

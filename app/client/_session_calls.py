@@ -154,9 +154,9 @@ class SessionCalls:
         """Send live audio as a session, with the project key, and yield its events while it is sent.
 
         Args:
-            blocks: pieces of the audio as they come, of half a second best; each must be decodable alone, and hold at
-                most 1 MiB. They are sent beside the caller, as fast as the service takes them. Where they end the
-                session is closed, and also where the caller stops reading.
+            blocks: pieces of the audio as they come, of half a second best, and of at most 1 MiB. Raw PCM may be cut
+                anywhere; of other audio each block must be decodable alone. They are sent beside the caller, as fast as
+                the service takes them. Where they end the session is closed, and also where the caller stops reading.
             options: a session of the kind `stream`; by default raw PCM of 16 kHz, 16 bits, one channel.
             timeout: seconds for all events together; no limit by default.
 

@@ -61,7 +61,7 @@ async def _turns(context: JobContext, reading: JobReading) -> list[Segment]:
 
 
 async def _sound_events(context: JobContext, reading: JobReading) -> SoundEventCollector:
-    collector = SoundEventCollector()
+    collector = SoundEventCollector(reading.end_ms)
     entry = reading.head.entry(Service.SOUND)
     for data in context.renderer.portions(reading, entry) if entry is not None else ():
         sounds = payloads.sounds(data)

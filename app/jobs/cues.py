@@ -45,7 +45,9 @@ class SoundEvent(msgspec.Struct, frozen=True):
 class SoundEventCollector:
     """Puts sound events together from the tags of windows, which are added in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, audio_ms: int) -> None:
+        """Begin before the first window; no event ends after the audio, at `audio_ms`."""
+        self._audio_ms = audio_ms
         #: By tag: first and last window, and the best of them.
         self._open: dict[str, tuple[int, int, int]] = {}
         self._events: list[SoundEvent] = []
@@ -68,7 +70,7 @@ class SoundEventCollector:
         return self._events
 
     def _close(self, tag: str, first: int, last: int, missing: int) -> None:
-        end = last * SENSE.hop_ms + SENSE.window_ms
+        end = min(last * SENSE.hop_ms + SENSE.window_ms, self._audio_ms)
         self._events.append(SoundEvent(first * SENSE.hop_ms, end, tag, missing))
 
 

@@ -23,6 +23,8 @@ from topics.jobs.rules import Entry, EntryState, JobHead
 from topics.ports.jobs import Jobs, JobView
 from topics.times import HOUR_MS, clock
 
+#: Later than any recording ends.
+UNKNOWN_MS: Final = 10**15
 #: What every recording is made into before it is analysed.
 PROCESSED: Final[dict[str, Any]] = {"sample_rate_hz": 16_000, "channels": 1, "encoding": "pcm_f32le"}
 #: The fields of insights in the order that the public description has.
@@ -52,6 +54,11 @@ class JobReading(msgspec.Struct, frozen=True):
     def hours(self) -> bool:
         """Whether times are written with hours: an entry says that the recording lasts one or more."""
         return any(entry.audio_ms >= HOUR_MS for entry in self.head.entries)
+
+    @property
+    def end_ms(self) -> int:
+        """Where the audio ends, by the service that heard most of it; UNKNOWN_MS if every service failed."""
+        return max((entry.audio_ms for entry in self.head.entries), default=0) or UNKNOWN_MS
 
 
 class ResultRenderer:
@@ -126,7 +133,8 @@ class ResultRenderer:
     def _windows(self, reading: JobReading, entry: Entry) -> Iterator[bytes]:
         for data in self.portions(reading, entry):
             sounds = payloads.sounds(data)
-            yield from self.window_renderer(sounds.model).windows(sounds.first, sounds.scores, reading.hours)
+            renderer = self.window_renderer(sounds.model)
+            yield from renderer.windows(sounds.first, sounds.scores, reading.hours, reading.end_ms)
 
     def _speech(self, reading: JobReading, entry: Entry) -> Iterator[bytes]:
         translation = reading.head.entry(Service.TRANSLATION)

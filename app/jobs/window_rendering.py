@@ -11,12 +11,11 @@ from topics.times import clock
 
 #: Windows that are rendered at a time, about 2 ms of work.
 PIECE: Final = 256
-#: Windows begin and end at whole seconds.
+#: Windows begin at whole seconds.
 _HOP: Final = SENSE.hop_ms // 1000
-_LENGTH: Final = SENSE.window_ms // 1000
-_REACH: Final = _LENGTH // _HOP
+_REACH: Final = SENSE.window_ms // SENSE.hop_ms
 _WINDOW: Final = (
-    b'{"id":"w%d","start_time":"%s","end_time":"%s","start_time_sec":%d.0,"end_time_sec":%d.0,"classes":[%s]}'
+    b'{"id":"w%d","start_time":"%s","end_time":"%s","start_time_sec":%d.0,"end_time_sec":%a,"classes":[%s]}'
 )
 
 
@@ -32,21 +31,24 @@ class WindowRenderer:
         """Return, for each window, the tags that are reported, the most probable first."""
         return self._tag_renderer.reported_tags(scores)
 
-    def windows(self, first: int, scores: bytes, hours: bool) -> Iterator[bytes]:
-        """Yield windows `first`, `first` + 1, ... as JSON objects, up to `PIECE` with commas between."""
+    def windows(self, first: int, scores: bytes, hours: bool, audio_ms: int) -> Iterator[bytes]:
+        """Yield windows `first`, `first` + 1, ... as JSON objects, up to `PIECE` with commas between.
+
+        No window ends after the audio, at `audio_ms`.
+        """
         step = PIECE * len(self.tags)
         for start in range(0, len(scores), step):
             tags = self.reported_tags(scores[start : start + step])
             number = first + start // len(self.tags)
             # A window's end is the beginning of a later one.
-            at = [clock(SENSE.hop_ms * index, hours).encode() for index in range(number, number + len(tags) + _REACH)]
-            rows = enumerate(zip(at, at[_REACH:], tags, strict=False), number)
+            times = [min(SENSE.hop_ms * index, audio_ms) for index in range(number, number + len(tags) + _REACH)]
+            at = [clock(ms, hours).encode() for ms in times]
+            rows = enumerate(zip(at, at[_REACH:], times[_REACH:], tags, strict=False), number)
             yield b",".join([self._window(index, *row) for index, row in rows])
 
-    def _window(self, number: int, start: bytes, end: bytes, tags: list[ReportedTag]) -> bytes:
+    def _window(self, number: int, start: bytes, end: bytes, end_ms: int, tags: list[ReportedTag]) -> bytes:
         classes = b",".join([(self._templates.get(tag) or self._template(tag)) % number for tag in tags])
-        second = number * _HOP
-        return _WINDOW % (number, start, end, second, second + _LENGTH, classes)
+        return _WINDOW % (number, start, end, number * _HOP, end_ms / 1000, classes)
 
     def _template(self, tag: ReportedTag) -> bytes:
         """Return the class of a tag, with a place for the number of its window."""

@@ -84,11 +84,12 @@ def _print_table(report: Report) -> None:
 
     if report.events is None:
         return
-    rows = table("from", "to", "probability", "sound", right=("from", "to", "probability"), title=plain(report.file))
+    rows = table("from", "to", "probability", "sound", right=("from", "to", "probability"))
     runs = Runs()
     ended = [run for event in report.events for run in runs.add(event)] + runs.close()
     for run in sorted(ended, key=lambda run: (run.start, -run.probability)):
         rows.add_row(f"{run.start:g} s", f"{run.end:g} s", f"{run.probability:.2f}", plain(run.name))
     if not ended:
         rows.add_row("", "", "", "nothing recognised")
-    print_parts(rows)
+    # A title would be broken at the table's width, and names are matched by programs.
+    print_parts(plain(report.file, "italic"), rows)

@@ -84,8 +84,13 @@ def _sounds(windows: Sequence[Window]) -> RenderableType:
         return Text("no sound recognised")
     rows = table("from", "to", "confidence", "sound", right=NUMBERS, title="sounds")
     for run in sorted(ended, key=lambda run: (run.start, -run.probability)):
-        rows.add_row(clock(run.start), clock(run.end), f"{run.probability:.2f}", plain(run.name))
+        rows.add_row(whole_clock(run.start), whole_clock(run.end), f"{run.probability:.2f}", plain(run.name))
     return rows
+
+
+def whole_clock(seconds: float) -> str:
+    """Return a time as M:SS or H:MM:SS: windows of two seconds do not tell tenths."""
+    return clock(round(seconds))[:-2]
 
 
 def clock(seconds: float) -> str:

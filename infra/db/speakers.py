@@ -62,6 +62,15 @@ class SqlSpeakerStore:
         self._database = database
         self._clock = clock
 
+    async def count(self, outdated_for: EmbeddingModel | None = None) -> int:
+        """Return how many speakers all organizations have; with a model only those with samples of other models."""
+        counted = select(func.count()).select_from(speakers)
+        if outdated_for is not None:
+            same = (samples.c.model == outdated_for.name) & (samples.c.model_sha256 == outdated_for.sha256)
+            counted = select(func.count(samples.c.speaker_id.distinct())).where(~same)
+        async with self._database.reading() as connection:
+            return await connection.scalar(counted) or 0
+
     async def enrolled(self, organization: str) -> Sequence[EnrolledSpeaker]:
         """Return all speakers of an organization by name."""
         async with self._database.reading() as connection:

@@ -47,6 +47,8 @@ class SceneRequest(msgspec.Struct, frozen=True):
     transcript: tuple[TranscriptTurn, ...] = ()
     #: Languages of the transcript, as names or codes, where they are known.
     languages: tuple[str, ...] = ()
+    #: Services that failed: nobody looked for what they find.
+    unavailable: tuple[str, ...] = ()
 
 
 class Sound(msgspec.Struct, frozen=True):
@@ -72,17 +74,20 @@ class Scene(msgspec.Struct, frozen=True):
     turns: tuple[TranscriptTurn, ...]
     #: Of the transcript, where they are known.
     languages: tuple[str, ...] = ()
+    #: Whether sounds, and whether words, were looked for.
+    sounds_known: bool = True
+    words_known: bool = True
 
     @property
     def sounds(self) -> tuple[Sound, ...]:
-        """All sounds but voices."""
+        """All sounds except voices."""
         return (*self.foreground, *self.background)
 
 
 def build_scene(request: SceneRequest) -> Scene:
     """Return the scene that a request describes."""
     duration = max((request.duration_seconds, *(event.end for event in request.events)))
-    sounds = _most_specific([_sound(tag, events) for tag, events in _by_tag(request.events)])
+    sounds = _most_specific([_sound(tag, events) for tag, events in _by_tag(request.events)], duration)
     others = [sound for sound in sounds if sound.phrase.kind != "voice"]
     background = tuple(sound for sound in others if _is_background(sound, duration))
     return Scene(
@@ -92,11 +97,18 @@ def build_scene(request: SceneRequest) -> Scene:
         tuple(sound for sound in sounds if sound.phrase.kind == "voice"),
         tuple(sorted((line for line in request.transcript if line.text.strip()), key=attrgetter("start"))),
         request.languages,
+        "sound_event_detection" not in request.unavailable,
+        "speech_analysis" not in request.unavailable,
     )
 
 
+def is_lasting(sound: Sound, duration: float) -> bool:
+    """Return whether a sound fills most of a recording."""
+    return sound.seconds >= BACKGROUND * duration
+
+
 def _is_background(sound: Sound, duration: float) -> bool:
-    return sound.phrase.kind == "texture" and sound.seconds >= BACKGROUND * duration
+    return sound.phrase.kind == "texture" and is_lasting(sound, duration)
 
 
 def _by_tag(events: Iterable[TagEvent]) -> list[tuple[str, list[TagEvent]]]:
@@ -114,11 +126,20 @@ def _sound(tag: str, events: list[TagEvent]) -> Sound:
     return Sound(phrase(tag), count, events[0].start, reached, seconds, max(event.peak for event in events))
 
 
-def _most_specific(sounds: list[Sound]) -> list[Sound]:
-    """Return the sounds without those that a more specific tag covers, strongest first."""
-    covered: dict[str, float] = {}
-    for sound in sounds:
-        for general in sound.phrase.general:
-            covered[general] = max(covered.get(general, 0.0), sound.peak)
-    kept = [sound for sound in sounds if covered.get(sound.phrase.tag, -1.0) < AS_STRONG * sound.peak]
+def _most_specific(sounds: list[Sound], duration: float) -> list[Sound]:
+    """Return the sounds without those that a more specific tag covers, strongest first.
+
+    A short sound does not cover a lasting one: music stays if strings are recognised in two of its seconds.
+    """
+    covered = {
+        (general, is_lasting(sound, duration)): sound.peak
+        for sound in sorted(sounds, key=attrgetter("peak"))
+        for general in sound.phrase.general
+    }
+
+    def is_covered(sound: Sound) -> bool:
+        lengths = (True,) if is_lasting(sound, duration) else (True, False)
+        return any(covered.get((sound.phrase.tag, length), -1.0) >= AS_STRONG * sound.peak for length in lengths)
+
+    kept = [sound for sound in sounds if not is_covered(sound)]
     return sorted(kept, key=lambda sound: (-sound.peak, sound.start, sound.phrase.tag))

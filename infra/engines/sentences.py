@@ -8,7 +8,7 @@ from typing import Final
 
 from infra.engines import text_analysis
 from infra.engines.phrases import PLACES
-from infra.engines.scene import Scene, Sound, TranscriptTurn
+from infra.engines.scene import Scene, Sound, TranscriptTurn, is_lasting
 from topics.jobs.payloads import Insights
 
 #: The most sounds in one sentence, in a list of nouns, and in the list of notable sounds.
@@ -44,7 +44,8 @@ def caption(scene: Scene) -> str:
         return _sentence(f"{text} while {voice}" if voice else text)
     if voice:
         return _sentence(f"{voice} {_when(*_spoken(scene), scene.duration)}")
-    return _sentence(f"no known sound is heard in {_length(scene.duration)} of audio")
+    nothing = "no known sound is" if scene.sounds_known else "no words are"
+    return _sentence(f"{nothing} heard in {_length(scene.duration)} of audio")
 
 
 def insights(scene: Scene) -> Insights:
@@ -74,7 +75,8 @@ def environment(scene: Scene) -> str:
         weights[sound.phrase.place] += sound.peak * sound.seconds
     urgent = next((sound for sound in scene.sounds if sound.phrase.place in _URGENT and sound.peak > 0.5), None)
     if not weights:
-        return PLACES["speech"] if _voice(scene) else "Unclear: no known sound was recognised"
+        nothing = "no known sound was recognised" if scene.sounds_known else "sounds were not analysed"
+        return PLACES["speech"] if _voice(scene) else f"Unclear: {nothing}"
     place = urgent.phrase.place if urgent else max(weights, key=lambda name: (weights[name], name))
     there = [sound for sound in scene.sounds if sound.phrase.place == place]
     most = max(there, key=lambda sound: sound.peak * sound.seconds)
@@ -90,6 +92,8 @@ def _opening(scene: Scene) -> str:
     length = _length(scene.duration)
     if scene.background:
         return f"This recording of {length} has {_nouns(scene.background[:MOST_NOUNS])} in the background."
+    if not scene.sounds_known or any(is_lasting(sound, scene.duration) for sound in scene.foreground):
+        return f"This recording is {length} long."
     if scene.foreground or _voice(scene):
         return f"This recording of {length} has no lasting background sound."
     return f"This recording of {length} holds no sound that is known."
@@ -97,7 +101,7 @@ def _opening(scene: Scene) -> str:
 
 def _happenings(scene: Scene) -> str:
     if not scene.foreground:
-        return "" if _voice(scene) else "Nothing in it stands out."
+        return "" if _voice(scene) or not scene.sounds_known else "Nothing in it stands out."
     text = _sequence(scene.foreground[:MOST_CLAUSES], scene.duration)
     rest = scene.foreground[MOST_CLAUSES : MOST_CLAUSES + MOST_NOUNS]
     return _sentence(f"{text}, besides {_nouns(rest)}" if rest else text)
@@ -108,7 +112,7 @@ def _speech(scene: Scene) -> str:
     if not voice:
         return ""
     spoken = _sentence(f"{voice} {_when(*_spoken(scene), scene.duration)}".rstrip())
-    if scene.turns:
+    if scene.turns or not scene.words_known:
         return spoken
     return f"{spoken[:-1]}, but no words could be made out."
 
@@ -223,8 +227,8 @@ def _count(count: int, noun: str) -> str:
 
 
 def _length(seconds: float) -> str:
-    """Return a length or a time as text: tenths below ten seconds, whole seconds above."""
-    if seconds < 10:
+    """Return a length or a time as text in whole seconds: windows tell no more. Below a second, in tenths."""
+    if seconds < 1:
         return f"{round(seconds, 1):g} s"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

@@ -139,6 +139,7 @@ class EarshotService:
             keepers = {
                 "model": self.model.watch(models),
                 "voices": keep_sweeping(jobs.speakers.sweep),
+                "outdated voices": jobs.speakers.warn_of_outdated(),
                 "keys": keep_noting(app.state.keyrings, SqlProjects(self.database).note_used),
                 "connections": self.connections.watch(),
                 "operators": self._operators.watch(),

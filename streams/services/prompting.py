@@ -91,7 +91,7 @@ class ChatService:
         if not sounds and not speech:
             raise ServiceFault("sound_event_detection and speech_analysis failed: there is nothing to write about")
         # Hours of windows take a while.
-        data = await asyncio.to_thread(self._prompt_data, task, sounds, speech)
+        data = await asyncio.to_thread(self._prompt_data, task, run.audio_ms(), sounds, speech)
         warnings = [f"{task}: written without {service}, which failed" for service in data.unavailable]
         if prompt:
             data = msgspec.structs.replace(data, client_asks=prompt[:PROMPT_CHARACTERS])
@@ -112,8 +112,10 @@ class ChatService:
             return result, RunSummary(answer.model, run.audio_ms(), tuple(warnings))
         raise self._engine.unusable_answer(fault)
 
-    def _prompt_data(self, task: Service, sounds: Sequence[bytes], speech: Sequence[bytes]) -> PromptData:
-        events, lines = EventCollector(self._tags), TranscriptCollector()
+    def _prompt_data(
+        self, task: Service, length_ms: int, sounds: Sequence[bytes], speech: Sequence[bytes]
+    ) -> PromptData:
+        events, lines = EventCollector(self._tags, length_ms), TranscriptCollector()
         for portion in sounds:
             events.add(payloads.sounds(portion))
         for portion in speech:
@@ -121,7 +123,7 @@ class ChatService:
         portions = ((Service.SOUND, sounds), (Service.SPEECH, speech))
         return PromptData(
             task,
-            max(events.length_ms, lines.length_ms) / 1000,
+            length_ms / 1000,
             events.finish(),
             lines.finish(),
             lines.languages,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from streams.models.protocol import Floats
@@ -14,8 +14,12 @@ NO_SCORE: Final = -1.0
 class SpeakerNames(Protocol):
     """Looks for the registered speakers of an organization."""
 
-    async def names(self, organization: str, voices: Sequence[Floats]) -> Sequence[tuple[str, float]]:
+    async def names(
+        self, organization: str, voices: Sequence[Floats], warn: Callable[[str], None]
+    ) -> Sequence[tuple[str, float]]:
         """Return a name and the score of the match for each speaker of a recording, in order of number.
+
+        Call `warn` if registered speakers cannot be recognised.
 
         `voices` holds some samples of each speaker, float32[n] at 16 kHz, perhaps none. Speakers who are not registered
         are `Unknown 0`, `Unknown 1`, … with the score `NO_SCORE`.
@@ -29,7 +33,9 @@ class SpeakerNames(Protocol):
 class UnknownSpeakers:
     """`SpeakerNames` of a deployment without registered speakers."""
 
-    async def names(self, organization: str, voices: Sequence[Floats]) -> Sequence[tuple[str, float]]:
+    async def names(
+        self, organization: str, voices: Sequence[Floats], warn: Callable[[str], None]
+    ) -> Sequence[tuple[str, float]]:
         """Return `Unknown 0`, `Unknown 1`, … with the score `NO_SCORE`."""
         return unknown_names(len(voices))
 

@@ -42,16 +42,18 @@ class TimelineLine(msgspec.Struct, frozen=True):
 class EventCollector:
     """Merges the windows of a recording into stretches, and keeps the longest and strongest ones."""
 
-    def __init__(self, tags: Callable[[str], Sequence[str]]) -> None:
-        """Begin before the first window; `tags` returns the tags of a model by its id."""
+    def __init__(self, tags: Callable[[str], Sequence[str]], length_ms: int) -> None:
+        """Begin before the first window; `tags` returns the tags of a model by its id.
+
+        The last windows may reach beyond the end of the audio, at `length_ms`: a stretch does not.
+        """
         self._tags = tags
+        self._length_ms = length_ms
         #: The stretch of each tag that may go on: start and end in ms, and its highest score.
         self._open: dict[str, tuple[int, int, int]] = {}
         #: Finished stretches as a heap: the one that the next stronger one replaces is first.
         self._heap: list[tuple[float, int, TimelineEvent]] = []
         self._count = 0
-        #: End of the last window: the recording is up to a window's hop shorter.
-        self.length_ms = 0
 
     def add(self, sounds: Sounds) -> None:
         """Take the next windows.
@@ -69,8 +71,7 @@ class EventCollector:
             for stretch in np.split(windows, gaps):
                 start = (sounds.first + int(stretch[0])) * SENSE.hop_ms
                 end = (sounds.first + int(stretch[-1])) * SENSE.hop_ms + SENSE.window_ms
-                self._extend(tags[tag], start, end, int(scores[stretch, tag].max()))
-        self.length_ms = (sounds.first + len(scores) - 1) * SENSE.hop_ms + SENSE.window_ms
+                self._extend(tags[tag], start, min(end, self._length_ms), int(scores[stretch, tag].max()))
 
     def finish(self) -> list[TimelineEvent]:
         """Return the stretches in order of time."""
@@ -108,13 +109,11 @@ class TranscriptCollector:
         #: True once something in the middle was left out.
         self.cut = False
         self.languages: tuple[str, ...] = ()
-        self.length_ms = 0
 
     def add(self, transcript: Transcript) -> None:
         """Take the next segments."""
         self.languages = transcript.languages or self.languages
         for segment in transcript.segments:
-            self.length_ms = max(self.length_ms, segment.end_ms)
             line = TimelineLine(segment.start_ms / 1000, segment.end_ms / 1000, segment.name, segment.text)
             room = HALF_CHARACTERS - self._head_cost - LINE_CHARACTERS
             if room > 0:

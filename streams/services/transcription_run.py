@@ -194,7 +194,7 @@ class TranscriptionRun:
         if accepted.options.speaker_profile:
             voices = await self._resources.read(excerpts, turns, self._pcm.cut)
             try:
-                return await self._resources.names.names(accepted.organization, voices)
+                return await self._resources.names.names(accepted.organization, voices, self._warnings.append)
             except ServiceError as error:
                 self._warnings.append(f"speakers are not named: {error}")
         return unknown_names(1 + max(turn.speaker for turn in turns))

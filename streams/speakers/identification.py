@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from streams.models.protocol import Floats
 from streams.services.speaker_names import NO_SCORE
 from streams.speakers.embedder import VoiceEmbedder
 from streams.speakers.matching import NO_MATCH, Match, match, names_of
-from streams.speakers.store import EnrolledSpeaker, SpeakerStore
+from streams.speakers.store import EnrolledSpeaker, SpeakerStore, outdated_warning
 from streams.voice.speech_segments import RATE
 
 #: With less speech a voice is not looked up.
@@ -24,11 +24,13 @@ class SpeakerIdentification:
         self._store = store
         self._embedder = embedder
 
-    async def names(self, organization: str, voices: Sequence[Floats]) -> Sequence[tuple[str, float]]:
+    async def names(
+        self, organization: str, voices: Sequence[Floats], warn: Callable[[str], None]
+    ) -> Sequence[tuple[str, float]]:
         """Return a name and a score for each speaker of a recording, in order of number.
 
         `voices` holds samples of each, float32[n] at 16 kHz, perhaps none. Speakers who are not registered are
-        `Unknown 0`, `Unknown 1`, … with the score -1.0.
+        `Unknown 0`, `Unknown 1`, … with the score -1.0. Call `warn` if samples of other models cannot be compared.
 
         Raises:
             DirectoryDown: the store of speakers does not answer.
@@ -37,6 +39,9 @@ class SpeakerIdentification:
         speakers = await self._store.enrolled(organization)
         # Without registered speakers the engine is not called, and need not be there.
         matches = [NO_MATCH] * len(voices) if not speakers else await self.matches(speakers, voices)
+        model = await self._embedder.model() if speakers else None
+        if model is not None and (outdated := sum(not speaker.is_compatible(model) for speaker in speakers)):
+            warn(outdated_warning(outdated, len(speakers)))
         scores = [NO_SCORE if each.name is None else each.score for each in matches]
         return list(zip(names_of(matches), scores, strict=True))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
 import structlog
@@ -16,12 +17,12 @@ from streams.speakers.enrolment import Enrolment
 from streams.speakers.identification import SpeakerIdentification
 from streams.speakers.recognition import Recognition
 from streams.speakers.recording_reader import RecordingReader
-from streams.speakers.store import EnrolledSpeaker, SpeakerStore, VoiceFiles
+from streams.speakers.store import EnrolledSpeaker, SpeakerStore, VoiceFiles, outdated_warning
 from streams.speakers.transcriber import Transcriber
 from streams.voice.activity import SileroDetector, bundled_detector
 from streams.voice.speaker_engine import SpeakerEngine
 from topics import media
-from topics.errors import DirectoryDown, Unavailable
+from topics.errors import DirectoryDown, EarshotError, Unavailable
 from topics.ports.prober import Prober
 from topics.ports.speakers import Profile, ReEnrollment, SpeakerTurn, speaker_not_found
 
@@ -165,6 +166,14 @@ class SpeakerService:
         """
         return await self._enrolment.re_enroll(organization, speaker)
 
+    async def warn_of_outdated(self) -> None:
+        """Log a warning if a change of the model left speakers behind; nothing if the store or the engine is away."""
+        with suppress(EarshotError):
+            speakers = await self._store.count()
+            model = await self._embedder.model() if speakers else None
+            if model is not None and (outdated := await self._store.count(model)):
+                log.warning("speakers.outdated", fault=outdated_warning(outdated, speakers))
+
     async def sweep(self) -> None:
         """Delete the voice files that nothing refers to any more; a failure is logged, and left to the next sweep."""
         try:
@@ -185,5 +194,5 @@ def _profile(speaker: EnrolledSpeaker, model: EmbeddingModel | None) -> Profile:
         created_at=speaker.created_at,
         length_ms=sum(sample.length_ms for sample in speaker.samples),
         samples=len(speaker.samples),
-        compatible=all(sample.model == model for sample in speaker.samples),
+        compatible=speaker.is_compatible(model),
     )

@@ -34,9 +34,25 @@ class EnrolledSpeaker(msgspec.Struct, frozen=True):
     #: In the order in which they were added; never empty.
     samples: tuple[VoiceSample, ...]
 
+    def is_compatible(self, model: EmbeddingModel | None) -> bool:
+        """Return whether `model` made all samples, so that voices can be compared with them."""
+        return all(sample.model == model for sample in self.samples)
+
+
+def outdated_warning(outdated: int, speakers: int) -> str:
+    """Return what to tell an operator or a client if some of the speakers have samples of other models."""
+    return (
+        f"{outdated} of {speakers} registered speakers may not be recognised, because another model made their voice "
+        "samples: run `earshot speakers re-enroll`, or register them again"
+    )
+
 
 class SpeakerStore(Protocol):
     """The registered speakers of organizations, which are given by id. Every call may raise DirectoryDown."""
+
+    async def count(self, outdated_for: EmbeddingModel | None = None) -> int:
+        """Return how many speakers all organizations have; with a model only those with samples of other models."""
+        ...
 
     async def enrolled(self, organization: str) -> Sequence[EnrolledSpeaker]:
         """Return all speakers of an organization, by name."""

@@ -1,7 +1,9 @@
-"""Every block of commands of the README and of some pages, run in order in a fresh copy of the project.
+"""Every block of shell and Python of the README and of all pages, run in order in a fresh copy of the project.
 
-Only what a reader has to replace is replaced: `esp_...` and `eso_...` by the keys that `make run` printed, and the port
-by a free one. What a page shows of the output is compared with it; `…` there stands for anything, as a line of its own
+`NOT_RUN` names the blocks that cannot run here, each with its reason.
+
+Only what a reader has to replace is replaced: `esp_...` and `eso_...` by the keys that `make run` printed, `street.flac` by
+a recording, and the port by a free one. What a page shows of the output is compared with it; `…` there stands for anything, as a line of its own
 for any number of lines. Scores differ a little between processors, so a decimal may differ by two in its last digit.
 """
 
@@ -13,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -44,12 +46,85 @@ class Step(msgspec.Struct, frozen=True):
     output: str | None
 
 
+#: Pages that need nothing from each other; what they print of usage and speakers needs a service of their own.
+FIRST_  #: docs/client.md makes the environment that programs run in.
+OTHER_PAGES: Final = (
+    *(page for path in sorted((ROOT / "docs").glob("*.md")) if (page := f"docs/{path.name}") not in FIRST_PAGES),
+    "app/client/README.md",
+)
+VENDOR: Final = "the vendor's client is a package of the index; tests/interop runs it"
+MICROPHONE: Final = "it needs a microphone or a camera"
+ENGINES: Final = "it needs engines on another machine, or weights from the network"
+OWN_MODEL: Final = "it needs a model or recordings of the reader"
+KAFKA: Final = "it needs Kafka; tests/kafka and tests/cluster run it"
+SYSTEM: Final = "it changes the system: systemd, users, /opt, /var/lib"
+ENDLESS: Final = "it goes on until Ctrl-C"
+#: Blocks that cannot run here, by page and first line, with the reason.
+NOT_RUN: Final[dict[str, dict[str, str]]] = {
+    "app/client/README.md": {
+        "pip install earshot-client": "the package is not on the index of this machine",
+        "import asyncio": MICROPHONE,
+    },
+    "docs/contributing.md": {"make check": "it runs this test too, and takes hours"},
+    "docs/engines.md": {
+        "EARSHOT_SPEECH_URL=": ENGINES,
+        "make tiny": ENGINES,
+        "export EARSHOT_ENGINES_KEY_FILE=": ENGINES,
+        "export EARSHOT_SPEECH_URL=": ENGINES,
+    },
+    "docs/jobs.md": {"from cochl.sense import": VENDOR},
+    "docs/kafka.md": {
+        "make kafka": KAFKA,
+        "EARSHOT_BROKER=": KAFKA,
+        "export EARSHOT_BROKER=kafka://k1:9092": KAFKA,
+        "export EARSHOT_KAFKA_PREFIX=": KAFKA,
+        "export EARSHOT_BROKER=kafka://k1:9093": KAFKA,
+        "make extra": "it installs packages that no other test needs",
+    },
+    "docs/live.md": {
+        "arecord": MICROPHONE,
+        "ffmpeg": MICROPHONE,
+        "import os": MICROPHONE,
+        'echo "X-Api-Key: $EARSHOT_PROJECT_KEY" | curl -sN': ENDLESS,
+    },
+    "docs/models.md": {
+        "earshot explore": "it needs the extra `lab`",
+        "earshot models add": OWN_MODEL,
+        "earshot models train-tag": OWN_MODEL,
+        "earshot evaluate": OWN_MODEL,
+    },
+    "docs/openai.md": {"import os": "OpenAI's client is a package of the index; tests/interop runs it"},
+    "docs/running.md": {
+        "git clone": SYSTEM,
+        "systemctl enable": SYSTEM,
+        "sudo -u earshot": SYSTEM,
+        "export EARSHOT_ADMIN_URL=": "it needs a service elsewhere",
+        "cd /opt/earshot": SYSTEM,
+        "systemctl stop": SYSTEM,
+        "make extra": "it installs packages that no other test needs",
+    },
+    "docs/sessions.md": {"from cochl.sense import": VENDOR},
+    "docs/speakers.md": {"from cochl.sense import": VENDOR},
+    "docs/troubleshooting.md": {"EARSHOT_LOG_LEVEL=debug": ENDLESS},
+}
+PAGES: Final = (
+    "README.md",
+    "app/client/README.md",
+    *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
+)
+
+
 def steps(page: str) -> Iterator[Step]:
     """Yield the blocks of a page that are run, in order."""
     blocks = [*read(ROOT / page).blocks(), Block(0, "", "")]
     for block, after in pairwise(blocks):
-        if block.language == "sh" or "earshot_client" in block.text:
+        if block.language in ("sh", "python") and reason_not_to_run(page, block) is None:
             yield Step(block, after.text if after.language == "text" else None)
+
+
+def reason_not_to_run(page: str, block: Block) -> str | None:
+    """Return why a block is not run, None for one that is."""
+    return next((why for first, why in NOT_RUN.get(page, {}).items() if block.text.startswith(first)), None)
 
 
 class Shell:
@@ -164,35 +239,58 @@ def _lines(text: str) -> list[str]:
     return [line.rstrip() for line in text.strip("\n").splitlines()]
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/start.md", "docs/jobs.md", "docs/speakers.md"])
-def test_the_commands_of_a_page(page: str, checkout: Path) -> None:
+def run_page(page: str, shell: Shell, places: dict[str, str]) -> None:
+    """Run what a page asks for after `make run`, and compare what it shows."""
     first, *rest = steps(page)
     if first.block.text != START:
         # The page says that it needs what the first two blocks of docs/start.md do.
-        first, variables, *_ = steps("docs/start.md")
-        rest = [variables, *steps(page)]
-    assert first.block.text == START
+        _, variables, *_ = steps("docs/start.md")
+        rest = [variables, first, *rest]
+    for step in rest:
+        script = step.block.text if step.block.language == "sh" else PYTHON.format(step.block.text)
+        for place, ours in places.items():
+            script = script.replace(place, ours)
+        output = shell.run(script)
+        if step.output is not None:
+            assert_like(output, step.output)
+
+
+def run_pages(pages: Sequence[str], checkout: Path) -> None:
+    """Run pages beside one service, each in a shell of its own."""
     port = free_port()
     with running(checkout, port) as said:
         places = {
             "esp_...": re.findall(r"esp_\w{36}", said)[0],
             "eso_...": re.findall(r"eso_\w{36}", said)[0],
             "127.0.0.1:8000": f"127.0.0.1:{port}",
+            "street.flac": "infra/examples/smoke-alarm.flac",
         }
-        if first.output is not None:
-            welcome = first.output.replace("127.0.0.1:8000", places["127.0.0.1:8000"])
-            assert all(line in said for line in welcome.replace(ANYTHING, "").splitlines())
-        shell = Shell(checkout, environment(port))
-        try:
-            for step in rest:
-                script = step.block.text if step.block.language == "sh" else PYTHON.format(step.block.text)
-                for place, ours in places.items():
-                    script = script.replace(place, ours)
-                output = shell.run(script)
-                if step.output is not None:
-                    assert_like(output, step.output)
-        finally:
-            shell.close()
+        for page in pages:
+            first, *_ = steps(page)
+            if first.block.text == START and first.output is not None:
+                welcome = first.output.replace("127.0.0.1:8000", places["127.0.0.1:8000"])
+                assert all(line in said for line in welcome.replace(ANYTHING, "").splitlines())
+            shell = Shell(checkout, environment(port))
+            try:
+                run_page(page, shell, places)
+            finally:
+                shell.close()
+
+
+@pytest.mark.parametrize("page", FIRST_PAGES)
+def test_the_commands_of_a_page(page: str, checkout: Path) -> None:
+    run_pages([page], checkout)
+
+
+def test_the_commands_of_all_other_pages(checkout: Path) -> None:
+    run_pages([page for page in OTHER_PAGES if any(steps(page))], checkout)
+
+
+def test_blocks_that_are_not_run_are_there() -> None:
+    for page, firsts in NOT_RUN.items():
+        blocks = [block.text for block in read(ROOT / page).blocks() if block.language in ("sh", "python")]
+        for first in firsts:
+            assert any(block.startswith(first) for block in blocks), f"{page} has no block that begins with {first}"
 
 
 def test_outputs_are_compared() -> None:

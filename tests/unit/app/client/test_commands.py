@@ -111,6 +111,12 @@ def test_detect_prints_a_table_for_each_file(stub: Stub, ramp: Path, capsys: pyt
     assert len(stub.sessions) == 2
 
 
+def test_detect_prints_the_name_of_a_file_whole(stub: Stub, ramp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = ramp.rename(ramp.with_name("a recording of the door with a long name, which no table is as wide as.wav"))
+    _, out, _ = earshot(capsys, "detect", str(path), "--url", stub.url, project_key=KEY)
+    assert out[0] == str(path)
+
+
 def test_detect_goes_on_after_a_file_that_failed(
     stub: Stub, ramp: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -29,6 +29,7 @@ from app.client import (
     WrongKey,
     WrongSequence,
 )
+from app.client._media import Frames
 from tests.contract.api import tone, wav
 from tests.unit.app.client.conftest import Shell
 from tests.unit.app.conftest import KEY, ORG_KEY, House
@@ -117,6 +118,37 @@ def test_a_stream_on_asyncio(url: str) -> None:
         assert events == from_a_list == [0, 0.5, 1]
 
     asyncio.run(scene())
+
+
+def test_blocks_of_pcm_may_end_within_a_frame(client: Client, url: str, house: House) -> None:
+    audio = HALF_SECOND * 4
+    odd = [(audio + b"\0")[start : start + 7777] for start in range(0, len(audio) + 1, 7777)]
+
+    async def scene() -> None:
+        async with AsyncClient(url, KEY) as other:
+            assert [event async for event in other.stream(odd)]
+
+    assert list(client.stream(odd))
+    asyncio.run(scene())
+    for session in house.sessions.sessions.values():
+        assert b"".join(session.chunks) == audio
+        assert all(len(chunk) % 2 == 0 for chunk in session.chunks)
+
+
+@pytest.mark.parametrize(
+    ("content_type", "frame"),
+    [
+        ("audio/x-raw; rate=16000; format=s24be; channels=3", 9),
+        ("Audio/X-RAW;channels=2;format=F32;rate=1", 8),
+        ("audio/x-raw; rate=16000; format=u8", 1),
+        ("audio/x-raw; format=s16; channels=0", 1),
+        ("audio/wav", 1),
+    ],
+)
+def test_frames_of_a_content_type(content_type: str, frame: int) -> None:
+    frames = Frames(content_type)
+    first, second = (len(frames.feed(b"x" * 50)) for _ in range(2))
+    assert (first, first + second) == (50 // frame * frame, 100 // frame * frame)
 
 
 def test_what_the_blocks_raise_comes_after_the_events(client: Client, url: str, house: House) -> None:

@@ -18,10 +18,13 @@ from topics.jobs.options import Service
 from topics.jobs.payloads import Segment
 from topics.keys import new_id
 
+#: Longer than the recordings here.
+AUDIO_S = 60
+
 
 def heard(*windows: str, turns: tuple[Segment, ...] = ()) -> list[tuple[int, int, tuple[str, ...]]]:
     """The cues of windows, each told as its tags, strong before weak."""
-    collector = SoundEventCollector()
+    collector = SoundEventCollector(1000 * AUDIO_S)
     for number, window in enumerate(windows):
         for place, tag in enumerate(window.split()):
             collector.add(number, tag, place)
@@ -49,6 +52,14 @@ def test_a_job_with_speech_and_sounds(house: House, http: TestClient) -> None:
         "3\n00:00:04,600 --> 00:00:08,910\nAnna Kim: Good morning.\n\n"
         "4\n00:00:09,000 --> 00:00:11,500\nUnknown 0: Guten Tag.\n\n"
     )
+
+
+def test_nothing_ends_after_the_audio(house: House, http: TestClient) -> None:
+    job = house.jobs.create(SOUND)
+    house.jobs.perform(job, Service.SOUND, sounds("", "", "", "Siren"), audio_ms=4322)
+    assert "00:00:03.000 --> 00:00:04.322\n[Siren]" in http.get(f"/api/v1/jobs/{job}/captions.vtt").text
+    (*_, last) = http.get(f"/api/v1/jobs/{job}").json()["result"]["sound_event_detection"]["results"]
+    assert (last["end_time"], last["end_time_sec"]) == ("00:04.32", 4.322)
 
 
 def test_what_an_engine_says_to_a_terminal_is_no_caption() -> None:

@@ -17,7 +17,7 @@ from topics.scores import probability, threshold
 from topics.times import clock
 
 
-def naive(first: int, scores: bytes) -> list[dict[str, Any]]:
+def naive(first: int, scores: bytes, audio_ms: int) -> list[dict[str, Any]]:
     """Every window with every tag looked at."""
     windows = []
     for number in range(len(scores) // len(TAGS)):
@@ -27,9 +27,9 @@ def naive(first: int, scores: bytes) -> list[dict[str, Any]]:
             {
                 "id": f"w{first + number}",
                 "start_time": clock((first + number) * 1000, hours=False),
-                "end_time": clock((first + number + 2) * 1000, hours=False),
+                "end_time": clock(min((first + number + 2) * 1000, audio_ms), hours=False),
                 "start_time_sec": float(first + number),
-                "end_time_sec": float(first + number + 2),
+                "end_time_sec": min(float(first + number + 2), audio_ms / 1000),
                 "classes": [
                     {"class": TAGS[tag], "confidence": probability(-minus), "id": f"w{first + number}-{tag}"}
                     for minus, tag in found
@@ -40,15 +40,21 @@ def naive(first: int, scores: bytes) -> list[dict[str, Any]]:
 
 
 @settings(max_examples=30, deadline=None)
-@given(first=st.integers(0, 40_000), scores=st.binary(max_size=8 * len(TAGS)), copies=st.sampled_from([1, PIECE // 3]))
-def test_windows_are_written_as_the_obvious_way_has_them(first: int, scores: bytes, copies: int) -> None:
+@given(
+    first=st.integers(0, 40_000),
+    scores=st.binary(max_size=8 * len(TAGS)),
+    copies=st.sampled_from([1, PIECE // 3]),
+    last_ms=st.integers(1, 2000),
+)
+def test_windows_are_written_as_the_obvious_way_has_them(first: int, scores: bytes, copies: int, last_ms: int) -> None:
     scores = scores[: len(scores) // len(TAGS) * len(TAGS)] * copies
-    pieces = list(WindowRenderer(TAGS).windows(first, scores, hours=False))
-    assert json.loads(b"[" + b",".join(pieces) + b"]") == naive(first, scores)
+    audio_ms = (first + max(len(scores) // len(TAGS), 1) - 1) * 1000 + last_ms
+    pieces = list(WindowRenderer(TAGS).windows(first, scores, hours=False, audio_ms=audio_ms))
+    assert json.loads(b"[" + b",".join(pieces) + b"]") == naive(first, scores, audio_ms)
 
 
 def test_a_tag_may_have_any_name() -> None:
-    (piece,) = WindowRenderer(['100 % "sure" %d']).windows(7, b"\xff", hours=False)
+    (piece,) = WindowRenderer(['100 % "sure" %d']).windows(7, b"\xff", hours=False, audio_ms=9000)
     (found,) = json.loads(piece)["classes"]
     assert (found["class"], found["id"]) == ('100 % "sure" %d', "w7-0")
 

@@ -98,6 +98,18 @@ async def test_vectors_are_stored_as_float32_little_endian(database: Database, s
     assert stored == bytes.fromhex("0000803f000000c0")
 
 
+async def test_speakers_of_other_models_are_counted(store: SpeakerStore, zoo: str) -> None:
+    assert (await store.count(), await store.count(MODEL)) == (0, 0)
+    await store.add(zoo, "anna", sample(1))
+    await store.add(zoo, "anna", sample(2))
+    await store.add(zoo, "jo", sample(3))
+    assert (await store.count(), await store.count(MODEL)) == (2, 0)
+    for other in (EmbeddingModel("mini", "cd" * 32), EmbeddingModel("maxi", MODEL.sha256)):
+        assert await store.count(other) == 2
+    await store.add(zoo, "jo", msgspec.structs.replace(sample(4), model=other))
+    assert (await store.count(MODEL), await store.count(other)) == (1, 2)
+
+
 async def test_no_organization_finds_the_speakers_of_another(database: Database, store: SpeakerStore, zoo: str) -> None:
     park = (await Accounts(database).create_organization("Park"))[0].id
     mine = sample()

@@ -8,14 +8,17 @@ Stretch = tuple[str, float, float, float]
 Turn = tuple[str, float, float, str]
 
 
-def request(duration: float, *events: Stretch, turns: tuple[Turn, ...] = ()) -> SceneRequest:
+def request(
+    duration: float, *events: Stretch, turns: tuple[Turn, ...] = (), unavailable: tuple[str, ...] = ()
+) -> SceneRequest:
     return SceneRequest(
         "caption",
         duration,
         tuple(TagEvent(*event) for event in events),
         tuple(TranscriptTurn(text, start, end, speaker) for speaker, start, end, text in turns),
+        unavailable=unavailable,
     )
 
 
-def heard(duration: float, *events: Stretch, turns: tuple[Turn, ...] = ()) -> Scene:
-    return build_scene(request(duration, *events, turns=turns))
+def heard(duration: float, *events: Stretch, turns: tuple[Turn, ...] = (), unavailable: tuple[str, ...] = ()) -> Scene:
+    return build_scene(request(duration, *events, turns=turns, unavailable=unavailable))

@@ -74,6 +74,46 @@ def test_without_a_transcript_nothing_is_said_of_speech() -> None:
     assert found.notable_events == ("Speech",)
 
 
+def test_nothing_is_said_of_words_that_nobody_looked_for() -> None:
+    found = insights(heard(10, ("Speech", 0, 10, 0.9), unavailable=("speech_analysis",)))
+    assert found.situation_summary.endswith("Somebody speaks throughout.")
+
+
+def test_nothing_is_said_of_sounds_that_nobody_looked_for() -> None:
+    scene = heard(10, unavailable=("sound_event_detection",))
+    assert caption(scene) == "No words are heard in 10 s of audio."
+    found = insights(scene)
+    assert found.situation_summary == "This recording is 10 s long."
+    assert found.primary_sound_environment == "Unclear: sounds were not analysed"
+    spoken = insights(heard(10, turns=(TALK,), unavailable=("sound_event_detection",)))
+    assert spoken.situation_summary == "This recording is 10 s long. Somebody speaks from 2 s to 6 s."
+
+
+@pytest.mark.parametrize(
+    ("duration", "events", "expected"),
+    [
+        (
+            15.4,
+            (("Music", 1, 15, 0.99), ("Bowed_string_instrument", 7, 10, 0.6)),
+            "This recording of 15 s has music in the background. Strings are played around 8 s.",
+        ),
+        (10.498, (("Applause", 0, 10.498, 0.9),), "This recording is 10 s long. An audience applauds throughout."),
+        (
+            10,
+            (("Music", 0, 10, 0.9), ("Guitar", 0, 10, 0.6)),
+            "This recording of 10 s has guitar music in the background. Nothing in it stands out.",
+        ),
+        (
+            4.322,
+            (("Sneeze", 0, 2, 0.9),),
+            "This recording of 4 s has no lasting background sound. Somebody sneezes in the first 2 s.",
+        ),
+    ],
+)
+def test_a_summary_agrees_with_the_table_of_sounds(duration: float, events: tuple[Stretch, ...], expected: str) -> None:
+    assert insights(heard(duration, *events)).situation_summary == expected
+
+
 def test_a_long_transcript_is_quoted_from_its_beginning() -> None:
     told = insights(heard(10, turns=(("A", 0, 10, "역" * 5000),))).speech_content_summary
     assert told is not None

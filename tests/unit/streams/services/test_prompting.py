@@ -31,6 +31,8 @@ from topics.jobs.payloads import Caption, Insights, Segment, Sounds, Transcript
 from topics.scores import probability, threshold
 
 TAGS = ("Dog_bark", "Rain")
+#: Longer than any recording here.
+LONG_MS = 10**7
 INSIGHTS = {
     "contains_speech": True,
     "primary_sound_environment": "a garden",
@@ -96,7 +98,7 @@ def test_the_engine_is_given_sounds_and_speech() -> None:
     assert "Mind the dog." not in system["content"], "it is the operator's"
     assert json.loads(user["content"]) == {
         "task": "audio_insights",
-        "duration_seconds": 4.0,
+        "duration_seconds": 4.25,
         "events": [{"tag": "Dog_bark", "start": 0.0, "end": 3.0, "peak": probability(threshold(0) + 20)}],
         "transcript": [{"start": 1.5, "end": 2.5, "speaker": "Anna", "text": "Hello, dog."}],
         "languages": ["english"],
@@ -217,7 +219,7 @@ def test_there_is_nothing_to_write_from_two_failures() -> None:
 
 def test_windows_that_touch_are_one_event() -> None:
     """Window i is [i, i + 2) s; events go on from one portion to the next."""
-    events = EventCollector(tags)
+    events = EventCollector(tags, LONG_MS)
     events.add(sounds((0, -1), (-1, 3), (9, -1), (-1, -1)))
     events.add(sounds((-1, 1), (-1, -1), (2, -1), first=4))
     assert events.finish() == [
@@ -226,7 +228,12 @@ def test_windows_that_touch_are_one_event() -> None:
         TimelineEvent("Rain", 4.0, 6.0, probability(threshold(0) + 1)),
         TimelineEvent("Dog_bark", 6.0, 8.0, probability(threshold(0) + 2)),
     ]
-    assert events.length_ms == 8000
+
+
+def test_no_event_ends_after_the_audio() -> None:
+    events = EventCollector(tags, 4322)
+    events.add(sounds((-1, 1), (-1, -1), (-1, -1), (9, -1)))
+    assert [(event.start, event.end) for event in events.finish()] == [(0.0, 2.0), (3.0, 4.322)]
 
 
 def test_events_are_as_by_merging_all_windows_one_by_one() -> None:
@@ -241,7 +248,7 @@ def test_events_are_as_by_merging_all_windows_one_by_one() -> None:
             else:
                 spans.append([window, window + 2])
         expected += [(TAGS[tag], start, end) for start, end in spans]
-    events = EventCollector(tags)
+    events = EventCollector(tags, LONG_MS)
     for first in range(0, 60, 7):
         part = [(int(dog) - 1, int(rain) - 1) for dog, rain in heard[first : first + 7]]
         events.add(sounds(*part, first=first))
@@ -249,7 +256,7 @@ def test_events_are_as_by_merging_all_windows_one_by_one() -> None:
 
 
 def test_the_longest_and_strongest_events_are_kept() -> None:
-    events = EventCollector(tags)
+    events = EventCollector(tags, LONG_MS)
     for number in range(2 * MAX_EVENTS):
         long = number % 2
         events.add(sounds((1, -1), (1 if long else -1, -1), (-1, -1), (-1, -1), first=4 * number))
@@ -269,7 +276,7 @@ def test_a_long_transcript_is_its_beginning_and_its_end() -> None:
     assert (found[0].start, found[-1].end) == (0.0, 999.5)
     assert found == sorted(found, key=lambda line: line.start)
     assert 0.9 * HALF_CHARACTERS < len(msgspec.json.encode(found)) < 3 * HALF_CHARACTERS
-    assert (lines.languages, lines.length_ms) == (("en",), 999_500)
+    assert lines.languages == ("en",)
 
 
 def test_a_turn_of_hours_is_cut_in_its_middle() -> None:

@@ -64,7 +64,9 @@ class Register:
         self.away = away
         self.asked: list[tuple[str, list[float]]] = []
 
-    async def names(self, organization: str, voices: Sequence[Floats]) -> Sequence[tuple[str, float]]:
+    async def names(
+        self, organization: str, voices: Sequence[Floats], warn: Callable[[str], None]
+    ) -> Sequence[tuple[str, float]]:
         self.asked.append((organization, [len(voice) / RATE for voice in voices]))
         if self.away is not None:
             raise self.away

@@ -76,6 +76,8 @@ class House:
         self.model = MODEL
         self.threshold: float | None = 0.9
         self.per_doubling = 0.0
+        #: What jobs were warned of.
+        self.warnings: list[str] = []
 
     def answer(self, asked: Asked) -> bytes:
         vector = self.voices.embed(heard(asked)).tolist()

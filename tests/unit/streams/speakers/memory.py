@@ -7,6 +7,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from streams.clients.embeddings import EmbeddingModel
 from streams.speakers.store import EnrolledSpeaker, VoiceSample
 from topics.errors import DirectoryDown, Unavailable
 from topics.ports.speakers import MAX_SAMPLES, MAX_SPEAKERS, too_many_samples, too_many_speakers
@@ -27,6 +28,12 @@ class MemorySpeakerStore:
         if self.down:
             raise DirectoryDown("the database does not answer")
         return self.of.setdefault(organization, {})
+
+    async def count(self, outdated_for: EmbeddingModel | None = None) -> int:
+        if self.down:
+            raise DirectoryDown("the database does not answer")
+        speakers = [speaker for there in self.of.values() for speaker in there.values()]
+        return sum(outdated_for is None or not speaker.is_compatible(outdated_for) for speaker in speakers)
 
     async def enrolled(self, organization: str) -> Sequence[EnrolledSpeaker]:
         return [speaker for _, speaker in sorted(self._speakers(organization).items())]

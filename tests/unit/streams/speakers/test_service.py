@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
 
 from streams.clients.embeddings import EmbeddingModel
 from streams.speakers import embedder
@@ -136,7 +137,10 @@ def test_a_sweep_never_fails() -> None:
 
 
 def names(house: House, *voices: Any) -> Any:
-    return house.run(lambda service: service.identification.names(ORGANIZATION, voices))
+    def warn(fault: str) -> None:
+        house.warnings.append(fault)
+
+    return house.run(lambda service: service.identification.names(ORGANIZATION, voices, warn))
 
 
 def test_speakers_of_a_job_are_named() -> None:
@@ -146,6 +150,32 @@ def test_speakers_of_a_job_are_named() -> None:
     assert [name for name, _ in found] == ["Unknown 0", "Unknown 1", "Anna", "Unknown 2"]
     assert [score for _, score in found] == pytest.approx([-1.0, -1.0, 1.0, -1.0], abs=0.01)
     assert len(house.engine.asked) == 2
+
+
+def test_a_job_and_the_log_say_that_speakers_are_of_another_model() -> None:
+    house = with_anna()
+    names(house, talk((0, 3.0)))
+    with capture_logs() as told:
+        house.run(lambda service: service.warn_of_outdated())
+    assert house.warnings == told == []
+    house.model = EmbeddingModel("other", "cd" * 32)
+    assert names(house, talk((0, 3.0))) == [("Unknown 0", -1.0)]
+    with capture_logs() as told:
+        house.run(lambda service: service.warn_of_outdated())
+    (warning,) = house.warnings
+    assert warning.startswith("1 of 1 registered speakers may not be recognised")
+    assert [(one["log_level"], one["fault"]) for one in told] == [("warning", warning)]
+
+
+@pytest.mark.parametrize("away", ["store", "engine"])
+def test_a_start_does_not_fail_because_speakers_cannot_be_counted(away: str) -> None:
+    house = with_anna()
+    house.store.down = away == "store"
+    if away == "engine":
+        house.engine.answer = reply({}, 500)
+    with capture_logs() as told:
+        house.run(lambda service: service.warn_of_outdated())
+    assert [one["event"] for one in told] == []
 
 
 def test_where_nobody_is_registered_the_engine_is_not_asked() -> None:

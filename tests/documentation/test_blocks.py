@@ -2,9 +2,10 @@
 
 `NOT_RUN` names the blocks that cannot run here, each with its reason.
 
-Only what a reader has to replace is replaced: `esp_...` and `eso_...` by the keys that `make run` printed, `street.flac` by
-a recording, and the port by a free one. What a page shows of the output is compared with it; `…` there stands for anything, as a line of its own
-for any number of lines. Scores differ a little between processors, so a decimal may differ by two in its last digit.
+Only what a reader has to replace is replaced: `esp_...` and `eso_...` by the keys that `make run` printed,
+`street.flac` by a recording, and the port by a free one. What a page shows of the output is compared with it; `…` there
+stands for anything, as a line of its own for any number of lines. Scores differ a little between processors, so a
+decimal may differ by two in its last digit.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class Step(msgspec.Struct, frozen=True):
 
 
 #: Pages that need nothing from each other; what they print of usage and speakers needs a service of their own.
-FIRST_  #: docs/client.md makes the environment that programs run in.
+FIRST_PAGES: Final = ("README.md", "docs/start.md", "docs/jobs.md", "docs/speakers.md")
+#: docs/client.md makes the environment that programs run in.
 OTHER_PAGES: Final = (
     *(page for path in sorted((ROOT / "docs").glob("*.md")) if (page := f"docs/{path.name}") not in FIRST_PAGES),
     "app/client/README.md",
@@ -107,11 +109,6 @@ NOT_RUN: Final[dict[str, dict[str, str]]] = {
     "docs/speakers.md": {"from cochl.sense import": VENDOR},
     "docs/troubleshooting.md": {"EARSHOT_LOG_LEVEL=debug": ENDLESS},
 }
-PAGES: Final = (
-    "README.md",
-    "app/client/README.md",
-    *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
-)
 
 
 def steps(page: str) -> Iterator[Step]:

@@ -157,7 +157,7 @@ def test_a_job_and_the_log_say_that_speakers_are_of_another_model() -> None:
     names(house, talk((0, 3.0)))
     with capture_logs() as told:
         house.run(lambda service: service.warn_of_outdated())
-    assert house.warnings == told == []
+    assert (house.warnings, told) == ([], [])
     house.model = EmbeddingModel("other", "cd" * 32)
     assert names(house, talk((0, 3.0))) == [("Unknown 0", -1.0)]
     with capture_logs() as told:

@@ -15,6 +15,7 @@ export default function Project() {
     setSure(false);
     setError(null);
     try {
+      /** @type {Record<string, string>} */
       const more = passed ? { "X-Api-Key": present.trim() } : {};
       const made = (await (await request("POST", "/api/v1/project/key", { more })).json()).key;
       setPresent("");

@@ -145,6 +145,7 @@ class JobCalls:
             timeout: seconds for the whole call; no limit by default.
 
         Raises:
+            ValueError: `form` is neither.
             JobConflict: the job has not ended.
             WrongKey: the service does not know the project key.
             JobNotFound: the job never existed, was deleted or has expired, or belongs to another project.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from base64 import b64encode
+from typing import get_args
 
 import msgspec
 
@@ -69,6 +70,8 @@ def delete(key: str, job_id: str) -> Flow[None]:
 
 def captions(key: str, job_id: str, form: CaptionForm) -> Flow[str]:
     """Read the captions of a job that has ended."""
+    if form not in get_args(CaptionForm):
+        raise ValueError(f"captions are srt or vtt, not {form!r}")
     answer = yield from ask(_call("GET", key, f"{job_id}/captions.{form}"), errors=JOB_ERRORS)
     return answer.body.decode(errors="replace")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from starlette.responses import PlainTextResponse
@@ -49,6 +50,8 @@ def test_a_job_from_beginning_to_end(jobs: JobStub, wav: Path, shell: Shell) -> 
         assert events[-1].result == client.job(job.id).result == client.job_result(job.id)
         assert [one.kind for one in client.job_events(job.id, "2")] == ["completed"]
         assert client.job_captions(job.id, "srt") == "captions as srt – héllo"
+        with pytest.raises(ValueError, match="srt or vtt, not 'ass'"):
+            client.job_captions(job.id, cast(Any, "ass"))
         client.delete_job(job.id)
         client.delete_job(job.id)
         with pytest.raises(JobNotFound, match="Not Found"):

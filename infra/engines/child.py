@@ -127,6 +127,8 @@ class EngineServer:
                 stdout=asyncio.subprocess.DEVNULL,
                 pass_fds=(descriptor,),
                 env=environment,
+                # A signal to the group of the service, as from a terminal, is the service's: it ends the child in order.
+                start_new_session=True,
             )
             assert self._process.stdin is not None
             self._process.stdin.write(self.key.encode("ascii") + b"\n")

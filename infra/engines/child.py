@@ -127,7 +127,7 @@ class EngineServer:
                 stdout=asyncio.subprocess.DEVNULL,
                 pass_fds=(descriptor,),
                 env=environment,
-                # A signal to the group of the service, as from a terminal, is the service's: it ends the child in order.
+                # A signal to the service's group, as from a terminal, is for the service, which ends the child.
                 start_new_session=True,
             )
             assert self._process.stdin is not None

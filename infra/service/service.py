@@ -416,7 +416,7 @@ def _now_ms() -> int:
 
 
 def run(settings: Settings, announce: Announce, private: bool) -> int:
-    """Run the service in this process until SIGINT, SIGTERM or SIGHUP; return the exit status (see `EarshotService.run`).
+    """Run the service in this process until SIGINT, SIGTERM or SIGHUP; return the status (see `EarshotService.run`).
 
     Raises:
         EarshotError: why it cannot start.

@@ -27,6 +27,8 @@ from topics.jobs.rules import Entry, JobHead, JobState
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
+#: The progress of a service that has not ended is at most this.
+MOST_DONE: Final = 0.99
 #: Seconds between two events that tell of progress alone.
 PROGRESS_SECONDS = 0.5
 _REVISION_DIGITS: Final = 15
@@ -101,10 +103,13 @@ def _partial_result(context: JobContext, reading: JobReading, entry: Entry) -> b
 
 
 def _progress(job: str, head: JobHead) -> dict[str, object]:
+    # A service whose last portion is there has yet to end.
+    done = [entry.done if entry.ended else min(entry.done, MOST_DONE) for entry in head.entries]
     services = {
-        entry.service.value: {"status": entry.state, "progress": round(entry.done, 4)} for entry in head.entries
+        entry.service.value: {"status": entry.state, "progress": round(share, 4)}
+        for entry, share in zip(head.entries, done, strict=True)
     }
-    progress = sum(entry.done for entry in head.entries) / len(head.entries)
+    progress = sum(done) / len(done)
     return {"job_id": job, "status": head.state, "progress": round(progress, 4), "services": services}
 
 

@@ -127,6 +127,8 @@ class EngineServer:
                 stdout=asyncio.subprocess.DEVNULL,
                 pass_fds=(descriptor,),
                 env=environment,
+                # A signal to the service's group, as from a terminal, is for the service, which ends the child.
+                start_new_session=True,
             )
             assert self._process.stdin is not None
             self._process.stdin.write(self.key.encode("ascii") + b"\n")

@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Final
 
 import uvicorn
@@ -47,6 +48,7 @@ def serve_child(descriptor: int, speech: SpeechSettings) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(OSError):
         os.nice(NICE)
+    die_first()
     with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as line:
         key = line.readline().decode("ascii").strip()
     if not key:
@@ -55,6 +57,12 @@ def serve_child(descriptor: int, speech: SpeechSettings) -> None:
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
     threading.Thread(target=_stop_with_input, args=(server,), daemon=True).start()
     server.run([socket.socket(fileno=descriptor)])
+
+
+def die_first() -> None:
+    """Let Linux kill this process and its children before others when memory runs out: they are started again."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def _stop_with_input(server: EngineHttpServer) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import os
 import sys
@@ -17,6 +18,7 @@ import structlog
 from infra.engines.admission import AdmissionLimit
 from infra.engines.transcripts import RecognitionResult
 from infra.engines.worker import DecodingFailure, LoadFailure, NumberedAnswer, RecognitionRequest
+from streams.clients.restarts import Restarts
 from streams.decoders.processes import bare_environment
 from topics.errors import AudioError, EngineError, Unavailable
 
@@ -39,6 +41,10 @@ def engine_environment() -> dict[str, str]:
     """Return the environment of a process that decodes recordings: no secret of ours is within its reach."""
     directory = os.environ.get("TMPDIR")
     return bare_environment() | ({} if directory is None else {"TMPDIR": directory})
+
+
+class Died(Unavailable):
+    """The process that had the recording has died."""
 
 
 class NotLoaded(EngineError):
@@ -72,7 +78,7 @@ class Worker:
         """Return the answer to a request, whatever its number; cancelling lets the process drop it.
 
         Raises:
-            Unavailable: the process has died.
+            Died: the process has died.
         """
         number = next(self._numbers)
         answer: asyncio.Future[NumberedAnswer] = asyncio.get_running_loop().create_future()
@@ -81,7 +87,7 @@ class Worker:
             await self._send(msgspec.structs.replace(request, number=number))
             return await answer
         except ConnectionError as error:
-            raise Unavailable("the speech engine stopped", RETRY_S) from error
+            raise Died("the speech engine stopped", RETRY_S) from error
         finally:
             if self._waiting.pop(number, None) is not None and self.alive:
                 with contextlib.suppress(ConnectionError):
@@ -116,7 +122,7 @@ class Worker:
             log.error("speech.answer", error=str(error))
         for waiting in self._waiting.values():
             if not waiting.done():
-                waiting.set_exception(Unavailable("the speech engine stopped", RETRY_S))
+                waiting.set_exception(Died("the speech engine stopped", RETRY_S))
         if not self.ended:
             await self.end()
             log.warning("speech.died", status=self.process.returncode)
@@ -150,6 +156,7 @@ class Workers:
         self.admission = AdmissionLimit(self._most * together + WAITING, "speech", RETRY_S)
         self.workers: list[Worker] = []
         self._starting = asyncio.Lock()
+        self._restarts = Restarts()
         self._closed = False
         self._idle_seconds = idle_seconds
         self._command = command
@@ -163,8 +170,11 @@ class Workers:
         Raises:
             AudioError: the recording cannot be decoded, or is too long.
             NotLoaded: the model cannot be loaded.
-            Unavailable: the recogniser failed, died, or took too long.
+            Unavailable: the recogniser failed, died three times, or took too long.
         """
+        return await self._restarts.call(functools.partial(self._transcribe, request), Died)
+
+    async def _transcribe(self, request: RecognitionRequest) -> RecognitionResult:
         async with self._running:
             worker = await self._take()
             answered = False

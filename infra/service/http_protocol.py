@@ -203,7 +203,10 @@ class ClientConnection(HttpToolsProtocol):
 
 
 class PairingTransport(asyncio.Transport):
-    """Passes two writes in a row on as one; the first waits for the second until the loop has nothing else to do."""
+    """Passes two writes in a row on as one; the first waits for the second until the loop has nothing else to do.
+
+    What is written to a client that has gone is dropped: uvloop's transport would raise.
+    """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
@@ -215,14 +218,15 @@ class PairingTransport(asyncio.Transport):
         """Write, now or soon, in the order of the calls."""
         if self._first:
             first, self._first = self._first, b""
-            self._transport.writelines((first, data))
+            if not self._transport.is_closing():
+                self._transport.writelines((first, data))
         else:
             self._first = data
             self._loop.call_soon(self._write_first)
 
     def _write_first(self) -> None:
-        if self._first:
-            first, self._first = self._first, b""
+        first, self._first = self._first, b""
+        if first and not self._transport.is_closing():
             self._transport.write(first)
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ from streams.clients.address import EngineAddress
 from streams.clients.chat import ChatClient
 from streams.clients.client import EngineClient
 from streams.clients.embeddings import EmbeddingClient
+from streams.clients.restarts import Restarts
 from streams.clients.transcriptions import SpeechTranslationClient, TranscriptionClient
 from streams.clients.translations import TranslationClient
 from streams.decoders.pool import DecoderPool
@@ -62,6 +63,7 @@ class JobServices:
         self._decoders = decoders
         self.prober = RecordingProber(decoders.open_file)
         self._bundled: EngineServer | None = None
+        self._restarts = Restarts()
         if settings.bundled_engines:
             self._bundled = EngineServer(
                 settings.log_level, settings.log_format, settings.data / "engines", speech=self._speech_settings()
@@ -137,13 +139,7 @@ class JobServices:
         hearing = None
         if self._bundled is not None:
             limit = min(settings.speech_concurrency, TOGETHER)
-            address = EngineAddress(
-                url=self._bundled.url,
-                key=self._bundled.key,
-                model=SPEECH_MODEL,
-                timeout_s=settings.speech_timeout,
-                limit=limit,
-            )
+            address = self._here(self._bundled, SPEECH_MODEL, settings.speech_timeout, limit)
             hearing = self._noted(SpeechTranslationClient(address))
         return SpeechTranslationService(hearing, self._decoders.open_in_background, BUNDLED_PIECE_SECONDS, NEEDED)
 
@@ -204,8 +200,11 @@ class JobServices:
         if self._bundled is None:
             return None
         limit = min(engine.concurrency, most or workers.default_count())
+        return self._here(self._bundled, bundled, engine.timeout, limit)
+
+    def _here(self, server: EngineServer, model: str | None, timeout_s: float, limit: int) -> EngineAddress:
         return EngineAddress(
-            url=self._bundled.url, key=self._bundled.key, model=bundled, timeout_s=engine.timeout, limit=limit
+            url=server.url, key=server.key, model=model, timeout_s=timeout_s, limit=limit, restarts=self._restarts
         )
 
     def _elsewhere(self, engine: EngineSettings) -> EngineAddress:

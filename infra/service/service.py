@@ -416,7 +416,7 @@ def _now_ms() -> int:
 
 
 def run(settings: Settings, announce: Announce, private: bool) -> int:
-    """Run the service in this process until SIGINT or SIGTERM; return the exit status (see `EarshotService.run`).
+    """Run the service in this process until SIGINT, SIGTERM or SIGHUP; return the status (see `EarshotService.run`).
 
     Raises:
         EarshotError: why it cannot start.
@@ -430,7 +430,10 @@ def run(settings: Settings, announce: Announce, private: bool) -> int:
 async def _main(settings: Settings, announce: Announce, private: bool) -> int:
     service = EarshotService(settings)
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup leaves it
+        numbers.append(signal.SIGHUP)
+    for number in numbers:
         loop.add_signal_handler(number, service.stop)
     return await service.run(announce, private)
 

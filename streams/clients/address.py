@@ -6,6 +6,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
+from streams.clients.restarts import Restarts
+
 
 class EngineAddress(msgspec.Struct, frozen=True, kw_only=True):
     """An engine of the deployment.
@@ -23,6 +25,8 @@ class EngineAddress(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float
     #: Calls at a time, of all jobs together.
     limit: int = 4
+    #: Given for the engine that the service starts again when it dies; all its clients share one.
+    restarts: Restarts | None = None
 
     def __post_init__(self) -> None:
         """Check what would otherwise fail in each call.

@@ -12,6 +12,7 @@ import msgspec
 
 from streams.clients.address import EngineAddress
 from streams.clients.call_record import CallRecord
+from streams.clients.restarts import Restarts
 from topics.errors import ServiceFault
 
 T = TypeVar("T")
@@ -23,6 +24,14 @@ MAX_JOINED_BYTES: Final = 1024 * 1024
 IDLE_SECONDS: Final = 1.0
 #: Seconds that an engine has to answer the question whether it is there.
 REACH_SECONDS: Final = 2.0
+
+
+#: How httpx says that the other side is gone.
+BROKEN: Final = (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError)
+
+
+class ConnectionBroken(ServiceFault):
+    """The connection broke before the answer was there, as it does when the engine dies."""
 
 
 class EngineClient:
@@ -38,6 +47,7 @@ class EngineClient:
     def __init__(self, address: EngineAddress) -> None:
         self.address = address
         self.record = CallRecord()
+        self._restarts = address.restarts or Restarts(2)
         #: A caller holds a slot from before it makes its request, so that few requests are in memory.
         self.slots = asyncio.Semaphore(address.limit)
         self._url = address.endpoint(self.path)
@@ -63,17 +73,24 @@ class EngineClient:
     ) -> bytes:
         """Send JSON, or form fields with a file (name, content, type), and return the body of the answer.
 
-        Redirects are not followed: the key and the recording go to the address alone.
+        Redirects are not followed: the key and the recording go to the address alone. A call whose connection breaks
+        before any answer is made once again. The bundled engine, which may have died of another call, gets two more.
 
         Raises:
-            ServiceFault: a status of 300 or above, a time-out, a connection that failed or broke, or an answer of more
-                than `MAX_ANSWER_BYTES`.
+            ServiceFault: a status of 300 or above, a time-out, a connection that failed or broke again, or an answer of
+                more than `MAX_ANSWER_BYTES`.
         """
         headers = {"idempotency-key": idempotency_key, "accept": "application/json", "accept-encoding": "identity"}
         if self.address.key is not None:
             headers["authorization"] = f"Bearer {self.address.key}"
         with self.record.call():
-            return await self._post(headers, json, fields, file)
+            try:
+                return await self._restarts.call(lambda: self._post(headers, json, fields, file), ConnectionBroken)
+            except ConnectionBroken as error:
+                if self.address.restarts is None:
+                    raise
+                message = f"the {self.name} engine died three times during this request; it is not tried again"
+                raise ServiceFault(message) from error
 
     async def _post(
         self,
@@ -82,7 +99,7 @@ class EngineClient:
         fields: Mapping[str, str | list[str]] | None,
         file: tuple[str, bytes, str] | None,
     ) -> bytes:
-        content = None
+        final, content = False, None
         if json is not None:
             headers["content-type"] = "application/json"
             content = msgspec.json.encode(json)
@@ -96,6 +113,8 @@ class EngineClient:
                     # Otherwise a form is sent in many small pieces, each of which takes its time.
                     await request.aread()
                 async with contextlib.aclosing(await self._http.send(request, stream=True)) as answer:
+                    # An engine elsewhere may charge for what it has begun to answer.
+                    final = self.address.restarts is None
                     if answer.status_code >= 300:
                         raise ServiceFault(f"{self.label} API error: {answer.status_code}")
                     return await self._body(answer)
@@ -104,7 +123,8 @@ class EngineClient:
             raise ServiceFault(message) from error
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
             message = str(error) or f"the call of the {self.name} engine failed: {type(error).__name__}"
-            raise ServiceFault(message) from error
+            broken = isinstance(error, BROKEN) and not final
+            raise (ConnectionBroken if broken else ServiceFault)(message) from error
 
     async def reachable(self) -> bool:
         """Return whether something answers there, whatever it answers to a request that asks for nothing.

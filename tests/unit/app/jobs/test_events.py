@@ -187,6 +187,19 @@ async def test_progress_is_told_twice_a_second_at_most(monkeypatch: pytest.Monke
     assert [data["progress"] for _, _, data in events(exchange.body)] == [0.0, 0.725]
 
 
+async def test_progress_stays_below_one_until_the_service_ends(house: House) -> None:
+    job = house.jobs.create(SOUND)
+    house.jobs.conclude(job, Started(Service.SOUND, "run"))
+    house.jobs.conclude(job, Portion(Service.SOUND, "run", 0, sounds(""), 1.0))
+    exchange = stream(house, job)
+    await exchange.until(lambda body: b"event: progress" in body)
+    exchange.hang_up.set()
+    await exchange.end()
+    ((_, _, data),) = events(exchange.body)
+    assert (data["status"], data["progress"]) == ("processing", 0.99)
+    assert data["services"]["sound_event_detection"]["progress"] == 0.99
+
+
 async def test_silence_is_broken_by_comments(monkeypatch: pytest.MonkeyPatch, house: House) -> None:
     monkeypatch.setattr("app.jobs.events.HEARTBEAT_SECONDS", 0.02)
     exchange = stream(house, house.jobs.create(SOUND))

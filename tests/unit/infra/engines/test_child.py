@@ -45,6 +45,9 @@ async def test_a_killed_child_is_replaced_and_the_next_request_waits_for_the_new
         answers, children = [await client.get("/healthz")], [engines.pid]
         (tmp_path / "left").mkdir()
         assert engines.pid is not None
+        # A signal to this process's group does not reach it. When memory runs out, it is killed first.
+        group, first_victim = os.getpgid(engines.pid), Path(f"/proc/{engines.pid}/oom_score_adj").read_text()
+        assert (group, first_victim) == (engines.pid, "1000\n")
         assert engines._process is not None
         os.kill(engines.pid, signal.SIGKILL)
         await engines._process.wait()

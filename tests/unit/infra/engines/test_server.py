@@ -129,6 +129,21 @@ async def test_a_worker_that_dies_or_hangs_or_has_no_decoder_costs_its_own_reque
         assert (await transcribed(client)).json() == {"text": "good day"}
 
 
+@pytest.mark.slow
+@pool(together=2)
+async def test_a_recording_whose_worker_died_of_another_is_recognised(
+    client: httpx2.AsyncClient, workers: Workers
+) -> None:
+    held = asyncio.create_task(transcribed(client, "hold on"))
+    await until(lambda: loads(workers))
+    died = asyncio.create_task(transcribed(client, "die"))
+    await workers.workers[0].process.wait()
+    while not (held.done() and died.done()):
+        await transcribed(client)
+    assert died.result().status_code == 503
+    assert held.result().json() == {"text": "hold on"}
+
+
 async def test_past_the_queue_requests_are_turned_away_at_once(
     client: httpx2.AsyncClient, speech: SpeechModels
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import socket
 import sqlite3
 import subprocess
@@ -99,6 +100,25 @@ def test_a_chosen_key_that_opens_nothing_is_not_given_to_paste(tmp_path: Path) -
     assert "EARSHOT_BOOTSTRAP_PROJECT_KEY opens nothing: the demo project has had another key." in said
     assert "EARSHOT_PROJECT_KEY=YOUR_PROJECT_KEY" in said
     assert "The demo project's key is" not in said
+
+
+@pytest.mark.parametrize("hangup", [signal.SIG_DFL, signal.SIG_IGN])
+def test_a_terminal_that_is_closed_stops_it_in_order(tmp_path: Path, hangup: signal.Handlers) -> None:
+    """Unless it was started to outlive its terminal, as by nohup."""
+    before = signal.signal(signal.SIGHUP, hangup)
+    try:
+        with serving(tmp_path / "data", log_format="json") as process:
+            welcome(process)
+            process.send_signal(signal.SIGHUP)
+            if hangup is signal.SIG_IGN:
+                with pytest.raises(subprocess.TimeoutExpired):
+                    process.wait(1)
+                process.terminate()
+            _, err = process.communicate(timeout=60)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert process.returncode == 0
+    assert '"service.stopped"' in err
 
 
 def unseen(data: Path) -> int:

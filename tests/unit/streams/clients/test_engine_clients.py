@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -12,10 +13,14 @@ import pytest
 from streams.clients import client
 from streams.clients.address import EngineAddress
 from streams.clients.chat import ChatClient
+from streams.clients.embeddings import EmbeddingClient
+from streams.clients.restarts import Restarts
 from streams.clients.transcriptions import Transcription, TranscriptionClient
 from streams.clients.translations import TranslationClient
 from tests.unit.streams.clients.http_engine import Asked, HttpEngine, reply
+from tests.waiting import until
 from topics.errors import ServiceFault
+from topics.folding import DEATHS
 
 SPEECH = "/v1/audio/transcriptions"
 
@@ -181,6 +186,70 @@ def test_a_large_answer_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) 
 def test_a_lone_surrogate_is_no_text() -> None:
     """It could not be written to the log."""
     assert "gave no usable answer" in fault(reply(b'{"text": "\\ud800"}'))
+
+
+LOST = b""
+CUT = reply(b'{"te', length=100)
+DONE = reply({"text": "Hello."})
+
+
+@pytest.mark.parametrize(
+    ("bundled", "answers", "calls"),
+    [
+        (False, [LOST, DONE], 2),
+        (False, [LOST, LOST, DONE], None),
+        (False, [CUT, DONE], None),
+        (True, [LOST, LOST, DONE], 3),
+        (True, [CUT, LOST, DONE], 3),
+        (True, [LOST, LOST, LOST, DONE], None),
+        (True, [reply({}, 503), DONE], None),
+    ],
+)
+def test_a_call_whose_connection_broke_is_made_again(bundled: bool, answers: list[bytes], calls: int | None) -> None:
+    """`calls` is None for one that fails at the last answer before the good one."""
+    engine = HttpEngine(lambda asked: answers[len(engine.asked) - 1])
+    restarts = Restarts() if bundled else None
+    if calls is None:
+        with pytest.raises(ServiceFault):
+            transcribe(engine, restarts=restarts)
+        calls = len(answers) - 1
+    else:
+        assert transcribe(engine, restarts=restarts).text == "Hello."
+    assert [asked.headers["idempotency-key"] for asked in engine.asked] == ["run-0"] * calls
+
+
+async def test_a_request_that_ends_the_bundled_engine_fails_alone() -> None:
+    """Calls that a death broke are made again one after the other, also those of other clients of the same engine."""
+    in_hand: dict[asyncio.StreamWriter, bytes] = {}
+    deaths = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal deaths
+        body = (await reader.readuntil(b"\r\n\r\n")) + await reader.read(1 << 16)
+        in_hand[writer] = body
+        if b"deadly" in body:
+            with contextlib.suppress(TimeoutError):
+                await until(lambda: len(in_hand) == 3, 0.2 if deaths else 8)
+            deaths += 1
+            while in_hand:
+                in_hand.popitem()[0].close()
+        await until(lambda: deaths and not any(b"deadly" in one for one in in_hand.values()))
+        if in_hand.pop(writer, None) is not None:
+            writer.write(reply({"text": "Hello.", "data": [{"embedding": [0.0, 1.0]}]}))
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    address = EngineAddress(url=url, timeout_s=30, restarts=Restarts())
+    speech, voices = TranscriptionClient(address), EmbeddingClient(address)
+    calls = speech.transcribe(b"deadly", "a"), speech.transcribe(b"RIFF", "b"), voices.embed(b"RIFF", "c")
+    guilty, *innocent = await asyncio.gather(*calls, return_exceptions=True)
+    await speech.close()
+    await voices.close()
+    server.close()
+    assert str(guilty) == "the speech engine died three times during this request; it is not tried again"
+    assert [one for one in innocent if isinstance(one, BaseException)] == []
+    assert deaths == DEATHS
 
 
 async def test_other_engines_have_other_names() -> None:

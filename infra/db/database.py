@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
@@ -33,6 +33,11 @@ SCRUB_SECONDS: Final = 0.2
 SCRUBS: Final = 5
 #: Advisory lock that writers take on PostgreSQL, so that they follow one another as they do on SQLite.
 LOCK: Final = 0x45415253
+#: A row of `secrets`, see `infra.db.secret`.
+COUNT_CHANGE: Final = text(
+    "INSERT INTO secrets (name, value) VALUES ('changes', 1)"
+    " ON CONFLICT (name) DO UPDATE SET value = secrets.value + 1 RETURNING value"
+)
 
 
 class Database:
@@ -44,6 +49,8 @@ class Database:
         self._engine = _sqlite(self._url.database or "", url) if self._sqlite else _postgresql(url)
         # Writers of this process wait for one another here, where they hold no connection that a reader could use.
         self._write_lock = asyncio.Lock()
+        #: Told the number of each change of a SQLite database once that is durable; None counts no changes.
+        self.note_change: Callable[[int], None] | None = None
 
     def __repr__(self) -> str:
         return f"<Database {self._url.render_as_string(hide_password=True)}>"
@@ -66,6 +73,7 @@ class Database:
         Raises:
             DirectoryDown: the database does not answer.
         """
+        note, number = self.note_change, None
         with _driver_errors():
             async with self._writer(), self._engine.connect() as connection:
                 await connection.execution_options(writes=True)
@@ -73,6 +81,10 @@ class Database:
                     if not self._sqlite:
                         await connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
                     yield connection
+                    if note is not None:
+                        number = await connection.scalar(COUNT_CHANGE)
+        if note is not None and number is not None:
+            note(int(number))
 
     @asynccontextmanager
     async def _writer(self) -> AsyncIterator[None]:
@@ -84,10 +96,15 @@ class Database:
             self._write_lock.release()
 
     @property
+    def file(self) -> Path | None:
+        """The file of a SQLite database."""
+        return Path(self._url.database or "").absolute() if self._sqlite else None
+
+    @property
     def place(self) -> str:
         """Where the database is, fit to be shown: the absolute path of a file, or a URL without its password."""
         if self._sqlite:
-            return str(Path(self._url.database or "").absolute())
+            return str(self.file)
         return self._url.render_as_string(hide_password=True)
 
     async def exists(self) -> bool:

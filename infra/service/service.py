@@ -21,6 +21,7 @@ from app.http.upload_bounds import UploadBounds
 from app.main import Ports, create_app
 from app.options import EdgeOptions
 from infra import logs
+from infra.db import intact
 from infra.db.bootstrap import Bootstrap, FirstKeys, bootstrap, first_keys
 from infra.db.database import Database
 from infra.db.directory import SqlDirectory
@@ -44,6 +45,8 @@ from infra.service.speakers import Operator, keep_sweeping
 from infra.settings import Settings
 from infra.urls import Embedded, host_and_port, local_url
 from streams.decoders.pool import DecoderPool
+from streams.embedded.marks import FILE as MARKS
+from streams.embedded.marks import Marks
 from streams.models.loaded_models import LoadedModels
 from streams.node.node import Node
 from streams.node.options import NodeOptions
@@ -99,14 +102,18 @@ class EarshotService:
                 self._admin_sockets = listener.listen(*host_and_port(self.settings.admin_listen), "admin_listen")
                 stack.callback(listener.close, self._admin_sockets)
             stack.push_async_callback(self.database.close)
-            demo, models = await self._open()
+            options = self._node_options()
+            marks = Marks(options.directory / MARKS)
+            stack.callback(marks.close)
+            demo, models = await self._open(marks)
             decoders = DecoderPool(NICE)
             stack.push_async_callback(asyncio.to_thread, decoders.stop)
             jobs = JobServices(self.settings, models, SqlSpeakerStore(self.database), decoders)
             stack.push_async_callback(jobs.stop)
-            options = self._node_options()
             group_secret = await token_secret(self.database, NODE_METADATA)
-            backend, membership = broker.open_log(self.settings, options.directory, options.url, stack, group_secret)
+            backend, membership = await broker.open_log(
+                self.settings, options.directory, options.url, stack, group_secret, self.database, marks
+            )
             # Only now: nobody else has the directory.
             lives = stack.enter_context(begin_life(self.settings.data))
             options = msgspec.structs.replace(options, lives=lives)
@@ -225,14 +232,18 @@ class EarshotService:
     def _note_end(self) -> None:
         log.info("service.stopped", failed=self.failed)
 
-    async def _open(self) -> tuple[Bootstrap, LoadedModels]:
+    async def _open(self, marks: Marks) -> tuple[Bootstrap, LoadedModels]:
         """Open the database and load the model, side by side; return once both have ended, also where one failed."""
-        database = asyncio.create_task(self._open_database())
+        database = asyncio.create_task(self._open_database(marks))
         model = asyncio.create_task(asyncio.to_thread(self._open_model))
         await asyncio.wait({database, model})
         return database.result(), model.result()
 
-    async def _open_database(self) -> Bootstrap:
+    async def _open_database(self, marks: Marks) -> Bootstrap:
+        broker = self.settings.log
+        if self.database.file is not None and isinstance(broker, Embedded):
+            begun = (broker.directory / "log").exists()
+            await asyncio.to_thread(intact.check, self.database.file, marks.change, begun)
         try:
             await self.database.migrate()
         except DirectoryDown as error:

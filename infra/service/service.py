@@ -31,7 +31,7 @@ from infra.db.secret import NODE_METADATA, token_secret
 from infra.db.speakers import SqlSpeakerStore
 from infra.errors import naming, variable
 from infra.models.in_use import ModelInUse
-from infra.service import broker, directories, listener
+from infra.service import broker, directories, limits, listener
 from infra.service.connections import ConnectionLimits, Connections
 from infra.service.http_protocol import ClientConnection
 from infra.service.jobs import JobServices
@@ -59,8 +59,6 @@ log = structlog.get_logger("earshot")
 #: A health check gets this long to see that the process is about to stop.
 RED_SECONDS: Final = 1.0
 STOP_SECONDS: Final = 20.0
-#: Open files that are not connections of clients: tables, the log, spools, other nodes.
-RESERVED_DESCRIPTORS: Final = 512
 #: Connections to the address of the operator's interface.
 OPERATORS: Final = 64
 
@@ -374,7 +372,7 @@ class EarshotService:
 
 
 def _connection_limits(settings: Settings) -> ConnectionLimits:
-    most = listener.descriptors() - RESERVED_DESCRIPTORS
+    most = listener.descriptors() - limits.RESERVED_DESCRIPTORS
     if settings.connections > most:
         log.warning("connections.limited", setting=variable("connections"), most=most, reason="open files (ulimit -n)")
     return ConnectionLimits(
@@ -439,6 +437,7 @@ def run(settings: Settings, announce: Announce, private: bool) -> int:
 
 
 async def _main(settings: Settings, announce: Announce, private: bool) -> int:
+    limits.check()
     service = EarshotService(settings)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

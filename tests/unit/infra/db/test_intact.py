@@ -83,5 +83,5 @@ async def test_a_file_that_lost_some_is_noticed(tmp_path: Path, damage: Callable
 async def test_what_says_that_it_is_none_is_damaged(tmp_path: Path) -> None:
     file = tmp_path / "some.db"
     file.write_bytes(b"nothing" * 1000)
-    with pytest.raises(ServiceError, match="is damaged .*not a database"):
+    with pytest.raises(ServiceError, match=r"is damaged .*not a database"):
         check(file, 0, False)

@@ -313,14 +313,21 @@ class EarshotService:
             settings.queue_bytes,
             disks,
             settings.upload_free_bytes,
+            self.database,
         )
 
     def _node_options(self) -> NodeOptions:
         settings = self.settings
         directory = settings.data / ("tables" if isinstance(settings.log, Embedded) else "tables-kafka")
         directory.mkdir(parents=True, exist_ok=True)
+        files = [directory]
+        if isinstance(settings.log, Embedded):
+            files += [settings.log.directory / "log"]
+        if self.database.file is not None:
+            files += [self.database.file]
         return NodeOptions(
             directory=directory,
+            files=tuple(files),
             partitions=settings.partition_count,
             idle_seconds=settings.session_idle_seconds,
             workers=settings.workers,
